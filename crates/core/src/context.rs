@@ -1,0 +1,82 @@
+//! What every state machine of the node is handed with an event, and where its effects go.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use rand_core::{CryptoRng, Rng};
+use weft_noise::Identity;
+use weft_packet::Command;
+use weft_wire::NodeAddr;
+
+use crate::{Config, Event};
+
+/// What the node wants done.
+#[derive(Debug)]
+pub enum Output {
+    /// For the lane that owns the link or session.
+    Lane(Command),
+    /// Something a person or the daemon may want to know.
+    Event(Event),
+}
+
+/// The node without its peers: who we are, how we are set up, chance, and the effects so far.
+pub(crate) struct Context {
+    pub(crate) config: Config,
+    pub(crate) identity: Identity,
+    /// Our own address, so that it need not be derived again.
+    pub(crate) me: NodeAddr,
+    /// The random number that tells our starts apart.
+    pub(crate) epoch: [u8; 8],
+    pub(crate) rng: Box<dyn CryptoRng + Send>,
+    /// Receiver indices in use on our side, so that none is given twice.
+    indices: BTreeSet<u32>,
+    outputs: VecDeque<Output>,
+}
+
+impl Context {
+    pub(crate) fn new(config: Config, identity: Identity, mut rng: Box<dyn CryptoRng + Send>) -> Self {
+        let mut epoch = [0; 8];
+        rng.fill_bytes(&mut epoch);
+        let me = identity.public().node_addr();
+        Self {
+            config,
+            identity,
+            me,
+            epoch,
+            rng,
+            indices: BTreeSet::new(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn lane(&mut self, command: Command) {
+        self.outputs.push_back(Output::Lane(command));
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    pub(crate) fn next_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// A receiver index that no epoch of ours uses.
+    pub(crate) fn allocate_index(&mut self) -> u32 {
+        loop {
+            let index = self.rng.next_u32();
+            if self.indices.insert(index) {
+                return index;
+            }
+        }
+    }
+
+    pub(crate) fn free_index(&mut self, index: u32) {
+        self.indices.remove(&index);
+    }
+
+    /// `base` ms, moved by up to an eighth either way, so that two ends do not act at the same moment.
+    pub(crate) fn jittered(&mut self, base: u64) -> u64 {
+        let span = base / 4;
+        base - base / 8 + u64::from(self.rng.next_u32()) % span.max(1)
+    }
+}

@@ -1,0 +1,77 @@
+//! What the node tells the outside: for logs, status and state that outlives the process.
+
+use std::net::SocketAddr;
+
+use weft_noise::PublicKey;
+
+/// Something happened to a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A link was established, or re-established by a peer that restarted.
+    LinkUp {
+        /// The peer.
+        peer: PublicKey,
+        /// Where it is.
+        path: SocketAddr,
+        /// The peer is not the process that it was before.
+        restarted: bool,
+    },
+    /// A link ended.
+    LinkDown {
+        /// The peer.
+        peer: PublicKey,
+        /// Why.
+        reason: LinkDown,
+    },
+    /// The peer's address changed, as an authenticated frame proved.
+    Roamed {
+        /// The peer.
+        peer: PublicKey,
+        /// Where it is now.
+        path: SocketAddr,
+    },
+    /// Link keys were replaced.
+    LinkRekeyed {
+        /// The peer.
+        peer: PublicKey,
+    },
+    /// An end-to-end session was established.
+    SessionUp {
+        /// The other end.
+        peer: PublicKey,
+    },
+    /// Session keys were replaced.
+    SessionRekeyed {
+        /// The other end.
+        peer: PublicKey,
+    },
+    /// An end-to-end session ended.
+    SessionDown {
+        /// The other end.
+        peer: PublicKey,
+        /// Why.
+        reason: SessionDown,
+    },
+}
+
+/// Why a link ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkDown {
+    /// Nothing was heard for [`Config::link_dead`](crate::Config::link_dead).
+    Silent,
+    /// The peer said goodbye, with this FMP reason code.
+    Disconnected(u8),
+    /// The peer uses keys whose handshake answer we never got, so both must begin anew.
+    OutOfStep,
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionDown {
+    /// No IP packet passed for [`Config::session_idle`](crate::Config::session_idle).
+    Idle,
+    /// The peer restarted and cannot have its keys any more.
+    PeerRestarted,
+    /// The other end never proved that it has the keys.
+    Unconfirmed,
+}

@@ -1,0 +1,26 @@
+//! The node as a pure state machine: everything that decides, and nothing that moves packets.
+//!
+//! - [`Node`]: the door. Reports of lanes and the time go in, [`Output`]s come out.
+//! - `link`: FMP with one neighbour: dialling, simultaneous opens, rekey, roaming, liveness, loss.
+//! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
+//! - `context`: what both are handed; [`Config`], [`Event`], [`PeerStatus`]: what others see.
+//!
+//! What never is: sockets, threads, clocks, logging, randomness of its own, and sealing or opening of frames. The core
+//! hands plaintext to the lane that owns the link, which seals it in order with the data (`weft-packet`), because
+//! FIPS has one counter per link and per session for data and control together.
+//!
+//! All times are milliseconds on the caller's clock.
+
+mod config;
+mod context;
+mod event;
+mod link;
+mod node;
+mod session;
+mod status;
+
+pub use config::{Config, PeerConfig};
+pub use context::Output;
+pub use event::{Event, LinkDown, SessionDown};
+pub use node::{Node, NodeCounters};
+pub use status::{PeerState, PeerStatus};

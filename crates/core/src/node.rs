@@ -1,0 +1,344 @@
+//! The node: its peers, and which of them an event belongs to.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use rand_core::CryptoRng;
+use weft_noise::{Identity, PublicKey, ik};
+use weft_packet::{Command, LinkId, Report};
+use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, SessionDatagram};
+use weft_wire::session::{self, SessionAck, SessionMsg3, SessionSetup};
+use weft_wire::{NodeAddr, fmp, fsp};
+
+use crate::context::{Context, Output};
+use crate::link::{Effect, Link};
+use crate::session::Session;
+use crate::status::PeerStatus;
+use crate::{Config, PeerConfig};
+
+/// A packet that waits while no link comes up is answered with "unreachable" after this, ms.
+const PATIENCE: u64 = 5_000;
+
+/// A configured peer.
+pub(crate) struct Peer {
+    pub(crate) key: PublicKey,
+    pub(crate) link: Link,
+    pub(crate) session: Session,
+    /// When the peer's state last changed, for status.
+    pub(crate) since: u64,
+}
+
+/// What came in and led to nothing, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeCounters {
+    /// First handshake messages that did not authenticate.
+    pub handshakes_forged: u64,
+    /// Authentic handshake messages from nodes that are not configured.
+    pub strangers: u64,
+    /// Link or session messages that do not parse, or whose type is unknown.
+    pub messages_ignored: u64,
+}
+
+/// The node as a state machine: events in, [`Output`]s out, no clock and no sockets. `now` is in milliseconds on any
+/// clock that never goes back.
+pub struct Node {
+    ctx: Context,
+    peers: BTreeMap<NodeAddr, Peer>,
+    by_link: BTreeMap<LinkId, NodeAddr>,
+    next_link: u32,
+    counters: NodeCounters,
+}
+
+impl Node {
+    /// A node without peers. `rng` seeds everything that is left to chance: with the same seed and events a node does
+    /// the same.
+    pub fn new(config: Config, identity: Identity, rng: Box<dyn CryptoRng + Send>) -> Self {
+        Self {
+            ctx: Context::new(config, identity, rng),
+            peers: BTreeMap::new(),
+            by_link: BTreeMap::new(),
+            next_link: 1,
+            counters: NodeCounters::default(),
+        }
+    }
+
+    /// Our address.
+    pub fn addr(&self) -> NodeAddr {
+        self.ctx.me
+    }
+
+    /// Makes a peer known, or changes where it is looked for. Our own key is ignored.
+    pub fn add_peer(&mut self, now: u64, peer: PeerConfig) {
+        let addr = peer.key.node_addr();
+        if addr == self.ctx.me {
+            return;
+        }
+        if let Some(known) = self.peers.get_mut(&addr) {
+            known.link.set_addresses(peer.addresses);
+        } else {
+            let id = LinkId(self.next_link);
+            self.next_link += 1;
+            let link = Link::new(&mut self.ctx, now, id, peer.key, peer.addresses);
+            let session = Session::new(self.ctx.me < addr, peer.key);
+            self.by_link.insert(id, addr);
+            self.peers.insert(
+                addr,
+                Peer {
+                    key: peer.key,
+                    link,
+                    session,
+                    since: now,
+                },
+            );
+            self.ctx.lane(Command::AllowPeer { peer: addr });
+        }
+        self.expect_peers();
+    }
+
+    /// Tells where a peer was last seen, so that it is looked for there too.
+    pub fn hint(&mut self, now: u64, peer: &PublicKey, addr: SocketAddr) {
+        if let Some(peer) = self.peers.get_mut(&peer.node_addr()) {
+            peer.link.hint(now, addr);
+            self.expect_peers();
+        }
+    }
+
+    /// Takes one report of a lane.
+    pub fn handle_report(&mut self, now: u64, report: Report) {
+        match report {
+            Report::Handshake { from, datagram } => self.handle_handshake(now, from, &datagram),
+            Report::EarlyFrame { link, index } => {
+                self.with_link(link, |_, peer| peer.link.handle_early_frame(now, index));
+            }
+            Report::LinkProven { link, index } => {
+                self.with_link(link, |ctx, peer| {
+                    let effect = peer.link.handle_proven(ctx, now, index);
+                    peer.apply(ctx, now, effect);
+                });
+            }
+            Report::Roamed { link, path } => self.with_link(link, |ctx, peer| peer.link.handle_roamed(ctx, path)),
+            Report::LinkMessage {
+                link,
+                index,
+                msg_type,
+                body,
+            } => self.handle_link_message(now, link, index, msg_type, &body),
+            Report::SessionProven { peer, id } => self.with_peer(peer, |ctx, p| p.session.handle_proven(ctx, now, id)),
+            Report::SessionConfirmed { peer, id } => self.with_peer(peer, |_, p| p.session.handle_confirmed(now, id)),
+            Report::SessionMessage { msg_type, .. } => {
+                if msg_type != session::ALIVE {
+                    self.counters.messages_ignored += 1;
+                }
+            }
+            Report::UnknownSession { link, src } => {
+                // Only the neighbour itself can be the other end while sessions run over direct links alone.
+                if self.by_link.get(&link) == Some(&src) {
+                    self.with_peer(src, |ctx, p| p.session.handle_unknown(ctx, now));
+                }
+            }
+            Report::Wanted { peer } => self.handle_wanted(now, peer),
+            // The answer is for whoever asked the lane.
+            Report::EchoReply { .. } => {}
+            Report::Activity { links, sessions } => {
+                for activity in links {
+                    self.with_link(activity.link, |_, p| p.link.handle_activity(now, &activity));
+                }
+                for activity in sessions {
+                    self.with_peer(activity.peer, |_, p| p.session.handle_activity(now, &activity));
+                }
+            }
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: u64) {
+        for peer in self.peers.values_mut() {
+            if peer.link.deadline(&self.ctx).0 <= now {
+                let was_up = peer.link.is_up();
+                peer.link.handle_timeout(&mut self.ctx, now);
+                if was_up && !peer.link.is_up() {
+                    peer.since = now;
+                    peer.session.handle_link_down();
+                }
+            }
+            if peer.session.deadline(&self.ctx).0 <= now {
+                peer.session.handle_timeout(&mut self.ctx, now);
+            }
+        }
+    }
+
+    /// The next effect. Drain it after each event.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.ctx.next_output()
+    }
+
+    /// When [`Node::handle_timeout`] should be called, and for what, if nothing else happens before.
+    pub fn poll_timeout(&self) -> Option<(u64, &'static str)> {
+        self.peers
+            .values()
+            .flat_map(|p| [p.link.deadline(&self.ctx), p.session.deadline(&self.ctx)])
+            .filter(|(at, _)| *at != u64::MAX)
+            .min_by_key(|(at, _)| *at)
+    }
+
+    /// Says goodbye to every linked peer, for an orderly stop.
+    pub fn shut_down(&mut self) {
+        for peer in self.peers.values_mut() {
+            peer.link.disconnect(&mut self.ctx, DisconnectReason::Shutdown);
+        }
+    }
+
+    /// How each peer stands, in the order of their addresses.
+    pub fn peer_status(&self, now: u64) -> impl Iterator<Item = PeerStatus> + '_ {
+        self.peers.values().map(move |peer| PeerStatus::of(peer, now))
+    }
+
+    /// What came in and led to nothing.
+    pub fn counters(&self) -> NodeCounters {
+        self.counters
+    }
+
+    /// Checks what must hold after every event, for fuzzing and simulation: bounded state, and a deadline that is not
+    /// forgotten.
+    ///
+    /// # Errors
+    ///
+    /// The broken invariant, in words.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        for peer in self.peers.values() {
+            if peer.link.epochs_held() > 12 {
+                return Err(format!("{} link epochs", peer.link.epochs_held()));
+            }
+            if peer.session.epochs_held() > 24 {
+                return Err(format!("{} session epochs", peer.session.epochs_held()));
+            }
+            let dialable = !peer.link.is_up() && !peer.link.targets().is_empty();
+            if dialable && peer.link.deadline(&self.ctx).0 == u64::MAX {
+                return Err("a peer with an address is never dialled again".into());
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_handshake(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {
+        if let Ok(msg1) = fmp::Msg1::parse(datagram) {
+            self.handle_msg1(now, from, &msg1);
+        } else if let Ok(msg2) = fmp::Msg2::parse(datagram) {
+            let Some(peer) = self.peers.values_mut().find(|p| p.link.awaits(msg2.receiver_idx)) else {
+                return;
+            };
+            let effect = peer.link.handle_msg2(&mut self.ctx, now, from, &msg2);
+            peer.apply(&mut self.ctx, now, effect);
+        }
+    }
+
+    fn handle_msg1(&mut self, now: u64, from: SocketAddr, msg1: &fmp::Msg1<'_>) {
+        let Ok(received) = ik::Responder::read(&self.ctx.identity, msg1.noise) else {
+            self.counters.handshakes_forged += 1;
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(&received.remote.node_addr()) else {
+            self.counters.strangers += 1;
+            return;
+        };
+        peer.link
+            .handle_msg1(&mut self.ctx, now, from, msg1.sender_idx, msg1.noise, received);
+    }
+
+    fn handle_link_message(&mut self, now: u64, link: LinkId, index: u32, msg_type: u8, body: &[u8]) {
+        match LinkMessageType::from_byte(msg_type) {
+            Some(LinkMessageType::Disconnect) => {
+                let Ok(disconnect) = Disconnect::parse(body) else {
+                    return;
+                };
+                self.with_link(link, |ctx, peer| {
+                    if peer.link.handle_disconnect(ctx, now, index, disconnect.reason) {
+                        peer.since = now;
+                        peer.session.handle_link_down();
+                    }
+                });
+            }
+            Some(LinkMessageType::SessionDatagram) => {
+                let Ok(datagram) = SessionDatagram::parse(body) else {
+                    return;
+                };
+                if self.by_link.get(&link) == Some(&datagram.src) {
+                    self.handle_session_handshake(now, &datagram);
+                }
+            }
+            // Gossip, look-ups and reports of a FIPS neighbour: not needed on a direct link.
+            Some(_) => {}
+            None => self.counters.messages_ignored += 1,
+        }
+    }
+
+    fn handle_session_handshake(&mut self, now: u64, datagram: &SessionDatagram<'_>) {
+        let payload = datagram.payload;
+        let Ok(prefix) = fsp::FspPrefix::parse(payload) else {
+            return;
+        };
+        self.with_peer(datagram.src, |ctx, peer| {
+            match fsp::FspPhase::from_nibble(prefix.phase) {
+                Some(fsp::FspPhase::Setup) => {
+                    if let Ok(setup) = SessionSetup::parse(payload) {
+                        peer.session.handle_setup(ctx, now, &setup);
+                    }
+                }
+                Some(fsp::FspPhase::Ack) => {
+                    if let Ok(ack) = SessionAck::parse(payload) {
+                        peer.session.handle_ack(ctx, now, &ack);
+                    }
+                }
+                Some(fsp::FspPhase::Msg3) => {
+                    if let Ok(msg3) = SessionMsg3::parse(payload) {
+                        peer.session.handle_msg3(ctx, now, &msg3);
+                    }
+                }
+                _ => {}
+            }
+        });
+    }
+
+    fn handle_wanted(&mut self, now: u64, peer: NodeAddr) {
+        self.with_peer(peer, |ctx, p| {
+            p.session.handle_wanted(ctx, now);
+            let waited = p.session.wanted.map_or(0, |since| now.saturating_sub(since));
+            if !p.link.is_up() && waited >= PATIENCE {
+                p.session.wanted = None;
+                ctx.lane(Command::DropQueue { peer });
+            }
+        });
+    }
+
+    fn expect_peers(&mut self) {
+        let hosts = self
+            .peers
+            .values()
+            .flat_map(|p| p.link.targets())
+            .map(|addr| addr.ip())
+            .collect();
+        self.ctx.lane(Command::Expect { hosts });
+    }
+
+    fn with_peer(&mut self, addr: NodeAddr, f: impl FnOnce(&mut Context, &mut Peer)) {
+        if let Some(peer) = self.peers.get_mut(&addr) {
+            f(&mut self.ctx, peer);
+        }
+    }
+
+    fn with_link(&mut self, link: LinkId, f: impl FnOnce(&mut Context, &mut Peer)) {
+        if let Some(addr) = self.by_link.get(&link).copied() {
+            self.with_peer(addr, f);
+        }
+    }
+}
+
+impl Peer {
+    fn apply(&mut self, ctx: &mut Context, now: u64, effect: Effect) {
+        if let Effect::Up { restarted } = effect {
+            self.since = now;
+            self.session.handle_link_up(ctx, now, self.link.id, restarted);
+        }
+    }
+}

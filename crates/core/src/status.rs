@@ -1,0 +1,106 @@
+//! How a peer stands, told apart as L13 asks: known, handshake, linked, session, payload.
+
+use std::net::SocketAddr;
+
+use weft_noise::PublicKey;
+use weft_packet::Totals;
+
+use crate::LinkDown;
+use crate::node::Peer;
+
+/// A session that carried authenticated frames this recently passes payload, ms.
+const PAYLOAD_FRESH: u64 = 30_000;
+
+/// How far we got with a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PeerState {
+    /// Configured, but no handshake is under way: there is no address to dial.
+    Known,
+    /// A link handshake is under way.
+    Linking,
+    /// The link is up.
+    Linked,
+    /// End-to-end keys are agreed.
+    Session,
+    /// End-to-end keys are agreed and the peer used them within the last 30 s.
+    Payload,
+}
+
+/// One peer's standing at one moment. Times are ms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Who.
+    pub key: PublicKey,
+    /// How far we got.
+    pub state: PeerState,
+    /// How long the link has been up or down.
+    pub since: u64,
+    /// Where the link goes.
+    pub path: Option<SocketAddr>,
+    /// Addresses we know of.
+    pub targets: Vec<SocketAddr>,
+    /// First handshake messages sent without answer, and for how long.
+    pub dialing: Option<(u32, u64)>,
+    /// Dial attempts (of several messages each) that failed since the peer last answered.
+    pub failures: u32,
+    /// Why the link last went down, and how long ago.
+    pub last_down: Option<(u64, LinkDown)>,
+    /// Age of the link's keys.
+    pub link_age: Option<u64>,
+    /// How often the link's keys were replaced.
+    pub link_rekeys: u64,
+    /// How long ago the link last brought a frame.
+    pub link_idle: Option<u64>,
+    /// What passed over the link.
+    pub link_totals: Totals,
+    /// Age of the session's keys.
+    pub session_age: Option<u64>,
+    /// How long the session has been up, over all its keys.
+    pub session_up: Option<u64>,
+    /// How often the session's keys were replaced.
+    pub session_rekeys: u64,
+    /// What passed in the session.
+    pub session_totals: Totals,
+    /// Packets wait for the session.
+    pub waiting: bool,
+}
+
+impl PeerStatus {
+    pub(crate) fn of(peer: &Peer, now: u64) -> Self {
+        let (link, session) = (&peer.link, &peer.session);
+        let targets = link.targets();
+        let heard = session.last_heard();
+        let state = if link.is_up() && session.is_up() {
+            if heard > 0 && now.saturating_sub(heard) < PAYLOAD_FRESH {
+                PeerState::Payload
+            } else {
+                PeerState::Session
+            }
+        } else if link.is_up() {
+            PeerState::Linked
+        } else if targets.is_empty() {
+            PeerState::Known
+        } else {
+            PeerState::Linking
+        };
+        Self {
+            key: peer.key,
+            state,
+            since: now.saturating_sub(peer.since),
+            path: link.path(),
+            targets,
+            dialing: link.dialing(now),
+            failures: link.failures,
+            last_down: link.last_down.map(|(at, why)| (now.saturating_sub(at), why)),
+            link_age: link.age(now),
+            link_rekeys: link.rekeys,
+            link_idle: (link.totals.last_rx > 0).then(|| now.saturating_sub(link.totals.last_rx)),
+            link_totals: link.totals,
+            session_age: session.age(now),
+            session_up: session.up_since.map(|at| now.saturating_sub(at)),
+            session_rekeys: session.rekeys,
+            session_totals: session.totals,
+            waiting: session.wanted.is_some(),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Authenticated encryption in place, numbered by a counter.
+//!
+//! The nonce is four zero bytes followed by the counter in little-endian order (Noise, "ChaChaPoly"; FIPS uses the
+//! same for frames). Nothing here counts or remembers: whoever seals owns the counter and never repeats it under
+//! one key, whoever opens asks a [`ReplayWindow`](crate::replay::ReplayWindow).
+
+use std::fmt;
+
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use thiserror::Error;
+
+use crate::Key;
+
+/// Length of the authentication tag in bytes.
+pub const TAG_LEN: usize = 16;
+
+/// Bytes that do not authenticate: altered, truncated, or sealed under another key, counter or header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the data does not authenticate under this key, counter and header")]
+pub struct OpenError;
+
+/// ChaCha20-Poly1305 (RFC 8439) under one key, with the key schedule done once.
+///
+/// Sealing and opening take `&self` and allocate nothing, so one direction of a link can be shared by reference.
+pub struct Cipher(LessSafeKey);
+
+impl Cipher {
+    /// Prepares `key` for use.
+    #[must_use]
+    #[expect(
+        clippy::expect_used,
+        reason = "the only failure is a wrong length, which the type rules out"
+    )]
+    pub fn new(key: &Key) -> Self {
+        let unbound = UnboundKey::new(&CHACHA20_POLY1305, key.as_bytes()).expect("32 bytes of key");
+        Self(LessSafeKey::new(unbound))
+    }
+
+    /// Encrypts `buf` where it lies and returns the tag over it and `aad`.
+    ///
+    /// `counter` must never be used twice under one key.
+    ///
+    /// # Panics
+    ///
+    /// On a buffer of more than 256 GiB, the limit of the cipher.
+    #[must_use = "without the tag the other side cannot open the data"]
+    #[expect(
+        clippy::expect_used,
+        reason = "fails only past the limit of the cipher, far above any buffer"
+    )]
+    pub fn seal_in_place(&self, counter: u64, aad: &[u8], buf: &mut [u8]) -> [u8; TAG_LEN] {
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(nonce(counter), Aad::from(aad), buf)
+            .expect("a buffer below 256 GiB");
+        let mut bytes = [0; TAG_LEN];
+        bytes.copy_from_slice(tag.as_ref());
+        bytes
+    }
+
+    /// Verifies and decrypts `ciphertext_and_tag` where it lies and returns the plaintext part of it.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] when the tag does not match or there is no room for one. The buffer's contents are then
+    /// unspecified.
+    pub fn open_in_place<'a>(
+        &self,
+        counter: u64,
+        aad: &[u8],
+        ciphertext_and_tag: &'a mut [u8],
+    ) -> Result<&'a mut [u8], OpenError> {
+        self.0
+            .open_in_place(nonce(counter), Aad::from(aad), ciphertext_and_tag)
+            .map_err(|_| OpenError)
+    }
+}
+
+impl fmt::Debug for Cipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cipher(ChaCha20-Poly1305)")
+    }
+}
+
+fn nonce(counter: u64) -> Nonce {
+    let mut bytes = [0; 12];
+    bytes[4..].copy_from_slice(&counter.to_le_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A known result for the all-zero key, counter 0 and no data.
+    #[test]
+    fn empty_message_under_zero_key() {
+        let tag = Cipher::new(&Key::from_bytes([0; 32])).seal_in_place(0, &[], &mut []);
+        assert_eq!(hex::encode(tag), "4eb972c9a8fb3a1b382bb4d36f5ffad1");
+    }
+
+    #[test]
+    fn counter_is_little_endian_after_four_zero_bytes() {
+        let key = Key::from_bytes([7; 32]);
+        let counter = 0x0102_0304_0506_0708;
+        let mut ours = *b"hello";
+        let tag = Cipher::new(&key).seal_in_place(counter, b"header", &mut ours);
+
+        let raw = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key.as_bytes()).unwrap());
+        let nonce = Nonce::assume_unique_for_key([0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1]);
+        let mut theirs = *b"hello";
+        let expected = raw
+            .seal_in_place_separate_tag(nonce, Aad::from(b"header"), &mut theirs)
+            .unwrap();
+        assert_eq!((ours, &tag[..]), (theirs, expected.as_ref()));
+    }
+
+    #[test]
+    fn buffers_without_room_for_a_tag() {
+        let cipher = Cipher::new(&Key::from_bytes([1; 32]));
+        for len in 0..TAG_LEN {
+            assert_eq!(cipher.open_in_place(0, &[], &mut vec![0; len]), Err(OpenError));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn opens_what_it_sealed_and_nothing_else(
+            key: [u8; 32],
+            counter: u64,
+            aad in prop::collection::vec(any::<u8>(), 0..40),
+            plain in prop::collection::vec(any::<u8>(), 0..200),
+            flip: prop::sample::Index,
+        ) {
+            let cipher = Cipher::new(&Key::from_bytes(key));
+            let mut sealed = plain.clone();
+            let tag = cipher.seal_in_place(counter, &aad, &mut sealed);
+            sealed.extend_from_slice(&tag);
+
+            let mut copy = sealed.clone();
+            prop_assert_eq!(cipher.open_in_place(counter, &aad, &mut copy).unwrap(), &plain[..]);
+            prop_assert!(cipher.open_in_place(counter ^ 1, &aad, &mut sealed.clone()).is_err());
+            let mut longer = aad.clone();
+            longer.push(0);
+            prop_assert!(cipher.open_in_place(counter, &longer, &mut sealed.clone()).is_err());
+
+            let bit = flip.index(sealed.len() * 8);
+            sealed[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(cipher.open_in_place(counter, &aad, &mut sealed).is_err());
+        }
+    }
+}

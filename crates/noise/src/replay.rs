@@ -1,0 +1,247 @@
+//! The anti-replay window: each counter is accepted once, and late ones while they are not too late.
+//!
+//! A bitmap over the last [`WINDOW`] counters, kept as a ring in the manner of RFC 6479: a counter's bit stays at
+//! `counter mod WINDOW` for its life, so moving on clears the bits that come into use instead of shifting all.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// How many counters the window spans, the highest accepted one included.
+///
+/// FIPS keeps 2,048; a receiver may keep more without its peer noticing.
+pub const WINDOW: u64 = 8192;
+
+const WORDS: usize = (WINDOW / 64) as usize;
+
+/// Why a counter is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ReplayError {
+    /// The counter has been accepted before.
+    #[error("this counter has been accepted before")]
+    Replayed,
+    /// The counter lies [`WINDOW`] or more behind the highest accepted one, so nobody remembers it.
+    #[error("this counter is too far behind the newest one")]
+    TooOld,
+}
+
+/// Which of the last [`WINDOW`] counters have been accepted.
+///
+/// Call [`check`](Self::check) before the costly opening of a frame, and [`accept`](Self::accept) only after its
+/// tag has been verified; otherwise a forger could move the window.
+#[derive(Clone)]
+pub struct ReplayWindow {
+    highest: u64,
+    /// Bit `c % WINDOW` is set if counter `c` of the current window was accepted.
+    seen: [u64; WORDS],
+}
+
+impl ReplayWindow {
+    /// A window that has accepted nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            highest: 0,
+            seen: [0; WORDS],
+        }
+    }
+
+    /// Whether `counter` could be accepted now. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplayError`] says why not.
+    pub fn check(&self, counter: u64) -> Result<(), ReplayError> {
+        if counter > self.highest {
+            return Ok(());
+        }
+        if self.highest - counter >= WINDOW {
+            return Err(ReplayError::TooOld);
+        }
+        if self.seen[word(counter)] & bit(counter) != 0 {
+            return Err(ReplayError::Replayed);
+        }
+        Ok(())
+    }
+
+    /// Takes `counter` into the window.
+    ///
+    /// It checks once more, because two copies of one frame in a batch both pass [`check`](Self::check) before
+    /// either is accepted.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplayError`] as for [`check`](Self::check); the window is unchanged and the frame must be dropped.
+    pub fn accept(&mut self, counter: u64) -> Result<(), ReplayError> {
+        self.check(counter)?;
+        if counter > self.highest {
+            self.advance(counter);
+        }
+        self.seen[word(counter)] |= bit(counter);
+        Ok(())
+    }
+
+    /// The highest counter accepted so far; 0 if there was none.
+    #[must_use]
+    pub const fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// Moves the window's upper end to `to`, above the present one, and forgets what falls out below.
+    fn advance(&mut self, to: u64) {
+        if to - self.highest >= WINDOW {
+            self.seen = [0; WORDS];
+        } else {
+            self.forget(self.highest + 1, to);
+        }
+        self.highest = to;
+    }
+
+    /// Clears the bits of `first..=last`, a word at a time.
+    fn forget(&mut self, first: u64, last: u64) {
+        let mut at = first;
+        loop {
+            let offset = at % 64;
+            let more = (63 - offset).min(last - at);
+            let mask = (u64::MAX >> (63 - more)) << offset;
+            self.seen[word(at)] &= !mask;
+            if last - at == more {
+                return;
+            }
+            at += more + 1;
+        }
+    }
+}
+
+impl Default for ReplayWindow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ReplayWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplayWindow")
+            .field("highest", &self.highest)
+            .finish_non_exhaustive()
+    }
+}
+
+const fn word(counter: u64) -> usize {
+    (counter % WINDOW / 64) as usize
+}
+
+const fn bit(counter: u64) -> u64 {
+    1 << (counter % 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The slow model: remembers everything.
+    #[derive(Default)]
+    struct Reference {
+        highest: u64,
+        seen: HashSet<u64>,
+    }
+
+    impl Reference {
+        fn accept(&mut self, counter: u64) -> Result<(), ReplayError> {
+            if counter < self.highest && self.highest - counter >= WINDOW {
+                return Err(ReplayError::TooOld);
+            }
+            if !self.seen.insert(counter) {
+                return Err(ReplayError::Replayed);
+            }
+            self.highest = self.highest.max(counter);
+            Ok(())
+        }
+    }
+
+    fn agree(counters: impl IntoIterator<Item = u64>) {
+        let (mut window, mut model) = (ReplayWindow::new(), Reference::default());
+        for counter in counters {
+            let expected = model.accept(counter);
+            assert_eq!(window.check(counter), expected, "check of {counter}");
+            assert_eq!(window.accept(counter), expected, "accept of {counter}");
+            assert_eq!(window.highest(), model.highest);
+        }
+    }
+
+    #[test]
+    fn starts_with_counter_zero_open() {
+        let mut window = ReplayWindow::new();
+        assert_eq!(window.accept(0), Ok(()));
+        assert_eq!(window.accept(0), Err(ReplayError::Replayed));
+    }
+
+    #[test]
+    fn edges_of_the_window() {
+        let mut window = ReplayWindow::new();
+        window.accept(WINDOW).unwrap();
+        assert_eq!(window.check(0), Err(ReplayError::TooOld));
+        assert_eq!(window.check(1), Ok(()));
+        assert_eq!(window.check(WINDOW), Err(ReplayError::Replayed));
+        // Counter 1 shares its bit with WINDOW + 1, which must not inherit it.
+        window.accept(1).unwrap();
+        assert_eq!(window.accept(WINDOW + 1), Ok(()));
+        assert_eq!(window.check(1), Err(ReplayError::TooOld));
+    }
+
+    #[test]
+    fn last_counters_there_are() {
+        let top = u64::MAX;
+        agree([
+            top - WINDOW,
+            top - 1,
+            top - WINDOW,
+            top - 1,
+            top,
+            top,
+            top - WINDOW,
+            top - WINDOW + 1,
+            0,
+        ]);
+    }
+
+    #[test]
+    fn every_step_length_clears_exactly_what_falls_out() {
+        for step in (1..200).chain(WINDOW - 70..WINDOW + 70) {
+            let mut counters: Vec<u64> = (0..WINDOW).collect();
+            let next = WINDOW - 1 + step;
+            counters.push(next);
+            counters.extend(step.saturating_sub(3)..step + 3);
+            counters.extend(next - 70..next);
+            agree(counters);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn same_as_the_reference(
+            start in prop_oneof![Just(0), 0..3 * WINDOW, Just(u64::MAX - 2 * WINDOW), any::<u64>()],
+            steps in prop::collection::vec(
+                prop_oneof![
+                    6 => -80_i64..80,
+                    2 => -(WINDOW as i64) - 70..-(WINDOW as i64) + 70,
+                    2 => WINDOW as i64 - 70..WINDOW as i64 + 70,
+                    1 => any::<i64>(),
+                ],
+                1..400,
+            ),
+        ) {
+            let mut at = start;
+            agree(steps.into_iter().map(|step| {
+                at = at.saturating_add_signed(step);
+                at
+            }));
+        }
+    }
+}

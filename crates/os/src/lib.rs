@@ -1,0 +1,48 @@
+//! What touches the operating system, and nothing that knows the protocol.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`tun`] | the TUN interface: virtio header, TSO/USO, several queues |
+//! | [`udp`] | the UDP socket: GSO out, GRO in, never fragments, counts what it falls back to |
+//! | [`poll`] | waiting for descriptors, and waking a thread that waits |
+//! | [`netlink`] | interfaces, addresses and routes of one network namespace |
+//! | [`sysctl`] | the per-interface settings that netlink does not reach |
+//! | [`netns`] | network namespaces held by a descriptor, threads and processes inside them |
+//! | [`process`] | capabilities, memory and processor time |
+//! | [`lock`], [`clock`], [`random`] | a file lock, a clock that counts suspend, random bytes |
+//!
+//! This is the only crate with `unsafe`: every block is one system call or the reading of what it
+//! filled in, and says why it is sound. Never here: threads that serve packets (weft-plane), policy
+//! about which address or route to set (weft-node), topologies (weft-lab).
+//!
+//! Linux only for now. A port adds a sibling of each module with the same public items.
+#![allow(unsafe_code)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("weft-os is written for Linux only so far");
+
+#[cfg(target_os = "linux")]
+pub mod clock;
+#[cfg(target_os = "linux")]
+pub mod lock;
+#[cfg(target_os = "linux")]
+pub mod netlink;
+#[cfg(target_os = "linux")]
+pub mod netns;
+#[cfg(target_os = "linux")]
+pub mod poll;
+#[cfg(target_os = "linux")]
+pub mod process;
+#[cfg(target_os = "linux")]
+pub mod random;
+#[cfg(target_os = "linux")]
+mod syscall;
+#[cfg(target_os = "linux")]
+pub mod sysctl;
+#[doc(hidden)]
+#[cfg(target_os = "linux")]
+pub mod test_support;
+#[cfg(target_os = "linux")]
+pub mod tun;
+#[cfg(target_os = "linux")]
+pub mod udp;

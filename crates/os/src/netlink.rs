@@ -1,0 +1,192 @@
+//! Interfaces, addresses and routes of one network namespace, by rtnetlink(7).
+//!
+//! Synchronous: each call sends one request and waits for the kernel's answer, which is there when the
+//! call into the kernel returns. The message formats come from `netlink-packet-route`; the socket and
+//! the exchange are small enough to be here.
+
+mod address;
+mod link;
+mod route;
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
+use netlink_packet_core::{
+    DecodeError, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+
+pub use self::address::InterfaceAddress;
+pub use self::link::{Interface, VethEnd};
+pub use self::route::Route;
+use crate::syscall;
+
+/// The kernel never builds a longer answer (32 KiB) for a reader who offers this much.
+const ANSWER_LEN: usize = 65_536;
+
+/// A connection to the kernel's routing, for the network namespace of the thread that opened it,
+/// wherever it is used later.
+#[derive(Debug)]
+pub struct Netlink {
+    socket: File,
+    sequence: u32,
+    answer: Vec<u8>,
+}
+
+impl Netlink {
+    /// Opens a connection for the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Io`] if the system gives out no netlink sockets.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        // SAFETY: no pointers are passed.
+        let fd = syscall::check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
+            .map_err(NetlinkError::Io)?;
+        // SAFETY: the call above just made `fd`, and nothing else owns it.
+        let socket = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(Self {
+            socket,
+            sequence: 0,
+            answer: vec![0; ANSWER_LEN],
+        })
+    }
+
+    /// A request that changes something and is answered with success or an error. `what` says in the
+    /// error what was asked.
+    fn change(&mut self, what: &'static str, message: RouteNetlinkMessage, flags: u16) -> Result<(), NetlinkError> {
+        self.exchange(what, message, flags | NLM_F_ACK, |_| ())
+    }
+
+    /// A request that is answered with one message, then success.
+    fn fetch<T>(
+        &mut self,
+        what: &'static str,
+        message: RouteNetlinkMessage,
+        convert: impl Fn(RouteNetlinkMessage) -> Option<T>,
+    ) -> Result<Option<T>, NetlinkError> {
+        let mut found = None;
+        self.exchange(what, message, NLM_F_ACK, |answer| found = convert(answer))?;
+        Ok(found)
+    }
+
+    /// A request for all objects of a kind; those for which `convert` gives something are returned.
+    fn dump<T>(
+        &mut self,
+        what: &'static str,
+        message: RouteNetlinkMessage,
+        convert: impl Fn(RouteNetlinkMessage) -> Option<T>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        let mut list = Vec::new();
+        self.exchange(what, message, NLM_F_DUMP, |answer| {
+            list.extend(convert(answer));
+        })?;
+        Ok(list)
+    }
+
+    /// Sends one request and reads until its end: the acknowledgement, or the end of the dump.
+    fn exchange(
+        &mut self,
+        what: &'static str,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        mut each: impl FnMut(RouteNetlinkMessage),
+    ) -> Result<(), NetlinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.socket.write_all(&bytes).map_err(NetlinkError::Io)?;
+        loop {
+            let len = self.read()?;
+            let mut rest = self.answer.get(..len).unwrap_or_default();
+            while !rest.is_empty() {
+                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)?;
+                let step = (answer.header.length as usize).next_multiple_of(4);
+                rest = rest.get(step.max(4)..).unwrap_or_default();
+                // What is left of a request that failed half-way.
+                if answer.header.sequence_number != self.sequence {
+                    continue;
+                }
+                match answer.payload {
+                    NetlinkPayload::InnerMessage(message) => each(message),
+                    NetlinkPayload::Done(_) => return Ok(()),
+                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok(()),
+                    NetlinkPayload::Error(error) => {
+                        return Err(NetlinkError::refused(what, error.to_io()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<usize, NetlinkError> {
+        loop {
+            match self.socket.read(&mut self.answer) {
+                Ok(0) => return Err(NetlinkError::Io(io::ErrorKind::UnexpectedEof.into())),
+                Ok(len) => return Ok(len),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(NetlinkError::Io(error)),
+            }
+        }
+    }
+}
+
+/// Why the kernel did not do what was asked. `what` reads "set the MTU".
+#[derive(Debug, thiserror::Error)]
+pub enum NetlinkError {
+    /// The capability CAP_NET_ADMIN is missing.
+    #[error("no permission to {what}: it needs the capability CAP_NET_ADMIN")]
+    Permission {
+        /// What was asked.
+        what: &'static str,
+    },
+    /// The interface, address or route exists already.
+    #[error("cannot {what}: it exists already")]
+    Exists {
+        /// What was asked.
+        what: &'static str,
+    },
+    /// There is no such interface, address or route.
+    #[error("cannot {what}: there is none")]
+    NotFound {
+        /// What was asked.
+        what: &'static str,
+    },
+    /// Not a name that the kernel accepts.
+    #[error("{0:?} is no interface name: 1 to 15 bytes, no slash, colon or space")]
+    InvalidName(String),
+    /// The kernel refused for another reason.
+    #[error("cannot {what}")]
+    Refused {
+        /// What was asked.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The answer could not be read as what was asked for.
+    #[error("the kernel's answer was not understood")]
+    Answer(#[from] DecodeError),
+    /// The netlink socket failed.
+    #[error("the netlink socket failed")]
+    Io(#[source] io::Error),
+}
+
+impl NetlinkError {
+    fn refused(what: &'static str, source: io::Error) -> Self {
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::Permission { what },
+            Some(libc::EEXIST) => Self::Exists { what },
+            Some(libc::ENODEV | libc::ESRCH | libc::EADDRNOTAVAIL | libc::ENOENT | libc::ENXIO) => {
+                Self::NotFound { what }
+            }
+            _ => Self::Refused { what, source },
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The addresses of interfaces.
+
+use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+
+use super::{Netlink, NetlinkError};
+
+/// An address with the length of its network's prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InterfaceAddress {
+    /// The interface that has it.
+    pub index: u32,
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the prefix: 0 to 32 or 128.
+    pub prefix_len: u8,
+}
+
+impl Netlink {
+    /// Gives the interface an address. For IPv6, duplicate address detection is left out, and yet the
+    /// kernel accepts packets for the address a moment later: see [`Netlink::wait_until_local`].
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `Exists` if the interface has it.
+    pub fn add_address(&mut self, address: InterfaceAddress) -> Result<(), NetlinkError> {
+        let mut message = address_message(address);
+        if address.address.is_ipv6() {
+            message.header.flags = AddressHeaderFlags::Nodad;
+        }
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.change("add the address", Message::NewAddress(message), flags)
+    }
+
+    /// Waits, up to five seconds, until the kernel takes packets for `address` as its own: for IPv6 that
+    /// happens in the background once the address is there and its interface has a carrier, which a
+    /// virtual cable may take a second to notice.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `NotFound` if it does not happen.
+    pub fn wait_until_local(&mut self, address: IpAddr) -> Result<(), NetlinkError> {
+        let end = Instant::now() + Duration::from_secs(5);
+        loop {
+            if self.is_local(address)? {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Err(NetlinkError::NotFound {
+            what: "reach the own address",
+        })
+    }
+
+    /// Takes an address from an interface.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `NotFound` if the interface does not have it.
+    pub fn delete_address(&mut self, address: InterfaceAddress) -> Result<(), NetlinkError> {
+        let message = Message::DelAddress(address_message(address));
+        self.change("delete the address", message, 0)
+    }
+
+    /// Takes all addresses from an interface.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says.
+    pub fn flush_addresses(&mut self, index: u32) -> Result<(), NetlinkError> {
+        for address in self.addresses(index)? {
+            match self.delete_address(address) {
+                // A secondary IPv4 address goes with its primary.
+                Ok(()) | Err(NetlinkError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses of an interface.
+    ///
+    /// # Errors
+    /// Only when the exchange with the kernel fails.
+    pub fn addresses(&mut self, index: u32) -> Result<Vec<InterfaceAddress>, NetlinkError> {
+        let all = Message::GetAddress(AddressMessage::default());
+        self.dump("list the addresses", all, |message| {
+            interface_address(&message).filter(|address| address.index == index)
+        })
+    }
+}
+
+fn address_message(address: InterfaceAddress) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(address.address);
+    message.header.index = address.index;
+    message.header.prefix_len = address.prefix_len;
+    message.attributes = vec![
+        AddressAttribute::Local(address.address),
+        AddressAttribute::Address(address.address),
+    ];
+    message
+}
+
+/// The kernel's name for the version of `address`.
+pub(super) fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
+fn interface_address(message: &Message) -> Option<InterfaceAddress> {
+    let Message::NewAddress(message) = message else {
+        return None;
+    };
+    // `Local` is the address itself; IPv6 gives `Address` only.
+    let local = message.attributes.iter().find_map(|a| match a {
+        AddressAttribute::Local(address) => Some(*address),
+        _ => None,
+    });
+    let address = local.or_else(|| {
+        message.attributes.iter().find_map(|a| match a {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        })
+    })?;
+    Some(InterfaceAddress {
+        index: message.header.index,
+        address,
+        prefix_len: message.header.prefix_len,
+    })
+}

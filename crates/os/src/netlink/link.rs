@@ -1,0 +1,236 @@
+//! Interfaces: looking up, changing, making, deleting.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
+};
+
+use super::{Netlink, NetlinkError};
+use crate::syscall;
+
+/// What the kernel says about an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number in its namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Largest IP packet, in bytes.
+    pub mtu: u32,
+    /// Packets that may wait to be sent.
+    pub tx_queue_len: u32,
+    /// Set up by an administrator.
+    pub up: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// The index of the bridge it belongs to.
+    pub controller: Option<u32>,
+}
+
+/// One end of a virtual cable.
+#[derive(Debug, Clone, Copy)]
+pub struct VethEnd<'a> {
+    /// The name of the interface.
+    pub name: &'a str,
+    /// The namespace it appears in, by default that of the [`Netlink`].
+    pub namespace: Option<BorrowedFd<'a>>,
+}
+
+impl Netlink {
+    /// The interface called `name`.
+    ///
+    /// # Errors
+    /// [`NetlinkError::NotFound`] if there is none.
+    pub fn interface(&mut self, name: &str) -> Result<Interface, NetlinkError> {
+        const WHAT: &str = "look up the interface";
+        let mut link = LinkMessage::default();
+        link.attributes.push(name_attribute(name)?);
+        self.fetch(WHAT, Message::GetLink(link), interface)?
+            .ok_or(NetlinkError::NotFound { what: WHAT })
+    }
+
+    /// All interfaces.
+    ///
+    /// # Errors
+    /// Only when the exchange with the kernel fails.
+    pub fn interfaces(&mut self) -> Result<Vec<Interface>, NetlinkError> {
+        let all = Message::GetLink(LinkMessage::default());
+        self.dump("list the interfaces", all, interface)
+    }
+
+    /// Sets the largest IP packet in bytes. Below 1,280 Linux turns IPv6 off on the interface.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `Refused` if the interface cannot have that MTU.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
+        self.set("set the MTU", index, LinkAttribute::Mtu(mtu))
+    }
+
+    /// Sets how many packets may wait to be sent.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says.
+    pub fn set_tx_queue_len(&mut self, index: u32, packets: u32) -> Result<(), NetlinkError> {
+        let attribute = LinkAttribute::TxQueueLen(packets);
+        self.set("set the transmit queue length", index, attribute)
+    }
+
+    /// Limits how many segments a super-packet may have that reaches the device; 1 makes the kernel
+    /// split each before, as in front of a network card without segmentation offload (L24b).
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says.
+    pub fn set_gso_max_segments(&mut self, index: u32, segments: u32) -> Result<(), NetlinkError> {
+        let attribute = LinkAttribute::GsoMaxSegs(segments);
+        self.set("limit the segments", index, attribute)
+    }
+
+    /// Keeps IPv6 from giving the interface a link-local address when it comes up.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `Refused` where the interface has no IPv6.
+    pub fn disable_link_local(&mut self, index: u32) -> Result<(), NetlinkError> {
+        let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+        let attribute = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])]);
+        self.set("turn off link-local addresses", index, attribute)
+    }
+
+    /// Makes the interface a port of the bridge with the index `bridge`; `None` takes it out.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says.
+    pub fn set_bridge(&mut self, index: u32, bridge: Option<u32>) -> Result<(), NetlinkError> {
+        let attribute = LinkAttribute::Controller(bridge.unwrap_or(0));
+        self.set("change the bridge", index, attribute)
+    }
+
+    /// Moves the interface to another network namespace, where it is down and without addresses.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `Exists` if that namespace has an interface of this name.
+    pub fn move_to(&mut self, index: u32, namespace: BorrowedFd<'_>) -> Result<(), NetlinkError> {
+        let attribute = LinkAttribute::NetNsFd(namespace.as_raw_fd());
+        self.set("move the interface", index, attribute)
+    }
+
+    /// Brings the interface up.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says.
+    pub fn set_up(&mut self, index: u32) -> Result<(), NetlinkError> {
+        self.set_flags("bring the interface up", index, LinkFlags::Up)
+    }
+
+    /// Takes the interface down; its IPv6 addresses and all its routes go.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says.
+    pub fn set_down(&mut self, index: u32) -> Result<(), NetlinkError> {
+        self.set_flags("take the interface down", index, LinkFlags::empty())
+    }
+
+    /// Deletes the interface, and of a virtual cable the other end with it.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `Refused` for interfaces that belong to hardware.
+    pub fn delete_interface(&mut self, index: u32) -> Result<(), NetlinkError> {
+        let link = link_message(index);
+        self.change("delete the interface", Message::DelLink(link), 0)
+    }
+
+    /// Makes a virtual cable, both ends down.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; either both ends are made or none.
+    pub fn create_veth(&mut self, one: VethEnd<'_>, other: VethEnd<'_>) -> Result<(), NetlinkError> {
+        let mut link = veth_end(one)?;
+        link.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(veth_end(other)?))),
+        ]));
+        self.create("make a virtual cable", link)
+    }
+
+    /// Makes a bridge, down, without ports.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says.
+    pub fn create_bridge(&mut self, name: &str) -> Result<(), NetlinkError> {
+        let mut link = LinkMessage::default();
+        link.attributes = vec![
+            name_attribute(name)?,
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
+        ];
+        self.create("make a bridge", link)
+    }
+
+    fn create(&mut self, what: &'static str, link: LinkMessage) -> Result<(), NetlinkError> {
+        self.change(what, Message::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    fn set(&mut self, what: &'static str, index: u32, attribute: LinkAttribute) -> Result<(), NetlinkError> {
+        let mut link = link_message(index);
+        link.attributes.push(attribute);
+        self.change(what, Message::SetLink(link), 0)
+    }
+
+    fn set_flags(&mut self, what: &'static str, index: u32, flags: LinkFlags) -> Result<(), NetlinkError> {
+        let mut link = link_message(index);
+        link.header.flags = flags;
+        link.header.change_mask = LinkFlags::Up;
+        self.change(what, Message::SetLink(link), 0)
+    }
+}
+
+fn link_message(index: u32) -> LinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link
+}
+
+fn name_attribute(name: &str) -> Result<LinkAttribute, NetlinkError> {
+    if syscall::valid_interface_name(name) {
+        Ok(LinkAttribute::IfName(name.to_owned()))
+    } else {
+        Err(NetlinkError::InvalidName(name.to_owned()))
+    }
+}
+
+fn veth_end(end: VethEnd<'_>) -> Result<LinkMessage, NetlinkError> {
+    let mut link = LinkMessage::default();
+    link.attributes.push(name_attribute(end.name)?);
+    if let Some(namespace) = end.namespace {
+        let attribute = LinkAttribute::NetNsFd(namespace.as_raw_fd());
+        link.attributes.push(attribute);
+    }
+    Ok(link)
+}
+
+fn interface(message: Message) -> Option<Interface> {
+    let Message::NewLink(link) = message else {
+        return None;
+    };
+    let mut interface = Interface {
+        index: link.header.index,
+        name: String::new(),
+        mtu: 0,
+        tx_queue_len: 0,
+        up: link.header.flags.contains(LinkFlags::Up),
+        loopback: link.header.flags.contains(LinkFlags::Loopback),
+        controller: None,
+    };
+    for attribute in link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => interface.name = name,
+            LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
+            LinkAttribute::TxQueueLen(len) => interface.tx_queue_len = len,
+            LinkAttribute::Controller(index) => interface.controller = Some(index),
+            _ => {}
+        }
+    }
+    Some(interface)
+}

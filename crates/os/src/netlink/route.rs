@@ -1,0 +1,164 @@
+//! The routes of the main table.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+
+use super::address::family;
+use super::{Netlink, NetlinkError};
+
+/// A route of the main table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The network.
+    pub destination: IpAddr,
+    /// Bits of its prefix; 0 for the default route.
+    pub prefix_len: u8,
+    /// The router, if the network is behind one.
+    pub gateway: Option<IpAddr>,
+    /// The index of the interface; needed without a gateway.
+    pub interface: Option<u32>,
+    /// The route with the lowest metric wins; by default the kernel's choice.
+    pub metric: Option<u32>,
+}
+
+impl Route {
+    /// The network that an interface leads to.
+    #[must_use]
+    pub fn to_interface(destination: IpAddr, prefix_len: u8, interface: u32) -> Self {
+        Self {
+            destination,
+            prefix_len,
+            gateway: None,
+            interface: Some(interface),
+            metric: None,
+        }
+    }
+
+    /// The network that a router leads to.
+    #[must_use]
+    pub fn via(destination: IpAddr, prefix_len: u8, gateway: IpAddr) -> Self {
+        Self {
+            destination,
+            prefix_len,
+            gateway: Some(gateway),
+            interface: None,
+            metric: None,
+        }
+    }
+}
+
+impl Netlink {
+    /// Adds a route.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `Exists` if there is a route to this network with this metric.
+    pub fn add_route(&mut self, route: Route) -> Result<(), NetlinkError> {
+        let message = Message::NewRoute(route_message(route));
+        self.change("add the route", message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Deletes a route; what is `None` matches anything.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `NotFound` if there is none.
+    pub fn delete_route(&mut self, route: Route) -> Result<(), NetlinkError> {
+        let mut message = route_message(route);
+        message.header.protocol = RouteProtocol::Unspec;
+        message.header.scope = RouteScope::NoWhere;
+        self.change("delete the route", Message::DelRoute(message), 0)
+    }
+
+    /// The unicast routes of the main table, both IP versions.
+    ///
+    /// # Errors
+    /// Only when the exchange with the kernel fails.
+    pub fn routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
+        let all = Message::GetRoute(RouteMessage::default());
+        self.dump("list the routes", all, |message| route(&message))
+    }
+
+    /// True if packets to `address` end here.
+    pub(super) fn is_local(&mut self, address: IpAddr) -> Result<bool, NetlinkError> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(address);
+        message.header.destination_prefix_length = if address.is_ipv4() { 32 } else { 128 };
+        let destination = RouteAttribute::Destination(address.into());
+        message.attributes.push(destination);
+        let kind = |message| match message {
+            Message::NewRoute(route) => Some(route.header.kind),
+            _ => None,
+        };
+        match self.fetch("look up the route", Message::GetRoute(message), kind) {
+            Ok(kind) => Ok(kind == Some(RouteType::Local)),
+            Err(NetlinkError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ENETUNREACH) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn route_message(route: Route) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(route.destination);
+    message.header.destination_prefix_length = route.prefix_len;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.kind = RouteType::Unicast;
+    message.header.scope = if route.gateway.is_none() && route.destination.is_ipv4() {
+        RouteScope::Link
+    } else {
+        RouteScope::Universe
+    };
+    let attributes = &mut message.attributes;
+    if route.prefix_len > 0 {
+        attributes.push(RouteAttribute::Destination(route.destination.into()));
+    }
+    attributes.extend(route.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
+    attributes.extend(route.interface.map(RouteAttribute::Oif));
+    attributes.extend(route.metric.map(RouteAttribute::Priority));
+    message
+}
+
+fn route(message: &Message) -> Option<Route> {
+    let Message::NewRoute(message) = message else {
+        return None;
+    };
+    let header = &message.header;
+    if header.table != RouteHeader::RT_TABLE_MAIN || header.kind != RouteType::Unicast {
+        return None;
+    }
+    let unspecified = match header.address_family {
+        AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        _ => return None,
+    };
+    let mut route = Route {
+        destination: unspecified,
+        prefix_len: header.destination_prefix_length,
+        gateway: None,
+        interface: None,
+        metric: None,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => route.destination = ip(address)?,
+            RouteAttribute::Gateway(address) => route.gateway = ip(address),
+            RouteAttribute::Oif(index) => route.interface = Some(*index),
+            RouteAttribute::Priority(metric) => route.metric = Some(*metric),
+            _ => {}
+        }
+    }
+    Some(route)
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(ip) => Some((*ip).into()),
+        RouteAddress::Inet6(ip) => Some((*ip).into()),
+        _ => None,
+    }
+}

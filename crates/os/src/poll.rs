@@ -1,0 +1,240 @@
+//! Waiting: an epoll set with level-triggered readiness, and an event descriptor that wakes it.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::time::Duration;
+
+use crate::syscall;
+
+/// What to wait for on a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Something to read.
+    Readable,
+    /// Room to write.
+    Writable,
+    /// Either.
+    Both,
+}
+
+impl Interest {
+    fn bits(self) -> u32 {
+        let bits = match self {
+            Self::Readable => libc::EPOLLIN,
+            Self::Writable => libc::EPOLLOUT,
+            Self::Both => libc::EPOLLIN | libc::EPOLLOUT,
+        };
+        bits as u32
+    }
+}
+
+/// A descriptor that is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// The token it was added with.
+    pub token: u64,
+    /// A read will not block. Also set on an error or a hang-up, which the read reports.
+    pub readable: bool,
+    /// A write will not block. Also set on an error, which the write reports.
+    pub writable: bool,
+}
+
+/// Room for the events of one [`Poller::wait`].
+#[derive(Debug)]
+pub struct Events {
+    list: Vec<libc::epoll_event>,
+    len: usize,
+}
+
+impl Events {
+    /// Room for `capacity` events at a time, at least one.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        let empty = libc::epoll_event { events: 0, u64: 0 };
+        Self {
+            list: vec![empty; capacity.clamp(1, 1024)],
+            len: 0,
+        }
+    }
+
+    /// What the last wait found.
+    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
+        self.list.iter().take(self.len).map(|event| {
+            let bits = event.events as i32;
+            let broken = bits & (libc::EPOLLERR | libc::EPOLLHUP) != 0;
+            Event {
+                token: event.u64,
+                readable: broken || bits & libc::EPOLLIN != 0,
+                writable: broken || bits & libc::EPOLLOUT != 0,
+            }
+        })
+    }
+}
+
+/// A set of descriptors to wait for. A descriptor leaves the set when it is closed.
+#[derive(Debug)]
+pub struct Poller {
+    epoll: OwnedFd,
+}
+
+impl Poller {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no pointers are passed.
+        let fd = syscall::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the call above just made `fd`, and nothing else owns it.
+        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { epoll })
+    }
+
+    /// Adds a descriptor; its events carry `token`.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if it is in the set.
+    pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd.as_fd(), token, interest.bits())
+    }
+
+    /// Changes what to wait for, and the token.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not in the set.
+    pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd.as_fd(), token, interest.bits())
+    }
+
+    /// Takes a descriptor out of the set.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not in the set.
+    pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd.as_fd(), 0, 0)
+    }
+
+    /// Waits until something is ready or `timeout` has passed (rounded up to a millisecond; `None`
+    /// waits for ever). Returns the number of events; a signal ends the wait with 0.
+    ///
+    /// # Errors
+    /// None that a caller could act on.
+    pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
+        events.len = 0;
+        let timeout = timeout.map_or(-1, |t| {
+            i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+        });
+        // SAFETY: the kernel writes at most `list.len()` events, all inside the vector.
+        let result = syscall::check(unsafe {
+            libc::epoll_wait(
+                self.epoll.as_raw_fd(),
+                events.list.as_mut_ptr(),
+                events.list.len() as i32,
+                timeout,
+            )
+        });
+        match result {
+            Ok(count) => events.len = count as usize,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(events.len)
+    }
+
+    fn control(&self, operation: i32, fd: BorrowedFd<'_>, token: u64, bits: u32) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: bits,
+            u64: token,
+        };
+        // SAFETY: `event` lives through the call and both descriptors are open.
+        syscall::check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd.as_raw_fd(), &raw mut event) })?;
+        Ok(())
+    }
+}
+
+/// Wakes a thread that waits in a [`Poller`]. Any thread may wake; wakes that nobody drained yet
+/// count as one.
+#[derive(Debug)]
+pub struct EventFd {
+    file: File,
+}
+
+impl EventFd {
+    /// A new one, asleep.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no pointers are passed.
+        let fd = syscall::check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        // SAFETY: the call above just made `fd`, and nothing else owns it.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(Self { file })
+    }
+
+    /// Makes the descriptor readable.
+    pub fn wake(&self) {
+        // It can only fail when 2^64 - 2 wakes are pending, and then the descriptor is readable.
+        let _ = (&self.file).write(&1_u64.to_ne_bytes());
+    }
+
+    /// Takes all pending wakes; true if there was one.
+    pub fn drain(&self) -> bool {
+        (&self.file).read(&mut [0; 8]).is_ok()
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_is_seen_once_and_by_level_until_drained() {
+        let (poller, waker) = (Poller::new().unwrap(), EventFd::new().unwrap());
+        let mut events = Events::with_capacity(4);
+        poller.add(&waker, 7, Interest::Readable).unwrap();
+        assert_eq!(poller.wait(&mut events, Some(Duration::ZERO)).unwrap(), 0);
+
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                waker.wake();
+                waker.wake();
+            });
+        });
+        for _ in 0..2 {
+            assert_eq!(poller.wait(&mut events, None).unwrap(), 1);
+            let event = events.iter().next().unwrap();
+            assert_eq!((event.token, event.readable, event.writable), (7, true, false));
+        }
+        assert!(waker.drain());
+        assert!(!waker.drain());
+        assert_eq!(poller.wait(&mut events, Some(Duration::ZERO)).unwrap(), 0);
+    }
+
+    #[test]
+    fn interest_and_token_change_and_leave() {
+        let (poller, waker) = (Poller::new().unwrap(), EventFd::new().unwrap());
+        let mut events = Events::with_capacity(1);
+        poller.add(&waker, 1, Interest::Readable).unwrap();
+        let twice = poller.add(&waker, 1, Interest::Readable).unwrap_err();
+        assert_eq!(twice.kind(), io::ErrorKind::AlreadyExists);
+
+        poller.modify(&waker, 2, Interest::Both).unwrap();
+        assert_eq!(poller.wait(&mut events, None).unwrap(), 1);
+        let event = events.iter().next().unwrap();
+        assert_eq!((event.token, event.readable, event.writable), (2, false, true));
+
+        poller.remove(&waker).unwrap();
+        assert_eq!(poller.wait(&mut events, Some(Duration::ZERO)).unwrap(), 0);
+        assert!(events.iter().next().is_none());
+        let gone = poller.remove(&waker).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,93 @@
+//! For the tests of this and other crates that need namespaces.
+
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use crate::netns::{self, Access, IdMaps};
+
+/// Set in the environment of a test that was started again in a user namespace.
+const INSIDE: &str = "WEFT_TEST_IN_USER_NAMESPACE";
+
+/// True if namespaces can be had. If not: says so on standard error, past the capture of the test
+/// runner, and panics where the variable `CI` is set.
+#[must_use]
+pub fn require_namespaces() -> bool {
+    access().is_some()
+}
+
+/// Runs the body of a `#[test]` function where network namespaces can be made: here, for root; else in
+/// a new process of the same test in a user namespace, because a test runner has threads and cannot
+/// move itself. Where nothing works the test is skipped as [`require_namespaces`] says.
+///
+/// `body` must be a closure written in the test function: its type names the test.
+pub fn in_namespaces<F: FnOnce()>(body: F) {
+    match access() {
+        None => {}
+        Some(Access::Privileged) => body(),
+        Some(Access::UserNamespace) => {
+            assert!(std::env::var_os(INSIDE).is_none(), "no rights in the user namespace");
+            run_again(test_name(std::any::type_name::<F>()));
+        }
+    }
+}
+
+/// Says that a test is skipped, and why; panics where the variable `CI` is set.
+pub fn skip(why: &dyn std::error::Error) {
+    let text = format!("SKIPPED: {}\n", chain(why));
+    assert!(std::env::var_os("CI").is_none(), "{text}");
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+fn access() -> Option<Access> {
+    netns::probe().map_err(|error| skip(&error)).ok()
+}
+
+/// An error with its sources, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}
+
+/// From `crate::module::test::{{closure}}` to `module::test`.
+fn test_name(type_name: &str) -> &str {
+    let name = type_name.strip_suffix("::{{closure}}").unwrap_or(type_name);
+    name.split_once("::").map_or(name, |(_, rest)| rest)
+}
+
+fn run_again(name: &str) {
+    let maps = IdMaps::new();
+    let result = std::env::current_exe().and_then(|test| {
+        let mut command = Command::new(test);
+        command
+            .args(["--exact", name, "--include-ignored", "--nocapture", "--test-threads=1"])
+            .env(INSIDE, "1");
+        // SAFETY: between fork and exec this makes system calls only.
+        unsafe { command.pre_exec(move || netns::enter_user_namespace(&maps)) };
+        command.output()
+    });
+    let text = result.map_or_else(
+        |error| error.to_string(),
+        |output| {
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            text(&output.stdout) + &text(&output.stderr)
+        },
+    );
+    if text.contains("SKIPPED: ") {
+        let lines = text.lines().filter(|line| line.starts_with("SKIPPED: "));
+        for line in lines {
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+    }
+    // The count guards against a name that matches nothing.
+    assert!(
+        text.contains("test result: ok. 1 passed"),
+        "{name} in a user namespace:\n{text}"
+    );
+}

@@ -1,0 +1,298 @@
+//! The UDP socket of the underlay.
+//!
+//! - Many datagrams per call: several of one size leave as one buffer (`UDP_SEGMENT`), and arrive so
+//!   (`UDP_GRO`). Where the kernel or the device cannot, [`UdpSocket::send`] sends them one by one and
+//!   counts that (L20, L24).
+//! - What is sent is never fragmented: DF is set, and the kernel's own idea of the path MTU, which
+//!   anyone can lower with a forged ICMP message, is not used. Probing is the protocol's job (L15).
+//! - A socket bound to `[::]` serves both IP versions; IPv4 peers appear as [`SocketAddr::V4`].
+
+mod address;
+mod bind;
+mod message;
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use self::address::RawAddress;
+pub use self::bind::{BindError, BindOptions, BufferSizes};
+use crate::syscall;
+
+/// Most segments in one send (`UDP_MAX_SEGMENTS` of the kernels before 6.9; L20).
+pub const MAX_SEGMENTS: usize = 64;
+
+/// Most bytes in one send: the payload of the largest IPv4 datagram (L20).
+pub const MAX_SEND_LEN: usize = 65_507;
+
+/// A buffer of this length takes whatever one receive yields.
+pub const RECEIVE_BUFFER_LEN: usize = 65_535;
+
+/// A bound UDP socket, not blocking. May be shared between threads.
+#[derive(Debug)]
+pub struct UdpSocket {
+    fd: OwnedFd,
+    local: SocketAddr,
+    ipv6: bool,
+    buffers: BufferSizes,
+    gro: bool,
+    gso: AtomicBool,
+    counts: Counts,
+}
+
+impl UdpSocket {
+    /// Binds `address` (port 0: any free port) in the calling thread's network namespace. `[::]` takes
+    /// IPv4 as well; every other address takes its own version only.
+    ///
+    /// # Errors
+    /// One variant of [`BindError`] for each thing that can be wrong.
+    pub fn bind(address: SocketAddr, options: BindOptions) -> Result<Self, BindError> {
+        let ipv6 = address.is_ipv6();
+        let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
+        let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: no pointers are passed.
+        let fd =
+            syscall::check(unsafe { libc::socket(family, kind, 0) }).map_err(|error| BindError::new(address, error))?;
+        // SAFETY: the call above just made `fd`, and nothing else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+
+        let dual_stack = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !options.ipv6_only;
+        bind::configure(fd.as_fd(), ipv6, dual_stack, options).map_err(BindError::Option)?;
+        let raw = RawAddress::new(address, ipv6);
+        // SAFETY: `raw` describes an initialised socket address and its length.
+        syscall::check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr(), raw.len()) })
+            .map_err(|error| BindError::new(address, error))?;
+        let local = bind::local_address(fd.as_fd()).map_err(BindError::Option)?;
+
+        let gro = options.gro && syscall::set_option(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        let gso = options.gso && syscall::option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
+        let buffers = BufferSizes::set(fd.as_fd(), options).map_err(BindError::Option)?;
+        Ok(Self {
+            fd,
+            local,
+            ipv6,
+            buffers,
+            gro,
+            gso: AtomicBool::new(gso),
+            counts: Counts::default(),
+        })
+    }
+
+    /// The bound address with the port the system chose.
+    #[must_use]
+    pub fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The buffer sizes the kernel granted.
+    #[must_use]
+    pub fn buffers(&self) -> BufferSizes {
+        self.buffers
+    }
+
+    /// True while several segments leave in one call. Turns false for good when the kernel or the
+    /// device refuses.
+    #[must_use]
+    pub fn gso(&self) -> bool {
+        self.gso.load(Ordering::Relaxed)
+    }
+
+    /// True if the kernel joins arriving datagrams.
+    #[must_use]
+    pub fn gro(&self) -> bool {
+        self.gro
+    }
+
+    /// What this socket did so far.
+    #[must_use]
+    pub fn counters(&self) -> UdpCounters {
+        self.counts.snapshot()
+    }
+
+    /// Sends `bytes` to `to` as datagrams of `segment_size` bytes, the last of which may be shorter;
+    /// with `None`, or a size that `bytes` does not exceed, as one datagram.
+    ///
+    /// Returns how many bytes the kernel took: all of them, or, where it sends one by one and became
+    /// full in between, a multiple of `segment_size`; go on with the rest.
+    ///
+    /// # Errors
+    /// Nothing was sent. `InvalidInput`: no bytes to cut or size 0, more than [`MAX_SEGMENTS`] or
+    /// [`MAX_SEND_LEN`]. [`is_transient`]: wait and try again (L16). [`is_too_long`]: a datagram
+    /// exceeds the MTU of the interface. Anything else concerns the destination.
+    pub fn send(&self, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
+        let to = self.destination(to)?;
+        let size = segment_size.map_or(bytes.len(), usize::from);
+        if bytes.len() <= size {
+            return self.send_plain(&to, bytes);
+        }
+        if size == 0 || bytes.len() > MAX_SEND_LEN || bytes.len().div_ceil(size) > MAX_SEGMENTS {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if self.gso() {
+            match message::send(self.fd.as_fd(), &to, bytes, Some(size as u16)) {
+                Ok(len) => {
+                    Counts::add(&self.counts.gso_sends, 1);
+                    return Ok(len);
+                }
+                Err(error) => self.judge_gso_failure(error)?,
+            }
+        }
+        self.send_one_by_one(&to, bytes, size)
+    }
+
+    /// Receives into `buf`: one datagram, or several of one size from one sender joined by the kernel.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none.
+    pub fn recv(&self, buf: &mut [u8]) -> io::Result<Received> {
+        let raw = message::receive(self.fd.as_fd(), buf)?;
+        let received = Received {
+            len: raw.len,
+            segment_size: raw.segment_size.unwrap_or(raw.len),
+            from: raw.from,
+            truncated: raw.truncated,
+        };
+        let counter = if received.segment_size < received.len {
+            &self.counts.gro_receives
+        } else {
+            &self.counts.plain_receives
+        };
+        Counts::add(counter, 1);
+        Counts::add(&self.counts.segments_received, received.segments() as u64);
+        Ok(received)
+    }
+
+    fn destination(&self, to: SocketAddr) -> io::Result<RawAddress> {
+        if to.is_ipv6() && !self.ipv6 {
+            return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
+        }
+        Ok(RawAddress::new(to, self.ipv6))
+    }
+
+    fn send_plain(&self, to: &RawAddress, bytes: &[u8]) -> io::Result<usize> {
+        let len = message::send(self.fd.as_fd(), to, bytes, None)?;
+        Counts::add(&self.counts.plain_sends, 1);
+        Ok(len)
+    }
+
+    /// `Ok` if the segments should be tried one by one. EMSGSIZE says that a segment exceeds this
+    /// path's MTU, or the device's limit for super-datagrams: one by one tells which. The others say
+    /// that super-datagrams do not work here at all.
+    fn judge_gso_failure(&self, error: io::Error) -> io::Result<()> {
+        match error.raw_os_error() {
+            Some(libc::EMSGSIZE) => {}
+            Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP) => {
+                self.gso.store(false, Ordering::Relaxed);
+            }
+            _ => return Err(error),
+        }
+        Counts::add(&self.counts.gso_refusals, 1);
+        Ok(())
+    }
+
+    fn send_one_by_one(&self, to: &RawAddress, bytes: &[u8], size: usize) -> io::Result<usize> {
+        let mut sent = 0;
+        for segment in bytes.chunks(size) {
+            match self.send_plain(to, segment) {
+                Ok(len) => sent += len,
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What one receive brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes in the buffer.
+    pub len: usize,
+    /// Bytes of each datagram; the last may be shorter. Equal to `len` if there is one datagram.
+    pub segment_size: usize,
+    /// The sender; an IPv4 sender is [`SocketAddr::V4`] on every socket.
+    pub from: SocketAddr,
+    /// The buffer was too short and the rest is lost; see [`RECEIVE_BUFFER_LEN`].
+    pub truncated: bool,
+}
+
+impl Received {
+    /// Number of datagrams.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.len.div_ceil(self.segment_size.max(1)).max(1)
+    }
+
+    /// The datagrams in `buf`, which must be the buffer received into. An empty datagram yields
+    /// nothing.
+    pub fn datagrams<'a>(&self, buf: &'a mut [u8]) -> std::slice::ChunksMut<'a, u8> {
+        let len = self.len.min(buf.len());
+        buf[..len].chunks_mut(self.segment_size.max(1))
+    }
+}
+
+/// What a socket did; each call counts once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UdpCounters {
+    /// Sends of several segments in one call.
+    pub gso_sends: u64,
+    /// Sends of one datagram.
+    pub plain_sends: u64,
+    /// Sends of several segments that the kernel refused and that were then tried one by one.
+    pub gso_refusals: u64,
+    /// Receives of several datagrams in one call.
+    pub gro_receives: u64,
+    /// Receives of one datagram.
+    pub plain_receives: u64,
+    /// Datagrams received, however they came.
+    pub segments_received: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    gso_sends: AtomicU64,
+    plain_sends: AtomicU64,
+    gso_refusals: AtomicU64,
+    gro_receives: AtomicU64,
+    plain_receives: AtomicU64,
+    segments_received: AtomicU64,
+}
+
+impl Counts {
+    fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn snapshot(&self) -> UdpCounters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        UdpCounters {
+            gso_sends: read(&self.gso_sends),
+            plain_sends: read(&self.plain_sends),
+            gso_refusals: read(&self.gso_refusals),
+            gro_receives: read(&self.gro_receives),
+            plain_receives: read(&self.plain_receives),
+            segments_received: read(&self.segments_received),
+        }
+    }
+}
+
+/// True if the same send can succeed in a moment: the socket, the queue of the device or the memory
+/// is full (L16).
+#[must_use]
+pub fn is_transient(error: &io::Error) -> bool {
+    // EAGAIN is EWOULDBLOCK.
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM))
+}
+
+/// True if a datagram exceeds the MTU of the interface it would leave by.
+#[must_use]
+pub fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
+}

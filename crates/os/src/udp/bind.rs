@@ -1,0 +1,156 @@
+//! Binding: what can be asked for, what is granted, what can go wrong.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use super::address::RawAddress;
+use crate::syscall;
+
+/// How to bind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BindOptions {
+    /// Bytes of payload and overhead that may wait to be received.
+    pub receive_buffer: usize,
+    /// Bytes of payload and overhead that may wait to be sent.
+    pub send_buffer: usize,
+    /// Let several sockets of this user share the port; the kernel spreads senders over them (L29).
+    pub reuse_port: bool,
+    /// Let the kernel join arriving datagrams.
+    pub gro: bool,
+    /// Send several segments in one call.
+    pub gso: bool,
+    /// `[::]` takes IPv6 alone, so that another socket can have the port for IPv4.
+    pub ipv6_only: bool,
+}
+
+impl Default for BindOptions {
+    fn default() -> Self {
+        Self {
+            receive_buffer: 4 << 20,
+            send_buffer: 4 << 20,
+            reuse_port: false,
+            gro: true,
+            gso: true,
+            ipv6_only: false,
+        }
+    }
+}
+
+/// The socket buffers in bytes, as asked for and as granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferSizes {
+    /// What the kernel granted for receiving.
+    pub receive: usize,
+    /// What the kernel granted for sending.
+    pub send: usize,
+    wanted_receive: usize,
+    wanted_send: usize,
+}
+
+impl BufferSizes {
+    /// The sysctl to raise because the receive buffer is smaller than wanted, with the value it needs
+    /// (L43).
+    #[must_use]
+    pub fn receive_shortfall(&self) -> Option<(&'static str, usize)> {
+        (self.receive < self.wanted_receive).then_some(("net.core.rmem_max", self.wanted_receive))
+    }
+
+    /// The same for the send buffer.
+    #[must_use]
+    pub fn send_shortfall(&self) -> Option<(&'static str, usize)> {
+        (self.send < self.wanted_send).then_some(("net.core.wmem_max", self.wanted_send))
+    }
+
+    pub(super) fn set(fd: BorrowedFd<'_>, options: BindOptions) -> io::Result<Self> {
+        let grant = |force, plain, wanted: usize| {
+            // The kernel doubles what it is given, and reports that, to make room for its overhead.
+            let value = i32::try_from(wanted).unwrap_or(i32::MAX / 2);
+            if syscall::set_option(fd, libc::SOL_SOCKET, force, value).is_err() {
+                syscall::set_option(fd, libc::SOL_SOCKET, plain, value)?;
+            }
+            let granted = syscall::option(fd, libc::SOL_SOCKET, plain)?;
+            Ok::<usize, io::Error>(usize::try_from(granted).unwrap_or(0) / 2)
+        };
+        let (wanted_receive, wanted_send) = (options.receive_buffer, options.send_buffer);
+        Ok(Self {
+            receive: grant(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, wanted_receive)?,
+            send: grant(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, wanted_send)?,
+            wanted_receive,
+            wanted_send,
+        })
+    }
+}
+
+/// Why a socket could not be bound.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another socket has the port.
+    #[error("UDP {0} is in use by another program")]
+    InUse(SocketAddr),
+    /// A privileged port, or a policy of the system.
+    #[error("binding UDP {0} is not permitted")]
+    Permission(SocketAddr),
+    /// No interface has this address.
+    #[error("no interface has the address of UDP {0}")]
+    NotAvailable(SocketAddr),
+    /// The kernel is without IPv6 (or, in theory, IPv4).
+    #[error("this system does not speak the IP version of UDP {0}")]
+    NoIpVersion(SocketAddr),
+    /// A socket option was refused.
+    #[error("a UDP socket option was refused")]
+    Option(#[source] io::Error),
+    /// Anything else.
+    #[error("UDP {address} could not be bound")]
+    Io {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl BindError {
+    pub(super) fn new(address: SocketAddr, source: io::Error) -> Self {
+        match source.raw_os_error() {
+            Some(libc::EADDRINUSE) => Self::InUse(address),
+            Some(libc::EACCES | libc::EPERM) => Self::Permission(address),
+            Some(libc::EADDRNOTAVAIL) => Self::NotAvailable(address),
+            Some(libc::EAFNOSUPPORT) => Self::NoIpVersion(address),
+            _ => Self::Io { address, source },
+        }
+    }
+}
+
+/// The options that must be set before the socket is bound.
+pub(super) fn configure(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool, options: BindOptions) -> io::Result<()> {
+    if options.reuse_port {
+        syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    }
+    if ipv6 {
+        let only = i32::from(!dual_stack);
+        syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, only)?;
+        syscall::set_option(
+            fd,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_PROBE,
+        )?;
+        // IPv6 would otherwise fragment here, at the sender, up to the MTU of the interface.
+        syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
+    }
+    if !ipv6 || dual_stack {
+        syscall::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+    }
+    Ok(())
+}
+
+/// The address the socket got.
+pub(super) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    let mut raw = RawAddress::empty();
+    let mut len = raw.len();
+    // SAFETY: the kernel writes at most `len` bytes, the size of the storage behind the pointer.
+    syscall::check(unsafe { libc::getsockname(fd.as_raw_fd(), raw.as_mut_ptr(), &raw mut len) })?;
+    raw.set_len(len);
+    raw.decode().ok_or_else(|| io::ErrorKind::InvalidData.into())
+}

@@ -1,0 +1,257 @@
+//! UDP sockets over the loopback of a namespace of their own.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use weft_os::netlink::Netlink;
+use weft_os::netns::NetNs;
+use weft_os::test_support::in_namespaces;
+use weft_os::udp::{BindError, BindOptions, MAX_SEGMENTS, RECEIVE_BUFFER_LEN, Received, UdpSocket, is_too_long};
+
+fn bind(address: &str, options: BindOptions) -> UdpSocket {
+    UdpSocket::bind(address.parse().unwrap(), options).unwrap()
+}
+
+fn to(ip: &str, socket: &UdpSocket) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), socket.local_address().port())
+}
+
+fn receive(socket: &UdpSocket, buf: &mut [u8]) -> Received {
+    common::wait_readable(socket);
+    socket.recv(buf).unwrap()
+}
+
+/// The next `count` datagrams.
+fn datagrams(socket: &UdpSocket, count: usize) -> Vec<Vec<u8>> {
+    let mut buf = vec![0; RECEIVE_BUFFER_LEN];
+    let mut list = Vec::new();
+    while list.len() < count {
+        let received = receive(socket, &mut buf);
+        assert!(!received.truncated);
+        list.extend(received.datagrams(&mut buf).map(|datagram| datagram.to_vec()));
+    }
+    list
+}
+
+fn payload(len: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 31) >> 3) as u8).collect()
+}
+
+#[test]
+fn segments_leave_and_arrive_in_one_call() {
+    in_namespaces(|| {
+        NetNs::new().unwrap().run(check_segments).unwrap();
+    });
+}
+
+fn check_segments() {
+    let plain = BindOptions {
+        gso: false,
+        gro: false,
+        ..BindOptions::default()
+    };
+    let bytes = payload(9 * 1200 + 500);
+    let expected: Vec<Vec<u8>> = bytes.chunks(1200).map(<[u8]>::to_vec).collect();
+    for address in ["[::]:0", "127.0.0.1:0", "[::1]:0"] {
+        let loopback = if address == "127.0.0.1:0" { "127.0.0.1" } else { "::1" };
+        for (sending, receiving) in [
+            (BindOptions::default(), BindOptions::default()),
+            (BindOptions::default(), plain),
+            (plain, BindOptions::default()),
+            (plain, plain),
+        ] {
+            let (a, b) = (bind(address, sending), bind(address, receiving));
+            assert_eq!((a.gso(), b.gro()), (sending.gso, receiving.gro));
+            assert_eq!(a.send(to(loopback, &b), &bytes, Some(1200)).unwrap(), bytes.len());
+            assert_eq!(datagrams(&b, 10), expected);
+
+            let (sent, received) = (a.counters(), b.counters());
+            let expected_sends = if sending.gso { (1, 0) } else { (0, 10) };
+            assert_eq!((sent.gso_sends, sent.plain_sends), expected_sends);
+            assert_eq!((sent.gso_refusals, received.segments_received), (0, 10));
+            if sending.gso && receiving.gro {
+                assert_eq!((received.gro_receives, received.plain_receives), (1, 0));
+            }
+            if !receiving.gro {
+                assert_eq!((received.gro_receives, received.plain_receives), (0, 10));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refused_super_datagram_is_sent_one_by_one() {
+    in_namespaces(|| {
+        NetNs::new().unwrap().run(check_fallback).unwrap();
+    });
+}
+
+#[allow(unsafe_code, reason = "a socket option that only this test wants")]
+fn check_fallback() {
+    let (a, b) = (
+        bind("127.0.0.1:0", BindOptions::default()),
+        bind("127.0.0.1:0", BindOptions::default()),
+    );
+    // Without checksums the kernel does not cut.
+    let on: i32 = 1;
+    // SAFETY: the pointer and the length describe `on`.
+    let result = unsafe {
+        libc::setsockopt(
+            a.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NO_CHECK,
+            (&raw const on).cast(),
+            4,
+        )
+    };
+    assert_eq!(result, 0);
+    let bytes = payload(2500);
+    let expected: Vec<Vec<u8>> = bytes.chunks(1000).map(<[u8]>::to_vec).collect();
+    for round in 1..=2 {
+        assert_eq!(a.send(b.local_address(), &bytes, Some(1000)).unwrap(), 2500);
+        assert_eq!(datagrams(&b, 3), expected);
+        let sent = a.counters();
+        assert_eq!((sent.gso_sends, sent.gso_refusals, sent.plain_sends), (0, 1, 3 * round));
+        assert!(!a.gso());
+    }
+}
+
+#[test]
+fn nothing_is_fragmented() {
+    in_namespaces(|| {
+        NetNs::new().unwrap().run(check_too_long).unwrap();
+    });
+}
+
+fn check_too_long() {
+    let mut netlink = Netlink::open().unwrap();
+    let loopback = netlink.interface("lo").unwrap();
+    netlink.set_mtu(loopback.index, 1500).unwrap();
+    let bytes = payload(6000);
+    for (address, target, longest) in [
+        ("[::]:0", "::1", 1452),
+        ("[::]:0", "127.0.0.1", 1472),
+        ("127.0.0.1:0", "127.0.0.1", 1472),
+        ("[::1]:0", "::1", 1452),
+    ] {
+        let (a, b) = (
+            bind(address, BindOptions::default()),
+            bind(address, BindOptions::default()),
+        );
+        let to = to(target, &b);
+        assert_eq!(a.send(to, &bytes[..longest], None).unwrap(), longest);
+        let size = longest as u16;
+        assert_eq!(a.send(to, &bytes, Some(size)).unwrap(), bytes.len());
+        assert!(is_too_long(&a.send(to, &bytes[..longest + 1], None).unwrap_err()));
+        assert!(is_too_long(&a.send(to, &bytes, Some(size + 1)).unwrap_err()));
+        // That was the path, not the kernel.
+        assert!(a.gso());
+        let mut expected = vec![bytes[..longest].to_vec()];
+        expected.extend(bytes.chunks(longest).map(<[u8]>::to_vec));
+        assert_eq!(datagrams(&b, expected.len()), expected);
+    }
+}
+
+#[test]
+fn both_ip_versions_on_one_socket() {
+    in_namespaces(|| {
+        NetNs::new().unwrap().run(check_dual_stack).unwrap();
+    });
+}
+
+fn check_dual_stack() {
+    let both = bind("[::]:0", BindOptions::default());
+    let mut buf = [0; 100];
+    for ip in ["127.0.0.1", "::1"] {
+        let local = SocketAddr::new(ip.parse().unwrap(), 0);
+        let one = UdpSocket::bind(local, BindOptions::default()).unwrap();
+        one.send(to(ip, &both), b"out", None).unwrap();
+        let received = receive(&both, &mut buf);
+        assert_eq!(
+            (received.from, received.segments(), &buf[..3]),
+            (one.local_address(), 1, &b"out"[..])
+        );
+        both.send(received.from, b"back", None).unwrap();
+        let received = receive(&one, &mut buf);
+        assert_eq!((received.from, received.len), (to(ip, &both), 4));
+    }
+    // The port is taken in both versions.
+    let taken = UdpSocket::bind(to("127.0.0.1", &both), BindOptions::default()).unwrap_err();
+    assert!(matches!(taken, BindError::InUse(address) if address == to("127.0.0.1", &both)));
+}
+
+#[test]
+fn binding_fails_by_cause() {
+    in_namespaces(|| {
+        NetNs::new().unwrap().run(check_bind_errors).unwrap();
+    });
+}
+
+fn check_bind_errors() {
+    let first = bind("127.0.0.1:0", BindOptions::default());
+    let again = UdpSocket::bind(first.local_address(), BindOptions::default());
+    assert!(matches!(again, Err(BindError::InUse(_))));
+    let nowhere = "192.0.2.1:0".parse().unwrap();
+    let elsewhere = UdpSocket::bind(nowhere, BindOptions::default());
+    assert!(matches!(elsewhere, Err(BindError::NotAvailable(address)) if address == nowhere));
+
+    let shared = BindOptions {
+        reuse_port: true,
+        ..BindOptions::default()
+    };
+    let one = bind("[::]:0", shared);
+    let two = UdpSocket::bind(one.local_address(), shared).unwrap();
+    assert_eq!(one.local_address(), two.local_address());
+}
+
+#[test]
+fn limits() {
+    in_namespaces(|| {
+        NetNs::new().unwrap().run(check_limits).unwrap();
+    });
+}
+
+fn check_limits() {
+    let small = BindOptions {
+        receive_buffer: 100_000,
+        send_buffer: 100_000,
+        ..BindOptions::default()
+    };
+    let (a, b) = (bind("127.0.0.1:0", small), bind("127.0.0.1:0", BindOptions::default()));
+    assert_eq!((a.buffers().receive, a.buffers().send), (100_000, 100_000));
+    assert_eq!(
+        (a.buffers().receive_shortfall(), a.buffers().send_shortfall()),
+        (None, None)
+    );
+    let granted = b.buffers();
+    assert_eq!(granted.receive_shortfall().is_some(), granted.receive < 4 << 20);
+
+    let to = b.local_address();
+    let bytes = payload(70_000);
+    let most = 1000 * MAX_SEGMENTS;
+    assert_eq!(a.send(to, &bytes[..most], Some(1000)).unwrap(), most);
+    assert_eq!(datagrams(&b, MAX_SEGMENTS).concat(), &bytes[..most]);
+    for (len, size) in [(most + 1, 1000), (65_508, 2000), (10, 0)] {
+        let error = a.send(to, &bytes[..len], Some(size)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{len} {size}");
+    }
+    let v6 = a.send("[::1]:9".parse().unwrap(), b"x", None).unwrap_err();
+    assert_eq!(v6.raw_os_error(), Some(libc::EAFNOSUPPORT));
+    assert!(is_too_long(&a.send(to, &bytes, None).unwrap_err()));
+
+    // An empty datagram, then one that the buffer cuts.
+    a.send(to, b"", None).unwrap();
+    a.send(to, b"twelve bytes", Some(12)).unwrap();
+    let mut buf = [0; 8];
+    let empty = receive(&b, &mut buf);
+    assert_eq!(
+        (empty.len, empty.segments(), empty.datagrams(&mut buf).count()),
+        (0, 1, 0)
+    );
+    let cut = receive(&b, &mut buf);
+    assert_eq!((cut.len, cut.truncated, &buf), (8, true, b"twelve b"));
+    assert_eq!(b.recv(&mut buf).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}

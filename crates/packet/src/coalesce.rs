@@ -1,0 +1,436 @@
+//! Received packets, joined into as few TUN writes as possible (L26).
+//!
+//! Packets of one batch are pushed in arrival order. Those that one TCP stream or UDP burst could
+//! have been cut into become one group: a virtio header, the first packet's headers rewritten, and
+//! the payloads where they lie. The caller writes each group with one `writev`. Everything else is
+//! a group of one that passes untouched. Cutting a group with [`Splitter`](crate::split::Splitter)
+//! gives back the same packets in the same order.
+//!
+//! Rules for TCP are those of the kernel's receive offload, without its exceptions: only ACK
+//! segments with payload, equal but for sequence, length and checksum, in sequence, the same length
+//! but for a shorter last; PSH ends a group. UDP: same addresses, ports and length but for a
+//! shorter last. A packet joins only after its own checksum was verified; a bad one passes alone,
+//! for the kernel to count. Packets of a flow never overtake each other.
+
+use weft_wire::checksum::checksum_fold;
+use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
+use weft_wire::transport::{TcpHeader, UdpHeader};
+use weft_wire::virtio::{GSO_NONE, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
+
+use crate::inner::{ADDRESSES, Inner, put_be16};
+
+/// Groups that may grow at one time, so flows that interleave within a batch without loss of
+/// coalescing. Each packet is compared with all of them.
+pub const OPEN_GROUPS: usize = 8;
+
+/// Most packets in one group: what the kernel's UDP segmentation takes, and within `writev`'s 1,024
+/// pieces.
+pub const MAX_SEGMENTS: usize = 64;
+
+/// Largest super-packet in octets, IPv6 header included.
+pub const MAX_SUPER_PACKET: usize = 65_535;
+
+/// IPv6 header and the longest TCP header. Packets with extension headers are not coalesced.
+const HEADER_ROOM: usize = Ipv6Header::LEN + 60;
+
+/// Source and destination address, then both ports.
+const ENDPOINTS: core::ops::Range<usize> = ADDRESSES.start..Ipv6Header::LEN + 4;
+
+/// End of a list of segments.
+const NONE: u16 = u16::MAX;
+
+/// No room for another packet: write the groups, [`clear`](Coalescer::clear), and push again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the batch is full")]
+pub struct BatchFull;
+
+/// Joins the packets of one batch. Allocates when made, never after.
+#[derive(Debug)]
+pub struct Coalescer {
+    udp: bool,
+    capacity: usize,
+    segments: Vec<Segment>,
+    groups: Vec<Pending>,
+    /// Indices into `groups`, the latest first.
+    open: [u16; OPEN_GROUPS],
+    open_count: usize,
+}
+
+/// One pushed packet, linked to the next of its group.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    packet: u32,
+    len: u32,
+    next: u16,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    first: u16,
+    last: u16,
+    count: u16,
+    /// Zero for a packet that joins nothing.
+    header_len: u16,
+    segment_payload: u16,
+    payload: u32,
+    /// Sequence number that the next TCP segment must have.
+    next_sequence: u32,
+    protocol: u8,
+    /// Sum of the pseudo-header without the length.
+    pseudo_sum: u64,
+    header: [u8; HEADER_ROOM],
+}
+
+/// What of a pushed packet decides where it goes.
+enum Class {
+    /// No ports to tell a flow by: keeps its place among all packets between its addresses.
+    Opaque,
+    /// Keeps its place in its flow, but joins nothing.
+    Alone,
+    Joinable(Candidate),
+}
+
+struct Candidate {
+    protocol: u8,
+    header_len: usize,
+    payload: usize,
+    sequence: u32,
+    pushed: bool,
+    pseudo_sum: u64,
+}
+
+impl Coalescer {
+    /// For batches of up to `capacity` packets (at most 65,535). `udp` says that the TUN takes UDP
+    /// super-packets (`TUN_F_USO6`); without it UDP passes packet by packet.
+    pub fn new(capacity: usize, udp: bool) -> Self {
+        let capacity = capacity.min(usize::from(NONE));
+        Self {
+            udp,
+            capacity,
+            segments: Vec::with_capacity(capacity),
+            groups: Vec::with_capacity(capacity),
+            open: [0; OPEN_GROUPS],
+            open_count: 0,
+        }
+    }
+
+    /// Packets pushed since the last [`clear`](Self::clear).
+    pub fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Whether nothing was pushed since the last [`clear`](Self::clear).
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Adds the next packet in arrival order. `id` is the caller's name for it and comes back in
+    /// [`Piece`]; the octets must stay unchanged until the groups are written. Any bytes are taken;
+    /// what is not a coalescible IPv6 packet passes as it is.
+    ///
+    /// # Errors
+    /// [`BatchFull`] when `capacity` packets were pushed; the packet was not added.
+    pub fn push(&mut self, id: u32, packet: &[u8]) -> Result<(), BatchFull> {
+        if self.segments.len() == self.capacity {
+            return Err(BatchFull);
+        }
+        let segment = self.segments.len() as u16;
+        self.segments.push(Segment {
+            packet: id,
+            len: u32::try_from(packet.len()).unwrap_or(u32::MAX),
+            next: NONE,
+        });
+        match classify(packet, self.udp) {
+            Class::Opaque => {
+                if let Some(addresses) = packet.get(ADDRESSES) {
+                    self.close_where(|group| group.header[ADDRESSES] == *addresses);
+                }
+                self.groups.push(Pending::single(segment));
+            }
+            Class::Alone => {
+                self.close_where(|group| group.same_flow(packet));
+                self.groups.push(Pending::single(segment));
+            }
+            Class::Joinable(candidate) => self.join(segment, packet, &candidate),
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, segment: u16, packet: &[u8], candidate: &Candidate) {
+        let slot = self.open[..self.open_count]
+            .iter()
+            .position(|&index| self.groups[usize::from(index)].same_flow(packet));
+        if let Some(slot) = slot {
+            let group = &mut self.groups[usize::from(self.open[slot])];
+            if group.accepts(packet, candidate) {
+                self.segments[usize::from(group.last)].next = segment;
+                if group.append(segment, candidate) {
+                    self.close_slot(slot);
+                }
+                return;
+            }
+            self.close_slot(slot);
+        }
+        self.groups.push(Pending::start(segment, packet, candidate));
+        if !candidate.pushed {
+            self.open_latest();
+        }
+    }
+
+    /// Opens the group made last; the one that has been open longest makes room.
+    fn open_latest(&mut self) {
+        if self.open_count == OPEN_GROUPS {
+            self.close_slot(OPEN_GROUPS - 1);
+        }
+        self.open.copy_within(..self.open_count, 1);
+        self.open[0] = (self.groups.len() - 1) as u16;
+        self.open_count += 1;
+    }
+
+    fn close_where(&mut self, matches: impl Fn(&Pending) -> bool) {
+        let mut slot = 0;
+        while slot < self.open_count {
+            if matches(&self.groups[usize::from(self.open[slot])]) {
+                self.close_slot(slot);
+            } else {
+                slot += 1;
+            }
+        }
+    }
+
+    fn close_slot(&mut self, slot: usize) {
+        self.open.copy_within(slot + 1..self.open_count, slot);
+        self.open_count -= 1;
+    }
+
+    /// Ends the batch and yields its groups in the order of their first packets, which is the order
+    /// to write them in.
+    pub fn groups(&mut self) -> impl ExactSizeIterator<Item = Group<'_>> {
+        self.open_count = 0;
+        for group in self.groups.iter_mut().filter(|group| group.count > 1) {
+            group.rewrite_header();
+        }
+        let segments = &self.segments;
+        self.groups.iter().map(move |group| Group { group, segments })
+    }
+
+    /// Forgets the batch.
+    pub fn clear(&mut self) {
+        self.segments.clear();
+        self.groups.clear();
+        self.open_count = 0;
+    }
+}
+
+impl Pending {
+    fn single(segment: u16) -> Self {
+        Self {
+            first: segment,
+            last: segment,
+            count: 1,
+            header_len: 0,
+            segment_payload: 0,
+            payload: 0,
+            next_sequence: 0,
+            protocol: 0,
+            pseudo_sum: 0,
+            header: [0; HEADER_ROOM],
+        }
+    }
+
+    fn start(segment: u16, packet: &[u8], candidate: &Candidate) -> Self {
+        let mut group = Self::single(segment);
+        group.header_len = candidate.header_len as u16;
+        group.header[..candidate.header_len].copy_from_slice(&packet[..candidate.header_len]);
+        group.segment_payload = candidate.payload as u16;
+        group.payload = candidate.payload as u32;
+        group.next_sequence = candidate.sequence.wrapping_add(candidate.payload as u32);
+        group.protocol = candidate.protocol;
+        group.pseudo_sum = candidate.pseudo_sum;
+        group
+    }
+
+    /// Whether `packet`, at least an IPv6 header and ports long, has this group's protocol,
+    /// addresses and ports.
+    fn same_flow(&self, packet: &[u8]) -> bool {
+        let next_header = Ipv6Header::NEXT_HEADER_AT;
+        self.header[next_header] == packet[next_header] && self.header[ENDPOINTS] == packet[ENDPOINTS]
+    }
+
+    /// Whether `packet`, of the same flow, continues this open group.
+    fn accepts(&self, packet: &[u8], candidate: &Candidate) -> bool {
+        let header_len = usize::from(self.header_len);
+        let total = header_len + self.payload as usize + candidate.payload;
+        // Version, traffic class (with ECN) and flow label; hop limit.
+        let same_ip = self.header[..4] == packet[..4]
+            && self.header[Ipv6Header::HOP_LIMIT_AT] == packet[Ipv6Header::HOP_LIMIT_AT];
+        if !same_ip || candidate.payload > usize::from(self.segment_payload) || total > MAX_SUPER_PACKET {
+            return false;
+        }
+        if self.protocol == PROTOCOL_UDP {
+            return true;
+        }
+        // Acknowledgement and data offset, then window, then the options; flags are ACK and at most
+        // PSH in both.
+        let same = |range: core::ops::Range<usize>| self.header[range.clone()] == packet[range];
+        self.next_sequence == candidate.sequence
+            && header_len == candidate.header_len
+            && same(Ipv6Header::LEN + 8..Ipv6Header::LEN + TcpHeader::FLAGS_AT)
+            && same(Ipv6Header::LEN + 14..Ipv6Header::LEN + TcpHeader::CHECKSUM_AT)
+            && same(Ipv6Header::LEN + TcpHeader::MIN_LEN..header_len)
+    }
+
+    /// Takes an accepted segment in; returns whether it is the group's last.
+    fn append(&mut self, segment: u16, candidate: &Candidate) -> bool {
+        self.last = segment;
+        self.count += 1;
+        self.payload += candidate.payload as u32;
+        self.next_sequence = self.next_sequence.wrapping_add(candidate.payload as u32);
+        if candidate.pushed {
+            self.header[Ipv6Header::LEN + TcpHeader::FLAGS_AT] |= TcpHeader::PSH;
+        }
+        candidate.pushed
+            || candidate.payload < usize::from(self.segment_payload)
+            || usize::from(self.count) == MAX_SEGMENTS
+    }
+
+    /// Lengths of the super-packet, and the pseudo-header's sum where the kernel completes the
+    /// checksum.
+    fn rewrite_header(&mut self) {
+        let transport_len = usize::from(self.header_len) - Ipv6Header::LEN + self.payload as usize;
+        let partial = checksum_fold(self.pseudo_sum + transport_len as u64);
+        put_be16(&mut self.header, Ipv6Header::PAYLOAD_LEN_AT, transport_len as u16);
+        let transport = &mut self.header[Ipv6Header::LEN..];
+        if self.protocol == PROTOCOL_UDP {
+            put_be16(transport, UdpHeader::LENGTH_AT, transport_len as u16);
+            put_be16(transport, UdpHeader::CHECKSUM_AT, partial);
+        } else {
+            put_be16(transport, TcpHeader::CHECKSUM_AT, partial);
+        }
+    }
+}
+
+fn classify(packet: &[u8], udp: bool) -> Class {
+    let Ok(inner) = Inner::parse(packet) else {
+        return Class::Opaque;
+    };
+    if inner.is_fragment() || inner.transport_start() != Ipv6Header::LEN || inner.ports().is_none() {
+        return Class::Opaque;
+    }
+    let candidate = if inner.protocol() == PROTOCOL_TCP {
+        tcp_candidate(&inner)
+    } else {
+        udp_candidate(&inner, udp)
+    };
+    match candidate {
+        Some(candidate)
+            if inner.packet().len() == packet.len()
+                && candidate.payload > 0
+                && inner.checksum_of(inner.transport()) == 0 =>
+        {
+            Class::Joinable(candidate)
+        }
+        _ => Class::Alone,
+    }
+}
+
+fn tcp_candidate(inner: &Inner<'_>) -> Option<Candidate> {
+    let tcp = inner.tcp()?;
+    // Reserved bits, which AccECN uses, sit beside the data offset.
+    let reserved = inner.transport()[TcpHeader::FLAGS_AT - 1] & 0x0f;
+    let plain = tcp.flags() & !TcpHeader::PSH == TcpHeader::ACK && reserved == 0;
+    plain.then(|| Candidate {
+        protocol: PROTOCOL_TCP,
+        header_len: Ipv6Header::LEN + tcp.header_len(),
+        payload: tcp.payload().len(),
+        sequence: tcp.seq(),
+        pushed: tcp.flags() & TcpHeader::PSH != 0,
+        pseudo_sum: inner.pseudo_sum(),
+    })
+}
+
+fn udp_candidate(inner: &Inner<'_>, enabled: bool) -> Option<Candidate> {
+    let udp = UdpHeader::parse(inner.transport()).ok()?;
+    // Zero is "no checksum", which IPv6 forbids and a super-packet could not keep.
+    let plain = usize::from(udp.length()) == inner.transport().len() && udp.checksum() != 0;
+    (enabled && plain).then(|| Candidate {
+        protocol: PROTOCOL_UDP,
+        header_len: Ipv6Header::LEN + UdpHeader::LEN,
+        payload: udp.payload().len(),
+        sequence: 0,
+        pushed: false,
+        pseudo_sum: inner.pseudo_sum(),
+    })
+}
+
+/// One TUN write: [`virtio`](Self::virtio), then [`header`](Self::header), then the
+/// [`pieces`](Self::pieces).
+#[derive(Debug, Clone, Copy)]
+pub struct Group<'c> {
+    group: &'c Pending,
+    segments: &'c [Segment],
+}
+
+/// A range of a pushed packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The `id` it was pushed with.
+    pub packet: u32,
+    /// Octets of that packet.
+    pub range: core::ops::Range<usize>,
+}
+
+impl<'c> Group<'c> {
+    /// Number of packets in this write.
+    pub fn packet_count(&self) -> usize {
+        usize::from(self.group.count)
+    }
+
+    fn coalesced(&self) -> bool {
+        self.group.count > 1
+    }
+
+    /// The header to write first; all zero for a single packet, which carries its own full
+    /// checksum.
+    pub fn virtio(&self) -> VirtioNetHdr {
+        if !self.coalesced() {
+            return VirtioNetHdr {
+                gso_type: GSO_NONE,
+                ..VirtioNetHdr::default()
+            };
+        }
+        let udp = self.group.protocol == PROTOCOL_UDP;
+        VirtioNetHdr {
+            flags: NEEDS_CSUM,
+            gso_type: if udp { GSO_UDP_L4 } else { GSO_TCPV6 },
+            hdr_len: self.group.header_len,
+            gso_size: self.group.segment_payload,
+            csum_start: Ipv6Header::LEN as u16,
+            csum_offset: if udp {
+                UdpHeader::CHECKSUM_AT
+            } else {
+                TcpHeader::CHECKSUM_AT
+            } as u16,
+        }
+    }
+
+    /// Rewritten packet headers; empty for a single packet, whose only piece is all of it.
+    pub fn header(&self) -> &'c [u8] {
+        let len = if self.coalesced() {
+            usize::from(self.group.header_len)
+        } else {
+            0
+        };
+        &self.group.header[..len]
+    }
+
+    /// What follows the header, in order; at most [`MAX_SEGMENTS`] pieces.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> + use<'c> {
+        let (segments, start) = (self.segments, self.header().len());
+        let first = segments.get(usize::from(self.group.first));
+        core::iter::successors(first, |segment| segments.get(usize::from(segment.next))).map(move |segment| Piece {
+            packet: segment.packet,
+            range: start..segment.len as usize,
+        })
+    }
+}

@@ -1,0 +1,328 @@
+//! What passes between the core, which decides, and a lane, which moves packets.
+//!
+//! The core never seals and a lane never decides: a [`Command`] changes a lane's tables or hands it plaintext to
+//! seal in order with the data, a [`Report`] tells the core what was authenticated. Both are plain values, so the
+//! same pair runs between threads in the daemon and inside one virtual clock in the simulator.
+
+use std::net::{IpAddr, SocketAddr};
+
+use weft_noise::Key;
+use weft_wire::NodeAddr;
+
+/// A link's number: given by the core, never used twice in the life of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u32);
+
+/// The number of an FSP epoch within its session: given by the core, counts up, never on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EpochId(pub u32);
+
+/// What an epoch may be used for when it is installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpochUse {
+    /// Seal with it from now on; the epoch it replaces stays open for late frames.
+    Send,
+    /// Open only. The first frame that authenticates under it proves that the peer holds the keys: the lane then
+    /// seals with it and reports [`Report::LinkProven`] or [`Report::SessionProven`].
+    Candidate,
+    /// Open only, and never promoted: the losing half of a simultaneous open.
+    ReceiveOnly,
+}
+
+/// Keys of one FMP (link) epoch. The pair of indices is fixed by the handshake that made it.
+#[derive(Debug)]
+pub struct LinkKeys {
+    /// The index the peer writes into frames to us.
+    pub our_index: u32,
+    /// The index we write into frames to the peer.
+    pub their_index: u32,
+    /// Seals what we send.
+    pub send: Key,
+    /// Opens what we receive.
+    pub recv: Key,
+}
+
+/// Keys of one FSP (session) epoch.
+#[derive(Debug)]
+pub struct SessionKeys {
+    /// The epoch's number.
+    pub id: EpochId,
+    /// Seals what we send.
+    pub send: Key,
+    /// Opens what we receive.
+    pub recv: Key,
+}
+
+/// From the core to the lane that owns a link or session.
+#[derive(Debug)]
+pub enum Command {
+    /// Reserves an index for a handshake in flight, so that frames which arrive under it before the answer does
+    /// are noticed ([`Report::EarlyFrame`]).
+    ArmIndex {
+        /// The link the handshake is for.
+        link: LinkId,
+        /// Our index, as sent in msg1.
+        index: u32,
+    },
+    /// Forgets an index that [`Command::ArmIndex`] reserved.
+    DisarmIndex {
+        /// The index.
+        index: u32,
+    },
+    /// Makes a link known, or adds an epoch to it.
+    InstallLink {
+        /// The link.
+        link: LinkId,
+        /// Where to send until an authenticated frame says otherwise.
+        path: SocketAddr,
+        /// The epoch's keys.
+        keys: LinkKeys,
+        /// What the keys may be used for.
+        usage: EpochUse,
+    },
+    /// Ends an epoch of a link: its drain is over, or its candidate was never proven.
+    RetireLinkEpoch {
+        /// The link.
+        link: LinkId,
+        /// Our index of the epoch.
+        index: u32,
+    },
+    /// A candidate epoch lost a simultaneous open: it only opens from now on.
+    Demote {
+        /// The link.
+        link: LinkId,
+        /// Our index of the epoch.
+        index: u32,
+    },
+    /// Ends a link; sessions bound to it keep their keys and queue.
+    RemoveLink {
+        /// The link.
+        link: LinkId,
+    },
+    /// Adds an epoch to the session with a peer, and makes the session known if it is new.
+    InstallSession {
+        /// The other end.
+        peer: NodeAddr,
+        /// The epoch's keys.
+        keys: SessionKeys,
+        /// What the keys may be used for.
+        usage: EpochUse,
+    },
+    /// Ends an epoch of a session.
+    RetireSessionEpoch {
+        /// The other end.
+        peer: NodeAddr,
+        /// The epoch.
+        id: EpochId,
+    },
+    /// Ends a session. Packets that wait for it stay queued for the next one.
+    RemoveSession {
+        /// The other end.
+        peer: NodeAddr,
+    },
+    /// Sends the session's frames over this link from now on.
+    BindSession {
+        /// The other end.
+        peer: NodeAddr,
+        /// The link of the next hop.
+        link: LinkId,
+    },
+    /// IP packets may pass between us and this node.
+    AllowPeer {
+        /// The node; its address in `fd00::/8` follows from it.
+        peer: NodeAddr,
+    },
+    /// No longer.
+    DenyPeer {
+        /// The node.
+        peer: NodeAddr,
+    },
+    /// Hosts we expect handshakes from: a flood from elsewhere must not keep them out.
+    Expect {
+        /// Their addresses; replaces the last list.
+        hosts: Vec<IpAddr>,
+    },
+    /// Drops packets that wait for a session which will not come, and tells their senders.
+    DropQueue {
+        /// The other end.
+        peer: NodeAddr,
+    },
+    /// Seals one link message in order with the data.
+    SendOnLink {
+        /// The link.
+        link: LinkId,
+        /// Which epoch seals: our index, or the current one.
+        epoch: Option<u32>,
+        /// FMP message type.
+        msg_type: u8,
+        /// The body behind the inner header.
+        body: Vec<u8>,
+    },
+    /// Seals one session message in order with the data.
+    SendOnSession {
+        /// The other end.
+        peer: NodeAddr,
+        /// Which epoch seals; the current one if `None`. A candidate may be named to prove our keys to the peer.
+        epoch: Option<EpochId>,
+        /// FSP message type.
+        msg_type: u8,
+        /// The body behind the inner header.
+        body: Vec<u8>,
+    },
+    /// Sends an ICMPv6 echo request to a peer, as if its packet had come from the TUN; the answer comes as
+    /// [`Report::EchoReply`].
+    Echo {
+        /// The other end.
+        peer: NodeAddr,
+        /// Tells our echoes from those of other programs; the last one given counts.
+        token: u64,
+        /// Returned with the answer.
+        seq: u16,
+    },
+    /// Sends bytes as they are: handshake messages.
+    Transmit {
+        /// Where to.
+        to: SocketAddr,
+        /// One datagram.
+        datagram: Vec<u8>,
+    },
+}
+
+/// From a lane to the core.
+#[derive(Debug)]
+pub enum Report {
+    /// A handshake datagram (FMP phase 1 or 2). Nothing about it is authenticated.
+    Handshake {
+        /// Where it came from.
+        from: SocketAddr,
+        /// The whole datagram.
+        datagram: Vec<u8>,
+    },
+    /// A frame came for an armed index: the peer has cut over to keys whose answer we never got. Not
+    /// authenticated, so only a hint.
+    EarlyFrame {
+        /// The link the index was armed for.
+        link: LinkId,
+        /// The index.
+        index: u32,
+    },
+    /// The first frame under a candidate link epoch was authenticated, and the lane now seals with it.
+    LinkProven {
+        /// The link.
+        link: LinkId,
+        /// Our index of the epoch.
+        index: u32,
+    },
+    /// The first frame under a candidate session epoch was authenticated, and the lane now seals with it.
+    SessionProven {
+        /// The other end.
+        peer: NodeAddr,
+        /// The epoch.
+        id: EpochId,
+    },
+    /// The first frame from the peer under an epoch that we already seal with: it has the keys too.
+    SessionConfirmed {
+        /// The other end.
+        peer: NodeAddr,
+        /// The epoch.
+        id: EpochId,
+    },
+    /// An authenticated link message that is not data of an established session.
+    LinkMessage {
+        /// The link.
+        link: LinkId,
+        /// Our index of the epoch that opened it.
+        index: u32,
+        /// FMP message type.
+        msg_type: u8,
+        /// The body behind the inner header.
+        body: Vec<u8>,
+    },
+    /// An authenticated session message that is not an IP packet.
+    SessionMessage {
+        /// The other end.
+        peer: NodeAddr,
+        /// The epoch that opened it.
+        id: EpochId,
+        /// FSP message type.
+        msg_type: u8,
+        /// The body behind the inner header.
+        body: Vec<u8>,
+    },
+    /// An authenticated neighbour handed us an FSP frame that no session of ours opens.
+    UnknownSession {
+        /// The link it came over.
+        link: LinkId,
+        /// Who claims to have sent it.
+        src: NodeAddr,
+    },
+    /// A peer answered a [`Command::Echo`].
+    EchoReply {
+        /// Who.
+        peer: NodeAddr,
+        /// The number in the request.
+        seq: u16,
+    },
+    /// An IP packet waits for a session with this peer.
+    Wanted {
+        /// The other end.
+        peer: NodeAddr,
+    },
+    /// An authenticated frame came from a new address, and the lane now sends there.
+    Roamed {
+        /// The link.
+        link: LinkId,
+        /// The new address.
+        path: SocketAddr,
+    },
+    /// Activity of links and sessions since the last sample; only those that changed.
+    Activity {
+        /// Changed links.
+        links: Vec<LinkActivity>,
+        /// Changed sessions.
+        sessions: Vec<SessionActivity>,
+    },
+}
+
+/// Running totals of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Frames sealed.
+    pub tx_frames: u64,
+    /// Frames opened.
+    pub rx_frames: u64,
+    /// UDP payload bytes sent (links) or IP bytes sent (sessions).
+    pub tx_bytes: u64,
+    /// The same, received.
+    pub rx_bytes: u64,
+    /// Frames opened that deserve an answer: not heartbeats, not reports.
+    pub rx_payload: u64,
+    /// When the last frame was sealed, ms.
+    pub last_tx: u64,
+    /// When the last frame of a session was sealed, ms: it deserves an answer.
+    pub last_payload_tx: u64,
+    /// When the last frame was opened, ms.
+    pub last_rx: u64,
+}
+
+/// A link's activity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkActivity {
+    /// The link.
+    pub link: LinkId,
+    /// Its totals over all epochs.
+    pub totals: Totals,
+}
+
+/// A session's activity. `totals` counts every frame in frames, but bytes only of IP packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionActivity {
+    /// The other end.
+    pub peer: NodeAddr,
+    /// Its totals over all epochs.
+    pub totals: Totals,
+    /// When an IP packet last passed in either direction, ms; 0 if never.
+    pub last_data: u64,
+    /// When an IP packet was last sent, ms; 0 if never.
+    pub last_data_tx: u64,
+}

@@ -1,0 +1,91 @@
+//! What a lane counts. Nothing is dropped without one of these moving.
+
+use crate::epoch::OpenFailure;
+
+/// Running totals since the lane was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Packets read from the TUN (a super-packet counts once).
+    pub tun_rx: u64,
+    /// Packets for the TUN.
+    pub tun_tx: u64,
+    /// Datagrams received.
+    pub udp_rx: u64,
+    /// Datagrams and messages too short or of an unknown version or phase.
+    pub malformed: u64,
+    /// Frames for an index that is not ours.
+    pub unknown_index: u64,
+    /// Frames for an index whose handshake is not finished.
+    pub early_frames: u64,
+    /// Link frames whose tag was wrong.
+    pub link_open_failed: u64,
+    /// Link frames seen before or too old.
+    pub link_replays: u64,
+    /// Session frames that no epoch of ours opened.
+    pub session_open_failed: u64,
+    /// Session frames seen before or too old.
+    pub session_replays: u64,
+    /// Handshake messages over the rate, or answers to nothing.
+    pub handshakes_refused: u64,
+    /// Session datagrams addressed to another node.
+    pub not_for_us: u64,
+    /// IP packets from a node that is not a configured peer.
+    pub not_allowed: u64,
+    /// TUN packets that are not IPv6.
+    pub not_ipv6: u64,
+    /// TUN packets to an address that is no configured peer's.
+    pub no_route: u64,
+    /// TUN packets larger than the session takes.
+    pub too_big: u64,
+    /// TUN packets whose headers or virtio header do not add up.
+    pub malformed_tun: u64,
+    /// Packets that had to wait for a session.
+    pub queued: u64,
+    /// Packets that waited in vain.
+    pub queue_dropped: u64,
+    /// ICMPv6 errors sent to local senders.
+    pub icmp_sent: u64,
+    /// Packets not sealed because an epoch had no counter left.
+    pub epoch_spent: u64,
+    /// Reports dropped because the core did not take them.
+    pub reports_dropped: u64,
+}
+
+impl Counters {
+    /// All of them by name, in the order of the fields.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("tun_rx", self.tun_rx),
+            ("tun_tx", self.tun_tx),
+            ("udp_rx", self.udp_rx),
+            ("malformed", self.malformed),
+            ("unknown_index", self.unknown_index),
+            ("early_frames", self.early_frames),
+            ("link_open_failed", self.link_open_failed),
+            ("link_replays", self.link_replays),
+            ("session_open_failed", self.session_open_failed),
+            ("session_replays", self.session_replays),
+            ("handshakes_refused", self.handshakes_refused),
+            ("not_for_us", self.not_for_us),
+            ("not_allowed", self.not_allowed),
+            ("not_ipv6", self.not_ipv6),
+            ("no_route", self.no_route),
+            ("too_big", self.too_big),
+            ("malformed_tun", self.malformed_tun),
+            ("queued", self.queued),
+            ("queue_dropped", self.queue_dropped),
+            ("icmp_sent", self.icmp_sent),
+            ("epoch_spent", self.epoch_spent),
+            ("reports_dropped", self.reports_dropped),
+        ]
+        .into_iter()
+    }
+
+    pub(crate) fn link_open_failed(&mut self, failure: OpenFailure) {
+        match failure {
+            OpenFailure::Replay => self.link_replays += 1,
+            OpenFailure::Tag => self.link_open_failed += 1,
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Epochs of one link or one session: keys that overlap while a rekey is under way.
+//!
+//! At most one epoch seals. The others only open: candidates that wait for proof, and old keys that drain. The same
+//! rules serve FMP, where the receiver index names the epoch, and FSP, where the frame does not and opening is tried.
+
+use weft_noise::Key;
+use weft_noise::aead::{Cipher, TAG_LEN};
+use weft_noise::replay::ReplayWindow;
+
+use crate::control::EpochUse;
+
+/// More than a rekey can leave behind; a further one pushes out the oldest that does not seal.
+const MAX_EPOCHS: usize = 8;
+
+/// Why a frame did not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenFailure {
+    /// Its counter was seen before or is behind the window.
+    Replay,
+    /// Its tag is wrong.
+    Tag,
+}
+
+/// One set of keys and what belongs to it alone.
+pub(crate) struct Epoch {
+    /// Our receiver index (links) or the epoch's number (sessions).
+    pub(crate) id: u32,
+    /// The peer's receiver index; unused by sessions.
+    pub(crate) their_index: u32,
+    /// The K bit we send under this epoch.
+    pub(crate) key_bit: bool,
+    /// The peer has used it.
+    pub(crate) confirmed: bool,
+    promotes: bool,
+    started: u64,
+    seal: Cipher,
+    counter: u64,
+    open: Cipher,
+    window: ReplayWindow,
+}
+
+impl Epoch {
+    /// Milliseconds since the epoch began, as FIPS writes it into inner headers: it wraps after 49 days.
+    pub(crate) fn timestamp(&self, now: u64) -> u32 {
+        now.wrapping_sub(self.started) as u32
+    }
+
+    /// Takes the next counter. `None` once the last one is used: the epoch is then spent for good.
+    pub(crate) fn next_counter(&mut self) -> Option<u64> {
+        let counter = self.counter;
+        self.counter = counter.checked_add(1)?;
+        Some(counter)
+    }
+
+    /// Seals `plaintext` in place under a counter from [`Epoch::next_counter`] and returns the tag.
+    pub(crate) fn seal(&self, counter: u64, aad: &[u8], plaintext: &mut [u8]) -> [u8; TAG_LEN] {
+        self.seal.seal_in_place(counter, aad, plaintext)
+    }
+
+    /// Opens ciphertext and tag in place; the window moves only when the tag was right. On failure the bytes are
+    /// undefined. Returns whether this is the highest counter so far.
+    pub(crate) fn open(&mut self, counter: u64, aad: &[u8], sealed: &mut [u8]) -> Result<bool, OpenFailure> {
+        self.window.check(counter).map_err(|_| OpenFailure::Replay)?;
+        self.open
+            .open_in_place(counter, aad, sealed)
+            .map_err(|_| OpenFailure::Tag)?;
+        let newest = !self.confirmed || counter > self.window.highest();
+        self.window.accept(counter).map_err(|_| OpenFailure::Replay)?;
+        Ok(newest)
+    }
+}
+
+/// What an authenticated frame changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// Nothing.
+    None,
+    /// A candidate was proven and now seals.
+    Promoted,
+    /// The peer used the epoch that we seal with for the first time.
+    Confirmed,
+}
+
+/// The epochs of one link or session.
+#[derive(Default)]
+pub(crate) struct Epochs {
+    list: Vec<Epoch>,
+    current: Option<u32>,
+}
+
+impl Epochs {
+    /// Adds an epoch.
+    pub(crate) fn install(
+        &mut self,
+        now: u64,
+        id: u32,
+        their_index: u32,
+        send: &Key,
+        recv: &Key,
+        usage: EpochUse,
+    ) -> Option<u32> {
+        let evicted = self.make_room();
+        self.list.push(Epoch {
+            id,
+            their_index,
+            key_bit: self.current().is_some_and(|e| !e.key_bit),
+            confirmed: false,
+            promotes: usage == EpochUse::Candidate,
+            started: now,
+            seal: Cipher::new(send),
+            counter: 0,
+            open: Cipher::new(recv),
+            window: ReplayWindow::new(),
+        });
+        if usage == EpochUse::Send {
+            self.current = Some(id);
+        }
+        evicted
+    }
+
+    /// Removes an epoch.
+    pub(crate) fn retire(&mut self, id: u32) {
+        self.list.retain(|e| e.id != id);
+        if self.current == Some(id) {
+            self.current = None;
+        }
+    }
+
+    /// A candidate that must not be promoted any more.
+    pub(crate) fn demote(&mut self, id: u32) {
+        if let Some(epoch) = self.list.iter_mut().find(|e| e.id == id) {
+            epoch.promotes = false;
+        }
+    }
+
+    /// The epoch that seals.
+    pub(crate) fn current(&self) -> Option<&Epoch> {
+        self.list.iter().find(|e| Some(e.id) == self.current)
+    }
+
+    /// The epoch that seals.
+    pub(crate) fn current_mut(&mut self) -> Option<&mut Epoch> {
+        self.list.iter_mut().find(|e| Some(e.id) == self.current)
+    }
+
+    /// A given epoch, or the one that seals.
+    pub(crate) fn pick_mut(&mut self, id: Option<u32>) -> Option<&mut Epoch> {
+        match id {
+            Some(id) => self.list.iter_mut().find(|e| e.id == id),
+            None => self.current_mut(),
+        }
+    }
+
+    /// Their numbers.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.list.iter().map(|e| e.id)
+    }
+
+    /// The order in which to try them for a frame with this K bit: those that match first, the sealing one before
+    /// others. Returns how many there are.
+    pub(crate) fn trial_order(&self, key_bit: bool, order: &mut [u32; MAX_EPOCHS]) -> usize {
+        let rank = |e: &Epoch| (e.key_bit != key_bit, Some(e.id) != self.current);
+        for (slot, epoch) in order.iter_mut().zip(&self.list) {
+            *slot = epoch.id;
+        }
+        let n = self.list.len().min(MAX_EPOCHS);
+        order[..n].sort_unstable_by_key(|id| self.list.iter().find(|e| e.id == *id).map(rank));
+        n
+    }
+
+    /// Records that a frame under `id` was authenticated: the first one proves a candidate or confirms the current.
+    ///
+    /// The first frame also tells which K bit the peer holds for this epoch. FIPS flips its bit at a rekey but begins
+    /// anew at a fresh link, and ignores frames of a pending epoch whose bit it does not expect, so ours follows.
+    pub(crate) fn authenticated(&mut self, id: u32, key_bit: bool) -> Proof {
+        let Some(epoch) = self.list.iter_mut().find(|e| e.id == id) else {
+            return Proof::None;
+        };
+        if epoch.confirmed {
+            return Proof::None;
+        }
+        epoch.confirmed = true;
+        epoch.key_bit = key_bit;
+        if self.current == Some(id) {
+            Proof::Confirmed
+        } else if epoch.promotes {
+            self.current = Some(id);
+            Proof::Promoted
+        } else {
+            Proof::None
+        }
+    }
+
+    fn make_room(&mut self) -> Option<u32> {
+        if self.list.len() < MAX_EPOCHS {
+            return None;
+        }
+        let oldest = self.list.iter().position(|e| Some(e.id) != self.current)?;
+        Some(self.list.remove(oldest).id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> (Key, Key) {
+        (Key::from_bytes([1; 32]), Key::from_bytes([2; 32]))
+    }
+
+    fn with(uses: &[EpochUse]) -> Epochs {
+        let mut epochs = Epochs::default();
+        for (i, usage) in uses.iter().enumerate() {
+            let (a, b) = keys();
+            epochs.install(0, i as u32, 0, &a, &b, *usage);
+        }
+        epochs
+    }
+
+    #[test]
+    fn a_candidate_seals_only_after_proof() {
+        let mut epochs = with(&[EpochUse::Send, EpochUse::Candidate]);
+        assert_eq!(epochs.current().map(|e| e.id), Some(0));
+        assert_eq!(epochs.authenticated(1, true), Proof::Promoted);
+        assert_eq!(epochs.current().map(|e| e.id), Some(1));
+        assert_eq!(epochs.authenticated(1, true), Proof::None);
+    }
+
+    #[test]
+    fn the_losing_epoch_is_never_promoted() {
+        let mut epochs = with(&[EpochUse::Send, EpochUse::ReceiveOnly]);
+        assert_eq!(epochs.authenticated(1, false), Proof::None);
+        assert_eq!(epochs.current().map(|e| e.id), Some(0));
+    }
+
+    #[test]
+    fn late_frames_of_old_keys_do_not_turn_the_clock_back() {
+        let mut epochs = with(&[EpochUse::Send, EpochUse::Candidate]);
+        assert_eq!(epochs.authenticated(0, false), Proof::Confirmed);
+        epochs.authenticated(1, true);
+        assert_eq!(epochs.authenticated(0, false), Proof::None);
+        assert_eq!(epochs.current().map(|e| e.id), Some(1));
+    }
+
+    #[test]
+    fn the_key_bit_alternates_and_follows_the_peer() {
+        let mut epochs = with(&[EpochUse::Send, EpochUse::Send]);
+        assert_eq!(epochs.current().map(|e| e.key_bit), Some(true));
+        epochs.authenticated(1, false);
+        assert_eq!(epochs.current().map(|e| e.key_bit), Some(false));
+    }
+
+    #[test]
+    fn epochs_are_bounded_and_the_current_one_stays() {
+        let mut epochs = with(&[EpochUse::Send]);
+        for id in 1..100 {
+            let (a, b) = keys();
+            epochs.install(0, id, 0, &a, &b, EpochUse::Candidate);
+        }
+        assert_eq!(epochs.ids().count(), MAX_EPOCHS);
+        assert_eq!(epochs.current().map(|e| e.id), Some(0));
+    }
+
+    #[test]
+    fn counters_stop_hard() {
+        let mut epochs = with(&[EpochUse::Send]);
+        let epoch = epochs.current_mut().unwrap();
+        epoch.counter = u64::MAX - 1;
+        assert_eq!(epoch.next_counter(), Some(u64::MAX - 1));
+        assert_eq!(epoch.next_counter(), None);
+        assert_eq!(epoch.next_counter(), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! Which packets belong together: the hash that pins a flow to one lane (L19).
+
+use crate::inner::{ADDRESSES, Inner};
+
+/// Hashes the flow of an inner packet, keyed so that a peer cannot aim its flows at one lane.
+#[derive(Debug, Clone, Copy)]
+pub struct FlowHasher {
+    key: u64,
+}
+
+impl FlowHasher {
+    /// `key` is random, chosen once per node.
+    pub fn new(key: u64) -> Self {
+        Self { key }
+    }
+
+    /// Hash of addresses and protocol, and of the ports of unfragmented TCP and UDP. Fragments hash
+    /// without ports, so all fragments of a packet agree. Bytes that are no IPv6 packet hash to the
+    /// key's value.
+    pub fn hash(self, packet: &[u8]) -> u64 {
+        let Ok(inner) = Inner::parse(packet) else {
+            return mix(self.key, 0);
+        };
+        let (words, _) = inner.packet()[ADDRESSES].as_chunks::<8>();
+        let state = words
+            .iter()
+            .fold(self.key, |state, word| mix(state, u64::from_le_bytes(*word)));
+        let (protocol, ports) = match inner.ports() {
+            _ if inner.is_fragment() => (0, 0),
+            Some(ports) => (inner.protocol(), u32::from_le_bytes(ports)),
+            None => (inner.protocol(), 0),
+        };
+        mix(state, u64::from(ports) << 8 | u64::from(protocol))
+    }
+}
+
+/// Multiplies to 128 bits and folds both halves.
+fn mix(state: u64, word: u64) -> u64 {
+    let product = u128::from(state ^ word ^ 0xd1b5_4a32_d192_ed03) * 0x9e37_79b9_7f4a_7c15;
+    (product as u64) ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::ip::{PROTOCOL_TCP, PROTOCOL_UDP};
+
+    use super::*;
+
+    fn packet(next_header: u8, rest: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, rest.len() as u8, next_header, 64];
+        packet.extend((0..32).map(|i| 0xfd ^ i));
+        packet.extend(rest);
+        packet
+    }
+
+    #[test]
+    fn payload_does_not_matter_and_ports_do() {
+        let hasher = FlowHasher::new(7);
+        let flow = hasher.hash(&packet(PROTOCOL_UDP, &[1, 2, 3, 4, 0, 9, 0, 0, 1]));
+        assert_eq!(
+            flow,
+            hasher.hash(&packet(PROTOCOL_UDP, &[1, 2, 3, 4, 0, 10, 0, 0, 1, 2]))
+        );
+        assert_ne!(flow, hasher.hash(&packet(PROTOCOL_UDP, &[1, 2, 3, 5, 0, 9, 0, 0, 1])));
+        assert_ne!(flow, hasher.hash(&packet(PROTOCOL_TCP, &[1, 2, 3, 4, 0, 9, 0, 0, 1])));
+        assert_ne!(
+            flow,
+            FlowHasher::new(8).hash(&packet(PROTOCOL_UDP, &[1, 2, 3, 4, 0, 9, 0, 0, 1]))
+        );
+    }
+
+    #[test]
+    fn all_fragments_of_a_packet_agree() {
+        let hasher = FlowHasher::new(7);
+        let first = packet(
+            44,
+            &[60, 0, 0, 1, 0, 0, 0, 1, PROTOCOL_UDP, 0, 1, 4, 0, 0, 0, 0, 1, 2, 3, 4],
+        );
+        let later = packet(44, &[60, 0, 0, 17, 0, 0, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9]);
+        assert_eq!(hasher.hash(&first), hasher.hash(&later));
+    }
+
+    #[test]
+    fn flows_spread_over_few_lanes() {
+        let hasher = FlowHasher::new(7);
+        let mut lanes = [0; 8];
+        for port in 0..800u16 {
+            let [high, low] = port.to_be_bytes();
+            let hash = hasher.hash(&packet(PROTOCOL_TCP, &[high, low, 0x14, 0x51, 0, 0, 0, 0]));
+            lanes[(hash % 8) as usize] += 1;
+        }
+        assert!(lanes.iter().all(|&count| (60..140).contains(&count)), "{lanes:?}");
+    }
+}

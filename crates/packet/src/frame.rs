@@ -1,0 +1,129 @@
+//! Sealing FIPS frames where they are sent from.
+//!
+//! A data frame nests link header, session datagram, session header and the IPv6 shim. Their lengths are fixed, so
+//! the IPv6 packet can be written once at [`IP_OFFSET`] of its slot and be wrapped in place.
+
+use weft_noise::aead::TAG_LEN;
+use weft_wire::link::{LinkMessageType, SessionDatagram};
+use weft_wire::session::{DataPorts, SessionMessageType};
+use weft_wire::shim::{self, ShimHeader};
+use weft_wire::{NodeAddr, fmp, fsp};
+
+use crate::epoch::Epoch;
+
+/// Where the FSP message starts in a frame: behind link header, inner header and session datagram header.
+const FSP_OFFSET: usize = fmp::EstablishedHeader::LEN + fmp::InnerHeader::LEN + SessionDatagram::HEADER_LEN;
+/// Where a session message's body starts in a frame.
+const BODY_OFFSET: usize = FSP_OFFSET + fsp::EncryptedHeader::LEN + fsp::FspInner::LEN;
+/// Where the upper-layer payload of an IPv6 packet starts in a frame.
+const UPPER_OFFSET: usize = BODY_OFFSET + DataPorts::LEN + ShimHeader::LEN;
+/// Where an IPv6 packet is written in its slot, so that its payload is where the frame wants it.
+pub(crate) const IP_OFFSET: usize = UPPER_OFFSET - IPV6_HEADER;
+const IPV6_HEADER: usize = 40;
+
+/// What a frame adds to an IPv6 packet: 77 bytes (FIPS wire-formats, "Overhead Budget").
+pub const IPV6_OVERHEAD: usize = IP_OFFSET + 2 * TAG_LEN;
+const _: () = assert!(IPV6_OVERHEAD == shim::IPV6_OVERHEAD);
+/// What a frame adds to the body of a session message.
+pub(crate) const SESSION_OVERHEAD: usize = BODY_OFFSET + 2 * TAG_LEN;
+
+/// Who a session's frames are between.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends {
+    pub(crate) src: NodeAddr,
+    pub(crate) dest: NodeAddr,
+    /// The first hop's UDP payload limit, bytes.
+    pub(crate) path_mtu: u16,
+}
+
+/// Both layers' epochs for one frame. The counters are taken when the frame is sealed.
+pub(crate) struct Layers<'a> {
+    pub(crate) link: &'a mut Epoch,
+    pub(crate) session: &'a mut Epoch,
+}
+
+impl Layers<'_> {
+    /// Wraps the IPv6 packet of `ip_len` bytes at [`IP_OFFSET`] of `slot` and returns the frame's length, or `None`
+    /// when an epoch has no counter left.
+    pub(crate) fn seal_ip(&mut self, now: u64, ends: Ends, slot: &mut [u8], ip_len: usize) -> Option<usize> {
+        let shim_at = shim::compress_in_place(slot, IP_OFFSET).ok()?;
+        slot[BODY_OFFSET..shim_at].copy_from_slice(&DataPorts::IPV6_SHIM.to_bytes());
+        self.seal(now, ends, SessionMessageType::Data.to_byte(), slot, IP_OFFSET + ip_len)
+    }
+
+    /// Writes and seals a session message and returns the frame's length.
+    pub(crate) fn seal_message(
+        &mut self,
+        now: u64,
+        ends: Ends,
+        msg_type: u8,
+        body: &[u8],
+        slot: &mut [u8],
+    ) -> Option<usize> {
+        let end = BODY_OFFSET + body.len();
+        slot.get_mut(BODY_OFFSET..end)?.copy_from_slice(body);
+        self.seal(now, ends, msg_type, slot, end)
+    }
+
+    /// Seals both layers around the body that ends at `end`.
+    fn seal(&mut self, now: u64, ends: Ends, msg_type: u8, slot: &mut [u8], end: usize) -> Option<usize> {
+        let plain_at = FSP_OFFSET + fsp::EncryptedHeader::LEN;
+        let counter = self.session.next_counter()?;
+        let header = fsp::EncryptedHeader {
+            flags: if self.session.key_bit { fsp::FLAG_KEY_EPOCH } else { 0 },
+            payload_len: (end - plain_at) as u16,
+            counter,
+        }
+        .to_bytes();
+        let inner = fsp::FspInner {
+            timestamp: self.session.timestamp(now),
+            msg_type,
+            inner_flags: 0,
+        };
+        slot[plain_at..BODY_OFFSET].copy_from_slice(&inner.to_bytes());
+        let tag = self.session.seal(counter, &header, &mut slot[plain_at..end]);
+        slot.get_mut(end..end + TAG_LEN)?.copy_from_slice(&tag);
+        slot[FSP_OFFSET..plain_at].copy_from_slice(&header);
+
+        let datagram = SessionDatagram {
+            ttl: SessionDatagram::DEFAULT_TTL,
+            path_mtu: ends.path_mtu,
+            src: ends.src,
+            dest: ends.dest,
+            payload: &[],
+        };
+        slot[FSP_OFFSET - SessionDatagram::HEADER_LEN..FSP_OFFSET].copy_from_slice(&datagram.header_bytes());
+        seal_link(
+            self.link,
+            now,
+            LinkMessageType::SessionDatagram.to_byte(),
+            slot,
+            end + TAG_LEN,
+        )
+    }
+}
+
+/// Where the body of a link message is written in its slot.
+pub(crate) const LINK_BODY_OFFSET: usize = fmp::EstablishedHeader::LEN + fmp::InnerHeader::LEN;
+
+/// Seals the link message whose body ends at `end` of `slot` and returns the frame's length.
+pub(crate) fn seal_link(link: &mut Epoch, now: u64, msg_type: u8, slot: &mut [u8], end: usize) -> Option<usize> {
+    let plain_at = fmp::EstablishedHeader::LEN;
+    let counter = link.next_counter()?;
+    let header = fmp::EstablishedHeader {
+        flags: if link.key_bit { fmp::FLAG_KEY_EPOCH } else { 0 },
+        payload_len: (end - plain_at) as u16,
+        receiver_idx: link.their_index,
+        counter,
+    }
+    .to_bytes();
+    let inner = fmp::InnerHeader {
+        timestamp: link.timestamp(now),
+        msg_type,
+    };
+    slot[plain_at..LINK_BODY_OFFSET].copy_from_slice(&inner.to_bytes());
+    let tag = link.seal(counter, &header, slot.get_mut(plain_at..end)?);
+    slot.get_mut(end..end + TAG_LEN)?.copy_from_slice(&tag);
+    slot[..plain_at].copy_from_slice(&header);
+    Some(end + TAG_LEN)
+}

@@ -1,0 +1,153 @@
+//! ICMPv6 errors that the node answers to its own host or to a peer (RFC 4443).
+//!
+//! An error is never built for an ICMPv6 error, nor for a sender that has no unicast address
+//! (section 2.4 e), and it quotes as much of the offending packet as fits into 1,280 octets.
+
+use core::net::Ipv6Addr;
+
+use weft_wire::checksum::{checksum_add, checksum_finish, pseudo_header_sum_v6};
+use weft_wire::ip::{Ipv6Header, PROTOCOL_ICMPV6};
+
+use crate::inner::{Inner, put_be16};
+
+/// Largest error packet in octets: the smallest MTU of IPv6 (RFC 4443 section 2.4 c).
+pub const MAX_ERROR_PACKET: usize = 1280;
+
+const ICMP_HEADER: usize = 8;
+const ICMP_CHECKSUM: usize = 2;
+const HOP_LIMIT: u8 = 64;
+const REDIRECT: u8 = 137;
+const FIRST_INFORMATIONAL: u8 = 128;
+
+/// What is wrong with a packet, as its sender is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IcmpError {
+    /// Type 1 code 0: no route to the destination.
+    NoRoute,
+    /// Type 1 code 1: the destination is known, and packets to it are not allowed.
+    AdminProhibited,
+    /// Type 1 code 3: the destination is known, and cannot be reached now.
+    AddressUnreachable,
+    /// Type 2: the packet exceeds `mtu` octets, IPv6 header included. Linux learns no path MTU below
+    /// 1,280 from it; under that, TCP needs the [`mss`](crate::mss) clamp.
+    PacketTooBig {
+        /// Largest packet in octets that would pass.
+        mtu: u32,
+    },
+    /// Type 3 code 0: the hop limit was exceeded in transit.
+    TimeExceeded,
+}
+
+impl IcmpError {
+    fn kind_and_code(self) -> [u8; 2] {
+        match self {
+            Self::NoRoute => [1, 0],
+            Self::AdminProhibited => [1, 1],
+            Self::AddressUnreachable => [1, 3],
+            Self::PacketTooBig { .. } => [2, 0],
+            Self::TimeExceeded => [3, 0],
+        }
+    }
+
+    /// Builds the whole IPv6 packet that reports this error about `offending` at the front of
+    /// `out`; returns its length. `source` is the address that answers.
+    ///
+    /// `None` when RFC 4443 forbids an answer, when `offending` is not a well-formed IPv6 packet,
+    /// or when `out` has less than [`MAX_ERROR_PACKET`] octets and the answer needs more. Ask an
+    /// [`ErrorLimiter`] first.
+    pub fn build(self, source: Ipv6Addr, offending: &[u8], out: &mut [u8]) -> Option<usize> {
+        let inner = Inner::parse(offending).ok()?;
+        if !self.may_answer(&inner) {
+            return None;
+        }
+        let quoted = inner.packet();
+        let quoted = &quoted[..quoted.len().min(MAX_ERROR_PACKET - Ipv6Header::LEN - ICMP_HEADER)];
+        let len = Ipv6Header::LEN + ICMP_HEADER + quoted.len();
+        let out = out.get_mut(..len)?;
+
+        let (ip, icmp) = out.split_at_mut(Ipv6Header::LEN);
+        ip[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, PROTOCOL_ICMPV6, HOP_LIMIT]);
+        put_be16(ip, Ipv6Header::PAYLOAD_LEN_AT, icmp.len() as u16);
+        ip[8..24].copy_from_slice(&source.octets());
+        ip[24..40].copy_from_slice(&inner.source().octets());
+
+        let mtu = if let Self::PacketTooBig { mtu } = self { mtu } else { 0 };
+        icmp[..2].copy_from_slice(&self.kind_and_code());
+        icmp[2..4].fill(0);
+        icmp[4..8].copy_from_slice(&mtu.to_be_bytes());
+        icmp[ICMP_HEADER..].copy_from_slice(quoted);
+        let pseudo = pseudo_header_sum_v6(source, inner.source(), PROTOCOL_ICMPV6, icmp.len() as u32);
+        put_be16(icmp, ICMP_CHECKSUM, checksum_finish(checksum_add(pseudo, icmp)));
+        Some(len)
+    }
+
+    /// RFC 4443 section 2.4 (e). Path MTU discovery works for multicast, so packet too big may
+    /// answer it.
+    fn may_answer(self, inner: &Inner<'_>) -> bool {
+        let source = inner.source();
+        let unicast_source = !source.is_multicast() && !source.is_unspecified();
+        let too_big = matches!(self, Self::PacketTooBig { .. });
+        let to_multicast = inner.destination().is_multicast() && !too_big;
+        unicast_source && !to_multicast && !is_icmp_error(inner)
+    }
+}
+
+/// Whether this is, or for all that can be seen may be, an ICMPv6 error or a redirect.
+fn is_icmp_error(inner: &Inner<'_>) -> bool {
+    if inner.protocol() != PROTOCOL_ICMPV6 {
+        return false;
+    }
+    match inner.transport().first() {
+        Some(&kind) if !inner.is_later_fragment() => kind < FIRST_INFORMATIONAL || kind == REDIRECT,
+        _ => true,
+    }
+}
+
+/// Token bucket that bounds how many errors a node sends (RFC 4443 section 2.4 f).
+#[derive(Debug, Clone)]
+pub struct ErrorLimiter {
+    /// In thousandths of an error, so that one millisecond adds `per_second` of them.
+    tokens: u64,
+    burst: u64,
+    per_second: u64,
+    updated_ms: u64,
+}
+
+/// One error, in the unit of [`ErrorLimiter`]'s tokens.
+const ONE: u64 = 1000;
+
+/// A burst of 50 and 100 per second, from time zero.
+impl Default for ErrorLimiter {
+    fn default() -> Self {
+        Self::new(50, 100, 0)
+    }
+}
+
+impl ErrorLimiter {
+    /// Starts full at `now_ms`: `burst` errors at once, `per_second` in the long run.
+    pub fn new(burst: u32, per_second: u32, now_ms: u64) -> Self {
+        let burst = u64::from(burst) * ONE;
+        Self {
+            tokens: burst,
+            burst,
+            per_second: u64::from(per_second),
+            updated_ms: now_ms,
+        }
+    }
+
+    /// Whether one more error may be sent at `now_ms` (milliseconds of a monotonic clock); if so it
+    /// is counted. A clock that went back adds nothing.
+    pub fn allow(&mut self, now_ms: u64) -> bool {
+        let elapsed = now_ms.saturating_sub(self.updated_ms);
+        self.updated_ms = self.updated_ms.max(now_ms);
+        self.tokens = self
+            .tokens
+            .saturating_add(elapsed.saturating_mul(self.per_second))
+            .min(self.burst);
+        let allowed = self.tokens >= ONE;
+        if allowed {
+            self.tokens -= ONE;
+        }
+        allowed
+    }
+}

@@ -1,0 +1,331 @@
+//! From the wire to the TUN: classify, open, expand.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use weft_noise::aead::TAG_LEN;
+use weft_wire::link::{LinkMessageType, SessionDatagram};
+use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType};
+use weft_wire::{NodeAddr, fmp, fsp, shim};
+
+use crate::control::{EpochId, LinkId, Report};
+use crate::echo;
+use crate::epoch::{OpenFailure, Proof};
+use crate::lane::{Index, Lane, Session};
+use crate::mss;
+use crate::train::{Train, Transmit};
+
+/// How often at most a link may make us report an unknown session, ms.
+const UNKNOWN_SESSION_INTERVAL: u64 = 200;
+/// The largest link or session message that is handed to the core, bytes. The largest in FIPS is FilterAnnounce,
+/// 1,035 bytes; a TreeAnnounce is bounded by the datagram.
+const MAX_CONTROL: usize = 4096;
+
+/// What became of a datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inbound {
+    /// An IP packet for the TUN lies at this range of the datagram's buffer, with a complete checksum.
+    Packet(Range<usize>),
+    /// Nothing for the TUN: control, or dropped and counted.
+    Done,
+}
+
+impl Lane {
+    /// Takes one datagram from the network and opens it where it lies.
+    ///
+    /// `train` is for packets that waited for what this datagram proves.
+    pub fn inbound<T: Transmit>(
+        &mut self,
+        now: u64,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        train: &mut Train<T>,
+    ) -> Inbound {
+        self.counters.udp_rx += 1;
+        let Ok(prefix) = fmp::CommonPrefix::parse(datagram) else {
+            self.counters.malformed += 1;
+            return Inbound::Done;
+        };
+        match fmp::Phase::from_nibble(prefix.phase) {
+            Some(fmp::Phase::Established) => self.established(now, from, datagram, train).unwrap_or(Inbound::Done),
+            Some(_) if prefix.version == fmp::VERSION => {
+                self.handshake(now, from, datagram);
+                Inbound::Done
+            }
+            _ => {
+                self.counters.malformed += 1;
+                Inbound::Done
+            }
+        }
+    }
+
+    /// Passes a well-formed handshake message on to the core, at a bounded rate.
+    fn handshake(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {
+        let wanted = if fmp::Msg1::parse(datagram).is_ok() {
+            self.gate.admits(now, from)
+        } else {
+            // An answer is looked at only where a question is open.
+            fmp::Msg2::parse(datagram)
+                .is_ok_and(|msg2| matches!(self.indices.get(&msg2.receiver_idx), Some(Index::Armed(..))))
+        };
+        if wanted {
+            self.report(Report::Handshake {
+                from,
+                datagram: datagram.to_vec(),
+            });
+        } else {
+            self.counters.handshakes_refused += 1;
+        }
+    }
+
+    fn established<T: Transmit>(
+        &mut self,
+        now: u64,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        train: &mut Train<T>,
+    ) -> Option<Inbound> {
+        let Ok(header) = fmp::EstablishedHeader::parse(datagram) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let id = self.classify(header.receiver_idx)?;
+        let link = self.links.get_mut(&id)?;
+        let epoch = link.epochs.pick_mut(Some(header.receiver_idx))?;
+        let (aad, sealed) = datagram.split_at_mut(fmp::EstablishedHeader::LEN);
+        let newest = match epoch.open(header.counter, aad, sealed) {
+            Ok(newest) => newest,
+            Err(failure) => {
+                self.counters.link_open_failed(failure);
+                return None;
+            }
+        };
+        link.totals.received(now, datagram.len());
+        let proof = link
+            .epochs
+            .authenticated(header.receiver_idx, header.flags & fmp::FLAG_KEY_EPOCH != 0);
+        if newest && link.path != from {
+            link.path = from;
+            self.report(Report::Roamed { link: id, path: from });
+        }
+        if proof == Proof::Promoted {
+            self.report(Report::LinkProven {
+                link: id,
+                index: header.receiver_idx,
+            });
+            self.flush_queues(now, id, train);
+        }
+        self.link_message(now, id, header.receiver_idx, datagram, train)
+    }
+
+    /// The link that an index belongs to, if we hold keys for it.
+    fn classify(&mut self, index: u32) -> Option<LinkId> {
+        match self.indices.get_mut(&index) {
+            Some(Index::Keyed(link)) => Some(*link),
+            Some(Index::Armed(link, reported)) => {
+                self.counters.early_frames += 1;
+                if !std::mem::replace(reported, true) {
+                    let link = *link;
+                    self.report(Report::EarlyFrame { link, index });
+                }
+                None
+            }
+            None => {
+                self.counters.unknown_index += 1;
+                None
+            }
+        }
+    }
+
+    /// Dispatches an opened link message; `datagram` holds its plaintext behind the header.
+    fn link_message<T: Transmit>(
+        &mut self,
+        now: u64,
+        link: LinkId,
+        index: u32,
+        datagram: &mut [u8],
+        train: &mut Train<T>,
+    ) -> Option<Inbound> {
+        let end = datagram.len().checked_sub(TAG_LEN)?;
+        let plain = datagram.get(fmp::EstablishedHeader::LEN..end)?;
+        let Ok((inner, body)) = fmp::InnerHeader::parse(plain) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let kind = LinkMessageType::from_byte(inner.msg_type);
+        let answerable = !matches!(
+            kind,
+            Some(LinkMessageType::Heartbeat | LinkMessageType::SenderReport | LinkMessageType::ReceiverReport)
+        );
+        if let Some(link) = self.links.get_mut(&link) {
+            link.totals.rx_payload += u64::from(answerable);
+        }
+        match kind {
+            Some(LinkMessageType::Heartbeat) => return None,
+            Some(LinkMessageType::SessionDatagram) => {
+                let datagram_header = SessionDatagram::parse(body).ok()?;
+                if datagram_header.dest != self.config.me {
+                    self.counters.not_for_us += 1;
+                    return None;
+                }
+                let prefix = fsp::FspPrefix::parse(datagram_header.payload).ok()?;
+                if fsp::FspPhase::from_nibble(prefix.phase) == Some(fsp::FspPhase::Established) && !prefix.is_signal() {
+                    let src = datagram_header.src;
+                    let fsp_at = end - datagram_header.payload.len();
+                    return self.session_frame(now, link, src, datagram, fsp_at..end, train);
+                }
+            }
+            _ => {}
+        }
+        if body.len() <= MAX_CONTROL {
+            let body = body.to_vec();
+            self.report(Report::LinkMessage {
+                link,
+                index,
+                msg_type: inner.msg_type,
+                body,
+            });
+        }
+        None
+    }
+
+    /// Opens the FSP frame at `at` of `datagram` and takes out what it carries.
+    fn session_frame<T: Transmit>(
+        &mut self,
+        now: u64,
+        link: LinkId,
+        src: NodeAddr,
+        datagram: &mut [u8],
+        at: Range<usize>,
+        train: &mut Train<T>,
+    ) -> Option<Inbound> {
+        let message = datagram.get_mut(at.clone())?;
+        let parsed = fsp::EncryptedMessage::parse(message).ok()?;
+        let header = parsed.header;
+        let sealed_at = message.len() - parsed.ciphertext.len();
+        let (clear, sealed) = message.split_at_mut(sealed_at);
+        let aad = clear.get(..fsp::EncryptedHeader::LEN)?;
+        let key_bit = header.flags & fsp::FLAG_KEY_EPOCH != 0;
+        let opened = self
+            .sessions
+            .get_mut(&src)
+            .map(|s| s.open(header.counter, key_bit, aad, sealed, &mut self.scratch));
+        let id = match opened {
+            Some(Ok(id)) => id,
+            Some(Err(OpenFailure::Replay)) => {
+                self.counters.session_replays += 1;
+                return None;
+            }
+            Some(Err(OpenFailure::Tag)) | None => {
+                self.counters.session_open_failed += 1;
+                self.unknown_session(now, link, src);
+                return None;
+            }
+        };
+        self.session_proof(now, src, id, key_bit, train);
+        let plain_at = at.start + sealed_at;
+        let plain = datagram.get(plain_at..at.end - TAG_LEN)?;
+        let (inner, body) = fsp::FspInner::parse(plain).ok()?;
+        let is_packet = inner.msg_type == SessionMessageType::Data.to_byte()
+            && DataPorts::parse(body).is_ok_and(|(ports, _)| ports.dst == IPV6_SHIM_PORT);
+        let session = self.sessions.get_mut(&src)?;
+        if is_packet {
+            session.totals.received(now, body.len());
+            session.totals.rx_payload += 1;
+            session.last_data = now;
+            let shim_at = plain_at + fsp::FspInner::LEN + DataPorts::LEN;
+            return self.ip_packet(src, datagram, shim_at, at.end - TAG_LEN);
+        }
+        session.totals.received(now, 0);
+        if body.len() <= MAX_CONTROL {
+            let body = body.to_vec();
+            self.report(Report::SessionMessage {
+                peer: src,
+                id: EpochId(id),
+                msg_type: inner.msg_type,
+                body,
+            });
+        }
+        None
+    }
+
+    /// Rebuilds the IPv6 header in front of the payload, over the headers that were read.
+    fn ip_packet(&mut self, src: NodeAddr, datagram: &mut [u8], shim_at: usize, end: usize) -> Option<Inbound> {
+        let src_ip = src.to_ipv6();
+        if !self.allowed.contains_key(&src_ip.octets()) {
+            self.counters.not_allowed += 1;
+            return None;
+        }
+        let opened = datagram.get_mut(..end)?;
+        let Ok(start) = shim::expand_in_place(opened, shim_at, src_ip, self.config.me.to_ipv6()) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        mss::clamp(opened.get_mut(start..)?, self.max_inner());
+        if let Some(seq) = self
+            .echo_token
+            .and_then(|token| echo::reply(opened.get(start..)?, token))
+        {
+            self.report(Report::EchoReply { peer: src, seq });
+        }
+        self.counters.tun_tx += 1;
+        Some(Inbound::Packet(start..end))
+    }
+
+    fn session_proof<T: Transmit>(&mut self, now: u64, peer: NodeAddr, id: u32, key_bit: bool, train: &mut Train<T>) {
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        match session.epochs.authenticated(id, key_bit) {
+            Proof::None => {}
+            Proof::Confirmed => self.report(Report::SessionConfirmed { peer, id: EpochId(id) }),
+            Proof::Promoted => {
+                self.report(Report::SessionProven { peer, id: EpochId(id) });
+                self.flush_queue(now, peer, train);
+            }
+        }
+    }
+
+    fn unknown_session(&mut self, now: u64, id: LinkId, src: NodeAddr) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if link.last_unknown == 0 || now.saturating_sub(link.last_unknown) >= UNKNOWN_SESSION_INTERVAL {
+            link.last_unknown = now.max(1);
+            self.report(Report::UnknownSession { link: id, src });
+        }
+    }
+}
+
+impl Session {
+    /// Opens a frame under whichever epoch it belongs to and returns that epoch. FSP frames do not name it, and a
+    /// failed attempt destroys the bytes, so while several could match each attempt but the last works on a copy.
+    fn open(
+        &mut self,
+        counter: u64,
+        key_bit: bool,
+        aad: &[u8],
+        sealed: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<u32, OpenFailure> {
+        let mut order = Default::default();
+        let n = self.epochs.trial_order(key_bit, &mut order);
+        let mut failure = OpenFailure::Tag;
+        if n > 1 {
+            scratch.clear();
+            scratch.extend_from_slice(sealed);
+        }
+        for (attempt, id) in order[..n].iter().enumerate() {
+            if attempt > 0 {
+                sealed.copy_from_slice(scratch);
+            }
+            let Some(epoch) = self.epochs.pick_mut(Some(*id)) else {
+                continue;
+            };
+            match epoch.open(counter, aad, sealed) {
+                Ok(_) => return Ok(*id),
+                Err(OpenFailure::Replay) if n == 1 => failure = OpenFailure::Replay,
+                Err(_) => {}
+            }
+        }
+        Err(failure)
+    }
+}

@@ -1,0 +1,449 @@
+//! A lane: the links and sessions one thread owns, and what moves their packets.
+//!
+//! Packets run to completion: [`Lane::outbound`] takes a TUN packet to sealed datagrams, [`Lane::inbound`] a datagram
+//! to an IP packet. What is not bulk leaves as a [`Report`]; what the core decides comes in as a [`Command`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use weft_wire::virtio::VirtioNetHdr;
+use weft_wire::{NodeAddr, fmp};
+
+use crate::control::{Command, EpochUse, LinkActivity, LinkId, Report, SessionActivity, Totals};
+use crate::counters::Counters;
+use crate::echo;
+use crate::epoch::Epochs;
+use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
+use crate::gate::Gate;
+use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
+use crate::train::{Train, Transmit};
+
+/// Reports that may wait for the core; more are dropped and counted.
+const MAX_REPORTS: usize = 1024;
+/// Packets (TUN super-packets) that wait for one session (FIPS: 16 packets per destination).
+const MAX_QUEUE: usize = 16;
+/// Packets for the TUN that a lane itself makes (ICMPv6 errors).
+const MAX_REPLIES: usize = 64;
+
+/// ICMPv6 errors at once, and a second in the long run (RFC 4443 section 2.4 f; FIPS: one per source and 100 ms).
+const ICMP_BURST: u32 = 20;
+const ICMP_PER_SECOND: u32 = 100;
+
+/// What a lane must know from the start.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneConfig {
+    /// Our own address.
+    pub me: NodeAddr,
+    /// The largest UDP payload we send, bytes (FIPS's `mtu`).
+    pub mtu: u16,
+}
+
+/// One peer relation and its keys.
+pub(crate) struct Link {
+    pub(crate) path: SocketAddr,
+    pub(crate) epochs: Epochs,
+    pub(crate) totals: Totals,
+    sampled: Totals,
+    /// When [`Report::UnknownSession`] was last sent for this link, so that it is rare.
+    pub(crate) last_unknown: u64,
+}
+
+/// One end-to-end session, its keys, and packets that wait for them.
+#[derive(Default)]
+pub(crate) struct Session {
+    pub(crate) link: Option<LinkId>,
+    pub(crate) epochs: Epochs,
+    pub(crate) queue: VecDeque<(VirtioNetHdr, Vec<u8>)>,
+    pub(crate) wanted: Option<u64>,
+    pub(crate) totals: Totals,
+    pub(crate) last_data: u64,
+    pub(crate) last_data_tx: u64,
+    sampled: Totals,
+}
+
+/// What an index stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Index {
+    /// An epoch of this link.
+    Keyed(LinkId),
+    /// A handshake in flight; `true` once an early frame was reported.
+    Armed(LinkId, bool),
+}
+
+/// See the module.
+pub struct Lane {
+    pub(crate) config: LaneConfig,
+    pub(crate) links: BTreeMap<LinkId, Link>,
+    pub(crate) indices: BTreeMap<u32, Index>,
+    pub(crate) sessions: BTreeMap<NodeAddr, Session>,
+    /// Nodes that IP packets may pass to and from, by their IPv6 address.
+    pub(crate) allowed: BTreeMap<[u8; 16], NodeAddr>,
+    pub(crate) gate: Gate,
+    pub(crate) icmp_limit: ErrorLimiter,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) echo_token: Option<u64>,
+    pub(crate) counters: Counters,
+    reports: VecDeque<Report>,
+    replies: VecDeque<Vec<u8>>,
+}
+
+impl Lane {
+    /// A lane without links.
+    pub fn new(config: LaneConfig) -> Self {
+        Self {
+            config,
+            links: BTreeMap::new(),
+            indices: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            allowed: BTreeMap::new(),
+            gate: Gate::new(),
+            icmp_limit: ErrorLimiter::new(ICMP_BURST, ICMP_PER_SECOND, 0),
+            scratch: Vec::new(),
+            echo_token: None,
+            counters: Counters::default(),
+            reports: VecDeque::new(),
+            replies: VecDeque::new(),
+        }
+    }
+
+    /// The largest IP packet that fits one frame, bytes.
+    pub fn max_inner(&self) -> usize {
+        usize::from(self.config.mtu) - IPV6_OVERHEAD
+    }
+
+    /// Carries out a command. What it makes ready to send is committed to `train`, not flushed.
+    pub fn apply<T: Transmit>(&mut self, now: u64, command: Command, train: &mut Train<T>) {
+        match command {
+            Command::ArmIndex { link, index } => {
+                self.indices.insert(index, Index::Armed(link, false));
+            }
+            Command::DisarmIndex { index } => {
+                if matches!(self.indices.get(&index), Some(Index::Armed(..))) {
+                    self.indices.remove(&index);
+                }
+            }
+            Command::InstallLink {
+                link,
+                path,
+                keys,
+                usage,
+            } => {
+                self.install_link(now, link, path, &keys, usage);
+                if usage == EpochUse::Send {
+                    self.flush_queues(now, link, train);
+                }
+            }
+            Command::RetireLinkEpoch { link, index } => {
+                if let Some(link) = self.links.get_mut(&link) {
+                    link.epochs.retire(index);
+                }
+                self.indices.remove(&index);
+            }
+            Command::Demote { link, index } => {
+                if let Some(link) = self.links.get_mut(&link) {
+                    link.epochs.demote(index);
+                }
+            }
+            Command::RemoveLink { link } => self.remove_link(link),
+            Command::InstallSession { peer, keys, usage } => {
+                let session = self.sessions.entry(peer).or_default();
+                session.epochs.install(now, keys.id.0, 0, &keys.send, &keys.recv, usage);
+                self.flush_queue(now, peer, train);
+            }
+            Command::RetireSessionEpoch { peer, id } => {
+                if let Some(session) = self.sessions.get_mut(&peer) {
+                    session.epochs.retire(id.0);
+                }
+            }
+            Command::RemoveSession { peer } => {
+                if let Some(session) = self.sessions.get_mut(&peer) {
+                    session.epochs = Epochs::default();
+                    session.wanted = None;
+                }
+            }
+            Command::BindSession { peer, link } => {
+                self.sessions.entry(peer).or_default().link = Some(link);
+                self.flush_queue(now, peer, train);
+            }
+            Command::AllowPeer { peer } => {
+                self.allowed.insert(peer.to_ipv6().octets(), peer);
+            }
+            Command::DenyPeer { peer } => {
+                self.allowed.remove(&peer.to_ipv6().octets());
+                self.sessions.remove(&peer);
+            }
+            Command::Expect { hosts } => self.gate.expect(hosts),
+            Command::DropQueue { peer } => self.drop_queue(now, peer),
+            Command::SendOnLink {
+                link,
+                epoch,
+                msg_type,
+                body,
+            } => self.send_on_link(now, link, epoch, msg_type, &body, train),
+            Command::SendOnSession {
+                peer,
+                epoch,
+                msg_type,
+                body,
+            } => {
+                self.send_on_session(now, peer, epoch.map(|id| id.0), msg_type, &body, train);
+            }
+            Command::Echo { peer, token, seq } => {
+                self.echo_token = Some(token);
+                let request = echo::request(self.config.me, peer, token, seq);
+                self.outbound(now, VirtioNetHdr::default(), &request, train);
+            }
+            Command::Transmit { to, datagram } => {
+                let Some(room) = train.reserve(datagram.len()).get_mut(..datagram.len()) else {
+                    return;
+                };
+                room.copy_from_slice(&datagram);
+                train.commit(to, datagram.len());
+            }
+        }
+    }
+
+    /// The next report for the core.
+    pub fn poll_report(&mut self) -> Option<Report> {
+        self.reports.pop_front()
+    }
+
+    /// The next IP packet of our own making for the TUN: an ICMPv6 error, without virtio header.
+    pub fn poll_reply(&mut self) -> Option<Vec<u8>> {
+        self.replies.pop_front()
+    }
+
+    /// What happened so far, counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Packets that wait for a session with `peer`.
+    pub fn queued(&self, peer: &NodeAddr) -> usize {
+        self.sessions.get(peer).map_or(0, |s| s.queue.len())
+    }
+
+    /// Reports the activity of links and sessions that changed since the last call.
+    pub fn sample(&mut self) {
+        let mut links = Vec::new();
+        for (id, link) in &mut self.links {
+            if link.totals != link.sampled {
+                link.sampled = link.totals;
+                links.push(LinkActivity {
+                    link: *id,
+                    totals: link.totals,
+                });
+            }
+        }
+        let mut sessions = Vec::new();
+        for (peer, session) in &mut self.sessions {
+            if session.totals != session.sampled {
+                session.sampled = session.totals;
+                sessions.push(SessionActivity {
+                    peer: *peer,
+                    totals: session.totals,
+                    last_data: session.last_data,
+                    last_data_tx: session.last_data_tx,
+                });
+            }
+        }
+        if !links.is_empty() || !sessions.is_empty() {
+            self.report(Report::Activity { links, sessions });
+        }
+    }
+
+    pub(crate) fn report(&mut self, report: Report) {
+        if self.reports.len() < MAX_REPORTS {
+            self.reports.push_back(report);
+        } else {
+            self.counters.reports_dropped += 1;
+        }
+    }
+
+    /// Answers a packet from the TUN with an ICMPv6 error, at a bounded rate.
+    pub(crate) fn answer(&mut self, now: u64, error: IcmpError, offending: &[u8]) {
+        if self.replies.len() >= MAX_REPLIES || !self.icmp_limit.allow(now) {
+            return;
+        }
+        let mut packet = vec![0; MAX_ERROR_PACKET];
+        if let Some(len) = error.build(self.config.me.to_ipv6(), offending, &mut packet) {
+            packet.truncate(len);
+            self.counters.icmp_sent += 1;
+            self.replies.push_back(packet);
+        }
+    }
+
+    /// Queues a packet until the session can take it, and tells the core (once a second) that it is wanted.
+    pub(crate) fn enqueue(&mut self, now: u64, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) {
+        let session = self.sessions.entry(peer).or_default();
+        if session.queue.len() == MAX_QUEUE {
+            session.queue.pop_front();
+            self.counters.queue_dropped += 1;
+        }
+        session.queue.push_back((hdr, packet.to_vec()));
+        self.counters.queued += 1;
+        if session.wanted.is_none_or(|at| now.saturating_sub(at) >= 1000) {
+            session.wanted = Some(now);
+            self.report(Report::Wanted { peer });
+        }
+    }
+
+    /// Sends what waits for a session, if it can now go.
+    pub(crate) fn flush_queue<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
+        if !self.ready(&peer) {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        session.wanted = None;
+        for (hdr, packet) in std::mem::take(&mut session.queue) {
+            self.outbound(now, hdr, &packet, train);
+        }
+    }
+
+    /// Whether a session and the link under it can both seal.
+    pub(crate) fn ready(&self, peer: &NodeAddr) -> bool {
+        let Some(session) = self.sessions.get(peer) else {
+            return false;
+        };
+        let link = session.link.and_then(|id| self.links.get(&id));
+        session.epochs.current().is_some() && link.is_some_and(|l| l.epochs.current().is_some())
+    }
+
+    /// The frame's ends for packets to `dest`.
+    pub(crate) fn ends(&self, dest: NodeAddr) -> Ends {
+        Ends {
+            src: self.config.me,
+            dest,
+            path_mtu: self.config.mtu,
+        }
+    }
+
+    fn install_link(&mut self, now: u64, id: LinkId, path: SocketAddr, keys: &crate::LinkKeys, usage: EpochUse) {
+        let link = self.links.entry(id).or_insert_with(|| Link {
+            path,
+            epochs: Epochs::default(),
+            totals: Totals::default(),
+            sampled: Totals::default(),
+            last_unknown: 0,
+        });
+        if link.epochs.current().is_none() || usage == EpochUse::Send {
+            link.path = path;
+        }
+        let evicted = link
+            .epochs
+            .install(now, keys.our_index, keys.their_index, &keys.send, &keys.recv, usage);
+        if let Some(index) = evicted {
+            self.indices.remove(&index);
+        }
+        self.indices.insert(keys.our_index, Index::Keyed(id));
+    }
+
+    fn remove_link(&mut self, id: LinkId) {
+        let Some(link) = self.links.remove(&id) else { return };
+        for index in link.epochs.ids() {
+            self.indices.remove(&index);
+        }
+    }
+
+    /// Sends what waits for any session over `link`.
+    pub(crate) fn flush_queues<T: Transmit>(&mut self, now: u64, link: LinkId, train: &mut Train<T>) {
+        let waiting: Vec<NodeAddr> = self
+            .sessions
+            .iter()
+            .filter(|(_, s)| s.link == Some(link) && !s.queue.is_empty())
+            .map(|(peer, _)| *peer)
+            .collect();
+        for peer in waiting {
+            self.flush_queue(now, peer, train);
+        }
+    }
+
+    fn drop_queue(&mut self, now: u64, peer: NodeAddr) {
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        session.wanted = None;
+        for (_, packet) in std::mem::take(&mut session.queue) {
+            self.counters.queue_dropped += 1;
+            self.answer(now, IcmpError::AddressUnreachable, &packet);
+        }
+    }
+
+    fn send_on_link<T: Transmit>(
+        &mut self,
+        now: u64,
+        id: LinkId,
+        epoch: Option<u32>,
+        msg_type: u8,
+        body: &[u8],
+        train: &mut Train<T>,
+    ) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(epoch) = link.epochs.pick_mut(epoch) else {
+            return;
+        };
+        let end = frame::LINK_BODY_OFFSET + body.len();
+        let slot = train.reserve(end + fmp::TAG_LEN);
+        let Some(room) = slot.get_mut(frame::LINK_BODY_OFFSET..end) else {
+            return;
+        };
+        room.copy_from_slice(body);
+        let Some(len) = frame::seal_link(epoch, now, msg_type, slot, end) else {
+            self.counters.epoch_spent += 1;
+            return;
+        };
+        link.totals.sent(now, len);
+        train.commit(link.path, len);
+    }
+
+    fn send_on_session<T: Transmit>(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        epoch: Option<u32>,
+        msg_type: u8,
+        body: &[u8],
+        train: &mut Train<T>,
+    ) {
+        let ends = self.ends(peer);
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        let Some(link) = session.link.and_then(|id| self.links.get_mut(&id)) else {
+            return;
+        };
+        let (Some(link_epoch), Some(session_epoch)) = (link.epochs.current_mut(), session.epochs.pick_mut(epoch))
+        else {
+            return;
+        };
+        let slot = train.reserve(frame::SESSION_OVERHEAD + body.len());
+        let mut layers = Layers {
+            link: link_epoch,
+            session: session_epoch,
+        };
+        let Some(len) = layers.seal_message(now, ends, msg_type, body, slot) else {
+            self.counters.epoch_spent += 1;
+            return;
+        };
+        link.totals.sent(now, len);
+        link.totals.last_payload_tx = now;
+        session.totals.sent(now, 0);
+        train.commit(link.path, len);
+    }
+}
+
+impl Totals {
+    pub(crate) fn sent(&mut self, now: u64, bytes: usize) {
+        self.tx_frames += 1;
+        self.tx_bytes += bytes as u64;
+        self.last_tx = now;
+    }
+
+    pub(crate) fn received(&mut self, now: u64, bytes: usize) {
+        self.rx_frames += 1;
+        self.rx_bytes += bytes as u64;
+        self.last_rx = now;
+    }
+}

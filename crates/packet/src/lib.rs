@@ -1,0 +1,39 @@
+//! The packet path as pure code: what happens to a packet between the TUN and the wire, without threads, sockets or a
+//! clock. The daemon's lanes and the simulator run the same.
+//!
+//! - [`Lane`]: the tables of one thread's links and sessions, and its three doors: `outbound` (TUN to wire),
+//!   `inbound` (wire to TUN), `apply` (what the core decided). [`Command`] and [`Report`] are all that passes between
+//!   a lane and the core.
+//! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, where the frame is sent from.
+//! - [`split`], [`coalesce`]: TUN super-packets to segments, and back.
+//! - [`mss`], [`icmp`]: what an endpoint tells TCP and its own host about sizes and reachability.
+//! - [`Train`]: equal datagrams one behind the other, for one system call.
+//! - `echo`: echo requests of the node's own. `gate`: how many handshakes a second reach the core. [`Counters`]: what became of everything else.
+//!
+//! What never is: handshakes, timers and decisions (weft-core); IO (weft-os, weft-plane).
+
+pub mod coalesce;
+mod control;
+mod counters;
+mod echo;
+mod epoch;
+pub mod flow;
+mod frame;
+mod gate;
+pub mod icmp;
+mod inbound;
+mod inner;
+mod lane;
+pub mod mss;
+mod outbound;
+pub mod split;
+mod train;
+
+pub use control::{
+    Command, EpochId, EpochUse, LinkActivity, LinkId, LinkKeys, Report, SessionActivity, SessionKeys, Totals,
+};
+pub use counters::Counters;
+pub use frame::IPV6_OVERHEAD;
+pub use inbound::Inbound;
+pub use lane::{Lane, LaneConfig};
+pub use train::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Train, Transmit};

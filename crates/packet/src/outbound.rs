@@ -1,0 +1,87 @@
+//! From the TUN to the wire: route, split, seal.
+
+use weft_wire::NodeAddr;
+use weft_wire::virtio::VirtioNetHdr;
+
+use crate::frame::{IP_OFFSET, IPV6_OVERHEAD, Layers};
+use crate::icmp::IcmpError;
+use crate::lane::Lane;
+use crate::mss;
+use crate::split::{SplitError, Splitter};
+use crate::train::{Train, Transmit};
+
+impl Lane {
+    /// Takes one packet from the TUN: `hdr` as the kernel wrote it, `packet` the IP packet behind it, up to 64 KiB.
+    /// Sealed datagrams are committed to `train`, which the caller flushes at the end of its batch.
+    pub fn outbound<T: Transmit>(&mut self, now: u64, hdr: VirtioNetHdr, packet: &[u8], train: &mut Train<T>) {
+        self.counters.tun_rx += 1;
+        let Some(dest) = ipv6_destination(packet) else {
+            self.counters.not_ipv6 += 1;
+            return;
+        };
+        let Some(&peer) = self.allowed.get(&dest) else {
+            self.counters.no_route += 1;
+            self.answer(now, IcmpError::NoRoute, packet);
+            return;
+        };
+        if !self.ready(&peer) {
+            self.enqueue(now, peer, hdr, packet);
+            return;
+        }
+        match Splitter::new(hdr, packet, self.max_inner()) {
+            Ok(splitter) => self.seal_segments(now, peer, splitter, train),
+            Err(SplitError::TooBig { mtu }) => {
+                self.counters.too_big += 1;
+                self.answer(now, IcmpError::PacketTooBig { mtu }, packet);
+            }
+            Err(_) => self.counters.malformed_tun += 1,
+        }
+    }
+
+    fn seal_segments<T: Transmit>(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        mut splitter: Splitter<'_>,
+        train: &mut Train<T>,
+    ) {
+        let (ends, max_inner) = (self.ends(peer), self.max_inner());
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        let Some(link) = session.link.and_then(|id| self.links.get_mut(&id)) else {
+            return;
+        };
+        let (Some(link_epoch), Some(session_epoch)) = (link.epochs.current_mut(), session.epochs.current_mut()) else {
+            return;
+        };
+        let mut layers = Layers {
+            link: link_epoch,
+            session: session_epoch,
+        };
+        loop {
+            let slot = train.reserve(max_inner + IPV6_OVERHEAD);
+            let Some(ip_len) = splitter.next_into(&mut slot[IP_OFFSET..]) else {
+                break;
+            };
+            mss::clamp(&mut slot[IP_OFFSET..IP_OFFSET + ip_len], max_inner);
+            let Some(len) = layers.seal_ip(now, ends, slot, ip_len) else {
+                self.counters.epoch_spent += 1;
+                break;
+            };
+            link.totals.sent(now, len);
+            session.totals.sent(now, ip_len);
+            train.commit(link.path, len);
+        }
+        link.totals.last_payload_tx = now;
+        session.last_data = now;
+        session.last_data_tx = now;
+    }
+}
+
+fn ipv6_destination(packet: &[u8]) -> Option<[u8; 16]> {
+    if packet.first()? >> 4 != 6 {
+        return None;
+    }
+    packet.get(24..40)?.try_into().ok()
+}

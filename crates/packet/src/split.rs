@@ -1,0 +1,257 @@
+//! Super-packets from the TUN, cut into packets the session can carry.
+//!
+//! With `IFF_VNET_HDR` and offloads on, one TUN read returns up to 64 KiB: a TCP stream (TSO) or a
+//! UDP burst (USO) under one header, or a single packet whose checksum the kernel left to the
+//! device. FIPS carries full packets, so every segment leaves with a complete transport checksum.
+//!
+//! Sources: virtio 1.2 section 5.1.6 (the header), RFC 9293 and RFC 3168 (which flags belong to
+//! which segment), RFC 8200 section 8.1 (pseudo-header).
+
+use weft_wire::checksum::{checksum_add, checksum_finish};
+use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
+use weft_wire::transport::{TcpHeader, UdpHeader};
+use weft_wire::virtio::{GSO_NONE, GSO_TCPV6, GSO_UDP_L4, VirtioNetHdr};
+
+use crate::inner::{Inner, put_be16};
+
+pub use crate::inner::InnerError;
+
+/// Why a TUN read could not be split. Nothing of it was sent; the caller counts it, and answers
+/// [`TooBig`](Self::TooBig).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SplitError {
+    /// The packet itself is malformed.
+    #[error("malformed packet: {0}")]
+    Packet(#[from] InnerError),
+    /// A GSO type that was never enabled on the TUN (TCPv4, UFO, or unknown).
+    #[error("GSO type {0:#04x} is not supported")]
+    UnsupportedGso(u8),
+    /// A GSO packet with a segment size of zero.
+    #[error("GSO packet without a segment size")]
+    ZeroSegment,
+    /// The GSO type says TCP or UDP and the packet is of another protocol.
+    #[error("GSO packet of protocol {protocol}, expected {expected}")]
+    Protocol {
+        /// Next-header value after the extension headers.
+        protocol: u8,
+        /// Next-header value that the GSO type implies.
+        expected: u8,
+    },
+    /// The TCP or UDP header of a GSO packet is cut short or its length field is impossible.
+    #[error("GSO packet with a malformed transport header")]
+    TransportHeader,
+    /// A GSO packet with a fragment header.
+    #[error("GSO packet is a fragment")]
+    Fragment,
+    /// A GSO packet whose routing header has segments left, so that its checksums cover another
+    /// destination.
+    #[error("GSO packet with a routing header that has segments left")]
+    SourceRouted,
+    /// The checksum to be completed starts before the IPv6 payload, or it does not lie inside the
+    /// packet.
+    #[error("checksum start {start} offset {offset} is outside the packet")]
+    ChecksumRange {
+        /// `csum_start` of the virtio header.
+        start: u16,
+        /// `csum_offset` of the virtio header.
+        offset: u16,
+    },
+    /// A segment would be larger than the session takes: answer with ICMPv6 packet too big.
+    #[error("segment exceeds {mtu} octets")]
+    TooBig {
+        /// Largest inner packet in octets, IPv6 header included.
+        mtu: u32,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// As it is.
+    Whole,
+    /// As it is, with the checksum summed from `start` on and stored `offset` octets further.
+    Complete {
+        start: usize,
+        offset: usize,
+    },
+    Tcp,
+    Udp,
+}
+
+/// Cuts one TUN read into IPv6 packets, in order, without allocating.
+#[derive(Debug, Clone)]
+pub struct Splitter<'a> {
+    inner: Inner<'a>,
+    kind: Kind,
+    /// Octets repeated in front of every segment: IPv6, extension and transport header.
+    headers: usize,
+    /// Payload octets of every segment but the last.
+    payload_each: usize,
+    count: usize,
+    next: usize,
+}
+
+impl<'a> Splitter<'a> {
+    /// Checks `packet`, read from the TUN behind `hdr`, and plans its segments of at most
+    /// `max_packet` octets each.
+    ///
+    /// Header lengths come from the packet; `hdr_len`, and for GSO also `csum_start`, are not
+    /// believed. Octets beyond the IPv6 payload length are dropped.
+    ///
+    /// # Errors
+    /// [`SplitError`] with a variant for each cause.
+    pub fn new(hdr: VirtioNetHdr, packet: &'a [u8], max_packet: usize) -> Result<Self, SplitError> {
+        let inner = Inner::parse(packet)?;
+        let splitter = match hdr.gso_kind() {
+            GSO_NONE => Self::whole(hdr, inner)?,
+            GSO_TCPV6 => Self::gso(hdr, inner, Kind::Tcp)?,
+            GSO_UDP_L4 => Self::gso(hdr, inner, Kind::Udp)?,
+            other => return Err(SplitError::UnsupportedGso(other)),
+        };
+        if splitter.segment_len() > max_packet {
+            return Err(SplitError::TooBig {
+                mtu: u32::try_from(max_packet).unwrap_or(u32::MAX),
+            });
+        }
+        Ok(splitter)
+    }
+
+    fn whole(hdr: VirtioNetHdr, inner: Inner<'a>) -> Result<Self, SplitError> {
+        let len = inner.packet().len();
+        let kind = if !hdr.needs_csum() {
+            Kind::Whole
+        } else {
+            let (start, offset) = (usize::from(hdr.csum_start), usize::from(hdr.csum_offset));
+            if start < Ipv6Header::LEN || start + offset + 2 > len {
+                return Err(SplitError::ChecksumRange {
+                    start: hdr.csum_start,
+                    offset: hdr.csum_offset,
+                });
+            }
+            Kind::Complete { start, offset }
+        };
+        Ok(Self {
+            inner,
+            kind,
+            headers: len,
+            payload_each: 0,
+            count: 1,
+            next: 0,
+        })
+    }
+
+    fn gso(hdr: VirtioNetHdr, inner: Inner<'a>, kind: Kind) -> Result<Self, SplitError> {
+        let payload_each = usize::from(hdr.gso_size);
+        if payload_each == 0 {
+            return Err(SplitError::ZeroSegment);
+        }
+        if inner.is_fragment() {
+            return Err(SplitError::Fragment);
+        }
+        if inner.is_source_routed() {
+            return Err(SplitError::SourceRouted);
+        }
+        let expected = if matches!(kind, Kind::Tcp) {
+            PROTOCOL_TCP
+        } else {
+            PROTOCOL_UDP
+        };
+        let protocol = inner.protocol();
+        if protocol != expected {
+            return Err(SplitError::Protocol { protocol, expected });
+        }
+        let transport_header = match kind {
+            Kind::Tcp => inner.tcp().map(|tcp| tcp.header_len()),
+            _ => (inner.transport().len() >= UdpHeader::LEN).then_some(UdpHeader::LEN),
+        };
+        let headers = inner.transport_start() + transport_header.ok_or(SplitError::TransportHeader)?;
+        let payload = inner.packet().len() - headers;
+        let count = payload.div_ceil(payload_each).max(1);
+        Ok(Self {
+            inner,
+            kind,
+            headers,
+            payload_each,
+            count,
+            next: 0,
+        })
+    }
+
+    /// Number of packets this read becomes; at least one.
+    pub fn segment_count(&self) -> usize {
+        self.count
+    }
+
+    /// Length in octets, IPv6 header included, of every packet but the last, which is no longer.
+    pub fn segment_len(&self) -> usize {
+        self.inner.packet().len().min(self.headers + self.payload_each)
+    }
+
+    /// Writes the next packet to the front of `out` and returns its length.
+    ///
+    /// `None` after the last one, and, with nothing consumed, when `out` is shorter than the
+    /// packet; an `out` of [`segment_len`](Self::segment_len) octets always suffices.
+    pub fn next_into(&mut self, out: &mut [u8]) -> Option<usize> {
+        if self.next == self.count {
+            return None;
+        }
+        let packet = self.inner.packet();
+        let from = (self.headers + self.next * self.payload_each).min(packet.len());
+        let payload = &packet[from..packet.len().min(from + self.payload_each)];
+        let len = self.headers + payload.len();
+        let out = out.get_mut(..len)?;
+        out[..self.headers].copy_from_slice(&packet[..self.headers]);
+        out[self.headers..].copy_from_slice(payload);
+        match self.kind {
+            Kind::Whole => {}
+            Kind::Complete { start, offset } => complete(&mut out[start..], offset),
+            Kind::Tcp => self.finish_tcp(out),
+            Kind::Udp => self.finish_udp(out),
+        }
+        self.next += 1;
+        Some(len)
+    }
+
+    fn finish_tcp(&self, out: &mut [u8]) {
+        let tcp = self.finish_ip(out);
+        let skipped = (self.next * self.payload_each) as u32;
+        if let Some(field) = tcp[TcpHeader::SEQ_AT..].first_chunk_mut::<4>() {
+            *field = u32::from_be_bytes(*field).wrapping_add(skipped).to_be_bytes();
+        }
+        if self.next > 0 {
+            tcp[TcpHeader::FLAGS_AT] &= !TcpHeader::CWR;
+        }
+        if self.next + 1 < self.count {
+            tcp[TcpHeader::FLAGS_AT] &= !(TcpHeader::PSH | TcpHeader::FIN);
+        }
+        put_be16(tcp, TcpHeader::CHECKSUM_AT, 0);
+        put_be16(tcp, TcpHeader::CHECKSUM_AT, self.inner.checksum_of(tcp));
+    }
+
+    fn finish_udp(&self, out: &mut [u8]) {
+        let udp = self.finish_ip(out);
+        put_be16(udp, UdpHeader::LENGTH_AT, udp.len() as u16);
+        put_be16(udp, UdpHeader::CHECKSUM_AT, 0);
+        put_be16(udp, UdpHeader::CHECKSUM_AT, never_zero(self.inner.checksum_of(udp)));
+    }
+
+    /// Rewrites the IPv6 payload length; returns the transport header and what follows.
+    fn finish_ip<'o>(&self, out: &'o mut [u8]) -> &'o mut [u8] {
+        // At most the super-packet's own payload length, which came from 16 bits.
+        let payload = (out.len() - Ipv6Header::LEN) as u16;
+        put_be16(out, Ipv6Header::PAYLOAD_LEN_AT, payload);
+        &mut out[self.inner.transport_start()..]
+    }
+}
+
+/// The field at `offset` holds the pseudo-header's sum, so the sum over everything is the
+/// checksum's complement.
+fn complete(covered: &mut [u8], offset: usize) {
+    let checksum = checksum_finish(checksum_add(0, covered));
+    put_be16(covered, offset, never_zero(checksum));
+}
+
+/// Zero means "no checksum" in UDP and is forbidden there over IPv6 (RFC 8200 section 8.1); for all
+/// other protocols both forms verify alike.
+fn never_zero(checksum: u16) -> u16 {
+    if checksum == 0 { 0xffff } else { checksum }
+}

@@ -1,0 +1,146 @@
+//! The send batch: datagrams sealed one behind the other into one buffer, so that a train of equal ones leaves in
+//! one system call (UDP_SEGMENT).
+
+use std::net::SocketAddr;
+
+/// The largest train: what one IPv4 datagram can carry, which bounds UDP_SEGMENT too (L20).
+pub const MAX_TRAIN_BYTES: usize = 65_507;
+/// Segments in a train that every kernel with UDP_SEGMENT accepts (L20).
+pub const MAX_TRAIN_SEGMENTS: usize = 64;
+
+/// Where trains go.
+pub trait Transmit {
+    /// Sends `train` to `to`, cut into datagrams of `segment` bytes; the last may be shorter. `train` is never empty.
+    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize);
+}
+
+/// A buffer that collects datagrams for one destination and hands them over as trains.
+///
+/// Reserve room, write, commit: a datagram is written once, straight to where it is sent from.
+pub struct Train<T> {
+    out: T,
+    buf: Box<[u8]>,
+    len: usize,
+    segment: usize,
+    count: usize,
+    /// A shorter segment ends a train.
+    closed: bool,
+    to: Option<SocketAddr>,
+    max_segments: usize,
+}
+
+impl<T: Transmit> Train<T> {
+    /// A train of at most `max_segments` datagrams over `out`.
+    pub fn new(out: T, max_segments: usize) -> Self {
+        Self {
+            out,
+            buf: vec![0; 2 * MAX_TRAIN_BYTES].into_boxed_slice(),
+            len: 0,
+            segment: 0,
+            count: 0,
+            closed: false,
+            to: None,
+            max_segments: max_segments.clamp(1, MAX_TRAIN_SEGMENTS),
+        }
+    }
+
+    /// Room for one datagram of up to `len` bytes behind those that wait. `len` is at most [`MAX_TRAIN_BYTES`];
+    /// a longer request gets that much. What is written there counts only after [`Train::commit`].
+    pub fn reserve(&mut self, len: usize) -> &mut [u8] {
+        let len = len.min(MAX_TRAIN_BYTES);
+        &mut self.buf[self.len..self.len + len]
+    }
+
+    /// Adds the `len` bytes just written into the reserved room as one datagram to `to`.
+    pub fn commit(&mut self, to: SocketAddr, len: usize) {
+        let len = len.min(MAX_TRAIN_BYTES);
+        if !self.takes(to, len) {
+            let start = self.len;
+            self.flush();
+            self.buf.copy_within(start..start + len, 0);
+        }
+        if self.count == 0 {
+            self.segment = len;
+            self.to = Some(to);
+        }
+        self.closed = len < self.segment;
+        self.len += len;
+        self.count += 1;
+        if self.closed || self.count == self.max_segments {
+            self.flush();
+        }
+    }
+
+    /// Sends what waits.
+    pub fn flush(&mut self) {
+        if let Some(to) = self.to.take().filter(|_| self.count > 0) {
+            self.out.transmit(to, &self.buf[..self.len], self.segment);
+        }
+        (self.len, self.segment, self.count, self.closed) = (0, 0, 0, false);
+    }
+
+    /// The destination of trains.
+    pub fn out(&self) -> &T {
+        &self.out
+    }
+
+    /// The destination of trains.
+    pub fn out_mut(&mut self) -> &mut T {
+        &mut self.out
+    }
+
+    fn takes(&self, to: SocketAddr, len: usize) -> bool {
+        self.count == 0
+            || (self.to == Some(to) && !self.closed && len <= self.segment && self.len + len <= MAX_TRAIN_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(Vec<(SocketAddr, Vec<u8>)>, usize);
+
+    impl Transmit for Seen {
+        fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+            assert!(train.len() <= MAX_TRAIN_BYTES && train.chunks(segment).count() <= MAX_TRAIN_SEGMENTS);
+            self.1 += 1;
+            self.0.extend(train.chunks(segment).map(|d| (to, d.to_vec())));
+        }
+    }
+
+    fn addr(n: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, n], 2121))
+    }
+
+    proptest! {
+        #[test]
+        fn every_datagram_leaves_once_in_order(datagrams in prop::collection::vec((0u8..3, 1usize..3000), 0..200)) {
+            let mut train = Train::new(Seen::default(), 64);
+            let mut expected = Vec::new();
+            for (i, (to, len)) in datagrams.into_iter().enumerate() {
+                train.reserve(len)[..len].fill(i as u8);
+                train.commit(addr(to), len);
+                expected.push((addr(to), vec![i as u8; len]));
+            }
+            train.flush();
+            prop_assert_eq!(&train.out().0, &expected);
+        }
+    }
+
+    #[test]
+    fn equal_datagrams_share_a_call() {
+        let mut train = Train::new(Seen::default(), 64);
+        for _ in 0..51 {
+            train.reserve(1280);
+            train.commit(addr(1), 1280);
+        }
+        train.reserve(100);
+        train.commit(addr(1), 100);
+        train.flush();
+        assert_eq!((train.out().0.len(), train.out().1), (52, 1));
+    }
+}

@@ -1,0 +1,57 @@
+//! What the IO around a lane counts (L16, L24: whether the fast path is in use can be seen).
+
+use weft_os::udp::UdpCounters;
+use weft_packet::Counters;
+
+/// Running totals of one lane's IO.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlaneCounters {
+    /// TUN reads; each may carry a super-packet.
+    pub tun_reads: u64,
+    /// TUN writes; each may carry a super-packet.
+    pub tun_writes: u64,
+    /// TUN writes of several packets in one.
+    pub tun_coalesced: u64,
+    /// TUN writes that failed, by a full or an absent interface.
+    pub tun_write_failed: u64,
+    /// Times a full socket, device or memory made the lane wait before it sent.
+    pub send_waits: u64,
+    /// Datagrams given up on after waiting.
+    pub send_dropped: u64,
+    /// Datagrams larger than the path's first interface takes.
+    pub send_too_long: u64,
+    /// Datagrams that the system refused for another reason: no route, host unreachable.
+    pub send_failed: u64,
+    /// Datagrams for an IP version that no socket serves.
+    pub send_no_socket: u64,
+}
+
+impl PlaneCounters {
+    /// All of them by name, in the order of the fields.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("tun_reads", self.tun_reads),
+            ("tun_writes", self.tun_writes),
+            ("tun_coalesced", self.tun_coalesced),
+            ("tun_write_failed", self.tun_write_failed),
+            ("send_waits", self.send_waits),
+            ("send_dropped", self.send_dropped),
+            ("send_too_long", self.send_too_long),
+            ("send_failed", self.send_failed),
+            ("send_no_socket", self.send_no_socket),
+        ]
+        .into_iter()
+    }
+}
+
+/// Everything one lane counted, as of its last sample (at most 250 ms old while anything happens).
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The packet path.
+    pub lane: Counters,
+    /// The IO around it.
+    pub plane: PlaneCounters,
+    /// Each socket, in the order of [`LaneSetup::sockets`](crate::LaneSetup).
+    pub sockets: Vec<UdpCounters>,
+}

@@ -1,0 +1,142 @@
+//! The outside of a lane's thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use weft_os::poll::EventFd;
+use weft_os::tun::Tun;
+use weft_os::udp::UdpSocket;
+use weft_packet::{Command, Lane, Report};
+
+use crate::counters::Snapshot;
+use crate::worker::Worker;
+
+/// Takes reports out of a lane's thread; it must not wait. Returns false if there was no room, and the report is lost.
+pub type ReportSink = Box<dyn FnMut(Report) -> bool + Send>;
+
+/// What a lane's thread owns.
+pub struct LaneSetup {
+    /// The packet path.
+    pub lane: Lane,
+    /// Its TUN queue.
+    pub tun: Tun,
+    /// Its sockets: datagrams leave by the first that serves their IP version.
+    pub sockets: Vec<UdpSocket>,
+    /// Where its reports go.
+    pub reports: ReportSink,
+}
+
+/// Why a lane could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system gave no descriptor to wait with.
+    #[error("cannot set up waiting for sockets: {0}")]
+    Poll(#[source] io::Error),
+    /// The system gave no thread.
+    #[error("cannot start a packet thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A running lane. Dropping it stops the thread and waits for it.
+pub struct LaneThread {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What both sides of the thread touch.
+pub(crate) struct Shared {
+    commands: Mutex<VecDeque<Command>>,
+    pub(crate) wake: EventFd,
+    stop: AtomicBool,
+    snapshot: Mutex<Snapshot>,
+}
+
+impl LaneThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]; sockets and TUN are then closed.
+    pub fn start(setup: LaneSetup) -> Result<Self, StartError> {
+        let shared = Arc::new(Shared {
+            commands: Mutex::default(),
+            wake: EventFd::new().map_err(StartError::Poll)?,
+            stop: AtomicBool::new(false),
+            snapshot: Mutex::default(),
+        });
+        let worker = Worker::new(setup, shared.clone()).map_err(StartError::Poll)?;
+        let thread = std::thread::Builder::new()
+            .name("weft-lane".into())
+            .spawn(move || worker.run())
+            .map_err(StartError::Thread)?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Hands over commands, to be carried out in this order.
+    ///
+    /// The core sends a handful per event and per peer, so the queue needs no bound of its own.
+    pub fn send(&self, commands: impl IntoIterator<Item = Command>) {
+        let mut queue = lock(&self.shared.commands);
+        let before = queue.len();
+        queue.extend(commands);
+        if queue.len() > before {
+            self.shared.wake.wake();
+        }
+    }
+
+    /// What the lane counted.
+    pub fn snapshot(&self) -> Snapshot {
+        lock(&self.shared.snapshot).clone()
+    }
+
+    /// Whether the thread has ended, which it does only when it was stopped or its TUN is gone.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Carries out the commands given so far, stops the thread, and waits for it.
+    pub fn stop(mut self) -> Snapshot {
+        self.end();
+        self.snapshot()
+    }
+
+    fn end(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic in the thread was already printed by it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for LaneThread {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    pub(crate) fn take_commands(&self, into: &mut VecDeque<Command>) {
+        std::mem::swap(&mut *lock(&self.commands), into);
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn publish(&self, snapshot: Snapshot) {
+        *lock(&self.snapshot) = snapshot;
+    }
+}
+
+/// A panic elsewhere leaves these values whole: they are replaced or extended in one step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,110 @@
+//! The TUN queue of a lane: batches of received packets, coalesced and written.
+
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::time::Duration;
+
+use weft_os::poll::{Events, Interest, Poller};
+use weft_os::tun::Tun;
+use weft_packet::coalesce::{Coalescer, Group};
+use weft_wire::virtio::VirtioNetHdr;
+
+use crate::counters::PlaneCounters;
+
+/// Packets in a batch: what the receive buffers of one round can hold at the usual size, and to spare.
+const BATCH: usize = 1024;
+/// Longest wait for a TUN that is full.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// Where a packet of the batch lies.
+#[derive(Clone)]
+struct Place {
+    buffer: usize,
+    range: Range<usize>,
+}
+
+/// Writes packets to the TUN.
+pub(crate) struct Tunnel {
+    pub(crate) tun: Tun,
+    writable: Poller,
+    coalescer: Coalescer,
+    places: Vec<Place>,
+}
+
+impl Tunnel {
+    pub(crate) fn new(tun: Tun) -> io::Result<Self> {
+        let writable = Poller::new()?;
+        writable.add(&tun, 0, Interest::Writable)?;
+        let coalescer = Coalescer::new(BATCH, tun.offloads().udp);
+        Ok(Self {
+            tun,
+            writable,
+            coalescer,
+            places: Vec::with_capacity(BATCH),
+        })
+    }
+
+    /// Whether the batch takes another packet.
+    pub(crate) fn has_room(&self) -> bool {
+        self.places.len() < BATCH
+    }
+
+    /// Adds the packet at `range` of `buffers[buffer]`, which must stay as it is until [`Tunnel::write_batch`].
+    pub(crate) fn push(&mut self, buffer: usize, range: Range<usize>, packet: &[u8]) {
+        if self.coalescer.push(self.places.len() as u32, packet).is_ok() {
+            self.places.push(Place { buffer, range });
+        }
+    }
+
+    /// Writes the batch, and forgets it.
+    pub(crate) fn write_batch(&mut self, buffers: &[Box<[u8]>], counters: &mut PlaneCounters) {
+        if self.places.is_empty() {
+            return;
+        }
+        for group in self.coalescer.groups() {
+            let mut slices = Vec::with_capacity(2 + group.packet_count());
+            let virtio = group.virtio().to_bytes();
+            slices.push(IoSlice::new(&virtio));
+            slices.push(IoSlice::new(group.header()));
+            gather(&group, &self.places, buffers, &mut slices);
+            counters.tun_coalesced += u64::from(group.packet_count() > 1);
+            write(&self.tun, &self.writable, &slices, counters);
+        }
+        self.coalescer.clear();
+        self.places.clear();
+    }
+
+    /// Writes one whole IP packet.
+    pub(crate) fn write_one(&mut self, packet: &[u8], counters: &mut PlaneCounters) {
+        let virtio = VirtioNetHdr::default().to_bytes();
+        write(
+            &self.tun,
+            &self.writable,
+            &[IoSlice::new(&virtio), IoSlice::new(packet)],
+            counters,
+        );
+    }
+}
+
+fn gather<'b>(group: &Group<'_>, places: &[Place], buffers: &'b [Box<[u8]>], slices: &mut Vec<IoSlice<'b>>) {
+    for piece in group.pieces() {
+        let place = places.get(piece.packet as usize);
+        let packet = place.and_then(|p| buffers.get(p.buffer)?.get(p.range.clone()));
+        if let Some(bytes) = packet.and_then(|packet| packet.get(piece.range)) {
+            slices.push(IoSlice::new(bytes));
+        }
+    }
+}
+
+/// Writes, waiting for room if need be (L27).
+fn write(tun: &Tun, writable: &Poller, slices: &[IoSlice<'_>], counters: &mut PlaneCounters) {
+    counters.tun_writes += 1;
+    match tun.writev(slices) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let _ = writable.wait(&mut Events::with_capacity(1), Some(WAIT));
+            counters.tun_write_failed += u64::from(tun.writev(slices).is_err());
+        }
+        Err(_) => counters.tun_write_failed += 1,
+    }
+}

@@ -1,0 +1,200 @@
+//! A lane's thread: wait, take batches from each side in turn, never wait long for either.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_os::clock::boottime_ms;
+use weft_os::poll::{Events, Interest, Poller};
+use weft_os::tun::{READ_BUFFER_LEN, VNET_HEADER_LEN};
+use weft_os::udp::{MAX_SEGMENTS, RECEIVE_BUFFER_LEN};
+use weft_packet::{Command, Inbound, Lane, Train};
+use weft_wire::virtio::VirtioNetHdr;
+
+use crate::counters::Snapshot;
+use crate::handle::{LaneSetup, ReportSink, Shared};
+use crate::tunnel::Tunnel;
+use crate::underlay::Underlay;
+
+/// Receives before their packets are written to the TUN in one go.
+const RECEIVES_PER_ROUND: usize = 8;
+/// TUN reads before the other side has its turn.
+const READS_PER_ROUND: usize = 8;
+/// How often activity and counters are published while there is any.
+const SAMPLE_MS: u64 = 250;
+
+const TUN_TOKEN: u64 = u64::MAX;
+const WAKE_TOKEN: u64 = u64::MAX - 1;
+
+pub(crate) struct Worker {
+    lane: Lane,
+    tunnel: Tunnel,
+    train: Train<Underlay>,
+    reports: ReportSink,
+    shared: Arc<Shared>,
+    poller: Poller,
+    receive: Vec<Box<[u8]>>,
+    read: Box<[u8]>,
+    commands: VecDeque<Command>,
+    next_sample: u64,
+    /// Something happened since the last sample.
+    active: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(setup: LaneSetup, shared: Arc<Shared>) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        for (token, socket) in (0..).zip(&setup.sockets) {
+            poller.add(socket, token, Interest::Readable)?;
+        }
+        poller.add(&setup.tun, TUN_TOKEN, Interest::Readable)?;
+        poller.add(&shared.wake, WAKE_TOKEN, Interest::Readable)?;
+        let buffer = |len: usize| vec![0; len].into_boxed_slice();
+        Ok(Self {
+            lane: setup.lane,
+            tunnel: Tunnel::new(setup.tun)?,
+            train: Train::new(Underlay::new(setup.sockets)?, MAX_SEGMENTS),
+            reports: setup.reports,
+            shared,
+            poller,
+            receive: (0..RECEIVES_PER_ROUND).map(|_| buffer(RECEIVE_BUFFER_LEN)).collect(),
+            read: buffer(READ_BUFFER_LEN),
+            commands: VecDeque::new(),
+            next_sample: 0,
+            active: true,
+        })
+    }
+
+    pub(crate) fn run(mut self) {
+        let mut events = Events::with_capacity(16);
+        loop {
+            // Read before the commands: those given before the stop are still carried out.
+            let stopping = self.shared.stopping();
+            let now = boottime_ms();
+            self.carry_out(now);
+            if stopping {
+                break;
+            }
+            self.sample(now);
+            let timeout = self
+                .active
+                .then(|| Duration::from_millis(self.next_sample.saturating_sub(now)));
+            if let Err(error) = self.poller.wait(&mut events, timeout) {
+                tracing::error!(%error, "the packet thread cannot wait for its sockets and ends");
+                break;
+            }
+            let now = boottime_ms();
+            for event in events.iter() {
+                match event.token {
+                    WAKE_TOKEN => {
+                        self.shared.wake.drain();
+                    }
+                    TUN_TOKEN => {
+                        if self.tun_to_wire(now).is_err() {
+                            tracing::error!("the TUN interface is gone and the packet thread ends");
+                            self.publish();
+                            return;
+                        }
+                    }
+                    socket => self.wire_to_tun(now, socket as usize),
+                }
+            }
+            self.finish_round();
+        }
+        self.publish();
+    }
+
+    fn carry_out(&mut self, now: u64) {
+        self.shared.take_commands(&mut self.commands);
+        while let Some(command) = self.commands.pop_front() {
+            self.active = true;
+            self.lane.apply(now, command, &mut self.train);
+        }
+        self.finish_round();
+    }
+
+    /// A batch from one socket to the TUN.
+    fn wire_to_tun(&mut self, now: u64, socket: usize) {
+        self.active = true;
+        for at in 0..self.receive.len() {
+            let Some(received) = self
+                .train
+                .out()
+                .socket(socket)
+                .and_then(|s| s.recv(&mut self.receive[at]).ok())
+            else {
+                break;
+            };
+            let (mut start, step) = (0, received.segment_size.max(1));
+            while start < received.len {
+                let end = (start + step).min(received.len);
+                let Some(datagram) = self.receive[at].get_mut(start..end) else {
+                    break;
+                };
+                if let Inbound::Packet(range) = self.lane.inbound(now, received.from, datagram, &mut self.train) {
+                    if !self.tunnel.has_room() {
+                        self.tunnel
+                            .write_batch(&self.receive, &mut self.train.out_mut().counters);
+                    }
+                    let range = start + range.start..start + range.end;
+                    let packet = self.receive[at].get(range.clone()).unwrap_or_default();
+                    self.tunnel.push(at, range, packet);
+                }
+                start = end;
+            }
+        }
+        self.tunnel
+            .write_batch(&self.receive, &mut self.train.out_mut().counters);
+    }
+
+    /// A batch from the TUN to the wire. An error other than "nothing there" means that the TUN is gone.
+    fn tun_to_wire(&mut self, now: u64) -> io::Result<()> {
+        self.active = true;
+        for _ in 0..READS_PER_ROUND {
+            let len = match self.tunnel.tun.read(&mut self.read) {
+                Ok(len) => len,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => break,
+                Err(error) => return Err(error),
+            };
+            self.train.out_mut().counters.tun_reads += 1;
+            debug_assert!(len >= VNET_HEADER_LEN);
+            if let Ok((header, packet)) = VirtioNetHdr::parse(&self.read[..len]) {
+                self.lane.outbound(now, header, packet, &mut self.train);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_round(&mut self) {
+        self.train.flush();
+        while let Some(packet) = self.lane.poll_reply() {
+            self.tunnel.write_one(&packet, &mut self.train.out_mut().counters);
+        }
+        while let Some(report) = self.lane.poll_report() {
+            // A full queue means that the core is far behind. What it misses comes again: handshakes are repeated,
+            // queued packets wanted each second, activity sampled.
+            (self.reports)(report);
+        }
+    }
+
+    fn sample(&mut self, now: u64) {
+        if !self.active || now < self.next_sample {
+            return;
+        }
+        self.next_sample = now + SAMPLE_MS;
+        self.active = false;
+        self.lane.sample();
+        self.finish_round();
+        self.publish();
+    }
+
+    fn publish(&self) {
+        let underlay = self.train.out();
+        self.shared.publish(Snapshot {
+            lane: *self.lane.counters(),
+            plane: underlay.counters,
+            sockets: underlay.sockets().map(weft_os::udp::UdpSocket::counters).collect(),
+        });
+    }
+}

@@ -1,0 +1,17 @@
+//! Nodes (core and packet path, the code that the daemon runs) on one virtual clock and one seed.
+//!
+//! - [`World`]: hosts, the network between them, and time. [`World::run`] moves time; nothing else does.
+//! - [`Host`]: one node with its lane, its address, and the IP packets that reached it.
+//! - [`Datagram`], [`Kind`]: what is in flight, and what it carries, so that a rule can lose "the first msg3".
+//!
+//! The same seed and the same calls give the same run, packet for packet.
+//!
+//! What never is: sockets, threads, the system's clock, and protocol knowledge of its own.
+
+mod host;
+mod packet;
+mod world;
+
+pub use host::Host;
+pub use packet::{Probe, probe};
+pub use world::{Conditions, Datagram, Fate, HostId, Kind, World};

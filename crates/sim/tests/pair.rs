@@ -1,0 +1,346 @@
+//! Two nodes on one link: what must survive which loss.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use weft_core::{Config, Event};
+use weft_sim::{Conditions, Fate, HostId, Kind, World};
+
+/// Sends `count` probes each way, one every `every` ms, and returns how many of each direction arrived (a to b, b to a).
+fn stream(world: &mut World, a: HostId, b: HostId, count: u32, every: u64) -> (usize, usize) {
+    let (before_b, before_a) = (world.host(b).received.len(), world.host(a).received.len());
+    for seq in 0..count {
+        world.send(a, b, seq, 200);
+        world.send(b, a, seq, 200);
+        world.run(every);
+    }
+    world.run(1_000);
+    (
+        world.host(b).received.len() - before_b,
+        world.host(a).received.len() - before_a,
+    )
+}
+
+fn fast_rekey() -> Config {
+    Config {
+        rekey: 5_000,
+        ..Config::default()
+    }
+}
+
+fn rekeys(world: &World, host: HostId) -> (u64, u64) {
+    let status = world.host(host).node.peer_status(world.now()).next().unwrap();
+    (status.link_rekeys, status.session_rekeys)
+}
+
+#[test]
+fn the_first_packet_waits_for_the_session_and_arrives() {
+    let (mut world, a, b) = World::pair(1, Config::default());
+    world.send(a, b, 7, 100);
+    world.run(500);
+    assert_eq!(world.host(b).received.len(), 1);
+    assert_eq!(world.host(b).garbled, 0);
+}
+
+#[test]
+fn either_side_alone_can_dial() {
+    for dialler in 0..2 {
+        let mut world = World::new(2);
+        let hosts = [world.add_host(Config::default()), world.add_host(Config::default())];
+        world.add_peer(hosts[0], hosts[1], dialler == 0);
+        world.add_peer(hosts[1], hosts[0], dialler == 1);
+        assert_eq!(
+            stream(&mut world, hosts[0], hosts[1], 10, 100),
+            (10, 10),
+            "dialler {dialler}"
+        );
+    }
+}
+
+#[test]
+fn simultaneous_opens_leave_one_link_that_lasts() {
+    for seed in 0..30 {
+        let (mut world, a, b) = World::pair(seed, Config::default());
+        assert_eq!(stream(&mut world, a, b, 300, 200), (300, 300), "seed {seed}");
+        let ups = world
+            .host(a)
+            .events
+            .iter()
+            .filter(|(_, e)| matches!(e, Event::LinkUp { .. }))
+            .count();
+        assert_eq!(ups, 1, "seed {seed}: {:?}", world.host(a).events);
+    }
+}
+
+#[test]
+fn rekeys_of_both_layers_under_load_lose_nothing() {
+    for seed in 0..10 {
+        let (mut world, a, b) = World::pair(seed, fast_rekey());
+        assert_eq!(stream(&mut world, a, b, 3_000, 20), (3_000, 3_000), "seed {seed}");
+        let (link, session) = rekeys(&world, a);
+        assert!(
+            link >= 8 && session >= 8,
+            "seed {seed}: {link} link and {session} session rekeys"
+        );
+    }
+}
+
+#[test]
+fn rekeys_cross_on_a_slow_reordering_path() {
+    for seed in 0..20 {
+        let (mut world, a, b) = World::pair(seed, fast_rekey());
+        world.conditions = Conditions {
+            delay: 300,
+            jitter: 200,
+            loss: 0,
+            duplicate: 100,
+        };
+        // Sixteen packets may wait for the session, fewer than come within this path's handshake.
+        world.send(a, b, 0, 100);
+        world.run(5_000);
+        // Duplicates must not be delivered twice.
+        assert_eq!(stream(&mut world, a, b, 1_500, 40), (1_500, 1_500), "seed {seed}");
+    }
+}
+
+/// Drops the first `n` datagrams of a kind that `from` (or anyone) sends after `after` ms.
+fn drop_first(world: &mut World, kind: Kind, after: u64, mut n: u32) {
+    world.set_rule(move |now, datagram| {
+        if now >= after && datagram.kind == kind && n > 0 {
+            n -= 1;
+            return Fate::Drop;
+        }
+        Fate::Pass
+    });
+}
+
+#[test]
+fn the_first_handshake_survives_the_loss_of_each_message() {
+    for kind in [
+        Kind::LinkMsg1,
+        Kind::LinkMsg2,
+        Kind::LinkControl,
+        Kind::Setup,
+        Kind::Ack,
+        Kind::Msg3,
+        Kind::SessionControl,
+    ] {
+        for seed in 0..6 {
+            let (mut world, a, b) = World::pair(seed, Config::default());
+            drop_first(&mut world, kind, 0, 2);
+            world.send(a, b, 0, 100);
+            world.run(6_000);
+            // What was sent behind a lost msg3 was in flight and may be lost with it.
+            let arrived = world.host(b).received.len();
+            assert!(arrived == 1 || kind == Kind::Msg3, "{kind:?} seed {seed}: {arrived}");
+            assert_eq!(stream(&mut world, a, b, 20, 100), (20, 20), "{kind:?} seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_responder_without_msg3_repeats_its_ack() {
+    // L2 and L3: the initiator sends on, the responder asks again, and the session lives within a second.
+    let (mut world, a, b) = World::pair(3, Config::default());
+    drop_first(&mut world, Kind::Msg3, 0, 1);
+    world.send(a, b, 0, 100);
+    world.run(300);
+    for seq in 1..20 {
+        world.send(a, b, seq, 100);
+        world.run(50);
+    }
+    assert!(world.host(b).received.len() >= 12, "{:?}", world.host(b).received);
+}
+
+#[test]
+fn a_lost_rekey_message_of_any_kind_loses_no_data() {
+    for kind in [
+        Kind::LinkMsg1,
+        Kind::LinkMsg2,
+        Kind::LinkControl,
+        Kind::Setup,
+        Kind::Ack,
+        Kind::Msg3,
+        Kind::SessionControl,
+    ] {
+        for n in [1, 3] {
+            for seed in 0..6 {
+                let (mut world, a, b) = World::pair(seed, fast_rekey());
+                let after = world.now() + 3_000;
+                drop_first(&mut world, kind, after, n);
+                world.run(500);
+                assert_eq!(
+                    stream(&mut world, a, b, 1_000, 20),
+                    (1_000, 1_000),
+                    "{kind:?} x{n} seed {seed}"
+                );
+                let (link, session) = rekeys(&world, a);
+                assert!(
+                    link >= 2 && session >= 2,
+                    "{kind:?} x{n} seed {seed}: {link}, {session}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn an_address_change_is_followed_within_two_seconds() {
+    let (mut world, a, b) = World::pair(5, Config::default());
+    assert_eq!(stream(&mut world, a, b, 50, 20), (50, 50));
+    world.move_host(b, "198.51.100.7:4000".parse().unwrap());
+    let moved = world.now();
+    stream(&mut world, a, b, 300, 20);
+    let back = world
+        .host(b)
+        .received
+        .iter()
+        .find(|(at, _)| *at > moved)
+        .map(|(at, _)| at - moved);
+    assert!(back.is_some_and(|ms| ms <= 2_000), "{back:?}");
+}
+
+#[test]
+fn a_killed_peer_is_back_within_five_seconds_of_its_return() {
+    for (seed, down) in (0..12).zip([50, 500, 2_000, 5_000, 20_000, 40_000].into_iter().cycle()) {
+        for killed_dials in [true, false] {
+            let mut world = World::new(seed);
+            let (a, b) = (world.add_host(Config::default()), world.add_host(Config::default()));
+            world.add_peer(a, b, true);
+            world.add_peer(b, a, killed_dials);
+            stream(&mut world, a, b, 50, 20);
+            world.kill(b);
+            for seq in 0..down / 50 {
+                world.send(a, b, 1_000 + seq as u32, 100);
+                world.run(50);
+            }
+            world.restart(b);
+            let back = world.now();
+            let heard = (world.host(a).received.len(), world.host(b).received.len());
+            for seq in 0..120 {
+                world.send(a, b, 5_000 + seq, 100);
+                world.send(b, a, 5_000 + seq, 100);
+                world.run(50);
+            }
+            let first_a = world.host(a).received.get(heard.0).map(|(at, _)| at - back);
+            let first_b = world.host(b).received.get(heard.1).map(|(at, _)| at - back);
+            assert!(
+                first_a.is_some_and(|ms| ms < 5_000) && first_b.is_some_and(|ms| ms < 5_000),
+                "seed {seed} down {down} ms, dials {killed_dials}: {first_a:?} {first_b:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn heavy_loss_delays_but_never_wedges() {
+    for seed in 0..10 {
+        let (mut world, a, b) = World::pair(seed, fast_rekey());
+        world.conditions = Conditions {
+            delay: 30,
+            jitter: 20,
+            loss: 300,
+            duplicate: 50,
+        };
+        stream(&mut world, a, b, 2_000, 50);
+        world.conditions = Conditions::default();
+        world.run(5_000);
+        assert_eq!(stream(&mut world, a, b, 50, 20), (50, 50), "seed {seed}");
+    }
+}
+
+#[test]
+fn replayed_handshakes_change_nothing() {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    let (mut world, a, b) = World::pair(9, fast_rekey());
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let tap = log.clone();
+    world.set_rule(move |_, datagram| {
+        if datagram.from != usize::MAX {
+            tap.borrow_mut().push(datagram.clone());
+        }
+        Fate::Pass
+    });
+    stream(&mut world, a, b, 1_000, 20);
+    let ups = |world: &World| {
+        world
+            .host(b)
+            .events
+            .iter()
+            .filter(|(_, e)| matches!(e, Event::LinkUp { .. }))
+            .count()
+    };
+    let (before, recorded) = (ups(&world), log.borrow().clone());
+    for datagram in recorded {
+        world.inject("203.0.113.5:9".parse().unwrap(), datagram.dst, datagram.bytes);
+        world.run(1);
+    }
+    assert_eq!(stream(&mut world, a, b, 500, 20), (500, 500));
+    assert_eq!(ups(&world), before);
+    let path = world.host(b).node.peer_status(world.now()).next().unwrap().path;
+    assert_eq!(path, Some(world.host(a).addr), "a replay must not move the path");
+}
+
+#[test]
+fn an_idle_pair_costs_little_and_stays_linked() {
+    let (mut world, a, b) = World::pair(11, Config::default());
+    stream(&mut world, a, b, 5, 100);
+    let frames = |world: &World| {
+        world
+            .host(a)
+            .node
+            .peer_status(world.now())
+            .next()
+            .unwrap()
+            .link_totals
+            .tx_frames
+    };
+    let before = frames(&world);
+    world.run(600_000);
+    let sent = frames(&world) - before;
+    assert!(sent < 200, "{sent} frames in ten idle minutes");
+    let downs = world
+        .host(a)
+        .events
+        .iter()
+        .filter(|(_, e)| matches!(e, Event::LinkDown { .. }))
+        .count();
+    assert_eq!(downs, 0);
+    assert_eq!(stream(&mut world, a, b, 10, 100), (10, 10));
+}
+
+#[test]
+fn an_orderly_stop_is_noticed_at_once() {
+    let (mut world, a, b) = World::pair(12, Config::default());
+    stream(&mut world, a, b, 5, 100);
+    let now = world.now();
+    world.host_mut(b).node.shut_down();
+    world.run(1);
+    // The goodbye is an output like any other; the next timer of the host flushes it.
+    world.run(300);
+    world.kill(b);
+    world.run(200);
+    let down = world
+        .host(a)
+        .events
+        .iter()
+        .find(|(at, e)| *at >= now && matches!(e, Event::LinkDown { .. }));
+    assert!(down.is_some(), "{:?}", world.host(a).events);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = |seed| {
+        let (mut world, a, b) = World::pair(seed, fast_rekey());
+        world.conditions = Conditions {
+            delay: 20,
+            jitter: 30,
+            loss: 50,
+            duplicate: 20,
+        };
+        stream(&mut world, a, b, 500, 20);
+        world.trace_hash()
+    };
+    assert_eq!(run(4), run(4));
+    assert_ne!(run(4), run(5));
+}

@@ -1,0 +1,305 @@
+//! FSP, the session layer: the headers of what travels end to end inside a
+//! [`SessionDatagram`](crate::link::SessionDatagram).
+//!
+//! Source: FIPS wire-formats, "Session-Layer Message Formats", and `proto/fsp/wire.rs`. The phase
+//! decides what a message is; within [`FspPhase::Established`] the U flag tells error signals in
+//! the clear ([`crate::signal`]) from sealed messages.
+
+use crate::cursor::{Reader, Writer, put};
+use crate::fmp::TAG_LEN;
+use crate::{CoordsPair, WireError};
+
+/// The session version that is spoken, in the high nibble of a message's first byte.
+pub const VERSION: u8 = 0;
+
+/// Flag CP: the coordinates of both ends stand in the clear between header and ciphertext.
+pub const FLAG_COORDS: u8 = 0x01;
+/// Flag K: the parity of the key epoch the message is sealed under. A hint, as it is not proof.
+pub const FLAG_KEY_EPOCH: u8 = 0x02;
+/// Flag U: the message is not sealed; it is an error signal from a node on the way.
+pub const FLAG_UNENCRYPTED: u8 = 0x04;
+/// Inner flag SP: the spin bit, for passive round-trip measurement.
+pub const INNER_FLAG_SPIN: u8 = 0x01;
+
+/// What a session message is, from the low nibble of its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FspPhase {
+    /// A sealed message, or with [`FLAG_UNENCRYPTED`] an error signal.
+    Established = 0,
+    /// [`SessionSetup`](crate::session::SessionSetup), with the first Noise XK message.
+    Setup = 1,
+    /// [`SessionAck`](crate::session::SessionAck), with the second.
+    Ack = 2,
+    /// [`SessionMsg3`](crate::session::SessionMsg3), with the third.
+    Msg3 = 3,
+}
+
+impl FspPhase {
+    /// The phase of a nibble, or `None` where no message is defined for it.
+    #[must_use]
+    pub const fn from_nibble(nibble: u8) -> Option<Self> {
+        match nibble {
+            0 => Some(Self::Established),
+            1 => Some(Self::Setup),
+            2 => Some(Self::Ack),
+            3 => Some(Self::Msg3),
+            _ => None,
+        }
+    }
+}
+
+/// The first four bytes of every session message (FIPS wire-formats, "FSP Common Prefix").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FspPrefix {
+    /// Version: high nibble of byte 0. Values above 15 cannot be written.
+    pub version: u8,
+    /// Phase: low nibble of byte 0; see [`FspPhase::from_nibble`]. Values above 15 cannot be
+    /// written.
+    pub phase: u8,
+    /// The `FLAG_` bits; zero in a handshake message.
+    pub flags: u8,
+    /// Length in bytes, little-endian on the wire. In a plain message it counts what follows these
+    /// four bytes; in a sealed one it counts the plaintext, without coordinates and tag. The
+    /// daemon writes it and never reads it.
+    pub payload_len: u16,
+}
+
+impl FspPrefix {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+
+    /// Reads the prefix at the start of a message; bytes behind it are not looked at.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`].
+    pub fn parse(message: &[u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(message);
+        let [first, flags, low, high] = *r.array_ref()?;
+        let payload_len = u16::from_le_bytes([low, high]);
+        Ok(Self {
+            version: first >> 4,
+            phase: first & 0x0f,
+            flags,
+            payload_len,
+        })
+    }
+
+    /// The prefix as it stands on the wire.
+    #[must_use]
+    pub const fn to_bytes(&self) -> [u8; Self::LEN] {
+        let [low, high] = self.payload_len.to_le_bytes();
+        [self.version << 4 | self.phase & 0x0f, self.flags, low, high]
+    }
+
+    /// Writes the prefix and returns [`FspPrefix::LEN`].
+    ///
+    /// # Errors
+    /// [`WireError::BufferTooSmall`].
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
+        put(out, &self.to_bytes())
+    }
+
+    /// Whether the message is an error signal in the clear.
+    #[must_use]
+    pub const fn is_signal(&self) -> bool {
+        self.phase == FspPhase::Established as u8 && self.flags & FLAG_UNENCRYPTED != 0
+    }
+
+    pub(crate) fn expect(self, phase: FspPhase) -> Result<Self, WireError> {
+        if self.version != VERSION {
+            return Err(WireError::UnsupportedVersion(self.version));
+        }
+        if self.phase != phase as u8 {
+            return Err(WireError::WrongPhase(self.phase));
+        }
+        Ok(self)
+    }
+}
+
+/// The clear header of a sealed session message; its 12 bytes are the associated data of the seal
+/// (FIPS wire-formats, "FSP Encrypted Message").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EncryptedHeader {
+    /// [`FLAG_COORDS`] and [`FLAG_KEY_EPOCH`]; reserved bits are kept: they are authenticated.
+    pub flags: u8,
+    /// Bytes of sealed plaintext, [`FspInner`] included, coordinates and tag excluded.
+    pub payload_len: u16,
+    /// The sender's counter: nonce, and position in the replay window.
+    pub counter: u64,
+}
+
+impl EncryptedHeader {
+    /// Bytes on the wire.
+    pub const LEN: usize = 12;
+    /// The smallest message: a header and the tag of an empty plaintext.
+    pub const MIN_MESSAGE: usize = Self::LEN + TAG_LEN;
+
+    /// Reads the header of a whole message.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`] below [`EncryptedHeader::MIN_MESSAGE`],
+    /// [`WireError::UnsupportedVersion`], [`WireError::WrongPhase`], and
+    /// [`WireError::WrongCipherFlag`] for an error signal. `payload_len` is not compared with
+    /// the message, as the daemon does not; a wrong one fails to open.
+    pub fn parse(message: &[u8]) -> Result<Self, WireError> {
+        if message.len() < Self::MIN_MESSAGE {
+            return Err(WireError::TooShort {
+                needed: Self::MIN_MESSAGE,
+                got: message.len(),
+            });
+        }
+        let FspPrefix { flags, payload_len, .. } = FspPrefix::parse(message)?.expect(FspPhase::Established)?;
+        if flags & FLAG_UNENCRYPTED != 0 {
+            return Err(WireError::WrongCipherFlag(flags));
+        }
+        let mut r = Reader::new(message);
+        r.take(FspPrefix::LEN)?;
+        Ok(Self {
+            flags,
+            payload_len,
+            counter: r.u64()?,
+        })
+    }
+
+    /// The header as it stands on the wire, and as it is authenticated.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let Self { flags, payload_len, .. } = *self;
+        let prefix = FspPrefix {
+            version: VERSION,
+            phase: 0,
+            flags,
+            payload_len,
+        };
+        let mut bytes = [0; Self::LEN];
+        bytes[..4].copy_from_slice(&prefix.to_bytes());
+        bytes[4..].copy_from_slice(&self.counter.to_le_bytes());
+        bytes
+    }
+
+    /// Writes the header and returns [`EncryptedHeader::LEN`].
+    ///
+    /// # Errors
+    /// [`WireError::BufferTooSmall`].
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
+        put(out, &self.to_bytes())
+    }
+
+    /// Whether coordinates stand between this header and the ciphertext.
+    #[must_use]
+    pub const fn has_coords(&self) -> bool {
+        self.flags & FLAG_COORDS != 0
+    }
+}
+
+/// A sealed session message taken apart, as its receiver and each node on the way see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncryptedMessage<'a> {
+    /// The clear header.
+    pub header: EncryptedHeader,
+    /// The coordinates in the clear, there exactly if [`EncryptedHeader::has_coords`]. They are
+    /// **not** authenticated by the seal: anyone on the way can have written them.
+    pub coords: Option<CoordsPair<'a>>,
+    /// Ciphertext and tag, at least [`TAG_LEN`] bytes.
+    pub ciphertext: &'a [u8],
+}
+
+impl<'a> EncryptedMessage<'a> {
+    /// Takes a whole message apart; everything behind the coordinates is ciphertext.
+    ///
+    /// # Errors
+    /// As [`EncryptedHeader::parse`], and [`WireError::TooShort`] where the coordinates leave less
+    /// than a tag. The daemon caches the coordinates of such a message before it fails to open.
+    pub fn parse(message: &'a [u8]) -> Result<Self, WireError> {
+        let header = EncryptedHeader::parse(message)?;
+        let mut r = Reader::new(message);
+        let mut rest = r.take(EncryptedHeader::LEN).map(|_| r.rest())?;
+        let mut coords = None;
+        if header.has_coords() {
+            let (pair, after) = CoordsPair::parse(rest)?;
+            (coords, rest) = (Some(pair), after);
+        }
+        if rest.len() < TAG_LEN {
+            let needed = message.len() - rest.len() + TAG_LEN;
+            return Err(WireError::TooShort {
+                needed,
+                got: message.len(),
+            });
+        }
+        Ok(Self {
+            header,
+            coords,
+            ciphertext: rest,
+        })
+    }
+
+    /// Bytes on the wire.
+    #[must_use]
+    pub fn wire_len(&self) -> usize {
+        let coords = self.coords.map_or(0, |pair| pair.wire_len());
+        EncryptedHeader::LEN + coords + self.ciphertext.len()
+    }
+
+    /// Writes the message and returns [`EncryptedMessage::wire_len`].
+    ///
+    /// # Errors
+    /// [`WireError::BufferTooSmall`]; [`WireError::WrongCoordsFlag`] if the header says otherwise
+    /// than `coords`, as it was authenticated with what it says; [`WireError::TooLong`].
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
+        if self.header.has_coords() != self.coords.is_some() {
+            return Err(WireError::WrongCoordsFlag(self.header.flags));
+        }
+        let mut w = Writer::new(out);
+        w.bytes(&self.header.to_bytes());
+        if let Some(pair) = self.coords {
+            pair.write(&mut w)?;
+        }
+        w.bytes(self.ciphertext).finish()
+    }
+}
+
+/// The first bytes inside a sealed session message (FIPS wire-formats, "Encrypted inner header").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FspInner {
+    /// Milliseconds since the sender's session began; wraps.
+    pub timestamp: u32,
+    /// Which message follows: see [`crate::session::SessionMessageType`]. Unknown ones are dropped.
+    pub msg_type: u8,
+    /// [`INNER_FLAG_SPIN`]; the other bits are reserved: sent as zero, ignored on receipt.
+    pub inner_flags: u8,
+}
+
+impl FspInner {
+    /// Bytes on the wire.
+    pub const LEN: usize = 6;
+
+    /// Splits opened plaintext into this header and the body of the message.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`].
+    pub fn parse(plaintext: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let mut r = Reader::new(plaintext);
+        let header = Self {
+            timestamp: r.u32()?,
+            msg_type: r.u8()?,
+            inner_flags: r.u8()?,
+        };
+        Ok((header, r.rest()))
+    }
+
+    /// The header as it stands on the wire.
+    #[must_use]
+    pub const fn to_bytes(&self) -> [u8; Self::LEN] {
+        let [a, b, c, d] = self.timestamp.to_le_bytes();
+        [a, b, c, d, self.msg_type, self.inner_flags]
+    }
+
+    /// Writes the header and returns [`FspInner::LEN`].
+    ///
+    /// # Errors
+    /// [`WireError::BufferTooSmall`].
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
+        put(out, &self.to_bytes())
+    }
+}

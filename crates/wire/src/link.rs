@@ -1,0 +1,260 @@
+//! Messages between neighbours, inside sealed frames: types, envelope, teardown, liveness.
+//!
+//! Source: FIPS wire-formats, "Link-Layer Message Types", and `proto/link.rs`. FIPS numbers the
+//! type byte as offset 0 of each message; here a body starts behind it, as the byte belongs to
+//! [`InnerHeader`](crate::fmp::InnerHeader).
+
+use crate::cursor::{Reader, Writer};
+use crate::{NodeAddr, WireError};
+
+/// The first link message type that is weft's own; FIPS daemons drop unknown types.
+pub const FIRST_WEFT_TYPE: u8 = 0xf0;
+
+/// Which link message follows the inner header (FIPS wire-formats, "Message Type Table").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum LinkMessageType {
+    /// [`SessionDatagram`]: an end-to-end message on its way.
+    SessionDatagram = 0x00,
+    /// [`SenderReport`](crate::mmp::SenderReport) about the link.
+    SenderReport = 0x01,
+    /// [`ReceiverReport`](crate::mmp::ReceiverReport) about the link.
+    ReceiverReport = 0x02,
+    /// [`TreeAnnounce`](crate::tree::TreeAnnounce).
+    TreeAnnounce = 0x10,
+    /// [`FilterAnnounce`](crate::filter::FilterAnnounce).
+    FilterAnnounce = 0x20,
+    /// [`LookupRequest`](crate::lookup::LookupRequest).
+    LookupRequest = 0x30,
+    /// [`LookupResponse`](crate::lookup::LookupResponse).
+    LookupResponse = 0x31,
+    /// [`Disconnect`].
+    Disconnect = 0x50,
+    /// [`Heartbeat`].
+    Heartbeat = 0x51,
+}
+
+impl LinkMessageType {
+    /// The type of a byte, or `None` for one that FIPS does not define.
+    #[must_use]
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0x00 => Self::SessionDatagram,
+            0x01 => Self::SenderReport,
+            0x02 => Self::ReceiverReport,
+            0x10 => Self::TreeAnnounce,
+            0x20 => Self::FilterAnnounce,
+            0x30 => Self::LookupRequest,
+            0x31 => Self::LookupResponse,
+            0x50 => Self::Disconnect,
+            0x51 => Self::Heartbeat,
+            _ => return None,
+        })
+    }
+
+    /// The byte on the wire.
+    #[must_use]
+    pub const fn to_byte(self) -> u8 {
+        self as u8
+    }
+}
+
+const DATAGRAM_HEADER: usize = 1 + 2 + NodeAddr::LEN + NodeAddr::LEN;
+
+/// The envelope of an end-to-end message (FIPS wire-formats, "SessionDatagram").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionDatagram<'a> {
+    /// Hops left. A node on the way lowers it first and forwards only what is then above zero;
+    /// the addressed node takes any value.
+    pub ttl: u8,
+    /// Smallest link MTU so far, in bytes; each forwarding hop lowers it to its next link's.
+    pub path_mtu: u16,
+    /// Who sent it: the endpoint, or for an error signal the node that reports.
+    pub src: NodeAddr,
+    /// Where it goes.
+    pub dest: NodeAddr,
+    /// The session message, opaque on the way.
+    pub payload: &'a [u8],
+}
+
+impl<'a> SessionDatagram<'a> {
+    /// Bytes before the payload. FIPS's figure of 36 counts the type byte too.
+    pub const HEADER_LEN: usize = DATAGRAM_HEADER;
+    /// The TTL with which a datagram starts.
+    pub const DEFAULT_TTL: u8 = 64;
+    /// The path MTU with which a datagram starts: nothing known yet.
+    pub const INITIAL_PATH_MTU: u16 = u16::MAX;
+
+    /// Reads a body, that is what follows the inner header. All of the rest is payload.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`].
+    pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(body);
+        Ok(Self {
+            ttl: r.u8()?,
+            path_mtu: r.u16()?,
+            src: r.addr()?,
+            dest: r.addr()?,
+            payload: r.rest(),
+        })
+    }
+
+    /// Bytes on the wire.
+    #[must_use]
+    pub const fn wire_len(&self) -> usize {
+        Self::HEADER_LEN + self.payload.len()
+    }
+
+    /// The 35 bytes before the payload, for a sender whose payload is already in place.
+    #[must_use]
+    pub fn header_bytes(&self) -> [u8; DATAGRAM_HEADER] {
+        let mut bytes = [0; DATAGRAM_HEADER];
+        bytes[0] = self.ttl;
+        bytes[1..3].copy_from_slice(&self.path_mtu.to_le_bytes());
+        bytes[3..19].copy_from_slice(self.src.as_bytes());
+        bytes[19..].copy_from_slice(self.dest.as_bytes());
+        bytes
+    }
+
+    /// Writes the body and returns [`SessionDatagram::wire_len`].
+    ///
+    /// # Errors
+    /// [`WireError::BufferTooSmall`].
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
+        Writer::new(out)
+            .bytes(&self.header_bytes())
+            .bytes(self.payload)
+            .finish()
+    }
+
+    /// Rewrites in place what a hop changes, and nothing else.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`] if `body` does not hold a whole header.
+    pub fn rewrite_hop(body: &mut [u8], ttl: u8, path_mtu: u16) -> Result<(), WireError> {
+        let got = body.len();
+        let header = body.first_chunk_mut::<DATAGRAM_HEADER>().ok_or(WireError::TooShort {
+            needed: Self::HEADER_LEN,
+            got,
+        })?;
+        header[0] = ttl;
+        header[1..3].copy_from_slice(&path_mtu.to_le_bytes());
+        Ok(())
+    }
+}
+
+/// Why a neighbour ends a link (FIPS wire-formats, "Reason codes").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DisconnectReason {
+    /// 0x00: the operator stopped the node.
+    Shutdown,
+    /// 0x01: the node restarts and may come back soon.
+    Restart,
+    /// 0x02: a message broke the protocol.
+    ProtocolError,
+    /// 0x03: the transport failed.
+    TransportFailure,
+    /// 0x04: out of memory or connections.
+    ResourceExhaustion,
+    /// 0x05: authentication or policy was violated.
+    SecurityViolation,
+    /// 0x06: the peer is no longer configured.
+    ConfigurationChange,
+    /// 0x07: nothing was heard for too long.
+    Timeout,
+    /// 0xFF, or a code that is not known: the daemon takes those as 0xFF. The code is kept.
+    Other(u8),
+}
+
+impl DisconnectReason {
+    /// The reason "unspecified" as it is sent.
+    pub const UNSPECIFIED: Self = Self::Other(0xff);
+
+    /// The reason of a code; every code has one.
+    #[must_use]
+    pub const fn from_byte(code: u8) -> Self {
+        match code {
+            0x00 => Self::Shutdown,
+            0x01 => Self::Restart,
+            0x02 => Self::ProtocolError,
+            0x03 => Self::TransportFailure,
+            0x04 => Self::ResourceExhaustion,
+            0x05 => Self::SecurityViolation,
+            0x06 => Self::ConfigurationChange,
+            0x07 => Self::Timeout,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The code on the wire.
+    #[must_use]
+    pub const fn to_byte(self) -> u8 {
+        match self {
+            Self::Shutdown => 0x00,
+            Self::Restart => 0x01,
+            Self::ProtocolError => 0x02,
+            Self::TransportFailure => 0x03,
+            Self::ResourceExhaustion => 0x04,
+            Self::SecurityViolation => 0x05,
+            Self::ConfigurationChange => 0x06,
+            Self::Timeout => 0x07,
+            Self::Other(code) => code,
+        }
+    }
+}
+
+/// A neighbour ends the link in order (FIPS wire-formats, "Disconnect").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Disconnect {
+    /// Why.
+    pub reason: DisconnectReason,
+}
+
+impl Disconnect {
+    /// Bytes of the body.
+    pub const LEN: usize = 1;
+
+    /// Reads a body; bytes behind it are ignored, as by the daemon.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`].
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+        Ok(Self {
+            reason: DisconnectReason::from_byte(Reader::new(body).u8()?),
+        })
+    }
+
+    /// Writes the body and returns [`Disconnect::LEN`].
+    ///
+    /// # Errors
+    /// [`WireError::BufferTooSmall`].
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
+        Writer::new(out).u8(self.reason.to_byte()).finish()
+    }
+}
+
+/// A neighbour is alive (FIPS wire-formats, "Message Type Table"). The type byte says it all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Heartbeat;
+
+impl Heartbeat {
+    /// Bytes of the body.
+    pub const LEN: usize = 0;
+
+    /// Reads a body; whatever it holds is ignored, as by the daemon.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn parse(_body: &[u8]) -> Result<Self, WireError> {
+        Ok(Self)
+    }
+
+    /// Writes nothing and returns [`Heartbeat::LEN`].
+    ///
+    /// # Errors
+    /// None today.
+    pub fn emit(&self, _out: &mut [u8]) -> Result<usize, WireError> {
+        Ok(Self::LEN)
+    }
+}
