@@ -46,6 +46,8 @@ struct Epoch {
     stage: Stage,
     /// The handshake messages, kept by the responder to answer a repeated msg1 alike.
     answered: Option<Answered>,
+    /// Replaces keys of a link that is up, rather than opening it.
+    rekey: bool,
     /// Armed while our own first handshake was in flight: one of the two must lose.
     crossed: bool,
 }
@@ -245,6 +247,7 @@ impl Link {
                 msg1: *noise,
                 msg2: datagram.clone(),
             }),
+            rekey: self.is_up() && !restarted,
             crossed: self.attempt.as_ref().is_some_and(|a| !a.rekey),
         });
         ctx.lane(Command::Transmit { to: from, datagram });
@@ -279,6 +282,7 @@ impl Link {
             born: now,
             stage,
             answered: None,
+            rekey: attempt.rekey,
             crossed: false,
         });
         self.heard(now);
@@ -334,12 +338,12 @@ impl Link {
     /// Makes an epoch the current one and lets the others drain.
     fn promote(&mut self, ctx: &mut Context, now: u64, index: u32, path: Option<SocketAddr>) -> Effect {
         let before = self.current().map(|e| e.remote_epoch);
-        let mut remote_epoch = None;
+        let (mut remote_epoch, mut rekey) = (None, false);
         for epoch in &mut self.epochs {
             if epoch.index == index {
                 epoch.stage = Stage::Current;
                 epoch.born = now;
-                remote_epoch = Some(epoch.remote_epoch);
+                (remote_epoch, rekey) = (Some(epoch.remote_epoch), epoch.rekey);
             } else if epoch.stage == Stage::Current {
                 epoch.stage = Stage::Draining(now + DRAIN);
             }
@@ -363,8 +367,10 @@ impl Link {
             }
             return Effect::Up { restarted };
         }
-        self.rekeys += 1;
-        ctx.event(Event::LinkRekeyed { peer: self.peer });
+        if rekey {
+            self.rekeys += 1;
+            ctx.event(Event::LinkRekeyed { peer: self.peer });
+        }
         Effect::None
     }
 

@@ -48,6 +48,8 @@ pub struct Counters {
     pub icmp_sent: u64,
     /// Packets not sealed because an epoch had no counter left.
     pub epoch_spent: u64,
+    /// Packets for the TUN dropped because too many waited.
+    pub replies_dropped: u64,
     /// Reports dropped because the core did not take them.
     pub reports_dropped: u64,
 }
@@ -77,6 +79,7 @@ impl Counters {
             ("queue_dropped", self.queue_dropped),
             ("icmp_sent", self.icmp_sent),
             ("epoch_spent", self.epoch_spent),
+            ("replies_dropped", self.replies_dropped),
             ("reports_dropped", self.reports_dropped),
         ]
         .into_iter()

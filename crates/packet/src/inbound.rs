@@ -11,7 +11,7 @@ use weft_wire::{NodeAddr, fmp, fsp, shim};
 use crate::control::{EpochId, LinkId, Report};
 use crate::echo;
 use crate::epoch::{OpenFailure, Proof};
-use crate::lane::{Index, Lane, Session};
+use crate::lane::{EXPECT_KEYS, Index, Lane, Session};
 use crate::mss;
 use crate::train::{Train, Transmit};
 
@@ -169,8 +169,11 @@ impl Lane {
                     return None;
                 }
                 let prefix = fsp::FspPrefix::parse(datagram_header.payload).ok()?;
-                if fsp::FspPhase::from_nibble(prefix.phase) == Some(fsp::FspPhase::Established) && !prefix.is_signal() {
-                    let src = datagram_header.src;
+                let (src, phase) = (datagram_header.src, fsp::FspPhase::from_nibble(prefix.phase));
+                if phase == Some(fsp::FspPhase::Msg3) && self.allowed.contains_key(&src.to_ipv6().octets()) {
+                    self.sessions.entry(src).or_default().expecting = Some(now);
+                }
+                if phase == Some(fsp::FspPhase::Established) && !prefix.is_signal() {
                     let fsp_at = end - datagram_header.payload.len();
                     return self.session_frame(now, link, src, datagram, fsp_at..end, train);
                 }
@@ -190,7 +193,7 @@ impl Lane {
     }
 
     /// Opens the FSP frame at `at` of `datagram` and takes out what it carries.
-    fn session_frame<T: Transmit>(
+    pub(crate) fn session_frame<T: Transmit>(
         &mut self,
         now: u64,
         link: LinkId,
@@ -217,8 +220,7 @@ impl Lane {
                 return None;
             }
             Some(Err(OpenFailure::Tag)) | None => {
-                self.counters.session_open_failed += 1;
-                self.unknown_session(now, link, src);
+                self.no_keys(now, link, src, datagram, at);
                 return None;
             }
         };
@@ -286,7 +288,20 @@ impl Lane {
         }
     }
 
-    fn unknown_session(&mut self, now: u64, id: LinkId, src: NodeAddr) {
+    /// A frame that no epoch opens: perhaps its keys are on their way, perhaps we lost ours.
+    fn no_keys(&mut self, now: u64, id: LinkId, src: NodeAddr, datagram: &[u8], at: Range<usize>) {
+        let session = self
+            .sessions
+            .get(&src)
+            .filter(|s| s.expecting.is_some_and(|t| now.saturating_sub(t) < EXPECT_KEYS));
+        if let Some(session) = session {
+            // A failed attempt to open has destroyed the frame, so only one that was not tried can wait.
+            if session.epochs.ids().next().is_none() {
+                self.keep_early(id, src, datagram, at);
+            }
+            return;
+        }
+        self.counters.session_open_failed += 1;
         let Some(link) = self.links.get_mut(&id) else { return };
         if link.last_unknown == 0 || now.saturating_sub(link.last_unknown) >= UNKNOWN_SESSION_INTERVAL {
             link.last_unknown = now.max(1);

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fmp};
@@ -16,13 +17,18 @@ use crate::epoch::Epochs;
 use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
 use crate::gate::Gate;
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
+use crate::inbound::Inbound;
 use crate::train::{Train, Transmit};
 
 /// Reports that may wait for the core; more are dropped and counted.
 const MAX_REPORTS: usize = 1024;
 /// Packets (TUN super-packets) that wait for one session (FIPS: 16 packets per destination).
 const MAX_QUEUE: usize = 16;
-/// Packets for the TUN that a lane itself makes (ICMPv6 errors).
+/// Frames that wait while the core works on the handshake message before them.
+const MAX_EARLY: usize = 16;
+/// How long the core is given for that, ms.
+pub(crate) const EXPECT_KEYS: u64 = 1000;
+/// Packets for the TUN that wait in the lane: ICMPv6 errors, frames that came before their keys.
 const MAX_REPLIES: usize = 64;
 
 /// ICMPv6 errors at once, and a second in the long run (RFC 4443 section 2.4 f; FIPS: one per source and 100 ms).
@@ -55,6 +61,10 @@ pub(crate) struct Session {
     pub(crate) epochs: Epochs,
     pub(crate) queue: VecDeque<(VirtioNetHdr, Vec<u8>)>,
     pub(crate) wanted: Option<u64>,
+    /// The last message of a handshake went to the core at this time: its keys are on their way.
+    pub(crate) expecting: Option<u64>,
+    /// Frames that came meanwhile: the link, the datagram opened at link level, and where its FSP message lies.
+    early: VecDeque<(LinkId, Vec<u8>, Range<usize>)>,
     pub(crate) totals: Totals,
     pub(crate) last_data: u64,
     pub(crate) last_data_tx: u64,
@@ -148,6 +158,8 @@ impl Lane {
             Command::InstallSession { peer, keys, usage } => {
                 let session = self.sessions.entry(peer).or_default();
                 session.epochs.install(now, keys.id.0, 0, &keys.send, &keys.recv, usage);
+                session.expecting = None;
+                self.take_early(now, peer, train);
                 self.flush_queue(now, peer, train);
             }
             Command::RetireSessionEpoch { peer, id } => {
@@ -159,6 +171,7 @@ impl Lane {
                 if let Some(session) = self.sessions.get_mut(&peer) {
                     session.epochs = Epochs::default();
                     session.wanted = None;
+                    session.early.clear();
                 }
             }
             Command::BindSession { peer, link } => {
@@ -208,7 +221,8 @@ impl Lane {
         self.reports.pop_front()
     }
 
-    /// The next IP packet of our own making for the TUN: an ICMPv6 error, without virtio header.
+    /// The next IP packet for the TUN that did not come out of [`Lane::inbound`]: an ICMPv6 error, or a packet that
+    /// arrived before its keys. Without virtio header.
     pub fn poll_reply(&mut self) -> Option<Vec<u8>> {
         self.replies.pop_front()
     }
@@ -262,14 +276,14 @@ impl Lane {
 
     /// Answers a packet from the TUN with an ICMPv6 error, at a bounded rate.
     pub(crate) fn answer(&mut self, now: u64, error: IcmpError, offending: &[u8]) {
-        if self.replies.len() >= MAX_REPLIES || !self.icmp_limit.allow(now) {
+        if !self.icmp_limit.allow(now) {
             return;
         }
         let mut packet = vec![0; MAX_ERROR_PACKET];
         if let Some(len) = error.build(self.config.me.to_ipv6(), offending, &mut packet) {
             packet.truncate(len);
             self.counters.icmp_sent += 1;
-            self.replies.push_back(packet);
+            self.push_reply(packet);
         }
     }
 
@@ -285,6 +299,33 @@ impl Lane {
         if session.wanted.is_none_or(|at| now.saturating_sub(at) >= 1000) {
             session.wanted = Some(now);
             self.report(Report::Wanted { peer });
+        }
+    }
+
+    /// Keeps a frame whose keys the core is about to install.
+    pub(crate) fn keep_early(&mut self, link: LinkId, src: NodeAddr, datagram: &[u8], at: Range<usize>) {
+        if let Some(session) = self.sessions.get_mut(&src).filter(|s| s.early.len() < MAX_EARLY) {
+            session.early.push_back((link, datagram.to_vec(), at));
+        }
+    }
+
+    fn take_early<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        for (link, mut datagram, at) in std::mem::take(&mut session.early) {
+            let inbound = self.session_frame(now, link, peer, &mut datagram, at, train);
+            if let Some(Inbound::Packet(range)) = inbound {
+                self.push_reply(datagram[range].to_vec());
+            }
+        }
+    }
+
+    fn push_reply(&mut self, packet: Vec<u8>) {
+        if self.replies.len() < MAX_REPLIES {
+            self.replies.push_back(packet);
+        } else {
+            self.counters.replies_dropped += 1;
         }
     }
 

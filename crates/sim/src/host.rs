@@ -1,12 +1,13 @@
 //! One simulated host.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Config, Event, Node, Output, PeerConfig};
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::{Command, Inbound, Lane, LaneConfig, Train, Transmit};
+use weft_packet::{Command, Inbound, Lane, LaneConfig, Report, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
@@ -49,6 +50,9 @@ pub struct Host {
     pub events: Vec<(u64, Event)>,
     /// The process runs. A host that is down takes nothing and says nothing.
     pub running: bool,
+    /// How long the core takes to hear what its lane reports, ms: they run on different threads.
+    pub core_delay: u64,
+    pending: VecDeque<(u64, Report)>,
     peers: Vec<PeerConfig>,
     pub(crate) train: Train<Outbox>,
 }
@@ -70,6 +74,8 @@ impl Host {
             garbled: 0,
             events: Vec::new(),
             running: true,
+            core_delay: 0,
+            pending: VecDeque::new(),
             peers: Vec::new(),
             train: Train::new(Outbox::default(), 64),
         }
@@ -91,10 +97,16 @@ impl Host {
         self.starts += 1;
         (self.node, self.lane) = start(self.seed, self.starts, self.config);
         self.running = true;
+        self.pending.clear();
         for peer in self.peers.clone() {
             self.node.add_peer(now, peer);
         }
         self.settle(now);
+    }
+
+    /// When the core hears the next report.
+    pub(crate) fn next_report(&self) -> Option<u64> {
+        self.pending.front().map(|(due, _)| *due)
     }
 
     pub(crate) fn send_ip(&mut self, now: u64, packet: &[u8]) {
@@ -130,6 +142,8 @@ impl Host {
             .find(|a| packet.get(8..24) == Some(&a.to_ipv6().octets()));
         match from.and_then(|from| Probe::verify(from, self.node_addr(), packet)) {
             Some(probe) => self.received.push((now, probe)),
+            // Answers of the lane to its own host, such as "packet too big", are not from a peer.
+            None if from.is_none() => {}
             None => self.garbled += 1,
         }
     }
@@ -139,8 +153,14 @@ impl Host {
         loop {
             let mut quiet = true;
             while let Some(report) = self.lane.poll_report() {
+                self.pending.push_back((now + self.core_delay, report));
+            }
+            while let Some((_, report)) = self.pending.pop_front_if(|(due, _)| *due <= now) {
                 quiet = false;
                 self.node.handle_report(now, report);
+            }
+            while let Some(packet) = self.lane.poll_reply() {
+                self.deliver(now, &packet);
             }
             while let Some(output) = self.node.poll_output() {
                 quiet = false;

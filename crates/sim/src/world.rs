@@ -264,7 +264,8 @@ impl World {
             .iter()
             .filter(|h| h.running)
             .filter_map(|h| h.node.poll_timeout().map(|(at, _)| at));
-        timers.chain(arrival).chain([self.next_sample]).min()
+        let reports = self.hosts.iter().filter(|h| h.running).filter_map(Host::next_report);
+        timers.chain(reports).chain(arrival).chain([self.next_sample]).min()
     }
 
     fn step(&mut self) {
@@ -282,6 +283,9 @@ impl World {
             let due = host.node.poll_timeout().is_some_and(|(at, _)| at <= now);
             if host.running && (due || sample) {
                 host.timeout(now);
+                self.collect(id);
+            } else if host.running && host.next_report().is_some_and(|at| at <= now) {
+                host.settle(now);
                 self.collect(id);
             }
         }

@@ -42,6 +42,27 @@ fn the_first_packet_waits_for_the_session_and_arrives() {
 }
 
 #[test]
+fn a_slow_core_costs_no_packet() {
+    // The packet behind msg3 is there before the core has made its keys.
+    for seed in 0..10 {
+        let (mut world, a, b) = World::pair(seed, fast_rekey());
+        for id in [a, b] {
+            world.host_mut(id).core_delay = 40;
+        }
+        world.run(500);
+        assert_eq!(stream(&mut world, a, b, 1_000, 20), (1_000, 1_000), "seed {seed}");
+        let ups = world
+            .host(a)
+            .events
+            .iter()
+            .filter(|(_, e)| matches!(e, Event::SessionUp { .. }))
+            .count();
+        assert_eq!(ups, 1, "seed {seed}");
+        assert!(rekeys(&world, a).1 >= 2, "seed {seed}");
+    }
+}
+
+#[test]
 fn either_side_alone_can_dial() {
     for dialler in 0..2 {
         let mut world = World::new(2);

@@ -1,0 +1,24 @@
+//! `weft demo`: two nodes at work in namespaces of this machine.
+
+use weft_lab::demo::{self, Options};
+
+use crate::failure::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print the document weft.demo/1 at the end
+    #[arg(long)]
+    json: bool,
+    /// Leave the nodes running until Ctrl-C, and their files for good
+    #[arg(long)]
+    keep: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    demo::run(&Options {
+        json: args.json,
+        keep: args.keep,
+        weft: std::env::current_exe().map_err(Failure::OwnPath)?,
+    })?;
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Why a command did not do its work, and the exit status that says so.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use weft_lab::demo::DemoError;
+use weft_node::config::ConfigError;
+use weft_node::control::ControlError;
+use weft_node::daemon::DaemonError;
+use weft_node::keyfile::{BadSecret, KeyFileError};
+use weft_node::logging::LoggingError;
+use weft_node::state::StateError;
+
+/// One line each, except for the first three.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Standard output was closed by its reader, who has seen enough.
+    #[error("standard output is closed")]
+    Closed,
+    /// The command has said what there is to say.
+    #[error("not done")]
+    Told,
+    /// Help was shown for want of arguments.
+    #[error("arguments are missing")]
+    Helped,
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    #[error("{problem}: {from}; give one nsec")]
+    Import { from: String, problem: BadSecret },
+    #[error("the key cannot be read ({source}): {}; check the path", .path.display())]
+    ImportFile { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    #[error("{}", chain(.0))]
+    Demo(DemoError),
+    #[error(transparent)]
+    Logging(#[from] LoggingError),
+    #[error("standard output cannot be written ({0}); check where it goes")]
+    Output(io::Error),
+    #[error("signals cannot be caught ({0}); try again")]
+    Signals(io::Error),
+    #[error("the path of this program is unknown ({0}); start it by its full path")]
+    OwnPath(io::Error),
+}
+
+impl Failure {
+    /// Says on standard error what is to be said, and turns into the exit status.
+    pub(crate) fn report(self) -> ExitCode {
+        match &self {
+            Self::Closed => return ExitCode::SUCCESS,
+            Self::Told | Self::Helped => {}
+            // Nothing more can be done if standard error is closed as well.
+            other => drop(writeln!(io::stderr(), "weft: {other}")),
+        }
+        match self {
+            Self::Usage(_) | Self::Helped | Self::Config(_) => ExitCode::from(2),
+            Self::Daemon(error) => ExitCode::from(error.exit_code()),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl From<DemoError> for Failure {
+    fn from(error: DemoError) -> Self {
+        match error {
+            DemoError::Output(error) => error.into(),
+            other => Self::Demo(other),
+        }
+    }
+}
+
+/// Errors of standard output; others are mapped by hand.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Output(error),
+        }
+    }
+}
+
+/// An error and its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

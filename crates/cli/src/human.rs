@@ -1,0 +1,290 @@
+//! Documents as text for people, at most 100 columns wide.
+
+use std::fmt::Write as _;
+
+use weft_node::status::{LinkStatus, PeerStatus, SessionStatus, Status, Traffic};
+
+/// No line is wider, in characters.
+const WIDTH: usize = 100;
+
+/// The node, a table of its peers, and the counters that are not zero.
+pub(crate) fn status(status: &Status) -> String {
+    let node = &status.node;
+    let listen: Vec<_> = node.listen.iter().map(ToString::to_string).collect();
+    let lines = [
+        format!(
+            "weft {} ({}), up {}, memory {}, processor {:.1} s",
+            node.version,
+            node.commit,
+            duration(node.uptime_s),
+            bytes(node.rss_bytes),
+            node.cpu_s
+        ),
+        node.npub.clone(),
+        format!(
+            "{} on {}, MTU {}, offloads: {}",
+            node.address,
+            node.tun.name,
+            node.tun.mtu,
+            if node.tun.offloads.is_empty() {
+                "none".to_owned()
+            } else {
+                node.tun.offloads.join(" ")
+            }
+        ),
+        format!("listening on {}", listen.join(", ")),
+    ];
+    let mut text = String::new();
+    for line in lines {
+        push_clipped(&mut text, &line);
+    }
+    text.push('\n');
+    text.push_str(&peer_list(&status.peers));
+    let counters: Vec<_> = status.counters.iter().filter(|(_, value)| **value > 0).collect();
+    if !counters.is_empty() {
+        text.push_str("\nCounters:\n");
+        let mut line = String::new();
+        for (name, value) in counters {
+            let entry = format!("  {name} {value}");
+            if line.len() + entry.len() > WIDTH {
+                push_clipped(&mut text, &line);
+                line.clear();
+            }
+            line.push_str(&entry);
+        }
+        push_clipped(&mut text, &line);
+    }
+    text
+}
+
+/// Two lines for each peer: figures, then path and reason.
+pub(crate) fn peer_list(peers: &[PeerStatus]) -> String {
+    if peers.is_empty() {
+        return "No peers. Add one under [[peer]] in the configuration.\n".to_owned();
+    }
+    let mut text = String::new();
+    push_clipped(&mut text, &row(["PEER", "STATE", "SINCE", "RTT", "IN", "OUT"]));
+    for peer in peers {
+        let rtt = peer.link.as_ref().and_then(|link| link.rtt_ms);
+        let traffic = |link: fn(&LinkStatus) -> Traffic, session: fn(&SessionStatus) -> Traffic| {
+            let both = peer.link.as_ref().map(link).or(peer.session.as_ref().map(session));
+            both.map_or_else(|| "-".to_owned(), |traffic| bytes(traffic.bytes))
+        };
+        let columns = row([
+            &name(peer.name.as_deref(), &peer.npub),
+            peer.state.as_str(),
+            &duration(peer.since_s),
+            &rtt.map_or_else(|| "-".to_owned(), |rtt| format!("{rtt:.1} ms")),
+            &traffic(|link| link.rx, |session| session.rx),
+            &traffic(|link| link.tx, |session| session.tx),
+        ]);
+        push_clipped(&mut text, &columns);
+        let path = peer
+            .path
+            .as_ref()
+            .map_or_else(|| "no path".to_owned(), ToString::to_string);
+        push_clipped(&mut text, &format!("    {path}; {}", peer.why));
+    }
+    text
+}
+
+/// Everything about one peer.
+pub(crate) fn peer(peer: &PeerStatus) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| push_clipped(&mut text, &format!("{name:<9}{value}"));
+    line("name", peer.name.clone().unwrap_or_else(|| "-".to_owned()));
+    line("npub", peer.npub.clone());
+    line("address", peer.address.to_string());
+    line(
+        "state",
+        format!("{} for {}", peer.state.as_str(), duration(peer.since_s)),
+    );
+    line("why", peer.why.clone());
+    line(
+        "path",
+        peer.path.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+    );
+    if let Some(link) = &peer.link {
+        let rtt = link.rtt_ms.map(|rtt| format!(", round trip {rtt:.3} ms"));
+        let last = link.last_rx_s.map(|age| format!(", last heard {} ago", duration(age)));
+        line(
+            "link",
+            format!(
+                "keys {} old, {} rekeys{}{}",
+                duration(link.epoch_age_s),
+                link.rekeys,
+                rtt.unwrap_or_default(),
+                last.unwrap_or_default()
+            ),
+        );
+        line("", both_ways(link.rx, link.tx));
+    }
+    if let Some(session) = &peer.session {
+        line(
+            "session",
+            format!(
+                "{} old, {} rekeys, {} packets waiting, largest packet {} bytes",
+                duration(session.age_s),
+                session.rekeys,
+                session.queued,
+                session.max_inner
+            ),
+        );
+        line("", both_ways(session.rx, session.tx));
+    }
+    text
+}
+
+/// What to call a peer: its name, or both ends of its key.
+pub(crate) fn name(name: Option<&str>, npub: &str) -> String {
+    if let Some(name) = name {
+        return name.to_owned();
+    }
+    match (npub.get(..10), npub.get(npub.len().saturating_sub(6)..)) {
+        (Some(start), Some(end)) if npub.len() > 20 => format!("{start}\u{2026}{end}"),
+        _ => npub.to_owned(),
+    }
+}
+
+fn both_ways(rx: Traffic, tx: Traffic) -> String {
+    let one = |traffic: Traffic| format!("{} packets, {}", traffic.packets, bytes(traffic.bytes));
+    format!("in {}; out {}", one(rx), one(tx))
+}
+
+fn row(cells: [&str; 6]) -> String {
+    let [peer, state, since, rtt, rx, tx] = cells;
+    let peer = clip(peer, 30);
+    let row = format!("{peer:<30}  {state:<8}  {since:<12}  {rtt:>10}  {rx:>10}  {tx:>10}");
+    row.trim_end().to_owned()
+}
+
+/// At most `width` characters, the last one an ellipsis if something is cut off.
+fn clip(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['\u{2026}']).collect()
+}
+
+fn push_clipped(text: &mut String, line: &str) {
+    // Writing to a String cannot fail. Control characters would move the cursor.
+    let line: String = line.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let _ = writeln!(text, "{}", clip(&line, WIDTH));
+}
+
+/// Two units at most.
+fn duration(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{minutes} min"),
+        3600..86_400 => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+/// Three significant digits at least, in powers of 1000.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if count < 1000 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1000.0;
+    let mut units = UNITS.iter();
+    let mut unit = units.next();
+    // 999.95 would round to 1000.0.
+    while value >= 999.95 {
+        value /= 1000.0;
+        unit = units.next();
+    }
+    format!("{value:.1} {}", unit.unwrap_or(&"EB"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn sample(long: bool) -> Status {
+        let times = |text: &str| text.repeat(if long { 20 } else { 1 });
+        let peer = |name: Option<&str>| {
+            json!({
+                "npub": format!("npub1{}", "q".repeat(58)), "name": name.map(times), "address": "fd00::1",
+                "state": "payload", "why": times("payload 2 s ago"), "since_s": 200_000,
+                "path": {"kind": "direct", "addr": "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"},
+                "link": {
+                    "epoch_age_s": 1, "rekeys": 2, "rtt_ms": 10_000.4,
+                    "rx": {"packets": 1, "bytes": 999_999_999}, "tx": {"packets": 3, "bytes": u64::MAX},
+                    "last_rx_s": 0
+                },
+                "session": {
+                    "age_s": 9, "rekeys": 1, "rx": {"packets": 1, "bytes": 2},
+                    "tx": {"packets": 3, "bytes": 4}, "queued": 0, "max_inner": 1203
+                },
+            })
+        };
+        let counters: serde_json::Map<_, _> = (0..30)
+            .map(|i| (format!("counter_number_{i}"), json!(i * 1_000_000)))
+            .collect();
+        serde_json::from_value(json!({
+            "schema": "weft.status/1",
+            "node": {
+                "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
+                "commit": times("0123456789ab"), "started_unix": 1, "uptime_s": 3700,
+                "tun": {"name": "weft0", "mtu": 1280, "offloads": [times("tso4")]},
+                "listen": vec!["[::]:2121"; if long { 20 } else { 1 }],
+                "rss_bytes": 12_300_000, "cpu_s": 0.5
+            },
+            "peers": [peer(Some("bob")), peer(None)],
+            "counters": counters
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn fits_the_screen() {
+        for long in [false, true] {
+            let sample = sample(long);
+            let all = status(&sample) + &peer(&sample.peers[0]);
+            for line in all.lines() {
+                assert!(line.chars().count() <= WIDTH, "{line}");
+                assert_eq!(line, line.trim_end());
+            }
+        }
+    }
+
+    #[test]
+    fn says_who_how_far_why_and_how() {
+        let text = status(&sample(false));
+        for part in [
+            "weft 0.1.0 (0123456789ab), up 1 h 1 min, memory 12.3 MB",
+            "listening on [::]:2121",
+            "\nbob  ",
+            "\nnpub1qqqqq\u{2026}qqqqqq  ",
+            "payload   2 d 7 h       10000.4 ms      1.0 GB     18.4 EB\n",
+            "    direct [2001:db8:1234:5678:9abc:def0:1234:5678]:65535; payload 2 s ago\n",
+            "counter_number_7 7000000",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+        }
+        assert!(!text.contains("counter_number_0 "), "zero is not shown");
+    }
+
+    #[test]
+    fn foreign_text_does_not_move_the_cursor() {
+        let mut sample = sample(false);
+        sample.peers[0].why = "a\x1b[2Jb\nc".to_owned();
+        assert!(status(&sample).contains("a?[2Jb?c"));
+    }
+
+    #[test]
+    fn quantities() {
+        assert_eq!([0, 59, 60, 3599].map(duration), ["0 s", "59 s", "1 min", "59 min"]);
+        assert_eq!(
+            [3600, 86_399, 86_400].map(duration),
+            ["1 h 0 min", "23 h 59 min", "1 d 0 h"]
+        );
+        assert_eq!([0, 999, 1000].map(bytes), ["0 B", "999 B", "1.0 kB"]);
+        assert_eq!([999_949, 999_950].map(bytes), ["999.9 kB", "1.0 MB"]);
+    }
+}

@@ -1,0 +1,115 @@
+//! `weft identity`: the node's key.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use weft_node::Identity;
+use weft_node::config::{Config, ConfigError};
+use weft_node::keyfile;
+use weft_node::state::{StateDir, StatePaths};
+
+use crate::failure::Failure;
+use crate::output::Out;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Action {
+    /// Make a new key
+    New {
+        /// Replace the key that is there; it is lost
+        #[arg(long)]
+        force: bool,
+    },
+    /// Show the public key and the addresses made from it
+    Show {
+        /// Print the document weft.identity/1
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take over a secret key (nsec1... or hexadecimal) from a file or standard input
+    Import {
+        /// Where to read it; - is standard input
+        #[arg(default_value = "-")]
+        file: PathBuf,
+        /// Replace the key that is there; it is lost
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+pub(crate) fn run(paths: StatePaths, action: Action) -> Result<(), Failure> {
+    let key = paths.key(&config(&paths)?);
+    match action {
+        Action::New { force } => store(paths, &key, force, || Ok(keyfile::generate()?)),
+        Action::Import { file, force } => store(paths, &key, force, || import(&file)),
+        Action::Show { json: false } => Out::new().text(&text(&keyfile::load(&key)?)),
+        Action::Show { json: true } => {
+            let identity = keyfile::load(&key)?;
+            Out::new().json(&json!({
+                "schema": "weft.identity/1",
+                "npub": identity.public().to_string(),
+                "node_addr": identity.node_addr().to_string(),
+                "address": identity.node_addr().to_ipv6(),
+                "key_file": key,
+            }))
+        }
+    }
+}
+
+/// The configuration says where the key is, if there is one.
+fn config(paths: &StatePaths) -> Result<Config, Failure> {
+    match Config::load(&paths.config()) {
+        Err(ConfigError::NotFound { .. }) => Ok(Config::default()),
+        config => Ok(config?),
+    }
+}
+
+/// Keeps a key, with the state directory locked: a running node would go on with the old one.
+fn store(
+    paths: StatePaths,
+    path: &Path,
+    force: bool,
+    identity: impl FnOnce() -> Result<Identity, Failure>,
+) -> Result<(), Failure> {
+    let _state = StateDir::open(paths)?;
+    let identity = identity()?;
+    if force {
+        keyfile::replace(path, &identity)?;
+    } else {
+        keyfile::create(path, &identity)?;
+    }
+    Out::new().text(&text(&identity))
+}
+
+fn import(file: &Path) -> Result<Identity, Failure> {
+    let (from, secret) = if file == Path::new("-") {
+        let input = io::stdin();
+        if input.is_terminal() {
+            let _ = writeln!(
+                io::stderr(),
+                "Paste the nsec, then press Enter and Ctrl-D. It will be visible."
+            );
+        }
+        ("standard input".to_owned(), keyfile::read_secret(input.lock()))
+    } else {
+        let open = File::open(file).map_err(|source| Failure::ImportFile {
+            path: file.to_owned(),
+            source,
+        })?;
+        (file.display().to_string(), keyfile::read_secret(open))
+    };
+    match secret {
+        Ok(secret) => Ok(Identity::new(secret)),
+        Err(problem) => Err(Failure::Import { from, problem }),
+    }
+}
+
+fn text(identity: &Identity) -> String {
+    format!(
+        "npub     {}\naddress  {}\nnode     {}\n",
+        identity.public(),
+        identity.node_addr().to_ipv6(),
+        identity.node_addr()
+    )
+}

@@ -1,0 +1,85 @@
+//! The `weft` command: thin over the control socket, the state directory and the lab.
+//!
+//! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration.
+//! An error is one line on standard error: what, where, what to do.
+
+mod demo;
+mod down;
+mod failure;
+mod human;
+mod identity;
+mod interrupt;
+mod output;
+mod peers;
+mod ping;
+mod status;
+mod up;
+mod version;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use weft_node::state::StatePaths;
+
+use failure::Failure;
+
+/// Joins your machines into one private network, without server or account.
+#[derive(Debug, Parser)]
+#[command(name = "weft", version = version::LINE, arg_required_else_help = true)]
+struct Args {
+    /// State directory [default: /var/lib/weft for root, else ~/.local/state/weft]
+    #[arg(long, global = true, value_name = "DIR")]
+    state: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the node in the foreground; the first time, make a key and a configuration
+    Up(up::Args),
+    /// Stop the node and wait until it has stopped
+    Down,
+    /// Show the node and how far each peer has come
+    Status(status::Args),
+    /// List the peers, or show one in detail
+    Peers(peers::Args),
+    /// Send echoes to a peer and show the path they take
+    Ping(ping::Args),
+    /// Make, show or import the node's key
+    #[command(subcommand)]
+    Identity(identity::Action),
+    /// Show version and commit
+    Version(version::Args),
+    /// Show two nodes at work in network namespaces of this machine
+    Demo(demo::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Args::try_parse() {
+        Ok(args) => run(args),
+        Err(error) => output::usage(&error),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(args: Args) -> Result<(), Failure> {
+    let paths = || match args.state {
+        Some(directory) => Ok(StatePaths::new(directory)),
+        None => StatePaths::default_place(),
+    };
+    match args.command {
+        Command::Up(args) => up::run(paths()?, &args),
+        Command::Down => down::run(&paths()?),
+        Command::Status(args) => status::run(&paths()?, &args),
+        Command::Peers(args) => peers::run(&paths()?, args),
+        Command::Ping(args) => ping::run(&paths()?, &args),
+        Command::Identity(action) => identity::run(paths()?, action),
+        Command::Version(args) => version::run(&args),
+        Command::Demo(args) => demo::run(&args),
+    }
+}

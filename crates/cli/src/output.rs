@@ -1,0 +1,79 @@
+//! Standard output, whose reader may leave at any time.
+
+use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
+
+use clap::error::ErrorKind;
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Standard output. A closed one ends the command quietly.
+pub(crate) struct Out(StdoutLock<'static>);
+
+impl Out {
+    pub(crate) fn new() -> Self {
+        Self(io::stdout().lock())
+    }
+
+    /// Writes `text` at once.
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
+        self.0.write_all(text.as_bytes())?;
+        self.0.flush()?;
+        Ok(())
+    }
+
+    /// Writes a document over several lines.
+    pub(crate) fn json(&mut self, document: &Value) -> Result<(), Failure> {
+        self.text(&format!("{document:#}\n"))
+    }
+
+    /// Writes a document on one line, for a stream of them.
+    pub(crate) fn json_line(&mut self, document: &Value) -> Result<(), Failure> {
+        self.text(&format!("{document}\n"))
+    }
+
+    /// Empties the screen, if there is one.
+    pub(crate) fn clear(&mut self) -> Result<(), Failure> {
+        if io::stdout().is_terminal() {
+            self.text("\x1b[H\x1b[2J")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Shows the help asked for, or says in one line what is wrong with the arguments.
+pub(crate) fn usage(error: &clap::Error) -> Result<(), Failure> {
+    let text = error.render().to_string();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Out::new().text(&text),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = io::stderr().write_all(text.as_bytes());
+            Err(Failure::Helped)
+        }
+        _ => Err(Failure::Usage(one_line(&text))),
+    }
+}
+
+/// The first paragraph of clap's message, which says what is wrong; the rest repeats the help.
+fn one_line(text: &str) -> String {
+    let paragraph = text.split("\n\n").next().unwrap_or(text);
+    let words: Vec<_> = paragraph.split_whitespace().collect();
+    let what = words.join(" ");
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    format!("{what}; see `weft --help`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paragraph_becomes_a_line() {
+        let text = "error: the following arguments are required:\n  <PEER>\n\nUsage: weft ping <PEER>\n";
+        assert_eq!(
+            one_line(text),
+            "the following arguments are required: <PEER>; see `weft --help`"
+        );
+    }
+}

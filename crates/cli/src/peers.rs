@@ -1,0 +1,33 @@
+//! `weft peers`: the peers, or one in detail.
+
+use weft_node::control::{self, ControlCommand};
+use weft_node::peer::PeerRef;
+use weft_node::state::StatePaths;
+use weft_node::status::Peers;
+
+use crate::failure::Failure;
+use crate::human;
+use crate::output::Out;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// One peer: its npub, name or fd00 address
+    peer: Option<PeerRef>,
+    /// Print the document weft.peers/1
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(paths: &StatePaths, args: Args) -> Result<(), Failure> {
+    let one = args.peer.is_some();
+    let command = ControlCommand::Peers { peer: args.peer };
+    let mut out = Out::new();
+    if args.json {
+        return out.json(&control::call_raw(&paths.control(), &command)?);
+    }
+    let Peers { peers, .. } = control::call(&paths.control(), &command)?;
+    match &peers[..] {
+        [peer] if one => out.text(&human::peer(peer)),
+        peers => out.text(&human::peer_list(peers)),
+    }
+}

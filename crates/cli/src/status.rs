@@ -1,0 +1,58 @@
+//! `weft status`: the node and its peers.
+
+use std::time::Duration;
+
+use weft_node::control::{self, ControlCommand, ControlError};
+use weft_node::state::StatePaths;
+
+use crate::failure::Failure;
+use crate::human;
+use crate::interrupt::Interrupt;
+use crate::output::Out;
+
+/// From one drawing to the next.
+const REDRAW: Duration = Duration::from_secs(1);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print the document weft.status/1
+    #[arg(long)]
+    json: bool,
+    /// Show it anew each second until Ctrl-C; with --json, one document a line
+    #[arg(long)]
+    watch: bool,
+}
+
+pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
+    let mut out = Out::new();
+    if !args.watch {
+        return match args.json {
+            true => out.json(&control::call_raw(&paths.control(), &ControlCommand::Status {})?),
+            false => out.text(&table(paths)?),
+        };
+    }
+    let mut interrupt = Interrupt::catch()?;
+    let mut shown = false;
+    loop {
+        if args.json {
+            out.json_line(&control::call_raw(&paths.control(), &ControlCommand::Status {})?)?;
+        } else {
+            let text = match table(paths) {
+                // A daemon that restarts is worth waiting for, once there was one.
+                Err(error) if shown => format!("{error}\n"),
+                text => text?,
+            };
+            out.clear()?;
+            out.text(&text)?;
+        }
+        shown = true;
+        if !interrupt.pause(REDRAW) {
+            return Ok(());
+        }
+    }
+}
+
+fn table(paths: &StatePaths) -> Result<String, ControlError> {
+    let status = control::call(&paths.control(), &ControlCommand::Status {})?;
+    Ok(human::status(&status))
+}

@@ -1,0 +1,451 @@
+//! The command from outside: what it prints, and how it exits. The daemon here is a double behind a real
+//! control socket.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::{self, JoinHandle};
+
+use serde_json::{Value, json};
+use weft_node::control::{ControlCommand, ControlServer, Refusal};
+use weft_node::status::Stopping;
+
+const WEFT: &str = env!("CARGO_BIN_EXE_weft");
+
+/// A state directory and the commands run on it.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.path().join("state")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.state().join("identity.key")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(WEFT);
+        command.args(arguments).arg("--state").arg(self.state());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn run_with_input(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = self
+            .command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    fn show(&self) -> Value {
+        serde_json::from_str(&done(&self.run(&["identity", "show", "--json"]))).unwrap()
+    }
+}
+
+/// Standard output of a command that succeeded without a word on standard error.
+fn done(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*stderr), (Some(0), ""));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one line of a command that failed with `code`.
+fn failed(output: &Output, code: i32) -> String {
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with("weft: "), "{stderr}");
+    stderr.trim_end().to_owned()
+}
+
+#[test]
+fn a_new_identity_is_shown_as_made() {
+    let place = Place::new();
+    let made = done(&place.run(&["identity", "new"]));
+    assert_eq!(done(&place.run(&["identity", "show"])), made);
+    let shown = place.show();
+    assert_eq!(shown["schema"], "weft.identity/1");
+    for field in ["npub", "address", "node_addr"] {
+        assert!(made.contains(shown[field].as_str().unwrap()), "{field}");
+    }
+    assert_eq!(shown["key_file"], place.key().to_str().unwrap());
+    let mode = fs::metadata(place.key()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let nsec = fs::read_to_string(place.key()).unwrap();
+    let secret = nsec.lines().find(|line| line.starts_with("nsec1")).unwrap();
+    assert!(!made.contains(secret));
+}
+
+#[test]
+fn an_identity_is_replaced_only_by_force() {
+    let place = Place::new();
+    done(&place.run(&["identity", "new"]));
+    let first = place.show();
+    let line = failed(&place.run(&["identity", "new"]), 1);
+    assert!(
+        line.contains("--force") && line.contains(place.key().to_str().unwrap()),
+        "{line}"
+    );
+    assert_eq!(place.show(), first);
+    done(&place.run(&["identity", "new", "--force"]));
+    assert_ne!(place.show(), first);
+}
+
+#[test]
+fn import_from_standard_input_and_from_a_file() {
+    let place = Place::new();
+    let key = "01".repeat(32);
+    done(&place.run_with_input(&["identity", "import"], &format!("{key}\n")));
+    let shown = place.show();
+    done(&place.run_with_input(&["identity", "import", "-", "--force"], &key));
+    assert_eq!(place.show(), shown);
+    let other = Place::new();
+    done(&other.run(&["identity", "import", place.key().to_str().unwrap()]));
+    assert_eq!(other.show()["npub"], shown["npub"]);
+    failed(&other.run(&["identity", "import", place.key().to_str().unwrap()]), 1);
+}
+
+#[test]
+fn import_of_what_is_no_key() {
+    let place = Place::new();
+    let line = failed(&place.run_with_input(&["identity", "import"], "nsec1mistyped"), 1);
+    assert!(
+        line.ends_with(": standard input; give one nsec") && !line.contains("nsec1mistyped"),
+        "{line}"
+    );
+    failed(&place.run_with_input(&["identity", "import"], ""), 1);
+    failed(&place.run(&["identity", "import", "/nonexistent"]), 1);
+    assert!(!place.key().exists());
+}
+
+#[test]
+fn a_key_in_another_file() {
+    let place = Place::new();
+    fs::create_dir(place.state()).unwrap();
+    let config = place.state().join("weft.toml");
+    fs::write(&config, "[identity]\nkey_file = \"me.key\"").unwrap();
+    done(&place.run(&["identity", "new"]));
+    assert!(place.state().join("me.key").exists() && !place.key().exists());
+    fs::write(&config, "[identity]\nfile = \"me.key\"").unwrap();
+    let line = failed(&place.run(&["identity", "show"]), 2);
+    assert_eq!(
+        line,
+        format!(
+            "weft: {}:2: identity.file: unknown key; the only one here is key_file",
+            config.display()
+        )
+    );
+}
+
+#[test]
+fn no_key_says_how_to_make_one() {
+    let place = Place::new();
+    let line = failed(&place.run(&["identity", "show"]), 1);
+    assert!(line.contains("`weft identity new`"), "{line}");
+    assert!(!place.state().exists(), "showing makes nothing");
+}
+
+#[test]
+fn wrong_usage_is_one_line_and_2() {
+    let place = Place::new();
+    for (arguments, words) in [
+        (&["nonsense"][..], "unrecognized subcommand 'nonsense'"),
+        (&["up", "--nonsense"], "unexpected argument '--nonsense'"),
+        (&["up", "--log", "inof"], "'inof' is no log level"),
+        (&["ping"], "<PEER>"),
+        (&["ping", "2001:db8::1"], "not in fd00::/8"),
+        (&["ping", "npub1x"], "npub1x"),
+        (&["ping", "bob", "-c", "0"], "'0'"),
+        (&["ping", "bob", "-i", "0"], "0.01 to 86400 seconds"),
+        (&["peers", "a.b"], "letters"),
+    ] {
+        let line = failed(&place.run(arguments), 2);
+        assert!(line.contains(words) && line.contains("`weft --help`"), "{line}");
+    }
+    let nothing = Command::new(WEFT).output().unwrap();
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(String::from_utf8(nothing.stderr).unwrap().contains("Usage: weft"));
+}
+
+#[test]
+fn help_and_version() {
+    let help = Command::new(WEFT).arg("--help").output().unwrap();
+    assert!(done(&help).contains("status"));
+    let line = done(&Command::new(WEFT).arg("version").output().unwrap());
+    assert_eq!(done(&Command::new(WEFT).arg("--version").output().unwrap()), line);
+    let json = done(&Command::new(WEFT).args(["version", "--json"]).output().unwrap());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["schema"], "weft.version/1");
+    let commit = json["commit"].as_str().unwrap();
+    assert_eq!(line, format!("weft {} ({commit})\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn without_a_daemon_each_command_says_so() {
+    let place = Place::new();
+    for arguments in [
+        &["status"][..],
+        &["status", "--json"],
+        &["status", "--watch"],
+        &["peers"],
+        &["ping", "b"],
+        &["down"],
+    ] {
+        let output = place.run(arguments);
+        let line = failed(&output, 1);
+        assert!(
+            line.contains("no daemon is running") && line.contains("`weft up`"),
+            "{line}"
+        );
+        assert!(output.stdout.is_empty());
+    }
+    assert!(!place.state().exists(), "asking makes nothing");
+}
+
+#[test]
+fn up_with_a_wrong_configuration_makes_nothing() {
+    let place = Place::new();
+    let config = place.0.path().join("wrong.toml");
+    let up = ["up", "--config", config.to_str().unwrap()];
+    assert!(failed(&place.run(&up), 2).contains("wrong.toml: there is no such file"));
+    fs::write(&config, "[tun]\nmtu = 100").unwrap();
+    assert!(failed(&place.run(&up), 2).contains("wrong.toml:2: tun.mtu: 100 is out of range"));
+    assert!(!place.state().exists());
+}
+
+#[test]
+fn up_refuses_itself_as_a_peer_and_a_second_owner() {
+    let place = Place::new();
+    done(&place.run(&["identity", "new"]));
+    let npub = place.show()["npub"].as_str().unwrap().to_owned();
+    let config = place.state().join("weft.toml");
+    fs::write(&config, format!("[[peer]]\nnpub = \"{npub}\"")).unwrap();
+    assert!(failed(&place.run(&["up"]), 2).contains("weft.toml:2: peer.npub: this is this node's own key"));
+    fs::remove_file(&config).unwrap();
+    let _owner = weft_os::lock::FileLock::acquire(&place.state().join("lock")).unwrap();
+    for arguments in [&["up"][..], &["identity", "new", "--force"]] {
+        let line = failed(&place.run(arguments), 1);
+        assert!(
+            line.contains("another weft process") && line.contains("weft down"),
+            "{line}"
+        );
+    }
+    assert!(!config.exists());
+    assert_eq!(place.show()["npub"], npub);
+}
+
+/// A double of the daemon, which ends at `down`.
+struct Double {
+    place: Place,
+    thread: JoinHandle<()>,
+}
+
+impl Double {
+    fn start() -> Self {
+        let place = Place::new();
+        fs::create_dir(place.state()).unwrap();
+        let path = place.state().join("control.sock");
+        let (ready, bound) = std::sync::mpsc::channel();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut server = ControlServer::bind(&path).await.unwrap();
+                ready.send(()).unwrap();
+                let mut pings = 0;
+                while let Some(request) = server.next().await {
+                    match request.command {
+                        ControlCommand::Ping { peer, .. } if peer.to_string() == "bob" => {
+                            pings += 1;
+                            request.reply.ok(&pong(pings));
+                        }
+                        ControlCommand::Ping { peer, .. } if peer.to_string() == "silent" => {
+                            request.reply.ok(&pong(2));
+                        }
+                        ControlCommand::Ping { peer, .. } => request.reply.refuse(Refusal::unknown_peer(&peer)),
+                        ControlCommand::Peers { .. } => {
+                            request.reply.ok(&json!({"schema": "weft.peers/1", "peers": [bob()]}));
+                        }
+                        ControlCommand::Status {} => request.reply.ok(&status()),
+                        ControlCommand::Version {} => drop(request),
+                        ControlCommand::Down {} => {
+                            request.reply.ok(&Stopping::this_process());
+                            break;
+                        }
+                    }
+                }
+                server.close().await;
+            });
+        });
+        bound.recv().unwrap();
+        Self { place, thread }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.place.run(arguments)
+    }
+
+    fn down(self) {
+        assert!(done(&self.run(&["down"])).starts_with("stopped (process "));
+        self.thread.join().unwrap();
+        failed(&self.place.run(&["status"]), 1);
+    }
+}
+
+/// Every second echo is lost.
+fn pong(number: u32) -> Value {
+    let answered = number % 2 == 1;
+    json!({
+        "schema": "weft.ping/1", "npub": "npub1x", "name": "bob", "address": "fd00::1",
+        "rtt_ms": answered.then_some(0.5),
+        "path": answered.then(|| json!({"kind": "direct", "addr": "192.0.2.2:2121"})),
+        "why": (!answered).then_some("no session yet"),
+    })
+}
+
+fn bob() -> Value {
+    json!({
+        "npub": "npub1x", "name": "bob", "address": "fd00::1", "state": "linking",
+        "why": "handshake sent 3 times, no answer from 192.0.2.2:2121", "since_s": 7,
+        "path": null, "link": null, "session": null,
+    })
+}
+
+fn status() -> Value {
+    json!({
+        "schema": "weft.status/1",
+        "node": {
+            "npub": "npub1me", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
+            "commit": "abc", "started_unix": 1, "uptime_s": 2,
+            "tun": {"name": "weft0", "mtu": 1280, "offloads": []},
+            "listen": ["[::]:2121"], "rss_bytes": 3, "cpu_s": 0.5
+        },
+        "peers": [bob()],
+        "counters": {}
+    })
+}
+
+#[test]
+fn status_and_peers() {
+    let daemon = Double::start();
+    let why = "handshake sent 3 times, no answer from 192.0.2.2:2121";
+    for arguments in [&["status"][..], &["peers"], &["peers", "bob"]] {
+        let text = done(&daemon.run(arguments));
+        assert!(text.contains(why) && text.contains("linking"), "{text}");
+    }
+    let json: Value = serde_json::from_str(&done(&daemon.run(&["status", "--json"]))).unwrap();
+    assert_eq!(json, status());
+    let json: Value = serde_json::from_str(&done(&daemon.run(&["peers", "--json"]))).unwrap();
+    assert_eq!(json["peers"][0], bob());
+    daemon.down();
+}
+
+#[test]
+fn ping_counts_and_exits() {
+    let daemon = Double::start();
+    let text = done(&daemon.run(&["ping", "bob", "-c", "3", "-i", "0.01"]));
+    assert_eq!(
+        text,
+        "PING bob (fd00::1)\n\
+         seq=1 time=0.500 ms path=direct 192.0.2.2:2121\n\
+         seq=2 no answer: no session yet\n\
+         seq=3 time=0.500 ms path=direct 192.0.2.2:2121\n\n\
+         3 sent, 2 received, 33 % lost, min/mean/max 0.500/0.500/0.500 ms\n"
+    );
+    let text = done(&daemon.run(&["ping", "bob", "-c", "2", "-i", "0.01", "--json"]));
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["schema"], "weft.ping/1");
+    assert_eq!((&lines[0]["seq"], &lines[1]["seq"]), (&json!(1), &json!(2)));
+    assert_eq!(lines[2]["schema"], "weft.ping-summary/1");
+    assert_eq!((&lines[2]["sent"], &lines[2]["received"]), (&json!(2), &json!(1)));
+
+    let silent = daemon.run(&["ping", "silent", "-c", "1"]);
+    assert_eq!(silent.status.code(), Some(1));
+    assert!(silent.stderr.is_empty(), "the summary says it");
+    assert!(
+        String::from_utf8(silent.stdout)
+            .unwrap()
+            .ends_with("1 sent, 0 received, 100 % lost\n")
+    );
+
+    let line = failed(&daemon.run(&["ping", "carol"]), 1);
+    assert_eq!(line, "weft: carol is no configured peer; `weft peers` lists them");
+    daemon.down();
+}
+
+/// Runs a command until its first output, then does `then` to it, and returns its end.
+fn after_first_output(command: &mut Command, then: impl FnOnce(&mut std::process::Child)) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 1];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    then(&mut child);
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_command_quietly() {
+    let daemon = Double::start();
+    for arguments in [
+        &["ping", "bob", "-i", "0.01"][..],
+        &["status", "--watch"],
+        &["status", "--watch", "--json"],
+    ] {
+        let output = after_first_output(&mut daemon.place.command(arguments), |child| drop(child.stdout.take()));
+        assert_eq!(
+            (output.status.code(), &output.stderr[..]),
+            (Some(0), &b""[..]),
+            "{arguments:?}"
+        );
+    }
+    // Closed before the first byte.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = daemon.place.command(&["status"]).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
+    daemon.down();
+}
+
+#[test]
+fn ctrl_c_ends_ping_with_a_summary_and_watch_with_0() {
+    let daemon = Double::start();
+    let interrupt = |child: &mut std::process::Child| {
+        let sent = Command::new("sh")
+            .args(["-c", "kill -INT \"$0\"", &child.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    };
+    let mut ping = daemon.place.command(&["ping", "bob", "-i", "0.01"]);
+    let output = after_first_output(&mut ping, interrupt);
+    assert!(done(&output).contains(" received, "));
+    let mut watch = daemon.place.command(&["status", "--watch"]);
+    done(&after_first_output(&mut watch, interrupt));
+    daemon.down();
+}
+
+#[test]
+fn a_state_directory_that_is_a_file() {
+    let place = Place::new();
+    fs::write(place.state(), "").unwrap();
+    assert!(failed(&place.run(&["status"]), 1).contains("no daemon is running"));
+    let line = failed(&place.run(&["identity", "new"]), 1);
+    assert!(line.contains("the state directory cannot be used"), "{line}");
+    assert!(Path::new(&place.state()).is_file());
+}

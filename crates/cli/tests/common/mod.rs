@@ -1,0 +1,194 @@
+//! What the end-to-end tests share: two weft nodes on one cable.
+// Each test binary uses a part.
+#![allow(dead_code, unreachable_pub)]
+
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use weft_lab::daemon::{Daemon, Identity, PeerState};
+use weft_lab::host::Host;
+use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
+use weft_lab::traffic::{PingOptions, Pinger, TcpReport, ping, transfer};
+use weft_lab::world::{Link, World};
+
+/// The binary under test.
+pub const WEFT: &str = env!("CARGO_BIN_EXE_weft");
+
+/// How long a start or a link may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A bound for what should take seconds.
+pub const MINUTE: Duration = Duration::from_secs(60);
+
+/// Which IP version carries the datagrams.
+#[derive(Debug, Clone, Copy)]
+pub enum Underlay {
+    V4,
+    V6,
+}
+
+impl Underlay {
+    /// The addresses of both nodes on the cable.
+    pub fn addresses(self) -> [&'static str; 2] {
+        match self {
+            Self::V4 => ["192.0.2.1", "192.0.2.2"],
+            Self::V6 => ["2001:db8::1", "2001:db8::2"],
+        }
+    }
+
+    /// An address with the length of its network's prefix.
+    pub fn cidr(self, address: &str) -> String {
+        match self {
+            Self::V4 => format!("{address}/24"),
+            Self::V6 => format!("{address}/64"),
+        }
+    }
+
+    /// The configuration of a node that only listens.
+    pub fn listener(self) -> NodeSpec {
+        let any: IpAddr = match self {
+            Self::V4 => [0_u8; 4].into(),
+            Self::V6 => [0_u16; 8].into(),
+        };
+        NodeSpec {
+            listen: vec![SocketAddr::new(any, DEFAULT_PORT)],
+            ..NodeSpec::default()
+        }
+    }
+}
+
+/// Two nodes, `a` and `b`, that know each other's address. If a test fails, its directory stays and is
+/// named.
+pub struct Pair {
+    pub a: Daemon,
+    pub b: Daemon,
+    pub link: Link,
+    world: World,
+    _turn: File,
+}
+
+impl Pair {
+    /// Starts both and waits until payload passes. `adjust` may change what both are told.
+    pub fn start(underlay: Underlay, adjust: impl Fn(&mut NodeSpec)) -> Self {
+        let mut pair = Self::start_unlinked(underlay, adjust);
+        pair.wait_payload();
+        pair
+    }
+
+    /// Starts both and waits until they answer.
+    pub fn start_unlinked(underlay: Underlay, adjust: impl Fn(&mut NodeSpec)) -> Self {
+        let turn = turn();
+        let world = World::new().unwrap();
+        let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
+        let addresses = underlay.addresses();
+        let [a_net, b_net] = addresses.map(|address| underlay.cidr(address));
+        let link = world.link((&hosts[0], &[&a_net]), (&hosts[1], &[&b_net])).unwrap();
+        let ids = ["a", "b"].map(|name| identity(&world, name));
+        let [a, b] = [0, 1].map(|own| {
+            let peer = &ids[1 - own];
+            let at = SocketAddr::new(addresses[1 - own].parse().unwrap(), DEFAULT_PORT);
+            let mut spec = underlay.listener().with_peer(&peer.npub, &peer.name, &[at]);
+            adjust(&mut spec);
+            let mut daemon = Daemon::start(&hosts[own], Path::new(WEFT), &ids[own], &spec).unwrap();
+            daemon.wait_ready(PATIENCE).unwrap();
+            daemon
+        });
+        Self {
+            a,
+            b,
+            link,
+            world,
+            _turn: turn,
+        }
+    }
+
+    /// Waits until pings pass both ways and both say so (L13).
+    pub fn wait_payload(&mut self) {
+        reached_within(PATIENCE, &self.a, &self.b);
+        reached_within(PATIENCE, &self.b, &self.a);
+        let [a, b] = [&self.a, &self.b].map(|daemon| daemon.identity().npub.clone());
+        self.a.wait_peer(&b, PeerState::Payload, PATIENCE).unwrap();
+        self.b.wait_peer(&a, PeerState::Payload, PATIENCE).unwrap();
+    }
+
+    /// Both hosts, for the traffic generators.
+    pub fn hosts(&self) -> (&Host, &Host) {
+        (self.a.host(), self.b.host())
+    }
+
+    /// Asserts that neither log has a warning, and that both stop cleanly.
+    pub fn finish(mut self) {
+        for daemon in [&mut self.a, &mut self.b] {
+            let status = daemon.stop().unwrap();
+            assert_eq!(status.code(), Some(0), "{}", daemon.identity().name);
+        }
+        for daemon in [&self.a, &self.b] {
+            let warnings = daemon.warnings().unwrap();
+            assert!(warnings.is_empty(), "{}: {warnings:#?}", daemon.identity().name);
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.world.keep_directory();
+            eprintln!("logs: {}", self.world.directory().display());
+        }
+    }
+}
+
+/// Waits until no other test, of this process or another, has a pair under load: they would take each
+/// other's processor time. The turn ends when the file is closed.
+fn turn() -> File {
+    let file = File::create(concat!(env!("CARGO_TARGET_TMPDIR"), "/e2e.lock")).unwrap();
+    file.lock().unwrap();
+    file
+}
+
+/// A new key in the world's directory.
+pub fn identity(world: &World, name: &str) -> Identity {
+    Identity::create(Path::new(WEFT), world.directory(), name).unwrap()
+}
+
+/// The mesh address of a node.
+pub fn address(daemon: &Daemon) -> IpAddr {
+    IpAddr::V6(daemon.identity().address)
+}
+
+/// Pings until an answer comes, which must be within `limit`.
+pub fn reached_within(limit: Duration, from: &Daemon, to: &Daemon) {
+    let options = PingOptions {
+        count: Some(1),
+        interval: Duration::from_millis(50),
+        grace: Duration::from_millis(200),
+        ..PingOptions::default()
+    };
+    let end = Instant::now() + limit;
+    loop {
+        let pinger = Pinger::start(from.host(), to.identity().address, options).unwrap();
+        if pinger.join().unwrap().received == 1 {
+            return;
+        }
+        let (from, to) = (&from.identity().name, &to.identity().name);
+        assert!(Instant::now() < end, "no ping from {from} to {to} in {limit:?}");
+    }
+}
+
+/// Twenty pings, none of which may be lost.
+pub fn assert_pings(from: &Daemon, to: &Daemon) {
+    let interval = Duration::from_millis(20);
+    let report = ping(from.host(), to.identity().address, 20, interval).unwrap();
+    assert!(report.lost.is_empty(), "{report:?}");
+}
+
+/// TCP from one node to the other, whole and unchanged.
+pub fn assert_transfer(from: &Daemon, to: &Daemon, bytes: u64) -> TcpReport {
+    let hosts = (from.host(), to.host());
+    let report = transfer(hosts, address(to), bytes, bytes, MINUTE).unwrap();
+    assert_eq!(report.bytes, bytes);
+    assert!(report.hash_ok);
+    report
+}

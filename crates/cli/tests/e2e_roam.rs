@@ -1,0 +1,56 @@
+//! B's address changes under load: payload is back within two seconds, whoever sends.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{MINUTE, Pair, Underlay, address};
+use weft_lab::daemon::Daemon;
+use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow};
+use weft_os::test_support::in_namespaces;
+
+const LIMIT_MS: f64 = 2000.0;
+
+/// TCP and pings go from one node to the other while B moves from `old` to `new`.
+fn roam(underlay: Underlay, new: &str, ends: fn(&Pair) -> (&Daemon, &Daemon)) {
+    let pair = Pair::start(underlay, |_| {});
+    let (from, to) = ends(&pair);
+    let hosts = (from.host(), to.host());
+    let flow = TcpFlow::start(hosts, address(to), Limit::Stopped, 1, MINUTE).unwrap();
+    let options = PingOptions::default();
+    let pinger = Pinger::start(from.host(), to.identity().address, options).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(flow.received() > 0, "no TCP before the move");
+
+    let [old, new] = [underlay.addresses()[1], new].map(|address| underlay.cidr(address));
+    pair.link.b().change_address(&old, &new).unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    let before_end = flow.received();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(flow.received() > before_end, "TCP does not go on after the move");
+
+    let (ping, tcp) = (pinger.stop().unwrap(), flow.stop().unwrap());
+    assert!(tcp.hash_ok);
+    assert!(ping.longest_gap_ms <= LIMIT_MS, "{ping:?}");
+    let status = pair.a.peer(&pair.b.identity().npub).unwrap().unwrap();
+    let path = status["path"]["addr"].as_str().unwrap();
+    let new = new.split('/').next().unwrap();
+    assert!(path.contains(new), "A still sends to {path}");
+    pair.finish();
+}
+
+#[test]
+fn the_node_that_moved_sends() {
+    in_namespaces(|| roam(Underlay::V4, "192.0.2.77", |pair| (&pair.b, &pair.a)));
+}
+
+#[test]
+fn the_node_that_stayed_sends() {
+    in_namespaces(|| roam(Underlay::V4, "192.0.2.77", |pair| (&pair.a, &pair.b)));
+}
+
+#[test]
+fn over_ipv6() {
+    in_namespaces(|| roam(Underlay::V6, "2001:db8::77", |pair| (&pair.a, &pair.b)));
+}

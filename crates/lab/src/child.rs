@@ -1,0 +1,287 @@
+//! A process under test: its log, its end, what it used.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use weft_os::process::{Usage, usage_of};
+
+use crate::host::Host;
+
+/// A process on a host whose output goes to a file. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct LoggedChild {
+    child: Child,
+    program: String,
+    log: PathBuf,
+    /// Length of the log when the process began: the file goes on over restarts.
+    log_start: u64,
+}
+
+impl LoggedChild {
+    /// Starts `command` on `host`; both outputs are appended to the file `log`. In a process group of
+    /// its own, so that a Ctrl-C in the terminal reaches only the lab, which then takes it down.
+    ///
+    /// # Errors
+    /// When the log cannot be opened or the program not be started.
+    pub fn start(host: &Host, mut command: Command, log: &Path) -> Result<Self, ChildError> {
+        let program = program(&command);
+        let no_log = |source| ChildError::Log {
+            path: log.to_owned(),
+            source,
+        };
+        let file = open_log(log).map_err(no_log)?;
+        let log_start = file.metadata().map_err(no_log)?.len();
+        let second = file.try_clone().map_err(no_log)?;
+        command.stdin(Stdio::null()).stdout(file).stderr(second);
+        command.process_group(0);
+        let child = host.spawn(command).map_err(|source| ChildError::Start {
+            program: program.clone(),
+            source,
+        })?;
+        running().push(child.id());
+        Ok(Self {
+            child,
+            program,
+            log: log.to_owned(),
+            log_start,
+        })
+    }
+
+    /// The process id, as this process sees it.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// [`ChildError::Wait`].
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, ChildError> {
+        self.child.try_wait().map_err(|e| self.wait_failed(e))
+    }
+
+    /// Asks it to stop (SIGTERM) and waits.
+    ///
+    /// # Errors
+    /// [`ChildError::DidNotStop`] after `limit`; it is killed then.
+    pub fn stop(&mut self, limit: Duration) -> Result<ExitStatus, ChildError> {
+        self.signal(Signal::TERM)?;
+        self.wait(limit)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// [`ChildError::DidNotStop`] after `limit`; it is killed then.
+    pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus, ChildError> {
+        if wait_for_end(&mut self.child, limit).map_err(|e| self.wait_failed(e))? {
+            return self.child.wait().map_err(|e| self.wait_failed(e));
+        }
+        self.kill()?;
+        Err(ChildError::DidNotStop {
+            program: self.program.clone(),
+            after: limit,
+        })
+    }
+
+    /// Kills it (SIGKILL) and waits.
+    ///
+    /// # Errors
+    /// [`ChildError::Wait`].
+    pub fn kill(&mut self) -> Result<ExitStatus, ChildError> {
+        // Fails only if it has ended already.
+        let _ = self.child.kill();
+        let status = self.child.wait().map_err(|e| self.wait_failed(e));
+        running().retain(|pid| *pid != self.pid());
+        status
+    }
+
+    /// Sends a signal; none if it has ended.
+    fn signal(&mut self, signal: Signal) -> Result<(), ChildError> {
+        if self.ended()?.is_none() {
+            // It has not been waited for, so the number cannot belong to another process.
+            let pid = Pid::from_child(&self.child);
+            let sent = rustix::process::kill_process(pid, signal);
+            sent.map_err(|error| self.wait_failed(error.into()))?;
+        }
+        Ok(())
+    }
+
+    /// What it has written since this start.
+    ///
+    /// # Errors
+    /// [`ChildError::Log`].
+    pub fn log(&self) -> Result<String, ChildError> {
+        let bytes = std::fs::read(&self.log).map_err(|source| ChildError::Log {
+            path: self.log.clone(),
+            source,
+        })?;
+        let start = usize::try_from(self.log_start).unwrap_or(usize::MAX);
+        let own = bytes.get(start..).unwrap_or_default();
+        Ok(String::from_utf8_lossy(own).into_owned())
+    }
+
+    /// The file it writes to.
+    #[must_use]
+    pub fn log_path(&self) -> &Path {
+        &self.log
+    }
+
+    /// What it has used so far.
+    ///
+    /// # Errors
+    /// [`ChildError::Usage`] when it has ended.
+    pub fn usage(&self) -> Result<Usage, ChildError> {
+        usage_of(self.pid()).map_err(|source| ChildError::Usage {
+            program: self.program.clone(),
+            source,
+        })
+    }
+
+    fn wait_failed(&self, source: io::Error) -> ChildError {
+        ChildError::Wait {
+            program: self.program.clone(),
+            source,
+        }
+    }
+}
+
+impl Drop for LoggedChild {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// Kills every [`LoggedChild`] of this process, for a process that is about to end itself.
+pub fn kill_all() {
+    for pid in running().drain(..) {
+        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// The processes that have not been seen to end.
+fn running() -> MutexGuard<'static, Vec<u32>> {
+    static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a short command to its end and gives its outputs, which must be under 64 KiB each.
+///
+/// # Errors
+/// When it cannot be started, or [`ChildError::DidNotStop`] after `limit`.
+pub fn run_command(mut command: Command, limit: Duration) -> Result<Output, ChildError> {
+    let program = program(&command);
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|source| ChildError::Start {
+        program: program.clone(),
+        source,
+    })?;
+    let wait_failed = |source| ChildError::Wait {
+        program: program.clone(),
+        source,
+    };
+    if wait_for_end(&mut child, limit).map_err(wait_failed)? {
+        return child.wait_with_output().map_err(wait_failed);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    Err(ChildError::DidNotStop { program, after: limit })
+}
+
+/// Why a process under test could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// The program could not be started.
+    #[error("{program} could not be started")]
+    Start {
+        /// Its path.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The log could not be opened or read.
+    #[error("the log {} could not be used", .path.display())]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It could not be signalled or waited for.
+    #[error("{program} could not be signalled or waited for")]
+    Wait {
+        /// Its path.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It went on too long.
+    #[error("{program} did not end within {} s", .after.as_secs_f32())]
+    DidNotStop {
+        /// Its path.
+        program: String,
+        /// How long it had.
+        after: Duration,
+    },
+    /// Its figures cannot be read any more.
+    #[error("the figures of {program} cannot be read")]
+    Usage {
+        /// Its path.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn program(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// True if the process ended within `limit`.
+fn wait_for_end(child: &mut Child, limit: Duration) -> io::Result<bool> {
+    if child.try_wait()?.is_some() {
+        return Ok(true);
+    }
+    let pidfd = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let timeout = Timespec::try_from(limit).ok();
+    let mut set = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+    match rustix::event::poll(&mut set, timeout.as_ref()) {
+        Ok(ready) => Ok(ready > 0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_runs_to_its_end_or_its_limit() {
+        let mut echo = Command::new("sh");
+        echo.args(["-c", "echo out; echo err >&2; exit 3"]);
+        let output = run_command(echo, Duration::from_secs(10)).unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        assert_eq!((&*output.stdout, &*output.stderr), (&b"out\n"[..], &b"err\n"[..]));
+
+        let mut endless = Command::new("sh");
+        endless.args(["-c", "read x < /dev/zero"]);
+        let result = run_command(endless, Duration::from_millis(50));
+        assert!(matches!(result, Err(ChildError::DidNotStop { .. })));
+    }
+}

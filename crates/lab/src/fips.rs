@@ -1,0 +1,129 @@
+//! The reference daemon on a host. Its binary is not ours: the tests that use it are told its path.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use weft_os::process::Usage;
+
+use crate::child::LoggedChild;
+use crate::daemon::{DaemonError, Identity};
+use crate::host::Host;
+use crate::spec::NodeSpec;
+
+/// The environment variable with the path of a `fips` binary.
+pub const ENVIRONMENT: &str = "WEFT_FIPS";
+
+/// How long the daemon may take to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// The binary that the environment names; none if it names none.
+#[must_use]
+pub fn binary() -> Option<PathBuf> {
+    std::env::var_os(ENVIRONMENT).map(PathBuf::from)
+}
+
+/// A reference daemon. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct FipsDaemon {
+    host: Host,
+    fips: PathBuf,
+    identity: Identity,
+    config: PathBuf,
+    log: PathBuf,
+    child: LoggedChild,
+}
+
+impl FipsDaemon {
+    /// Writes the configuration beside the identity's key and starts the daemon `fips` on `host`. It
+    /// has the identity's key, so it has its npub and its address too.
+    ///
+    /// # Errors
+    /// When there is no key, the files cannot be written or the program not be started.
+    pub fn start(host: &Host, fips: &Path, identity: &Identity, spec: &NodeSpec) -> Result<Self, DaemonError> {
+        let config = identity.state.join("fips.yaml");
+        let socket = identity.state.join("fips.sock");
+        let text = spec.to_fips_yaml(&identity.nsec()?, &socket);
+        std::fs::write(&config, text).map_err(|source| DaemonError::File {
+            path: config.clone(),
+            source,
+        })?;
+        let log = identity.state.with_extension("log");
+        let child = start(host, fips, &config, &log)?;
+        Ok(Self {
+            host: host.clone(),
+            fips: fips.to_owned(),
+            identity: identity.clone(),
+            config,
+            log,
+            child,
+        })
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Where it runs.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Its log, of all starts.
+    #[must_use]
+    pub fn log_path(&self) -> &Path {
+        &self.log
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, DaemonError> {
+        Ok(self.child.ended()?)
+    }
+
+    /// What the process has used since its last start.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn usage(&self) -> Result<Usage, DaemonError> {
+        Ok(self.child.usage()?)
+    }
+
+    /// Stops it (SIGTERM) and waits for its end.
+    ///
+    /// # Errors
+    /// When it takes more than 10 s; it is killed then.
+    pub fn stop(&mut self) -> Result<ExitStatus, DaemonError> {
+        Ok(self.child.stop(STOP_LIMIT)?)
+    }
+
+    /// Kills it (SIGKILL).
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill(&mut self) -> Result<(), DaemonError> {
+        self.child.kill()?;
+        Ok(())
+    }
+
+    /// Starts it again with the same files.
+    ///
+    /// # Errors
+    /// As [`FipsDaemon::start`].
+    pub fn restart(&mut self) -> Result<(), DaemonError> {
+        self.kill()?;
+        self.child = start(&self.host, &self.fips, &self.config, &self.log)?;
+        Ok(())
+    }
+}
+
+fn start(host: &Host, fips: &Path, config: &Path, log: &Path) -> Result<LoggedChild, DaemonError> {
+    let mut command = Command::new(fips);
+    command.arg("--config").arg(config);
+    Ok(LoggedChild::start(host, command, log)?)
+}

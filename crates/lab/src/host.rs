@@ -1,0 +1,164 @@
+//! A host: a network namespace that is treated as a machine.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::process::{Child, Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::thread::CapabilitySet;
+use weft_os::netlink::{Netlink, NetlinkError, Route};
+use weft_os::netns::NetNs;
+use weft_os::sysctl;
+
+use crate::child::{ChildError, run_command};
+use crate::world::WorldError;
+
+/// A machine of a [`World`](crate::world::World). Cheap to clone: all clones are the same machine, and it
+/// is gone with the last of them and the last process on it.
+#[derive(Clone)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    namespace: NetNs,
+    netlink: Mutex<Netlink>,
+    ports: AtomicU32,
+}
+
+impl Host {
+    /// A new machine with nothing but loopback, which is up.
+    pub(crate) fn new(name: &str) -> Result<Self, WorldError> {
+        let namespace = NetNs::new()?;
+        namespace.run(calm_ipv6)?;
+        let netlink = Mutex::new(namespace.netlink()?);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                name: name.to_owned(),
+                namespace,
+                netlink,
+                ports: AtomicU32::new(0),
+            }),
+        })
+    }
+
+    /// What it is called in reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Runs `work` on a thread inside the host and waits for it. Sockets made there belong to the host
+    /// for ever, whichever thread uses them.
+    ///
+    /// # Errors
+    /// When the thread cannot be made or may not enter.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, WorldError> {
+        Ok(self.inner.namespace.run(work)?)
+    }
+
+    /// Starts a process on the host. It is killed when this process ends.
+    ///
+    /// # Errors
+    /// As [`Command::spawn`].
+    pub fn spawn(&self, mut command: Command) -> io::Result<Child> {
+        self.inner.namespace.spawn(&mut command)
+    }
+
+    /// Runs a short command on the host to its end; see [`run_command`].
+    ///
+    /// # Errors
+    /// As [`run_command`].
+    pub fn command(&self, command: Command, limit: Duration) -> Result<Output, HostCommandError> {
+        Ok(self.run(|| run_command(command, limit))??)
+    }
+
+    /// The same without CAP_NET_ADMIN, which the command cannot get back, root or not.
+    ///
+    /// # Errors
+    /// As [`Host::command`].
+    pub fn command_without_net_admin(&self, command: Command, limit: Duration) -> Result<Output, HostCommandError> {
+        self.run(|| {
+            // What root's new program gets is cut to the bounding set (capabilities(7)), and that set
+            // belongs to this thread alone.
+            rustix::thread::remove_capability_from_bounding_set(CapabilitySet::NET_ADMIN)
+                .map_err(|error| HostCommandError::Capability(error.into()))?;
+            Ok(run_command(command, limit)?)
+        })?
+    }
+
+    /// Adds a route: `destination/prefix_len` by way of `gateway`.
+    ///
+    /// # Errors
+    /// As [`Netlink::add_route`].
+    pub fn add_route(&self, destination: IpAddr, prefix_len: u8, gateway: IpAddr) -> Result<(), WorldError> {
+        let route = Route::via(destination, prefix_len, gateway);
+        Ok(self.netlink(|netlink| netlink.add_route(route))?)
+    }
+
+    /// Makes the host a router: it forwards between its interfaces.
+    ///
+    /// # Errors
+    /// Where `/proc/sys` may not be written.
+    pub fn forward(&self) -> Result<(), WorldError> {
+        self.run(|| {
+            sysctl::set_ipv4_forwarding(true)?;
+            sysctl::set_ipv6_forwarding("all", true)
+        })?
+        .map_err(WorldError::Setting)
+    }
+
+    /// Asks the host's kernel about its network, or changes it.
+    ///
+    /// # Errors
+    /// What `work` gives.
+    pub fn netlink<T>(&self, work: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError>) -> Result<T, NetlinkError> {
+        let netlink = &self.inner.netlink;
+        work(&mut netlink.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The descriptor of the namespace, for moving interfaces there.
+    pub(crate) fn namespace(&self) -> BorrowedFd<'_> {
+        self.inner.namespace.as_fd()
+    }
+
+    /// A name for its next interface: `eth0`, `eth1` and so on.
+    pub(crate) fn next_port(&self) -> String {
+        format!("eth{}", self.inner.ports.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Host").field(&self.name()).finish()
+    }
+}
+
+/// Why a command on a host gave no output.
+#[derive(Debug, thiserror::Error)]
+pub enum HostCommandError {
+    /// The host is not usable.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// The command could not be run.
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    /// The capability could not be given up.
+    #[error("the capability CAP_NET_ADMIN cannot be given up")]
+    Capability(#[source] io::Error),
+}
+
+/// Interfaces made from now on take no router advertisements and use their addresses at once. Where
+/// `/proc/sys` is read-only both go on as the kernel likes: nobody advertises here, and the addresses
+/// that the lab sets skip the detection anyway.
+fn calm_ipv6() {
+    for interface in ["all", "default"] {
+        let _ = sysctl::disable_router_advertisements(interface);
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/accept_dad"), "0");
+    }
+}

@@ -1,0 +1,27 @@
+//! The lab: worlds of hosts on one machine, daemons in them, and what can be measured there.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`world`], [`host`] | hosts (network namespaces), cables and switches between them, roaming |
+//! | [`child`], [`log`] | a process under test: its end, its log, what it used |
+//! | [`daemon`], [`fips`], [`spec`] | a weft daemon, the reference daemon, what both are told |
+//! | [`traffic`] | pings, TCP with verified content, UDP flows |
+//! | [`relay`] | a middlebox that loses, doubles, delays or spoils chosen datagrams |
+//! | [`interrupt`] | Ctrl-C |
+//! | [`demo`] | `weft demo`: two nodes, real traffic, figures |
+//!
+//! The lab runs the built `weft` binary and reads its JSON, as a user would; it never calls the node's
+//! code. Nothing has to be installed, and nothing needs root where unprivileged user namespaces are on.
+//! Never here: protocol formats, and system calls that need `unsafe` (weft-os).
+
+pub mod child;
+pub mod daemon;
+pub mod demo;
+pub mod fips;
+pub mod host;
+pub mod interrupt;
+pub mod log;
+pub mod relay;
+pub mod spec;
+pub mod traffic;
+pub mod world;

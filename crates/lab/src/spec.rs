@@ -1,0 +1,221 @@
+//! What a daemon under test is told: the configuration files of weft and of the reference daemon.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde::Serialize;
+
+/// The UDP port that both daemons use by default.
+pub const DEFAULT_PORT: u16 = 2121;
+
+/// The configuration of one daemon, in terms that weft and the reference daemon share.
+#[derive(Debug, Clone)]
+pub struct NodeSpec {
+    /// Local UDP addresses. The reference daemon takes one; it gets the first.
+    pub listen: Vec<SocketAddr>,
+    /// UDP payload bytes that a datagram may have.
+    pub udp_mtu: u16,
+    /// Name of the TUN interface.
+    pub tun_name: String,
+    /// MTU of the TUN interface in bytes.
+    pub tun_mtu: u16,
+    /// Seconds between rekeys, on both layers.
+    pub rekey_s: u32,
+    /// Who may exchange packets with this node, and where to find them.
+    pub peers: Vec<PeerSpec>,
+    /// Further text for the end of weft's TOML; the reference daemon gets none of it.
+    pub extra_toml: String,
+}
+
+/// One configured peer.
+#[derive(Debug, Clone, Serialize)]
+pub struct PeerSpec {
+    /// Its public key, `npub1...`.
+    pub npub: String,
+    /// A name for it.
+    pub name: String,
+    /// Where it may be reached over UDP; may be empty.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl Default for NodeSpec {
+    /// IPv4 on every address, port 2121, both MTUs 1280, `weft0`, a rekey every 120 s, nobody known.
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT))],
+            udp_mtu: 1280,
+            tun_name: "weft0".to_owned(),
+            tun_mtu: 1280,
+            rekey_s: 120,
+            peers: Vec::new(),
+            extra_toml: String::new(),
+        }
+    }
+}
+
+impl NodeSpec {
+    /// The same with one more peer.
+    #[must_use]
+    pub fn with_peer(mut self, npub: &str, name: &str, addresses: &[SocketAddr]) -> Self {
+        self.peers.push(PeerSpec {
+            npub: npub.to_owned(),
+            name: name.to_owned(),
+            addresses: addresses.to_vec(),
+        });
+        self
+    }
+
+    /// Weft's configuration file.
+    ///
+    /// # Errors
+    /// When a value cannot be written as TOML; no value of these types is.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        let mut text = toml::to_string(&WeftFile {
+            udp: UdpTable {
+                listen: &self.listen,
+                mtu: self.udp_mtu,
+            },
+            tun: TunTable {
+                name: &self.tun_name,
+                mtu: self.tun_mtu,
+            },
+            rekey: RekeyTable {
+                interval_s: self.rekey_s,
+            },
+            peer: &self.peers,
+        })?;
+        text.push_str(&self.extra_toml);
+        Ok(text)
+    }
+
+    /// The reference daemon's configuration file (its `docs/reference/configuration.md`), with the
+    /// secret key `nsec` and the control socket at `socket`. Only what differs from its defaults:
+    /// those make a new identity at each start and have no TUN interface.
+    #[must_use]
+    pub fn to_fips_yaml(&self, nsec: &str, socket: &Path) -> String {
+        let listen = self.listen.first().copied();
+        let listen = listen.unwrap_or(SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT)));
+        let mut text = format!(
+            "node:\n  log_level: info\n  identity: {{nsec: {nsec:?}}}\n  \
+             control: {{enabled: true, socket_path: {socket:?}}}\n  \
+             rekey: {{after_secs: {}}}\n\
+             tun: {{enabled: true, name: {:?}, mtu: {}}}\n\
+             dns: {{enabled: false}}\n\
+             transports:\n  udp: {{bind_addr: \"{listen}\", mtu: {}}}\n",
+            self.rekey_s, self.tun_name, self.tun_mtu, self.udp_mtu,
+        );
+        text.push_str(if self.peers.is_empty() {
+            "peers: []\n"
+        } else {
+            "peers:\n"
+        });
+        for peer in &self.peers {
+            let addresses = peer.addresses.iter();
+            let addresses = addresses.map(|addr| format!("{{transport: udp, addr: \"{addr}\"}}"));
+            let addresses = addresses.collect::<Vec<_>>().join(", ");
+            // Writing to a String cannot fail.
+            let _ = write!(
+                text,
+                "  - npub: {:?}\n    addresses: [{addresses}]\n    connect_policy: auto_connect\n",
+                peer.npub,
+            );
+        }
+        text
+    }
+}
+
+#[derive(Serialize)]
+struct WeftFile<'a> {
+    udp: UdpTable<'a>,
+    tun: TunTable<'a>,
+    rekey: RekeyTable,
+    // Named as the file names it: one `[[peer]]` each.
+    #[serde(skip_serializing_if = "<[PeerSpec]>::is_empty")]
+    peer: &'a [PeerSpec],
+}
+
+#[derive(Serialize)]
+struct UdpTable<'a> {
+    listen: &'a [SocketAddr],
+    mtu: u16,
+}
+
+#[derive(Serialize)]
+struct TunTable<'a> {
+    name: &'a str,
+    mtu: u16,
+}
+
+#[derive(Serialize)]
+struct RekeyTable {
+    interval_s: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> NodeSpec {
+        NodeSpec {
+            rekey_s: 5,
+            ..NodeSpec::default()
+        }
+        .with_peer(
+            "npub1x",
+            "a \"quoted\" name",
+            &["192.0.2.2:2121".parse().unwrap(), "[2001:db8::2]:2121".parse().unwrap()],
+        )
+    }
+
+    #[test]
+    fn toml_reads_back() {
+        let text = spec().to_toml().unwrap();
+        let file: toml::Table = text.parse().unwrap();
+        assert_eq!(file["udp"]["listen"][0].as_str(), Some("0.0.0.0:2121"));
+        assert_eq!(file["udp"]["mtu"].as_integer(), Some(1280));
+        assert_eq!(file["tun"]["name"].as_str(), Some("weft0"));
+        assert_eq!(file["rekey"]["interval_s"].as_integer(), Some(5));
+        let peer = &file["peer"][0];
+        assert_eq!(peer["name"].as_str(), Some("a \"quoted\" name"));
+        assert_eq!(peer["addresses"][1].as_str(), Some("[2001:db8::2]:2121"));
+    }
+
+    #[test]
+    fn a_node_without_peers_has_a_file_too() {
+        let text = NodeSpec::default().to_toml().unwrap();
+        let file: toml::Table = text.parse().unwrap();
+        assert!(file.get("peer").is_none());
+    }
+
+    #[test]
+    fn extra_text_comes_last() {
+        let mut spec = spec();
+        spec.extra_toml = "\n[nonsense]\nkey = 1\n".to_owned();
+        let file: toml::Table = spec.to_toml().unwrap().parse().unwrap();
+        assert_eq!(file["nonsense"]["key"].as_integer(), Some(1));
+    }
+
+    #[test]
+    fn the_reference_daemon_gets_its_own_words() {
+        let text = spec().to_fips_yaml("nsec1secret", Path::new("/tmp/x/a.sock"));
+        let expected = "\
+node:
+  log_level: info
+  identity: {nsec: \"nsec1secret\"}
+  control: {enabled: true, socket_path: \"/tmp/x/a.sock\"}
+  rekey: {after_secs: 5}
+tun: {enabled: true, name: \"weft0\", mtu: 1280}
+dns: {enabled: false}
+transports:
+  udp: {bind_addr: \"0.0.0.0:2121\", mtu: 1280}
+peers:
+  - npub: \"npub1x\"
+    addresses: [{transport: udp, addr: \"192.0.2.2:2121\"}, {transport: udp, addr: \"[2001:db8::2]:2121\"}]
+    connect_policy: auto_connect
+";
+        assert_eq!(text, expected);
+        let alone = NodeSpec::default().to_fips_yaml("n", Path::new("/s"));
+        assert!(alone.ends_with("peers: []\n"));
+    }
+}

@@ -1,0 +1,70 @@
+//! Traffic inside a world: pings, TCP with verified content, UDP flows. All in this process, on threads
+//! in the hosts' namespaces, so nothing needs to be installed and the figures need no parsing.
+
+mod payload;
+mod ping;
+mod probes;
+mod tcp;
+mod udp;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub use payload::Payload;
+pub use ping::{PingOptions, Pinger, ping};
+pub use probes::{ProbeLog, ProbeReport};
+pub use tcp::{Limit, TcpFlow, TcpReport, transfer};
+pub use udp::{UdpFlow, UdpOptions};
+
+use crate::world::WorldError;
+
+/// Why a measurement gave no result. Loss is a result, not an error.
+#[derive(Debug, thiserror::Error)]
+pub enum TrafficError {
+    /// The host is not usable.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// A socket could not be made or set up.
+    #[error("no {what}")]
+    Socket {
+        /// What was wanted: "listening TCP socket", for example.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The TCP connection could not be made.
+    #[error("TCP to {addr} does not connect")]
+    Connect {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nobody connected in time.
+    #[error("no TCP connection came within {} s", .0.as_secs())]
+    NotAccepted(Duration),
+    /// The transfer was cut off.
+    #[error("the TCP {end} broke off after {bytes} bytes")]
+    Broken {
+        /// "sender" or "receiver".
+        end: &'static str,
+        /// How far it came.
+        bytes: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The transfer did not end in time.
+    #[error("the TCP {end} had {bytes} bytes after {} s, its limit", .after.as_secs())]
+    Deadline {
+        /// "sender" or "receiver".
+        end: &'static str,
+        /// How far it came.
+        bytes: u64,
+        /// The limit.
+        after: Duration,
+    },
+    /// A thread of the measurement ended early.
+    #[error("a traffic thread ended unexpectedly")]
+    Lost,
+}

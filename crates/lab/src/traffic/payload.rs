@@ -1,0 +1,67 @@
+//! Test data that a receiver can verify: a long pseudo-random stream made from a seed.
+
+/// An endless byte stream decided by its seed (SplitMix64). Not for keys.
+#[derive(Debug, Clone)]
+pub struct Payload {
+    state: u64,
+}
+
+impl Payload {
+    /// The stream of `seed`, from its start.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// Fills `buf` with the next bytes. Every call starts at a new 8-byte word, so two readers see the
+    /// same stream if they ask for the same lengths, or only for multiples of 8.
+    pub fn fill(&mut self, buf: &mut [u8]) {
+        for chunk in buf.chunks_mut(8) {
+            let word = self.next_word().to_le_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+    }
+
+    fn next_word(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_first_words_of_seed_0() {
+        let mut stream = Payload::new(0);
+        assert_eq!(stream.next_word(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(stream.next_word(), 0x6e78_9e6a_a1b9_65f4);
+    }
+
+    #[test]
+    fn chunks_of_whole_words_make_one_stream() {
+        let mut whole = vec![0; 4096];
+        Payload::new(7).fill(&mut whole);
+        let mut parts = vec![0; 4096];
+        let mut stream = Payload::new(7);
+        let (a, b) = parts.split_at_mut(1000);
+        stream.fill(a);
+        stream.fill(b);
+        assert_eq!(whole, parts);
+        let mut other = vec![0; 4096];
+        Payload::new(8).fill(&mut other);
+        assert_ne!(whole, other);
+    }
+
+    #[test]
+    fn a_cut_word_keeps_its_first_bytes() {
+        let (mut five, mut eight) = ([0; 5], [0; 8]);
+        Payload::new(1).fill(&mut five);
+        Payload::new(1).fill(&mut eight);
+        assert_eq!(five, eight[..5]);
+    }
+}

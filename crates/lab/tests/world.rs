@@ -1,0 +1,184 @@
+//! Worlds without any daemon: hosts, cables, switches, roaming, processes.
+#![allow(clippy::unwrap_used)]
+
+use std::net::Ipv6Addr;
+use std::process::Command;
+use std::time::Duration;
+
+use weft_lab::child::{ChildError, LoggedChild};
+use weft_lab::host::Host;
+use weft_lab::traffic::ping;
+use weft_lab::world::{World, WorldError};
+use weft_os::netlink::NetlinkError;
+use weft_os::test_support::in_namespaces;
+
+const A6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+const B6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
+
+fn answered(from: &Host, to: Ipv6Addr) -> u64 {
+    ping(from, to, 3, Duration::from_millis(20)).unwrap().received
+}
+
+#[test]
+fn two_hosts_on_a_cable_and_a_cut() {
+    in_namespaces(|| {
+        let world = World::new().unwrap();
+        let (a, b) = (world.host("a").unwrap(), world.host("b").unwrap());
+        let link = world
+            .link(
+                (&a, &["192.0.2.1/24", "2001:db8::1/64"]),
+                (&b, &["192.0.2.2/24", "2001:db8::2/64"]),
+            )
+            .unwrap();
+        assert_eq!((answered(&a, B6), answered(&b, A6)), (3, 3));
+        link.cut().unwrap();
+        assert_eq!(answered(&a, B6), 0);
+        link.heal().unwrap();
+        assert_eq!((answered(&a, B6), answered(&b, A6)), (3, 3));
+    });
+}
+
+#[test]
+fn a_host_that_roams_leaves_its_old_address() {
+    in_namespaces(|| {
+        let world = World::new().unwrap();
+        let (a, b) = (world.host("a").unwrap(), world.host("b").unwrap());
+        let link = world
+            .link((&a, &["2001:db8::1/64"]), (&b, &["2001:db8::2/64"]))
+            .unwrap();
+        assert_eq!(answered(&a, B6), 3);
+        link.b().change_address("2001:db8::2/64", "2001:db8::77/64").unwrap();
+        assert_eq!(answered(&a, "2001:db8::77".parse().unwrap()), 3);
+        assert_eq!(answered(&a, B6), 0);
+        // A cut does not bring the old one back.
+        link.cut().unwrap();
+        link.heal().unwrap();
+        assert_eq!(answered(&a, "2001:db8::77".parse().unwrap()), 3);
+        assert_eq!(answered(&a, B6), 0);
+        let twice = link.b().change_address("2001:db8::2/64", "2001:db8::3/64");
+        assert!(matches!(twice, Err(WorldError::Netlink(NetlinkError::NotFound { .. }))));
+    });
+}
+
+#[test]
+fn three_hosts_on_a_switch_and_a_router() {
+    in_namespaces(|| {
+        let world = World::new().unwrap();
+        let switch = world.switch("lan").unwrap();
+        let hosts = ["a", "b", "c"].map(|name| world.host(name).unwrap());
+        let [a, b, c] = &hosts;
+        let port = switch.connect(a, &["2001:db8::1/64"]).unwrap();
+        switch.connect(b, &["2001:db8::2/64"]).unwrap();
+        switch.connect(c, &["2001:db8::3/64"]).unwrap();
+        assert_eq!((answered(a, B6), answered(c, A6)), (3, 3));
+
+        let far = world.host("far").unwrap();
+        let _link = world
+            .link((c, &["2001:db8:0:1::1/64"]), (&far, &["2001:db8:0:1::2/64"]))
+            .unwrap();
+        c.forward().unwrap();
+        let net = "2001:db8:0:1::".parse().unwrap();
+        a.add_route(net, 64, "2001:db8::3".parse().unwrap()).unwrap();
+        let net = "2001:db8::".parse().unwrap();
+        far.add_route(net, 64, "2001:db8:0:1::1".parse().unwrap()).unwrap();
+        assert_eq!(answered(a, "2001:db8:0:1::2".parse().unwrap()), 3);
+
+        port.cut().unwrap();
+        assert_eq!((answered(b, A6), answered(b, "2001:db8::3".parse().unwrap())), (0, 3));
+    });
+}
+
+#[test]
+fn a_world_leaves_nothing() {
+    in_namespaces(|| {
+        let world = World::new().unwrap();
+        let directory = world.directory().to_owned();
+        std::fs::write(directory.join("file"), "x").unwrap();
+        let host = world.host("a").unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "read x < /dev/zero"]);
+        let child = LoggedChild::start(&host, command, &directory.join("log")).unwrap();
+        let process = format!("/proc/{}", child.pid());
+        assert!(std::fs::exists(&process).unwrap());
+        drop((child, host, world));
+        assert!(!std::fs::exists(&process).unwrap());
+        assert!(!std::fs::exists(&directory).unwrap());
+
+        let mut kept = World::new().unwrap();
+        kept.keep_directory();
+        let directory = kept.directory().to_owned();
+        drop(kept);
+        std::fs::remove_dir(directory).unwrap();
+    });
+}
+
+#[test]
+fn a_process_is_on_its_host_stops_and_keeps_its_log_over_restarts() {
+    in_namespaces(|| {
+        let world = World::new().unwrap();
+        let (a, b) = (world.host("a").unwrap(), world.host("b").unwrap());
+        world.link((&a, &["192.0.2.1/24"]), (&b, &[])).unwrap();
+        let log = world.directory().join("log");
+        let script = "trap 'echo ended; exit 7' TERM; ls /proc/self/net >/dev/null;
+            cat /proc/self/net/dev | grep -c eth; echo ready; while :; do sleep 0.02; done";
+        for run in 0..2 {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let mut child = LoggedChild::start(&a, command, &log).unwrap();
+            while !child.log().unwrap().contains("ready") {
+                assert!(child.ended().unwrap().is_none());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let usage = child.usage().unwrap();
+            assert!(usage.rss_bytes > 0);
+            let status = child.stop(Duration::from_secs(10)).unwrap();
+            assert_eq!(status.code(), Some(7));
+            assert_eq!(child.log().unwrap(), "1\nready\nended\n", "run {run}");
+        }
+        assert_eq!(
+            std::fs::read_to_string(&log).unwrap().len(),
+            2 * "1\nready\nended\n".len()
+        );
+    });
+}
+
+#[test]
+fn a_process_that_does_not_stop_is_killed_and_named() {
+    in_namespaces(|| {
+        let world = World::new().unwrap();
+        let host = world.host("a").unwrap();
+        let log = world.directory().join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done"]);
+        let mut child = LoggedChild::start(&host, command, &log).unwrap();
+        while !child.log().unwrap().contains("ready") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let result = child.stop(Duration::from_millis(100));
+        assert!(matches!(result, Err(ChildError::DidNotStop { program, .. }) if program == "sh"));
+        assert!(child.ended().unwrap().is_some());
+    });
+}
+
+#[test]
+fn a_command_without_net_admin_cannot_change_the_network() {
+    in_namespaces(|| {
+        let world = World::new().unwrap();
+        let host = world.host("a").unwrap();
+        let command = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "grep CapEff /proc/self/status"]);
+            command
+        };
+        let effective = |output: std::process::Output| {
+            let text = String::from_utf8(output.stdout).unwrap();
+            let digits = text.trim().rsplit_once('\t').unwrap().1.to_owned();
+            u64::from_str_radix(&digits, 16).unwrap()
+        };
+        let limit = Duration::from_secs(10);
+        let with = effective(host.command(command(), limit).unwrap());
+        let without = effective(host.command_without_net_admin(command(), limit).unwrap());
+        assert_eq!(with & !without, 1 << 12);
+        assert_eq!(without & (1 << 12), 0);
+    });
+}

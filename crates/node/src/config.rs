@@ -1,0 +1,435 @@
+//! The configuration: one TOML file, read once at start.
+//!
+//! Every key and value is checked while reading; what [`Config`] holds can be used as it is. Errors
+//! name file, line and setting, and say what to write instead.
+
+mod error;
+mod reader;
+mod starter;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use weft_noise::PublicKey;
+
+pub use error::{ConfigError, Problem};
+use reader::{Fault, Item, Section};
+
+use crate::logging::{LogFilter, LogFormat};
+use crate::peer::PeerName;
+
+/// The port of FIPS over UDP.
+pub const DEFAULT_PORT: u16 = 2121;
+
+/// The longest configuration file, in bytes.
+pub const MAX_LEN: usize = 1 << 20;
+
+/// A day: no timer of a node is longer.
+const DAY_S: u32 = 86_400;
+
+/// Everything that can be set, with defaults for what is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where it was read from; what is built in code has none.
+    pub path: Option<PathBuf>,
+    /// The secret key's file (`identity.key_file`), relative to the state directory unless absolute.
+    pub key_file: PathBuf,
+    /// `[udp]`
+    pub udp: UdpConfig,
+    /// `[tun]`
+    pub tun: TunConfig,
+    /// `[link]`
+    pub link: LinkConfig,
+    /// The age at which links and sessions get fresh keys (`rekey.interval_s`).
+    pub rekey_interval: Duration,
+    /// How long a session without data is kept (`session.idle_s`).
+    pub session_idle: Duration,
+    /// `[log]`
+    pub log: LogConfig,
+    /// `[[peer]]`, in the order of the file; keys and names are unique.
+    pub peers: Vec<PeerConfig>,
+}
+
+/// The sockets of the underlay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// One socket per entry, IPv6 ones for IPv6 only. Port 0 takes a free one. Never empty.
+    pub listen: Vec<SocketAddr>,
+    /// The largest UDP payload sent, in bytes; FIPS's `mtu` means the same. 1,200 to 9,000.
+    pub mtu: u16,
+}
+
+/// The interface for IP packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunConfig {
+    /// Its name: 1 to 15 bytes that Linux accepts.
+    pub name: String,
+    /// Its MTU in bytes; at least 1,280, under which Linux turns IPv6 off.
+    pub mtu: u16,
+}
+
+/// When a link is probed and given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkConfig {
+    /// A silent link gets a heartbeat this often.
+    pub heartbeat: Duration,
+    /// A link is dead after this long without an authentic frame; longer than `heartbeat`.
+    pub dead_after: Duration,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogConfig {
+    /// `log.level`
+    pub filter: LogFilter,
+    /// `log.format`
+    pub format: LogFormat,
+}
+
+/// One configured peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// Who it is.
+    pub key: PublicKey,
+    /// What it is called here.
+    pub name: Option<PeerName>,
+    /// Where it listens, in the order to be tried. Empty: it dials us.
+    pub addresses: Vec<SocketAddr>,
+    /// The line of its `npub` in the file, from 1; 0 where it came from elsewhere.
+    pub line: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            path: None,
+            key_file: PathBuf::from("identity.key"),
+            udp: UdpConfig {
+                listen: vec![
+                    SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT),
+                    SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), DEFAULT_PORT),
+                ],
+                mtu: 1280,
+            },
+            tun: TunConfig {
+                name: "weft0".to_owned(),
+                mtu: 1280,
+            },
+            link: LinkConfig {
+                heartbeat: Duration::from_secs(10),
+                dead_after: Duration::from_secs(30),
+            },
+            rekey_interval: Duration::from_secs(120),
+            session_idle: Duration::from_secs(80),
+            log: LogConfig::default(),
+            peers: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads the file `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError`], one line that says where and what.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let bytes = read_bounded(path)?;
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Self::parse(text, path),
+            Err(error) => Err(ConfigError::NotText {
+                path: path.to_owned(),
+                line: line_of(&bytes, error.valid_up_to()),
+            }),
+        }
+    }
+
+    /// Reads `text`; `path` is only for messages and [`Config::path`].
+    ///
+    /// # Errors
+    /// [`ConfigError`], as [`Config::load`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let mut config = Self {
+            path: Some(path.to_owned()),
+            ..Self::default()
+        };
+        match config.read(text) {
+            Ok(()) => Ok(config),
+            Err(fault) => Err(fault.into_error(text, path)),
+        }
+    }
+
+    /// Refuses a peer that is the node itself. Not part of reading: the key is known later.
+    ///
+    /// # Errors
+    /// [`Problem::OwnKey`] at the peer's line.
+    pub fn refuse_self(&self, own: &PublicKey, key_file: &Path) -> Result<(), ConfigError> {
+        let Some(peer) = self.peers.iter().find(|peer| peer.key == *own) else {
+            return Ok(());
+        };
+        Err(ConfigError::Setting {
+            path: self.path.clone().unwrap_or_default(),
+            line: peer.line,
+            key: "peer.npub".to_owned(),
+            problem: Problem::OwnKey {
+                key_file: key_file.to_owned(),
+            },
+        })
+    }
+
+    /// Writes [`starter_text`](Self::starter_text) to the new file `path`, down to the disk.
+    ///
+    /// # Errors
+    /// [`ConfigError::Unwritable`], also if there is anything at `path`; that stays as it is.
+    pub fn write_starter(path: &Path) -> Result<(), ConfigError> {
+        let write = || {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+            file.write_all(Self::starter_text().as_bytes())
+                .and_then(|()| file.sync_all())
+                .inspect_err(|_| drop(fs::remove_file(path)))
+        };
+        write().map_err(|source| ConfigError::Unwritable {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// The file for first use: every setting with its default, commented out.
+    #[must_use]
+    pub fn starter_text() -> &'static str {
+        starter::TEXT
+    }
+
+    fn read(&mut self, text: &str) -> Result<(), Fault> {
+        let mut root = Section::parse(text)?;
+        self.read_identity(root.section("identity")?)?;
+        self.read_udp(root.section("udp")?)?;
+        self.read_tun(root.section("tun")?)?;
+        self.read_link(root.section("link")?)?;
+        self.rekey_interval = seconds(root.section("rekey")?, "interval_s", self.rekey_interval)?;
+        self.session_idle = seconds(root.section("session")?, "idle_s", self.session_idle)?;
+        self.read_log(root.section("log")?)?;
+        self.read_peers(root.sections("peer")?, text)?;
+        root.finish()
+    }
+
+    fn read_identity(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        if let Some(item) = section.string("key_file")? {
+            self.key_file = item.map(|path| match path.as_str() {
+                "" => Err(Problem::EmptyPath),
+                path => Ok(PathBuf::from(path)),
+            })?;
+        }
+        section.finish()
+    }
+
+    fn read_udp(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        if let Some(list) = section.strings("listen")? {
+            self.udp.listen = list.value.iter().map(address).collect::<Result<_, _>>()?;
+            if list.value.is_empty() {
+                return Err(list.fault(Problem::EmptyList {
+                    to_do: "write one address at least, as \"0.0.0.0:2121\"",
+                }));
+            }
+        }
+        if let Some(mtu) = bytes(&mut section, "mtu", 1200, 9000)? {
+            self.udp.mtu = mtu;
+        }
+        section.finish()
+    }
+
+    fn read_tun(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        if let Some(item) = section.string("name")? {
+            self.tun.name = item.map(|name| interface_name(name))?;
+        }
+        if let Some(mtu) = bytes(&mut section, "mtu", 1280, 65_535)? {
+            self.tun.mtu = mtu;
+        }
+        section.finish()
+    }
+
+    fn read_link(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        let heartbeat = section.integer("heartbeat_s", 1..=DAY_S, "seconds")?;
+        let dead_after = section.integer("dead_after_s", 1..=DAY_S, "seconds")?;
+        if let Some(item) = &heartbeat {
+            self.link.heartbeat = Duration::from_secs(item.value.into());
+        }
+        if let Some(item) = &dead_after {
+            self.link.dead_after = Duration::from_secs(item.value.into());
+        }
+        if self.link.dead_after <= self.link.heartbeat {
+            let problem = Problem::NotLonger {
+                found: self.link.dead_after.as_secs(),
+                other: "link.heartbeat_s",
+                other_s: self.link.heartbeat.as_secs(),
+            };
+            return Err(match dead_after.or(heartbeat) {
+                Some(item) => Fault {
+                    key: "link.dead_after_s".to_owned(),
+                    ..item.fault(problem)
+                },
+                None => section.missing("dead_after_s", "set it"),
+            });
+        }
+        section.finish()
+    }
+
+    fn read_log(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        if let Some(item) = section.string("level")? {
+            self.log.filter = item.map(|text| text.parse().map_err(Problem::BadFilter))?;
+        }
+        if let Some(item) = section.string("format")? {
+            self.log.format = item.map(|text| match text.as_str() {
+                "text" => Ok(LogFormat::Text),
+                "json" => Ok(LogFormat::Json),
+                _ => Err(Problem::NotOneOf {
+                    found: reader::printable(text),
+                    allowed: "\"text\" or \"json\"",
+                }),
+            })?;
+        }
+        section.finish()
+    }
+
+    fn read_peers(&mut self, sections: Vec<Section<'_>>, text: &str) -> Result<(), Fault> {
+        let mut keys = BTreeMap::new();
+        let mut names = BTreeMap::new();
+        for mut section in sections {
+            let line = |at| line_of(text.as_bytes(), at);
+            let Some(npub) = section.string("npub")? else {
+                return Err(section.missing("npub", "write npub = \"npub1...\" under [[peer]]"));
+            };
+            let key = npub.map(|text| text.parse().map_err(Problem::BadKey))?;
+            if let Some(line) = keys.insert(key, line(npub.at())) {
+                return Err(npub.fault(Problem::Duplicate { line }));
+            }
+            let mut name = None;
+            if let Some(item) = section.string("name")? {
+                let checked = item.map(|text| peer_name(text))?;
+                if let Some(line) = names.insert(checked.clone(), line(item.at())) {
+                    return Err(item.fault(Problem::Duplicate { line }));
+                }
+                name = Some(checked);
+            }
+            let addresses = match section.strings("addresses")? {
+                Some(list) => list.value.iter().map(peer_address).collect::<Result<_, _>>()?,
+                None => Vec::new(),
+            };
+            section.finish()?;
+            self.peers.push(PeerConfig {
+                key,
+                name,
+                addresses,
+                line: line(npub.at()),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Fault {
+    fn into_error(self, text: &str, path: &Path) -> ConfigError {
+        let path = path.to_owned();
+        let line = line_of(text.as_bytes(), self.at);
+        match self.problem {
+            Problem::Syntax(message) => ConfigError::Syntax { path, line, message },
+            problem => ConfigError::Setting {
+                path,
+                line,
+                key: self.key,
+                problem,
+            },
+        }
+    }
+}
+
+/// A section whose only key is a time.
+fn seconds(mut section: Section<'_>, key: &'static str, default: Duration) -> Result<Duration, Fault> {
+    let item = section.integer(key, 1..=DAY_S, "seconds")?;
+    section.finish()?;
+    Ok(item.map_or(default, |item| Duration::from_secs(item.value.into())))
+}
+
+fn bytes(section: &mut Section<'_>, key: &'static str, min: u16, max: u16) -> Result<Option<u16>, Fault> {
+    let item = section.integer(key, min.into()..=max.into(), "bytes")?;
+    // The range fits, so nothing is lost here.
+    Ok(item.and_then(|item| u16::try_from(item.value).ok()))
+}
+
+fn address(item: &Item<String>) -> Result<SocketAddr, Fault> {
+    item.map(|text| {
+        if let Ok(address) = text.parse() {
+            return Ok(address);
+        }
+        let found = reader::printable(text);
+        let bare = text.trim_start_matches('[').trim_end_matches(']');
+        Err(match bare.parse::<IpAddr>() {
+            Ok(ip) => Problem::NoPort {
+                found,
+                instead: SocketAddr::new(ip, DEFAULT_PORT).to_string(),
+            },
+            Err(_) => Problem::NotAnAddress { found },
+        })
+    })
+}
+
+/// An address to dial: one host, one port.
+fn peer_address(item: &Item<String>) -> Result<SocketAddr, Fault> {
+    let address = address(item)?;
+    let ip = address.ip();
+    let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() || broadcast {
+        return Err(item.fault(Problem::NotDialable {
+            found: reader::printable(&item.value),
+        }));
+    }
+    Ok(address)
+}
+
+fn peer_name(text: &str) -> Result<PeerName, Problem> {
+    text.parse().map_err(|why| Problem::BadName {
+        found: reader::printable(text),
+        why,
+    })
+}
+
+/// Names that Linux accepts. `%` would make the kernel number the interface by itself.
+fn interface_name(name: &str) -> Result<String, Problem> {
+    let forbidden = |b: u8| !b.is_ascii_graphic() || matches!(b, b'/' | b':' | b'%');
+    if (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.bytes().any(forbidden) {
+        return Ok(name.to_owned());
+    }
+    Err(Problem::BadInterface {
+        found: reader::printable(name),
+    })
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let unreadable = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ConfigError::NotFound { path: path.to_owned() },
+        _ => ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        },
+    };
+    let mut bytes = Vec::new();
+    File::open(path)
+        .map_err(unreadable)?
+        .take(MAX_LEN as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() > MAX_LEN {
+        return Err(ConfigError::TooLong { path: path.to_owned() });
+    }
+    Ok(bytes)
+}
+
+/// The line, from 1, of the byte `at`.
+fn line_of(text: &[u8], at: usize) -> usize {
+    let before = text.get(..at).unwrap_or(text);
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
+}

@@ -1,0 +1,278 @@
+//! TOML read setting by setting, so that every fault knows its key and its place.
+
+use std::ops::RangeInclusive;
+
+use toml::de::{DeTable, DeValue};
+
+use super::error::Problem;
+
+/// Something wrong at one place of the text.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// Where, in bytes from the start of the text.
+    pub(super) at: usize,
+    /// The full key, such as `peer.addresses[0]`. Empty where no key can be named.
+    pub(super) key: String,
+    /// What.
+    pub(super) problem: Problem,
+}
+
+/// A value, and where it came from.
+pub(super) struct Item<T> {
+    pub(super) value: T,
+    at: usize,
+    key: String,
+}
+
+impl<T> Item<T> {
+    /// Where it stands, in bytes from the start of the text.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Blames this value for `problem`.
+    pub(super) fn fault(&self, problem: Problem) -> Fault {
+        Fault {
+            at: self.at,
+            key: self.key.clone(),
+            problem,
+        }
+    }
+
+    /// Makes something of the value, or blames it.
+    pub(super) fn map<U>(&self, make: impl FnOnce(&T) -> Result<U, Problem>) -> Result<U, Fault> {
+        make(&self.value).map_err(|problem| self.fault(problem))
+    }
+}
+
+/// One table of the text. Settings are taken out of it; [`finish`](Self::finish) refuses what is left.
+pub(super) struct Section<'i> {
+    /// Full key of the table; empty for the root.
+    path: String,
+    at: usize,
+    table: DeTable<'i>,
+    /// The keys asked for so far, to name them beside an unknown one.
+    known: Vec<&'static str>,
+}
+
+impl<'i> Section<'i> {
+    /// The root table of `text`.
+    pub(super) fn parse(text: &'i str) -> Result<Self, Fault> {
+        match DeTable::parse(text) {
+            Ok(table) => Ok(Self {
+                path: String::new(),
+                at: 0,
+                table: table.into_inner(),
+                known: Vec::new(),
+            }),
+            Err(error) => Err(Fault {
+                at: error.span().map_or(text.len(), |span| span.start),
+                key: String::new(),
+                problem: Problem::Syntax(one_line(error.message())),
+            }),
+        }
+    }
+
+    /// The table `key`, or an empty one.
+    pub(super) fn section(&mut self, key: &'static str) -> Result<Self, Fault> {
+        let Some(item) = self.take(key) else {
+            return Ok(Self {
+                path: self.full(key),
+                at: self.at,
+                table: DeTable::new(),
+                known: Vec::new(),
+            });
+        };
+        item.into_section("a table: [name]")
+    }
+
+    /// The array of tables `key`.
+    pub(super) fn sections(&mut self, key: &'static str) -> Result<Vec<Self>, Fault> {
+        const WANTED: &str = "a list of tables: [[name]]";
+        let Some(item) = self.take(key) else {
+            return Ok(Vec::new());
+        };
+        let DeValue::Array(entries) = item.value else {
+            return Err(item.wrong_type(WANTED));
+        };
+        let key = item.key;
+        entries
+            .into_iter()
+            .map(|entry| {
+                let at = entry.span().start;
+                let key = key.clone();
+                let value = entry.into_inner();
+                Item { value, at, key }.into_section(WANTED)
+            })
+            .collect()
+    }
+
+    /// The string `key`.
+    pub(super) fn string(&mut self, key: &'static str) -> Result<Option<Item<String>>, Fault> {
+        self.take(key).map(Item::into_string).transpose()
+    }
+
+    /// The array of strings `key`.
+    pub(super) fn strings(&mut self, key: &'static str) -> Result<Option<Item<Vec<Item<String>>>>, Fault> {
+        let Some(item) = self.take(key) else {
+            return Ok(None);
+        };
+        let DeValue::Array(entries) = item.value else {
+            return Err(item.wrong_type("a list of texts: [\"...\"]"));
+        };
+        let value = entries
+            .into_iter()
+            .enumerate()
+            .map(|(index, entry)| {
+                Item {
+                    at: entry.span().start,
+                    key: format!("{}[{index}]", item.key),
+                    value: entry.into_inner(),
+                }
+                .into_string()
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Some(Item {
+            value,
+            at: item.at,
+            key: item.key,
+        }))
+    }
+
+    /// The integer `key`, refused outside `range`. `unit` is for the message only.
+    pub(super) fn integer(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u32>,
+        unit: &'static str,
+    ) -> Result<Option<Item<u32>>, Fault> {
+        let Some(item) = self.take(key) else {
+            return Ok(None);
+        };
+        let DeValue::Integer(integer) = &item.value else {
+            return Err(item.wrong_type("a whole number"));
+        };
+        let value = u32::from_str_radix(integer.as_str(), integer.radix())
+            .ok()
+            .filter(|value| range.contains(value));
+        match value {
+            Some(value) => Ok(Some(Item {
+                value,
+                at: item.at,
+                key: item.key,
+            })),
+            None => Err(item.fault(Problem::OutOfRange {
+                found: integer.to_string(),
+                min: *range.start(),
+                max: *range.end(),
+                unit,
+            })),
+        }
+    }
+
+    /// Blames the table itself for a key that it lacks.
+    pub(super) fn missing(&self, key: &'static str, to_do: &'static str) -> Fault {
+        Fault {
+            at: self.at,
+            key: self.full(key),
+            problem: Problem::Missing { to_do },
+        }
+    }
+
+    /// Refuses the first key that nobody asked for.
+    pub(super) fn finish(self) -> Result<(), Fault> {
+        let unknown = self.table.iter().min_by_key(|(key, _)| key.span().start);
+        match unknown {
+            None => Ok(()),
+            Some((key, _)) => Err(Fault {
+                at: key.span().start,
+                key: self.full(&printable(key.get_ref())),
+                problem: Problem::UnknownKey { known: self.known },
+            }),
+        }
+    }
+
+    fn take(&mut self, key: &'static str) -> Option<Item<DeValue<'i>>> {
+        self.known.push(key);
+        let (name, value) = self.table.remove_entry(key)?;
+        // A table is found at its header, a value at its own line.
+        let at = match value.get_ref() {
+            DeValue::Table(_) => name.span().start,
+            _ => value.span().start,
+        };
+        Some(Item {
+            value: value.into_inner(),
+            at,
+            key: self.full(key),
+        })
+    }
+
+    fn full(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+}
+
+impl<'i> Item<DeValue<'i>> {
+    fn into_string(self) -> Result<Item<String>, Fault> {
+        match self.value {
+            DeValue::String(text) => Ok(Item {
+                value: text.into_owned(),
+                at: self.at,
+                key: self.key,
+            }),
+            _ => Err(self.wrong_type("a text: \"...\"")),
+        }
+    }
+
+    fn wrong_type(&self, wanted: &'static str) -> Fault {
+        self.fault(Problem::WrongType {
+            found: type_name(&self.value),
+            wanted,
+        })
+    }
+
+    fn into_section(self, wanted: &'static str) -> Result<Section<'i>, Fault> {
+        match self.value {
+            DeValue::Table(table) => Ok(Section {
+                path: self.key,
+                at: self.at,
+                table,
+                known: Vec::new(),
+            }),
+            _ => Err(self.wrong_type(wanted)),
+        }
+    }
+}
+
+/// What the type is called in a message.
+fn type_name(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// The text on one line, without control characters.
+fn one_line(text: &str) -> String {
+    let words: Vec<_> = text.split_whitespace().map(printable).collect();
+    words.join(" ")
+}
+
+/// A name from the file as it may stand in a message.
+pub(super) fn printable(text: &str) -> String {
+    const LONGEST: usize = 80;
+    let mut shown: String = text.chars().flat_map(char::escape_debug).take(LONGEST).collect();
+    if shown.len() >= LONGEST {
+        shown.push_str("...");
+    }
+    shown
+}

@@ -1,0 +1,47 @@
+//! The configuration that a new node starts with.
+
+/// `#key = value` is a setting commented out, `# text` is a remark.
+pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begin with # are remarks; a setting that is
+# commented out shows its default. Changes take effect at the next `weft up`.
+
+# One block for each peer. Write the other node's npub here, and this node's npub there.
+# A peer without addresses is one that dials this node.
+#[[peer]]
+#npub = "npub1..."
+#name = "bob"
+#addresses = ["192.0.2.2:2121", "[2001:db8::2]:2121"]
+
+[identity]
+# The secret key's file, relative to the state directory.
+#key_file = "identity.key"
+
+[udp]
+# One socket for each entry.
+#listen = ["0.0.0.0:2121", "[::]:2121"]
+# Largest UDP payload sent, in bytes.
+#mtu = 1280
+
+[tun]
+#name = "weft0"
+# In bytes, 1280 at least.
+#mtu = 1280
+
+[link]
+# A silent link is probed this often, and given up after that long.
+#heartbeat_s = 10
+#dead_after_s = 30
+
+[rekey]
+# Age at which links and sessions get fresh keys.
+#interval_s = 120
+
+[session]
+# A session without data is dropped after this long.
+#idle_s = 80
+
+[log]
+# error, warn, info, debug, trace, or directives such as "info,weft_node=debug".
+#level = "info"
+# "text" or "json".
+#format = "text"
+"#;

@@ -1,0 +1,257 @@
+//! The control socket: JSON lines over a Unix socket in the state directory.
+//!
+//! A request is one line, `{"schema":"weft.control/1","cmd":"status"}`; the answer is one line,
+//! `{"ok":true,"data":{...}}` or `{"ok":false,"error":{"code":"unknown-peer","message":"..."}}`.
+//! `data` is one of the documents of [`crate::status`]. A connection takes any number of requests,
+//! one after the other. Only the user who runs the daemon, and root, may connect.
+
+mod client;
+mod server;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use client::{ControlError, call, call_and_wait, call_raw};
+pub use server::{BindError, ControlRequest, ControlServer, Reply};
+
+use crate::peer::PeerRef;
+
+/// The `schema` of a request.
+pub const SCHEMA: &str = "weft.control/1";
+
+/// The longest request, in bytes, its newline included.
+pub const MAX_REQUEST: usize = 64 << 10;
+
+/// The longest answer that a client takes, in bytes.
+pub const MAX_ANSWER: usize = 16 << 20;
+
+/// How many connections are served at once; a further one is answered `busy` and closed.
+pub const MAX_CONNECTIONS: usize = 16;
+
+/// The longest time that one echo may take, in milliseconds.
+pub const MAX_PING_MS: u32 = 10_000;
+
+/// What a client asks for. In JSON `cmd` names it, the fields stand beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ControlCommand {
+    /// Everything about the node: [`crate::status::Status`].
+    Status {},
+    /// The peers, or one of them: [`crate::status::Peers`].
+    Peers {
+        /// The only one to tell about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer: Option<PeerRef>,
+    },
+    /// One echo through the mesh: [`crate::status::Pong`], also when nothing comes back.
+    Ping {
+        /// To whom.
+        peer: PeerRef,
+        /// How long to wait, in milliseconds: 1 to [`MAX_PING_MS`].
+        timeout_ms: u32,
+    },
+    /// Stop: [`crate::status::Stopping`].
+    Down {},
+    /// Version and commit of the daemon: [`crate::status::Version`].
+    Version {},
+}
+
+impl ControlCommand {
+    /// Reads one request, without its newline.
+    ///
+    /// # Errors
+    /// The [`Refusal`] to answer with.
+    pub fn from_request(line: &[u8]) -> Result<Self, Refusal> {
+        let malformed = |message: String| Refusal::new(ErrorCode::BadRequest, message);
+        let request: Value =
+            serde_json::from_slice(line).map_err(|error| malformed(format!("the request is not JSON: {error}")))?;
+        let Value::Object(mut fields) = request else {
+            return Err(malformed("the request is not a JSON object".to_owned()));
+        };
+        let schema = fields.remove("schema");
+        if schema.as_ref().and_then(Value::as_str) != Some(SCHEMA) {
+            return Err(Refusal::new(
+                ErrorCode::WrongSchema,
+                format!("this daemon understands requests with \"schema\":\"{SCHEMA}\" only"),
+            ));
+        }
+        let command = serde_json::from_value(Value::Object(fields)).map_err(|error| malformed(error.to_string()))?;
+        match command {
+            Self::Ping { timeout_ms, .. } if !(1..=MAX_PING_MS).contains(&timeout_ms) => Err(malformed(format!(
+                "timeout_ms is {timeout_ms}; it is 1 to {MAX_PING_MS}"
+            ))),
+            command => Ok(command),
+        }
+    }
+
+    /// The request as one line, its newline included.
+    #[must_use]
+    pub fn to_request(&self) -> String {
+        #[derive(Serialize)]
+        struct Request<'a> {
+            schema: &'a str,
+            #[serde(flatten)]
+            command: &'a ControlCommand,
+        }
+        line(&Request {
+            schema: SCHEMA,
+            command: self,
+        })
+    }
+}
+
+/// Why a request was not carried out. Printed, it is the message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// For programs.
+    pub code: ErrorCode,
+    /// For people, one line.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal with a code and one line of text.
+    #[must_use]
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// Nobody of this name, key or address is configured.
+    #[must_use]
+    pub fn unknown_peer(peer: &PeerRef) -> Self {
+        Self::new(
+            ErrorCode::UnknownPeer,
+            format!("{peer} is no configured peer; `weft peers` lists them"),
+        )
+    }
+}
+
+/// The kind of a [`Refusal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorCode {
+    /// Not JSON, an unknown command, or a field that is missing, unknown or wrong.
+    BadRequest,
+    /// Another `schema` than [`SCHEMA`].
+    WrongSchema,
+    /// More than [`MAX_REQUEST`] bytes; the connection is closed.
+    TooLong,
+    /// More than [`MAX_CONNECTIONS`] connections; this one is closed.
+    Busy,
+    /// Another user's; the connection is closed.
+    Forbidden,
+    /// The peer is not configured.
+    UnknownPeer,
+    /// The daemon is about to end, or too busy to answer.
+    Unavailable,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// The JSON of `value` and a newline.
+fn line(value: &impl Serialize) -> String {
+    // Only maps with keys that are no strings fail, and there are none.
+    let mut line = serde_json::to_string(value).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+/// An answer as it travels.
+fn answer_line(answer: &Result<Value, Refusal>) -> String {
+    #[derive(Serialize)]
+    struct Done<'a> {
+        ok: bool,
+        data: &'a Value,
+    }
+    #[derive(Serialize)]
+    struct Refused<'a> {
+        ok: bool,
+        error: &'a Refusal,
+    }
+    match answer {
+        Ok(data) => line(&Done { ok: true, data }),
+        Err(error) => line(&Refused { ok: false, error }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> PeerRef {
+        "bob".parse().unwrap()
+    }
+
+    #[test]
+    fn requests_as_documented() {
+        for (command, text) in [
+            (
+                ControlCommand::Status {},
+                r#"{"schema":"weft.control/1","cmd":"status"}"#,
+            ),
+            (
+                ControlCommand::Peers { peer: None },
+                r#"{"schema":"weft.control/1","cmd":"peers"}"#,
+            ),
+            (
+                ControlCommand::Ping {
+                    peer: peer(),
+                    timeout_ms: 1000,
+                },
+                r#"{"schema":"weft.control/1","cmd":"ping","peer":"bob","timeout_ms":1000}"#,
+            ),
+            (ControlCommand::Down {}, r#"{"schema":"weft.control/1","cmd":"down"}"#),
+            (
+                ControlCommand::Version {},
+                r#"{"schema":"weft.control/1","cmd":"version"}"#,
+            ),
+        ] {
+            assert_eq!(command.to_request(), format!("{text}\n"));
+            assert_eq!(ControlCommand::from_request(text.as_bytes()), Ok(command));
+        }
+    }
+
+    #[test]
+    fn what_is_refused() {
+        let code = |text: &str| ControlCommand::from_request(text.as_bytes()).unwrap_err().code;
+        assert_eq!(code("hello"), ErrorCode::BadRequest);
+        assert_eq!(code("[1]"), ErrorCode::BadRequest);
+        assert_eq!(code(r#"{"cmd":"status"}"#), ErrorCode::WrongSchema);
+        assert_eq!(
+            code(r#"{"schema":"weft.control/2","cmd":"status"}"#),
+            ErrorCode::WrongSchema
+        );
+        for rest in [
+            r#""cmd":"dance""#,
+            r#""cmd":"status","now":true"#,
+            r#""cmd":"ping","peer":"bob""#,
+            r#""cmd":"ping","peer":"b b","timeout_ms":1"#,
+            r#""cmd":"ping","peer":"bob","timeout_ms":0"#,
+            r#""cmd":"ping","peer":"bob","timeout_ms":10001"#,
+        ] {
+            assert_eq!(
+                code(&format!(r#"{{"schema":"weft.control/1",{rest}}}"#)),
+                ErrorCode::BadRequest,
+                "{rest}"
+            );
+        }
+    }
+
+    #[test]
+    fn answers_as_documented() {
+        assert_eq!(
+            answer_line(&Ok(serde_json::json!({"a": 1}))),
+            "{\"ok\":true,\"data\":{\"a\":1}}\n"
+        );
+        let refusal = Refusal::new(ErrorCode::UnknownPeer, "who?");
+        assert_eq!(
+            answer_line(&Err(refusal)),
+            "{\"ok\":false,\"error\":{\"code\":\"unknown-peer\",\"message\":\"who?\"}}\n"
+        );
+    }
+}

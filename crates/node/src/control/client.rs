@@ -1,0 +1,195 @@
+//! The command's side of the control socket: blocking, one connection for each request.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::server::MAX_PATH;
+use super::{ControlCommand, MAX_ANSWER, Refusal};
+use crate::status::Document;
+
+/// How long an answer may take that needs no peer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a daemon may take to stop.
+const STOP: Duration = Duration::from_secs(20);
+
+/// Sends `command` to the daemon behind the socket `path` and reads its answer as a `T`.
+///
+/// # Errors
+/// [`ControlError`], one line that says what to do.
+pub fn call<T: Document>(path: &Path, command: &ControlCommand) -> Result<T, ControlError> {
+    typed(path, call_raw(path, command)?)
+}
+
+/// As [`call`], but returns the document as it came.
+///
+/// # Errors
+/// [`ControlError`]
+pub fn call_raw(path: &Path, command: &ControlCommand) -> Result<Value, ControlError> {
+    Call::open(path, command)?.answer()
+}
+
+/// As [`call`], then waits until the daemon closes the connection. After [`ControlCommand::Down`] that
+/// is when it has stopped.
+///
+/// # Errors
+/// [`ControlError`]; [`ControlError::Timeout`] also when it does not stop.
+pub fn call_and_wait<T: Document>(path: &Path, command: &ControlCommand) -> Result<T, ControlError> {
+    let mut call = Call::open(path, command)?;
+    let document = typed(path, call.answer()?)?;
+    call.wait_for_end()?;
+    Ok(document)
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nobody listens.
+    #[error("no daemon is running: {}; start one with `weft up`, or name its state directory with --state", .path.display())]
+    NotRunning {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The socket, or its directory, belongs to somebody else.
+    #[error("this user may not ask the daemon: {}; run as its user or as root", .path.display())]
+    Permission {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// No answer, or no end, in time.
+    #[error("the daemon does not answer in time: {}; look at its log", .path.display())]
+    Timeout {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// An answer that makes no sense.
+    #[error("the answer cannot be read ({why}): {}; is the daemon of the same version?", .path.display())]
+    BadAnswer {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The path cannot be a socket's.
+    #[error("the path is longer than {MAX_PATH} bytes: {}; choose a shorter state directory", .path.display())]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Something else in the system.
+    #[error("the daemon cannot be asked ({source}): {}; check the path", .path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The daemon says no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// A request that has been sent.
+struct Call<'a> {
+    path: &'a Path,
+    stream: BufReader<UnixStream>,
+}
+
+impl<'a> Call<'a> {
+    fn open(path: &'a Path, command: &ControlCommand) -> Result<Self, ControlError> {
+        if path.as_os_str().len() > MAX_PATH {
+            return Err(ControlError::PathTooLong { path: path.to_owned() });
+        }
+        let failed = |source| failed(path, source);
+        let mut stream = UnixStream::connect(path).map_err(failed)?;
+        let extra = match command {
+            ControlCommand::Ping { timeout_ms, .. } => Duration::from_millis((*timeout_ms).into()),
+            _ => Duration::ZERO,
+        };
+        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_read_timeout(Some(PATIENCE + extra)).map_err(failed)?;
+        match stream.write_all(command.to_request().as_bytes()) {
+            // Turned away before it asked: the reason waits to be read.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            sent => sent.map_err(failed)?,
+        }
+        Ok(Self {
+            path,
+            stream: BufReader::new(stream),
+        })
+    }
+
+    fn answer(&mut self) -> Result<Value, ControlError> {
+        let mut line = Vec::new();
+        let mut bounded = (&mut self.stream).take(MAX_ANSWER as u64);
+        bounded
+            .read_until(b'\n', &mut line)
+            .map_err(|source| failed(self.path, source))?;
+        if line.is_empty() {
+            return Err(self.bad("the connection was closed"));
+        }
+        let answer: Value = serde_json::from_slice(&line).map_err(|error| self.bad(error))?;
+        let Value::Object(mut answer) = answer else {
+            return Err(self.bad("no JSON object"));
+        };
+        match answer.get("ok").and_then(Value::as_bool) {
+            Some(true) => answer.remove("data").ok_or_else(|| self.bad("no data")),
+            Some(false) => {
+                let error = answer.remove("error").unwrap_or_default();
+                let refusal: Refusal = serde_json::from_value(error).map_err(|error| self.bad(error))?;
+                Err(refusal.into())
+            }
+            None => Err(self.bad("neither done nor refused")),
+        }
+    }
+
+    fn wait_for_end(&mut self) -> Result<(), ControlError> {
+        let failed = |source| failed(self.path, source);
+        self.stream.get_ref().set_read_timeout(Some(STOP)).map_err(failed)?;
+        match self.stream.read(&mut [0; 1]) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(self.bad("more than one line")),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn bad(&self, why: impl ToString) -> ControlError {
+        bad(self.path, why)
+    }
+}
+
+fn typed<T: Document>(path: &Path, document: Value) -> Result<T, ControlError> {
+    match document.get("schema").and_then(Value::as_str) {
+        Some(schema) if schema == T::SCHEMA => serde_json::from_value(document).map_err(|error| bad(path, error)),
+        schema => Err(bad(
+            path,
+            format!("{} where {} is expected", schema.unwrap_or("no schema"), T::SCHEMA),
+        )),
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "takes errors and texts alike")]
+fn bad(path: &Path, why: impl ToString) -> ControlError {
+    ControlError::BadAnswer {
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> ControlError {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
+            ControlError::NotRunning { path }
+        }
+        io::ErrorKind::PermissionDenied => ControlError::Permission { path },
+        // A read that runs out of time says WouldBlock.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Timeout { path },
+        _ => ControlError::Io { path, source },
+    }
+}

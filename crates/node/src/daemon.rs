@@ -1,0 +1,184 @@
+//! The running daemon: core, plane and system, put together.
+//!
+//! Packets move on the lane's own thread. Everything here runs on one thread that may be slow: it carries reports to
+//! the core and commands back, keeps the core's time, answers the control socket, and writes what must outlive it.
+
+mod echo;
+mod interface;
+mod run;
+mod standing;
+
+use std::net::SocketAddr;
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng as _;
+use weft_core::{Node, PeerConfig};
+use weft_noise::Identity;
+use weft_os::clock::boottime_ms;
+use weft_os::process::{PrivilegeError, drop_privileges_to_net_admin};
+use weft_os::random::random_bytes;
+use weft_os::udp::{self, BindOptions, UdpSocket};
+use weft_packet::{Lane, LaneConfig};
+use weft_plane::{LaneSetup, LaneThread, StartError};
+
+use crate::config::Config;
+use crate::control;
+use crate::known::KnownPeers;
+use crate::state::StateDir;
+use interface::{Interface, InterfaceError};
+
+/// Reports that may wait for this thread.
+const MAX_REPORTS: usize = 4096;
+
+/// What a daemon starts with.
+#[derive(Debug)]
+pub struct Options {
+    /// The state directory, locked.
+    pub state: StateDir,
+    /// The settings, checked.
+    pub config: Config,
+    /// Who we are.
+    pub identity: Identity,
+}
+
+/// Why the daemon did not start, or stopped by itself. Each is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// A UDP address cannot be used.
+    #[error("{0}; change udp.listen in the configuration")]
+    Bind(#[source] udp::BindError),
+    /// The interface cannot be made or set up.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// The control socket cannot be made.
+    #[error(transparent)]
+    Control(#[from] control::BindError),
+    /// Capabilities could not be given up.
+    #[error("{0}")]
+    Privileges(#[from] PrivilegeError),
+    /// The packet thread did not start.
+    #[error(transparent)]
+    Lane(#[from] StartError),
+    /// The system gave no randomness.
+    #[error("the system has no random numbers: {0}")]
+    Random(#[source] std::io::Error),
+    /// The control side did not start.
+    #[error("cannot start the control side: {0}")]
+    Runtime(#[source] std::io::Error),
+    /// The packet thread ended, which it says in the log.
+    #[error("packets stopped moving; see the log for the reason")]
+    LaneEnded,
+}
+
+impl DaemonError {
+    /// The process's exit code: 1, as none of these is a matter of usage.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        1
+    }
+}
+
+/// Runs the daemon until it is told to stop, by a signal or over the control socket.
+///
+/// Call it while the process has one thread: it gives up privileges before it starts others.
+///
+/// # Errors
+///
+/// [`DaemonError`]. Whatever was set up until then is gone again.
+pub fn run(options: Options) -> Result<(), DaemonError> {
+    let Options {
+        state,
+        config,
+        identity,
+    } = options;
+    let sockets = bind(&config)?;
+    let listen: Vec<SocketAddr> = sockets.iter().map(UdpSocket::local_address).collect();
+    let interface = Interface::create(&config.tun, identity.node_addr())?;
+    interface.limit_trains(config.udp.mtu);
+    drop_privileges_to_net_admin()?;
+    let mut seed = [0; 32];
+    random_bytes(&mut seed).map_err(DaemonError::Random)?;
+    let lane = Lane::new(LaneConfig {
+        me: identity.node_addr(),
+        mtu: config.udp.mtu,
+    });
+    let key = identity.public();
+    let mut node = Node::new(core_config(&config), identity, Box::new(ChaCha20Rng::from_seed(seed)));
+    let now = boottime_ms();
+    for peer in &config.peers {
+        node.add_peer(
+            now,
+            PeerConfig {
+                key: peer.key,
+                addresses: peer.addresses.clone(),
+            },
+        );
+    }
+    let mut known = KnownPeers::load(&state.paths().known_peers());
+    known.retain(|key| config.peers.iter().any(|peer| peer.key == *key));
+    for (key, address) in known.iter() {
+        node.hint(now, &key, address);
+    }
+
+    // The runtime goes with this function, and its sockets with it, whichever way it ends.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(DaemonError::Runtime)?;
+    runtime.block_on(async {
+        let control = control::ControlServer::bind(&state.paths().control()).await?;
+        let (sender, reports) = tokio::sync::mpsc::channel(MAX_REPORTS);
+        let facts = standing::Facts::new(key, &interface, listen, &config);
+        let lane = LaneThread::start(LaneSetup {
+            lane,
+            tun: interface.into_tun(),
+            sockets,
+            reports: Box::new(move |report| sender.try_send(report).is_ok()),
+        })?;
+        run::Daemon::new(node, lane, facts, state, known)
+            .serve(control, reports)
+            .await
+    })
+}
+
+/// Binds every configured address. Of the default pair, one may fail for want of its IP version.
+fn bind(config: &Config) -> Result<Vec<UdpSocket>, DaemonError> {
+    let mut sockets = Vec::new();
+    let by_default = config.udp.listen == Config::default().udp.listen;
+    for address in &config.udp.listen {
+        match UdpSocket::bind(
+            *address,
+            BindOptions {
+                ipv6_only: true,
+                ..BindOptions::default()
+            },
+        ) {
+            Ok(socket) => sockets.push(socket),
+            Err(error @ (udp::BindError::NoIpVersion(_) | udp::BindError::NotAvailable(_))) if by_default => {
+                tracing::info!(%error, "continuing without");
+            }
+            Err(error) => return Err(DaemonError::Bind(error)),
+        }
+    }
+    for socket in &sockets {
+        let buffers = socket.buffers();
+        if let Some((sysctl, bytes)) = buffers.receive_shortfall().or(buffers.send_shortfall()) {
+            tracing::info!(
+                "socket buffers are smaller than wanted; bursts may be lost unless `sysctl -w {sysctl}={bytes}`"
+            );
+            break;
+        }
+    }
+    Ok(sockets)
+}
+
+fn core_config(config: &Config) -> weft_core::Config {
+    let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX / 4);
+    weft_core::Config {
+        heartbeat: ms(config.link.heartbeat),
+        link_dead: ms(config.link.dead_after),
+        rekey: ms(config.rekey_interval),
+        session_idle: ms(config.session_idle),
+        mtu: config.udp.mtu,
+    }
+}

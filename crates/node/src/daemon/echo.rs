@@ -1,0 +1,81 @@
+//! Echoes in flight for `weft ping`.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use weft_packet::Command;
+use weft_wire::NodeAddr;
+
+use crate::control::Reply;
+
+/// An echo that has not come back.
+pub(super) struct Waiting {
+    pub(super) peer: NodeAddr,
+    pub(super) reply: Reply,
+    sent: Instant,
+    until: Instant,
+}
+
+impl Waiting {
+    pub(super) fn elapsed(&self) -> Duration {
+        self.sent.elapsed()
+    }
+}
+
+/// Echoes by number. Their count is bounded by the control server's connections, each of which asks for one at a time.
+pub(super) struct Echoes {
+    token: u64,
+    next: u16,
+    waiting: BTreeMap<u16, Waiting>,
+}
+
+impl Echoes {
+    /// `token` is random, so that nobody else's echoes are taken for ours.
+    pub(super) fn new(token: u64) -> Self {
+        Self {
+            token,
+            next: 0,
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Registers an echo and returns the command that sends it.
+    pub(super) fn send(&mut self, peer: NodeAddr, timeout: Duration, reply: Reply) -> Command {
+        let seq = self.next;
+        self.next = self.next.wrapping_add(1);
+        let sent = Instant::now();
+        self.waiting.insert(
+            seq,
+            Waiting {
+                peer,
+                reply,
+                sent,
+                until: sent + timeout,
+            },
+        );
+        Command::Echo {
+            peer,
+            token: self.token,
+            seq,
+        }
+    }
+
+    /// The echo that an answer belongs to.
+    pub(super) fn answered(&mut self, peer: NodeAddr, seq: u16) -> Option<Waiting> {
+        if self.waiting.get(&seq)?.peer != peer {
+            return None;
+        }
+        self.waiting.remove(&seq)
+    }
+
+    /// The next echo whose time is up.
+    pub(super) fn expired(&mut self, now: Instant) -> Option<Waiting> {
+        let seq = self.waiting.iter().find(|(_, w)| w.until <= now).map(|(seq, _)| *seq)?;
+        self.waiting.remove(&seq)
+    }
+
+    /// When the next one expires.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.waiting.values().map(|w| w.until).min()
+    }
+}

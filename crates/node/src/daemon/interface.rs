@@ -1,0 +1,108 @@
+//! The TUN interface as the system sees it: name, MTU, our address, and the route to everyone else's.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError, Route};
+use weft_os::sysctl::disable_router_advertisements;
+use weft_os::tun::{Offloads, Tun, TunError, TunOptions};
+use weft_packet::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS};
+use weft_wire::{FIPS_PREFIX, NodeAddr};
+
+use crate::config::TunConfig;
+
+/// All mesh addresses: `fd00::/8`.
+const MESH: Ipv6Addr = Ipv6Addr::new((FIPS_PREFIX as u16) << 8, 0, 0, 0, 0, 0, 0, 0);
+const MESH_PREFIX_LEN: u8 = 8;
+
+/// Why the interface could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum InterfaceError {
+    /// An interface of that name exists.
+    #[error("the interface {name} exists already; stop what uses it, or set another tun.name in the configuration")]
+    NameTaken {
+        /// Its name.
+        name: String,
+    },
+    /// The process may not make interfaces.
+    #[error("{0}; run as root, or: setcap cap_net_admin+ep $(command -v weft)")]
+    NotAllowed(#[source] TunError),
+    /// The system has no TUN, or refuses it for another reason.
+    #[error("{0}")]
+    Tun(#[source] TunError),
+    /// The interface was made, but the system refused to set it up. It is gone again.
+    #[error("cannot set up {name}: {source}")]
+    SetUp {
+        /// Its name.
+        name: String,
+        /// What the system refused.
+        source: NetlinkError,
+    },
+}
+
+/// The interface, up and with its address.
+pub(super) struct Interface {
+    tun: Tun,
+    pub(super) mtu: u32,
+}
+
+impl Interface {
+    /// Makes the interface and sets it up. It exists as long as this value.
+    pub(super) fn create(config: &TunConfig, me: NodeAddr) -> Result<Self, InterfaceError> {
+        let tun = Tun::create(&config.name, TunOptions::default()).map_err(|error| match error {
+            TunError::NameTaken(name) => InterfaceError::NameTaken { name },
+            TunError::MissingCapability | TunError::DevicePermission => InterfaceError::NotAllowed(error),
+            other => InterfaceError::Tun(other),
+        })?;
+        let mtu = u32::from(config.mtu);
+        let failed = |source| InterfaceError::SetUp {
+            name: tun.name().to_owned(),
+            source,
+        };
+        set_up(&tun, mtu, me).map_err(failed)?;
+        Ok(Self { tun, mtu })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.tun.name()
+    }
+
+    pub(super) fn offloads(&self) -> Offloads {
+        self.tun.offloads()
+    }
+
+    /// Lets the kernel hand over super-packets of no more segments than one train carries, so that each leaves in one
+    /// call. A kernel that refuses costs speed alone.
+    pub(super) fn limit_trains(&self, datagram: u16) {
+        let segments = (MAX_TRAIN_BYTES / usize::from(datagram)).min(MAX_TRAIN_SEGMENTS) as u32;
+        let limited = Netlink::open().and_then(|mut n| n.set_gso_max_segments(self.tun.index(), segments));
+        if let Err(error) = limited {
+            tracing::debug!(%error, "super-packets are not matched to trains");
+        }
+    }
+
+    pub(super) fn into_tun(self) -> Tun {
+        self.tun
+    }
+}
+
+fn set_up(tun: &Tun, mtu: u32, me: NodeAddr) -> Result<(), NetlinkError> {
+    let mut netlink = Netlink::open()?;
+    let index = tun.index();
+    // Neither matters for our own traffic, so a read-only /proc/sys is no reason to stop.
+    if let Err(error) = disable_router_advertisements(tun.name()) {
+        tracing::debug!(%error, "router advertisements stay on");
+    }
+    if let Err(error) = netlink.disable_link_local(index) {
+        tracing::debug!(%error, "the interface keeps its link-local address");
+    }
+    netlink.set_mtu(index, mtu)?;
+    netlink.add_address(InterfaceAddress {
+        index,
+        address: IpAddr::V6(me.to_ipv6()),
+        prefix_len: 128,
+    })?;
+    netlink.set_up(index)?;
+    // The kernel drops packets to an address that it has been told of but not yet taken up.
+    netlink.wait_until_local(IpAddr::V6(me.to_ipv6()))?;
+    netlink.add_route(Route::to_interface(IpAddr::V6(MESH), MESH_PREFIX_LEN, index))
+}

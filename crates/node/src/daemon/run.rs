@@ -1,0 +1,254 @@
+//! The daemon's loop.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use weft_core::{Event, Node, Output};
+use weft_noise::PublicKey;
+use weft_os::clock::boottime_ms;
+use weft_os::random::random_bytes;
+use weft_packet::Report;
+use weft_plane::LaneThread;
+
+use super::echo::{Echoes, Waiting};
+use super::standing::{self, Facts};
+use super::{DaemonError, MAX_REPORTS};
+use crate::control::{ControlCommand, ControlRequest, ControlServer, Refusal};
+use crate::known::KnownPeers;
+use crate::peer::PeerRef;
+use crate::state::StateDir;
+use crate::status::{Document as _, Pong, Stopping, Version};
+
+/// The thread looks after itself at least this often: that the lane lives, that state is written.
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
+/// How long a changed address waits before it is written, so that a flapping path does not write each time.
+const SAVE_DELAY: Duration = Duration::from_secs(1);
+
+pub(super) struct Daemon {
+    node: Node,
+    lane: LaneThread,
+    facts: Facts,
+    state: StateDir,
+    known: KnownPeers,
+    echoes: Echoes,
+    /// When addresses that changed are to be written.
+    save_at: Option<Instant>,
+    stopping: bool,
+}
+
+impl Daemon {
+    pub(super) fn new(node: Node, lane: LaneThread, facts: Facts, state: StateDir, known: KnownPeers) -> Self {
+        let mut token = [0; 8];
+        // Without randomness there would be no key either; a constant token would merely be guessable.
+        let _ = random_bytes(&mut token);
+        let echoes = Echoes::new(u64::from_ne_bytes(token));
+        Self {
+            node,
+            lane,
+            facts,
+            state,
+            known,
+            echoes,
+            save_at: None,
+            stopping: false,
+        }
+    }
+
+    pub(super) async fn serve(
+        mut self,
+        mut control: ControlServer,
+        mut reports: mpsc::Receiver<Report>,
+    ) -> Result<(), DaemonError> {
+        let mut stop = StopSignals::new().map_err(DaemonError::Runtime)?;
+        tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
+        while !self.stopping {
+            self.drain_outputs();
+            tokio::select! {
+                Some(report) = reports.recv() => {
+                    self.report(report);
+                    // Reports come in bursts; taking what is there saves a round of the loop for each.
+                    for _ in 0..MAX_REPORTS {
+                        let Ok(report) = reports.try_recv() else { break };
+                        self.report(report);
+                    }
+                }
+                Some(request) = control.next() => self.answer(request),
+                () = sleep(self.time_left()) => self.on_time(),
+                () = stop.received() => self.stopping = true,
+            }
+            if self.lane.is_finished() {
+                return Err(DaemonError::LaneEnded);
+            }
+        }
+        self.stop(control).await;
+        Ok(())
+    }
+
+    async fn stop(mut self, control: ControlServer) {
+        tracing::info!("stopping");
+        self.node.shut_down();
+        self.drain_outputs();
+        self.save();
+        // The lane carries out what it was given, the goodbyes among it, before it ends.
+        self.lane.stop();
+        control.close().await;
+    }
+
+    fn report(&mut self, report: Report) {
+        if let Report::EchoReply { peer, seq } = report {
+            if let Some(waiting) = self.echoes.answered(peer, seq) {
+                self.pong(waiting, true);
+            }
+            return;
+        }
+        self.node.handle_report(boottime_ms(), report);
+    }
+
+    fn drain_outputs(&mut self) {
+        let mut commands = Vec::new();
+        while let Some(output) = self.node.poll_output() {
+            match output {
+                Output::Lane(command) => commands.push(command),
+                Output::Event(event) => self.event(&event),
+            }
+        }
+        self.lane.send(commands);
+    }
+
+    fn time_left(&self) -> Duration {
+        let node = self
+            .node
+            .poll_timeout()
+            .map(|(at, _)| Duration::from_millis(at.saturating_sub(boottime_ms())));
+        let now = Instant::now();
+        let others = [self.echoes.deadline(), self.save_at];
+        let others = others.into_iter().flatten().map(|at| at.saturating_duration_since(now));
+        node.into_iter()
+            .chain(others)
+            .min()
+            .unwrap_or(HOUSEKEEPING)
+            .min(HOUSEKEEPING)
+    }
+
+    fn on_time(&mut self) {
+        self.node.handle_timeout(boottime_ms());
+        let now = Instant::now();
+        while let Some(waiting) = self.echoes.expired(now) {
+            self.pong(waiting, false);
+        }
+        if self.save_at.is_some_and(|at| at <= now) {
+            self.save();
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let name = |key: &PublicKey| self.facts.name(key);
+        match event {
+            Event::LinkUp { peer, path, restarted } => {
+                tracing::info!(peer = name(peer), %path, restarted, "link up");
+                self.remember(peer, *path);
+            }
+            Event::LinkDown { peer, reason } => tracing::info!(peer = name(peer), ?reason, "link down"),
+            Event::Roamed { peer, path } => {
+                tracing::info!(peer = name(peer), %path, "peer moved");
+                self.remember(peer, *path);
+            }
+            Event::LinkRekeyed { peer } => tracing::debug!(peer = name(peer), "link rekeyed"),
+            Event::SessionUp { peer } => tracing::info!(peer = name(peer), "session up"),
+            Event::SessionRekeyed { peer } => tracing::debug!(peer = name(peer), "session rekeyed"),
+            Event::SessionDown { peer, reason } => tracing::info!(peer = name(peer), ?reason, "session down"),
+        }
+    }
+
+    fn remember(&mut self, peer: &PublicKey, addr: SocketAddr) {
+        if self.known.note(*peer, addr) {
+            self.save_at.get_or_insert(Instant::now() + SAVE_DELAY);
+        }
+    }
+
+    fn save(&mut self) {
+        if self.save_at.take().is_none() {
+            return;
+        }
+        if let Err(error) = self.known.save(&self.state.paths().known_peers()) {
+            tracing::info!(%error, "peers' addresses are not remembered");
+        }
+    }
+
+    fn answer(&mut self, request: ControlRequest) {
+        let ControlRequest { command, reply } = request;
+        let now = boottime_ms();
+        match command {
+            ControlCommand::Status {} => reply.ok(&self.facts.status(&self.node, &self.lane.snapshot(), now)),
+            ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, |_| true)),
+            ControlCommand::Peers { peer: Some(only) } => match self.find(&only) {
+                Some(key) => reply.ok(&self.facts.peers(&self.node, now, |k| *k == key)),
+                None => reply.refuse(Refusal::unknown_peer(&only)),
+            },
+            ControlCommand::Ping { peer, timeout_ms } => match self.find(&peer) {
+                Some(key) => {
+                    let timeout = Duration::from_millis(timeout_ms.into());
+                    let command = self.echoes.send(key.node_addr(), timeout, reply);
+                    self.lane.send([command]);
+                }
+                None => reply.refuse(Refusal::unknown_peer(&peer)),
+            },
+            ControlCommand::Down {} => {
+                reply.ok(&Stopping::this_process());
+                self.stopping = true;
+            }
+            ControlCommand::Version {} => reply.ok(&Version::of_this_build()),
+        }
+    }
+
+    fn pong(&self, waiting: Waiting, answered: bool) {
+        let status = self
+            .node
+            .peer_status(boottime_ms())
+            .find(|p| p.key.node_addr() == waiting.peer);
+        let Some(status) = status else { return };
+        let pong = Pong {
+            schema: Pong::SCHEMA.to_owned(),
+            npub: status.key.to_string(),
+            name: self.facts.names.get(&status.key).map(|name| name.as_str().to_owned()),
+            address: waiting.peer.to_ipv6(),
+            rtt_ms: answered.then(|| waiting.elapsed().as_secs_f64() * 1e3),
+            path: standing::path(&status),
+            why: (!answered).then(|| standing::why(&status)),
+        };
+        waiting.reply.ok(&pong);
+    }
+
+    fn find(&self, peer: &PeerRef) -> Option<PublicKey> {
+        let now = boottime_ms();
+        self.node
+            .peer_status(now)
+            .map(|p| p.key)
+            .find(|key| peer.matches(key, self.facts.names.get(key)))
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! How the node stands, as documents: what the core and the lanes know, in the words of [`crate::status`].
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use weft_core::{LinkDown, Node, PeerState as CoreState, PeerStatus as CorePeer};
+use weft_noise::PublicKey;
+use weft_os::process;
+use weft_packet::{IPV6_OVERHEAD, Totals};
+use weft_plane::Snapshot;
+
+use super::interface::Interface;
+use crate::config::Config;
+use crate::peer::PeerName;
+use crate::status::{
+    Document as _, LinkStatus, NodeStatus, PathStatus, PeerState, PeerStatus, Peers, SessionStatus, Status, Traffic,
+    TunStatus,
+};
+
+/// What does not change while the daemon runs.
+pub(super) struct Facts {
+    pub(super) key: PublicKey,
+    pub(super) names: BTreeMap<PublicKey, PeerName>,
+    tun: TunStatus,
+    listen: Vec<SocketAddr>,
+    max_inner: u32,
+    started: Instant,
+    started_unix: u64,
+}
+
+impl Facts {
+    pub(super) fn new(key: PublicKey, interface: &Interface, listen: Vec<SocketAddr>, config: &Config) -> Self {
+        let offloads = interface.offloads();
+        let offloads = [
+            ("checksum", offloads.checksum),
+            ("tcp", offloads.tcp),
+            ("udp", offloads.udp),
+        ];
+        let named = |peer: &crate::config::PeerConfig| Some((peer.key, peer.name.clone()?));
+        Self {
+            key,
+            names: config.peers.iter().filter_map(named).collect(),
+            tun: TunStatus {
+                name: interface.name().to_owned(),
+                mtu: interface.mtu,
+                offloads: offloads
+                    .iter()
+                    .filter(|(_, on)| *on)
+                    .map(|(name, _)| (*name).to_owned())
+                    .collect(),
+            },
+            listen,
+            max_inner: u32::from(config.udp.mtu)
+                .saturating_sub(IPV6_OVERHEAD as u32)
+                .min(interface.mtu),
+            started: Instant::now(),
+            started_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        }
+    }
+
+    /// The name of a peer for logs: as configured, or its key.
+    pub(super) fn name(&self, key: &PublicKey) -> String {
+        self.names
+            .get(key)
+            .map_or_else(|| key.to_string(), |name| name.as_str().to_owned())
+    }
+
+    pub(super) fn status(&self, node: &Node, snapshot: &Snapshot, now: u64) -> Status {
+        let usage = process::usage().ok();
+        Status {
+            schema: Status::SCHEMA.to_owned(),
+            node: NodeStatus {
+                npub: self.key.to_string(),
+                node_addr: self.key.node_addr().to_string(),
+                address: self.key.node_addr().to_ipv6(),
+                version: crate::VERSION.to_owned(),
+                commit: crate::COMMIT.to_owned(),
+                started_unix: self.started_unix,
+                uptime_s: self.started.elapsed().as_secs(),
+                tun: self.tun.clone(),
+                listen: self.listen.clone(),
+                rss_bytes: usage.map_or(0, |u| u.rss_bytes),
+                cpu_s: usage.map_or(0.0, |u| u.cpu.as_secs_f64()),
+            },
+            peers: node.peer_status(now).map(|peer| self.peer(&peer)).collect(),
+            counters: counters(node, snapshot),
+        }
+    }
+
+    pub(super) fn peers(&self, node: &Node, now: u64, only: impl Fn(&PublicKey) -> bool) -> Peers {
+        let peers = node
+            .peer_status(now)
+            .filter(|peer| only(&peer.key))
+            .map(|peer| self.peer(&peer))
+            .collect();
+        Peers {
+            schema: Peers::SCHEMA.to_owned(),
+            peers,
+        }
+    }
+
+    fn peer(&self, peer: &CorePeer) -> PeerStatus {
+        PeerStatus {
+            npub: peer.key.to_string(),
+            name: self.names.get(&peer.key).map(|name| name.as_str().to_owned()),
+            address: peer.key.node_addr().to_ipv6(),
+            state: match peer.state {
+                CoreState::Known => PeerState::Known,
+                CoreState::Linking => PeerState::Linking,
+                CoreState::Linked => PeerState::Linked,
+                CoreState::Session => PeerState::Session,
+                CoreState::Payload => PeerState::Payload,
+            },
+            why: why(peer),
+            since_s: peer.since / 1000,
+            path: path(peer),
+            link: peer.link_age.map(|age| LinkStatus {
+                epoch_age_s: age / 1000,
+                rekeys: peer.link_rekeys,
+                rtt_ms: None,
+                rx: traffic(&peer.link_totals).0,
+                tx: traffic(&peer.link_totals).1,
+                last_rx_s: peer.link_idle.map(|ms| ms / 1000),
+            }),
+            session: peer.session_up.map(|up| SessionStatus {
+                age_s: up / 1000,
+                rekeys: peer.session_rekeys,
+                rx: traffic(&peer.session_totals).0,
+                tx: traffic(&peer.session_totals).1,
+                queued: u64::from(peer.waiting),
+                max_inner: self.max_inner,
+            }),
+        }
+    }
+}
+
+/// The way to a peer.
+pub(super) fn path(peer: &CorePeer) -> Option<PathStatus> {
+    peer.path.map(|addr| PathStatus::Direct { addr })
+}
+
+fn traffic(totals: &Totals) -> (Traffic, Traffic) {
+    (
+        Traffic {
+            packets: totals.rx_frames,
+            bytes: totals.rx_bytes,
+        },
+        Traffic {
+            packets: totals.tx_frames,
+            bytes: totals.tx_bytes,
+        },
+    )
+}
+
+/// Why the peer stands where it stands, for a person.
+pub(super) fn why(peer: &CorePeer) -> String {
+    let down = peer
+        .last_down
+        .map(|(ago, reason)| format!(" ({} {} s ago)", left(reason), ago / 1000));
+    let down = down.unwrap_or_default();
+    match peer.state {
+        CoreState::Known => format!("no address known; waiting for it to dial us{down}"),
+        CoreState::Linking => match (peer.dialing, peer.targets.first()) {
+            (Some((sends, ms)), Some(to)) if sends > 1 || peer.failures > 0 => {
+                let tries = peer.failures;
+                let more = if tries > 0 {
+                    format!(", {tries} attempts before")
+                } else {
+                    String::new()
+                };
+                format!("{sends} handshakes in {} s, no answer from {to}{more}{down}", ms / 1000)
+            }
+            (_, Some(to)) => format!("handshake sent to {to}{down}"),
+            _ => format!("handshake under way{down}"),
+        },
+        CoreState::Linked if peer.waiting => "link up; agreeing end-to-end keys".to_owned(),
+        CoreState::Linked => "link up; no traffic yet".to_owned(),
+        CoreState::Session => "end-to-end keys agreed; nothing came in the last 30 s".to_owned(),
+        CoreState::Payload => "payload passes".to_owned(),
+    }
+}
+
+fn left(reason: LinkDown) -> String {
+    match reason {
+        LinkDown::Silent => "it went silent".to_owned(),
+        LinkDown::Disconnected(0) => "it shut down".to_owned(),
+        LinkDown::Disconnected(1) => "it restarted".to_owned(),
+        LinkDown::Disconnected(code) => format!("it disconnected with reason {code}"),
+        LinkDown::OutOfStep => "keys were out of step".to_owned(),
+    }
+}
+
+fn counters(node: &Node, snapshot: &Snapshot) -> BTreeMap<String, u64> {
+    let mut all: BTreeMap<String, u64> = BTreeMap::new();
+    all.extend(snapshot.lane.named().map(|(name, n)| (name.to_owned(), n)));
+    all.extend(snapshot.plane.named().map(|(name, n)| (name.to_owned(), n)));
+    for socket in &snapshot.sockets {
+        let named = [
+            ("udp_gso_sends", socket.gso_sends),
+            ("udp_plain_sends", socket.plain_sends),
+            ("udp_gso_refusals", socket.gso_refusals),
+            ("udp_gro_receives", socket.gro_receives),
+            ("udp_plain_receives", socket.plain_receives),
+            ("udp_segments_received", socket.segments_received),
+        ];
+        for (name, n) in named {
+            *all.entry(name.to_owned()).or_default() += n;
+        }
+    }
+    let core = node.counters();
+    all.insert("handshakes_forged".to_owned(), core.handshakes_forged);
+    all.insert("strangers".to_owned(), core.strangers);
+    all.insert("messages_ignored".to_owned(), core.messages_ignored);
+    all
+}

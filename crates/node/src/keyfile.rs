@@ -1,0 +1,254 @@
+//! The secret key on disk: one text line, mode 0600.
+//!
+//! The file holds a remark with the `npub`, then the `nsec`. Empty lines and lines that begin with
+//! `#` are skipped; 64 hexadecimal digits are as good as an `nsec`. Texts that held a secret are wiped.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rand_core::SeedableRng as _;
+use weft_noise::{Identity, KeyError, SecretKey};
+use zeroize::Zeroizing;
+
+/// The longest key file or import, in bytes.
+pub const MAX_LEN: usize = 4096;
+
+/// Draws a new identity from the system's random numbers.
+///
+/// # Errors
+/// [`KeyFileError::Random`] on systems that have none.
+pub fn generate() -> Result<Identity, KeyFileError> {
+    let mut seed = Zeroizing::new([0; 32]);
+    weft_os::random::random_bytes(&mut *seed).map_err(KeyFileError::Random)?;
+    let mut rng = rand_chacha::ChaCha20Rng::from_seed(*seed);
+    Ok(Identity::new(SecretKey::generate(&mut rng)))
+}
+
+/// Writes `identity` to the new file `path`, down to the disk.
+///
+/// # Errors
+/// [`KeyFileError::Exists`] if there is anything at `path`; it stays as it is.
+pub fn create(path: &Path, identity: &Identity) -> Result<(), KeyFileError> {
+    match write_new(path, identity) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(KeyFileError::Exists(path.to_owned()));
+        }
+        Err(source) => return Err(unwritable(path, source)),
+    }
+    sync_parent(path).map_err(|source| unwritable(path, source))
+}
+
+/// Writes `identity` to `path` in place of the key that is there, which is lost. At every moment there
+/// is one complete key.
+///
+/// # Errors
+/// [`KeyFileError::Unwritable`]; the old key stays then.
+pub fn replace(path: &Path, identity: &Identity) -> Result<(), KeyFileError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{}", std::process::id()));
+    let new = path.with_file_name(name);
+    let replaced = write_new(&new, identity)
+        .and_then(|()| fs::rename(&new, path).inspect_err(|_| drop(fs::remove_file(&new))))
+        .and_then(|()| sync_parent(path));
+    replaced.map_err(|source| unwritable(path, source))
+}
+
+/// Reads the identity in `path`.
+///
+/// # Errors
+/// One variant for each thing that can be wrong with the file; the text says how to mend it.
+pub fn load(path: &Path) -> Result<Identity, KeyFileError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => KeyFileError::Missing(path.to_owned()),
+        _ => KeyFileError::Unreadable {
+            path: path.to_owned(),
+            source,
+        },
+    };
+    // Before opening, as opening a pipe would wait for a writer.
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(KeyFileError::NotAFile(path.to_owned()));
+    }
+    let file = File::open(path).map_err(failed)?;
+    check_access(path, &file.metadata().map_err(failed)?)?;
+    let secret = read_secret(file).map_err(|problem| KeyFileError::Content {
+        path: path.to_owned(),
+        problem,
+    })?;
+    Ok(Identity::new(secret))
+}
+
+/// Reads a secret key from an open file, a pipe or a terminal; from the last, up to its first line.
+///
+/// # Errors
+/// [`BadSecret`]
+pub fn read_secret(mut input: impl Read) -> Result<SecretKey, BadSecret> {
+    // Of the full size from the start: a buffer that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(vec![0; MAX_LEN + 1]);
+    let mut len = 0;
+    while let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        match input.read(rest) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(BadSecret::Io(error)),
+        }
+    }
+    if len > MAX_LEN {
+        return Err(BadSecret::TooLong);
+    }
+    let bytes = bytes.get(..len).unwrap_or_default();
+    let text = std::str::from_utf8(bytes).map_err(|_| BadSecret::NotText)?;
+    let mut keys = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let key = keys.next().ok_or(BadSecret::Empty)?;
+    if keys.next().is_some() {
+        return Err(BadSecret::SeveralLines);
+    }
+    weft_noise::parse_secret(key).map_err(BadSecret::Key)
+}
+
+/// Why a key file is not used. Printed, it is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// No such file.
+    #[error("there is no key: {}; make one with `weft identity new`", .0.display())]
+    Missing(PathBuf),
+    /// There is a key already.
+    #[error("there is a key already: {}; --force replaces it, and the old one is lost", .0.display())]
+    Exists(PathBuf),
+    /// The file cannot be opened or read.
+    #[error("the key cannot be read ({source}): {}; run as the user who owns it", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("the key cannot be written ({source}): {}; check its directory", .path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A directory, a pipe, a device.
+    #[error("the key is no regular file: {}; give the path of the key file", .0.display())]
+    NotAFile(PathBuf),
+    /// Somebody else's file.
+    #[error("the key belongs to another user (uid {owner}): {path}; run as that user, or chown {own} {path}", path = .path.display())]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The user of this process.
+        own: u32,
+    },
+    /// Others may read or write it, or run it.
+    #[error("the key's mode is {mode:04o}, others may use it: {path}; chmod 600 {path}", path = .path.display())]
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// What is in it is no secret key.
+    #[error("{problem}: {}; put the nsec into it, or move it away and run `weft identity new`", .path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: BadSecret,
+    },
+    /// The system has no random numbers.
+    #[error("no random numbers ({0}); no key can be made on this system")]
+    Random(io::Error),
+}
+
+/// Why some input is no secret key. The texts never show any of it.
+#[derive(Debug, thiserror::Error)]
+pub enum BadSecret {
+    /// The input cannot be read.
+    #[error("the key cannot be read ({0})")]
+    Io(io::Error),
+    /// Nothing but remarks.
+    #[error("no key is in it")]
+    Empty,
+    /// More than [`MAX_LEN`] bytes.
+    #[error("longer than a key file can be")]
+    TooLong,
+    /// Bytes that are no text.
+    #[error("not a text")]
+    NotText,
+    /// A second line that is no remark.
+    #[error("more than one line with a key")]
+    SeveralLines,
+    /// The line is no secret key.
+    #[error(transparent)]
+    Key(KeyError),
+}
+
+fn check_access(path: &Path, metadata: &fs::Metadata) -> Result<(), KeyFileError> {
+    let own = effective_uid().map_err(|source| KeyFileError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    if metadata.uid() != own {
+        return Err(KeyFileError::Owner {
+            path: path.to_owned(),
+            owner: metadata.uid(),
+            own,
+        });
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & !0o600 != 0 {
+        return Err(KeyFileError::Mode {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    Ok(())
+}
+
+/// The user that this process acts as. The owner of `/proc/self` would be root in a process that has
+/// gained capabilities, so its `status` is read.
+pub(crate) fn effective_uid() -> io::Result<u32> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Uid:"))
+        .and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no Uid in /proc/self/status"))
+}
+
+/// Makes the file `path`, which must not exist; leaves none on failure.
+fn write_new(path: &Path, identity: &Identity) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let nsec = identity.secret().to_nsec();
+    writeln!(file, "# {}", identity.public())
+        .and_then(|()| file.write_all(nsec.as_bytes()))
+        .and_then(|()| file.write_all(b"\n"))
+        .and_then(|()| file.sync_all())
+        .inspect_err(|_| drop(fs::remove_file(path)))
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+fn unwritable(path: &Path, source: io::Error) -> KeyFileError {
+    KeyFileError::Unwritable {
+        path: path.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,38 @@
+//! The daemon: puts core, plane and os together, and everything that a person sees of it.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`daemon`] | the running node |
+//! | [`config`] | the TOML file, checked setting by setting |
+//! | [`state`] | the state directory: its lock, its files |
+//! | [`known`] | the peers' last addresses, kept between runs |
+//! | [`keyfile`] | the secret key on disk |
+//! | [`peer`] | names of peers, and how a person refers to one |
+//! | [`control`] | the control socket, both sides |
+//! | [`status`] | the documents that it carries |
+//! | [`logging`] | logs on standard error |
+//!
+//! Never here: byte layouts (weft-wire), decisions of the protocol (weft-core), packets (weft-packet,
+//! weft-plane), system calls (weft-os), the command line (weft).
+
+pub mod config;
+pub mod control;
+pub mod daemon;
+pub mod keyfile;
+pub mod known;
+pub mod logging;
+pub mod peer;
+pub mod state;
+pub mod status;
+
+pub use weft_noise::Identity;
+
+/// The version of this build, as in its package.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit of this build: 12 hexadecimal digits, what the packager said in `WEFT_COMMIT`, or
+/// `unknown`.
+pub const COMMIT: &str = env!("WEFT_BUILD_COMMIT");
+
+/// Both in one line, for `--version`.
+pub const VERSION_LINE: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("WEFT_BUILD_COMMIT"), ")");

@@ -1,0 +1,111 @@
+//! Structured logs on standard error.
+
+use std::fmt;
+use std::io::{self, IsTerminal as _};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::EnvFilter;
+
+/// What is logged: a level (`off`, `error`, `warn`, `info`, `debug`, `trace`), or directives such as
+/// `info,weft_node=debug` as tracing-subscriber's `EnvFilter` defines them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFilter(String);
+
+impl LogFilter {
+    /// The filter as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for LogFilter {
+    /// `info`.
+    fn default() -> Self {
+        Self("info".to_owned())
+    }
+}
+
+impl FromStr for LogFilter {
+    type Err = BadFilter;
+
+    fn from_str(text: &str) -> Result<Self, BadFilter> {
+        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+        let bad = || BadFilter(text.chars().flat_map(char::escape_debug).take(80).collect());
+        for directive in text.split(',') {
+            // A lone word would be taken as a module's name, so a mistyped level would log nothing.
+            let level = directive.rsplit('=').next().unwrap_or_default().trim();
+            if !LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
+                return Err(bad());
+            }
+        }
+        EnvFilter::try_new(text).map_err(|_| bad())?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for LogFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A text that is neither a level nor a list of directives.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no log level; write error, warn, info, debug or trace, or directives as \"info,weft_node=debug\"")]
+pub struct BadFilter(String);
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people; coloured on a terminal unless `NO_COLOR` is set.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Starts logging to standard error, for the whole process.
+///
+/// # Errors
+/// [`LoggingError`] if it has been started before.
+pub fn init(filter: &LogFilter, format: LogFormat) -> Result<(), LoggingError> {
+    let filter = EnvFilter::try_new(filter.as_str()).map_err(|_| LoggingError)?;
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    match format {
+        LogFormat::Text => {
+            let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            logs.with_ansi(!plain && io::stderr().is_terminal()).try_init()
+        }
+        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+    }
+    .map_err(|_| LoggingError)
+}
+
+/// Logging runs already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("logging has been started already in this process")]
+pub struct LoggingError;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_directives() {
+        for text in ["off", "info", "WARN", "info,weft_node=debug", "weft_plane=trace"] {
+            assert_eq!(text.parse::<LogFilter>().unwrap().as_str(), text);
+        }
+    }
+
+    #[test]
+    fn a_mistyped_level_is_no_module_name() {
+        for text in ["inof", "", "info,weft_node", "weft_node=loud", "info,", "[=info"] {
+            assert!(text.parse::<LogFilter>().is_err(), "{text}");
+        }
+    }
+}

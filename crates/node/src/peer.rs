@@ -1,0 +1,198 @@
+//! What a person calls a peer.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use weft_noise::{KeyError, PublicKey};
+use weft_wire::FIPS_PREFIX;
+
+/// A configured name: one DNS label (RFC 1123), kept in lower case.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerName(String);
+
+impl PeerName {
+    /// The longest name, in bytes.
+    pub const MAX_LEN: usize = 63;
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for PeerName {
+    type Err = BadPeerName;
+
+    fn from_str(text: &str) -> Result<Self, BadPeerName> {
+        let name = text.to_ascii_lowercase();
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if name.is_empty() {
+            Err(BadPeerName::Empty)
+        } else if name.len() > Self::MAX_LEN {
+            Err(BadPeerName::TooLong)
+        } else if !name.bytes().all(inner) {
+            Err(BadPeerName::Character)
+        } else if name.starts_with('-') || name.ends_with('-') {
+            Err(BadPeerName::Hyphen)
+        } else if name.starts_with("npub1") || name.starts_with("nsec1") {
+            Err(BadPeerName::LooksLikeKey)
+        } else {
+            Ok(Self(name))
+        }
+    }
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a text is no peer name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPeerName {
+    /// Nothing there.
+    #[error("a name has at least one character")]
+    Empty,
+    /// More than [`PeerName::MAX_LEN`] bytes.
+    #[error("a name has at most 63 characters")]
+    TooLong,
+    /// Something else than a letter, a digit or a hyphen.
+    #[error("a name consists of letters a-z, digits and hyphens")]
+    Character,
+    /// A hyphen at either end.
+    #[error("a name neither begins nor ends with a hyphen")]
+    Hyphen,
+    /// It could be taken for a key.
+    #[error("a name does not begin like a key (npub1, nsec1)")]
+    LooksLikeKey,
+}
+
+/// A peer as given on the command line or in a control request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerRef {
+    /// By public key: `npub1...`.
+    Key(PublicKey),
+    /// By mesh address, in `fd00::/8`.
+    Address(Ipv6Addr),
+    /// By configured name.
+    Name(PeerName),
+}
+
+impl PeerRef {
+    /// True if this is the peer with the key `key` and the configured name `name`.
+    #[must_use]
+    pub fn matches(&self, key: &PublicKey, name: Option<&PeerName>) -> bool {
+        match self {
+            Self::Key(wanted) => wanted == key,
+            Self::Address(wanted) => *wanted == key.node_addr().to_ipv6(),
+            Self::Name(wanted) => Some(wanted) == name,
+        }
+    }
+}
+
+impl FromStr for PeerRef {
+    type Err = BadPeerRef;
+
+    fn from_str(text: &str) -> Result<Self, BadPeerRef> {
+        if text.starts_with("npub1") {
+            return Ok(Self::Key(text.parse()?));
+        }
+        if let Ok(address) = text.parse::<Ipv6Addr>() {
+            return match address.octets() {
+                [FIPS_PREFIX, ..] => Ok(Self::Address(address)),
+                _ => Err(BadPeerRef::ForeignAddress(address)),
+            };
+        }
+        Ok(Self::Name(text.parse()?))
+    }
+}
+
+impl fmt::Display for PeerRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => key.fmt(f),
+            Self::Address(address) => address.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+impl Serialize for PeerRef {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PeerRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Why a text names no peer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPeerRef {
+    /// It begins like an npub.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// An IPv6 address, but of another network.
+    #[error("{0} is not in fd00::/8, where the addresses of nodes are")]
+    ForeignAddress(Ipv6Addr),
+    /// Neither key nor address, so it should be a name.
+    #[error("neither an npub, nor an fd00 address, nor a name ({0})")]
+    Name(#[from] BadPeerName),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> PublicKey {
+        weft_noise::SecretKey::from_bytes(&[7; 32]).unwrap().public()
+    }
+
+    #[test]
+    fn names_are_dns_labels() {
+        assert_eq!("Bob-2".parse::<PeerName>().unwrap().as_str(), "bob-2");
+        assert!("a".repeat(63).parse::<PeerName>().is_ok());
+        for (text, error) in [
+            ("", BadPeerName::Empty),
+            (&*"a".repeat(64), BadPeerName::TooLong),
+            ("bob.home", BadPeerName::Character),
+            ("b\u{f6}b", BadPeerName::Character),
+            ("-bob", BadPeerName::Hyphen),
+            ("bob-", BadPeerName::Hyphen),
+            ("npub1x", BadPeerName::LooksLikeKey),
+        ] {
+            assert_eq!(text.parse::<PeerName>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_form_finds_its_peer() {
+        let name: PeerName = "bob".parse().unwrap();
+        let address = key().node_addr().to_ipv6();
+        for text in [key().to_string(), address.to_string(), "BOB".to_owned()] {
+            let peer: PeerRef = text.parse().unwrap();
+            assert!(peer.matches(&key(), Some(&name)), "{text}");
+            assert_eq!(peer.to_string().to_lowercase(), text.to_lowercase());
+        }
+        assert!(!"bob".parse::<PeerRef>().unwrap().matches(&key(), None));
+    }
+
+    #[test]
+    fn what_names_nobody() {
+        assert!(matches!("npub1bob".parse::<PeerRef>(), Err(BadPeerRef::Key(_))));
+        assert!(matches!(
+            "2001:db8::1".parse::<PeerRef>(),
+            Err(BadPeerRef::ForeignAddress(_))
+        ));
+        assert!(matches!("10.0.0.1".parse::<PeerRef>(), Err(BadPeerRef::Name(_))));
+    }
+}

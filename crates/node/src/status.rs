@@ -1,0 +1,346 @@
+//! What the daemon tells about itself: the documents behind `--json`, and behind every control answer.
+//!
+//! Each begins with `schema`, a name and a number. Within one number fields are added, never changed
+//! or removed; whoever reads a document ignores fields that it does not know. Times are seconds,
+//! sizes bytes, unless the name says otherwise. Ages and totals count from the start of what they
+//! describe and are whole numbers.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv6Addr, SocketAddr};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A document with a schema.
+pub trait Document: Serialize + DeserializeOwned {
+    /// Its `schema` field, such as `weft.status/1`.
+    const SCHEMA: &'static str;
+}
+
+macro_rules! documents {
+    ($($document:ty => $schema:literal),* $(,)?) => {
+        $(impl Document for $document {
+            const SCHEMA: &'static str = $schema;
+        })*
+    };
+}
+
+documents! {
+    Status => "weft.status/1",
+    Peers => "weft.peers/1",
+    Pong => "weft.ping/1",
+    Version => "weft.version/1",
+    Stopping => "weft.down/1",
+}
+
+/// The answer to `status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`Document::SCHEMA`]
+    pub schema: String,
+    /// The node itself.
+    pub node: NodeStatus,
+    /// Every configured peer, in the order of the configuration.
+    pub peers: Vec<PeerStatus>,
+    /// Totals since the start, by name: what was dropped and why, back-pressure, offloads in use and
+    /// fallen back from.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// The answer to `peers`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Peers {
+    /// [`Document::SCHEMA`]
+    pub schema: String,
+    /// All configured peers, or the one asked for.
+    pub peers: Vec<PeerStatus>,
+}
+
+/// The node itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its public key.
+    pub npub: String,
+    /// Its node address: 32 hexadecimal digits.
+    pub node_addr: String,
+    /// Its IPv6 address in the mesh, in `fd00::/8`.
+    pub address: Ipv6Addr,
+    /// Version of the running program.
+    pub version: String,
+    /// The commit it was built from, or `unknown`.
+    pub commit: String,
+    /// When it started: seconds since 1970 (UTC).
+    pub started_unix: u64,
+    /// Seconds since it started, time asleep included.
+    pub uptime_s: u64,
+    /// The interface for IP packets.
+    pub tun: TunStatus,
+    /// The addresses in use for UDP, with the ports that the system chose.
+    pub listen: Vec<SocketAddr>,
+    /// Memory in use (resident set), in bytes.
+    pub rss_bytes: u64,
+    /// Processor time used, user and system, in seconds.
+    pub cpu_s: f64,
+}
+
+/// The interface for IP packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunStatus {
+    /// Its name.
+    pub name: String,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// The offloads that the kernel accepted, such as `tso4`; empty: one packet per read and write.
+    pub offloads: Vec<String>,
+}
+
+/// One peer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Its public key.
+    pub npub: String,
+    /// Its configured name.
+    pub name: Option<String>,
+    /// Its IPv6 address in the mesh.
+    pub address: Ipv6Addr,
+    /// How far it has come.
+    pub state: PeerState,
+    /// The reason for the state, for people: "handshake sent 3 times, no answer from 192.0.2.2:2121".
+    pub why: String,
+    /// How long it has been in this state.
+    pub since_s: u64,
+    /// The way that packets take, if there is one.
+    pub path: Option<PathStatus>,
+    /// The link to it, if it is a neighbour.
+    pub link: Option<LinkStatus>,
+    /// The end-to-end session with it.
+    pub session: Option<SessionStatus>,
+}
+
+/// How far a peer has come. Each state includes the ones before it, but for `payload`: a peer is
+/// reachable only while payload passes, whatever else is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PeerState {
+    /// Configured, and nothing is under way.
+    Known,
+    /// A handshake is under way.
+    Linking,
+    /// The link is up, the session is not.
+    Linked,
+    /// The session is up, no payload has come in the last 30 s.
+    Session,
+    /// Authenticated payload came in the last 30 s.
+    Payload,
+}
+
+impl PeerState {
+    /// As in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Known => "known",
+            Self::Linking => "linking",
+            Self::Linked => "linked",
+            Self::Session => "session",
+            Self::Payload => "payload",
+        }
+    }
+}
+
+/// One way to reach a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum PathStatus {
+    /// Straight to a UDP address.
+    Direct {
+        /// The peer's address and port.
+        addr: SocketAddr,
+    },
+}
+
+impl std::fmt::Display for PathStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Direct { addr } => write!(f, "direct {addr}"),
+        }
+    }
+}
+
+/// Packets and bytes one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, of frames for a link and of IP packets for a session.
+    pub bytes: u64,
+}
+
+/// A link: keys shared with a neighbour.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// Age of the keys in use.
+    pub epoch_age_s: u64,
+    /// How often the keys were renewed.
+    pub rekeys: u64,
+    /// Smoothed round-trip time in milliseconds, once measured.
+    pub rtt_ms: Option<f64>,
+    /// Received, authenticated.
+    pub rx: Traffic,
+    /// Sent.
+    pub tx: Traffic,
+    /// Seconds since the last authentic frame.
+    pub last_rx_s: Option<u64>,
+}
+
+/// A session: keys shared end to end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionStatus {
+    /// Age of the session, over all its keys.
+    pub age_s: u64,
+    /// How often the keys were renewed.
+    pub rekeys: u64,
+    /// Received, authenticated.
+    pub rx: Traffic,
+    /// Sent.
+    pub tx: Traffic,
+    /// Packets that wait for the session.
+    pub queued: u64,
+    /// Largest IP packet that passes whole, in bytes.
+    pub max_inner: u32,
+}
+
+/// The answer to `ping`: one echo.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pong {
+    /// [`Document::SCHEMA`]
+    pub schema: String,
+    /// The peer's public key.
+    pub npub: String,
+    /// The peer's configured name.
+    pub name: Option<String>,
+    /// The peer's IPv6 address in the mesh.
+    pub address: Ipv6Addr,
+    /// Round-trip time in milliseconds; none: no answer came in time.
+    pub rtt_ms: Option<f64>,
+    /// The way that the echo took.
+    pub path: Option<PathStatus>,
+    /// Why no answer came, for people.
+    pub why: Option<String>,
+}
+
+/// The answer to `version`, from the daemon or from the command itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// [`Document::SCHEMA`]
+    pub schema: String,
+    /// Version of the package.
+    pub version: String,
+    /// The commit it was built from, or `unknown`.
+    pub commit: String,
+    /// `linux`, and so on.
+    pub os: String,
+    /// `x86_64`, and so on.
+    pub arch: String,
+}
+
+impl Version {
+    /// This build.
+    #[must_use]
+    pub fn of_this_build() -> Self {
+        Self {
+            schema: Self::SCHEMA.to_owned(),
+            version: crate::VERSION.to_owned(),
+            commit: crate::COMMIT.to_owned(),
+            os: std::env::consts::OS.to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+        }
+    }
+}
+
+/// The answer to `down`: the daemon has begun to stop. The connection closes when it is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopping {
+    /// [`Document::SCHEMA`]
+    pub schema: String,
+    /// The daemon's process.
+    pub pid: u32,
+}
+
+impl Stopping {
+    /// This process.
+    #[must_use]
+    pub fn this_process() -> Self {
+        Self {
+            schema: Self::SCHEMA.to_owned(),
+            pid: std::process::id(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn bob() -> serde_json::Value {
+        json!({
+            "npub": "npub1x", "name": "bob", "address": "fd00::1", "state": "payload",
+            "why": "payload 2 s ago", "since_s": 7,
+            "path": {"kind": "direct", "addr": "192.0.2.2:2121"},
+            "link": {
+                "epoch_age_s": 1, "rekeys": 2, "rtt_ms": 0.4,
+                "rx": {"packets": 1, "bytes": 2}, "tx": {"packets": 3, "bytes": 4}, "last_rx_s": 0
+            },
+            "session": {
+                "age_s": 9, "rekeys": 1, "rx": {"packets": 1, "bytes": 2},
+                "tx": {"packets": 3, "bytes": 4}, "queued": 0, "max_inner": 1203
+            },
+        })
+    }
+
+    /// The names and forms in the JSON are a promise to scripts: this fails when one changes.
+    #[test]
+    fn status_as_documented() {
+        let document = json!({
+            "schema": "weft.status/1",
+            "node": {
+                "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
+                "commit": "abc", "started_unix": 1, "uptime_s": 2,
+                "tun": {"name": "weft0", "mtu": 1280, "offloads": ["tso4"]},
+                "listen": ["[::]:2121"], "rss_bytes": 3, "cpu_s": 0.5
+            },
+            "peers": [
+                bob(),
+                {
+                    "npub": "npub1y", "name": null, "address": "fd00::3", "state": "known",
+                    "why": "no address known; waiting for it to dial", "since_s": 7,
+                    "path": null, "link": null, "session": null
+                }
+            ],
+            "counters": {"rx_unknown": 5}
+        });
+        let status: Status = serde_json::from_value(document.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&status).unwrap(), document);
+    }
+
+    #[test]
+    fn readers_ignore_fields_of_later_versions() {
+        let mut later = bob();
+        later["colour"] = json!("red");
+        assert!(serde_json::from_value::<PeerStatus>(later).is_ok());
+    }
+
+    #[test]
+    fn states_are_spelled_one_way() {
+        for state in [
+            PeerState::Known,
+            PeerState::Linking,
+            PeerState::Linked,
+            PeerState::Session,
+            PeerState::Payload,
+        ] {
+            assert_eq!(serde_json::to_value(state).unwrap(), json!(state.as_str()));
+        }
+    }
+}

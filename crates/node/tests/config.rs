@@ -1,0 +1,290 @@
+//! The configuration file: what it says, and what it says when it is wrong.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use weft_node::config::{Config, ConfigError};
+use weft_node::logging::LogFormat;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("weft.toml"))
+}
+
+fn npub(byte: u8) -> String {
+    let secret = weft_noise::SecretKey::from_bytes(&[byte; 32]).unwrap();
+    secret.public().to_string()
+}
+
+#[test]
+fn everything_set() {
+    let text = format!(
+        r#"
+        [identity]
+        key_file = "keys/me"
+        [udp]
+        listen = ["127.0.0.1:0"]
+        mtu = 1_472
+        [tun]
+        name = "mesh"
+        mtu = 0x578
+        [link]
+        heartbeat_s = 1
+        dead_after_s = 3
+        [rekey]
+        interval_s = 5
+        [session]
+        idle_s = 60
+        [log]
+        level = "info,weft_core=trace"
+        format = "json"
+        [[peer]]
+        npub = "{}"
+        name = "Bob"
+        addresses = ["192.0.2.2:2121", "[2001:db8::2]:2121"]
+        [[peer]]
+        npub = "{}"
+        "#,
+        npub(1),
+        npub(2),
+    );
+    let config = parse(&text).unwrap();
+    assert_eq!(config.key_file, Path::new("keys/me"));
+    assert_eq!(config.udp.listen, ["127.0.0.1:0".parse().unwrap()]);
+    assert_eq!(config.udp.mtu, 1472);
+    assert_eq!((config.tun.name.as_str(), config.tun.mtu), ("mesh", 1400));
+    assert_eq!(config.link.heartbeat, Duration::from_secs(1));
+    assert_eq!(config.link.dead_after, Duration::from_secs(3));
+    assert_eq!(config.rekey_interval, Duration::from_secs(5));
+    assert_eq!(config.session_idle, Duration::from_secs(60));
+    assert_eq!(config.log.filter.as_str(), "info,weft_core=trace");
+    assert_eq!(config.log.format, LogFormat::Json);
+    let [bob, carol] = &config.peers[..] else {
+        panic!("two peers expected");
+    };
+    assert_eq!(bob.name.as_ref().unwrap().as_str(), "bob");
+    assert_eq!(bob.addresses.len(), 2);
+    assert_eq!(carol.key.to_string(), npub(2));
+    assert!(carol.addresses.is_empty() && carol.name.is_none());
+}
+
+#[test]
+fn the_first_file_changes_nothing() {
+    let started = parse(Config::starter_text()).unwrap();
+    let default = Config {
+        path: started.path.clone(),
+        ..Config::default()
+    };
+    assert_eq!(started, default);
+    assert_eq!(parse("").unwrap(), default);
+}
+
+#[test]
+fn the_first_file_shows_the_defaults() {
+    let mut settings = 0;
+    let mut text = String::new();
+    for line in Config::starter_text().lines() {
+        let setting = line.strip_prefix('#').filter(|rest| !rest.starts_with(' '));
+        settings += usize::from(setting.is_some());
+        text.push_str(setting.unwrap_or(line));
+        text.push('\n');
+    }
+    assert_eq!(settings, 15, "every setting, and [[peer]]");
+    let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
+    assert_eq!(shown.peers.len(), 1);
+    let default = Config {
+        path: shown.path.clone(),
+        peers: shown.peers.clone(),
+        ..Config::default()
+    };
+    assert_eq!(shown, default);
+}
+
+/// Each wrong text, and the line it gets.
+#[test]
+fn each_fault_is_one_exact_line() {
+    let own = npub(1);
+    let peer = format!("[[peer]]\nnpub = \"{own}\"\n");
+    let cases: Vec<(String, String)> = [
+        // Keys.
+        ("[udp]\nlissten = []", "2: udp.lissten: unknown key; the ones here are listen, mtu"),
+        ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
+        (
+            "\n[peers]\nx = 1",
+            "2: peers: unknown key; the ones here are identity, udp, tun, link, rekey, session, log, peer",
+        ),
+        ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu"),
+        ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, log, peer"),
+        ("[[peer]]", "1: peer.npub: missing; write npub = \"npub1...\" under [[peer]]"),
+        ("[rekey]\ninterval = 5", "2: rekey.interval: unknown key; the only one here is interval_s"),
+        // Types.
+        ("udp = 5", "1: udp: a whole number where a table: [name] is expected"),
+        ("\n[peer]\nnpub = 1", "2: peer: a table where a list of tables: [[name]] is expected"),
+        ("peer = [1]", "1: peer: a whole number where a list of tables: [[name]] is expected"),
+        ("[tun]\nname = 5", "2: tun.name: a whole number where a text: \"...\" is expected"),
+        ("[tun]\nmtu = \"1280\"", "2: tun.mtu: a text where a whole number is expected"),
+        ("[udp]\nlisten = \"x\"", "2: udp.listen: a text where a list of texts: [\"...\"] is expected"),
+        ("[udp]\nlisten = [\n\"0.0.0.0:1\",\ntrue]", "4: udp.listen[1]: true or false where a text: \"...\" is expected"),
+        ("[rekey]\ninterval_s = 1.5", "2: rekey.interval_s: a number with a fraction where a whole number is expected"),
+        ("[log]\nlevel = 1979-05-27", "2: log.level: a date where a text: \"...\" is expected"),
+        // Ranges.
+        ("[tun]\nmtu = 1279", "2: tun.mtu: 1279 is out of range; write 1280 to 65535 (bytes)"),
+        ("[udp]\nmtu = 1199", "2: udp.mtu: 1199 is out of range; write 1200 to 9000 (bytes)"),
+        ("[udp]\nmtu = 9001", "2: udp.mtu: 9001 is out of range; write 1200 to 9000 (bytes)"),
+        ("[rekey]\ninterval_s = 0", "2: rekey.interval_s: 0 is out of range; write 1 to 86400 (seconds)"),
+        ("[session]\nidle_s = -1", "2: session.idle_s: -1 is out of range; write 1 to 86400 (seconds)"),
+        (
+            "[link]\nheartbeat_s = 99999999999999999999",
+            "2: link.heartbeat_s: 99999999999999999999 is out of range; write 1 to 86400 (seconds)",
+        ),
+        (
+            "[link]\nheartbeat_s = 40",
+            "2: link.dead_after_s: 30 s is not longer than link.heartbeat_s (40 s); make it longer",
+        ),
+        (
+            "[link]\nheartbeat_s = 5\ndead_after_s = 5",
+            "3: link.dead_after_s: 5 s is not longer than link.heartbeat_s (5 s); make it longer",
+        ),
+        // Values.
+        ("[identity]\nkey_file = \"\"", "2: identity.key_file: the path is empty; write a file name, as \"identity.key\""),
+        ("[udp]\nlisten = []", "2: udp.listen: the list is empty; write one address at least, as \"0.0.0.0:2121\""),
+        (
+            "[udp]\nlisten = [\"::\"]",
+            "2: udp.listen[0]: '::' is not host:port; write it as \"[::]:2121\"",
+        ),
+        (
+            "[tun]\nname = \"a-very-long-name\"",
+            "2: tun.name: 'a-very-long-name' is no interface name; write 1 to 15 characters without space, '/', ':' and '%'",
+        ),
+        (
+            "[tun]\nname = \"weft%d\"",
+            "2: tun.name: 'weft%d' is no interface name; write 1 to 15 characters without space, '/', ':' and '%'",
+        ),
+        (
+            "[log]\nlevel = \"inof\"",
+            "2: log.level: 'inof' is no log level; write error, warn, info, debug or trace, or directives as \"info,weft_node=debug\"",
+        ),
+        ("[log]\nformat = \"xml\"", "2: log.format: 'xml' is none of its values; write \"text\" or \"json\""),
+        (
+            "[[peer]]\nnpub = \"npub1qqq\"",
+            "2: peer.npub: the key is mistyped or incomplete: its checksum does not match; copy it from the peer's `weft identity show`",
+        ),
+        // Not TOML.
+        ("[udp", "1: unclosed table, expected `]`; see toml.io for how a line is written"),
+        ("[udp]\nmtu = 1280\nmtu = 1281", "3: duplicate key; see toml.io for how a line is written"),
+    ]
+    .map(|(text, line)| (text.to_owned(), line.to_owned()))
+    .into_iter()
+    .chain(
+        [
+            ("name = \"-bob\"", "3: peer.name: '-bob': a name neither begins nor ends with a hyphen; write it as \"my-laptop\""),
+            ("addresses = [\"10.0.0.1\"]", "3: peer.addresses[0]: '10.0.0.1' is not host:port; write it as \"10.0.0.1:2121\""),
+            (
+                "addresses = [\"10.0.0.1:1\", \"2001:db8::1\"]",
+                "3: peer.addresses[1]: '2001:db8::1' is not host:port; write it as \"[2001:db8::1]:2121\"",
+            ),
+            (
+                "addresses = [\"bob.example:2121\"]",
+                "3: peer.addresses[0]: 'bob.example:2121' is not host:port; write an IP address and a port, as \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\"",
+            ),
+            (
+                "addresses = [\"0.0.0.0:2121\"]",
+                "3: peer.addresses[0]: '0.0.0.0:2121' cannot be dialled; write the address and port where the peer listens",
+            ),
+            ("address = []", "3: peer.address: unknown key; the ones here are npub, name, addresses"),
+        ]
+        .map(|(setting, line)| (format!("{peer}{setting}"), line.to_owned())),
+    )
+    .chain([
+        (format!("{peer}\n{peer}"), "5: peer.npub: already in line 2; remove one of the two".to_owned()),
+        (
+            format!("{peer}name = \"x\"\n[[peer]]\nnpub = \"{}\"\nname = \"X\"", npub(2)),
+            "6: peer.name: already in line 3; remove one of the two".to_owned(),
+        ),
+    ])
+    .collect();
+    for (text, line) in cases {
+        let error = parse(&text).map(|_| ()).unwrap_err().to_string();
+        assert_eq!(error, format!("weft.toml:{line}"), "{text}");
+    }
+}
+
+#[test]
+fn the_node_is_not_its_own_peer() {
+    let config = parse(&format!("\n[[peer]]\nnpub = \"{}\"", npub(1))).unwrap();
+    let secret = weft_noise::SecretKey::from_bytes(&[1; 32]).unwrap();
+    let error = config.refuse_self(&secret.public(), Path::new("/s/identity.key"));
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "weft.toml:3: peer.npub: this is this node's own key (/s/identity.key); \
+         write the peer's, or remove this [[peer]]"
+    );
+    let other = weft_noise::SecretKey::from_bytes(&[2; 32]).unwrap();
+    assert!(config.refuse_self(&other.public(), Path::new("x")).is_ok());
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("weft.toml");
+    let load = || Config::load(&path).map(|_| ()).unwrap_err();
+    assert!(matches!(load(), ConfigError::NotFound { .. }));
+    std::fs::write(&path, b"[udp]\n# \xff\n").unwrap();
+    assert!(matches!(load(), ConfigError::NotText { line: 2, .. }));
+    std::fs::write(&path, vec![b'#'; weft_node::config::MAX_LEN + 1]).unwrap();
+    assert!(matches!(load(), ConfigError::TooLong { .. }));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    assert!(matches!(load(), ConfigError::Unreadable { .. }));
+}
+
+#[test]
+fn the_first_file_replaces_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("weft.toml");
+    Config::write_starter(&path).unwrap();
+    assert_eq!(Config::load(&path).unwrap().path.as_deref(), Some(&*path));
+    std::fs::write(&path, "mine").unwrap();
+    let again = Config::write_starter(&path);
+    assert!(matches!(again, Err(ConfigError::Unwritable { .. })));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+}
+
+#[test]
+fn deep_nesting_is_an_error() {
+    assert!(parse(&format!("a = {}", "[".repeat(100_000))).is_err());
+    assert!(parse(&format!("a{} = 1", ".a".repeat(50_000))).is_err());
+}
+
+/// Lines that are nearly right find more than random characters do.
+fn nearly_config() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        Just("[udp]".to_owned()),
+        Just("[[peer]]".to_owned()),
+        Just("peer = ".to_owned()),
+        Just("[link]\ndead_after_s = ".to_owned()),
+        Just("mtu = ".to_owned()),
+        Just("listen = [".to_owned()),
+        Just("udp.listen = ".to_owned()),
+        Just(format!("npub = \"{}\"", npub(1))),
+        Just("name = ".to_owned()),
+        any::<i64>().prop_map(|n| n.to_string()),
+        "\"[^\"]{0,20}\"",
+        "[\\[\\]{}=,.\"'\n# ]{1,6}",
+        Just("\n".to_owned()),
+        any::<char>().prop_map(String::from),
+    ];
+    prop::collection::vec(word, 0..40).prop_map(|words| words.concat())
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics_and_every_error_is_one_line(text in prop_oneof![".{0,200}", nearly_config()]) {
+        if let Err(error) = parse(&text) {
+            let line = error.to_string();
+            prop_assert!(!line.contains(char::is_control), "{line:?}");
+            prop_assert!(line.starts_with("weft.toml:"), "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The control socket, both sides over a real socket.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+
+use weft_node::control::{
+    self, BindError, ControlCommand, ControlError, ControlServer, ErrorCode, MAX_CONNECTIONS, MAX_REQUEST, Refusal,
+};
+use weft_node::status::{Peers, Stopping, Version};
+
+/// A daemon that knows no peer and ends at `down`.
+struct Daemon {
+    directory: tempfile::TempDir,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control.sock");
+        let (ready, bound) = std::sync::mpsc::channel();
+        let thread = thread::spawn(move || {
+            runtime().block_on(async {
+                let mut server = ControlServer::bind(&path).await.unwrap();
+                ready.send(()).unwrap();
+                while let Some(request) = server.next().await {
+                    match request.command {
+                        ControlCommand::Version {} => request.reply.ok(&Version::of_this_build()),
+                        ControlCommand::Ping { peer, .. } => {
+                            request.reply.refuse(Refusal::unknown_peer(&peer));
+                        }
+                        ControlCommand::Down {} => {
+                            request.reply.ok(&Stopping::this_process());
+                            break;
+                        }
+                        ControlCommand::Peers { .. } => request.reply.ok(&Version::of_this_build()),
+                        ControlCommand::Status {} => drop(request),
+                    }
+                }
+                server.close().await;
+            });
+        });
+        bound.recv().unwrap();
+        Self {
+            directory,
+            thread: Some(thread),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("control.sock")
+    }
+
+    fn connect(&self) -> Raw {
+        Raw(BufReader::new(UnixStream::connect(self.path()).unwrap()))
+    }
+
+    fn down(&mut self) -> Result<Stopping, ControlError> {
+        let answer = control::call_and_wait(&self.path(), &ControlCommand::Down {});
+        self.thread.take().unwrap().join().unwrap();
+        answer
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.down().unwrap();
+        }
+    }
+}
+
+/// A client that follows no rules.
+struct Raw(BufReader<UnixStream>);
+
+impl Raw {
+    fn ask(&mut self, bytes: &[u8]) -> serde_json::Value {
+        self.0.get_mut().write_all(bytes).unwrap();
+        self.read()
+    }
+
+    fn read(&mut self) -> serde_json::Value {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// True once the other side has closed.
+    fn ended(&mut self) -> bool {
+        !matches!(self.0.read(&mut [0; 1]), Ok(1..))
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn bind(path: &Path) -> Result<(), BindError> {
+    runtime().block_on(async { ControlServer::bind(path).await.map(drop) })
+}
+
+fn ping() -> ControlCommand {
+    ControlCommand::Ping {
+        peer: "bob".parse().unwrap(),
+        timeout_ms: 10,
+    }
+}
+
+#[test]
+fn round_trip() {
+    let mut daemon = Daemon::start();
+    let path = daemon.path();
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let version: Version = control::call(&path, &ControlCommand::Version {}).unwrap();
+    assert_eq!(version, Version::of_this_build());
+    match control::call_raw(&path, &ping()) {
+        Err(ControlError::Refused(refusal)) => {
+            assert_eq!(refusal.code, ErrorCode::UnknownPeer);
+            assert!(refusal.message.starts_with("bob is no configured peer"));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(daemon.down().unwrap(), Stopping::this_process());
+    assert!(!path.exists());
+    let gone = control::call_raw(&path, &ControlCommand::Version {});
+    assert!(matches!(gone, Err(ControlError::NotRunning { .. })));
+}
+
+#[test]
+fn an_answer_of_another_schema_is_not_taken() {
+    let daemon = Daemon::start();
+    let command = ControlCommand::Peers { peer: None };
+    let error = control::call::<Peers>(&daemon.path(), &command).unwrap_err();
+    assert!(matches!(error, ControlError::BadAnswer { .. }));
+    assert!(error.to_string().contains("weft.version/1 where weft.peers/1"));
+}
+
+#[test]
+fn a_request_that_is_dropped_is_refused() {
+    let daemon = Daemon::start();
+    let error = control::call_raw(&daemon.path(), &ControlCommand::Status {}).unwrap_err();
+    assert!(matches!(error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Unavailable));
+}
+
+#[test]
+fn bad_requests_keep_the_connection() {
+    let daemon = Daemon::start();
+    let mut raw = daemon.connect();
+    assert_eq!(raw.ask(b"\n")["error"]["code"], "bad-request");
+    assert_eq!(raw.ask(b"\xff\xfe\n")["error"]["code"], "bad-request");
+    let old = raw.ask(b"{\"schema\":\"weft.control/0\",\"cmd\":\"version\"}\n");
+    assert_eq!(old["error"]["code"], "wrong-schema");
+    let good = raw.ask(ControlCommand::Version {}.to_request().as_bytes());
+    assert_eq!(good["data"]["schema"], "weft.version/1");
+    // Two at once are answered in order.
+    let two = format!("x\n{}", ControlCommand::Version {}.to_request());
+    assert_eq!(raw.ask(two.as_bytes())["ok"], false);
+    assert_eq!(raw.read()["ok"], true);
+}
+
+#[test]
+fn the_longest_request_and_one_byte_more() {
+    let daemon = Daemon::start();
+    let mut request = ControlCommand::Version {}.to_request().into_bytes();
+    request.pop();
+    request.resize(MAX_REQUEST - 1, b' ');
+    request.push(b'\n');
+    let mut raw = daemon.connect();
+    assert_eq!(raw.ask(&request)["ok"], true);
+    request.insert(0, b' ');
+    assert_eq!(raw.ask(&request)["error"]["code"], "too-long");
+    assert!(raw.ended());
+    // Without any end.
+    let mut raw = daemon.connect();
+    assert_eq!(raw.ask(&vec![b'x'; MAX_REQUEST + 1])["error"]["code"], "too-long");
+    assert!(raw.ended());
+}
+
+#[test]
+fn connections_are_limited_and_come_free_again() {
+    let daemon = Daemon::start();
+    let mut held: Vec<_> = (0..MAX_CONNECTIONS).map(|_| daemon.connect()).collect();
+    for raw in &mut held {
+        let answer = raw.ask(ControlCommand::Version {}.to_request().as_bytes());
+        assert_eq!(answer["ok"], true);
+    }
+    let mut further = daemon.connect();
+    assert_eq!(further.read()["error"]["code"], "busy");
+    assert!(further.ended());
+    let error = control::call_raw(&daemon.path(), &ControlCommand::Version {}).unwrap_err();
+    assert!(matches!(error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Busy));
+    drop(held);
+    // The daemon notices the ends in its own time.
+    while control::call_raw(&daemon.path(), &ControlCommand::Version {}).is_err() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn closing_ends_idle_connections() {
+    let mut daemon = Daemon::start();
+    let mut idle = daemon.connect();
+    idle.ask(ControlCommand::Version {}.to_request().as_bytes());
+    daemon.down().unwrap();
+    assert!(idle.ended());
+}
+
+#[test]
+fn a_second_server_leaves_the_first_alone() {
+    let daemon = Daemon::start();
+    assert!(matches!(bind(&daemon.path()), Err(BindError::InUse { .. })));
+    let version = control::call::<Version>(&daemon.path(), &ControlCommand::Version {});
+    assert!(version.is_ok());
+}
+
+#[test]
+fn the_socket_of_a_dead_daemon_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let asked = control::call_raw(&path, &ControlCommand::Version {});
+    assert!(matches!(asked, Err(ControlError::NotRunning { .. })));
+    bind(&path).unwrap();
+    assert!(!path.exists(), "and removed at the end");
+}
+
+#[test]
+fn a_later_servers_socket_is_not_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    runtime().block_on(async {
+        let first = ControlServer::bind(&path).await.unwrap();
+        fs::remove_file(&path).unwrap();
+        let _second = ControlServer::bind(&path).await.unwrap();
+        drop(first);
+        assert!(path.exists());
+    });
+}
+
+#[test]
+fn places_where_no_socket_can_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "kept").unwrap();
+    assert!(matches!(bind(&file), Err(BindError::NotASocket { .. })));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
+    assert!(matches!(
+        bind(&directory.path().join("no/socket")),
+        Err(BindError::Io { .. })
+    ));
+    let long = directory.path().join("x".repeat(120));
+    assert!(matches!(bind(&long), Err(BindError::PathTooLong { .. })));
+    let asked = control::call_raw(&long, &ControlCommand::Version {});
+    assert!(matches!(asked, Err(ControlError::PathTooLong { .. })));
+}
+
+/// What a client makes of a daemon that answers with `bytes`.
+fn answered_with(bytes: &'static [u8]) -> ControlError {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let daemon = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut stream = BufReader::new(stream);
+        stream.read_line(&mut String::new()).unwrap();
+        stream.get_mut().write_all(bytes).unwrap();
+    });
+    let error = control::call::<Version>(&path, &ControlCommand::Version {}).unwrap_err();
+    daemon.join().unwrap();
+    error
+}
+
+#[test]
+fn answers_that_make_no_sense() {
+    for bytes in [
+        &b""[..],
+        b"hello\n",
+        b"[]\n",
+        b"{\"ok\":true}\n",
+        b"{\"ok\":1,\"data\":{}}\n",
+        b"{\"ok\":true,\"data\":{\"schema\":\"weft.version/1\"}}\n",
+        b"{\"ok\":false,\"error\":{\"code\":5}}\n",
+        b"\xff\n",
+    ] {
+        let error = answered_with(bytes);
+        assert!(matches!(error, ControlError::BadAnswer { .. }), "{bytes:?}: {error}");
+        assert!(!error.to_string().contains('\n'));
+    }
+    let later = answered_with(b"{\"ok\":false,\"error\":{\"code\":\"on-fire\",\"message\":\"m\"}}\n");
+    assert!(matches!(later, ControlError::Refused(refusal) if refusal.code == ErrorCode::Other));
+}
