@@ -57,7 +57,9 @@ impl Node {
 
     fn key_file(&self) -> PathBuf {
         let mut files = fs::read_dir(&self.identity.state).unwrap().map(|e| e.unwrap().path());
-        let is_key = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.starts_with("nsec1"));
+        let is_key = |path: &PathBuf| {
+            fs::read_to_string(path).is_ok_and(|text| text.lines().any(|line| line.starts_with("nsec1")))
+        };
         files.find(is_key).unwrap()
     }
 

@@ -37,6 +37,11 @@ const PASSIVE_KEEPALIVE: u64 = 1_000;
 /// Sent but nothing heard for this long: the peer may have restarted or moved, so dial beside the present keys.
 const UNANSWERED: u64 = 3_000;
 
+/// Heartbeats after a change of our own network, so that the peer learns where we are.
+const ANNOUNCEMENTS: u32 = 3;
+/// The time between them.
+const ANNOUNCE_EVERY: u64 = 300;
+
 /// An epoch the lane holds for this link.
 #[derive(Debug)]
 struct Epoch {
@@ -104,6 +109,8 @@ pub(crate) struct Link {
     /// The first payload that we sent since, if any: it deserves an answer.
     unanswered_since: Option<u64>,
     heartbeat_due: u64,
+    announcements: u32,
+    announce_at: u64,
     /// Payload frames received when we last sent something.
     answered_frames: u64,
     answered_at: u64,
@@ -141,6 +148,8 @@ impl Link {
             last_heard: now,
             unanswered_since: None,
             heartbeat_due: u64::MAX,
+            announcements: 0,
+            announce_at: 0,
             answered_frames: 0,
             answered_at: now,
         }
@@ -289,7 +298,7 @@ impl Link {
         if usage != EpochUse::Send {
             return Effect::None;
         }
-        let effect = self.promote(ctx, now, attempt.index, Some(from));
+        let effect = self.promote(ctx, now, attempt.index, from);
         // The responder holds a candidate until it sees a frame.
         self.send(ctx, LinkMessageType::Heartbeat.to_byte(), Vec::new());
         effect
@@ -320,7 +329,7 @@ impl Link {
     }
 
     /// The lane saw a first frame under a candidate and seals with it now.
-    pub(crate) fn handle_proven(&mut self, ctx: &mut Context, now: u64, index: u32) -> Effect {
+    pub(crate) fn handle_proven(&mut self, ctx: &mut Context, now: u64, index: u32, path: SocketAddr) -> Effect {
         if !self
             .epochs
             .iter()
@@ -332,11 +341,11 @@ impl Link {
         if !self.we_are_smaller || self.attempt.as_ref().is_some_and(|a| a.rekey) {
             self.abandon_attempt(ctx);
         }
-        self.promote(ctx, now, index, None)
+        self.promote(ctx, now, index, path)
     }
 
     /// Makes an epoch the current one and lets the others drain.
-    fn promote(&mut self, ctx: &mut Context, now: u64, index: u32, path: Option<SocketAddr>) -> Effect {
+    fn promote(&mut self, ctx: &mut Context, now: u64, index: u32, path: SocketAddr) -> Effect {
         let before = self.current().map(|e| e.remote_epoch);
         let (mut remote_epoch, mut rekey) = (None, false);
         for epoch in &mut self.epochs {
@@ -348,23 +357,19 @@ impl Link {
                 epoch.stage = Stage::Draining(now + DRAIN);
             }
         }
-        if let Some(path) = path {
-            self.path = Some(path);
-            self.last_path = Some(path);
-        }
+        self.path = Some(path);
+        self.last_path = Some(path);
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.heartbeat_due = now + ctx.config.heartbeat;
         self.failures = 0;
         let restarted = before.is_some() && before != remote_epoch;
         if before.is_none() || restarted {
             self.up_since = Some(now);
-            if let Some(path) = self.path {
-                ctx.event(Event::LinkUp {
-                    peer: self.peer,
-                    path,
-                    restarted,
-                });
-            }
+            ctx.event(Event::LinkUp {
+                peer: self.peer,
+                path,
+                restarted,
+            });
             return Effect::Up { restarted };
         }
         if rekey {
@@ -428,6 +433,31 @@ impl Link {
                 LinkMessageType::Disconnect.to_byte(),
                 vec![Disconnect { reason }.reason.to_byte()],
             );
+        }
+    }
+
+    /// Our own addresses or routes changed. The peer learns where we are from the next frame, so it gets one now, and
+    /// two more in case the new way is not ready yet; a peer that is not linked is dialled at once.
+    pub(crate) fn handle_network_change(&mut self, ctx: &mut Context, now: u64) {
+        if self.is_up() {
+            self.announcements = ANNOUNCEMENTS;
+            self.announce_at = now;
+            self.announce(ctx, now);
+        } else if let Some(attempt) = &mut self.attempt {
+            attempt.next_send = attempt.next_send.min(now + RESEND_MIN);
+        } else {
+            self.next_dial = now;
+        }
+    }
+
+    fn announce(&mut self, ctx: &mut Context, now: u64) {
+        if !self.is_up() {
+            self.announcements = 0;
+        }
+        if self.announcements > 0 && now >= self.announce_at {
+            self.announcements -= 1;
+            self.announce_at = now + ANNOUNCE_EVERY;
+            self.send(ctx, LinkMessageType::Heartbeat.to_byte(), Vec::new());
         }
     }
 
@@ -501,6 +531,14 @@ impl Link {
             (retire, "old keys drained"),
             (heartbeat, "heartbeat"),
             (self.keepalive_at(), "keepalive"),
+            (
+                if self.announcements > 0 {
+                    self.announce_at
+                } else {
+                    u64::MAX
+                },
+                "announce our address",
+            ),
             (self.dead_at(ctx), "link dead"),
         ]
         .into_iter()
@@ -519,6 +557,7 @@ impl Link {
             self.start_attempt(ctx, now, rekey);
         }
         self.keep_alive(ctx, now);
+        self.announce(ctx, now);
     }
 
     fn keep_alive(&mut self, ctx: &mut Context, now: u64) {

@@ -111,9 +111,9 @@ impl Node {
             Report::EarlyFrame { link, index } => {
                 self.with_link(link, |_, peer| peer.link.handle_early_frame(now, index));
             }
-            Report::LinkProven { link, index } => {
+            Report::LinkProven { link, index, path } => {
                 self.with_link(link, |ctx, peer| {
-                    let effect = peer.link.handle_proven(ctx, now, index);
+                    let effect = peer.link.handle_proven(ctx, now, index, path);
                     peer.apply(ctx, now, effect);
                 });
             }
@@ -148,6 +148,13 @@ impl Node {
                     self.with_peer(activity.peer, |_, p| p.session.handle_activity(now, &activity));
                 }
             }
+        }
+    }
+
+    /// Our own addresses or routes changed: peers must learn where we are now.
+    pub fn handle_network_change(&mut self, now: u64) {
+        for peer in self.peers.values_mut() {
+            peer.link.handle_network_change(&mut self.ctx, now);
         }
     }
 

@@ -70,16 +70,16 @@ impl Identity {
     /// The secret key as text (`nsec1...`), for another daemon that shall have this identity.
     ///
     /// # Errors
-    /// [`DaemonError::NoSecret`] if no file of the state directory begins with one.
+    /// [`DaemonError::NoSecret`] if no file of the state directory has one.
     pub fn nsec(&self) -> Result<String, DaemonError> {
         let entries = std::fs::read_dir(&self.state).map_err(|source| DaemonError::File {
             path: self.state.clone(),
             source,
         })?;
         let texts = entries.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
-        let mut secrets = texts.filter(|text| text.starts_with("nsec1"));
-        let secret = secrets.next().map(|text| text.trim().to_owned());
-        secret.ok_or_else(|| DaemonError::NoSecret(self.state.clone()))
+        let mut secrets =
+            texts.filter_map(|text| Some(text.lines().find(|line| line.starts_with("nsec1"))?.to_owned()));
+        secrets.next().ok_or_else(|| DaemonError::NoSecret(self.state.clone()))
     }
 }
 

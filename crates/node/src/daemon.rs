@@ -7,6 +7,7 @@ mod echo;
 mod interface;
 mod run;
 mod standing;
+mod watch;
 
 use std::net::SocketAddr;
 
@@ -65,6 +66,9 @@ pub enum DaemonError {
     /// The control side did not start.
     #[error("cannot start the control side: {0}")]
     Runtime(#[source] std::io::Error),
+    /// Changes of the system's addresses cannot be watched.
+    #[error("cannot watch the system's addresses: {0}")]
+    Watch(#[source] std::io::Error),
     /// The packet thread ended, which it says in the log.
     #[error("packets stopped moving; see the log for the reason")]
     LaneEnded,

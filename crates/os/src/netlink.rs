@@ -6,6 +6,7 @@
 
 mod address;
 mod link;
+mod monitor;
 mod route;
 
 use std::fs::File;
@@ -19,6 +20,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 
 pub use self::address::InterfaceAddress;
 pub use self::link::{Interface, VethEnd};
+pub use self::monitor::Monitor;
 pub use self::route::Route;
 use crate::syscall;
 

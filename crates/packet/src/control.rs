@@ -212,6 +212,8 @@ pub enum Report {
         link: LinkId,
         /// Our index of the epoch.
         index: u32,
+        /// Where the frame came from, and where the lane sends now.
+        path: SocketAddr,
     },
     /// The first frame under a candidate session epoch was authenticated, and the lane now seals with it.
     SessionProven {

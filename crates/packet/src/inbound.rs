@@ -112,6 +112,7 @@ impl Lane {
             self.report(Report::LinkProven {
                 link: id,
                 index: header.receiver_idx,
+                path: from,
             });
             self.flush_queues(now, id, train);
         }

@@ -221,6 +221,21 @@ fn an_address_change_is_followed_within_two_seconds() {
 }
 
 #[test]
+fn a_node_that_moves_and_only_listens_is_found_again() {
+    let (mut world, a, b) = World::pair(6, Config::default());
+    assert_eq!(stream(&mut world, a, b, 50, 20), (50, 50));
+    world.move_host(b, "198.51.100.7:4000".parse().unwrap());
+    let (moved, before) = (world.now(), world.host(b).received.len());
+    world.host_mut(b).node.handle_network_change(moved);
+    for seq in 0..100 {
+        world.send(a, b, 100 + seq, 100);
+        world.run(20);
+    }
+    let back = world.host(b).received.get(before).map(|(at, _)| at - moved);
+    assert!(back.is_some_and(|ms| ms <= 500), "{back:?}");
+}
+
+#[test]
 fn a_killed_peer_is_back_within_five_seconds_of_its_return() {
     for (seed, down) in (0..12).zip([50, 500, 2_000, 5_000, 20_000, 40_000].into_iter().cycle()) {
         for killed_dials in [true, false] {

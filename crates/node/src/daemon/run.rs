@@ -15,6 +15,7 @@ use weft_plane::LaneThread;
 
 use super::echo::{Echoes, Waiting};
 use super::standing::{self, Facts};
+use super::watch::NetworkWatch;
 use super::{DaemonError, MAX_REPORTS};
 use crate::control::{ControlCommand, ControlRequest, ControlServer, Refusal};
 use crate::known::KnownPeers;
@@ -24,6 +25,8 @@ use crate::status::{Document as _, Pong, Stopping, Version};
 
 /// The thread looks after itself at least this often: that the lane lives, that state is written.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
+/// How long to wait after a change of addresses or routes before reacting to it and those that follow it.
+const SETTLE: Duration = Duration::from_millis(50);
 /// How long a changed address waits before it is written, so that a flapping path does not write each time.
 const SAVE_DELAY: Duration = Duration::from_secs(1);
 
@@ -36,6 +39,8 @@ pub(super) struct Daemon {
     echoes: Echoes,
     /// When addresses that changed are to be written.
     save_at: Option<Instant>,
+    /// When to react to a change of our addresses or routes.
+    network_changed_at: Option<Instant>,
     stopping: bool,
 }
 
@@ -53,6 +58,7 @@ impl Daemon {
             known,
             echoes,
             save_at: None,
+            network_changed_at: None,
             stopping: false,
         }
     }
@@ -63,6 +69,7 @@ impl Daemon {
         mut reports: mpsc::Receiver<Report>,
     ) -> Result<(), DaemonError> {
         let mut stop = StopSignals::new().map_err(DaemonError::Runtime)?;
+        let watch = NetworkWatch::start().map_err(DaemonError::Watch)?;
         tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
         while !self.stopping {
             self.drain_outputs();
@@ -77,6 +84,8 @@ impl Daemon {
                 }
                 Some(request) = control.next() => self.answer(request),
                 () = sleep(self.time_left()) => self.on_time(),
+                // Changes come in flocks; one reaction serves those of a moment.
+                () = watch.changed() => drop(self.network_changed_at.get_or_insert(Instant::now() + SETTLE)),
                 () = stop.received() => self.stopping = true,
             }
             if self.lane.is_finished() {
@@ -124,7 +133,7 @@ impl Daemon {
             .poll_timeout()
             .map(|(at, _)| Duration::from_millis(at.saturating_sub(boottime_ms())));
         let now = Instant::now();
-        let others = [self.echoes.deadline(), self.save_at];
+        let others = [self.echoes.deadline(), self.save_at, self.network_changed_at];
         let others = others.into_iter().flatten().map(|at| at.saturating_duration_since(now));
         node.into_iter()
             .chain(others)
@@ -141,6 +150,10 @@ impl Daemon {
         }
         if self.save_at.is_some_and(|at| at <= now) {
             self.save();
+        }
+        if self.network_changed_at.take_if(|at| *at <= now).is_some() {
+            tracing::debug!("addresses or routes changed");
+            self.node.handle_network_change(boottime_ms());
         }
     }
 
