@@ -95,6 +95,9 @@ pub(crate) struct Link {
     /// Where the link goes now.
     path: Option<SocketAddr>,
     epochs: Vec<Epoch>,
+    /// The number that the peer drew at its start, as last proven: a link that comes back to another one finds a peer
+    /// without memory.
+    known_start: Option<[u8; 8]>,
     attempt: Option<Attempt>,
     next_dial: u64,
     /// Attempts since the peer last answered.
@@ -137,6 +140,7 @@ impl Link {
             last_path: None,
             path: None,
             epochs: Vec::new(),
+            known_start: None,
             attempt: None,
             next_dial: now + spread,
             failures: 0,
@@ -346,7 +350,7 @@ impl Link {
 
     /// Makes an epoch the current one and lets the others drain.
     fn promote(&mut self, ctx: &mut Context, now: u64, index: u32, path: SocketAddr) -> Effect {
-        let before = self.current().map(|e| e.remote_epoch);
+        let was_up = self.is_up();
         let (mut remote_epoch, mut rekey) = (None, false);
         for epoch in &mut self.epochs {
             if epoch.index == index {
@@ -362,8 +366,9 @@ impl Link {
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.heartbeat_due = now + ctx.config.heartbeat;
         self.failures = 0;
-        let restarted = before.is_some() && before != remote_epoch;
-        if before.is_none() || restarted {
+        let restarted = self.known_start.is_some() && self.known_start != remote_epoch;
+        self.known_start = remote_epoch;
+        if !was_up || restarted {
             self.up_since = Some(now);
             ctx.event(Event::LinkUp {
                 peer: self.peer,

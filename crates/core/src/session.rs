@@ -375,7 +375,7 @@ impl Session {
             self.answered_at = activity.totals.last_tx;
         }
         self.totals = activity.totals;
-        self.last_data = activity.last_data;
+        self.last_data = self.last_data.max(activity.last_data);
         if self.is_up() && self.link.is_some() && self.last_data > 0 {
             self.wanted = None;
         }

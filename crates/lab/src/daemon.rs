@@ -357,6 +357,14 @@ pub enum DaemonError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// The reference daemon did not answer on its control socket.
+    #[error("fips does not answer {command:?}")]
+    Query {
+        /// What it was asked.
+        command: String,
+        /// Why.
+        source: io::Error,
+    },
     /// The status is not of the schema `weft.status/1`.
     #[error("the status is not of schema weft.status/1: {0}")]
     Schema(Value),

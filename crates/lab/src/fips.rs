@@ -1,14 +1,18 @@
 //! The reference daemon on a host. Its binary is not ours: the tests that use it are told its path.
 
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use weft_os::process::Usage;
 
 use crate::child::LoggedChild;
 use crate::daemon::{DaemonError, Identity};
 use crate::host::Host;
+use crate::log;
 use crate::spec::NodeSpec;
 
 /// The environment variable with the path of a `fips` binary.
@@ -16,6 +20,12 @@ pub const ENVIRONMENT: &str = "WEFT_FIPS";
 
 /// How long the daemon may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long the daemon may take to answer on its control socket.
+const QUERY_LIMIT: Duration = Duration::from_secs(5);
+
+/// From one question to the next.
+const POLL: Duration = Duration::from_millis(50);
 
 /// The binary that the environment names; none if it names none.
 #[must_use]
@@ -30,6 +40,7 @@ pub struct FipsDaemon {
     fips: PathBuf,
     identity: Identity,
     config: PathBuf,
+    socket: PathBuf,
     log: PathBuf,
     child: LoggedChild,
 }
@@ -55,6 +66,7 @@ impl FipsDaemon {
             fips: fips.to_owned(),
             identity: identity.clone(),
             config,
+            socket,
             log,
             child,
         })
@@ -76,6 +88,66 @@ impl FipsDaemon {
     #[must_use]
     pub fn log_path(&self) -> &Path {
         &self.log
+    }
+
+    /// Its log, of all starts, as text.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn log(&self) -> Result<String, DaemonError> {
+        let bytes = std::fs::read(&self.log).map_err(|source| DaemonError::File {
+            path: self.log.clone(),
+            source,
+        })?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The lines of its log at WARN or ERROR, of all starts.
+    ///
+    /// # Errors
+    /// As [`FipsDaemon::log`].
+    pub fn warnings(&self) -> Result<Vec<String>, DaemonError> {
+        Ok(log::warnings(&self.log()?))
+    }
+
+    /// Asks it over its control socket, `show_peers` for example, and gives the `data` of the answer.
+    ///
+    /// # Errors
+    /// [`DaemonError::Query`] when it does not answer, or answers with an error.
+    pub fn query(&self, command: &str) -> Result<Value, DaemonError> {
+        ask(&self.socket, command).map_err(|source| DaemonError::Query {
+            command: command.to_owned(),
+            source,
+        })
+    }
+
+    /// Waits until it answers and its interface is up.
+    ///
+    /// # Errors
+    /// [`DaemonError::Ended`] as soon as it has ended; [`DaemonError::NotReady`] after `limit`.
+    pub fn wait_ready(&mut self, limit: Duration) -> Result<(), DaemonError> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.ended()? {
+                return Err(DaemonError::Ended {
+                    name: self.identity.name.clone(),
+                    status,
+                    last_line: self.child.log()?.lines().last().unwrap_or("").to_owned(),
+                });
+            }
+            let ready = |status: Value| status.get("tun_state").and_then(Value::as_str) == Some("active");
+            if self.query("show_status").is_ok_and(ready) {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                return Err(DaemonError::NotReady {
+                    name: self.identity.name.clone(),
+                    what: "answer",
+                    after: limit,
+                });
+            }
+            std::thread::sleep(POLL);
+        }
     }
 
     /// How it ended, if it has.
@@ -119,6 +191,20 @@ impl FipsDaemon {
         self.kill()?;
         self.child = start(&self.host, &self.fips, &self.config, &self.log)?;
         Ok(())
+    }
+}
+
+/// One question, one answer: a line of JSON each.
+fn ask(socket: &Path, command: &str) -> io::Result<Value> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(QUERY_LIMIT))?;
+    writeln!(stream, "{}", json!({ "command": command }))?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    let mut answer: Value = serde_json::from_str(&line)?;
+    match answer.get_mut("data") {
+        Some(data) => Ok(data.take()),
+        None => Err(io::Error::other(line.trim().to_owned())),
     }
 }
 

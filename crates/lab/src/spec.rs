@@ -26,6 +26,27 @@ pub struct NodeSpec {
     pub peers: Vec<PeerSpec>,
     /// Further text for the end of weft's TOML; the reference daemon gets none of it.
     pub extra_toml: String,
+    /// What only the reference daemon is told.
+    pub fips: FipsSettings,
+}
+
+/// Settings of the reference daemon that weft has no like of.
+#[derive(Debug, Clone)]
+pub struct FipsSettings {
+    /// What it logs: `info`, `debug`.
+    pub log_level: String,
+    /// Messages sent under one key before it asks for new ones, whatever their age.
+    pub rekey_after_messages: u64,
+}
+
+impl Default for FipsSettings {
+    /// `info`, and its own default of 65,536 messages.
+    fn default() -> Self {
+        Self {
+            log_level: "info".to_owned(),
+            rekey_after_messages: 1 << 16,
+        }
+    }
 }
 
 /// One configured peer.
@@ -50,6 +71,7 @@ impl Default for NodeSpec {
             rekey_s: 120,
             peers: Vec::new(),
             extra_toml: String::new(),
+            fips: FipsSettings::default(),
         }
     }
 }
@@ -91,26 +113,33 @@ impl NodeSpec {
 
     /// The reference daemon's configuration file (its `docs/reference/configuration.md`), with the
     /// secret key `nsec` and the control socket at `socket`. Only what differs from its defaults:
-    /// those make a new identity at each start and have no TUN interface.
+    /// those make a new identity at each start and have no TUN interface. Peers without an address are
+    /// left out: it refuses them, and it takes whoever dials it.
     #[must_use]
     pub fn to_fips_yaml(&self, nsec: &str, socket: &Path) -> String {
         let listen = self.listen.first().copied();
         let listen = listen.unwrap_or(SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT)));
         let mut text = format!(
-            "node:\n  log_level: info\n  identity: {{nsec: {nsec:?}}}\n  \
+            "node:\n  log_level: {}\n  identity: {{nsec: {nsec:?}}}\n  \
              control: {{enabled: true, socket_path: {socket:?}}}\n  \
-             rekey: {{after_secs: {}}}\n\
+             rekey: {{after_secs: {}, after_messages: {}}}\n\
              tun: {{enabled: true, name: {:?}, mtu: {}}}\n\
              dns: {{enabled: false}}\n\
              transports:\n  udp: {{bind_addr: \"{listen}\", mtu: {}}}\n",
-            self.rekey_s, self.tun_name, self.tun_mtu, self.udp_mtu,
+            self.fips.log_level,
+            self.rekey_s,
+            self.fips.rekey_after_messages,
+            self.tun_name,
+            self.tun_mtu,
+            self.udp_mtu,
         );
-        text.push_str(if self.peers.is_empty() {
+        let mut peers = self.peers.iter().filter(|peer| !peer.addresses.is_empty()).peekable();
+        text.push_str(if peers.peek().is_none() {
             "peers: []\n"
         } else {
             "peers:\n"
         });
-        for peer in &self.peers {
+        for peer in peers {
             let addresses = peer.addresses.iter();
             let addresses = addresses.map(|addr| format!("{{transport: udp, addr: \"{addr}\"}}"));
             let addresses = addresses.collect::<Vec<_>>().join(", ");
@@ -204,7 +233,7 @@ node:
   log_level: info
   identity: {nsec: \"nsec1secret\"}
   control: {enabled: true, socket_path: \"/tmp/x/a.sock\"}
-  rekey: {after_secs: 5}
+  rekey: {after_secs: 5, after_messages: 65536}
 tun: {enabled: true, name: \"weft0\", mtu: 1280}
 dns: {enabled: false}
 transports:
@@ -215,7 +244,8 @@ peers:
     connect_policy: auto_connect
 ";
         assert_eq!(text, expected);
-        let alone = NodeSpec::default().to_fips_yaml("n", Path::new("/s"));
+        let alone = NodeSpec::default().with_peer("npub1x", "waits", &[]);
+        let alone = alone.to_fips_yaml("n", Path::new("/s"));
         assert!(alone.ends_with("peers: []\n"));
     }
 }

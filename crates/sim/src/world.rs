@@ -133,14 +133,15 @@ impl World {
     /// An empty world.
     pub fn new(seed: u64) -> Self {
         Self {
-            now: 1_000,
+            // Far from zero, as a machine's clock is: what was never set must not look recent.
+            now: 1_000_000_000,
             rng: ChaCha20Rng::seed_from_u64(seed),
             hosts: Vec::new(),
             in_flight: BTreeMap::new(),
             next: 0,
             conditions: Conditions::default(),
             rule: Box::new(|_, _| Fate::Pass),
-            next_sample: 0,
+            next_sample: 1_000_000_000,
             trace: 0xcbf2_9ce4_8422_2325,
         }
     }

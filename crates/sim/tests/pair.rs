@@ -268,6 +268,21 @@ fn a_killed_peer_is_back_within_five_seconds_of_its_return() {
 }
 
 #[test]
+fn a_peer_that_stopped_in_good_order_is_reached_again_after_its_restart() {
+    let (mut world, a, b) = World::pair(13, Config::default());
+    stream(&mut world, a, b, 5, 100);
+    world.host_mut(b).node.shut_down();
+    world.run(300);
+    world.kill(b);
+    world.run(1_000);
+    world.restart(b);
+    world.run(1_000);
+    assert_eq!(stream(&mut world, a, b, 50, 100), (50, 50));
+    let downs = |id| world.host(id).events.iter().filter(|(_, e)| matches!(e, Event::SessionDown { .. })).count();
+    assert_eq!((downs(a), downs(b)), (1, 0));
+}
+
+#[test]
 fn heavy_loss_delays_but_never_wedges() {
     for seed in 0..10 {
         let (mut world, a, b) = World::pair(seed, fast_rekey());

@@ -28,6 +28,8 @@ pub enum Limit {
     Bytes(u64),
     /// When [`TcpFlow::stop`] is called.
     Stopped,
+    /// When [`TcpFlow::stop`] is called, with at most this many bytes a second until then.
+    Paced(u64),
 }
 
 /// One TCP stream, one way, in the background. Ends when this is dropped.
@@ -245,11 +247,13 @@ fn send(
     let mut hash = Sha256::new();
     let mut block = vec![0; BLOCK];
     let mut total = 0;
+    let mut pace = Pace::new(limit);
     loop {
         let len = match limit {
             Limit::Bytes(bytes) => (bytes - total).min(BLOCK as u64) as usize,
-            Limit::Stopped if stop.load(Ordering::Relaxed) => 0,
+            Limit::Stopped | Limit::Paced(_) if stop.load(Ordering::Relaxed) => 0,
             Limit::Stopped => BLOCK,
+            Limit::Paced(_) => pace.next_block(),
         };
         let Some(data) = block.get_mut(..len).filter(|data| !data.is_empty()) else {
             break;
@@ -269,6 +273,31 @@ fn send(
     }
     stream.shutdown(Shutdown::Write).map_err(broken(total))?;
     Ok(hash.finalize().into())
+}
+
+/// Spreads a [`Limit::Paced`] flow: ten blocks a second, none of them to catch up with a stall.
+struct Pace {
+    block: usize,
+    next: Instant,
+}
+
+impl Pace {
+    fn new(limit: Limit) -> Self {
+        let block = match limit {
+            Limit::Paced(rate) => (rate / 10).clamp(1, BLOCK as u64) as usize,
+            _ => BLOCK,
+        };
+        let next = Instant::now();
+        Self { block, next }
+    }
+
+    /// Waits for the time of the next block and gives its length.
+    fn next_block(&mut self) -> usize {
+        let now = Instant::now();
+        std::thread::sleep(self.next.saturating_duration_since(now));
+        self.next = self.next.max(now) + TICK;
+        self.block
+    }
 }
 
 fn receive(mut stream: TcpStream, progress: &AtomicU64, deadline: Deadline) -> Result<Received, TrafficError> {
