@@ -142,7 +142,7 @@ impl Drop for Pair {
 
 /// Waits until no other test, of this process or another, has a pair under load: they would take each
 /// other's processor time. The turn ends when the file is closed.
-fn turn() -> File {
+pub fn turn() -> File {
     let file = File::create(concat!(env!("CARGO_TARGET_TMPDIR"), "/e2e.lock")).unwrap();
     file.lock().unwrap();
     file

@@ -1,0 +1,24 @@
+//! Weft and the reference daemon (`fips` of jmcorgan/fips) as neighbours, in namespaces.
+//!
+//! The daemon's binary is not ours: its path comes from the environment variable `WEFT_FIPS`, and without
+//! it every test here says that it is skipped. What each case shows, and the figures of the last run, are
+//! in `docs/interoperation.md`. The tests print what they measure, so run them with `--nocapture`:
+//!
+//! ```text
+//! WEFT_FIPS=.../fips cargo test --release -p weft --test interop_fips -- --nocapture --test-threads=1
+//! ```
+//!
+//! - `mixed`: a weft node and a daemon on one cable, and who dials whom
+//! - `traffic`: pings and verified TCP both ways
+//! - `rekey`: both layers get fresh keys during two minutes of traffic
+//! - `restart`: one side is killed and comes back
+//! - `messages`: what one side says and the other does not know
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod messages;
+mod mixed;
+mod rekey;
+mod restart;
+mod traffic;

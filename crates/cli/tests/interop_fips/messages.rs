@@ -1,0 +1,1 @@
+//! What one side says and the other does not know or need.

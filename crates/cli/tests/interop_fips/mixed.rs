@@ -1,0 +1,267 @@
+//! A weft node and a reference daemon on one cable.
+
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weft_lab::daemon::{Daemon, PeerState};
+use weft_lab::fips::{self, FipsDaemon};
+use weft_lab::host::Host;
+use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
+use weft_lab::traffic::{PingOptions, Pinger, ProbeReport, TcpReport, ping, transfer};
+use weft_lab::world::World;
+
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, identity, turn};
+
+/// Seconds between rekeys for a side that shall not begin one.
+pub const NEVER_S: u32 = 86_400;
+
+/// The daemon's binary; none, and a line on standard error past the capture, if the environment names none.
+pub fn binary() -> Option<PathBuf> {
+    let path = fips::binary();
+    if path.is_none() {
+        let text = format!("SKIPPED: {} is not set to the path of a fips binary\n", fips::ENVIRONMENT);
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+    path
+}
+
+/// Which side knows the other's address. One that is dialled knows only the key (weft) or nothing (fips).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialler {
+    Weft,
+    Fips,
+    Both,
+}
+
+/// One of the two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Weft,
+    Fips,
+}
+
+impl Side {
+    pub fn other(self) -> Self {
+        match self {
+            Self::Weft => Self::Fips,
+            Self::Fips => Self::Weft,
+        }
+    }
+}
+
+/// What a case varies.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    pub dialler: Dialler,
+    /// Whose node address is the smaller one: it wins where both begin a handshake at once.
+    pub smaller: Side,
+    pub underlay: Underlay,
+    pub weft_rekey_s: u32,
+    pub fips_rekey_s: u32,
+    pub fips_rekey_after_messages: u64,
+    pub debug: bool,
+}
+
+impl Case {
+    /// IPv4, with both daemons' own defaults.
+    pub fn new(dialler: Dialler, smaller: Side) -> Self {
+        Self {
+            dialler,
+            smaller,
+            underlay: Underlay::V4,
+            weft_rekey_s: 120,
+            fips_rekey_s: 120,
+            fips_rekey_after_messages: 1 << 16,
+            debug: false,
+        }
+    }
+
+    /// The configuration of one side, whose peer has this key and this address.
+    fn spec(&self, side: Side, peer: &str, at: &str) -> NodeSpec {
+        let dials = match self.dialler {
+            Dialler::Weft => side == Side::Weft,
+            Dialler::Fips => side == Side::Fips,
+            Dialler::Both => true,
+        };
+        let at = SocketAddr::new(at.parse().unwrap(), DEFAULT_PORT);
+        let mut spec = self.underlay.listener();
+        spec = spec.with_peer(peer, "peer", if dials { std::slice::from_ref(&at) } else { &[] });
+        spec.rekey_s = match side {
+            Side::Weft => self.weft_rekey_s,
+            Side::Fips => self.fips_rekey_s,
+        };
+        spec.fips.rekey_after_messages = self.fips_rekey_after_messages;
+        if self.debug {
+            spec.fips.log_level = "debug".to_owned();
+        }
+        spec
+    }
+}
+
+/// A weft node and a reference daemon. If a test fails, its directory stays and is named.
+pub struct Mixed {
+    pub weft: Daemon,
+    pub fips: FipsDaemon,
+    world: World,
+    _turn: std::fs::File,
+}
+
+impl Mixed {
+    /// Starts both at once and waits until pings pass both ways.
+    pub fn start(fips: &Path, case: &Case) -> Self {
+        let turn = turn();
+        let world = World::new().unwrap();
+        let hosts = ["weft", "fips"].map(|name| world.host(name).unwrap());
+        let addresses = case.underlay.addresses();
+        let nets = addresses.map(|address| case.underlay.cidr(address));
+        world.link((&hosts[0], &[&nets[0]]), (&hosts[1], &[&nets[1]])).unwrap();
+        let mut ids = ["one", "two"].map(|name| identity(&world, name));
+        // Addresses of the mesh are cut node addresses, so they have the same order.
+        if (ids[0].address < ids[1].address) != (case.smaller == Side::Weft) {
+            ids.swap(0, 1);
+        }
+        let spec = case.spec(Side::Fips, &ids[0].npub, addresses[0]);
+        let fips = FipsDaemon::start(&hosts[1], fips, &ids[1], &spec).unwrap();
+        let spec = case.spec(Side::Weft, &ids[1].npub, addresses[1]);
+        let weft = Daemon::start(&hosts[0], Path::new(WEFT), &ids[0], &spec).unwrap();
+        let mut mixed = Self {
+            weft,
+            fips,
+            world,
+            _turn: turn,
+        };
+        mixed.weft.wait_ready(PATIENCE).unwrap();
+        mixed.fips.wait_ready(PATIENCE).unwrap();
+        for from in [Side::Weft, Side::Fips] {
+            mixed.first_answer(from, Instant::now(), PATIENCE);
+        }
+        let peer = mixed.fips.identity().npub.clone();
+        mixed.weft.wait_peer(&peer, PeerState::Payload, PATIENCE).unwrap();
+        mixed
+    }
+
+    pub fn host(&self, side: Side) -> &Host {
+        match side {
+            Side::Weft => self.weft.host(),
+            Side::Fips => self.fips.host(),
+        }
+    }
+
+    /// The address in the mesh.
+    pub fn address(&self, side: Side) -> Ipv6Addr {
+        match side {
+            Side::Weft => self.weft.identity().address,
+            Side::Fips => self.fips.identity().address,
+        }
+    }
+
+    /// Both hosts for a flow that begins at `from`.
+    pub fn hosts(&self, from: Side) -> (&Host, &Host) {
+        (self.host(from), self.host(from.other()))
+    }
+
+    pub fn kill(&mut self, side: Side) {
+        match side {
+            Side::Weft => self.weft.kill().unwrap(),
+            Side::Fips => self.fips.kill().unwrap(),
+        }
+    }
+
+    pub fn restart(&mut self, side: Side) {
+        match side {
+            Side::Weft => self.weft.restart().unwrap(),
+            Side::Fips => self.fips.restart().unwrap(),
+        }
+    }
+
+    /// What weft says about the daemon.
+    pub fn status(&self) -> Value {
+        self.weft.peer(&self.fips.identity().npub).unwrap().unwrap()
+    }
+
+    /// How often link and session have got fresh keys, as weft counts.
+    pub fn rekeys(&self) -> [u64; 2] {
+        let status = self.status();
+        ["link", "session"].map(|layer| {
+            let count = status[layer]["rekeys"].as_u64();
+            count.unwrap_or_else(|| panic!("no {layer}.rekeys in {status}"))
+        })
+    }
+
+    /// The only peer that the daemon lists.
+    pub fn fips_peer(&self) -> Value {
+        let answer = self.fips.query("show_peers").unwrap();
+        let peers = answer["peers"].as_array().unwrap();
+        assert_eq!(peers.len(), 1, "{answer}");
+        peers[0].clone()
+    }
+
+    /// Pings in the background.
+    pub fn pinger(&self, from: Side, options: PingOptions) -> Pinger {
+        Pinger::start(self.host(from), self.address(from.other()), options).unwrap()
+    }
+
+    /// Pings until an answer comes; the time from `since` to then, which must be within `limit`.
+    pub fn first_answer(&self, from: Side, since: Instant, limit: Duration) -> Duration {
+        let options = PingOptions {
+            count: Some(1),
+            interval: Duration::from_millis(20),
+            grace: Duration::from_millis(100),
+            ..PingOptions::default()
+        };
+        loop {
+            if self.pinger(from, options).join().unwrap().received == 1 {
+                return since.elapsed();
+            }
+            let after = since.elapsed();
+            assert!(after < limit, "no answer to a ping of {from:?} after {after:?}: {}", self.status());
+        }
+    }
+
+    /// Twenty pings, none of which may be lost.
+    pub fn assert_pings(&self, from: Side) -> ProbeReport {
+        let interval = Duration::from_millis(20);
+        let report = ping(self.host(from), self.address(from.other()), 20, interval).unwrap();
+        assert!(report.lost.is_empty(), "{from:?}: {report:?}");
+        report
+    }
+
+    /// TCP from one side to the other, whole and unchanged.
+    pub fn assert_transfer(&self, from: Side, bytes: u64) -> TcpReport {
+        let to = IpAddr::V6(self.address(from.other()));
+        let report = transfer(self.hosts(from), to, bytes, bytes, 2 * MINUTE).unwrap();
+        assert_eq!(report.bytes, bytes, "{from:?}");
+        assert!(report.hash_ok, "{from:?}");
+        report
+    }
+
+    /// Asserts that both stop cleanly and that neither log has a warning; `known` names parts of lines that
+    /// the daemon may log all the same.
+    pub fn finish_but(mut self, known: &[&str]) {
+        let status = self.weft.stop().unwrap();
+        assert_eq!(status.code(), Some(0));
+        self.fips.stop().unwrap();
+        let warnings = self.weft.warnings().unwrap();
+        assert!(warnings.is_empty(), "weft: {warnings:#?}");
+        let mut warnings = self.fips.warnings().unwrap();
+        warnings.retain(|line| !known.iter().any(|part| line.contains(part)));
+        assert!(warnings.is_empty(), "fips: {warnings:#?}");
+    }
+
+    /// The same without exceptions.
+    pub fn finish(self) {
+        self.finish_but(&[]);
+    }
+}
+
+impl Drop for Mixed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.world.keep_directory();
+            eprintln!("logs: {}", self.world.directory().display());
+        }
+    }
+}

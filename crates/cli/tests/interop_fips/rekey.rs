@@ -1,0 +1,108 @@
+//! Two minutes of traffic in which both layers get fresh keys, and nothing is lost (L4).
+//!
+//! The flows are paced far below what the daemon can carry: under a flow as fast as it goes its bounded
+//! queues overflow by design, and a ping that is lost there says nothing about keys.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use weft_lab::traffic::{Limit, PingOptions, TcpFlow, UdpFlow, UdpOptions};
+use weft_os::test_support::in_namespaces;
+
+use crate::common::MINUTE;
+use crate::mixed::{Case, Dialler, Mixed, NEVER_S, Side, binary};
+
+const RUN: Duration = Duration::from_secs(120);
+/// The daemon ignores a request within 30 s of the last one, and moves its own by up to 15 s.
+const INTERVAL_S: u32 = 35;
+const AT_LEAST: u64 = 2;
+/// Bytes per second of each TCP flow.
+const PACE: u64 = 250_000;
+
+/// Pings, a UDP and a TCP flow each way, for two minutes.
+fn continuity(mut case: Case, weft_rekey_s: u32, fips_rekey_s: u32) {
+    let Some(fips) = binary() else { return };
+    (case.weft_rekey_s, case.fips_rekey_s) = (weft_rekey_s, fips_rekey_s);
+    // Only age counts here.
+    case.fips_rekey_after_messages = 1 << 40;
+    let mixed = Mixed::start(&fips, &case);
+    let before = mixed.rekeys();
+    let sides = [Side::Weft, Side::Fips];
+    let pingers = sides.map(|from| {
+        let options = PingOptions {
+            interval: Duration::from_millis(200),
+            grace: Duration::from_secs(5),
+            ..PingOptions::default()
+        };
+        mixed.pinger(from, options)
+    });
+    let to = |from: Side| IpAddr::V6(mixed.address(from.other()));
+    let udp = sides.map(|from| {
+        let options = UdpOptions {
+            payload: 1000,
+            grace: Duration::from_secs(5),
+            ..UdpOptions::default()
+        };
+        UdpFlow::start(mixed.hosts(from), to(from), options).unwrap()
+    });
+    let tcp = sides.map(|from| {
+        let limit = Limit::Paced(PACE);
+        TcpFlow::start(mixed.hosts(from), to(from), limit, 1, RUN + MINUTE).unwrap()
+    });
+    std::thread::sleep(RUN);
+
+    let name = format!("{:?} dials, {:?} is smaller", case.dialler, case.smaller);
+    let [link, session] = mixed.rekeys();
+    let rekeys = [link - before[0], session - before[1]];
+    println!("{name}: {} link and {} session rekeys", rekeys[0], rekeys[1]);
+    let pings = pingers.map(|pinger| pinger.stop().unwrap());
+    let udp = udp.map(|flow| flow.stop().unwrap());
+    let tcp = tcp.map(|flow| flow.stop().unwrap());
+    for (at, from) in sides.into_iter().enumerate() {
+        let (ping, udp, tcp) = (&pings[at], &udp[at], &tcp[at]);
+        println!(
+            "{name}: from {from:?} pings {} sent, {} lost, longest gap {:.0} ms; UDP {} sent, {} lost; \
+             TCP {:.1} MB, longest stall {:.0} ms",
+            ping.sent,
+            ping.lost.len(),
+            ping.longest_gap_ms,
+            udp.sent,
+            udp.lost.len(),
+            tcp.bytes as f64 * 1e-6,
+            tcp.longest_stall_ms,
+        );
+    }
+    for (ping, (udp, tcp)) in pings.iter().zip(udp.iter().zip(&tcp)) {
+        assert!(ping.sent >= 590 && ping.lost.is_empty(), "pings: {ping:?}");
+        assert!(udp.sent >= 10_000 && udp.lost.is_empty(), "UDP: {udp:?}");
+        assert!(tcp.hash_ok && tcp.bytes > 20_000_000, "TCP: {tcp:?}");
+    }
+    assert!(rekeys.iter().all(|count| *count >= AT_LEAST), "{rekeys:?}");
+    assert_eq!(mixed.fips_peer()["consecutive_decrypt_failures"], 0);
+    mixed.finish();
+}
+
+#[test]
+fn weft_dials_and_weft_rekeys() {
+    in_namespaces(|| continuity(Case::new(Dialler::Weft, Side::Weft), INTERVAL_S, NEVER_S));
+}
+
+#[test]
+fn weft_dials_and_fips_rekeys() {
+    in_namespaces(|| continuity(Case::new(Dialler::Weft, Side::Weft), NEVER_S, INTERVAL_S));
+}
+
+#[test]
+fn fips_dials_and_weft_rekeys() {
+    in_namespaces(|| continuity(Case::new(Dialler::Fips, Side::Fips), INTERVAL_S, NEVER_S));
+}
+
+#[test]
+fn fips_dials_and_fips_rekeys() {
+    in_namespaces(|| continuity(Case::new(Dialler::Fips, Side::Fips), NEVER_S, INTERVAL_S));
+}
+
+#[test]
+fn both_dial_and_both_rekey() {
+    in_namespaces(|| continuity(Case::new(Dialler::Both, Side::Weft), INTERVAL_S, INTERVAL_S));
+}
