@@ -74,6 +74,10 @@ impl Context {
         self.indices.remove(&index);
     }
 
+    pub(crate) fn indices_held(&self) -> usize {
+        self.indices.len()
+    }
+
     /// `base` ms, moved by up to an eighth either way, so that two ends do not act at the same moment.
     pub(crate) fn jittered(&mut self, base: u64) -> u64 {
         let span = base / 4;

@@ -4,6 +4,7 @@
 //! it when a frame authenticates under it. Msg2 proves that the responder holds the keys, so the initiator seals with
 //! them at once. Old epochs stay open until they have drained.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use weft_noise::{Established, PublicKey, ik};
@@ -728,5 +729,10 @@ impl Link {
     /// Bytes of state this link holds, for the bound on what peers can make us keep.
     pub(crate) fn epochs_held(&self) -> usize {
         self.epochs.len()
+    }
+
+    /// The indices of all epochs, and of the present one.
+    pub(crate) fn held(&self) -> (BTreeSet<u32>, Option<u32>) {
+        (self.epochs.iter().map(|e| e.index).collect(), self.current().map(|e| e.index))
     }
 }

@@ -16,6 +16,8 @@ use crate::session::Session;
 use crate::status::PeerStatus;
 use crate::{Config, PeerConfig};
 
+mod check;
+
 /// A packet that waits while no link comes up is answered with "unreachable" after this, ms.
 const PATIENCE: u64 = 5_000;
 
@@ -204,28 +206,6 @@ impl Node {
     /// What came in and led to nothing.
     pub fn counters(&self) -> NodeCounters {
         self.counters
-    }
-
-    /// Checks what must hold after every event, for fuzzing and simulation: bounded state, and a deadline that is not
-    /// forgotten.
-    ///
-    /// # Errors
-    ///
-    /// The broken invariant, in words.
-    pub fn check_invariants(&self) -> Result<(), String> {
-        for peer in self.peers.values() {
-            if peer.link.epochs_held() > 12 {
-                return Err(format!("{} link epochs", peer.link.epochs_held()));
-            }
-            if peer.session.epochs_held() > 24 {
-                return Err(format!("{} session epochs", peer.session.epochs_held()));
-            }
-            let dialable = !peer.link.is_up() && !peer.link.targets().is_empty();
-            if dialable && peer.link.deadline(&self.ctx).0 == u64::MAX {
-                return Err("a peer with an address is never dialled again".into());
-            }
-        }
-        Ok(())
     }
 
     fn handle_handshake(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {

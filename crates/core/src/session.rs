@@ -4,6 +4,8 @@
 //! msg3 is missing (L2). At a rekey data stays on the old keys until the new ones are proven: the responder is sure
 //! with msg3, and the initiator sends small frames under the new keys until the first one from the other side comes.
 
+use std::collections::BTreeSet;
+
 use weft_noise::{Established, PublicKey, xk};
 use weft_packet::{Command, EpochId, EpochUse, LinkId, SessionActivity, SessionKeys, Totals};
 use weft_wire::Coords;
@@ -653,5 +655,10 @@ impl Session {
 
     pub(crate) fn epochs_held(&self) -> usize {
         self.epochs.len() + self.awaiting.len()
+    }
+
+    /// The numbers of all epochs, and of the present one.
+    pub(crate) fn held(&self) -> (BTreeSet<u32>, Option<u32>) {
+        (self.epochs.iter().map(|e| e.id.0).collect(), self.current().map(|e| e.id.0))
     }
 }

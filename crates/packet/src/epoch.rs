@@ -10,7 +10,7 @@ use weft_noise::replay::ReplayWindow;
 use crate::control::EpochUse;
 
 /// More than a rekey can leave behind; a further one pushes out the oldest that does not seal.
-const MAX_EPOCHS: usize = 8;
+pub(crate) const MAX_EPOCHS: usize = 8;
 
 /// Why a frame did not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

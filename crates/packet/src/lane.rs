@@ -20,6 +20,8 @@ use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
 use crate::inbound::Inbound;
 use crate::train::{Train, Transmit};
 
+mod check;
+
 /// Reports that may wait for the core; more are dropped and counted.
 const MAX_REPORTS: usize = 1024;
 /// Packets (TUN super-packets) that wait for one session (FIPS: 16 packets per destination).

@@ -106,3 +106,37 @@ fn fips_dials_and_fips_rekeys() {
 fn both_dial_and_both_rekey() {
     in_namespaces(|| continuity(Case::new(Dialler::Both, Side::Weft), INTERVAL_S, INTERVAL_S));
 }
+
+/// The daemon also replaces keys after 65,536 messages, every few seconds in a flow as fast as it goes. Pings
+/// are not asked to survive its queues here; TCP has to go on.
+#[test]
+fn fips_rekeys_by_messages_at_full_speed() {
+    in_namespaces(|| {
+        let Some(fips) = binary() else { return };
+        let mut case = Case::new(Dialler::Weft, Side::Fips);
+        (case.weft_rekey_s, case.fips_rekey_s) = (NEVER_S, NEVER_S);
+        let mixed = Mixed::start(&fips, &case);
+        let before = mixed.rekeys();
+        let from = Side::Fips;
+        let to = IpAddr::V6(mixed.address(from.other()));
+        let pinger = mixed.pinger(from, PingOptions::default());
+        let flow = TcpFlow::start(mixed.hosts(from), to, Limit::Stopped, 1, MINUTE).unwrap();
+        std::thread::sleep(Duration::from_secs(20));
+        let (tcp, ping) = (flow.stop().unwrap(), pinger.stop().unwrap());
+        let after = mixed.rekeys();
+        let rekeys = [after[0] - before[0], after[1] - before[1]];
+        println!(
+            "full speed from fips for 20 s: {} link and {} session rekeys, {:.0} Mbit/s, longest stall {:.0} ms, \
+             pings {} sent, {} lost",
+            rekeys[0],
+            rekeys[1],
+            tcp.mbit_s,
+            tcp.longest_stall_ms,
+            ping.sent,
+            ping.lost.len(),
+        );
+        assert!(tcp.hash_ok && rekeys.iter().all(|count| *count >= AT_LEAST), "{rekeys:?}");
+        assert!(tcp.longest_stall_ms < 1000.0, "{tcp:?}");
+        mixed.finish();
+    });
+}

@@ -1,0 +1,61 @@
+//! What must hold of a node after every event, and what it should hold in common with its lane.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_packet::LinkId;
+use weft_wire::NodeAddr;
+
+use super::Node;
+
+/// Most epochs of one link: candidates, the present one, and those that drain.
+const MAX_LINK_EPOCHS: usize = 12;
+/// Most epochs and half-open handshakes of one session.
+const MAX_SESSION_EPOCHS: usize = 24;
+
+/// The epochs of one link or session: all that open, and the one that seals.
+#[doc(hidden)]
+pub type HeldEpochs = (BTreeSet<u32>, Option<u32>);
+
+impl Node {
+    /// Checks what must hold after every event, for fuzzing and simulation: bounded state, indices that have an owner,
+    /// and a deadline that is not forgotten.
+    ///
+    /// # Errors
+    ///
+    /// The broken invariant, in words.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        let mut indices = 0;
+        for peer in self.peers.values() {
+            let (link, session) = (&peer.link, &peer.session);
+            if link.epochs_held() > MAX_LINK_EPOCHS {
+                return Err(format!("{} link epochs", link.epochs_held()));
+            }
+            if session.epochs_held() > MAX_SESSION_EPOCHS {
+                return Err(format!("{} session epochs", session.epochs_held()));
+            }
+            let dialable = !link.is_up() && !link.targets().is_empty();
+            if dialable && link.deadline(&self.ctx).0 == u64::MAX {
+                return Err("a peer with an address is never dialled again".into());
+            }
+            indices += link.epochs_held() + usize::from(link.dialing(0).is_some());
+        }
+        if indices != self.ctx.indices_held() {
+            return Err(format!("{} indices for {indices} epochs and attempts", self.ctx.indices_held()));
+        }
+        Ok(())
+    }
+
+    /// The epochs of every link that has any.
+    #[doc(hidden)]
+    pub fn held_links(&self) -> BTreeMap<LinkId, HeldEpochs> {
+        let held = self.peers.values().map(|peer| (peer.link.id, peer.link.held()));
+        held.filter(|(_, (ids, _))| !ids.is_empty()).collect()
+    }
+
+    /// The epochs of every session that has any.
+    #[doc(hidden)]
+    pub fn held_sessions(&self) -> BTreeMap<NodeAddr, HeldEpochs> {
+        let held = self.peers.iter().map(|(addr, peer)| (*addr, peer.session.held()));
+        held.filter(|(_, (ids, _))| !ids.is_empty()).collect()
+    }
+}

@@ -1,0 +1,78 @@
+//! What must hold of a lane after every event, for fuzzing and simulation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_wire::NodeAddr;
+
+use super::{Index, Lane, MAX_EARLY, MAX_QUEUE, MAX_REPLIES, MAX_REPORTS};
+use crate::control::LinkId;
+use crate::epoch::{Epochs, MAX_EPOCHS};
+
+/// The epochs of one link or session: all that open, and the one that seals.
+#[doc(hidden)]
+pub type HeldEpochs = (BTreeSet<u32>, Option<u32>);
+
+impl Lane {
+    /// Checks that every queue is bounded, and that indices and epochs belong together.
+    ///
+    /// # Errors
+    ///
+    /// The broken invariant, in words.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) -> Result<(), String> {
+        let bounded = |what: &str, len: usize, max: usize| {
+            if len > max {
+                return Err(format!("{len} {what}, at most {max}"));
+            }
+            Ok(())
+        };
+        bounded("reports", self.reports.len(), MAX_REPORTS)?;
+        bounded("replies", self.replies.len(), MAX_REPLIES)?;
+        for session in self.sessions.values() {
+            bounded("packets that wait", session.queue.len(), MAX_QUEUE)?;
+            bounded("early frames", session.early.len(), MAX_EARLY)?;
+            check_epochs("session", &session.epochs)?;
+        }
+        for (id, link) in &self.links {
+            check_epochs("link", &link.epochs)?;
+            for index in link.epochs.ids() {
+                if self.indices.get(&index) != Some(&Index::Keyed(*id)) {
+                    return Err(format!("index {index} of link {} leads nowhere", id.0));
+                }
+            }
+        }
+        for (index, to) in &self.indices {
+            if let Index::Keyed(id) = to
+                && !self.links.get(id).is_some_and(|l| l.epochs.ids().any(|i| i == *index))
+            {
+                return Err(format!("index {index} leads to no epoch"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The epochs of every link.
+    #[doc(hidden)]
+    pub fn held_links(&self) -> BTreeMap<LinkId, HeldEpochs> {
+        self.links.iter().map(|(id, link)| (*id, held(&link.epochs))).collect()
+    }
+
+    /// The epochs of every session that has any.
+    #[doc(hidden)]
+    pub fn held_sessions(&self) -> BTreeMap<NodeAddr, HeldEpochs> {
+        let held = self.sessions.iter().map(|(peer, session)| (*peer, held(&session.epochs)));
+        held.filter(|(_, (ids, _))| !ids.is_empty()).collect()
+    }
+}
+
+fn held(epochs: &Epochs) -> HeldEpochs {
+    (epochs.ids().collect(), epochs.current().map(|e| e.id))
+}
+
+fn check_epochs(what: &str, epochs: &Epochs) -> Result<(), String> {
+    let (list, set): (Vec<u32>, BTreeSet<u32>) = (epochs.ids().collect(), epochs.ids().collect());
+    if list.len() > MAX_EPOCHS || set.len() != list.len() {
+        return Err(format!("a {what} has the epochs {list:?}"));
+    }
+    Ok(())
+}

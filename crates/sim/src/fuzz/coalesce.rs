@@ -1,0 +1,194 @@
+//! A batch of packets: joined for the TUN, cut again.
+
+use weft_packet::coalesce::{BatchFull, Coalescer, MAX_SEGMENTS, MAX_SUPER_PACKET};
+use weft_packet::split::Splitter;
+use weft_wire::virtio::VirtioNetHdr;
+
+use super::input::Input;
+use super::model::{self, ACK, IPV6_HEADER, PSH, TCP, UDP};
+
+const MAX_PACKETS: usize = 192;
+const FLOWS: usize = 6;
+
+/// Packets, most of them of a few flows and in sequence. Cutting what was joined gives the same packets, and each
+/// flow in its order.
+pub fn coalesce(data: &[u8]) {
+    let mut input = Input::new(data);
+    let udp = input.flag();
+    let packets = packets(&mut input);
+    let mut coalescer = Coalescer::new(packets.len(), udp);
+    // A batch before this one leaves nothing behind.
+    for (id, packet) in packets.iter().take(usize::from(packets.len() > 3)).enumerate() {
+        coalescer.push(id as u32, packet).unwrap();
+    }
+    coalescer.clear();
+    assert!(coalescer.is_empty());
+    for (id, packet) in packets.iter().enumerate() {
+        coalescer.push(id as u32, packet).unwrap();
+    }
+    assert_eq!(coalescer.push(0, &[]), Err(BatchFull));
+    assert_eq!(coalescer.len(), packets.len());
+
+    let mut received = Vec::new();
+    for group in coalescer.groups() {
+        let mut bytes = group.header().to_vec();
+        for piece in group.pieces() {
+            bytes.extend(&packets[piece.packet as usize][piece.range]);
+        }
+        assert!(group.packet_count() <= MAX_SEGMENTS);
+        if group.packet_count() == 1 {
+            assert_eq!(group.virtio(), VirtioNetHdr::default());
+            received.push(bytes);
+        } else {
+            assert!(bytes.len() <= MAX_SUPER_PACKET && (udp || bytes[6] == TCP));
+            received.extend(cut(group.virtio(), &bytes, group.packet_count()));
+        }
+    }
+    assert_order(&packets, &received);
+}
+
+fn cut(hdr: VirtioNetHdr, bytes: &[u8], count: usize) -> Vec<Vec<u8>> {
+    // What the kernel checks before it believes the header.
+    assert_eq!(usize::from(hdr.csum_start), IPV6_HEADER);
+    assert_eq!(usize::from(hdr.csum_offset), model::checksum_at(bytes[6]));
+    let mut splitter = Splitter::new(hdr, bytes, usize::MAX).unwrap();
+    assert_eq!(splitter.segment_count(), count);
+    let mut out = vec![0; splitter.segment_len()];
+    let mut parts = Vec::new();
+    while let Some(len) = splitter.next_into(&mut out) {
+        parts.push(out[..len].to_vec());
+    }
+    parts
+}
+
+/// All packets arrive once, and no two that may belong together change places: those with the same addresses, unless
+/// both show ports and these or the protocols differ.
+fn assert_order(before: &[Vec<u8>], after: &[Vec<u8>]) {
+    let mut sorted = [before, after].map(|packets| packets.iter().map(normal).collect::<Vec<_>>());
+    sorted.iter_mut().for_each(|packets| packets.sort());
+    assert!(sorted[0] == sorted[1], "the packets are not the same");
+    let mut keys: Vec<_> = before.iter().filter_map(|packet| flow(packet)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    for key in keys {
+        let bound = |packet: &&Vec<u8>| {
+            flow(packet).is_some_and(|(addresses, ports)| addresses == key.0 && (ports.is_none() || ports == key.1))
+        };
+        let [a, b] = [before, after].map(|packets| packets.iter().filter(bound).map(normal).collect::<Vec<_>>());
+        assert!(a == b, "a flow is out of order");
+    }
+}
+
+/// TCP's checksum has two zeros, of which the one that nobody sends does not survive.
+fn normal(packet: &Vec<u8>) -> Vec<u8> {
+    let mut packet = packet.clone();
+    let at = IPV6_HEADER + model::checksum_at(TCP);
+    if packet.len() >= at + 2 && packet[6] == TCP && packet[at..at + 2] == [0xff, 0xff] {
+        packet[at..at + 2].fill(0);
+    }
+    packet
+}
+
+type Flow<'a> = (&'a [u8], Option<(u8, &'a [u8])>);
+
+fn flow(packet: &[u8]) -> Option<Flow<'_>> {
+    let addresses = packet.get(8..40)?;
+    let ports = packet.get(40..44).filter(|_| matches!(packet[6], TCP | UDP));
+    Some((addresses, ports.map(|ports| (packet[6], ports))))
+}
+
+fn packets(input: &mut Input<'_>) -> Vec<Vec<u8>> {
+    let mut sequences = [0xffff_ff00_u32; FLOWS];
+    let mut packets: Vec<Vec<u8>> = Vec::new();
+    while !input.is_empty() && packets.len() < MAX_PACKETS {
+        let choice = input.u8();
+        let (flow, kind) = (usize::from(choice) % 8 % FLOWS, choice >> 3);
+        let protocol = if flow % 3 == 2 { UDP } else { TCP };
+        let len = match kind {
+            0..16 => 100,
+            16 => usize::from(input.u16()) % 4096,
+            _ => input.below(128),
+        };
+        let header = Header {
+            protocol,
+            sequence: sequences[flow],
+            flags: match kind {
+                17 => ACK | PSH,
+                18 => input.u8(),
+                _ => ACK,
+            },
+            class: if kind == 19 { input.u8() } else { 0 },
+            options: if kind == 20 { input.bytes() } else { &[] },
+            extension: (kind == 21).then(|| input.u8()),
+        };
+        let mut packet = header.packet(flow as u8, len);
+        sequences[flow] = sequences[flow].wrapping_add(len as u32);
+        match kind {
+            22 => sequences[flow] = sequences[flow].wrapping_add(input.u32()),
+            23 => {
+                let at = input.within(0..packet.len());
+                packet[at] ^= input.u8();
+            }
+            24 => packet.truncate(input.within(0..packet.len() + 1)),
+            25 => packet.extend(input.bytes()),
+            26 => packet = input.bytes().to_vec(),
+            27 => {
+                packet = input.bytes().to_vec();
+                model::make_ipv6(&mut packet);
+            }
+            28 => {
+                if let Some(again) = input.latest(&packets) {
+                    packet.clone_from(again);
+                }
+            }
+            29 => {
+                // The hop limit, a port, an acknowledgement, a window: changed, and the checksum right.
+                let at = [7, 41, 51, 55][input.below(4)];
+                packet[at] ^= input.u8();
+                model::complete(&mut packet, IPV6_HEADER, protocol);
+            }
+            _ => {}
+        }
+        packets.push(packet);
+    }
+    packets
+}
+
+/// What varies between the headers of a flow.
+struct Header<'a> {
+    protocol: u8,
+    sequence: u32,
+    flags: u8,
+    class: u8,
+    options: &'a [u8],
+    extension: Option<u8>,
+}
+
+impl Header<'_> {
+    fn packet(&self, flow: u8, len: usize) -> Vec<u8> {
+        let mut packet = vec![0x60 | self.class >> 4, self.class << 4, 0, 0, 0, 0, self.protocol, 64];
+        for host in [1, flow % 2] {
+            packet.extend([0xfd, 0xab, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+        }
+        if let Some(kind) = self.extension {
+            let kind = [0, 43, 44, 60][usize::from(kind) % 4];
+            packet[6] = kind;
+            packet.extend([self.protocol, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        let start = packet.len();
+        packet.extend([0, flow, 0, 80]);
+        if self.protocol == TCP {
+            let options = &self.options[..self.options.len().min(40) / 4 * 4];
+            packet.extend(self.sequence.to_be_bytes());
+            packet.extend([0, 0, 0, 7, ((20 + options.len()) as u8 / 4) << 4, self.flags, 2, 0, 0, 0, 0, 0]);
+            packet.extend(options);
+        } else {
+            packet.extend(((8 + len) as u16).to_be_bytes());
+            packet.extend([0, 0]);
+        }
+        packet.extend((0..len).map(|i| i as u8 ^ self.sequence as u8));
+        model::make_ipv6(&mut packet);
+        model::complete(&mut packet, start, self.protocol);
+        packet
+    }
+}

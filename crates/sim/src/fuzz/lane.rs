@@ -1,0 +1,547 @@
+//! One lane with keys, and everything that can be told to it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use weft_noise::Key;
+use weft_packet::split::Splitter;
+use weft_packet::{
+    Command, Counters, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train,
+    Transmit, mss,
+};
+use weft_wire::link::{LinkMessageType, SessionDatagram};
+use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType};
+use weft_wire::shim::ShimHeader;
+use weft_wire::virtio::VirtioNetHdr;
+use weft_wire::{NodeAddr, fmp};
+
+use super::input::Input;
+use super::model;
+
+const ME: NodeAddr = NodeAddr::new([1; 16]);
+const PEER: NodeAddr = NodeAddr::new([2; 16]);
+const OTHER: NodeAddr = NodeAddr::new([3; 16]);
+const NODES: [NodeAddr; 3] = [PEER, OTHER, ME];
+const LINK: LinkId = LinkId(1);
+const MTU: u16 = 1280;
+const MAX_EVENTS: usize = 400;
+
+/// Datagrams, TUN packets and commands for a lane that shares keys with a peer. A frame that the peer did not seal
+/// changes nothing; what the peer sent is delivered as it was, and once; no queue and no table grows; and whatever
+/// came before, fresh keys make packets pass.
+pub fn lane(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut pair = Pair::new();
+    pair.rekey(EpochUse::Send, EpochUse::Send);
+    for _ in 0..MAX_EVENTS {
+        if input.is_empty() {
+            break;
+        }
+        pair.event(&mut input);
+        if let Err(broken) = pair.me.check_invariants() {
+            panic!("{broken}");
+        }
+    }
+    pair.packets_pass();
+}
+
+#[derive(Default)]
+struct Sent(Vec<(SocketAddr, Vec<u8>)>);
+
+impl Transmit for Sent {
+    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+        assert!(!train.is_empty() && segment > 0);
+        self.0.extend(train.chunks(segment).map(|d| (to, d.to_vec())));
+    }
+}
+
+/// The lane under test and its honest peer.
+struct Pair {
+    now: u64,
+    me: Lane,
+    my_train: Train<Sent>,
+    peer: Lane,
+    peer_train: Train<Sent>,
+    path: SocketAddr,
+    /// All frames that the peer has sealed.
+    captured: Vec<Vec<u8>>,
+    /// All datagrams of the lane under test.
+    answers: Vec<Vec<u8>>,
+    /// IP packets that the peer has sealed and that have not been delivered, with their number.
+    owed: BTreeMap<Vec<u8>, u32>,
+    next_index: u32,
+    next_epoch: u32,
+    /// Reports since the last look.
+    reports: Vec<Report>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let lane = |me| Lane::new(LaneConfig { me, mtu: MTU });
+        let mut pair = Self {
+            now: 1_000,
+            me: lane(ME),
+            my_train: Train::new(Sent::default(), 64),
+            peer: lane(PEER),
+            peer_train: Train::new(Sent::default(), 64),
+            path: address(2),
+            captured: Vec::new(),
+            answers: Vec::new(),
+            owed: BTreeMap::new(),
+            next_index: 100,
+            next_epoch: 0,
+            reports: Vec::new(),
+        };
+        pair.command(Command::AllowPeer { peer: PEER });
+        pair.command(Command::AllowPeer { peer: OTHER });
+        pair.tell_peer(Command::AllowPeer { peer: ME });
+        pair
+    }
+
+    /// New keys of both layers, for both.
+    fn rekey(&mut self, link: EpochUse, session: EpochUse) {
+        self.rekey_link(link);
+        self.rekey_session(session);
+    }
+
+    fn rekey_link(&mut self, usage: EpochUse) {
+        self.next_index += 1;
+        let index = self.next_index;
+        let key = |tag: u8| Key::from_bytes([tag ^ index as u8 ^ (index >> 8) as u8; 32]);
+        let keys = |send, recv| LinkKeys {
+            our_index: index,
+            their_index: index,
+            send,
+            recv,
+        };
+        let (mine, theirs) = (keys(key(0x10), key(0x20)), keys(key(0x20), key(0x10)));
+        let install = |path, keys, usage| Command::InstallLink {
+            link: LINK,
+            path,
+            keys,
+            usage,
+        };
+        self.command(install(self.path, mine, usage));
+        self.tell_peer(install(address(1), theirs, EpochUse::Send));
+    }
+
+    fn rekey_session(&mut self, usage: EpochUse) {
+        self.next_epoch += 1;
+        let id = EpochId(self.next_epoch);
+        let key = |tag: u8| Key::from_bytes([tag ^ id.0 as u8 ^ (id.0 >> 8) as u8; 32]);
+        for (peer, send, recv) in [(PEER, 0x40, 0x80), (ME, 0x80, 0x40)] {
+            let keys = SessionKeys {
+                id,
+                send: key(send),
+                recv: key(recv),
+            };
+            let bind = Command::BindSession { peer, link: LINK };
+            if peer == PEER {
+                self.command(Command::InstallSession { peer, keys, usage });
+                self.command(bind);
+            } else {
+                let usage = EpochUse::Send;
+                self.tell_peer(Command::InstallSession { peer, keys, usage });
+                self.tell_peer(bind);
+            }
+        }
+    }
+
+    fn event(&mut self, input: &mut Input<'_>) {
+        match input.below(16) {
+            0 => {
+                let mut datagram = input.bytes().to_vec();
+                self.forged(input.below(4), &mut datagram);
+            }
+            1 | 2 => self.peer_sends(input),
+            3 => self.peer_link_message(input),
+            4 => self.peer_session_message(input),
+            5 | 6 => {
+                if let Some(frame) = input.latest(&self.captured).cloned() {
+                    self.frame(input.below(4), frame);
+                }
+            }
+            7 => self.spoiled(input),
+            8 | 9 => self.lane_sends(input),
+            10 => self.rekey_link(usage(input)),
+            11 => self.rekey_session(usage(input)),
+            12 => self.now += [1, 10, 250, 1_000, 5_000, 100_000][input.below(6)],
+            13 => self.any_command(input),
+            14 => self.aimed(input),
+            _ => {
+                self.me.sample();
+                self.drain();
+            }
+        }
+    }
+
+    /// An IP packet of the peer's host, delivered at once or later.
+    fn peer_sends(&mut self, input: &mut Input<'_>) {
+        let (hdr, packet) = tun_read(input, PEER, &[ME, ME, ME, OTHER]);
+        let segments = segments(hdr, &packet, self.peer.max_inner());
+        self.peer.outbound(self.now, hdr, &packet, &mut self.peer_train);
+        let frames = self.peer_flush();
+        if packet.get(24..40) == Some(&ME.to_ipv6().octets()) && packet[0] >> 4 == 6 {
+            assert_eq!(frames.len(), segments.len(), "segments of one TUN read");
+        } else {
+            assert!(frames.is_empty(), "a packet for somebody else");
+        }
+        if !frames.is_empty() {
+            for segment in segments {
+                // The header's addresses are not on the wire: they are the ends of the session.
+                self.owe(readdressed(segment));
+            }
+        }
+        self.maybe_deliver(input, frames);
+    }
+
+    /// A sealed link message of the peer with any type and body; such as no honest node sends.
+    fn peer_link_message(&mut self, input: &mut Input<'_>) {
+        let msg_type = any_link_type(input);
+        let mut body = input.bytes().to_vec();
+        if msg_type == LinkMessageType::SessionDatagram.to_byte() && input.flag() {
+            let datagram = SessionDatagram {
+                ttl: input.u8(),
+                path_mtu: input.u16(),
+                src: NODES[input.below(3)],
+                dest: NODES[2 - input.below(3)],
+                payload: &body.clone(),
+            };
+            body = vec![0; datagram.wire_len()];
+            datagram.emit(&mut body).unwrap();
+        }
+        self.tell_peer(Command::SendOnLink {
+            link: LINK,
+            epoch: None,
+            msg_type,
+            body,
+        });
+        let frames = self.peer_flush();
+        self.maybe_deliver(input, frames);
+    }
+
+    /// The same for a session message.
+    fn peer_session_message(&mut self, input: &mut Input<'_>) {
+        let msg_type = match input.below(3) {
+            0 => SessionMessageType::Data.to_byte(),
+            1 => input.u8(),
+            _ => 0x10 | input.u8() & 0x0f,
+        };
+        let mut body = input.bytes().to_vec();
+        if input.flag() && body.len() > 4 {
+            body[..4].copy_from_slice(&DataPorts::IPV6_SHIM.to_bytes());
+            body[4] &= input.u8();
+        }
+        if let Some(packet) = data_packet(msg_type, &body) {
+            self.owe(packet);
+        }
+        self.tell_peer(Command::SendOnSession {
+            peer: ME,
+            epoch: None,
+            msg_type,
+            body,
+        });
+        let frames = self.peer_flush();
+        self.maybe_deliver(input, frames);
+    }
+
+    fn maybe_deliver(&mut self, input: &mut Input<'_>, frames: Vec<Vec<u8>>) {
+        if input.below(4) != 3 {
+            for frame in frames {
+                self.frame(0, frame);
+            }
+        }
+    }
+
+    /// A genuine frame comes, for the first time or again, from the peer's address or another.
+    fn frame(&mut self, from: usize, mut frame: Vec<u8>) {
+        let inbound = self.me.inbound(self.now, address(from), &mut frame, &mut self.my_train);
+        self.my_flush();
+        if let Inbound::Packet(range) = inbound {
+            self.delivered(&frame[range]);
+        }
+        self.drain();
+    }
+
+    /// A datagram that no key of ours has sealed: it is counted or reported, and nothing else.
+    fn forged(&mut self, from: usize, datagram: &mut [u8]) {
+        let (counters, links, sessions) = (*self.me.counters(), self.me.held_links(), self.me.held_sessions());
+        let inbound = self.me.inbound(self.now, address(from), datagram, &mut self.my_train);
+        assert_eq!(inbound, Inbound::Done, "a forged datagram is delivered");
+        assert_eq!(self.my_flush(), 0, "a forged datagram is answered by the lane");
+        let one_more = Counters {
+            udp_rx: counters.udp_rx + 1,
+            ..counters
+        };
+        let reported = self.drain();
+        assert!(*self.me.counters() != one_more || reported > 0, "dropped without a trace");
+        assert_eq!((links, sessions), (self.me.held_links(), self.me.held_sessions()));
+    }
+
+    /// A genuine frame with something changed.
+    fn spoiled(&mut self, input: &mut Input<'_>) {
+        let Some(mut frame) = input.latest(&self.captured).cloned() else {
+            return;
+        };
+        match input.below(3) {
+            0 => frame.truncate(input.within(0..frame.len())),
+            1 => frame.extend(input.bytes()),
+            _ => {
+                let at = input.within(0..frame.len());
+                frame[at] ^= input.u8();
+            }
+        }
+        if !self.captured.contains(&frame) {
+            self.forged(input.below(4), &mut frame);
+        }
+    }
+
+    /// Nothing sealed, but an index that is ours, or the form of a handshake.
+    fn aimed(&mut self, input: &mut Input<'_>) {
+        let index = self.next_index.wrapping_sub(input.u32() & 3);
+        let mut datagram = match input.below(3) {
+            0 => {
+                let header = fmp::EstablishedHeader {
+                    flags: input.u8(),
+                    payload_len: input.u16(),
+                    receiver_idx: index,
+                    counter: u64::from(input.u32()),
+                };
+                [&header.to_bytes()[..], input.bytes()].concat()
+            }
+            1 => {
+                let mut out = vec![0; fmp::Msg1::LEN];
+                let noise = &[input.u8(); fmp::NOISE_MSG1_LEN];
+                let sender_idx = index;
+                fmp::Msg1 { sender_idx, noise }.emit(&mut out).unwrap();
+                out
+            }
+            _ => {
+                let mut out = vec![0; fmp::Msg2::LEN];
+                let msg2 = fmp::Msg2 {
+                    sender_idx: 1,
+                    receiver_idx: index,
+                    noise: &[input.u8(); fmp::NOISE_MSG2_LEN],
+                };
+                msg2.emit(&mut out).unwrap();
+                out
+            }
+        };
+        self.forged(input.below(4), &mut datagram);
+    }
+
+    /// An IP packet of our own host. What the peer makes of it is what was sent.
+    fn lane_sends(&mut self, input: &mut Input<'_>) {
+        let (hdr, packet) = tun_read(input, ME, &[PEER, PEER, PEER, OTHER]);
+        let at = self.answers.len();
+        self.me.outbound(self.now, hdr, &packet, &mut self.my_train);
+        self.my_flush();
+        let segments = segments(hdr, &packet, self.me.max_inner());
+        let frames = self.answers[at..].to_vec();
+        assert!(frames.is_empty() || frames.len() == segments.len());
+        for (mut frame, segment) in frames.into_iter().zip(segments) {
+            let inbound = self.peer.inbound(self.now, address(1), &mut frame, &mut self.peer_train);
+            if let Inbound::Packet(range) = inbound {
+                let (mut sent, got) = (readdressed(segment), &frame[range]);
+                sent[8..24].copy_from_slice(&ME.to_ipv6().octets());
+                sent[24..40].copy_from_slice(&PEER.to_ipv6().octets());
+                assert!(sent == got, "the peer got another packet");
+            }
+        }
+        self.peer_flush();
+        self.drain();
+    }
+
+    /// Whatever the core could say, and some things that it would not.
+    fn any_command(&mut self, input: &mut Input<'_>) {
+        let (peer, link) = (NODES[input.below(3)], LinkId(1 + u32::from(input.flag())));
+        let index = self.next_index.wrapping_sub(u32::from(input.u8()) & 7);
+        let id = EpochId(self.next_epoch.wrapping_sub(u32::from(input.u8()) & 7));
+        let command = match input.below(15) {
+            0 => {
+                self.next_index += 1;
+                let index = self.next_index;
+                Command::ArmIndex { link, index }
+            }
+            1 => Command::DisarmIndex { index },
+            2 => Command::RetireLinkEpoch { link: LINK, index },
+            3 => Command::Demote { link, index },
+            4 => Command::RemoveLink { link },
+            5 => Command::RetireSessionEpoch { peer, id },
+            6 => Command::RemoveSession { peer },
+            7 => Command::BindSession { peer, link },
+            8 => Command::AllowPeer { peer },
+            9 => Command::DenyPeer { peer },
+            10 => Command::Expect {
+                hosts: [IpAddr::from([192, 0, 2, input.u8()])].into(),
+            },
+            11 => Command::DropQueue { peer },
+            12 => Command::SendOnLink {
+                link,
+                epoch: input.flag().then_some(index),
+                msg_type: any_link_type(input),
+                body: vec![0; usize::from(input.u16())],
+            },
+            13 => Command::SendOnSession {
+                peer,
+                epoch: input.flag().then_some(id),
+                msg_type: input.u8(),
+                body: vec![0; usize::from(input.u16())],
+            },
+            _ => Command::Echo {
+                peer,
+                token: u64::from(input.u8()),
+                seq: input.u16(),
+            },
+        };
+        // An index that was disarmed or retired may be armed or keyed no more; the numbers are not used twice.
+        self.command(command);
+        self.drain();
+    }
+
+    /// Fresh keys, and packets pass both ways: nothing that came before can prevent that.
+    fn packets_pass(&mut self) {
+        self.now += 10_000;
+        self.command(Command::AllowPeer { peer: PEER });
+        self.rekey(EpochUse::Send, EpochUse::Send);
+        let owed = self.owed.values().sum::<u32>();
+        let packet = crate::probe(PEER, ME, 0xffff_ffff, 1_000);
+        self.owe(packet.clone());
+        self.peer.outbound(self.now, VirtioNetHdr::default(), &packet, &mut self.peer_train);
+        for frame in self.peer_flush() {
+            self.frame(0, frame);
+        }
+        assert_eq!(self.owed.values().sum::<u32>(), owed, "a packet under fresh keys does not arrive");
+
+        let at = self.answers.len();
+        let packet = crate::probe(ME, PEER, 0xffff_fffe, 1_000);
+        self.me.outbound(self.now, VirtioNetHdr::default(), &packet, &mut self.my_train);
+        self.my_flush();
+        let last = self.answers.split_off(at).pop();
+        let mut last = last.unwrap_or_else(|| panic!("nothing is sent under fresh keys"));
+        let inbound = self.peer.inbound(self.now, address(1), &mut last, &mut self.peer_train);
+        assert!(matches!(inbound, Inbound::Packet(range) if last[range.clone()] == packet));
+    }
+
+    fn owe(&mut self, mut packet: Vec<u8>) {
+        mss::clamp(&mut packet, self.me.max_inner());
+        *self.owed.entry(packet).or_default() += 1;
+    }
+
+    /// Something goes to the TUN.
+    fn delivered(&mut self, packet: &[u8]) {
+        let left = self.owed.get_mut(packet).filter(|left| **left > 0);
+        *left.unwrap_or_else(|| panic!("{packet:02x?} is delivered once more than it was sent")) -= 1;
+    }
+
+    fn command(&mut self, command: Command) {
+        self.me.apply(self.now, command, &mut self.my_train);
+        self.my_flush();
+        self.drain();
+    }
+
+    fn tell_peer(&mut self, command: Command) {
+        self.peer.apply(self.now, command, &mut self.peer_train);
+    }
+
+    fn my_flush(&mut self) -> usize {
+        self.my_train.flush();
+        let sent = std::mem::take(&mut self.my_train.out_mut().0);
+        let count = sent.len();
+        self.answers.extend(sent.into_iter().map(|(_, datagram)| datagram));
+        count
+    }
+
+    fn peer_flush(&mut self) -> Vec<Vec<u8>> {
+        self.peer_train.flush();
+        let sent = std::mem::take(&mut self.peer_train.out_mut().0);
+        let frames: Vec<_> = sent.into_iter().map(|(_, datagram)| datagram).collect();
+        self.captured.extend(frames.iter().cloned());
+        while self.peer.poll_report().is_some() || self.peer.poll_reply().is_some() {}
+        frames
+    }
+
+    /// Takes what waits in the lane: packets are checked, reports counted.
+    fn drain(&mut self) -> usize {
+        while let Some(packet) = self.me.poll_reply() {
+            if packet[8..24] == ME.to_ipv6().octets() {
+                assert!(packet.len() <= 1280 && model::verifies(&packet, model::IPV6_HEADER, 58));
+            } else {
+                self.delivered(&packet);
+            }
+        }
+        self.reports.extend(std::iter::from_fn(|| self.me.poll_report()));
+        let count = self.reports.len();
+        self.reports.clear();
+        count
+    }
+}
+
+fn address(host: usize) -> SocketAddr {
+    let host = [2, 1, 3, 4][host % 4];
+    SocketAddr::from(([192, 0, 2, host], 2121))
+}
+
+fn usage(input: &mut Input<'_>) -> EpochUse {
+    [EpochUse::Send, EpochUse::Candidate, EpochUse::ReceiveOnly][input.below(3)]
+}
+
+fn any_link_type(input: &mut Input<'_>) -> u8 {
+    match input.below(3) {
+        0 => LinkMessageType::SessionDatagram.to_byte(),
+        1 => LinkMessageType::Heartbeat.to_byte(),
+        _ => input.u8(),
+    }
+}
+
+/// What a host writes to its TUN: mostly an IPv6 packet between the two, with what a virtio header can ask for.
+fn tun_read(input: &mut Input<'_>, from: NodeAddr, to: &[NodeAddr]) -> (VirtioNetHdr, Vec<u8>) {
+    let shape = input.u8();
+    let mut hdr = VirtioNetHdr::default();
+    if shape & 1 != 0 {
+        (hdr, _) = VirtioNetHdr::parse(&input.array::<10>()).unwrap();
+    }
+    let mut packet = input.bytes().to_vec();
+    if shape & 2 == 0 {
+        packet.resize(packet.len() + model::IPV6_HEADER + usize::from(shape >> 4) * 100, shape);
+        model::make_ipv6(&mut packet);
+        packet[24..40].copy_from_slice(&to[usize::from(shape >> 2) % to.len()].to_ipv6().octets());
+        packet[8..24].copy_from_slice(&from.to_ipv6().octets());
+    }
+    (hdr, packet)
+}
+
+fn segments(hdr: VirtioNetHdr, packet: &[u8], max_inner: usize) -> Vec<Vec<u8>> {
+    let Ok(mut splitter) = Splitter::new(hdr, packet, max_inner) else {
+        return Vec::new();
+    };
+    let mut out = vec![0; splitter.segment_len()];
+    let mut segments = Vec::new();
+    while let Some(len) = splitter.next_into(&mut out) {
+        mss::clamp(&mut out[..len], max_inner);
+        segments.push(out[..len].to_vec());
+    }
+    segments
+}
+
+fn readdressed(mut packet: Vec<u8>) -> Vec<u8> {
+    packet[8..24].copy_from_slice(&PEER.to_ipv6().octets());
+    packet[24..40].copy_from_slice(&ME.to_ipv6().octets());
+    packet
+}
+
+/// The IP packet that a session message is, if it is one.
+fn data_packet(msg_type: u8, body: &[u8]) -> Option<Vec<u8>> {
+    let (ports, payload) = DataPorts::parse(body).ok()?;
+    let (_, upper) = ShimHeader::parse(payload).ok()?;
+    if msg_type != SessionMessageType::Data.to_byte() || ports.dst != IPV6_SHIM_PORT {
+        return None;
+    }
+    let mut packet = payload[1..5].to_vec();
+    packet.extend([0, 0]);
+    packet.extend(&payload[5..7]);
+    packet.extend([0; 32]);
+    packet.extend(upper);
+    model::make_ipv6(&mut packet);
+    Some(readdressed(packet))
+}

@@ -1,0 +1,43 @@
+//! The text file: `name length value`, the value in hexadecimal or, with length `text`, as it is read.
+
+use std::fmt::Write;
+
+/// Collects lines.
+#[derive(Default)]
+pub struct Book {
+    text: String,
+}
+
+impl Book {
+    /// Starts a section; `about` becomes comment lines.
+    pub fn section(&mut self, name: &str, about: &[&str]) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        writeln!(self.text, "[{name}]").unwrap();
+        self.note(about);
+    }
+
+    /// Comment lines.
+    pub fn note(&mut self, about: &[&str]) {
+        for line in about {
+            writeln!(self.text, "# {line}").unwrap();
+        }
+    }
+
+    /// Bytes as they stand on the wire.
+    pub fn bytes(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        let value = value.as_ref();
+        writeln!(self.text, "{name} {} {}", value.len(), hex::encode(value)).unwrap();
+    }
+
+    /// Something written for people.
+    pub fn text(&mut self, name: &str, value: &str) {
+        writeln!(self.text, "{name} text {value}").unwrap();
+    }
+
+    /// All of it.
+    pub fn finish(self) -> String {
+        self.text
+    }
+}
