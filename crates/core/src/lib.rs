@@ -3,6 +3,7 @@
 //! - [`Node`]: the door. Reports of lanes and the time go in, [`Output`]s come out.
 //! - `link`: FMP with one neighbour: dialling, simultaneous opens, rekey, roaming, liveness, loss.
 //! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
+//! - `liveness`: whether the other end of either is there.
 //! - `context`: what both are handed; [`Config`], [`Event`], [`PeerStatus`]: what others see.
 //!
 //! What never is: sockets, threads, clocks, logging, randomness of its own, and sealing or opening of frames. The core
@@ -15,6 +16,7 @@ mod config;
 mod context;
 mod event;
 mod link;
+mod liveness;
 mod node;
 mod session;
 mod status;

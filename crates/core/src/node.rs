@@ -289,6 +289,7 @@ impl Node {
 
     fn handle_wanted(&mut self, now: u64, peer: NodeAddr) {
         self.with_peer(peer, |ctx, p| {
+            p.link.handle_wanted(now);
             p.session.handle_wanted(ctx, now);
             let waited = p.session.wanted.map_or(0, |since| now.saturating_sub(since));
             if !p.link.is_up() && waited >= PATIENCE {

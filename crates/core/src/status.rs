@@ -69,7 +69,7 @@ impl PeerStatus {
     pub(crate) fn of(peer: &Peer, now: u64) -> Self {
         let (link, session) = (&peer.link, &peer.session);
         let targets = link.targets();
-        let heard = session.last_heard();
+        let heard = session.liveness.last_heard();
         let state = if link.is_up() && session.is_up() {
             if heard > 0 && now.saturating_sub(heard) < PAYLOAD_FRESH {
                 PeerState::Payload
@@ -94,12 +94,12 @@ impl PeerStatus {
             last_down: link.last_down.map(|(at, why)| (now.saturating_sub(at), why)),
             link_age: link.age(now),
             link_rekeys: link.rekeys,
-            link_idle: (link.totals.last_rx > 0).then(|| now.saturating_sub(link.totals.last_rx)),
-            link_totals: link.totals,
+            link_idle: (link.liveness.totals().last_rx > 0).then(|| now.saturating_sub(link.liveness.totals().last_rx)),
+            link_totals: *link.liveness.totals(),
             session_age: session.age(now),
             session_up: session.up_since.map(|at| now.saturating_sub(at)),
             session_rekeys: session.rekeys,
-            session_totals: session.totals,
+            session_totals: *session.liveness.totals(),
             waiting: session.wanted.is_some(),
         }
     }

@@ -278,8 +278,51 @@ fn a_peer_that_stopped_in_good_order_is_reached_again_after_its_restart() {
     world.restart(b);
     world.run(1_000);
     assert_eq!(stream(&mut world, a, b, 50, 100), (50, 50));
-    let downs = |id| world.host(id).events.iter().filter(|(_, e)| matches!(e, Event::SessionDown { .. })).count();
+    let downs = |id| {
+        world
+            .host(id)
+            .events
+            .iter()
+            .filter(|(_, e)| matches!(e, Event::SessionDown { .. }))
+            .count()
+    };
     assert_eq!((downs(a), downs(b)), (1, 0));
+}
+
+#[test]
+fn a_peer_that_is_long_gone_is_dialled_seldom_until_packets_wait_for_it() {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    let (mut world, a, b) = World::pair(14, Config::default());
+    stream(&mut world, a, b, 5, 100);
+    world.kill(b);
+    let dials = Rc::new(Cell::new(0));
+    let counter = dials.clone();
+    world.set_rule(move |_, datagram| {
+        counter.set(counter.get() + u32::from(datagram.kind == Kind::LinkMsg1));
+        Fate::Pass
+    });
+    let mut minute = |world: &mut World| {
+        dials.set(0);
+        world.run(60_000);
+        dials.get()
+    };
+    let early = minute(&mut world);
+    world.run(900_000);
+    let late = minute(&mut world);
+    assert!(
+        (15..60).contains(&early) && (1..20).contains(&late),
+        "{early} and {late} dials a minute"
+    );
+    world.send(a, b, 0, 100);
+    let wanted = minute(&mut world);
+    assert!(
+        wanted > 2 * late,
+        "{wanted} dials in the minute when a packet waits, {late} before"
+    );
+    world.restart(b);
+    world.run(5_000);
+    assert_eq!(stream(&mut world, a, b, 20, 100), (20, 20));
 }
 
 #[test]

@@ -13,8 +13,7 @@ const MAX_LINK_EPOCHS: usize = 12;
 const MAX_SESSION_EPOCHS: usize = 24;
 
 /// The epochs of one link or session: all that open, and the one that seals.
-#[doc(hidden)]
-pub type HeldEpochs = (BTreeSet<u32>, Option<u32>);
+type HeldEpochs = (BTreeSet<u32>, Option<u32>);
 
 impl Node {
     /// Checks what must hold after every event, for fuzzing and simulation: bounded state, indices that have an owner,
@@ -40,7 +39,10 @@ impl Node {
             indices += link.epochs_held() + usize::from(link.dialing(0).is_some());
         }
         if indices != self.ctx.indices_held() {
-            return Err(format!("{} indices for {indices} epochs and attempts", self.ctx.indices_held()));
+            return Err(format!(
+                "{} indices for {indices} epochs and attempts",
+                self.ctx.indices_held()
+            ));
         }
         Ok(())
     }

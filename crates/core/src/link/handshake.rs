@@ -1,0 +1,344 @@
+//! Noise IK on a link: dialling, answering, and what becomes of two handshakes at once.
+
+use std::net::SocketAddr;
+
+use weft_noise::{Established, ik};
+use weft_packet::{Command, EpochUse, LinkKeys};
+use weft_wire::fmp;
+use weft_wire::link::DisconnectReason;
+
+use super::{DRAIN, Effect, Epoch, Link, Stage};
+use crate::LinkDown;
+use crate::context::Context;
+
+/// Unproven candidates at a time. A recorded msg1 can be replayed to arm one, so they are few and the young stay.
+const MAX_CANDIDATES: usize = 3;
+/// A candidate younger than this is not pushed out by another.
+const CANDIDATE_GRACE: u64 = 5_000;
+/// First wait for an answer to msg1; doubles up to [`RESEND_MAX`].
+pub(super) const RESEND_MIN: u64 = 500;
+/// Longest wait between two msg1 to a peer that does not answer: it bounds how long a restarted peer goes unnoticed.
+const RESEND_MAX: u64 = 2_500;
+/// Attempts after which a peer that nobody sends packets to is dialled less often: it is away, not restarting.
+const PATIENT_ATTEMPTS: u32 = 30;
+/// Longest wait between two msg1 to such a peer.
+const RESEND_LONG: u64 = 10_000;
+/// One msg1 is repeated for this long, then a fresh one is made.
+const ATTEMPT_LIFE: u64 = 12_000;
+/// A rekey that the peer does not answer is given up after this, and tried again later.
+const REKEY_LIFE: u64 = 8_000;
+/// A rekey whose answer was lost while the peer has cut over: begin anew after this. FIPS-NOTES, "Rekey".
+const OUT_OF_STEP: u64 = 3_000;
+
+/// A msg1 that we answered, and the answer.
+#[derive(Debug)]
+pub(super) struct Answered {
+    msg1: [u8; fmp::NOISE_MSG1_LEN],
+    msg2: Vec<u8>,
+}
+
+/// A handshake of ours in flight.
+pub(super) struct Attempt {
+    index: u32,
+    initiator: ik::Initiator,
+    msg1: Vec<u8>,
+    pub(super) rekey: bool,
+    started: u64,
+    sends: u32,
+    next_send: u64,
+    /// When the peer was first seen to use these keys although its answer has not come.
+    early: Option<u64>,
+}
+
+impl Link {
+    /// Msg1 sent and unanswered, and for how long.
+    pub(crate) fn dialing(&self, now: u64) -> Option<(u32, u64)> {
+        self.attempt.as_ref().map(|a| (a.sends, now.saturating_sub(a.started)))
+    }
+
+    /// Whether msg2 for `index` answers this link's handshake.
+    pub(crate) fn awaits(&self, index: u32) -> bool {
+        self.attempt.as_ref().is_some_and(|a| a.index == index)
+    }
+
+    /// A msg1 from this peer that authenticated. `noise` is its Noise message.
+    pub(crate) fn handle_msg1(
+        &mut self,
+        ctx: &mut Context,
+        now: u64,
+        from: SocketAddr,
+        their_index: u32,
+        noise: &[u8; fmp::NOISE_MSG1_LEN],
+        received: ik::Received,
+    ) {
+        let known = self
+            .epochs
+            .iter()
+            .filter_map(|e| e.answered.as_ref())
+            .find(|a| a.msg1 == *noise);
+        if let Some(answered) = known {
+            ctx.lane(Command::Transmit {
+                to: from,
+                datagram: answered.msg2.clone(),
+            });
+            return;
+        }
+        let restarted = self.current().is_some_and(|e| e.remote_epoch != received.remote_epoch);
+        if let Some(attempt) = self.attempt.as_ref().filter(|a| a.rekey && !restarted) {
+            if self.we_are_smaller && attempt.early.is_none() {
+                return;
+            }
+            self.abandon_attempt(ctx);
+        }
+        if !self.make_room_for_candidate(ctx, now) {
+            return;
+        }
+        let remote_epoch = received.remote_epoch;
+        let (msg2, established) = received.accept(ctx.epoch, &mut *ctx.rng);
+        let index = ctx.allocate_index();
+        let mut datagram = vec![0; fmp::Msg2::LEN];
+        let answer = fmp::Msg2 {
+            sender_idx: index,
+            receiver_idx: their_index,
+            noise: &msg2,
+        };
+        if answer.emit(&mut datagram).is_err() {
+            return;
+        }
+        self.install(ctx, from, established, index, their_index, EpochUse::Candidate);
+        self.epochs.push(Epoch {
+            index,
+            remote_epoch,
+            born: now,
+            stage: Stage::Candidate,
+            answered: Some(Answered {
+                msg1: *noise,
+                msg2: datagram.clone(),
+            }),
+            rekey: self.is_up() && !restarted,
+            crossed: self.attempt.as_ref().is_some_and(|a| !a.rekey),
+        });
+        ctx.lane(Command::Transmit { to: from, datagram });
+    }
+
+    /// The answer to our msg1, if it is genuine; otherwise nothing changes.
+    pub(crate) fn handle_msg2(
+        &mut self,
+        ctx: &mut Context,
+        now: u64,
+        from: SocketAddr,
+        msg2: &fmp::Msg2<'_>,
+    ) -> Effect {
+        let Some(attempt) = self.attempt.take_if(|a| a.index == msg2.receiver_idx) else {
+            return Effect::None;
+        };
+        let Ok(established) = attempt.initiator.finish(msg2.noise) else {
+            self.attempt = Some(attempt);
+            return Effect::None;
+        };
+        let remote_epoch = established.remote_epoch;
+        let usage = self.settle_crossing(ctx, &attempt, now);
+        self.install(ctx, from, established, attempt.index, msg2.sender_idx, usage);
+        let stage = if usage == EpochUse::Send {
+            Stage::Candidate
+        } else {
+            Stage::Draining(now + DRAIN)
+        };
+        self.epochs.push(Epoch {
+            index: attempt.index,
+            remote_epoch,
+            born: now,
+            stage,
+            answered: None,
+            rekey: attempt.rekey,
+            crossed: false,
+        });
+        self.liveness.heard(now);
+        if usage != EpochUse::Send {
+            return Effect::None;
+        }
+        let effect = self.promote(ctx, now, attempt.index, from);
+        // The responder holds a candidate until it sees a frame.
+        self.heartbeat(ctx, now);
+        effect
+    }
+
+    /// When both ends dialled at once, the handshake of the smaller address wins, as in FIPS. The other one serves
+    /// until the winner is proven.
+    fn settle_crossing(&mut self, ctx: &mut Context, attempt: &Attempt, now: u64) -> EpochUse {
+        if attempt.rekey {
+            return EpochUse::Send;
+        }
+        if self.we_are_smaller {
+            for epoch in self
+                .epochs
+                .iter_mut()
+                .filter(|e| e.crossed && e.stage == Stage::Candidate)
+            {
+                epoch.stage = Stage::Draining(now + DRAIN);
+                ctx.lane(Command::Demote {
+                    link: self.id,
+                    index: epoch.index,
+                });
+            }
+            return EpochUse::Send;
+        }
+        let lost = self.epochs.iter().any(|e| e.crossed && e.stage == Stage::Current);
+        if lost { EpochUse::ReceiveOnly } else { EpochUse::Send }
+    }
+
+    /// A frame under keys we wait for: the peer went ahead.
+    pub(crate) fn handle_early_frame(&mut self, now: u64, index: u32) {
+        if let Some(attempt) = self.attempt.as_mut().filter(|a| a.index == index) {
+            attempt.early.get_or_insert(now);
+            attempt.next_send = now;
+        }
+    }
+
+    /// When msg1 is repeated.
+    pub(super) fn resend_at(&self) -> u64 {
+        self.attempt.as_ref().map_or(u64::MAX, |attempt| {
+            let out_of_step = attempt.early.map_or(u64::MAX, |at| at + OUT_OF_STEP);
+            attempt.next_send.min(self.while_up(out_of_step))
+        })
+    }
+
+    /// Repeats msg1 at `at`, if it were later otherwise.
+    pub(super) fn hurry(&mut self, at: u64) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.next_send = attempt.next_send.min(at);
+        }
+    }
+
+    pub(super) fn start_attempt(&mut self, ctx: &mut Context, now: u64, rekey: bool) {
+        let index = ctx.allocate_index();
+        let (initiator, noise) = ik::Initiator::start(&ctx.identity, self.peer, ctx.epoch, &mut *ctx.rng);
+        let mut msg1 = vec![0; fmp::Msg1::LEN];
+        if (fmp::Msg1 {
+            sender_idx: index,
+            noise: &noise,
+        })
+        .emit(&mut msg1)
+        .is_err()
+        {
+            return;
+        }
+        ctx.lane(Command::ArmIndex { link: self.id, index });
+        self.attempt = Some(Attempt {
+            index,
+            initiator,
+            msg1,
+            rekey,
+            started: now,
+            sends: 0,
+            next_send: now,
+            early: None,
+        });
+        self.drive_attempt(ctx, now);
+    }
+
+    /// Repeats msg1, or ends an attempt that leads to nothing.
+    pub(super) fn drive_attempt(&mut self, ctx: &mut Context, now: u64) {
+        let Some(attempt) = self.attempt.as_ref().filter(|_| now >= self.resend_at()) else {
+            return;
+        };
+        let life = if attempt.rekey { REKEY_LIFE } else { ATTEMPT_LIFE };
+        if self.is_up() && attempt.early.is_some_and(|at| now.saturating_sub(at) >= OUT_OF_STEP) {
+            self.disconnect(ctx, DisconnectReason::Restart);
+            self.take_down(ctx, now, LinkDown::OutOfStep);
+        } else if now.saturating_sub(attempt.started) >= life {
+            self.give_up_attempt(ctx, now);
+        } else {
+            self.send_msg1(ctx, now);
+        }
+    }
+
+    fn send_msg1(&mut self, ctx: &mut Context, now: u64) {
+        let longest = if self.failures < PATIENT_ATTEMPTS {
+            RESEND_MAX
+        } else {
+            RESEND_LONG
+        };
+        let everywhere = self.targets();
+        let Some(attempt) = self.attempt.as_mut() else { return };
+        let wait = (RESEND_MIN << attempt.sends.min(8)).min(longest);
+        attempt.sends += 1;
+        attempt.next_send = now + ctx.jittered(wait);
+        let targets = if attempt.rekey {
+            self.path.into_iter().collect()
+        } else {
+            everywhere
+        };
+        for to in targets {
+            let datagram = attempt.msg1.clone();
+            ctx.lane(Command::Transmit { to, datagram });
+        }
+    }
+
+    fn give_up_attempt(&mut self, ctx: &mut Context, now: u64) {
+        let rekey = self.attempt.as_ref().is_some_and(|a| a.rekey);
+        self.abandon_attempt(ctx);
+        self.failures += 1;
+        self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(31_000));
+        self.next_dial = now + if rekey { REKEY_LIFE } else { RESEND_MIN };
+    }
+
+    /// Packets wait for this peer: a long pause between attempts is cut short.
+    pub(crate) fn handle_wanted(&mut self, now: u64) {
+        if self.attempt.is_none() {
+            self.next_dial = self.next_dial.min(now);
+        } else if !self.is_up() && self.failures >= PATIENT_ATTEMPTS {
+            self.failures = 0;
+            self.hurry(now);
+        }
+    }
+
+    pub(super) fn abandon_attempt(&mut self, ctx: &mut Context) {
+        if let Some(attempt) = self.attempt.take() {
+            ctx.free_index(attempt.index);
+            ctx.lane(Command::DisarmIndex { index: attempt.index });
+        }
+    }
+
+    /// Pushes out the oldest candidate if there are too many; false if all are too young for that.
+    fn make_room_for_candidate(&mut self, ctx: &mut Context, now: u64) -> bool {
+        let candidates = self.epochs.iter().filter(|e| e.stage == Stage::Candidate);
+        if candidates.clone().count() < MAX_CANDIDATES {
+            return true;
+        }
+        let Some(oldest) = candidates
+            .min_by_key(|e| e.born)
+            .filter(|e| now.saturating_sub(e.born) >= CANDIDATE_GRACE)
+        else {
+            return false;
+        };
+        let index = oldest.index;
+        self.epochs.retain(|e| e.index != index);
+        ctx.free_index(index);
+        ctx.lane(Command::RetireLinkEpoch { link: self.id, index });
+        true
+    }
+
+    fn install(
+        &self,
+        ctx: &mut Context,
+        path: SocketAddr,
+        keys: Established,
+        our_index: u32,
+        their_index: u32,
+        usage: EpochUse,
+    ) {
+        let keys = LinkKeys {
+            our_index,
+            their_index,
+            send: keys.send,
+            recv: keys.recv,
+        };
+        ctx.lane(Command::InstallLink {
+            link: self.id,
+            path,
+            keys,
+            usage,
+        });
+    }
+}

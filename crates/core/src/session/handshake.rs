@@ -1,0 +1,307 @@
+//! Noise XK of a session: starting, answering, confirming, and giving up.
+
+use weft_noise::xk;
+use weft_packet::{Command, EpochId, EpochUse};
+use weft_wire::Coords;
+use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
+
+use super::Session;
+use crate::SessionDown;
+use crate::context::Context;
+
+/// First wait before a handshake message is repeated; doubles each time.
+const RESEND_MIN: u64 = 500;
+/// Longest such wait.
+const RESEND_MAX: u64 = 4_000;
+/// A handshake without success ends after this.
+const HANDSHAKE_LIFE: u64 = 12_000;
+/// Half-open handshakes of the responder at a time: msg1 proves nothing, so they are few.
+const MAX_AWAITING: usize = 2;
+/// At least this between two handshakes that we start.
+pub(super) const MIN_INITIATE: u64 = 1_000;
+
+/// Repeats of one message.
+#[derive(Debug)]
+pub(super) struct Repeat {
+    started: u64,
+    sends: u32,
+    next: u64,
+}
+
+impl Repeat {
+    fn new(now: u64) -> Self {
+        Self {
+            started: now,
+            sends: 0,
+            next: now,
+        }
+    }
+
+    fn sent(&mut self, ctx: &mut Context, now: u64) {
+        let wait = (RESEND_MIN << self.sends.min(8)).min(RESEND_MAX);
+        self.sends += 1;
+        self.next = now + ctx.jittered(wait);
+    }
+
+    /// Repeats at `at`, if it were later otherwise.
+    pub(super) fn hurry(&mut self, at: u64) {
+        self.next = self.next.min(at);
+    }
+
+    fn expired(&self, now: u64) -> bool {
+        now.saturating_sub(self.started) >= HANDSHAKE_LIFE
+    }
+}
+
+/// We sent SessionSetup.
+pub(super) struct Initiating {
+    handshake: xk::AwaitingMsg2,
+    setup: Vec<u8>,
+    pub(super) repeat: Repeat,
+}
+
+/// We sent msg3 and nothing has come back under its keys.
+pub(super) struct Finishing {
+    pub(super) id: EpochId,
+    msg3: Vec<u8>,
+    msg2: [u8; xk::MSG2_LEN],
+    pub(super) repeat: Repeat,
+}
+
+/// We sent SessionAck.
+pub(super) struct Awaiting {
+    handshake: xk::AwaitingMsg3,
+    msg1: [u8; xk::MSG1_LEN],
+    ack: Vec<u8>,
+    pub(super) born: u64,
+}
+
+impl Session {
+    /// Someone who claims to be the other end sends frames that we cannot open.
+    pub(crate) fn handle_unknown(&mut self, ctx: &mut Context, now: u64) {
+        if let Some(awaiting) = self.awaiting.last().filter(|a| now.saturating_sub(a.born) < 2_000) {
+            let ack = awaiting.ack.clone();
+            self.send_datagram(ctx, &ack);
+            return;
+        }
+        self.initiate(ctx, now);
+    }
+
+    /// Starts a handshake, unless one is under way, was just tried, or there is no path.
+    pub(super) fn initiate(&mut self, ctx: &mut Context, now: u64) {
+        if self.initiating.is_some() || self.finishing.is_some() || self.link.is_none() || now < self.not_before {
+            return;
+        }
+        let (handshake, noise) = xk::Initiator::start(self.peer, &mut *ctx.rng);
+        let (src, dest) = ([ctx.me], [self.peer.node_addr()]);
+        let setup = SessionSetup {
+            flags: 0,
+            src: Coords::new(&src),
+            dest: Coords::new(&dest),
+            noise: &noise,
+        };
+        let mut bytes = vec![0; setup.wire_len()];
+        if setup.emit(&mut bytes).is_err() {
+            return;
+        }
+        self.not_before = now + MIN_INITIATE;
+        self.initiating = Some(Initiating {
+            handshake,
+            setup: bytes,
+            repeat: Repeat::new(now),
+        });
+        self.drive_initiating(ctx, now);
+    }
+
+    pub(crate) fn handle_setup(&mut self, ctx: &mut Context, now: u64, setup: &SessionSetup<'_>) {
+        let Ok(msg1) = <[u8; xk::MSG1_LEN]>::try_from(setup.noise) else {
+            return;
+        };
+        if let Some(again) = self.awaiting.iter().find(|a| a.msg1 == msg1) {
+            let ack = again.ack.clone();
+            self.send_datagram(ctx, &ack);
+            return;
+        }
+        if self.initiating.is_some() {
+            if self.we_are_smaller {
+                return;
+            }
+            self.initiating = None;
+        }
+        let Ok((handshake, msg2)) = xk::Responder::read(&ctx.identity, &msg1, ctx.epoch, &mut *ctx.rng) else {
+            return;
+        };
+        let (src, dest) = ([ctx.me], [self.peer.node_addr()]);
+        let ack = SessionAck {
+            flags: 0,
+            src: Coords::new(&src),
+            dest: Coords::new(&dest),
+            noise: &msg2,
+        };
+        let mut bytes = vec![0; ack.wire_len()];
+        if ack.emit(&mut bytes).is_err() {
+            return;
+        }
+        if self.awaiting.len() == MAX_AWAITING {
+            self.awaiting.remove(0);
+        }
+        self.awaiting.push(Awaiting {
+            handshake,
+            msg1,
+            ack: bytes.clone(),
+            born: now,
+        });
+        self.send_datagram(ctx, &bytes);
+    }
+
+    pub(crate) fn handle_ack(&mut self, ctx: &mut Context, now: u64, ack: &SessionAck<'_>) {
+        let Ok(msg2) = <[u8; xk::MSG2_LEN]>::try_from(ack.noise) else {
+            return;
+        };
+        if let Some(finishing) = self.finishing.as_ref().filter(|f| f.msg2 == msg2) {
+            let msg3 = finishing.msg3.clone();
+            self.send_datagram(ctx, &msg3);
+            return;
+        }
+        let Some(initiating) = &self.initiating else { return };
+        let Ok((noise, keys)) = initiating.handshake.finish(&ctx.identity, &msg2, ctx.epoch) else {
+            return;
+        };
+        self.initiating = None;
+        let mut msg3 = vec![
+            0;
+            SessionMsg3 {
+                flags: 0,
+                noise: &noise
+            }
+            .wire_len()
+        ];
+        if (SessionMsg3 {
+            flags: 0,
+            noise: &noise,
+        })
+        .emit(&mut msg3)
+        .is_err()
+        {
+            return;
+        }
+        self.send_datagram(ctx, &msg3);
+        let rekey = self.is_up();
+        let id = self.install(ctx, now, keys, if rekey { EpochUse::Candidate } else { EpochUse::Send });
+        if !rekey {
+            self.promote(ctx, now, id);
+        }
+        let mut repeat = Repeat::new(now);
+        repeat.sent(ctx, now);
+        self.finishing = Some(Finishing { id, msg3, msg2, repeat });
+        self.send_alive(ctx, Some(id));
+    }
+
+    pub(crate) fn handle_msg3(&mut self, ctx: &mut Context, now: u64, msg3: &SessionMsg3<'_>) {
+        let Ok(bytes) = <[u8; xk::MSG3_LEN]>::try_from(msg3.noise) else {
+            return;
+        };
+        if self.last_msg3 == Some(bytes) {
+            // Our confirmation was lost.
+            self.say_alive(ctx, now);
+            return;
+        }
+        let finished = self
+            .awaiting
+            .iter()
+            .position(|a| a.handshake.finish(&bytes).is_ok_and(|k| k.remote == self.peer));
+        let Some(awaiting) = finished.map(|at| self.awaiting.remove(at)) else {
+            return;
+        };
+        let Ok(keys) = awaiting.handshake.finish(&bytes) else {
+            return;
+        };
+        self.awaiting.clear();
+        self.initiating = None;
+        self.last_msg3 = Some(bytes);
+        // Msg3 proves that the initiator holds these keys, so they serve at once.
+        let id = self.install(ctx, now, keys, EpochUse::Send);
+        self.promote(ctx, now, id);
+        self.say_alive(ctx, now);
+    }
+
+    /// The next moment at which a handshake needs attention, and which.
+    pub(super) fn handshake_at(&self) -> (u64, &'static str) {
+        let repeat = |repeat: &Repeat| {
+            let end = repeat.started + HANDSHAKE_LIFE;
+            // Without a link there is nobody to repeat it to, but it still ends.
+            if self.link.is_some() { repeat.next.min(end) } else { end }
+        };
+        let setup = self.initiating.as_ref().map_or(u64::MAX, |i| repeat(&i.repeat));
+        let msg3 = self.finishing.as_ref().map_or(u64::MAX, |f| repeat(&f.repeat));
+        let half_open = self
+            .awaiting
+            .iter()
+            .map(|a| a.born + HANDSHAKE_LIFE)
+            .min()
+            .unwrap_or(u64::MAX);
+        let all = [
+            (setup, "session setup resend"),
+            (msg3, "session msg3 resend"),
+            (half_open, "half-open session"),
+        ];
+        all.into_iter().min_by_key(|(at, _)| *at).unwrap_or((u64::MAX, ""))
+    }
+
+    pub(super) fn drive_handshakes(&mut self, ctx: &mut Context, now: u64) {
+        self.awaiting.retain(|a| now < a.born + HANDSHAKE_LIFE);
+        self.drive_initiating(ctx, now);
+        self.drive_finishing(ctx, now);
+    }
+
+    fn drive_initiating(&mut self, ctx: &mut Context, now: u64) {
+        let Some(mut initiating) = self.initiating.take() else {
+            return;
+        };
+        if initiating.repeat.expired(now) {
+            self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(31_000));
+            if !self.is_up() && self.wanted.take().is_some() {
+                ctx.lane(Command::DropQueue {
+                    peer: self.peer.node_addr(),
+                });
+            }
+            return;
+        }
+        if now >= initiating.repeat.next && self.link.is_some() {
+            initiating.repeat.sent(ctx, now);
+            self.send_datagram(ctx, &initiating.setup);
+        }
+        self.initiating = Some(initiating);
+    }
+
+    fn drive_finishing(&mut self, ctx: &mut Context, now: u64) {
+        let Some(mut finishing) = self.finishing.take() else {
+            return;
+        };
+        if finishing.repeat.expired(now) {
+            self.give_up(ctx, now, finishing.id);
+            return;
+        }
+        if now >= finishing.repeat.next && self.link.is_some() {
+            finishing.repeat.sent(ctx, now);
+            self.send_datagram(ctx, &finishing.msg3);
+            self.send_alive(ctx, Some(finishing.id));
+        }
+        self.finishing = Some(finishing);
+    }
+
+    /// The other end never used the epoch: at a rekey the old keys go on, a first session ends.
+    fn give_up(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
+        if self.current().is_some_and(|e| e.id == id) {
+            self.take_down(ctx, SessionDown::Unconfirmed);
+            self.not_before = now + MIN_INITIATE;
+            return;
+        }
+        self.epochs.retain(|e| e.id != id);
+        self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(31_000));
+        ctx.lane(Command::RetireSessionEpoch {
+            peer: self.peer.node_addr(),
+            id,
+        });
+    }
+}
