@@ -21,7 +21,7 @@ pub(super) const RESEND_MIN: u64 = 500;
 const RESEND_MAX: u64 = 2_500;
 /// Attempts after which a peer that nobody sends packets to is dialled less often: it is away, not restarting.
 const PATIENT_ATTEMPTS: u32 = 30;
-/// Longest wait between two msg1 to such a peer.
+/// The wait between two msg1 to such a peer.
 const RESEND_LONG: u64 = 10_000;
 /// One msg1 is repeated for this long, then a fresh one is made.
 const ATTEMPT_LIFE: u64 = 12_000;
@@ -254,14 +254,14 @@ impl Link {
     }
 
     fn send_msg1(&mut self, ctx: &mut Context, now: u64) {
-        let longest = if self.failures < PATIENT_ATTEMPTS {
-            RESEND_MAX
-        } else {
-            RESEND_LONG
-        };
+        let away = self.failures >= PATIENT_ATTEMPTS;
         let everywhere = self.targets();
         let Some(attempt) = self.attempt.as_mut() else { return };
-        let wait = (RESEND_MIN << attempt.sends.min(8)).min(longest);
+        let wait = if away {
+            RESEND_LONG
+        } else {
+            (RESEND_MIN << attempt.sends.min(8)).min(RESEND_MAX)
+        };
         attempt.sends += 1;
         attempt.next_send = now + ctx.jittered(wait);
         let targets = if attempt.rekey {
