@@ -43,8 +43,8 @@ struct Epoch {
     answered: Option<handshake::Answered>,
     /// Replaces keys of a link that is up, rather than opening it.
     rekey: bool,
-    /// Armed while our own first handshake was in flight: one of the two must lose.
-    crossed: bool,
+    /// Armed while this handshake of ours (its index) was in flight: one of the two must lose.
+    crossed: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +183,7 @@ impl Link {
                 epoch.stage = Stage::Draining(now + DRAIN);
             }
         }
+        ctx.lane(Command::SelectLinkEpoch { link: self.id, index });
         self.path = Some(path);
         self.last_path = Some(path);
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
@@ -316,7 +317,7 @@ impl Link {
             return u64::MAX;
         }
         if self.is_up() {
-            self.unanswered_at().max(self.next_dial).min(self.rekey_due)
+            self.unanswered_at().max(self.next_dial).min(self.rekey_at())
         } else {
             self.next_dial
         }

@@ -7,7 +7,7 @@ use rand_core::CryptoRng;
 use weft_noise::{Identity, PublicKey, ik};
 use weft_packet::{Command, LinkId, Report};
 use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, SessionDatagram};
-use weft_wire::session::{self, SessionAck, SessionMsg3, SessionSetup};
+use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
 use weft_wire::{NodeAddr, fmp, fsp};
 
 use crate::context::{Context, Output};
@@ -38,8 +38,23 @@ pub struct NodeCounters {
     pub handshakes_forged: u64,
     /// Authentic handshake messages from nodes that are not configured.
     pub strangers: u64,
-    /// Link or session messages that do not parse, or whose type is unknown.
-    pub messages_ignored: u64,
+    /// Link or session messages of a type that neither FIPS nor we define.
+    pub messages_unknown: u64,
+    /// Link or session messages that are known but do not parse.
+    pub messages_malformed: u64,
+}
+
+impl NodeCounters {
+    /// All of them by name, in the order of the fields.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("handshakes_forged", self.handshakes_forged),
+            ("strangers", self.strangers),
+            ("messages_unknown", self.messages_unknown),
+            ("messages_malformed", self.messages_malformed),
+        ]
+        .into_iter()
+    }
 }
 
 /// The node as a state machine: events in, [`Output`]s out, no clock and no sockets. `now` is in milliseconds on any
@@ -118,8 +133,12 @@ impl Node {
                     let effect = peer.link.handle_proven(ctx, now, index, path);
                     peer.apply(ctx, now, effect);
                 });
+                self.expect_peers();
             }
-            Report::Roamed { link, path } => self.with_link(link, |ctx, peer| peer.link.handle_roamed(ctx, path)),
+            Report::Roamed { link, path } => {
+                self.with_link(link, |ctx, peer| peer.link.handle_roamed(ctx, path));
+                self.expect_peers();
+            }
             Report::LinkMessage {
                 link,
                 index,
@@ -129,9 +148,8 @@ impl Node {
             Report::SessionProven { peer, id } => self.with_peer(peer, |ctx, p| p.session.handle_proven(ctx, now, id)),
             Report::SessionConfirmed { peer, id } => self.with_peer(peer, |_, p| p.session.handle_confirmed(now, id)),
             Report::SessionMessage { msg_type, .. } => {
-                if msg_type != session::ALIVE {
-                    self.counters.messages_ignored += 1;
-                }
+                let known = msg_type == session::ALIVE || SessionMessageType::from_byte(msg_type).is_some();
+                self.counters.messages_unknown += u64::from(!known);
             }
             Report::UnknownSession { link, src } => {
                 // Only the neighbour itself can be the other end while sessions run over direct links alone.
@@ -217,6 +235,7 @@ impl Node {
             };
             let effect = peer.link.handle_msg2(&mut self.ctx, now, from, &msg2);
             peer.apply(&mut self.ctx, now, effect);
+            self.expect_peers();
         }
     }
 
@@ -248,6 +267,7 @@ impl Node {
             }
             Some(LinkMessageType::SessionDatagram) => {
                 let Ok(datagram) = SessionDatagram::parse(body) else {
+                    self.counters.messages_malformed += 1;
                     return;
                 };
                 if self.by_link.get(&link) == Some(&datagram.src) {
@@ -256,35 +276,28 @@ impl Node {
             }
             // Gossip, look-ups and reports of a FIPS neighbour: not needed on a direct link.
             Some(_) => {}
-            None => self.counters.messages_ignored += 1,
+            None => self.counters.messages_unknown += 1,
         }
     }
 
     fn handle_session_handshake(&mut self, now: u64, datagram: &SessionDatagram<'_>) {
         let payload = datagram.payload;
         let Ok(prefix) = fsp::FspPrefix::parse(payload) else {
+            self.counters.messages_malformed += 1;
             return;
         };
-        self.with_peer(datagram.src, |ctx, peer| {
-            match fsp::FspPhase::from_nibble(prefix.phase) {
-                Some(fsp::FspPhase::Setup) => {
-                    if let Ok(setup) = SessionSetup::parse(payload) {
-                        peer.session.handle_setup(ctx, now, &setup);
-                    }
-                }
-                Some(fsp::FspPhase::Ack) => {
-                    if let Ok(ack) = SessionAck::parse(payload) {
-                        peer.session.handle_ack(ctx, now, &ack);
-                    }
-                }
-                Some(fsp::FspPhase::Msg3) => {
-                    if let Ok(msg3) = SessionMsg3::parse(payload) {
-                        peer.session.handle_msg3(ctx, now, &msg3);
-                    }
-                }
-                _ => {}
-            }
-        });
+        let Some(peer) = self.peers.get_mut(&datagram.src) else {
+            return;
+        };
+        let (ctx, session) = (&mut self.ctx, &mut peer.session);
+        let handled = match fsp::FspPhase::from_nibble(prefix.phase) {
+            Some(fsp::FspPhase::Setup) => SessionSetup::parse(payload).map(|m| session.handle_setup(ctx, now, &m)),
+            Some(fsp::FspPhase::Ack) => SessionAck::parse(payload).map(|m| session.handle_ack(ctx, now, &m)),
+            Some(fsp::FspPhase::Msg3) => SessionMsg3::parse(payload).map(|m| session.handle_msg3(ctx, now, &m)),
+            // Error signals concern routes, and a direct link has none.
+            _ => Ok(()),
+        };
+        self.counters.messages_malformed += u64::from(handled.is_err());
     }
 
     fn handle_wanted(&mut self, now: u64, peer: NodeAddr) {

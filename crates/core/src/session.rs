@@ -55,6 +55,7 @@ pub(crate) struct Session {
     /// Packets wait since then.
     pub(crate) wanted: Option<u64>,
     not_before: u64,
+    next_setup: u64,
     rekey_due: u64,
     pub(crate) rekeys: u64,
     pub(crate) up_since: Option<u64>,
@@ -76,6 +77,7 @@ impl Session {
             last_msg3: None,
             wanted: None,
             not_before: 0,
+            next_setup: 0,
             rekey_due: u64::MAX,
             rekeys: 0,
             up_since: None,
@@ -115,7 +117,8 @@ impl Session {
                 self.not_before = now;
                 self.initiate(ctx, now);
             }
-        } else if self.wanted.is_some() && !self.is_up() {
+        } else if (self.wanted.is_some() && !self.is_up()) || (self.is_up() && in_use) {
+            // A FIPS daemon forgets its session with the link, so ours is renewed before data goes unanswered.
             self.not_before = now;
             self.initiate(ctx, now);
         } else if let Some(initiating) = &mut self.initiating {
@@ -185,6 +188,8 @@ impl Session {
                 epoch.stage = Stage::Draining(now + DRAIN);
             }
         }
+        let peer = self.peer.node_addr();
+        ctx.lane(Command::SelectSessionEpoch { peer, id });
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.liveness.settle();
         if had {

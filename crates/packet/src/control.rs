@@ -87,6 +87,14 @@ pub enum Command {
         /// Our index of the epoch.
         index: u32,
     },
+    /// Seals with this epoch from now on. A lane promotes by itself on proof; this settles which epoch it is when the
+    /// core installed another one while the report of that proof was on its way.
+    SelectLinkEpoch {
+        /// The link.
+        link: LinkId,
+        /// Our index of the epoch.
+        index: u32,
+    },
     /// A candidate epoch lost a simultaneous open: it only opens from now on.
     Demote {
         /// The link.
@@ -107,6 +115,13 @@ pub enum Command {
         keys: SessionKeys,
         /// What the keys may be used for.
         usage: EpochUse,
+    },
+    /// The same as [`Command::SelectLinkEpoch`] for a session.
+    SelectSessionEpoch {
+        /// The other end.
+        peer: NodeAddr,
+        /// The epoch.
+        id: EpochId,
     },
     /// Ends an epoch of a session.
     RetireSessionEpoch {

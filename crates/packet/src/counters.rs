@@ -18,6 +18,10 @@ pub struct Counters {
     pub unknown_index: u64,
     /// Frames for an index whose handshake is not finished.
     pub early_frames: u64,
+    /// Session frames that came before their keys and could not wait for them.
+    pub early_dropped: u64,
+    /// Control messages longer than any that FIPS or we define.
+    pub control_too_long: u64,
     /// Link frames whose tag was wrong.
     pub link_open_failed: u64,
     /// Link frames seen before or too old.
@@ -34,6 +38,8 @@ pub struct Counters {
     pub not_allowed: u64,
     /// TUN packets that are not IPv6.
     pub not_ipv6: u64,
+    /// TUN packets whose source is not our address: the far end would rebuild them with ours.
+    pub wrong_source: u64,
     /// TUN packets to an address that is no configured peer's.
     pub no_route: u64,
     /// TUN packets larger than the session takes.
@@ -64,6 +70,8 @@ impl Counters {
             ("malformed", self.malformed),
             ("unknown_index", self.unknown_index),
             ("early_frames", self.early_frames),
+            ("early_dropped", self.early_dropped),
+            ("control_too_long", self.control_too_long),
             ("link_open_failed", self.link_open_failed),
             ("link_replays", self.link_replays),
             ("session_open_failed", self.session_open_failed),
@@ -72,6 +80,7 @@ impl Counters {
             ("not_for_us", self.not_for_us),
             ("not_allowed", self.not_allowed),
             ("not_ipv6", self.not_ipv6),
+            ("wrong_source", self.wrong_source),
             ("no_route", self.no_route),
             ("too_big", self.too_big),
             ("malformed_tun", self.malformed_tun),

@@ -126,6 +126,13 @@ impl Epochs {
         }
     }
 
+    /// Seals with this epoch from now on, if it is there.
+    pub(crate) fn select(&mut self, id: u32) {
+        if self.list.iter().any(|e| e.id == id) {
+            self.current = Some(id);
+        }
+    }
+
     /// A candidate that must not be promoted any more.
     pub(crate) fn demote(&mut self, id: u32) {
         if let Some(epoch) = self.list.iter_mut().find(|e| e.id == id) {

@@ -30,6 +30,14 @@ pub enum Inbound {
     Done,
 }
 
+/// What became of a session datagram.
+enum Routed {
+    /// A handshake or signal for us, which the core takes.
+    Local,
+    /// All that is to be done is done.
+    Done(Option<Inbound>),
+}
+
 impl Lane {
     /// Takes one datagram from the network and opens it where it lies.
     ///
@@ -104,7 +112,9 @@ impl Lane {
         let proof = link
             .epochs
             .authenticated(header.receiver_idx, header.flags & fmp::FLAG_KEY_EPOCH != 0);
-        if newest && link.path != from {
+        // Late frames of old keys may come from where the peer was.
+        let current = link.epochs.current().is_some_and(|e| e.id == header.receiver_idx);
+        if newest && current && link.path != from {
             link.path = from;
             self.report(Report::Roamed { link: id, path: from });
         }
@@ -153,6 +163,7 @@ impl Lane {
             self.counters.malformed += 1;
             return None;
         };
+        let body_at = end - body.len();
         let kind = LinkMessageType::from_byte(inner.msg_type);
         let answerable = !matches!(
             kind,
@@ -164,24 +175,17 @@ impl Lane {
         match kind {
             Some(LinkMessageType::Heartbeat) => return None,
             Some(LinkMessageType::SessionDatagram) => {
-                let datagram_header = SessionDatagram::parse(body).ok()?;
-                if datagram_header.dest != self.config.me {
-                    self.counters.not_for_us += 1;
-                    return None;
-                }
-                let prefix = fsp::FspPrefix::parse(datagram_header.payload).ok()?;
-                let (src, phase) = (datagram_header.src, fsp::FspPhase::from_nibble(prefix.phase));
-                if phase == Some(fsp::FspPhase::Msg3) && self.allowed.contains_key(&src.to_ipv6().octets()) {
-                    self.sessions.entry(src).or_default().expecting = Some(now);
-                }
-                if phase == Some(fsp::FspPhase::Established) && !prefix.is_signal() {
-                    let fsp_at = end - datagram_header.payload.len();
-                    return self.session_frame(now, link, src, datagram, fsp_at..end, train);
+                match self.session_datagram(now, link, datagram, body_at..end, train) {
+                    Routed::Local => {}
+                    Routed::Done(inbound) => return inbound,
                 }
             }
             _ => {}
         }
-        if body.len() <= MAX_CONTROL {
+        let body = datagram.get(body_at..end)?;
+        if body.len() > MAX_CONTROL {
+            self.counters.control_too_long += 1;
+        } else {
             let body = body.to_vec();
             self.report(Report::LinkMessage {
                 link,
@@ -191,6 +195,37 @@ impl Lane {
             });
         }
         None
+    }
+
+    /// Takes a session datagram, whose body lies at `at`: for us or for another node.
+    fn session_datagram<T: Transmit>(
+        &mut self,
+        now: u64,
+        link: LinkId,
+        datagram: &mut [u8],
+        at: Range<usize>,
+        train: &mut Train<T>,
+    ) -> Routed {
+        let parsed = datagram
+            .get(at.clone())
+            .and_then(|body| SessionDatagram::parse(body).ok());
+        let Some((parsed, prefix)) = parsed.and_then(|d| Some((d, fsp::FspPrefix::parse(d.payload).ok()?))) else {
+            self.counters.malformed += 1;
+            return Routed::Done(None);
+        };
+        if parsed.dest != self.config.me {
+            self.counters.not_for_us += 1;
+            return Routed::Done(None);
+        }
+        let (src, phase) = (parsed.src, fsp::FspPhase::from_nibble(prefix.phase));
+        if phase == Some(fsp::FspPhase::Msg3) && self.allowed.contains_key(&src.to_ipv6().octets()) {
+            self.sessions.entry(src).or_default().expecting = Some(now);
+        }
+        if phase != Some(fsp::FspPhase::Established) || prefix.is_signal() {
+            return Routed::Local;
+        }
+        let fsp_at = at.end - parsed.payload.len();
+        Routed::Done(self.session_frame(now, link, src, datagram, fsp_at..at.end, train))
     }
 
     /// Opens the FSP frame at `at` of `datagram` and takes out what it carries.
@@ -204,7 +239,10 @@ impl Lane {
         train: &mut Train<T>,
     ) -> Option<Inbound> {
         let message = datagram.get_mut(at.clone())?;
-        let parsed = fsp::EncryptedMessage::parse(message).ok()?;
+        let Ok(parsed) = fsp::EncryptedMessage::parse(message) else {
+            self.counters.malformed += 1;
+            return None;
+        };
         let header = parsed.header;
         let sealed_at = message.len() - parsed.ciphertext.len();
         let (clear, sealed) = message.split_at_mut(sealed_at);
@@ -228,7 +266,10 @@ impl Lane {
         self.session_proof(now, src, id, key_bit, train);
         let plain_at = at.start + sealed_at;
         let plain = datagram.get(plain_at..at.end - TAG_LEN)?;
-        let (inner, body) = fsp::FspInner::parse(plain).ok()?;
+        let Ok((inner, body)) = fsp::FspInner::parse(plain) else {
+            self.counters.malformed += 1;
+            return None;
+        };
         let is_packet = inner.msg_type == SessionMessageType::Data.to_byte()
             && DataPorts::parse(body).is_ok_and(|(ports, _)| ports.dst == IPV6_SHIM_PORT);
         let session = self.sessions.get_mut(&src)?;
@@ -240,7 +281,9 @@ impl Lane {
             return self.ip_packet(src, datagram, shim_at, at.end - TAG_LEN);
         }
         session.totals.received(now, 0);
-        if body.len() <= MAX_CONTROL {
+        if body.len() > MAX_CONTROL {
+            self.counters.control_too_long += 1;
+        } else {
             let body = body.to_vec();
             self.report(Report::SessionMessage {
                 peer: src,
@@ -299,6 +342,8 @@ impl Lane {
             // A failed attempt to open has destroyed the frame, so only one that was not tried can wait.
             if session.epochs.ids().next().is_none() {
                 self.keep_early(id, src, datagram, at);
+            } else {
+                self.counters.early_dropped += 1;
             }
             return;
         }

@@ -151,6 +151,16 @@ impl Lane {
                 }
                 self.indices.remove(&index);
             }
+            Command::SelectLinkEpoch { link, index } => {
+                if let Some(link) = self.links.get_mut(&link) {
+                    link.epochs.select(index);
+                }
+            }
+            Command::SelectSessionEpoch { peer, id } => {
+                if let Some(session) = self.sessions.get_mut(&peer) {
+                    session.epochs.select(id.0);
+                }
+            }
             Command::Demote { link, index } => {
                 if let Some(link) = self.links.get_mut(&link) {
                     link.epochs.demote(index);
@@ -306,8 +316,9 @@ impl Lane {
 
     /// Keeps a frame whose keys the core is about to install.
     pub(crate) fn keep_early(&mut self, link: LinkId, src: NodeAddr, datagram: &[u8], at: Range<usize>) {
-        if let Some(session) = self.sessions.get_mut(&src).filter(|s| s.early.len() < MAX_EARLY) {
-            session.early.push_back((link, datagram.to_vec(), at));
+        match self.sessions.get_mut(&src).filter(|s| s.early.len() < MAX_EARLY) {
+            Some(session) => session.early.push_back((link, datagram.to_vec(), at)),
+            None => self.counters.early_dropped += 1,
         }
     }
 

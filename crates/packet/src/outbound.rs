@@ -15,10 +15,14 @@ impl Lane {
     /// Sealed datagrams are committed to `train`, which the caller flushes at the end of its batch.
     pub fn outbound<T: Transmit>(&mut self, now: u64, hdr: VirtioNetHdr, packet: &[u8], train: &mut Train<T>) {
         self.counters.tun_rx += 1;
-        let Some(dest) = ipv6_destination(packet) else {
+        let Some((source, dest)) = ipv6_addresses(packet) else {
             self.counters.not_ipv6 += 1;
             return;
         };
+        if source != self.config.me.to_ipv6().octets() {
+            self.counters.wrong_source += 1;
+            return;
+        }
         let Some(&peer) = self.allowed.get(&dest) else {
             self.counters.no_route += 1;
             self.answer(now, IcmpError::NoRoute, packet);
@@ -79,9 +83,13 @@ impl Lane {
     }
 }
 
-fn ipv6_destination(packet: &[u8]) -> Option<[u8; 16]> {
+/// Source and destination.
+fn ipv6_addresses(packet: &[u8]) -> Option<([u8; 16], [u8; 16])> {
     if packet.first()? >> 4 != 6 {
         return None;
     }
-    packet.get(24..40)?.try_into().ok()
+    Some((
+        packet.get(8..24)?.try_into().ok()?,
+        packet.get(24..40)?.try_into().ok()?,
+    ))
 }

@@ -9,7 +9,11 @@
 //! The targets of `fuzz/` are these under libFuzzer; the tests replay their corpus and some random bytes on any
 //! toolchain. A panic is what a caller looks for here, so this is no code for a daemon.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic is how a broken promise is told")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a panic is how a broken promise is told"
+)]
 
 mod coalesce;
 mod core;

@@ -2,12 +2,14 @@
 //!
 //! - [`World`]: hosts, the network between them, and time. [`World::run`] moves time; nothing else does.
 //! - [`Host`]: one node with its lane, its address, and the IP packets that reached it.
+//! - [`fuzz`]: the same code, and the pure crates below it, under any bytes.
 //! - [`Datagram`], [`Kind`]: what is in flight, and what it carries, so that a rule can lose "the first msg3".
 //!
 //! The same seed and the same calls give the same run, packet for packet.
 //!
 //! What never is: sockets, threads, the system's clock, and protocol knowledge of its own.
 
+pub mod fuzz;
 mod host;
 mod packet;
 mod world;

@@ -9,6 +9,8 @@ const NO_NEXT_HEADER: u8 = 59;
 /// An IP packet from one simulated host to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Probe {
+    /// Who sent it.
+    pub from: NodeAddr,
     /// Its number.
     pub seq: u32,
     /// Bytes, IPv6 header included.
@@ -36,6 +38,10 @@ impl Probe {
     /// The number of a packet that [`probe`] made for these two, if not a bit of it changed.
     pub(crate) fn verify(from: NodeAddr, to: NodeAddr, packet: &[u8]) -> Option<Self> {
         let seq = u32::from_be_bytes(packet.get(40..44)?.try_into().ok()?);
-        (packet == probe(from, to, seq, packet.len())).then_some(Self { seq, len: packet.len() })
+        (packet == probe(from, to, seq, packet.len())).then_some(Self {
+            from,
+            seq,
+            len: packet.len(),
+        })
     }
 }

@@ -12,13 +12,17 @@
 //! - `traffic`: pings and verified TCP both ways
 //! - `rekey`: both layers get fresh keys during two minutes of traffic
 //! - `restart`: one side is killed and comes back
+//! - `silence`: the first packet after a session has ended for want of traffic
 //! - `messages`: what one side says and the other does not know
-#![allow(clippy::unwrap_used, clippy::panic)]
+//! - `lossy`: a relay loses, doubles and spoils datagrams
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod lossy;
 mod messages;
 mod mixed;
 mod rekey;
 mod restart;
+mod silence;
 mod traffic;

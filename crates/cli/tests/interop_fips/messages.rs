@@ -1,1 +1,68 @@
 //! What one side says and the other does not know or need.
+
+use std::time::Duration;
+
+use weft_lab::traffic::PingOptions;
+use weft_os::test_support::in_namespaces;
+
+use crate::mixed::{Case, Dialler, Mixed, Side, binary};
+
+/// Longer than the 30 s after which the daemon gives up a link that it thinks is silent.
+const RUN: Duration = Duration::from_secs(35);
+
+/// Tree and filter announcements, heartbeats and reports of both layers come from the daemon; from weft it
+/// gets messages of a type that it does not know.
+#[test]
+fn gossip_and_unknown_types_disturb_nobody() {
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| {
+        let mut case = Case::new(Dialler::Weft, Side::Weft);
+        case.debug = true;
+        let mixed = Mixed::start(&fips, &case);
+        let before = mixed.fips_peer();
+        // One way only: weft owes the session no packet but its keep-alive.
+        let pinger = mixed.pinger(Side::Fips, PingOptions::default());
+        std::thread::sleep(RUN);
+        let report = pinger.stop().unwrap();
+        assert!(report.lost.is_empty(), "{report:?}");
+
+        let metrics = mixed.fips.query("show_metrics").unwrap();
+        for gossip in ["tree", "bloom"] {
+            assert!(metrics[gossip]["sent"].as_u64() > Some(0), "{gossip}: {metrics}");
+        }
+        let status = mixed.weft.status().unwrap();
+        let count = |name: &str| status["counters"][name].as_u64().unwrap();
+        let received = status["peers"][0]["session"]["rx"]["packets"].as_u64().unwrap();
+        // What came in the session and was no IP packet.
+        let reports = received.saturating_sub(count("tun_tx"));
+        println!("{reports} reports of the daemon within the session");
+        assert!(reports > 10, "{status}");
+        for nothing in [
+            "messages_unknown",
+            "messages_malformed",
+            "link_open_failed",
+            "session_open_failed",
+        ] {
+            assert_eq!(count(nothing), 0, "{nothing}: {status}");
+        }
+        let link = mixed.status()["link"]["rx"]["packets"].as_u64().unwrap();
+        println!("{link} frames on the link");
+
+        let after = mixed.fips_peer();
+        for same in ["authenticated_at_ms", "our_session_index", "link_id", "transport_addr"] {
+            assert_eq!(before[same], after[same], "{same} is another: {after}");
+        }
+        assert_eq!(after["consecutive_decrypt_failures"], 0, "{after}");
+        let log = mixed.fips.log().unwrap();
+        let (about, other): (Vec<&str>, Vec<&str>) = log
+            .lines()
+            .filter(|line| line.contains("nknown"))
+            .partition(|line| line.contains("Unknown session message type, dropping"));
+        println!("the daemon dropped {} messages of type 0xf1", about.len());
+        assert!(!about.is_empty() && other.is_empty(), "{log}");
+        for line in about {
+            assert!(line.contains(" DEBUG ") && line.contains("msg_type=241"), "{line}");
+        }
+        mixed.finish();
+    });
+}

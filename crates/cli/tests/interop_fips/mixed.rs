@@ -4,12 +4,14 @@
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weft_lab::daemon::{Daemon, PeerState};
 use weft_lab::fips::{self, FipsDaemon};
 use weft_lab::host::Host;
+use weft_lab::relay::{self, Leg, UdpRelay};
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger, ProbeReport, TcpReport, ping, transfer};
 use weft_lab::world::World;
@@ -22,12 +24,16 @@ pub const FULL_QUEUE: &str = "EncryptWorker channel full";
 /// Seconds between rekeys for a side that shall not begin one.
 pub const NEVER_S: u32 = 86_400;
 
-/// The daemon's binary; none, and a line on standard error past the capture, if the environment names none.
+/// The daemon's binary; none, and one line on standard error past the capture, if the environment names none.
 pub fn binary() -> Option<PathBuf> {
+    static SAID: Once = Once::new();
     let path = fips::binary();
     if path.is_none() {
-        let text = format!("SKIPPED: {} is not set to the path of a fips binary\n", fips::ENVIRONMENT);
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        let text = format!(
+            "SKIPPED: {} is not set to the path of a fips binary\n",
+            fips::ENVIRONMENT
+        );
+        SAID.call_once(|| drop(std::io::stderr().write_all(text.as_bytes())));
     }
     path
 }
@@ -66,11 +72,14 @@ pub struct Case {
     pub weft_rekey_s: u32,
     pub fips_rekey_s: u32,
     pub fips_rekey_after_messages: u64,
+    /// The daemon logs at DEBUG.
     pub debug: bool,
+    /// A relay on a third host stands between the two, over IPv4.
+    pub relayed: bool,
 }
 
 impl Case {
-    /// IPv4, with both daemons' own defaults.
+    /// IPv4 on one cable, with both daemons' own defaults.
     pub fn new(dialler: Dialler, smaller: Side) -> Self {
         Self {
             dialler,
@@ -80,6 +89,7 @@ impl Case {
             fips_rekey_s: 120,
             fips_rekey_after_messages: 1 << 16,
             debug: false,
+            relayed: false,
         }
     }
 
@@ -109,6 +119,8 @@ impl Case {
 pub struct Mixed {
     pub weft: Daemon,
     pub fips: FipsDaemon,
+    /// There for [`Case::relayed`]; weft is its side A.
+    pub relay: Option<UdpRelay>,
     world: World,
     _turn: std::fs::File,
 }
@@ -119,21 +131,28 @@ impl Mixed {
         let turn = turn();
         let world = World::new().unwrap();
         let hosts = ["weft", "fips"].map(|name| world.host(name).unwrap());
-        let addresses = case.underlay.addresses();
-        let nets = addresses.map(|address| case.underlay.cidr(address));
-        world.link((&hosts[0], &[&nets[0]]), (&hosts[1], &[&nets[1]])).unwrap();
+        let (seen, relay) = if case.relayed {
+            let (seen, relay) = lay_relay(&world, &hosts);
+            (seen, Some(relay))
+        } else {
+            let addresses = case.underlay.addresses();
+            let nets = addresses.map(|address| case.underlay.cidr(address));
+            world.link((&hosts[0], &[&nets[0]]), (&hosts[1], &[&nets[1]])).unwrap();
+            (addresses, None)
+        };
         let mut ids = ["one", "two"].map(|name| identity(&world, name));
         // Addresses of the mesh are cut node addresses, so they have the same order.
         if (ids[0].address < ids[1].address) != (case.smaller == Side::Weft) {
             ids.swap(0, 1);
         }
-        let spec = case.spec(Side::Fips, &ids[0].npub, addresses[0]);
+        let spec = case.spec(Side::Fips, &ids[0].npub, seen[0]);
         let fips = FipsDaemon::start(&hosts[1], fips, &ids[1], &spec).unwrap();
-        let spec = case.spec(Side::Weft, &ids[1].npub, addresses[1]);
+        let spec = case.spec(Side::Weft, &ids[1].npub, seen[1]);
         let weft = Daemon::start(&hosts[0], Path::new(WEFT), &ids[0], &spec).unwrap();
         let mut mixed = Self {
             weft,
             fips,
+            relay,
             world,
             _turn: turn,
         };
@@ -195,12 +214,17 @@ impl Mixed {
         })
     }
 
-    /// The only peer that the daemon lists.
+    /// The only peer that the daemon lists. It renews its lists once a second.
     pub fn fips_peer(&self) -> Value {
-        let answer = self.fips.query("show_peers").unwrap();
-        let peers = answer["peers"].as_array().unwrap();
-        assert_eq!(peers.len(), 1, "{answer}");
-        peers[0].clone()
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let mut answer = self.fips.query("show_peers").unwrap();
+            if let Some([peer]) = answer["peers"].as_array_mut().map(Vec::as_mut_slice) {
+                return peer.take();
+            }
+            assert!(Instant::now() < end, "{answer}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Pings in the background.
@@ -221,7 +245,11 @@ impl Mixed {
                 return since.elapsed();
             }
             let after = since.elapsed();
-            assert!(after < limit, "no answer to a ping of {from:?} after {after:?}: {}", self.status());
+            assert!(
+                after < limit,
+                "no answer to a ping of {from:?} after {after:?}: {}",
+                self.status()
+            );
         }
     }
 
@@ -253,6 +281,24 @@ impl Mixed {
         warnings.retain(|line| !line.contains(FULL_QUEUE));
         assert!(warnings.is_empty(), "fips: {warnings:#?}");
     }
+}
+
+/// Weft's host, a relay, the daemon's host; gives the address at which each is seen by the other.
+fn lay_relay(world: &World, [weft, fips]: &[Host; 2]) -> ([&'static str; 2], UdpRelay) {
+    let middle = world.host("middle").unwrap();
+    world
+        .link((weft, &["192.0.2.1/24"]), (&middle, &["192.0.2.254/24"]))
+        .unwrap();
+    world
+        .link((&middle, &["198.51.100.254/24"]), (fips, &["198.51.100.2/24"]))
+        .unwrap();
+    let leg = |local: &str, peer: &str| {
+        let [local, peer] = [local, peer].map(|ip| SocketAddr::new(ip.parse().unwrap(), DEFAULT_PORT));
+        Leg { local, peer }
+    };
+    let (a, b) = (leg("192.0.2.254", "192.0.2.1"), leg("198.51.100.254", "198.51.100.2"));
+    let relay = UdpRelay::start(&middle, a, b, relay::pass).unwrap();
+    (["198.51.100.254", "192.0.2.254"], relay)
 }
 
 impl Drop for Mixed {

@@ -4,6 +4,7 @@
 //! queues overflow by design, and a ping that is lost there says nothing about keys.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use weft_lab::traffic::{Limit, PingOptions, TcpFlow, UdpFlow, UdpOptions};
@@ -20,12 +21,11 @@ const AT_LEAST: u64 = 2;
 const PACE: u64 = 250_000;
 
 /// Pings, a UDP and a TCP flow each way, for two minutes.
-fn continuity(mut case: Case, weft_rekey_s: u32, fips_rekey_s: u32) {
-    let Some(fips) = binary() else { return };
+fn continuity(fips: &Path, mut case: Case, weft_rekey_s: u32, fips_rekey_s: u32) {
     (case.weft_rekey_s, case.fips_rekey_s) = (weft_rekey_s, fips_rekey_s);
     // Only age counts here.
     case.fips_rekey_after_messages = 1 << 40;
-    let mixed = Mixed::start(&fips, &case);
+    let mixed = Mixed::start(fips, &case);
     let before = mixed.rekeys();
     let sides = [Side::Weft, Side::Fips];
     let pingers = sides.map(|from| {
@@ -84,35 +84,40 @@ fn continuity(mut case: Case, weft_rekey_s: u32, fips_rekey_s: u32) {
 
 #[test]
 fn weft_dials_and_weft_rekeys() {
-    in_namespaces(|| continuity(Case::new(Dialler::Weft, Side::Weft), INTERVAL_S, NEVER_S));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| continuity(&fips, Case::new(Dialler::Weft, Side::Weft), INTERVAL_S, NEVER_S));
 }
 
 #[test]
 fn weft_dials_and_fips_rekeys() {
-    in_namespaces(|| continuity(Case::new(Dialler::Weft, Side::Weft), NEVER_S, INTERVAL_S));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| continuity(&fips, Case::new(Dialler::Weft, Side::Weft), NEVER_S, INTERVAL_S));
 }
 
 #[test]
 fn fips_dials_and_weft_rekeys() {
-    in_namespaces(|| continuity(Case::new(Dialler::Fips, Side::Fips), INTERVAL_S, NEVER_S));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| continuity(&fips, Case::new(Dialler::Fips, Side::Fips), INTERVAL_S, NEVER_S));
 }
 
 #[test]
 fn fips_dials_and_fips_rekeys() {
-    in_namespaces(|| continuity(Case::new(Dialler::Fips, Side::Fips), NEVER_S, INTERVAL_S));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| continuity(&fips, Case::new(Dialler::Fips, Side::Fips), NEVER_S, INTERVAL_S));
 }
 
 #[test]
 fn both_dial_and_both_rekey() {
-    in_namespaces(|| continuity(Case::new(Dialler::Both, Side::Weft), INTERVAL_S, INTERVAL_S));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| continuity(&fips, Case::new(Dialler::Both, Side::Weft), INTERVAL_S, INTERVAL_S));
 }
 
 /// The daemon also replaces keys after 65,536 messages, every few seconds in a flow as fast as it goes. Pings
 /// are not asked to survive its queues here; TCP has to go on.
 #[test]
 fn fips_rekeys_by_messages_at_full_speed() {
+    let Some(fips) = binary() else { return };
     in_namespaces(|| {
-        let Some(fips) = binary() else { return };
         let mut case = Case::new(Dialler::Weft, Side::Fips);
         (case.weft_rekey_s, case.fips_rekey_s) = (NEVER_S, NEVER_S);
         let mixed = Mixed::start(&fips, &case);
@@ -135,7 +140,10 @@ fn fips_rekeys_by_messages_at_full_speed() {
             ping.sent,
             ping.lost.len(),
         );
-        assert!(tcp.hash_ok && rekeys.iter().all(|count| *count >= AT_LEAST), "{rekeys:?}");
+        assert!(
+            tcp.hash_ok && rekeys.iter().all(|count| *count >= AT_LEAST),
+            "{rekeys:?}"
+        );
         assert!(tcp.longest_stall_ms < 1000.0, "{tcp:?}");
         mixed.finish();
     });

@@ -2,6 +2,7 @@
 //!
 //! The time counts from the start of the new process to the first answered ping, for each direction.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use weft_lab::traffic::PingOptions;
@@ -10,13 +11,13 @@ use weft_os::test_support::in_namespaces;
 use crate::mixed::{Case, Dialler, Mixed, Side, binary};
 
 const LIMIT: Duration = Duration::from_secs(5);
-/// The victim is gone for so long: a crash that a supervisor mends at once, and one that takes a moment.
-const AWAY: [Duration; 2] = [Duration::ZERO, Duration::from_secs(8)];
+/// The victim is gone for so long: mended at once by a supervisor, after a moment, after the survivor has
+/// given up the link (30 s without a frame).
+const AWAY: [Duration; 3] = [Duration::ZERO, Duration::from_secs(8), Duration::from_secs(40)];
 
-fn killed(case: &Case, victim: Side) {
-    let Some(fips) = binary() else { return };
+fn killed(fips: &Path, case: &Case, victim: Side) {
     for away in AWAY {
-        let mut mixed = Mixed::start(&fips, case);
+        let mut mixed = Mixed::start(fips, case);
         let pingers = [Side::Weft, Side::Fips].map(|from| mixed.pinger(from, PingOptions::default()));
         std::thread::sleep(Duration::from_secs(2));
         mixed.kill(victim);
@@ -25,8 +26,8 @@ fn killed(case: &Case, victim: Side) {
         mixed.restart(victim);
         let times = std::thread::scope(|scope| {
             let (mixed, limit) = (&mixed, 4 * LIMIT);
-            let threads = [Side::Weft, Side::Fips]
-                .map(|from| scope.spawn(move || mixed.first_answer(from, since, limit)));
+            let threads =
+                [Side::Weft, Side::Fips].map(|from| scope.spawn(move || mixed.first_answer(from, since, limit)));
             threads.map(|thread| thread.join().unwrap())
         });
         let [weft, fips] = times.map(|time| time.as_secs_f64());
@@ -50,30 +51,36 @@ fn killed(case: &Case, victim: Side) {
 
 #[test]
 fn weft_dials_and_weft_is_killed() {
-    in_namespaces(|| killed(&Case::new(Dialler::Weft, Side::Weft), Side::Weft));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| killed(&fips, &Case::new(Dialler::Weft, Side::Weft), Side::Weft));
 }
 
 #[test]
 fn weft_dials_and_fips_is_killed() {
-    in_namespaces(|| killed(&Case::new(Dialler::Weft, Side::Fips), Side::Fips));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| killed(&fips, &Case::new(Dialler::Weft, Side::Fips), Side::Fips));
 }
 
 #[test]
 fn fips_dials_and_weft_is_killed() {
-    in_namespaces(|| killed(&Case::new(Dialler::Fips, Side::Weft), Side::Weft));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| killed(&fips, &Case::new(Dialler::Fips, Side::Weft), Side::Weft));
 }
 
 #[test]
 fn fips_dials_and_fips_is_killed() {
-    in_namespaces(|| killed(&Case::new(Dialler::Fips, Side::Fips), Side::Fips));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| killed(&fips, &Case::new(Dialler::Fips, Side::Fips), Side::Fips));
 }
 
 #[test]
 fn both_dial_and_weft_is_killed() {
-    in_namespaces(|| killed(&Case::new(Dialler::Both, Side::Fips), Side::Weft));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| killed(&fips, &Case::new(Dialler::Both, Side::Fips), Side::Weft));
 }
 
 #[test]
 fn both_dial_and_fips_is_killed() {
-    in_namespaces(|| killed(&Case::new(Dialler::Both, Side::Weft), Side::Fips));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| killed(&fips, &Case::new(Dialler::Both, Side::Weft), Side::Fips));
 }

@@ -1,6 +1,7 @@
 //! Pings and verified TCP both ways, whoever dials.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use weft_lab::traffic::PingOptions;
@@ -17,9 +18,8 @@ const MAX_INNER: usize = 1203;
 /// Headers of IPv6 and ICMPv6.
 const PING_HEADERS: usize = 48;
 
-fn both_ways(case: &Case) {
-    let Some(fips) = binary() else { return };
-    let mixed = Mixed::start(&fips, case);
+fn both_ways(fips: &Path, case: &Case) {
+    let mixed = Mixed::start(fips, case);
     let Case { dialler, smaller, .. } = case;
     for from in [Side::Weft, Side::Fips] {
         let report = mixed.assert_pings(from);
@@ -55,30 +55,38 @@ fn both_ways(case: &Case) {
 
 #[test]
 fn weft_dials() {
-    in_namespaces(|| both_ways(&Case::new(Dialler::Weft, Side::Weft)));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| both_ways(&fips, &Case::new(Dialler::Weft, Side::Weft)));
 }
 
 #[test]
 fn fips_dials() {
-    in_namespaces(|| both_ways(&Case::new(Dialler::Fips, Side::Weft)));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| both_ways(&fips, &Case::new(Dialler::Fips, Side::Weft)));
 }
 
 #[test]
 fn both_dial_and_weft_wins() {
-    in_namespaces(|| both_ways(&Case::new(Dialler::Both, Side::Weft)));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| both_ways(&fips, &Case::new(Dialler::Both, Side::Weft)));
 }
 
 #[test]
 fn both_dial_and_fips_wins() {
-    in_namespaces(|| both_ways(&Case::new(Dialler::Both, Side::Fips)));
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| both_ways(&fips, &Case::new(Dialler::Both, Side::Fips)));
 }
 
 #[test]
 fn over_ipv6() {
+    let Some(fips) = binary() else { return };
     in_namespaces(|| {
-        both_ways(&Case {
-            underlay: Underlay::V6,
-            ..Case::new(Dialler::Weft, Side::Fips)
-        });
+        both_ways(
+            &fips,
+            &Case {
+                underlay: Underlay::V6,
+                ..Case::new(Dialler::Weft, Side::Fips)
+            },
+        );
     });
 }

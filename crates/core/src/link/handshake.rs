@@ -27,6 +27,13 @@ const RESEND_LONG: u64 = 10_000;
 const ATTEMPT_LIFE: u64 = 12_000;
 /// A rekey that the peer does not answer is given up after this, and tried again later.
 const REKEY_LIFE: u64 = 8_000;
+/// A rekey that failed is tried again after this, an eighth more or less. A FIPS daemon ignores requests within 30 s
+/// of the last one.
+pub(crate) const REKEY_RETRY: u64 = 36_000;
+/// A peer that asked for new keys this recently is left to finish before we ask.
+const YIELD: u64 = 2_000;
+/// But our own rekey is put off by no more than this, or recorded requests could put it off for good.
+const MAX_YIELD: u64 = 30_000;
 /// A rekey whose answer was lost while the peer has cut over: begin anew after this. FIPS-NOTES, "Rekey".
 const OUT_OF_STEP: u64 = 3_000;
 
@@ -84,11 +91,11 @@ impl Link {
             return;
         }
         let restarted = self.current().is_some_and(|e| e.remote_epoch != received.remote_epoch);
-        if let Some(attempt) = self.attempt.as_ref().filter(|a| a.rekey && !restarted) {
-            if self.we_are_smaller && attempt.early.is_none() {
-                return;
-            }
-            self.abandon_attempt(ctx);
+        // Both ends may rekey at once: the handshake of the smaller address wins, as in FIPS. The larger one keeps its
+        // own in flight all the same, because this message may be a recording.
+        let ours = self.attempt.as_ref().filter(|a| a.rekey && !restarted);
+        if self.we_are_smaller && ours.is_some_and(|a| a.early.is_none()) {
+            return;
         }
         if !self.make_room_for_candidate(ctx, now) {
             return;
@@ -116,7 +123,7 @@ impl Link {
                 msg2: datagram.clone(),
             }),
             rekey: self.is_up() && !restarted,
-            crossed: self.attempt.as_ref().is_some_and(|a| !a.rekey),
+            crossed: self.attempt.as_ref().map(|a| a.index),
         });
         ctx.lane(Command::Transmit { to: from, datagram });
     }
@@ -137,7 +144,7 @@ impl Link {
             return Effect::None;
         };
         let remote_epoch = established.remote_epoch;
-        let usage = self.settle_crossing(ctx, &attempt, now);
+        let usage = self.settle_crossing(ctx, now, attempt.index);
         self.install(ctx, from, established, attempt.index, msg2.sender_idx, usage);
         let stage = if usage == EpochUse::Send {
             Stage::Candidate
@@ -151,7 +158,7 @@ impl Link {
             stage,
             answered: None,
             rekey: attempt.rekey,
-            crossed: false,
+            crossed: None,
         });
         self.liveness.heard(now);
         if usage != EpochUse::Send {
@@ -165,15 +172,12 @@ impl Link {
 
     /// When both ends dialled at once, the handshake of the smaller address wins, as in FIPS. The other one serves
     /// until the winner is proven.
-    fn settle_crossing(&mut self, ctx: &mut Context, attempt: &Attempt, now: u64) -> EpochUse {
-        if attempt.rekey {
-            return EpochUse::Send;
-        }
+    fn settle_crossing(&mut self, ctx: &mut Context, now: u64, ours: u32) -> EpochUse {
         if self.we_are_smaller {
             for epoch in self
                 .epochs
                 .iter_mut()
-                .filter(|e| e.crossed && e.stage == Stage::Candidate)
+                .filter(|e| e.crossed == Some(ours) && e.stage == Stage::Candidate)
             {
                 epoch.stage = Stage::Draining(now + DRAIN);
                 ctx.lane(Command::Demote {
@@ -183,7 +187,10 @@ impl Link {
             }
             return EpochUse::Send;
         }
-        let lost = self.epochs.iter().any(|e| e.crossed && e.stage == Stage::Current);
+        let lost = self
+            .epochs
+            .iter()
+            .any(|e| e.crossed == Some(ours) && e.stage == Stage::Current);
         if lost { EpochUse::ReceiveOnly } else { EpochUse::Send }
     }
 
@@ -193,6 +200,13 @@ impl Link {
             attempt.early.get_or_insert(now);
             attempt.next_send = now;
         }
+    }
+
+    /// When to ask for new keys.
+    pub(super) fn rekey_at(&self) -> u64 {
+        let candidates = self.epochs.iter().filter(|e| e.stage == Stage::Candidate);
+        let asked = candidates.map(|e| e.born + YIELD).max().unwrap_or(0);
+        self.rekey_due.max(asked.min(self.rekey_due.saturating_add(MAX_YIELD)))
     }
 
     /// When msg1 is repeated.
@@ -279,7 +293,7 @@ impl Link {
         let rekey = self.attempt.as_ref().is_some_and(|a| a.rekey);
         self.abandon_attempt(ctx);
         self.failures += 1;
-        self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(31_000));
+        self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(REKEY_RETRY));
         self.next_dial = now + if rekey { REKEY_LIFE } else { RESEND_MIN };
     }
 

@@ -15,6 +15,12 @@ const RESEND_MIN: u64 = 500;
 const RESEND_MAX: u64 = 4_000;
 /// A handshake without success ends after this.
 const HANDSHAKE_LIFE: u64 = 12_000;
+/// A rekey that failed is tried again after this, an eighth more or less; as for links.
+const REKEY_RETRY: u64 = 36_000;
+/// Frames that do not open are taken for those behind a lost msg3 for this long; later we start a handshake ourselves.
+const HALF_OPEN: u64 = 2_000;
+/// At least this between two setups that we answer: each costs two Diffie-Hellmans and proves nothing.
+const SETUP_PAUSE: u64 = 100;
 /// Half-open handshakes of the responder at a time: msg1 proves nothing, so they are few.
 const MAX_AWAITING: usize = 2;
 /// At least this between two handshakes that we start.
@@ -79,7 +85,7 @@ pub(super) struct Awaiting {
 impl Session {
     /// Someone who claims to be the other end sends frames that we cannot open.
     pub(crate) fn handle_unknown(&mut self, ctx: &mut Context, now: u64) {
-        if let Some(awaiting) = self.awaiting.last().filter(|a| now.saturating_sub(a.born) < 2_000) {
+        if let Some(awaiting) = self.awaiting.last().filter(|a| now.saturating_sub(a.born) < HALF_OPEN) {
             let ack = awaiting.ack.clone();
             self.send_datagram(ctx, &ack);
             return;
@@ -122,12 +128,12 @@ impl Session {
             self.send_datagram(ctx, &ack);
             return;
         }
-        if self.initiating.is_some() {
-            if self.we_are_smaller {
-                return;
-            }
-            self.initiating = None;
+        // Both ends may start at once: the handshake of the smaller address wins, as in FIPS. The larger one keeps its
+        // own in flight all the same, because this message proves nothing.
+        if self.initiating.is_some() && self.we_are_smaller || now < self.next_setup {
+            return;
         }
+        self.next_setup = now + SETUP_PAUSE;
         let Ok((handshake, msg2)) = xk::Responder::read(&ctx.identity, &msg1, ctx.epoch, &mut *ctx.rng) else {
             return;
         };
@@ -259,7 +265,7 @@ impl Session {
             return;
         };
         if initiating.repeat.expired(now) {
-            self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(31_000));
+            self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(REKEY_RETRY));
             if !self.is_up() && self.wanted.take().is_some() {
                 ctx.lane(Command::DropQueue {
                     peer: self.peer.node_addr(),
@@ -298,7 +304,7 @@ impl Session {
             return;
         }
         self.epochs.retain(|e| e.id != id);
-        self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(31_000));
+        self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(REKEY_RETRY));
         ctx.lane(Command::RetireSessionEpoch {
             peer: self.peer.node_addr(),
             id,

@@ -208,9 +208,6 @@ fn counters(node: &Node, snapshot: &Snapshot) -> BTreeMap<String, u64> {
             *all.entry(name.to_owned()).or_default() += n;
         }
     }
-    let core = node.counters();
-    all.insert("handshakes_forged".to_owned(), core.handshakes_forged);
-    all.insert("strangers".to_owned(), core.strangers);
-    all.insert("messages_ignored".to_owned(), core.messages_ignored);
+    all.extend(node.counters().named().map(|(name, n)| (name.to_owned(), n)));
     all
 }

@@ -9,8 +9,7 @@ use crate::control::LinkId;
 use crate::epoch::{Epochs, MAX_EPOCHS};
 
 /// The epochs of one link or session: all that open, and the one that seals.
-#[doc(hidden)]
-pub type HeldEpochs = (BTreeSet<u32>, Option<u32>);
+type HeldEpochs = (BTreeSet<u32>, Option<u32>);
 
 impl Lane {
     /// Checks that every queue is bounded, and that indices and epochs belong together.
@@ -51,16 +50,20 @@ impl Lane {
         Ok(())
     }
 
-    /// The epochs of every link.
+    /// The epochs of every link that has any.
     #[doc(hidden)]
     pub fn held_links(&self) -> BTreeMap<LinkId, HeldEpochs> {
-        self.links.iter().map(|(id, link)| (*id, held(&link.epochs))).collect()
+        let held = self.links.iter().map(|(id, link)| (*id, held(&link.epochs)));
+        held.filter(|(_, (ids, _))| !ids.is_empty()).collect()
     }
 
     /// The epochs of every session that has any.
     #[doc(hidden)]
     pub fn held_sessions(&self) -> BTreeMap<NodeAddr, HeldEpochs> {
-        let held = self.sessions.iter().map(|(peer, session)| (*peer, held(&session.epochs)));
+        let held = self
+            .sessions
+            .iter()
+            .map(|(peer, session)| (*peer, held(&session.epochs)));
         held.filter(|(_, (ids, _))| !ids.is_empty()).collect()
     }
 }

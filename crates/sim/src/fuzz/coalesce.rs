@@ -144,6 +144,7 @@ fn packets(input: &mut Input<'_>) -> Vec<Vec<u8>> {
             29 => {
                 // The hop limit, a port, an acknowledgement, a window: changed, and the checksum right.
                 let at = [7, 41, 51, 55][input.below(4)];
+                let at = at.min(packet.len() - 1);
                 packet[at] ^= input.u8();
                 model::complete(&mut packet, IPV6_HEADER, protocol);
             }
@@ -180,7 +181,20 @@ impl Header<'_> {
         if self.protocol == TCP {
             let options = &self.options[..self.options.len().min(40) / 4 * 4];
             packet.extend(self.sequence.to_be_bytes());
-            packet.extend([0, 0, 0, 7, ((20 + options.len()) as u8 / 4) << 4, self.flags, 2, 0, 0, 0, 0, 0]);
+            packet.extend([
+                0,
+                0,
+                0,
+                7,
+                ((20 + options.len()) as u8 / 4) << 4,
+                self.flags,
+                2,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ]);
             packet.extend(options);
         } else {
             packet.extend(((8 + len) as u16).to_be_bytes());

@@ -6,11 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use weft_noise::Key;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, Counters, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train,
-    Transmit, mss,
+    Command, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train, Transmit, mss,
 };
 use weft_wire::link::{LinkMessageType, SessionDatagram};
-use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType};
+use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
 use weft_wire::shim::ShimHeader;
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fmp};
@@ -107,7 +106,7 @@ impl Pair {
     fn rekey_link(&mut self, usage: EpochUse) {
         self.next_index += 1;
         let index = self.next_index;
-        let key = |tag: u8| Key::from_bytes([tag ^ index as u8 ^ (index >> 8) as u8; 32]);
+        let key = |tag| key(tag, index);
         let keys = |send, recv| LinkKeys {
             our_index: index,
             their_index: index,
@@ -127,24 +126,60 @@ impl Pair {
 
     fn rekey_session(&mut self, usage: EpochUse) {
         self.next_epoch += 1;
-        let id = EpochId(self.next_epoch);
-        let key = |tag: u8| Key::from_bytes([tag ^ id.0 as u8 ^ (id.0 >> 8) as u8; 32]);
-        for (peer, send, recv) in [(PEER, 0x40, 0x80), (ME, 0x80, 0x40)] {
-            let keys = SessionKeys {
-                id,
-                send: key(send),
-                recv: key(recv),
-            };
-            let bind = Command::BindSession { peer, link: LINK };
-            if peer == PEER {
-                self.command(Command::InstallSession { peer, keys, usage });
-                self.command(bind);
-            } else {
-                let usage = EpochUse::Send;
-                self.tell_peer(Command::InstallSession { peer, keys, usage });
-                self.tell_peer(bind);
-            }
+        self.peer_session();
+        self.my_session(usage);
+    }
+
+    fn peer_session(&mut self) {
+        let (peer, keys, usage) = (ME, session_keys(self.next_epoch, 0x80, 0x40), EpochUse::Send);
+        self.tell_peer(Command::InstallSession { peer, keys, usage });
+        self.tell_peer(Command::BindSession { peer, link: LINK });
+    }
+
+    fn my_session(&mut self, usage: EpochUse) {
+        let (peer, keys) = (PEER, session_keys(self.next_epoch, 0x40, 0x80));
+        self.command(Command::InstallSession { peer, keys, usage });
+        self.command(Command::BindSession { peer, link: LINK });
+    }
+
+    /// The peer has new session keys and uses them before ours are installed, as behind the last handshake message.
+    fn late_session(&mut self, input: &mut Input<'_>, usage: EpochUse) {
+        if input.flag() {
+            self.command(Command::RemoveSession { peer: PEER });
         }
+        let msg3 = SessionMsg3 {
+            flags: 0,
+            noise: &[0; 73],
+        };
+        let mut payload = vec![0; msg3.wire_len()];
+        msg3.emit(&mut payload).unwrap();
+        self.peer_datagram(SessionDatagram {
+            ttl: 64,
+            path_mtu: MTU,
+            src: PEER,
+            dest: ME,
+            payload: &payload,
+        });
+        for frame in self.peer_flush() {
+            self.frame(0, frame);
+        }
+        self.next_epoch += 1;
+        self.peer_session();
+        for _ in 0..input.below(20) {
+            self.peer_sends(input);
+        }
+        self.my_session(usage);
+    }
+
+    fn peer_datagram(&mut self, datagram: SessionDatagram<'_>) {
+        let mut body = vec![0; datagram.wire_len()];
+        datagram.emit(&mut body).unwrap();
+        self.tell_peer(Command::SendOnLink {
+            link: LINK,
+            epoch: None,
+            msg_type: LinkMessageType::SessionDatagram.to_byte(),
+            body,
+        });
     }
 
     fn event(&mut self, input: &mut Input<'_>) {
@@ -164,7 +199,14 @@ impl Pair {
             7 => self.spoiled(input),
             8 | 9 => self.lane_sends(input),
             10 => self.rekey_link(usage(input)),
-            11 => self.rekey_session(usage(input)),
+            11 => {
+                let usage = usage(input);
+                if input.flag() {
+                    self.late_session(input, usage);
+                } else {
+                    self.rekey_session(usage);
+                }
+            }
             12 => self.now += [1, 10, 250, 1_000, 5_000, 100_000][input.below(6)],
             13 => self.any_command(input),
             14 => self.aimed(input),
@@ -197,25 +239,22 @@ impl Pair {
 
     /// A sealed link message of the peer with any type and body; such as no honest node sends.
     fn peer_link_message(&mut self, input: &mut Input<'_>) {
-        let msg_type = any_link_type(input);
-        let mut body = input.bytes().to_vec();
-        if msg_type == LinkMessageType::SessionDatagram.to_byte() && input.flag() {
-            let datagram = SessionDatagram {
+        if input.flag() {
+            self.peer_datagram(SessionDatagram {
                 ttl: input.u8(),
                 path_mtu: input.u16(),
                 src: NODES[input.below(3)],
                 dest: NODES[2 - input.below(3)],
-                payload: &body.clone(),
-            };
-            body = vec![0; datagram.wire_len()];
-            datagram.emit(&mut body).unwrap();
+                payload: input.bytes(),
+            });
+        } else {
+            self.tell_peer(Command::SendOnLink {
+                link: LINK,
+                epoch: None,
+                msg_type: any_link_type(input),
+                body: input.bytes().to_vec(),
+            });
         }
-        self.tell_peer(Command::SendOnLink {
-            link: LINK,
-            epoch: None,
-            msg_type,
-            body,
-        });
         let frames = self.peer_flush();
         self.maybe_deliver(input, frames);
     }
@@ -269,12 +308,13 @@ impl Pair {
         let inbound = self.me.inbound(self.now, address(from), datagram, &mut self.my_train);
         assert_eq!(inbound, Inbound::Done, "a forged datagram is delivered");
         assert_eq!(self.my_flush(), 0, "a forged datagram is answered by the lane");
-        let one_more = Counters {
-            udp_rx: counters.udp_rx + 1,
-            ..counters
-        };
+        let mut one_more = counters;
+        one_more.udp_rx += 1;
         let reported = self.drain();
-        assert!(*self.me.counters() != one_more || reported > 0, "dropped without a trace");
+        assert!(
+            *self.me.counters() != one_more || reported > 0,
+            "dropped without a trace"
+        );
         assert_eq!((links, sessions), (self.me.held_links(), self.me.held_sessions()));
     }
 
@@ -340,7 +380,9 @@ impl Pair {
         let frames = self.answers[at..].to_vec();
         assert!(frames.is_empty() || frames.len() == segments.len());
         for (mut frame, segment) in frames.into_iter().zip(segments) {
-            let inbound = self.peer.inbound(self.now, address(1), &mut frame, &mut self.peer_train);
+            let inbound = self
+                .peer
+                .inbound(self.now, address(1), &mut frame, &mut self.peer_train);
             if let Inbound::Packet(range) = inbound {
                 let (mut sent, got) = (readdressed(segment), &frame[range]);
                 sent[8..24].copy_from_slice(&ME.to_ipv6().octets());
@@ -407,15 +449,21 @@ impl Pair {
         let owed = self.owed.values().sum::<u32>();
         let packet = crate::probe(PEER, ME, 0xffff_ffff, 1_000);
         self.owe(packet.clone());
-        self.peer.outbound(self.now, VirtioNetHdr::default(), &packet, &mut self.peer_train);
+        self.peer
+            .outbound(self.now, VirtioNetHdr::default(), &packet, &mut self.peer_train);
         for frame in self.peer_flush() {
             self.frame(0, frame);
         }
-        assert_eq!(self.owed.values().sum::<u32>(), owed, "a packet under fresh keys does not arrive");
+        assert_eq!(
+            self.owed.values().sum::<u32>(),
+            owed,
+            "a packet under fresh keys does not arrive"
+        );
 
         let at = self.answers.len();
         let packet = crate::probe(ME, PEER, 0xffff_fffe, 1_000);
-        self.me.outbound(self.now, VirtioNetHdr::default(), &packet, &mut self.my_train);
+        self.me
+            .outbound(self.now, VirtioNetHdr::default(), &packet, &mut self.my_train);
         self.my_flush();
         let last = self.answers.split_off(at).pop();
         let mut last = last.unwrap_or_else(|| panic!("nothing is sent under fresh keys"));
@@ -475,6 +523,21 @@ impl Pair {
         self.reports.clear();
         count
     }
+}
+
+fn session_keys(epoch: u32, send: u8, recv: u8) -> SessionKeys {
+    SessionKeys {
+        id: EpochId(epoch),
+        send: key(send, epoch),
+        recv: key(recv, epoch),
+    }
+}
+
+/// A key that no other epoch has.
+fn key(tag: u8, epoch: u32) -> Key {
+    let mut bytes = [tag; 32];
+    bytes[..4].copy_from_slice(&epoch.to_be_bytes());
+    Key::from_bytes(bytes)
 }
 
 fn address(host: usize) -> SocketAddr {

@@ -160,7 +160,11 @@ fn answers(packet: &[u8], mtu: usize) {
             assert!(model::verifies(answer, IPV6_HEADER, 58));
             assert_eq!(answer[24..40], packet[8..24]);
             assert_eq!(answer[48..], packet[..len - 48]);
-            assert_eq!(error.build(me, answer, &mut [0; MAX_ERROR_PACKET]), None, "an error about an error");
+            assert_eq!(
+                error.build(me, answer, &mut [0; MAX_ERROR_PACKET]),
+                None,
+                "an error about an error"
+            );
         }
     }
 }

@@ -37,7 +37,9 @@ macro_rules! message {
             let what = stringify!($type);
             assert_same(what, $bytes, &$out[..len], &$ignored);
             message!(@$extent what, $bytes, len);
-            assert_eq!(<$type>::parse(&$out[..len] $(, $framing)?), Ok(message), "{what} does not read back");
+            // Some headers are refused when less follows than their frame needs.
+            let again = [&$out[..len], &$bytes[len..]].concat();
+            assert_eq!(<$type>::parse(&again $(, $framing)?), Ok(message), "{what} does not read back");
             assert!(message.emit(&mut $out[..len.saturating_sub(1)] $(, $framing)?).is_err() || len == 0);
         }
     };
@@ -107,7 +109,11 @@ pub fn wire(bytes: &[u8]) {
     message!(bytes, out, PathBroken<'_>; front, signal);
     message!(bytes, out, MtuExceeded; front, signal);
     message!(bytes, out, Signal<'_>; front, signal);
-    header!(bytes, out, ShimHeader, |i, byte| if i == 1 { byte & 0x0f } else { byte });
+    header!(bytes, out, ShimHeader, |i, byte| if i == 1 {
+        byte & 0x0f
+    } else {
+        byte
+    });
     header!(bytes, out, VirtioNetHdr, all);
 
     derived(bytes, &mut out);

@@ -28,7 +28,8 @@ impl Book {
     /// Bytes as they stand on the wire.
     pub fn bytes(&mut self, name: &str, value: impl AsRef<[u8]>) {
         let value = value.as_ref();
-        writeln!(self.text, "{name} {} {}", value.len(), hex::encode(value)).unwrap();
+        let line = format!("{name} {} {}", value.len(), hex::encode(value));
+        writeln!(self.text, "{}", line.trim_end()).unwrap();
     }
 
     /// Something written for people.

@@ -31,8 +31,8 @@ fn array<const N: usize>(case: &Case, name: &str) -> [u8; N] {
 
 fn us(case: &Case) -> End {
     End {
-        s: crate::scalar(&array(case, "our_secret")),
-        e: crate::scalar(&array(case, "our_ephemeral")),
+        s: crate::node::scalar(&array(case, "our_secret")),
+        e: crate::node::scalar(&array(case, "our_ephemeral")),
         epoch: array(case, "our_epoch"),
     }
 }
@@ -40,8 +40,14 @@ fn us(case: &Case) -> End {
 /// The transcript is FIPS's, and so are the keys: its frame opens under the one and ours came out as it took it.
 fn check(case: &Case, keys: &Keys, send: [u8; 32], recv: [u8; 32]) {
     assert_eq!(keys.h, array(case, "handshake_hash"));
-    assert_eq!(reader::seal(&send, 0, b"header", b"from weft"), bytes(case, "our_frame"));
-    assert_eq!(reader::open(&recv, 0, b"header", &bytes(case, "their_frame")), b"from fips");
+    assert_eq!(
+        reader::seal(&send, 0, b"header", b"from weft"),
+        bytes(case, "our_frame")
+    );
+    assert_eq!(
+        reader::open(&recv, 0, b"header", &bytes(case, "their_frame")),
+        b"from fips"
+    );
 }
 
 #[test]

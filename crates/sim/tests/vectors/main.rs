@@ -3,33 +3,32 @@
 //!
 //! Every byte is made twice: by the crates, through their public interface, and by [`reader`], which follows the
 //! document alone. `WEFT_BLESS=1` rewrites the file.
-#![allow(unreachable_pub, clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "a test ends where its ground is missing"
+)]
 
 mod book;
 mod document;
 mod fips;
+mod node;
 mod reader;
 
-use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::path::Path;
 
-use rand_core::{TryCryptoRng, TryRng};
-use reader::{End, Keys, LinkFrame, SessionMessage, sha256};
-use weft_noise::{Established, Identity, Key, SecretKey, ik, xk};
-use weft_packet::{
-    Command, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train, Transmit,
-};
+use weft_noise::{Established, ik, xk};
+use weft_packet::{Command, EpochUse, Report};
 use weft_wire::checksum::{checksum_add, checksum_finish, pseudo_header_sum_v6};
 use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, SessionDatagram};
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
 use weft_wire::virtio::VirtioNetHdr;
-use weft_wire::{Coords, NodeAddr, fmp};
+use weft_wire::{Coords, fmp};
 
 use book::Book;
+use node::{LINK, MTU, Node, ephemeral, label, scalar};
+use reader::{Keys, LinkFrame, SessionMessage, sha256};
 
-const MTU: u16 = 1280;
-const LINK: LinkId = LinkId(1);
 const A_INDEX: u32 = 0xa0a1_a2a3;
 const B_INDEX: u32 = 0xb0b1_b2b3;
 
@@ -52,129 +51,20 @@ fn the_vectors_are_what_the_code_does() {
     assert_eq!(fresh.len(), committed.len(), "one is longer");
 }
 
-/// A node of the example.
-struct Node {
-    identity: Identity,
-    end: End,
-    lane: Lane,
-    train: Train<Wire>,
-    addr: SocketAddr,
-}
-
-impl Node {
-    fn new(name: &str, addr: [u8; 4]) -> Self {
-        let secret = label(&format!("{name} static"));
-        let identity = Identity::new(SecretKey::from_bytes(&secret).unwrap());
-        let lane = Lane::new(LaneConfig {
-            me: identity.node_addr(),
-            mtu: MTU,
-        });
-        Self {
-            identity,
-            end: End {
-                s: scalar(&secret),
-                e: scalar(&label(&format!("{name} ik ephemeral"))),
-                epoch: label(&format!("{name} epoch"))[..8].try_into().unwrap(),
-            },
-            lane,
-            train: Train::new(Wire::default(), 64),
-            addr: SocketAddr::from((addr, 2121)),
-        }
-    }
-
-    fn x(&self) -> [u8; 32] {
-        *self.identity.public().as_bytes()
-    }
-
-    fn node_addr(&self) -> NodeAddr {
-        self.identity.node_addr()
-    }
-
-    /// Runs a command and returns the one datagram it sends.
-    fn send(&mut self, now: u64, command: Command) -> Vec<u8> {
-        self.lane.apply(now, command, &mut self.train);
-        self.train.flush();
-        let mut sent = std::mem::take(&mut self.train.out_mut().0);
-        assert_eq!(sent.len(), 1);
-        sent.remove(0)
-    }
-
-    fn apply(&mut self, now: u64, command: Command) {
-        self.lane.apply(now, command, &mut self.train);
-        self.train.flush();
-        assert!(self.train.out_mut().0.is_empty());
-    }
-
-    /// Takes a datagram: the IP packet in it, or what is reported.
-    fn receive(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) -> (Option<Vec<u8>>, Vec<Report>) {
-        let mut buffer = datagram.to_vec();
-        let inbound = self.lane.inbound(now, from, &mut buffer, &mut self.train);
-        let packet = match inbound {
-            Inbound::Packet(range) => Some(buffer[range].to_vec()),
-            Inbound::Done => None,
-        };
-        (packet, std::iter::from_fn(|| self.lane.poll_report()).collect())
-    }
-
-    fn install_link(&mut self, now: u64, peer: SocketAddr, keys: &Established, ours: u32, theirs: u32, usage: EpochUse) {
-        self.apply(
-            now,
-            Command::InstallLink {
-                link: LINK,
-                path: peer,
-                keys: LinkKeys {
-                    our_index: ours,
-                    their_index: theirs,
-                    send: copy(&keys.send),
-                    recv: copy(&keys.recv),
-                },
-                usage,
-            },
-        );
-    }
-
-    fn install_session(&mut self, now: u64, peer: NodeAddr, keys: &Established) {
-        self.apply(now, Command::AllowPeer { peer });
-        self.apply(now, Command::BindSession { peer, link: LINK });
-        let keys = SessionKeys {
-            id: EpochId(0),
-            send: copy(&keys.send),
-            recv: copy(&keys.recv),
-        };
-        self.apply(
-            now,
-            Command::InstallSession {
-                peer,
-                keys,
-                usage: EpochUse::Send,
-            },
-        );
-    }
-}
-
-/// Datagrams that a lane sent.
-#[derive(Default)]
-struct Wire(Vec<Vec<u8>>);
-
-impl Transmit for Wire {
-    fn transmit(&mut self, _to: SocketAddr, train: &[u8], segment: usize) {
-        self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
-    }
-}
-
 fn vectors() -> String {
     let mut book = Book::default();
     book.note(&[
         "Worked examples for docs/protocol.md. Every line is a name, a length in bytes, and that many bytes in",
         "hexadecimal in the order of the wire; \"text\" instead of a length marks text. Secrets are the SHA-256 of",
-        "\"weft protocol vectors: \" followed by their label; the first 8 bytes of it for an epoch.",
+        "\"weft protocol vectors: \" followed by \"A static key\", \"A ik ephemeral\", \"A xk ephemeral\" and, of which the",
+        "first 8 bytes are the start-up epoch, \"A epoch\"; likewise for B.",
         "A test makes all of this anew and compares; see \"Test vectors\" in docs/protocol.md.",
     ]);
     let (mut a, mut b) = (Node::new("A", [192, 0, 2, 1]), Node::new("B", [192, 0, 2, 2]));
     identities(&mut book, &a, &b);
     let (at_a, at_b, link_keys) = link_handshake(&mut book, &a, &b);
     a.install_link(1_000, b.addr, &at_a, A_INDEX, B_INDEX, EpochUse::Send);
-    b.install_link(990, a.addr, &at_b, B_INDEX, A_INDEX, EpochUse::Candidate);
+    b.install_link(988, a.addr, &at_b, B_INDEX, A_INDEX, EpochUse::Candidate);
     heartbeat(&mut book, &mut a, &mut b, &link_keys);
     session(&mut book, &mut a, &mut b, &link_keys);
     disconnect(&mut book, &mut a, &mut b, &link_keys);
@@ -286,7 +176,7 @@ fn session(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys) {
     book.bytes("exporter weft-fast-1", *at_a.exporter(b"weft fast 1"));
 
     let messages = session_messages(book, a, b, [&msg1, &msg2, &msg3]);
-    setup_datagram(book, a, b, link_keys, &messages[0]);
+    session_datagrams(book, a, b, link_keys, &messages);
     let (a_addr, b_addr) = (a.node_addr(), b.node_addr());
     a.install_session(1_050, b_addr, &at_a);
     b.install_session(1_060, a_addr, &at_b);
@@ -333,28 +223,48 @@ fn session_messages(book: &mut Book, a: &Node, b: &Node, noise: [&[u8]; 3]) -> [
     messages
 }
 
-fn setup_datagram(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, setup: &[u8]) {
-    book.section(
-        "setup datagram",
-        &["SessionSetup in a SessionDatagram in A's second frame, 10 ms into the link."],
-    );
+/// The three messages on their way, each in a SessionDatagram in a link frame.
+fn session_datagrams(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys, messages: &[Vec<u8>; 3]) {
+    let [setup, ack, msg3] = messages;
+    book.section("setup datagram", &["A to B: SessionSetup, link counter 1 at 10 ms."]);
     let body = reader::datagram(MTU, a.node_addr().as_bytes(), b.node_addr().as_bytes(), setup);
-    let frame = to_b(link_keys, 1, 10, 0x00, &body).seal(book);
-    book.bytes("datagram", &frame);
+    let frame = to_b(keys, 1, 10, 0x00, &body).seal(book);
+    pass(book, a, b, 1_010, setup, &frame);
+
+    book.section(
+        "ack datagram",
+        &["B to A: SessionAck, link counter 0. B installed its keys 12 ms before A: its clock says 35 ms."],
+    );
+    let body = reader::datagram(MTU, b.node_addr().as_bytes(), a.node_addr().as_bytes(), ack);
+    let frame = LinkFrame {
+        key: keys.k2,
+        receiver_idx: A_INDEX,
+        ..to_b(keys, 0, 35, 0x00, &body)
+    };
+    let frame = frame.seal(book);
+    pass(book, b, a, 1_023, ack, &frame);
+
+    book.section("msg3 datagram", &["A to B: SessionMsg3, link counter 2 at 50 ms."]);
+    let body = reader::datagram(MTU, a.node_addr().as_bytes(), b.node_addr().as_bytes(), msg3);
+    let frame = to_b(keys, 2, 50, 0x00, &body).seal(book);
+    pass(book, a, b, 1_050, msg3, &frame);
+}
+
+/// One sends a session handshake message as the core does, and the other hands it to its core.
+fn pass(book: &mut Book, from: &mut Node, to: &mut Node, now: u64, message: &[u8], frame: &[u8]) {
+    book.bytes("datagram", frame);
     let datagram = SessionDatagram {
         ttl: SessionDatagram::DEFAULT_TTL,
         path_mtu: MTU,
-        src: a.node_addr(),
-        dest: b.node_addr(),
-        payload: setup,
+        src: from.node_addr(),
+        dest: to.node_addr(),
+        payload: message,
     };
-    let mut ours = vec![0; datagram.wire_len()];
-    datagram.emit(&mut ours).unwrap();
-    assert_eq!(a.send(1_010, on_link(0x00, ours)), frame);
-    let (_, reports) = b.receive(1_020, a.addr, &frame);
-    assert!(matches!(&reports[..], [Report::LinkMessage { msg_type: 0, body: read, .. }] if *read == body));
-    book.note(&["SessionMsg3 follows likewise as frame 2, which is left out here."]);
-    a.send(1_050, on_link(0x00, body));
+    let mut body = vec![0; datagram.wire_len()];
+    datagram.emit(&mut body).unwrap();
+    assert_eq!(from.send(now, on_link(0x00, body.clone())), frame);
+    let (_, reports) = to.receive(now + 10, from.addr, frame);
+    assert!(matches!(reports.last(), Some(Report::LinkMessage { msg_type: 0, body: read, .. }) if *read == body));
 }
 
 fn alive(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, keys: &Keys) {
@@ -373,7 +283,9 @@ fn alive(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, keys: &K
     };
     assert_eq!(a.send(1_051, command), frame);
     let (_, reports) = b.receive(1_061, a.addr, &frame);
-    assert!(matches!(reports.last(), Some(Report::SessionMessage { msg_type: session::ALIVE, body, .. }) if body.is_empty()));
+    assert!(
+        matches!(reports.last(), Some(Report::SessionMessage { msg_type: session::ALIVE, body, .. }) if body.is_empty())
+    );
 }
 
 fn data(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, keys: &Keys) {
@@ -398,7 +310,7 @@ fn data(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, keys: &Ke
 
     a.lane.outbound(6_000, VirtioNetHdr::default(), &ip, &mut a.train);
     a.train.flush();
-    assert_eq!(std::mem::take(&mut a.train.out_mut().0), [frame.clone()]);
+    assert_eq!(std::mem::take(&mut a.train.out_mut().0), std::slice::from_ref(&frame));
     assert_eq!(b.receive(6_010, a.addr, &frame).0, Some(ip));
     assert_eq!(b.receive(6_010, a.addr, &frame).0, None, "a replay");
     assert_eq!(b.lane.counters().link_replays, 1);
@@ -422,7 +334,10 @@ fn ip_packet(a: &Node, b: &Node) -> Vec<u8> {
     let payload = b"hello, B";
     let len = 8 + payload.len() as u16;
     let (src, dst) = (a.node_addr().to_ipv6(), b.node_addr().to_ipv6());
-    let mut udp = [40_000u16, 7, len, 0].iter().flat_map(|v| v.to_be_bytes()).collect::<Vec<u8>>();
+    let mut udp = [40_000u16, 7, len, 0]
+        .iter()
+        .flat_map(|v| v.to_be_bytes())
+        .collect::<Vec<u8>>();
     udp.extend_from_slice(payload);
     let sum = checksum_add(pseudo_header_sum_v6(src, dst, 17, len.into()), &udp);
     udp[6..8].copy_from_slice(&checksum_finish(sum).to_be_bytes());
@@ -481,41 +396,3 @@ fn check_keys(keys: &Keys, at_a: &Established, at_b: &Established) {
     assert_eq!(of(at_b), (keys.k2, keys.k1));
     assert_eq!((at_a.handshake_hash, at_b.handshake_hash), (keys.h, keys.h));
 }
-
-fn label(label: &str) -> [u8; 32] {
-    sha256(&[b"weft protocol vectors: ", label.as_bytes()])
-}
-
-fn scalar(bytes: &[u8; 32]) -> secp256k1::SecretKey {
-    secp256k1::SecretKey::from_byte_array(*bytes).unwrap()
-}
-
-fn copy(key: &Key) -> Key {
-    Key::from_bytes(*key.as_bytes())
-}
-
-fn ephemeral(end: &End) -> Ephemeral {
-    Ephemeral(end.e.secret_bytes())
-}
-
-/// Deals out one ephemeral key.
-struct Ephemeral([u8; 32]);
-
-impl TryRng for Ephemeral {
-    type Error = Infallible;
-
-    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        unreachable!("keys are drawn as 32 bytes")
-    }
-
-    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        unreachable!("keys are drawn as 32 bytes")
-    }
-
-    fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), Infallible> {
-        to.copy_from_slice(&self.0);
-        Ok(())
-    }
-}
-
-impl TryCryptoRng for Ephemeral {}

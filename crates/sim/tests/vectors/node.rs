@@ -1,0 +1,177 @@
+//! The nodes of the example, and where their chance comes from.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use rand_core::{TryCryptoRng, TryRng};
+use weft_noise::{Established, Identity, Key, SecretKey};
+use weft_packet::{
+    Command, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train, Transmit,
+};
+use weft_wire::NodeAddr;
+
+use crate::reader::{End, sha256};
+
+/// The UDP payload of the example.
+pub const MTU: u16 = 1280;
+/// The one link, as each node numbers it.
+pub const LINK: LinkId = LinkId(1);
+
+/// A node of the example.
+pub struct Node {
+    pub identity: Identity,
+    pub end: End,
+    pub lane: Lane,
+    pub train: Train<Wire>,
+    pub addr: SocketAddr,
+}
+
+impl Node {
+    pub fn new(name: &str, addr: [u8; 4]) -> Self {
+        let secret = label(&format!("{name} static key"));
+        let identity = Identity::new(SecretKey::from_bytes(&secret).unwrap());
+        let lane = Lane::new(LaneConfig {
+            me: identity.node_addr(),
+            mtu: MTU,
+        });
+        Self {
+            identity,
+            end: End {
+                s: scalar(&secret),
+                e: scalar(&label(&format!("{name} ik ephemeral"))),
+                epoch: label(&format!("{name} epoch"))[..8].try_into().unwrap(),
+            },
+            lane,
+            train: Train::new(Wire::default(), 64),
+            addr: SocketAddr::from((addr, 2121)),
+        }
+    }
+
+    pub fn x(&self) -> [u8; 32] {
+        *self.identity.public().as_bytes()
+    }
+
+    pub fn node_addr(&self) -> NodeAddr {
+        self.identity.node_addr()
+    }
+
+    /// Runs a command and returns the one datagram it sends.
+    pub fn send(&mut self, now: u64, command: Command) -> Vec<u8> {
+        self.lane.apply(now, command, &mut self.train);
+        self.train.flush();
+        let mut sent = std::mem::take(&mut self.train.out_mut().0);
+        assert_eq!(sent.len(), 1);
+        sent.remove(0)
+    }
+
+    pub fn apply(&mut self, now: u64, command: Command) {
+        self.lane.apply(now, command, &mut self.train);
+        self.train.flush();
+        assert!(self.train.out_mut().0.is_empty());
+    }
+
+    /// Takes a datagram: the IP packet in it, or what is reported.
+    pub fn receive(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) -> (Option<Vec<u8>>, Vec<Report>) {
+        let mut buffer = datagram.to_vec();
+        let inbound = self.lane.inbound(now, from, &mut buffer, &mut self.train);
+        let packet = match inbound {
+            Inbound::Packet(range) => Some(buffer[range].to_vec()),
+            Inbound::Done => None,
+        };
+        (packet, std::iter::from_fn(|| self.lane.poll_report()).collect())
+    }
+
+    pub fn install_link(
+        &mut self,
+        now: u64,
+        peer: SocketAddr,
+        keys: &Established,
+        ours: u32,
+        theirs: u32,
+        usage: EpochUse,
+    ) {
+        self.apply(
+            now,
+            Command::InstallLink {
+                link: LINK,
+                path: peer,
+                keys: LinkKeys {
+                    our_index: ours,
+                    their_index: theirs,
+                    send: copy(&keys.send),
+                    recv: copy(&keys.recv),
+                },
+                usage,
+            },
+        );
+    }
+
+    pub fn install_session(&mut self, now: u64, peer: NodeAddr, keys: &Established) {
+        self.apply(now, Command::AllowPeer { peer });
+        self.apply(now, Command::BindSession { peer, link: LINK });
+        let keys = SessionKeys {
+            id: EpochId(0),
+            send: copy(&keys.send),
+            recv: copy(&keys.recv),
+        };
+        self.apply(
+            now,
+            Command::InstallSession {
+                peer,
+                keys,
+                usage: EpochUse::Send,
+            },
+        );
+    }
+}
+
+/// Datagrams that a lane sent.
+#[derive(Default)]
+pub struct Wire(pub Vec<Vec<u8>>);
+
+impl Transmit for Wire {
+    fn transmit(&mut self, _to: SocketAddr, train: &[u8], segment: usize) {
+        self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
+    }
+}
+
+/// The example's randomness: a hash of what it is for.
+pub fn label(label: &str) -> [u8; 32] {
+    sha256(&[b"weft protocol vectors: ", label.as_bytes()])
+}
+
+/// A number as a secret key.
+pub fn scalar(bytes: &[u8; 32]) -> secp256k1::SecretKey {
+    secp256k1::SecretKey::from_byte_array(*bytes).unwrap()
+}
+
+fn copy(key: &Key) -> Key {
+    Key::from_bytes(*key.as_bytes())
+}
+
+/// Deals out the ephemeral key of an end.
+pub fn ephemeral(end: &End) -> Ephemeral {
+    Ephemeral(end.e.secret_bytes())
+}
+
+/// Deals out one ephemeral key.
+pub struct Ephemeral([u8; 32]);
+
+impl TryRng for Ephemeral {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        unreachable!("keys are drawn as 32 bytes")
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        unreachable!("keys are drawn as 32 bytes")
+    }
+
+    fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), Infallible> {
+        to.copy_from_slice(&self.0);
+        Ok(())
+    }
+}
+
+impl TryCryptoRng for Ephemeral {}
