@@ -328,7 +328,7 @@ fn a_peer_that_is_long_gone_is_dialled_seldom_until_packets_wait_for_it() {
         counter.set(counter.get() + u32::from(datagram.kind == Kind::LinkMsg1));
         Fate::Pass
     });
-    let mut minute = |world: &mut World| {
+    let minute = |world: &mut World| {
         dials.set(0);
         world.run(60_000);
         dials.get()

@@ -13,6 +13,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 fn after(fips: &Path, silence: Duration, from: Side) {
     let mixed = Mixed::start(fips, &Case::new(Dialler::Weft, Side::Fips));
     std::thread::sleep(silence);
+    println!("{}", mixed.status());
+    println!("{}", mixed.fips.query("show_sessions").unwrap());
     let time = mixed.first_answer(from, Instant::now(), LIMIT);
     println!(
         "after {} s of silence a ping from {from:?} is answered in {:.2} s",
@@ -42,4 +44,10 @@ fn weft_speaks_in_a_session_that_only_fips_has() {
 fn both_have_ended_the_session() {
     let Some(fips) = binary() else { return };
     in_namespaces(|| after(&fips, Duration::from_secs(100), Side::Fips));
+}
+
+#[test]
+fn weft_speaks_after_both_have_ended_the_session() {
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| after(&fips, Duration::from_secs(100), Side::Weft));
 }

@@ -64,7 +64,7 @@ fn cut(hdr: VirtioNetHdr, bytes: &[u8], count: usize) -> Vec<Vec<u8>> {
 /// All packets arrive once, and no two that may belong together change places: those with the same addresses, unless
 /// both show ports and these or the protocols differ.
 fn assert_order(before: &[Vec<u8>], after: &[Vec<u8>]) {
-    let mut sorted = [before, after].map(|packets| packets.iter().map(normal).collect::<Vec<_>>());
+    let mut sorted = [before, after].map(|packets| packets.iter().map(|packet| normal(packet)).collect::<Vec<_>>());
     sorted.iter_mut().for_each(|packets| packets.sort());
     assert!(sorted[0] == sorted[1], "the packets are not the same");
     let mut keys: Vec<_> = before.iter().filter_map(|packet| flow(packet)).collect();
@@ -74,14 +74,20 @@ fn assert_order(before: &[Vec<u8>], after: &[Vec<u8>]) {
         let bound = |packet: &&Vec<u8>| {
             flow(packet).is_some_and(|(addresses, ports)| addresses == key.0 && (ports.is_none() || ports == key.1))
         };
-        let [a, b] = [before, after].map(|packets| packets.iter().filter(bound).map(normal).collect::<Vec<_>>());
+        let [a, b] = [before, after].map(|packets| {
+            packets
+                .iter()
+                .filter(bound)
+                .map(|packet| normal(packet))
+                .collect::<Vec<_>>()
+        });
         assert!(a == b, "a flow is out of order");
     }
 }
 
 /// TCP's checksum has two zeros, of which the one that nobody sends does not survive.
-fn normal(packet: &Vec<u8>) -> Vec<u8> {
-    let mut packet = packet.clone();
+fn normal(packet: &[u8]) -> Vec<u8> {
+    let mut packet = packet.to_vec();
     let at = IPV6_HEADER + model::checksum_at(TCP);
     if packet.len() >= at + 2 && packet[6] == TCP && packet[at..at + 2] == [0xff, 0xff] {
         packet[at..at + 2].fill(0);

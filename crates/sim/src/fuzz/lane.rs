@@ -223,16 +223,13 @@ impl Pair {
         let segments = segments(hdr, &packet, self.peer.max_inner());
         self.peer.outbound(self.now, hdr, &packet, &mut self.peer_train);
         let frames = self.peer_flush();
-        if packet.get(24..40) == Some(&ME.to_ipv6().octets()) && packet[0] >> 4 == 6 {
+        if addresses(&packet) == Some((PEER, ME)) {
             assert_eq!(frames.len(), segments.len(), "segments of one TUN read");
-        } else {
-            assert!(frames.is_empty(), "a packet for somebody else");
-        }
-        if !frames.is_empty() {
             for segment in segments {
-                // The header's addresses are not on the wire: they are the ends of the session.
-                self.owe(readdressed(segment));
+                self.owe(segment);
             }
+        } else {
+            assert!(frames.is_empty(), "a packet from or for somebody else");
         }
         self.maybe_deliver(input, frames);
     }
@@ -384,10 +381,8 @@ impl Pair {
                 .peer
                 .inbound(self.now, address(1), &mut frame, &mut self.peer_train);
             if let Inbound::Packet(range) = inbound {
-                let (mut sent, got) = (readdressed(segment), &frame[range]);
-                sent[8..24].copy_from_slice(&ME.to_ipv6().octets());
-                sent[24..40].copy_from_slice(&PEER.to_ipv6().octets());
-                assert!(sent == got, "the peer got another packet");
+                assert_eq!(addresses(&segment), Some((ME, PEER)));
+                assert!(frame[range] == segment, "the peer got another packet");
             }
         }
         self.peer_flush();
@@ -569,6 +564,7 @@ fn tun_read(input: &mut Input<'_>, from: NodeAddr, to: &[NodeAddr]) -> (VirtioNe
         packet.resize(packet.len() + model::IPV6_HEADER + usize::from(shape >> 4) * 100, shape);
         model::make_ipv6(&mut packet);
         packet[24..40].copy_from_slice(&to[usize::from(shape >> 2) % to.len()].to_ipv6().octets());
+        let from = if shape >> 2 == 0x3f { OTHER } else { from };
         packet[8..24].copy_from_slice(&from.to_ipv6().octets());
     }
     (hdr, packet)
@@ -587,10 +583,11 @@ fn segments(hdr: VirtioNetHdr, packet: &[u8], max_inner: usize) -> Vec<Vec<u8>> 
     segments
 }
 
-fn readdressed(mut packet: Vec<u8>) -> Vec<u8> {
-    packet[8..24].copy_from_slice(&PEER.to_ipv6().octets());
-    packet[24..40].copy_from_slice(&ME.to_ipv6().octets());
-    packet
+/// Whose addresses an IPv6 packet has.
+fn addresses(packet: &[u8]) -> Option<(NodeAddr, NodeAddr)> {
+    let owner = |octets: &[u8]| NODES.into_iter().find(|node| node.to_ipv6().octets() == *octets);
+    let (src, dst) = (owner(packet.get(8..24)?)?, owner(packet.get(24..40)?)?);
+    (packet[0] >> 4 == 6).then_some((src, dst))
 }
 
 /// The IP packet that a session message is, if it is one.
@@ -603,8 +600,11 @@ fn data_packet(msg_type: u8, body: &[u8]) -> Option<Vec<u8>> {
     let mut packet = payload[1..5].to_vec();
     packet.extend([0, 0]);
     packet.extend(&payload[5..7]);
-    packet.extend([0; 32]);
+    // The addresses are not on the wire: they are the ends of the session.
+    for node in [PEER, ME] {
+        packet.extend(node.to_ipv6().octets());
+    }
     packet.extend(upper);
     model::make_ipv6(&mut packet);
-    Some(readdressed(packet))
+    Some(packet)
 }
