@@ -18,6 +18,9 @@ use weft_lab::world::{Switch, World};
 use weft_os::test_support::in_namespaces;
 use weft_os::udp::{BindOptions, MAX_SEGMENTS, UdpSocket};
 
+/// Makes one datagram of a kind.
+type Maker = Box<dyn FnMut(&mut Random) -> Vec<u8>>;
+
 /// Datagrams a second, in all.
 const RATE: u64 = 100_000;
 /// Everything that must get no answer, then what may get one.
@@ -192,9 +195,7 @@ fn silent_kinds(captured: &[Vec<u8>], stranger: &[u8]) -> Vec<(&'static str, Kin
         .collect();
     assert!(frames.len() >= 8, "{} frames captured", frames.len());
     let pick = |frames: &[Vec<u8>], random: &mut Random| frames[random.below(frames.len())].clone();
-    let one = |mut make: Box<dyn FnMut(&mut Random) -> Vec<u8>>| -> Kind {
-        Box::new(move |random, count| vec![make(random); count])
-    };
+    let one = |mut make: Maker| -> Kind { Box::new(move |random, count| vec![make(random); count]) };
     let (f1, f2, f3, f4) = (frames.clone(), frames.clone(), frames.clone(), frames);
     let stranger = stranger.to_vec();
     vec![

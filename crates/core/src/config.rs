@@ -19,6 +19,24 @@ pub struct Config {
     pub session_idle: u64,
     /// The UDP payload our links carry, bytes: told to peers as the path's MTU.
     pub mtu: u16,
+    /// Take part in the mesh: tell neighbours who else there is, and reach peers through them. Without it every peer is
+    /// reached over its own link or not at all, and nobody who is not configured may link.
+    pub mesh: bool,
+    /// Carry messages of others from one neighbour to another, and answer look-ups for them.
+    pub transit: bool,
+    /// Who may link with us without being configured.
+    pub admit: Admit,
+    /// Unix seconds when the caller's clock read zero: announcements carry the time of day.
+    pub unix_at_zero: u64,
+}
+
+/// Who may link with us without being configured. IP packets pass between configured peers alone, whatever this says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admit {
+    /// Anyone who can reach us, up to a number: the mesh is open.
+    Everyone,
+    /// Nobody.
+    Configured,
 }
 
 impl Default for Config {
@@ -29,6 +47,10 @@ impl Default for Config {
             rekey: 120_000,
             session_idle: 80_000,
             mtu: 1280,
+            mesh: false,
+            transit: true,
+            admit: Admit::Everyone,
+            unix_at_zero: 1_700_000_000,
         }
     }
 }

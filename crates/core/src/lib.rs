@@ -3,6 +3,7 @@
 //! - [`Node`]: the door. Reports of lanes and the time go in, [`Output`]s come out.
 //! - `link`: FMP with one neighbour: dialling, simultaneous opens, rekey, roaming, liveness, loss.
 //! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
+//! - `mesh`: how nodes find each other through each other.
 //! - `liveness`: whether the other end of either is there.
 //! - `context`: what both are handed; [`Config`], [`Event`], [`PeerStatus`]: what others see.
 //!
@@ -17,11 +18,12 @@ mod context;
 mod event;
 mod link;
 mod liveness;
+mod mesh;
 mod node;
 mod session;
 mod status;
 
-pub use config::{Config, PeerConfig};
+pub use config::{Admit, Config, PeerConfig};
 pub use context::Output;
 pub use event::{Event, LinkDown, SessionDown};
 pub use node::{Node, NodeCounters};

@@ -8,15 +8,19 @@ use weft_noise::{Identity, PublicKey, ik};
 use weft_packet::{Command, LinkId, Report};
 use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, SessionDatagram};
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
+use weft_wire::signal::Signal;
 use weft_wire::{NodeAddr, fmp, fsp};
 
 use crate::context::{Context, Output};
 use crate::link::{Effect, Link};
+use crate::mesh::Mesh;
 use crate::session::Session;
 use crate::status::PeerStatus;
 use crate::{Config, PeerConfig};
 
 mod check;
+mod mesh;
+mod route;
 
 /// A packet that waits while no link comes up is answered with "unreachable" after this, ms.
 const PATIENCE: u64 = 5_000;
@@ -28,6 +32,8 @@ pub(crate) struct Peer {
     pub(crate) session: Session,
     /// When the peer's state last changed, for status.
     pub(crate) since: u64,
+    /// Named in the configuration: IP packets may pass. Others are neighbours only while they are linked.
+    pub(crate) configured: bool,
 }
 
 /// What came in and led to nothing, counted.
@@ -64,6 +70,11 @@ pub struct Node {
     peers: BTreeMap<NodeAddr, Peer>,
     by_link: BTreeMap<LinkId, NodeAddr>,
     next_link: u32,
+    mesh: Mesh,
+    /// Ways for messages of others, as the lanes have them.
+    routes: BTreeMap<NodeAddr, LinkId>,
+    /// When an error signal about a destination was last sent.
+    signals: BTreeMap<NodeAddr, u64>,
     counters: NodeCounters,
 }
 
@@ -71,11 +82,15 @@ impl Node {
     /// A node without peers. `rng` seeds everything that is left to chance: with the same seed and events a node does
     /// the same.
     pub fn new(config: Config, identity: Identity, rng: Box<dyn CryptoRng + Send>) -> Self {
+        let mut ctx = Context::new(config, identity, rng);
         Self {
-            ctx: Context::new(config, identity, rng),
+            mesh: Mesh::new(&mut ctx, 0),
+            ctx,
             peers: BTreeMap::new(),
             by_link: BTreeMap::new(),
             next_link: 1,
+            routes: BTreeMap::new(),
+            signals: BTreeMap::new(),
             counters: NodeCounters::default(),
         }
     }
@@ -93,23 +108,11 @@ impl Node {
         }
         if let Some(known) = self.peers.get_mut(&addr) {
             known.link.set_addresses(peer.addresses);
+            known.configured = true;
         } else {
-            let id = LinkId(self.next_link);
-            self.next_link += 1;
-            let link = Link::new(&mut self.ctx, now, id, peer.key, peer.addresses);
-            let session = Session::new(self.ctx.me < addr, peer.key);
-            self.by_link.insert(id, addr);
-            self.peers.insert(
-                addr,
-                Peer {
-                    key: peer.key,
-                    link,
-                    session,
-                    since: now,
-                },
-            );
-            self.ctx.lane(Command::AllowPeer { peer: addr });
+            self.insert_peer(now, peer.key, peer.addresses, true);
         }
+        self.ctx.lane(Command::AllowPeer { peer: addr });
         self.expect_peers();
     }
 
@@ -129,11 +132,12 @@ impl Node {
                 self.with_link(link, |_, peer| peer.link.handle_early_frame(now, index));
             }
             Report::LinkProven { link, index, path } => {
-                self.with_link(link, |ctx, peer| {
-                    let effect = peer.link.handle_proven(ctx, now, index, path);
-                    peer.apply(ctx, now, effect);
-                });
-                self.expect_peers();
+                let Some(addr) = self.by_link.get(&link).copied() else {
+                    return;
+                };
+                let Some(peer) = self.peers.get_mut(&addr) else { return };
+                let effect = peer.link.handle_proven(&mut self.ctx, now, index, path);
+                self.apply(now, addr, effect);
             }
             Report::Roamed { link, path } => {
                 self.with_link(link, |ctx, peer| peer.link.handle_roamed(ctx, path));
@@ -152,11 +156,22 @@ impl Node {
                 self.counters.messages_unknown += u64::from(!known);
             }
             Report::UnknownSession { link, src } => {
-                // Only the neighbour itself can be the other end while sessions run over direct links alone.
-                if self.by_link.get(&link) == Some(&src) {
-                    self.with_peer(src, |ctx, p| p.session.handle_unknown(ctx, now));
+                // Whoever carried it has authenticated, but may have made it up: it only leads to a handshake, seldom.
+                let Some(from) = self.by_link.get(&link).copied() else {
+                    return;
+                };
+                if from != src && !self.ctx.config.mesh {
+                    return;
                 }
+                self.mesh.learn_way(now, src, from);
+                self.reroute_one(now, src);
+                self.with_peer(src, |ctx, p| {
+                    if p.configured {
+                        p.session.handle_unknown(ctx, now);
+                    }
+                });
             }
+            Report::Transit { link, body } => self.handle_transit(now, link, body),
             Report::Wanted { peer } => self.handle_wanted(now, peer),
             // The answer is for whoever asked the lane.
             Report::EchoReply { .. } => {}
@@ -180,18 +195,28 @@ impl Node {
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
-        for peer in self.peers.values_mut() {
+        let mut lost = Vec::new();
+        for (addr, peer) in &mut self.peers {
             if peer.link.deadline(&self.ctx).0 <= now {
                 let was_up = peer.link.is_up();
                 peer.link.handle_timeout(&mut self.ctx, now);
                 if was_up && !peer.link.is_up() {
                     peer.since = now;
-                    peer.session.handle_link_down();
+                    lost.push(*addr);
                 }
             }
             if peer.session.deadline(&self.ctx).0 <= now {
                 peer.session.handle_timeout(&mut self.ctx, now);
             }
+        }
+        for addr in lost {
+            self.neighbour_down(now, addr);
+        }
+        self.forget_strangers();
+        if self.ctx.config.mesh && self.mesh.deadline().0 <= now {
+            let unix = self.unix(now);
+            self.mesh.handle_timeout(now, unix, &mut self.ctx);
+            self.run_mesh(now);
         }
     }
 
@@ -205,6 +230,7 @@ impl Node {
         self.peers
             .values()
             .flat_map(|p| [p.link.deadline(&self.ctx), p.session.deadline(&self.ctx)])
+            .chain(self.ctx.config.mesh.then(|| self.mesh.deadline()))
             .filter(|(at, _)| *at != u64::MAX)
             .min_by_key(|(at, _)| *at)
     }
@@ -218,7 +244,19 @@ impl Node {
 
     /// How each peer stands, in the order of their addresses.
     pub fn peer_status(&self, now: u64) -> impl Iterator<Item = PeerStatus> + '_ {
-        self.peers.values().map(move |peer| PeerStatus::of(peer, now))
+        let configured = self.peers.values().filter(|peer| peer.configured);
+        configured.map(move |peer| {
+            let route = peer.session.route().filter(|route| *route != peer.link.id);
+            let via = route
+                .and_then(|route| self.peers.get(self.by_link.get(&route)?))
+                .map(|via| via.key);
+            PeerStatus::of(peer, via, now)
+        })
+    }
+
+    /// Bytes of state about the mesh that others have made us keep, about.
+    pub fn mesh_bytes(&self) -> usize {
+        self.mesh.bytes()
     }
 
     /// What came in and led to nothing.
@@ -230,12 +268,11 @@ impl Node {
         if let Ok(msg1) = fmp::Msg1::parse(datagram) {
             self.handle_msg1(now, from, &msg1);
         } else if let Ok(msg2) = fmp::Msg2::parse(datagram) {
-            let Some(peer) = self.peers.values_mut().find(|p| p.link.awaits(msg2.receiver_idx)) else {
+            let Some((addr, peer)) = self.peers.iter_mut().find(|(_, p)| p.link.awaits(msg2.receiver_idx)) else {
                 return;
             };
-            let effect = peer.link.handle_msg2(&mut self.ctx, now, from, &msg2);
-            peer.apply(&mut self.ctx, now, effect);
-            self.expect_peers();
+            let (addr, effect) = (*addr, peer.link.handle_msg2(&mut self.ctx, now, from, &msg2));
+            self.apply(now, addr, effect);
         }
     }
 
@@ -244,10 +281,12 @@ impl Node {
             self.counters.handshakes_forged += 1;
             return;
         };
-        let Some(peer) = self.peers.get_mut(&received.remote.node_addr()) else {
+        let addr = received.remote.node_addr();
+        if !self.peers.contains_key(&addr) && !self.admit_stranger(now, received.remote) {
             self.counters.strangers += 1;
             return;
-        };
+        }
+        let Some(peer) = self.peers.get_mut(&addr) else { return };
         peer.link
             .handle_msg1(&mut self.ctx, now, from, msg1.sender_idx, msg1.noise, received);
     }
@@ -258,35 +297,53 @@ impl Node {
                 let Ok(disconnect) = Disconnect::parse(body) else {
                     return;
                 };
-                self.with_link(link, |ctx, peer| {
-                    if peer.link.handle_disconnect(ctx, now, index, disconnect.reason) {
-                        peer.since = now;
-                        peer.session.handle_link_down();
-                    }
-                });
+                let Some(addr) = self.by_link.get(&link).copied() else {
+                    return;
+                };
+                let Some(peer) = self.peers.get_mut(&addr) else { return };
+                if peer
+                    .link
+                    .handle_disconnect(&mut self.ctx, now, index, disconnect.reason)
+                {
+                    peer.since = now;
+                    self.neighbour_down(now, addr);
+                }
             }
             Some(LinkMessageType::SessionDatagram) => {
                 let Ok(datagram) = SessionDatagram::parse(body) else {
                     self.counters.messages_malformed += 1;
                     return;
                 };
-                if self.by_link.get(&link) == Some(&datagram.src) {
-                    self.handle_session_handshake(now, &datagram);
-                }
+                self.handle_session_handshake(now, link, &datagram);
             }
-            // Gossip, look-ups and reports of a FIPS neighbour: not needed on a direct link.
-            Some(_) => {}
+            Some(kind) => self.handle_mesh_message(now, link, kind, body),
             None => self.counters.messages_unknown += 1,
         }
     }
 
-    fn handle_session_handshake(&mut self, now: u64, datagram: &SessionDatagram<'_>) {
+    fn handle_session_handshake(&mut self, now: u64, link: LinkId, datagram: &SessionDatagram<'_>) {
         let payload = datagram.payload;
         let Ok(prefix) = fsp::FspPrefix::parse(payload) else {
             self.counters.messages_malformed += 1;
             return;
         };
-        let Some(peer) = self.peers.get_mut(&datagram.src) else {
+        if prefix.is_signal() {
+            match Signal::parse(payload) {
+                Ok(signal) => self.handle_signal(now, &signal),
+                Err(_) => self.counters.messages_malformed += 1,
+            }
+            return;
+        }
+        let src = datagram.src;
+        let Some(from) = self.by_link.get(&link).copied() else {
+            return;
+        };
+        if from != src && !self.ctx.config.mesh {
+            return;
+        }
+        self.learn_from(now, datagram, from);
+        self.reroute_one(now, src);
+        let Some(peer) = self.peers.get_mut(&src).filter(|p| p.configured) else {
             return;
         };
         let (ctx, session) = (&mut self.ctx, &mut peer.session);
@@ -294,22 +351,23 @@ impl Node {
             Some(fsp::FspPhase::Setup) => SessionSetup::parse(payload).map(|m| session.handle_setup(ctx, now, &m)),
             Some(fsp::FspPhase::Ack) => SessionAck::parse(payload).map(|m| session.handle_ack(ctx, now, &m)),
             Some(fsp::FspPhase::Msg3) => SessionMsg3::parse(payload).map(|m| session.handle_msg3(ctx, now, &m)),
-            // Error signals concern routes, and a direct link has none.
             _ => Ok(()),
         };
         self.counters.messages_malformed += u64::from(handled.is_err());
     }
 
-    fn handle_wanted(&mut self, now: u64, peer: NodeAddr) {
-        self.with_peer(peer, |ctx, p| {
-            p.link.handle_wanted(now);
-            p.session.handle_wanted(ctx, now);
-            let waited = p.session.wanted.map_or(0, |since| now.saturating_sub(since));
-            if !p.link.is_up() && waited >= PATIENCE {
-                p.session.wanted = None;
-                ctx.lane(Command::DropQueue { peer });
+    /// Follows a link's coming up: its session first, then the mesh.
+    fn apply(&mut self, now: u64, addr: NodeAddr, effect: Effect) {
+        if let Effect::Up { restarted } = effect {
+            if let Some(peer) = self.peers.get_mut(&addr) {
+                peer.since = now;
+                if peer.configured {
+                    peer.session.handle_link_up(&mut self.ctx, now, peer.link.id, restarted);
+                }
             }
-        });
+            self.neighbour_up(now, addr);
+        }
+        self.expect_peers();
     }
 
     fn expect_peers(&mut self) {
@@ -331,15 +389,6 @@ impl Node {
     fn with_link(&mut self, link: LinkId, f: impl FnOnce(&mut Context, &mut Peer)) {
         if let Some(addr) = self.by_link.get(&link).copied() {
             self.with_peer(addr, f);
-        }
-    }
-}
-
-impl Peer {
-    fn apply(&mut self, ctx: &mut Context, now: u64, effect: Effect) {
-        if let Effect::Up { restarted } = effect {
-            self.since = now;
-            self.session.handle_link_up(ctx, now, self.link.id, restarted);
         }
     }
 }

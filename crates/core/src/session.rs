@@ -10,6 +10,7 @@ mod handshake;
 
 use weft_noise::{Established, PublicKey, xk};
 use weft_packet::{Command, EpochId, EpochUse, LinkId, SessionActivity, SessionKeys};
+use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session;
 
@@ -48,6 +49,8 @@ pub(crate) struct Session {
     link: Option<LinkId>,
     epochs: Vec<Epoch>,
     next_id: u32,
+    /// Our coordinates and the other end's, which handshakes tell the nodes on the way.
+    pub(crate) coords: (Vec<NodeAddr>, Vec<NodeAddr>),
     initiating: Option<Initiating>,
     finishing: Option<Finishing>,
     awaiting: Vec<Awaiting>,
@@ -71,6 +74,7 @@ impl Session {
             link: None,
             epochs: Vec::new(),
             next_id: 0,
+            coords: (Vec::new(), Vec::new()),
             initiating: None,
             finishing: None,
             awaiting: Vec::new(),
@@ -126,8 +130,33 @@ impl Session {
         }
     }
 
-    pub(crate) fn handle_link_down(&mut self) {
-        self.link = None;
+    /// The way to the other end changed, or was lost.
+    pub(crate) fn handle_route(&mut self, ctx: &mut Context, now: u64, link: Option<LinkId>) {
+        if self.link == link {
+            return;
+        }
+        self.link = link;
+        let Some(link) = link else { return };
+        ctx.lane(Command::BindSession {
+            peer: self.peer.node_addr(),
+            link,
+        });
+        if self.wanted.is_some() && !self.is_up() {
+            self.not_before = now;
+            self.initiate(ctx, now);
+        } else if let Some(initiating) = &mut self.initiating {
+            initiating.repeat.hurry(now);
+        }
+    }
+
+    /// The link that frames go over.
+    pub(crate) fn route(&self) -> Option<LinkId> {
+        self.link
+    }
+
+    /// Whether anybody needs a way to the other end: packets wait, or keys are agreed.
+    pub(crate) fn needs_route(&self) -> bool {
+        self.wanted.is_some() || self.is_up() || self.is_handshaking()
     }
 
     /// A packet waits for this session.

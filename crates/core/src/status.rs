@@ -37,6 +37,8 @@ pub struct PeerStatus {
     pub since: u64,
     /// Where the link goes.
     pub path: Option<SocketAddr>,
+    /// The neighbour through which the session goes while there is no link.
+    pub via: Option<PublicKey>,
     /// Addresses we know of.
     pub targets: Vec<SocketAddr>,
     /// First handshake messages sent without answer, and for how long.
@@ -66,17 +68,18 @@ pub struct PeerStatus {
 }
 
 impl PeerStatus {
-    pub(crate) fn of(peer: &Peer, now: u64) -> Self {
+    pub(crate) fn of(peer: &Peer, via: Option<PublicKey>, now: u64) -> Self {
         let (link, session) = (&peer.link, &peer.session);
         let targets = link.targets();
         let heard = session.liveness.last_heard();
-        let state = if link.is_up() && session.is_up() {
+        let reachable = link.is_up() || via.is_some();
+        let state = if reachable && session.is_up() {
             if heard > 0 && now.saturating_sub(heard) < PAYLOAD_FRESH {
                 PeerState::Payload
             } else {
                 PeerState::Session
             }
-        } else if link.is_up() {
+        } else if reachable {
             PeerState::Linked
         } else if targets.is_empty() {
             PeerState::Known
@@ -88,6 +91,7 @@ impl PeerStatus {
             state,
             since: now.saturating_sub(peer.since),
             path: link.path(),
+            via,
             targets,
             dialing: link.dialing(now),
             failures: link.failures,

@@ -49,6 +49,8 @@ pub struct Config {
     pub rekey_interval: Duration,
     /// How long a session without data is kept (`session.idle_s`).
     pub session_idle: Duration,
+    /// `[mesh]`
+    pub mesh: MeshConfig,
     /// `[log]`
     pub log: LogConfig,
     /// `[[peer]]`, in the order of the file; keys and names are unique.
@@ -71,6 +73,17 @@ pub struct TunConfig {
     pub name: String,
     /// Its MTU in bytes; at least 1,280, under which Linux turns IPv6 off.
     pub mtu: u16,
+}
+
+/// Our part in the mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeshConfig {
+    /// Take part in the mesh at all: reach peers through neighbours, and let others.
+    pub enabled: bool,
+    /// Carry traffic of others, sealed end to end, from one neighbour to another.
+    pub transit: bool,
+    /// Let nodes that are not configured link with us. IP packets pass between configured peers alone.
+    pub open: bool,
 }
 
 /// When a link is probed and given up.
@@ -126,6 +139,11 @@ impl Default for Config {
             },
             rekey_interval: Duration::from_secs(120),
             session_idle: Duration::from_secs(80),
+            mesh: MeshConfig {
+                enabled: false,
+                transit: true,
+                open: true,
+            },
             log: LogConfig::default(),
             peers: Vec::new(),
         }
@@ -212,6 +230,7 @@ impl Config {
         self.read_link(root.section("link")?)?;
         self.rekey_interval = seconds(root.section("rekey")?, "interval_s", self.rekey_interval)?;
         self.session_idle = seconds(root.section("session")?, "idle_s", self.session_idle)?;
+        self.read_mesh(root.section("mesh")?)?;
         self.read_log(root.section("log")?)?;
         self.read_peers(root.sections("peer")?, text)?;
         root.finish()
@@ -274,6 +293,19 @@ impl Config {
                 },
                 None => section.missing("dead_after_s", "set it"),
             });
+        }
+        section.finish()
+    }
+
+    fn read_mesh(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        if let Some(item) = section.boolean("enabled")? {
+            self.mesh.enabled = item.value;
+        }
+        if let Some(item) = section.boolean("transit")? {
+            self.mesh.transit = item.value;
+        }
+        if let Some(item) = section.boolean("open")? {
+            self.mesh.open = item.value;
         }
         section.finish()
     }

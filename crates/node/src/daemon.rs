@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
-use weft_core::{Node, PeerConfig};
+use weft_core::{Admit, Node, PeerConfig};
 use weft_noise::Identity;
 use weft_os::clock::boottime_ms;
 use weft_os::process::{PrivilegeError, drop_privileges_to_net_admin};
@@ -105,6 +105,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let lane = Lane::new(LaneConfig {
         me: identity.node_addr(),
         mtu: config.udp.mtu,
+        transit: config.mesh.enabled && config.mesh.transit,
     });
     let key = identity.public();
     let mut node = Node::new(core_config(&config), identity, Box::new(ChaCha20Rng::from_seed(seed)));
@@ -177,6 +178,9 @@ fn bind(config: &Config) -> Result<Vec<UdpSocket>, DaemonError> {
 }
 
 fn core_config(config: &Config) -> weft_core::Config {
+    let unix = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
     let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX / 4);
     weft_core::Config {
         heartbeat: ms(config.link.heartbeat),
@@ -184,5 +188,13 @@ fn core_config(config: &Config) -> weft_core::Config {
         rekey: ms(config.rekey_interval),
         session_idle: ms(config.session_idle),
         mtu: config.udp.mtu,
+        mesh: config.mesh.enabled,
+        transit: config.mesh.transit,
+        admit: if config.mesh.open {
+            Admit::Everyone
+        } else {
+            Admit::Configured
+        },
+        unix_at_zero: unix.saturating_sub(boottime_ms() / 1000),
     }
 }

@@ -157,12 +157,19 @@ pub enum PathStatus {
         /// The peer's address and port.
         addr: SocketAddr,
     },
+    /// Through other nodes: there is no link to the peer.
+    Relayed {
+        /// The first of them, `npub1...`.
+        via: String,
+    },
 }
 
 impl std::fmt::Display for PathStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Direct { addr } => write!(f, "direct {addr}"),
+            // Enough of a key to tell neighbours apart.
+            Self::Relayed { via } => write!(f, "relayed by {}...", via.get(..16).unwrap_or(via)),
         }
     }
 }

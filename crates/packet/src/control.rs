@@ -142,6 +142,18 @@ pub enum Command {
         /// The link of the next hop.
         link: LinkId,
     },
+    /// Datagrams of others to this node go over this link from now on.
+    SetRoute {
+        /// The destination.
+        dest: NodeAddr,
+        /// The link of the next hop.
+        link: LinkId,
+    },
+    /// The core is asked again about datagrams to this node.
+    RemoveRoute {
+        /// The destination.
+        dest: NodeAddr,
+    },
     /// IP packets may pass between us and this node.
     AllowPeer {
         /// The node; its address in `fd00::/8` follows from it.
@@ -183,6 +195,16 @@ pub enum Command {
         msg_type: u8,
         /// The body behind the inner header.
         body: Vec<u8>,
+    },
+    /// Sends a session's coordinates in the clear, for the nodes on the way, in front of an empty sealed message
+    /// (FIPS wire-formats, "CoordsWarmup").
+    Warm {
+        /// The other end.
+        peer: NodeAddr,
+        /// Our coordinates, ourselves first.
+        src: Vec<NodeAddr>,
+        /// The other end's.
+        dest: Vec<NodeAddr>,
     },
     /// Sends an ICMPv6 echo request to a peer, as if its packet had come from the TUN; the answer comes as
     /// [`Report::EchoReply`].
@@ -253,6 +275,13 @@ pub enum Report {
         /// FMP message type.
         msg_type: u8,
         /// The body behind the inner header.
+        body: Vec<u8>,
+    },
+    /// A session datagram between others that the lane has no route for, or that tells coordinates.
+    Transit {
+        /// The link it came over.
+        link: LinkId,
+        /// Its body, behind the inner header, as it came.
         body: Vec<u8>,
     },
     /// An authenticated session message that is not an IP packet.

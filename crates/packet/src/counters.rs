@@ -34,6 +34,12 @@ pub struct Counters {
     pub handshakes_refused: u64,
     /// Session datagrams addressed to another node.
     pub not_for_us: u64,
+    /// Session datagrams of others that the lane forwarded.
+    pub forwarded: u64,
+    /// Session datagrams of others whose next hop was just lost.
+    pub forward_failed: u64,
+    /// Session datagrams of others that had no hop left.
+    pub ttl_expired: u64,
     /// IP packets from a node that is not a configured peer.
     pub not_allowed: u64,
     /// TUN packets that are not IPv6.
@@ -78,6 +84,9 @@ impl Counters {
             ("session_replays", self.session_replays),
             ("handshakes_refused", self.handshakes_refused),
             ("not_for_us", self.not_for_us),
+            ("forwarded", self.forwarded),
+            ("forward_failed", self.forward_failed),
+            ("ttl_expired", self.ttl_expired),
             ("not_allowed", self.not_allowed),
             ("not_ipv6", self.not_ipv6),
             ("wrong_source", self.wrong_source),

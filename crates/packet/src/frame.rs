@@ -7,7 +7,7 @@ use weft_noise::aead::TAG_LEN;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{DataPorts, SessionMessageType};
 use weft_wire::shim::{self, ShimHeader};
-use weft_wire::{NodeAddr, fmp, fsp};
+use weft_wire::{CoordsPair, NodeAddr, fmp, fsp};
 
 use crate::epoch::Epoch;
 
@@ -85,6 +85,44 @@ impl Layers<'_> {
         slot.get_mut(end..end + TAG_LEN)?.copy_from_slice(&tag);
         slot[FSP_OFFSET..plain_at].copy_from_slice(&header);
 
+        self.seal_datagram(now, ends, slot, end + TAG_LEN)
+    }
+}
+
+impl Layers<'_> {
+    /// Writes a CoordsWarmup: coordinates in the clear between the session header and an empty sealed message.
+    pub(crate) fn seal_warmup(
+        &mut self,
+        now: u64,
+        ends: Ends,
+        coords: CoordsPair<'_>,
+        slot: &mut [u8],
+    ) -> Option<usize> {
+        let counter = self.session.next_counter()?;
+        let key_bit = if self.session.key_bit { fsp::FLAG_KEY_EPOCH } else { 0 };
+        let header = fsp::EncryptedHeader {
+            flags: key_bit | fsp::FLAG_COORDS,
+            payload_len: fsp::FspInner::LEN as u16,
+            counter,
+        }
+        .to_bytes();
+        let coords_at = FSP_OFFSET + fsp::EncryptedHeader::LEN;
+        let plain_at = coords_at + coords.emit(slot.get_mut(coords_at..)?).ok()?;
+        let end = plain_at + fsp::FspInner::LEN;
+        let inner = fsp::FspInner {
+            timestamp: self.session.timestamp(now),
+            msg_type: SessionMessageType::CoordsWarmup.to_byte(),
+            inner_flags: 0,
+        };
+        slot.get_mut(plain_at..end)?.copy_from_slice(&inner.to_bytes());
+        let tag = self.session.seal(counter, &header, &mut slot[plain_at..end]);
+        slot.get_mut(end..end + TAG_LEN)?.copy_from_slice(&tag);
+        slot[FSP_OFFSET..coords_at].copy_from_slice(&header);
+        self.seal_datagram(now, ends, slot, end + TAG_LEN)
+    }
+
+    /// Puts the session datagram's header in front of a sealed session message that ends at `end`, and seals the hop.
+    fn seal_datagram(&mut self, now: u64, ends: Ends, slot: &mut [u8], end: usize) -> Option<usize> {
         let datagram = SessionDatagram {
             ttl: SessionDatagram::DEFAULT_TTL,
             path_mtu: ends.path_mtu,
@@ -93,13 +131,7 @@ impl Layers<'_> {
             payload: &[],
         };
         slot[FSP_OFFSET - SessionDatagram::HEADER_LEN..FSP_OFFSET].copy_from_slice(&datagram.header_bytes());
-        seal_link(
-            self.link,
-            now,
-            LinkMessageType::SessionDatagram.to_byte(),
-            slot,
-            end + TAG_LEN,
-        )
+        seal_link(self.link, now, LinkMessageType::SessionDatagram.to_byte(), slot, end)
     }
 }
 

@@ -165,9 +165,16 @@ impl Lane {
         };
         let body_at = end - body.len();
         let kind = LinkMessageType::from_byte(inner.msg_type);
+        // Gossip, reports and heartbeats want no answer; what our type table lacks may.
         let answerable = !matches!(
             kind,
-            Some(LinkMessageType::Heartbeat | LinkMessageType::SenderReport | LinkMessageType::ReceiverReport)
+            Some(
+                LinkMessageType::Heartbeat
+                    | LinkMessageType::SenderReport
+                    | LinkMessageType::ReceiverReport
+                    | LinkMessageType::TreeAnnounce
+                    | LinkMessageType::FilterAnnounce
+            )
         );
         if let Some(link) = self.links.get_mut(&link) {
             link.totals.rx_payload += u64::from(answerable);
@@ -214,7 +221,7 @@ impl Lane {
             return Routed::Done(None);
         };
         if parsed.dest != self.config.me {
-            self.counters.not_for_us += 1;
+            self.transit(now, link, datagram, at, train);
             return Routed::Done(None);
         }
         let (src, phase) = (parsed.src, fsp::FspPhase::from_nibble(prefix.phase));

@@ -44,6 +44,8 @@ pub struct LaneConfig {
     pub me: NodeAddr,
     /// The largest UDP payload we send, bytes (FIPS's `mtu`).
     pub mtu: u16,
+    /// Carry session datagrams of others from one neighbour to another.
+    pub transit: bool,
 }
 
 /// One peer relation and its keys.
@@ -90,6 +92,8 @@ pub struct Lane {
     pub(crate) sessions: BTreeMap<NodeAddr, Session>,
     /// Nodes that IP packets may pass to and from, by their IPv6 address.
     pub(crate) allowed: BTreeMap<[u8; 16], NodeAddr>,
+    /// The link of the next hop, for nodes whose datagrams pass through us.
+    pub(crate) routes: BTreeMap<NodeAddr, LinkId>,
     pub(crate) gate: Gate,
     pub(crate) icmp_limit: ErrorLimiter,
     pub(crate) scratch: Vec<u8>,
@@ -108,6 +112,7 @@ impl Lane {
             indices: BTreeMap::new(),
             sessions: BTreeMap::new(),
             allowed: BTreeMap::new(),
+            routes: BTreeMap::new(),
             gate: Gate::new(),
             icmp_limit: ErrorLimiter::new(ICMP_BURST, ICMP_PER_SECOND, 0),
             scratch: Vec::new(),
@@ -197,6 +202,12 @@ impl Lane {
                 self.allowed.remove(&peer.to_ipv6().octets());
                 self.sessions.remove(&peer);
             }
+            Command::SetRoute { dest, link } => {
+                self.routes.insert(dest, link);
+            }
+            Command::RemoveRoute { dest } => {
+                self.routes.remove(&dest);
+            }
             Command::Expect { hosts } => self.gate.expect(hosts),
             Command::DropQueue { peer } => self.drop_queue(now, peer),
             Command::SendOnLink {
@@ -213,6 +224,7 @@ impl Lane {
             } => {
                 self.send_on_session(now, peer, epoch.map(|id| id.0), msg_type, &body, train);
             }
+            Command::Warm { peer, src, dest } => self.warm(now, peer, &src, &dest, train),
             Command::Echo { peer, token, seq } => {
                 self.echo_token = Some(token);
                 let request = echo::request(self.config.me, peer, token, seq);

@@ -2,7 +2,7 @@
 //! clock. The daemon's lanes and the simulator run the same.
 //!
 //! - [`Lane`]: the tables of one thread's links and sessions, and its three doors: `outbound` (TUN to wire),
-//!   `inbound` (wire to TUN), `apply` (what the core decided). [`Command`] and [`Report`] are all that passes between
+//!   `inbound` (wire to TUN, or to the next hop), `apply` (what the core decided). [`Command`] and [`Report`] are all that passes between
 //!   a lane and the core.
 //! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, where the frame is sent from.
 //! - [`split`], [`coalesce`]: TUN super-packets to segments, and back.
@@ -28,6 +28,7 @@ pub mod mss;
 mod outbound;
 pub mod split;
 mod train;
+mod transit;
 
 pub use control::{
     Command, EpochId, EpochUse, LinkActivity, LinkId, LinkKeys, Report, SessionActivity, SessionKeys, Totals,

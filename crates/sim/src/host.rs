@@ -109,6 +109,11 @@ impl Host {
         self.pending.front().map(|(due, _)| *due)
     }
 
+    /// The core never hears what it has not heard yet, as when it is too far behind.
+    pub(crate) fn lose_reports(&mut self) {
+        self.pending.clear();
+    }
+
     pub(crate) fn send_ip(&mut self, now: u64, packet: &[u8]) {
         self.train.out_mut().kind = Kind::Data;
         self.lane
@@ -191,6 +196,7 @@ fn start(seed: u64, starts: u64, config: Config) -> (Node, Lane) {
     let lane = Lane::new(LaneConfig {
         me: identity.node_addr(),
         mtu: config.mtu,
+        transit: config.mesh && config.transit,
     });
     let rng = ChaCha20Rng::seed_from_u64(seed ^ (starts + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (Node::new(config, identity, Box::new(rng)), lane)

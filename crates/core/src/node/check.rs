@@ -23,6 +23,7 @@ impl Node {
     ///
     /// The broken invariant, in words.
     pub fn check_invariants(&self) -> Result<(), String> {
+        self.mesh.check_invariants()?;
         let mut indices = 0;
         for peer in self.peers.values() {
             let (link, session) = (&peer.link, &peer.session);

@@ -2,8 +2,8 @@
 
 use weft_noise::xk;
 use weft_packet::{Command, EpochId, EpochUse};
-use weft_wire::Coords;
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
+use weft_wire::{Coords, NodeAddr};
 
 use super::Session;
 use crate::SessionDown;
@@ -99,7 +99,7 @@ impl Session {
             return;
         }
         let (handshake, noise) = xk::Initiator::start(self.peer, &mut *ctx.rng);
-        let (src, dest) = ([ctx.me], [self.peer.node_addr()]);
+        let (src, dest) = self.told_coords(ctx);
         let setup = SessionSetup {
             flags: 0,
             src: Coords::new(&src),
@@ -117,6 +117,15 @@ impl Session {
             repeat: Repeat::new(now),
         });
         self.drive_initiating(ctx, now);
+    }
+
+    /// Coordinates for a handshake message: never empty, so an end whose place is not known stands alone.
+    fn told_coords(&self, ctx: &Context) -> (Vec<NodeAddr>, Vec<NodeAddr>) {
+        let or_alone = |path: &[NodeAddr], alone| if path.is_empty() { vec![alone] } else { path.to_vec() };
+        (
+            or_alone(&self.coords.0, ctx.me),
+            or_alone(&self.coords.1, self.peer.node_addr()),
+        )
     }
 
     pub(crate) fn handle_setup(&mut self, ctx: &mut Context, now: u64, setup: &SessionSetup<'_>) {
@@ -137,7 +146,7 @@ impl Session {
         let Ok((handshake, msg2)) = xk::Responder::read(&ctx.identity, &msg1, ctx.epoch, &mut *ctx.rng) else {
             return;
         };
-        let (src, dest) = ([ctx.me], [self.peer.node_addr()]);
+        let (src, dest) = self.told_coords(ctx);
         let ack = SessionAck {
             flags: 0,
             src: Coords::new(&src),

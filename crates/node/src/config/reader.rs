@@ -139,6 +139,21 @@ impl<'i> Section<'i> {
         }))
     }
 
+    /// The truth value `key`.
+    pub(super) fn boolean(&mut self, key: &'static str) -> Result<Option<Item<bool>>, Fault> {
+        let Some(item) = self.take(key) else {
+            return Ok(None);
+        };
+        let DeValue::Boolean(value) = item.value else {
+            return Err(item.wrong_type("true or false"));
+        };
+        Ok(Some(Item {
+            value,
+            at: item.at,
+            key: item.key,
+        }))
+    }
+
     /// The integer `key`, refused outside `range`. `unit` is for the message only.
     pub(super) fn integer(
         &mut self,

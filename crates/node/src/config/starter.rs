@@ -39,6 +39,14 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # A session without data is dropped after this long.
 #idle_s = 80
 
+[mesh]
+# Reach peers through other nodes, and let others do so. New, and off unless asked for.
+#enabled = false
+# Carry traffic of others, which stays sealed end to end.
+#transit = true
+# Let nodes that are not listed below link with this one. IP packets pass between listed peers alone.
+#open = true
+
 [log]
 # error, warn, info, debug, trace, or directives such as "info,weft_node=debug".
 #level = "info"

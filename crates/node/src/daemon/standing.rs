@@ -137,7 +137,8 @@ impl Facts {
 
 /// The way to a peer.
 pub(super) fn path(peer: &CorePeer) -> Option<PathStatus> {
-    peer.path.map(|addr| PathStatus::Direct { addr })
+    let direct = peer.path.map(|addr| PathStatus::Direct { addr });
+    direct.or_else(|| peer.via.map(|via| PathStatus::Relayed { via: via.to_string() }))
 }
 
 fn traffic(totals: &Totals) -> (Traffic, Traffic) {
@@ -174,6 +175,10 @@ pub(super) fn why(peer: &CorePeer) -> String {
             (_, Some(to)) => format!("handshake sent to {to}{down}"),
             _ => format!("handshake under way{down}"),
         },
+        CoreState::Linked if peer.via.is_some() => {
+            "a way through other nodes is known; agreeing end-to-end keys".to_owned()
+        }
+        CoreState::Payload if peer.via.is_some() => format!("payload passes through other nodes{down}"),
         CoreState::Linked if peer.waiting => "link up; agreeing end-to-end keys".to_owned(),
         CoreState::Linked => "link up; no traffic yet".to_owned(),
         CoreState::Session => "end-to-end keys agreed; nothing came in the last 30 s".to_owned(),

@@ -64,8 +64,18 @@ struct Net {
     next_sample: u64,
     sent: Vec<Sent>,
     delivered: BTreeSet<u32>,
-    /// Hosts whose core was told what their lane never said.
-    misled: [bool; HONEST],
+    knows: [Knows; HONEST],
+}
+
+/// What a core knows of its lane.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Knows {
+    /// What it was told.
+    All,
+    /// Some reports were lost.
+    TooLittle,
+    /// Some reports were not the lane's.
+    Wrong,
 }
 
 impl Net {
@@ -99,7 +109,7 @@ impl Net {
             next_sample: 0,
             sent: Vec::new(),
             delivered: BTreeSet::new(),
-            misled: [false; HONEST],
+            knows: [Knows::All; HONEST],
         };
         net.collect();
         net
@@ -107,7 +117,7 @@ impl Net {
 
     fn event(&mut self, input: &mut Input<'_>) {
         let id = input.below(HONEST);
-        match input.below(18) {
+        match input.below(19) {
             0 | 1 => {
                 let ms = [10, 50, 300, 1_000, 5_000, 40_000][input.below(6)];
                 self.run(ms);
@@ -141,7 +151,7 @@ impl Net {
             8 => self.replay(input),
             9 => {
                 self.hosts[id].restart(self.now);
-                self.misled[id] = false;
+                self.knows[id] = Knows::All;
             }
             10 => {
                 self.hosts[id].addr = [home(id), away(id, 1), away(id, 2)][input.below(3)];
@@ -170,7 +180,12 @@ impl Net {
                     self.hostile[id].act(self.now, input, honest);
                 }
             }
-            _ => self.hosts[id].core_delay = [0, 0, 5, 60][input.below(4)],
+            17 => self.hosts[id].core_delay = [0, 0, 5, 60][input.below(4)],
+            _ if self.hosts[id].next_report().is_some() => {
+                self.hosts[id].lose_reports();
+                self.knows[id] = self.knows[id].max(Knows::TooLittle);
+            }
+            _ => {}
         }
     }
 
@@ -394,7 +409,7 @@ impl Net {
         let host = &mut self.hosts[id];
         host.node.handle_report(self.now, report);
         host.settle(self.now);
-        self.misled[id] = true;
+        self.knows[id] = Knows::Wrong;
     }
 
     fn nodes(&self) -> [NodeAddr; 3] {
@@ -420,7 +435,7 @@ impl Net {
             if let Err(broken) = node.check_invariants().and_then(|()| lane.check_invariants()) {
                 panic!("host {id} at {} ms: {broken}", self.now);
             }
-            if !self.misled[id] && host.next_report().is_none() {
+            if self.knows[id] == Knows::All && host.next_report().is_none() {
                 assert_eq!(node.held_links(), lane.held_links(), "host {id}: core and lane");
                 assert_eq!(node.held_sessions(), lane.held_sessions(), "host {id}: core and lane");
             }
@@ -440,9 +455,9 @@ impl Net {
         for id in 0..HONEST {
             self.hosts[id].addr = home(id);
             self.hosts[id].core_delay = 0;
-            if self.misled[id] {
+            if self.knows[id] == Knows::Wrong {
                 self.hosts[id].restart(self.now);
-                self.misled[id] = false;
+                self.knows[id] = Knows::All;
             }
         }
         self.collect();

@@ -53,6 +53,7 @@ impl Hostile {
         let mut lane = Lane::new(LaneConfig {
             me: identity.node_addr(),
             mtu: 1280,
+            transit: false,
         });
         let mut train = Train::new(Outbox::default(), 64);
         let peer = target.node_addr();

@@ -30,7 +30,7 @@ const MAX_EVENTS: usize = 400;
 /// came before, fresh keys make packets pass.
 pub fn lane(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut pair = Pair::new();
+    let mut pair = Pair::new(salt(data));
     pair.rekey(EpochUse::Send, EpochUse::Send);
     for _ in 0..MAX_EVENTS {
         if input.is_empty() {
@@ -62,6 +62,7 @@ struct Pair {
     peer: Lane,
     peer_train: Train<Sent>,
     path: SocketAddr,
+    salt: u64,
     /// All frames that the peer has sealed.
     captured: Vec<Vec<u8>>,
     /// All datagrams of the lane under test.
@@ -75,8 +76,14 @@ struct Pair {
 }
 
 impl Pair {
-    fn new() -> Self {
-        let lane = |me| Lane::new(LaneConfig { me, mtu: MTU });
+    fn new(salt: u64) -> Self {
+        let lane = |me| {
+            Lane::new(LaneConfig {
+                me,
+                mtu: MTU,
+                transit: false,
+            })
+        };
         let mut pair = Self {
             now: 1_000,
             me: lane(ME),
@@ -84,6 +91,7 @@ impl Pair {
             peer: lane(PEER),
             peer_train: Train::new(Sent::default(), 64),
             path: address(2),
+            salt,
             captured: Vec::new(),
             answers: Vec::new(),
             owed: BTreeMap::new(),
@@ -106,7 +114,8 @@ impl Pair {
     fn rekey_link(&mut self, usage: EpochUse) {
         self.next_index += 1;
         let index = self.next_index;
-        let key = |tag| key(tag, index);
+        let salt = self.salt;
+        let key = |tag| key(tag, index, salt);
         let keys = |send, recv| LinkKeys {
             our_index: index,
             their_index: index,
@@ -131,15 +140,24 @@ impl Pair {
     }
 
     fn peer_session(&mut self) {
-        let (peer, keys, usage) = (ME, session_keys(self.next_epoch, 0x80, 0x40), EpochUse::Send);
+        let (peer, keys, usage) = (ME, self.session_keys(0x80, 0x40), EpochUse::Send);
         self.tell_peer(Command::InstallSession { peer, keys, usage });
         self.tell_peer(Command::BindSession { peer, link: LINK });
     }
 
     fn my_session(&mut self, usage: EpochUse) {
-        let (peer, keys) = (PEER, session_keys(self.next_epoch, 0x40, 0x80));
+        let (peer, keys) = (PEER, self.session_keys(0x40, 0x80));
         self.command(Command::InstallSession { peer, keys, usage });
         self.command(Command::BindSession { peer, link: LINK });
+    }
+
+    fn session_keys(&self, send: u8, recv: u8) -> SessionKeys {
+        let key = |tag| key(tag, self.next_epoch, self.salt);
+        SessionKeys {
+            id: EpochId(self.next_epoch),
+            send: key(send),
+            recv: key(recv),
+        }
     }
 
     /// The peer has new session keys and uses them before ours are installed, as behind the last handshake message.
@@ -520,18 +538,19 @@ impl Pair {
     }
 }
 
-fn session_keys(epoch: u32, send: u8, recv: u8) -> SessionKeys {
-    SessionKeys {
-        id: EpochId(epoch),
-        send: key(send, epoch),
-        recv: key(recv, epoch),
-    }
+/// A number of the whole input (FNV-1a). Keys depend on it, or a fuzzer that compares would learn to seal.
+fn salt(data: &[u8]) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325;
+    data.iter().fold(start, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// A key that no other epoch has.
-fn key(tag: u8, epoch: u32) -> Key {
+fn key(tag: u8, epoch: u32, salt: u64) -> Key {
     let mut bytes = [tag; 32];
     bytes[..4].copy_from_slice(&epoch.to_be_bytes());
+    bytes[4..12].copy_from_slice(&salt.to_be_bytes());
     Key::from_bytes(bytes)
 }
 

@@ -33,6 +33,7 @@ impl Node {
         let lane = Lane::new(LaneConfig {
             me: identity.node_addr(),
             mtu: MTU,
+            transit: false,
         });
         Self {
             identity,

@@ -1,0 +1,349 @@
+//! Where nodes are in the tree, as far as we have heard lately.
+//!
+//! Coordinates come with handshakes, look-ups and warm-ups, and a datagram carries none; so whoever relays must
+//! remember them. Source: FIPS, `cache/coord_cache.rs` and session layer, "Coordinate Cache".
+
+use std::collections::BTreeMap;
+use std::mem::size_of;
+
+use weft_wire::NodeAddr;
+
+/// How long coordinates that nobody uses are kept, ms.
+pub(crate) const TTL: u64 = 300_000;
+/// Most addresses of a path. A datagram makes at most 64 hops.
+pub(crate) const MAX_PATH: usize = 64;
+/// Addresses of a path that each entry of the capacity may take on average.
+const MEAN_PATH: usize = 16;
+/// An entry in both maps, without its path.
+const ENTRY_BYTES: usize = size_of::<(NodeAddr, Entry)>() + size_of::<(u64, NodeAddr)>();
+
+/// Why coordinates were not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CoordsError {
+    /// The path is empty or begins with another node.
+    #[error("coordinates of another node")]
+    NotOfDest,
+    /// More than [`MAX_PATH`] addresses.
+    #[error("coordinates of {0} addresses")]
+    TooLong(usize),
+}
+
+/// Coordinates by node, the least recently used given up first. Times are ms on the caller's clock.
+#[derive(Debug)]
+pub(crate) struct CoordCache {
+    entries: BTreeMap<NodeAddr, Entry>,
+    /// By [`Entry::used`]. As each use also renews the expiry, what expires first comes first.
+    by_use: BTreeMap<u64, NodeAddr>,
+    capacity: usize,
+    bytes: usize,
+    /// Number of uses so far.
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// From the node to the root.
+    path: Box<[NodeAddr]>,
+    /// The last ms at which it is good.
+    expires: u64,
+    /// Which use of the cache was the last of this entry.
+    used: u64,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.path.len() * NodeAddr::LEN
+    }
+}
+
+impl CoordCache {
+    /// A cache for so many nodes (at least one), and for fewer if their paths are longer than 16 addresses on average.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            by_use: BTreeMap::new(),
+            capacity: capacity.max(1),
+            bytes: 0,
+            uses: 0,
+        }
+    }
+
+    /// Learns, or learns anew, where a node is: its address first, the root's last.
+    ///
+    /// # Errors
+    ///
+    /// [`CoordsError`]. What was known stays.
+    pub(crate) fn insert(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr]) -> Result<(), CoordsError> {
+        if path.first() != Some(&dest) {
+            return Err(CoordsError::NotOfDest);
+        }
+        if path.len() > MAX_PATH {
+            return Err(CoordsError::TooLong(path.len()));
+        }
+        if self.entries.get(&dest).is_some_and(|entry| *entry.path == *path) {
+            self.renew(now, &dest);
+        } else {
+            self.remove(&dest);
+            self.add(now, dest, path);
+        }
+        self.evict(now);
+        Ok(())
+    }
+
+    /// Where a node is, from itself to the root. Keeps that for another [`TTL`].
+    pub(crate) fn lookup(&mut self, now: u64, dest: &NodeAddr) -> Option<&[NodeAddr]> {
+        if self.peek(now, dest).is_some() {
+            self.renew(now, dest);
+        } else {
+            self.remove(dest);
+        }
+        self.entries.get(dest).map(|entry| &*entry.path)
+    }
+
+    /// As [`CoordCache::lookup`], without keeping it any longer.
+    pub(crate) fn peek(&self, now: u64, dest: &NodeAddr) -> Option<&[NodeAddr]> {
+        let entry = self.entries.get(dest).filter(|entry| now <= entry.expires);
+        entry.map(|entry| &*entry.path)
+    }
+
+    /// Forgets a node and tells whether it was known.
+    pub(crate) fn remove(&mut self, dest: &NodeAddr) -> bool {
+        let Some(entry) = self.entries.remove(dest) else {
+            return false;
+        };
+        self.bytes -= entry.bytes();
+        self.by_use.remove(&entry.used);
+        true
+    }
+
+    /// Forgets the nodes whose path to the root leads over `node`, and tells how many. For our own address when our
+    /// place changes: their paths contain our old one.
+    pub(crate) fn remove_below(&mut self, node: &NodeAddr) -> usize {
+        self.retain(|path| !path.contains(node))
+    }
+
+    /// Forgets the nodes of trees with another root, and tells how many: no distance to them can be told.
+    pub(crate) fn remove_other_roots(&mut self, root: &NodeAddr) -> usize {
+        self.retain(|path| path.last() == Some(root))
+    }
+
+    /// Forgets everything.
+    pub(crate) fn flush(&mut self) {
+        self.retain(|_| false);
+    }
+
+    /// Number of nodes, with those whose time is over and that nothing displaced yet.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Memory held, roughly, in bytes. Never above [`CoordCache::max_bytes`].
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Most memory held, in bytes.
+    pub(crate) fn max_bytes(&self) -> usize {
+        let entries = self.capacity.saturating_mul(ENTRY_BYTES + MEAN_PATH * NodeAddr::LEN);
+        entries.max(ENTRY_BYTES + MAX_PATH * NodeAddr::LEN)
+    }
+
+    /// Checks what must hold after every call.
+    ///
+    /// # Errors
+    ///
+    /// The broken invariant, in words.
+    pub(crate) fn check_invariants(&self) -> Result<(), String> {
+        let bytes: usize = self.entries.values().map(Entry::bytes).sum();
+        if self.bytes != bytes || bytes > self.max_bytes() || self.entries.len() > self.capacity {
+            return Err(format!("{} coordinates in {bytes} bytes", self.entries.len()));
+        }
+        let used = |(used, addr): (&u64, &NodeAddr)| self.entries.get(addr).is_some_and(|entry| entry.used == *used);
+        if self.by_use.len() != self.entries.len() || !self.by_use.iter().all(used) {
+            return Err("the order of use is not that of the entries".into());
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr]) {
+        let entry = Entry {
+            path: path.into(),
+            expires: now.saturating_add(TTL),
+            used: self.uses,
+        };
+        self.uses += 1;
+        self.bytes += entry.bytes();
+        self.by_use.insert(entry.used, dest);
+        self.entries.insert(dest, entry);
+    }
+
+    fn renew(&mut self, now: u64, dest: &NodeAddr) {
+        if let Some(entry) = self.entries.get_mut(dest) {
+            self.by_use.remove(&entry.used);
+            entry.expires = now.saturating_add(TTL);
+            entry.used = self.uses;
+            self.by_use.insert(self.uses, *dest);
+            self.uses += 1;
+        }
+    }
+
+    /// Gives up what is over and what does not fit, the least recently used first.
+    fn evict(&mut self, now: u64) {
+        while let Some((_, oldest)) = self.by_use.first_key_value() {
+            let oldest = *oldest;
+            let fits = self.entries.len() <= self.capacity && self.bytes <= self.max_bytes();
+            if fits && self.peek(now, &oldest).is_some() {
+                break;
+            }
+            self.remove(&oldest);
+        }
+    }
+
+    fn retain(&mut self, keep: impl Fn(&[NodeAddr]) -> bool) -> usize {
+        let before = self.entries.len();
+        self.entries.retain(|_, entry| keep(&entry.path));
+        self.by_use.retain(|_, addr| self.entries.contains_key(addr));
+        self.bytes = self.entries.values().map(Entry::bytes).sum();
+        before - self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn addr(number: u8) -> NodeAddr {
+        NodeAddr::new([number; 16])
+    }
+
+    fn path(numbers: &[u8]) -> Vec<NodeAddr> {
+        numbers.iter().copied().map(addr).collect()
+    }
+
+    #[test]
+    fn the_last_ms_still_counts_and_use_prolongs() {
+        let mut cache = CoordCache::new(10);
+        cache.insert(1_000, addr(5), &path(&[5, 2, 1])).unwrap();
+        assert_eq!(cache.peek(1_000 + TTL, &addr(5)), Some(&*path(&[5, 2, 1])));
+        assert_eq!(cache.peek(1_001 + TTL, &addr(5)), None);
+        assert!(cache.lookup(1_000 + TTL, &addr(5)).is_some());
+        assert!(cache.lookup(1_000 + 2 * TTL, &addr(5)).is_some());
+        assert_eq!(cache.lookup(1_001 + 3 * TTL, &addr(5)), None);
+        assert_eq!((cache.len(), cache.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn hostile_coordinates_are_refused_and_what_was_known_stays() {
+        let mut cache = CoordCache::new(10);
+        cache.insert(0, addr(5), &path(&[5, 1])).unwrap();
+        assert_eq!(cache.insert(0, addr(5), &[]), Err(CoordsError::NotOfDest));
+        assert_eq!(cache.insert(0, addr(5), &path(&[6, 5, 1])), Err(CoordsError::NotOfDest));
+        let long = vec![addr(5); MAX_PATH + 1];
+        assert_eq!(cache.insert(0, addr(5), &long), Err(CoordsError::TooLong(65)));
+        assert_eq!(cache.peek(0, &addr(5)), Some(&*path(&[5, 1])));
+        assert_eq!(cache.insert(0, addr(5), &long[1..]), Ok(()));
+    }
+
+    #[test]
+    fn long_paths_take_the_place_of_many_short_ones() {
+        let mut cache = CoordCache::new(100);
+        for number in 0..=255 {
+            cache.insert(0, addr(number), &[addr(number); MAX_PATH]).unwrap();
+            cache.check_invariants().unwrap();
+        }
+        let max = cache.max_bytes();
+        assert!(
+            (20..40).contains(&cache.len()) && cache.bytes() <= max,
+            "{}",
+            cache.len()
+        );
+        // Even the smallest cache holds the longest path.
+        let mut cache = CoordCache::new(0);
+        cache.insert(0, addr(1), &[addr(1); MAX_PATH]).unwrap();
+        assert_eq!(cache.len(), 1);
+    }
+
+    #[test]
+    fn a_new_place_or_root_makes_only_the_stale_ones_forgotten() {
+        let mut cache = CoordCache::new(10);
+        for numbers in [[5, 2, 1], [6, 3, 1], [7, 2, 9]] {
+            cache.insert(0, addr(numbers[0]), &path(&numbers)).unwrap();
+        }
+        assert_eq!(cache.remove_below(&addr(3)), 1);
+        cache.check_invariants().unwrap();
+        assert_eq!(cache.remove_other_roots(&addr(9)), 1);
+        cache.check_invariants().unwrap();
+        assert!(cache.peek(0, &addr(7)).is_some());
+        cache.flush();
+        cache.check_invariants().unwrap();
+        assert_eq!((cache.len(), cache.bytes()), (0, 0));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Insert(u8, Vec<u8>),
+        Lookup(u8),
+        Peek(u8),
+        Remove(u8),
+        Wait(u64),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let number = || 0_u8..12;
+        prop_oneof![
+            (number(), prop::collection::vec(number(), 0..5)).prop_map(|(node, rest)| Event::Insert(node, rest)),
+            number().prop_map(Event::Lookup),
+            number().prop_map(Event::Peek),
+            number().prop_map(Event::Remove),
+            (0..TTL / 2).prop_map(Event::Wait),
+        ]
+    }
+
+    proptest! {
+        /// The model is a list, the most recently used last, with the time of the last use.
+        #[test]
+        fn it_forgets_in_the_order_of_use(capacity in 1_usize..6, events in prop::collection::vec(event(), 0..100)) {
+            let mut cache = CoordCache::new(capacity);
+            let mut model: Vec<(u8, u64, Vec<NodeAddr>)> = Vec::new();
+            let mut now = 0;
+            for event in events {
+                match event {
+                    Event::Insert(node, mut rest) => {
+                        rest.insert(0, node);
+                        cache.insert(now, addr(node), &path(&rest)).unwrap();
+                        model.retain(|(known, ..)| *known != node);
+                        model.push((node, now, path(&rest)));
+                        model.drain(..model.len().saturating_sub(capacity));
+                        // Whoever comes takes the place of those whose time is over.
+                        prop_assert_eq!(cache.len(), model.len());
+                    }
+                    Event::Lookup(node) => {
+                        let at = model.iter().position(|(known, ..)| *known == node);
+                        let known = at.map(|at| model.remove(at));
+                        prop_assert_eq!(cache.lookup(now, &addr(node)), known.as_ref().map(|(.., path)| &**path));
+                        model.extend(known.map(|(node, _, path)| (node, now, path)));
+                    }
+                    Event::Peek(node) => {
+                        let known = model.iter().find(|(known, ..)| *known == node);
+                        prop_assert_eq!(cache.peek(now, &addr(node)), known.map(|(.., path)| &**path));
+                    }
+                    Event::Remove(node) => {
+                        // Both forget a node that expired, but only the cache may still hold it.
+                        let known = model.iter().any(|(known, ..)| *known == node);
+                        let removed = cache.remove(&addr(node));
+                        prop_assert!(removed || !known);
+                        model.retain(|(known, ..)| *known != node);
+                    }
+                    Event::Wait(pause) => {
+                        now += pause;
+                        model.retain(|(_, used, _)| now <= used + TTL);
+                    }
+                }
+                cache.check_invariants().unwrap();
+                prop_assert!(cache.len() >= model.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Filters: which neighbour may know the way to whom.
+//!
+//! Every neighbour tells every other which addresses it may reach, as a [`Bloom`]. What a neighbour gets is the union
+//! of our own address and of what the other *tree* neighbours (parent and children) told us, never of what it told us
+//! itself (split horizon). Filters of neighbours that are not in the tree serve look-ups and next hops here and go no
+//! further. So on a tree every node learns, at each edge, exactly the nodes behind it. Source: FIPS, "Bloom Filters",
+//! `proto/bloom/`, `node/bloom.rs`.
+//!
+//! Two things are ours. An announcement may be lost and is never acknowledged, so it is repeated, ever more slowly.
+//! And what we say stays below the fill at which others refuse it, by leaving out the fullest contributors: one
+//! neighbour that claims too much cannot silence the rest.
+
+pub(crate) mod bloom;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::size_of;
+
+use weft_wire::NodeAddr;
+use weft_wire::filter::{FILTER_LEN, FilterAnnounce};
+
+pub(crate) use bloom::Bloom;
+use bloom::{HASHES, Probe, Tally};
+
+/// Shortest time between two announcements to one neighbour, ms. The daemon's.
+pub(crate) const MIN_PAUSE: u64 = 500;
+/// An announcement is repeated after this, then after twice this, and so on, ms.
+const FIRST_REPEAT: u64 = 2_000;
+/// Longest time between two repeats, ms.
+const MAX_REPEAT: u64 = 300_000;
+
+/// Why an announcement was refused. What the neighbour said before stays in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FilterError {
+    /// Not from a neighbour.
+    #[error("a filter of a node that is no neighbour")]
+    UnknownPeer,
+    /// Made with another number of hash functions than ours, so that it cannot be merged. The daemon takes it, counts
+    /// its false answers with that number and merges it all the same: with 255 a filter full of ones passes there.
+    #[error("a filter of {0} hash functions")]
+    HashCount(u8),
+    /// Not newer than what was accepted last.
+    #[error("filter {got} after {have}")]
+    Stale {
+        /// Sequence of the announcement.
+        got: u64,
+        /// Sequence accepted last.
+        have: u64,
+    },
+    /// More ones than [`bloom::MAX_ONES`]: it says yes to too much. Its sequence stays usable.
+    #[error("a filter with {ones} ones")]
+    TooFull {
+        /// Ones of the filter.
+        ones: u32,
+    },
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FilterCounters {
+    /// Announcements accepted.
+    pub(crate) accepted: u64,
+    /// Refused: [`FilterError::UnknownPeer`].
+    pub(crate) unknown_peer: u64,
+    /// Refused: [`FilterError::HashCount`].
+    pub(crate) hash_count: u64,
+    /// Refused: [`FilterError::Stale`].
+    pub(crate) stale: u64,
+    /// Refused: [`FilterError::TooFull`].
+    pub(crate) too_full: u64,
+    /// Announcements of something new.
+    pub(crate) sent: u64,
+    /// Announcements of what had been said before.
+    pub(crate) repeated: u64,
+    /// Announcements that left a neighbour's filter out to stay below [`bloom::MAX_ONES`].
+    pub(crate) cut: u64,
+}
+
+/// The filters of all neighbours. Times are ms on the caller's clock.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    peers: BTreeMap<NodeAddr, Peer>,
+    tree: BTreeSet<NodeAddr>,
+    /// Ourselves, and those we speak for.
+    local: Bloom,
+    me: NodeAddr,
+    /// What the tree neighbours said, to be made anew when one of them says something else.
+    tally: Tally,
+    /// Of the last announcement to anyone.
+    sequence: u64,
+    counters: FilterCounters,
+}
+
+impl Filters {
+    /// A node without neighbours.
+    pub(crate) fn new(me: NodeAddr) -> Self {
+        let mut local = Bloom::new();
+        local.insert(&me);
+        Self {
+            peers: BTreeMap::new(),
+            tree: BTreeSet::new(),
+            local,
+            me,
+            tally: Tally::of(std::iter::empty()),
+            sequence: 0,
+            counters: FilterCounters::default(),
+        }
+    }
+
+    /// A link came up, or its other end began anew: both sides have heard nothing of each other.
+    pub(crate) fn peer_up(&mut self, now: u64, peer: NodeAddr) {
+        self.peers.insert(peer, Peer::new(now));
+        self.recount(now, &peer);
+    }
+
+    /// A link went down. What it may reach is forgotten.
+    pub(crate) fn peer_down(&mut self, now: u64, peer: &NodeAddr) {
+        if self.peers.remove(peer).is_some() {
+            self.recount(now, peer);
+        }
+    }
+
+    /// Says who is our parent and who our children: all of them, each time. A node that relays nothing names nobody,
+    /// and is then announced alone.
+    pub(crate) fn set_tree_peers(&mut self, now: u64, tree: impl Iterator<Item = NodeAddr>) {
+        let tree = tree.collect();
+        if self.tree != tree {
+            self.tree = tree;
+            self.recount_all(now);
+        }
+    }
+
+    /// Says for whom we speak beside ourselves: all of them, each time.
+    pub(crate) fn set_local(&mut self, now: u64, extra: impl Iterator<Item = NodeAddr>) {
+        let mut local = Bloom::new();
+        extra.chain([self.me]).for_each(|addr| local.insert(&addr));
+        if self.local != local {
+            self.local = local;
+            self.review(now);
+        }
+    }
+
+    /// Takes a neighbour's announcement and tells whether it says something new.
+    ///
+    /// # Errors
+    ///
+    /// [`FilterError`], each counted. Nothing changes then.
+    pub(crate) fn handle_announce(
+        &mut self,
+        now: u64,
+        from: &NodeAddr,
+        announce: &FilterAnnounce<'_>,
+    ) -> Result<bool, FilterError> {
+        let accepted = self.accept(from, announce);
+        let counter = match accepted {
+            Ok(_) => &mut self.counters.accepted,
+            Err(FilterError::UnknownPeer) => &mut self.counters.unknown_peer,
+            Err(FilterError::HashCount(_)) => &mut self.counters.hash_count,
+            Err(FilterError::Stale { .. }) => &mut self.counters.stale,
+            Err(FilterError::TooFull { .. }) => &mut self.counters.too_full,
+        };
+        *counter += 1;
+        if accepted == Ok(true) {
+            self.recount(now, from);
+        }
+        accepted
+    }
+
+    /// Whether the neighbour may know the way. `false` is certain, once it has announced itself.
+    pub(crate) fn may_reach(&self, peer: &NodeAddr, dest: &NodeAddr) -> bool {
+        self.filter_of(peer).is_some_and(|filter| filter.contains(dest))
+    }
+
+    /// The neighbours that may know the way, tree neighbours or not, in the order of their addresses.
+    pub(crate) fn peers_that_may_reach(&self, dest: &NodeAddr) -> impl Iterator<Item = NodeAddr> + use<'_> {
+        let probe = Probe::new(dest);
+        let knows = move |peer: &Peer| peer.heard.as_ref().is_some_and(|heard| heard.bits.holds(&probe));
+        let peers = self.peers.iter().filter(move |(_, peer)| knows(peer));
+        peers.map(|(addr, _)| *addr)
+    }
+
+    /// What a neighbour said last.
+    pub(crate) fn filter_of(&self, peer: &NodeAddr) -> Option<&Bloom> {
+        let heard = self.peers.get(peer)?.heard.as_ref();
+        heard.map(|heard| &heard.bits)
+    }
+
+    /// The next announcement that is due, as the body of link message 0x20, and to whom. `None`: ask again at
+    /// [`Filters::deadline`].
+    pub(crate) fn poll_announce(&mut self, now: u64) -> Option<(NodeAddr, Vec<u8>)> {
+        loop {
+            let due = self.peers.iter().find(|(_, peer)| peer.due() <= now);
+            let addr = *due?.0;
+            let outgoing = self.outgoing(&addr);
+            let peer = self.peers.get_mut(&addr)?;
+            let Some(news) = peer.tell(now, outgoing.bits.digest()) else {
+                continue;
+            };
+            self.sequence += 1;
+            self.counters.sent += u64::from(news);
+            self.counters.repeated += u64::from(!news);
+            self.counters.cut += u64::from(outgoing.cut);
+            return Some((addr, body(self.sequence, outgoing.bits.bits())));
+        }
+    }
+
+    /// When [`Filters::poll_announce`] may have something to say; `u64::MAX` is never.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.peers.values().map(Peer::due).min().unwrap_or(u64::MAX)
+    }
+
+    /// What happened so far.
+    pub(crate) fn counters(&self) -> FilterCounters {
+        self.counters
+    }
+
+    /// Memory held, roughly, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let filters = 3 + self.peers.values().filter(|peer| peer.heard.is_some()).count();
+        let entries = self.peers.len() * size_of::<(NodeAddr, Peer)>() + self.tree.len() * size_of::<NodeAddr>();
+        size_of::<Self>() + filters * FILTER_LEN + entries
+    }
+
+    /// Checks what must hold after every call.
+    ///
+    /// # Errors
+    ///
+    /// The broken invariant, in words.
+    pub(crate) fn check_invariants(&self) -> Result<(), String> {
+        if !self.local.contains(&self.me) {
+            return Err("we do not announce ourselves".into());
+        }
+        if self.tally != self.count() {
+            return Err("the tally is not that of the tree neighbours".into());
+        }
+        for (addr, peer) in &self.peers {
+            if peer.heard.as_ref().is_some_and(|heard| heard.bits.is_too_full()) {
+                return Err(format!("a filter of {addr} that says nothing is held"));
+            }
+            let news = peer
+                .told
+                .as_ref()
+                .is_none_or(|told| told.digest != self.outgoing(addr).bits.digest());
+            if news && peer.review_at == u64::MAX {
+                return Err(format!("{addr} will never hear what changed"));
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, from: &NodeAddr, announce: &FilterAnnounce<'_>) -> Result<bool, FilterError> {
+        let peer = self.peers.get_mut(from).ok_or(FilterError::UnknownPeer)?;
+        if announce.hash_count != HASHES {
+            return Err(FilterError::HashCount(announce.hash_count));
+        }
+        let (got, have) = (announce.sequence, peer.heard.as_ref().map_or(0, |heard| heard.sequence));
+        if got <= have {
+            return Err(FilterError::Stale { got, have });
+        }
+        let bits = Bloom::from_bits(announce.bits);
+        if bits.is_too_full() {
+            return Err(FilterError::TooFull { ones: bits.ones() });
+        }
+        let changed = peer.heard.as_ref().is_none_or(|heard| heard.bits != bits);
+        peer.heard = Some(Heard { bits, sequence: got });
+        Ok(changed)
+    }
+
+    /// What `peer` said, or that it exists, changed.
+    fn recount(&mut self, now: u64, peer: &NodeAddr) {
+        if self.tree.contains(peer) {
+            self.recount_all(now);
+        }
+    }
+
+    fn recount_all(&mut self, now: u64) {
+        self.tally = self.count();
+        self.review(now);
+    }
+
+    fn review(&mut self, now: u64) {
+        self.peers.values_mut().for_each(|peer| peer.review(now));
+    }
+
+    fn count(&self) -> Tally {
+        Tally::of(self.tree.iter().filter_map(|peer| self.filter_of(peer)))
+    }
+
+    /// What a neighbour gets.
+    fn outgoing(&self, to: &NodeAddr) -> Outgoing {
+        let own = self.filter_of(to).filter(|_| self.tree.contains(to));
+        let mut bits = own.map_or_else(|| self.tally.all(), |own| self.tally.without(own));
+        bits.merge(&self.local);
+        if bits.is_too_full() {
+            self.outgoing_cut(to)
+        } else {
+            Outgoing { bits, cut: false }
+        }
+    }
+
+    /// What a neighbour gets when all would be too much: the emptiest filters first, as long as they fit.
+    fn outgoing_cut(&self, to: &NodeAddr) -> Outgoing {
+        let others = self.tree.iter().filter(|addr| *addr != to);
+        let mut others: Vec<&Bloom> = others.filter_map(|addr| self.filter_of(addr)).collect();
+        others.sort_by_cached_key(|filter| filter.ones());
+        let mut bits = self.local.clone();
+        for filter in others {
+            let mut with = bits.clone();
+            with.merge(filter);
+            if !with.is_too_full() {
+                bits = with;
+            }
+        }
+        Outgoing { bits, cut: true }
+    }
+}
+
+struct Outgoing {
+    bits: Bloom,
+    /// Whether something was left out.
+    cut: bool,
+}
+
+#[derive(Debug)]
+struct Peer {
+    heard: Option<Heard>,
+    told: Option<Told>,
+    /// When to see whether what this neighbour gets has changed; `u64::MAX`: nothing has since.
+    review_at: u64,
+}
+
+/// What a neighbour said last.
+#[derive(Debug)]
+struct Heard {
+    bits: Bloom,
+    sequence: u64,
+}
+
+/// What we said last to a neighbour.
+#[derive(Debug)]
+struct Told {
+    digest: [u8; 32],
+    at: u64,
+    /// To the next repeat.
+    pause: u64,
+}
+
+impl Peer {
+    fn new(now: u64) -> Self {
+        Self {
+            heard: None,
+            told: None,
+            review_at: now,
+        }
+    }
+
+    fn review(&mut self, now: u64) {
+        let earliest = self.told.as_ref().map_or(0, |told| told.at.saturating_add(MIN_PAUSE));
+        self.review_at = self.review_at.min(earliest.max(now));
+    }
+
+    fn repeat_at(&self) -> u64 {
+        let at = |told: &Told| told.at.saturating_add(told.pause);
+        self.told.as_ref().map_or(u64::MAX, at)
+    }
+
+    fn due(&self) -> u64 {
+        self.review_at.min(self.repeat_at())
+    }
+
+    /// Notes that the filter with this digest is said now, if it need be, and whether it is news.
+    fn tell(&mut self, now: u64, digest: [u8; 32]) -> Option<bool> {
+        self.review_at = u64::MAX;
+        let same = self.told.as_ref().filter(|told| told.digest == digest);
+        if same.is_some() && now < self.repeat_at() {
+            return None;
+        }
+        let news = same.is_none();
+        let pause = same.map_or(FIRST_REPEAT, |told| told.pause.saturating_mul(2).min(MAX_REPEAT));
+        self.told = Some(Told { digest, at: now, pause });
+        Some(news)
+    }
+}
+
+/// An announcement as it stands behind the message type.
+fn body(sequence: u64, bits: &[u8; FILTER_LEN]) -> Vec<u8> {
+    let announce = FilterAnnounce {
+        sequence,
+        hash_count: HASHES,
+        bits,
+    };
+    let mut body = vec![0; FilterAnnounce::LEN];
+    let written = announce.emit(&mut body);
+    debug_assert_eq!(written, Ok(FilterAnnounce::LEN));
+    body
+}

@@ -1,0 +1,224 @@
+//! Our own declaration, and when each neighbour is told.
+
+use weft_noise::Identity;
+use weft_wire::NodeAddr;
+use weft_wire::tree::{Ancestry, AncestryEntry, TreeAnnounce, declaration_bytes};
+
+/// No neighbour is told more often than this, in ms. What changes in between is told at once thereafter.
+const AT_MOST_EVERY: u64 = 500;
+/// When news are repeated, as nothing acknowledges them: so long after they were told, and after each repetition.
+const REPEATS: [u64; 3] = [1_000, 4_000, 15_000];
+/// How often they are repeated from then on ...
+const REFRESH: u64 = 60_000;
+/// ... and how often to a neighbour that does not seem to know them.
+const INSIST: u64 = 15_000;
+
+/// When one neighbour is told next. Times are ms.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    due: u64,
+    last_sent: Option<u64>,
+    /// How often the present news were told.
+    told: usize,
+}
+
+impl Outbox {
+    /// For a new neighbour: it is told at once.
+    pub(super) fn new(now: u64) -> Self {
+        Self {
+            due: now,
+            last_sent: None,
+            told: 0,
+        }
+    }
+
+    /// When the neighbour is to be told.
+    pub(super) fn due(&self) -> u64 {
+        self.due
+    }
+
+    /// Whether what is due was told before.
+    pub(super) fn repeats(&self) -> bool {
+        self.told > 0
+    }
+
+    /// There is something new.
+    pub(super) fn renew(&mut self, now: u64) {
+        self.told = 0;
+        self.due = self.earliest(now);
+    }
+
+    /// The neighbour seems to have missed the last announcement.
+    pub(super) fn hasten(&mut self, now: u64) {
+        self.due = self.due.min(self.earliest(now));
+    }
+
+    /// The neighbour is told now; `heard` tells whether it seems to know already.
+    pub(super) fn sent(&mut self, now: u64, heard: bool) {
+        let calm = if heard { REFRESH } else { INSIST };
+        let pause = REPEATS.get(self.told).copied().unwrap_or(calm);
+        self.told = self.told.saturating_add(1);
+        self.last_sent = Some(now);
+        self.due = now.saturating_add(pause);
+    }
+
+    fn earliest(&self, now: u64) -> u64 {
+        self.last_sent
+            .map_or(now, |last| now.max(last.saturating_add(AT_MOST_EVERY)))
+    }
+
+    /// For [`Tree::check_invariants`](super::Tree::check_invariants).
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self.last_sent {
+            Some(last) if self.due < last.saturating_add(AT_MOST_EVERY) => {
+                Err(format!("told at {last} and again at {}", self.due))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What we say of our place, signed when it is first asked for.
+#[derive(Debug, Default)]
+pub(super) struct Declaration {
+    sequence: u64,
+    /// The announcement as it goes out; empty if it has to be made anew.
+    body: Vec<u8>,
+}
+
+impl Declaration {
+    /// What was declared no longer holds.
+    pub(super) fn outdate(&mut self) {
+        self.body.clear();
+    }
+
+    /// The body of our announcement: `me` below `ancestors`. `None` if it exceeds the format, which no path of one
+    /// datagram does.
+    pub(super) fn body(
+        &mut self,
+        unix: u64,
+        identity: &Identity,
+        me: NodeAddr,
+        ancestors: impl Iterator<Item = AncestryEntry>,
+    ) -> Option<&[u8]> {
+        if self.body.is_empty() {
+            // Not a count from 1, as in FIPS: neighbours may not have noticed that we restarted.
+            self.sequence = self.sequence.saturating_add(1).max(unix);
+            let own = AncestryEntry {
+                addr: me,
+                sequence: self.sequence,
+                timestamp: unix,
+            };
+            let path: Vec<_> = std::iter::once(own).chain(ancestors).collect();
+            let parent = path.get(1).map_or(me, |entry| entry.addr);
+            let announce = TreeAnnounce {
+                sequence: self.sequence,
+                timestamp: unix,
+                parent,
+                ancestry: Ancestry::new(&path),
+                signature: &identity.sign(&declaration_bytes(me, parent, self.sequence, unix)),
+            };
+            let mut body = vec![0; announce.wire_len()];
+            announce.emit(&mut body).ok()?;
+            self.body = body;
+        }
+        Some(&self.body)
+    }
+
+    /// For [`Tree::check_invariants`](super::Tree::check_invariants): what is announced is where we stand.
+    pub(super) fn check(&self, coords: &[NodeAddr]) -> Result<(), String> {
+        if self.body.is_empty() {
+            return Ok(());
+        }
+        let announce = TreeAnnounce::parse(&self.body).map_err(|error| error.to_string())?;
+        if announce
+            .ancestry
+            .iter()
+            .map(|entry| entry.addr)
+            .eq(coords.iter().copied())
+        {
+            Ok(())
+        } else {
+            Err(format!("we stand at {coords:?} and announce {:?}", announce.ancestry))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_noise::SecretKey;
+
+    use super::*;
+
+    #[test]
+    fn news_go_out_at_once_are_repeated_thrice_and_then_every_minute() {
+        let mut outbox = Outbox::new(10);
+        let mut told = Vec::new();
+        for _ in 0..5 {
+            told.push((outbox.due(), outbox.repeats()));
+            outbox.sent(outbox.due(), true);
+        }
+        assert_eq!(
+            told,
+            [
+                (10, false),
+                (1_010, true),
+                (5_010, true),
+                (20_010, true),
+                (80_010, true)
+            ]
+        );
+    }
+
+    #[test]
+    fn whoever_does_not_seem_to_know_is_told_four_times_a_minute() {
+        let mut outbox = Outbox::new(0);
+        for due in [0, 1_000, 5_000, 20_000, 35_000, 50_000] {
+            assert_eq!(outbox.due(), due);
+            outbox.sent(due, false);
+        }
+        outbox.sent(65_000, true);
+        assert_eq!(outbox.due(), 125_000);
+    }
+
+    #[test]
+    fn changes_within_half_a_second_go_out_as_one() {
+        let mut outbox = Outbox::new(0);
+        outbox.sent(0, true);
+        outbox.renew(100);
+        outbox.renew(300);
+        assert_eq!((outbox.due(), outbox.repeats()), (500, false));
+        outbox.sent(500, true);
+        outbox.renew(2_000);
+        assert_eq!(outbox.due(), 2_000);
+    }
+
+    #[test]
+    fn hastening_never_delays_and_never_breaks_the_limit() {
+        let mut outbox = Outbox::new(0);
+        outbox.hasten(5);
+        assert_eq!(outbox.due(), 0);
+        outbox.sent(5, true);
+        outbox.hasten(6);
+        assert_eq!((outbox.due(), outbox.repeats()), (505, true));
+    }
+
+    #[test]
+    fn the_sequence_grows_with_every_declaration_and_survives_a_restart() {
+        let identity = Identity::new(SecretKey::from_bytes(&[7; 32]).unwrap());
+        let sequence = |declaration: &mut Declaration, unix| {
+            let body = declaration.body(unix, &identity, identity.node_addr(), std::iter::empty());
+            TreeAnnounce::parse(body.unwrap()).unwrap().sequence
+        };
+        let mut declaration = Declaration::default();
+        assert_eq!(sequence(&mut declaration, 1_000), 1_000);
+        assert_eq!(sequence(&mut declaration, 1_001), 1_000);
+        declaration.outdate();
+        assert_eq!(sequence(&mut declaration, 1_000), 1_001);
+        declaration.outdate();
+        assert_eq!(sequence(&mut declaration, 5), 1_002);
+        declaration.outdate();
+        assert_eq!(sequence(&mut declaration, 1_010), 1_010);
+        assert_eq!(sequence(&mut Declaration::default(), 1_011), 1_011);
+    }
+}

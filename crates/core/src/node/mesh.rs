@@ -1,0 +1,267 @@
+//! The node in the mesh: neighbours come and go, gossip and look-ups pass, messages of others are carried.
+
+use weft_noise::PublicKey;
+use weft_packet::{Command, LinkId};
+use weft_wire::link::{LinkMessageType, SessionDatagram};
+use weft_wire::session::{SessionAck, SessionSetup};
+use weft_wire::signal::{CoordsRequired, MtuExceeded, PathBroken, Signal};
+use weft_wire::{Coords, NodeAddr, fmp, fsp};
+
+use super::{Node, Peer};
+use crate::Admit;
+use crate::link::Link;
+use crate::mesh::MeshOutput;
+use crate::session::Session;
+
+/// Neighbours that are not configured, at most.
+const MAX_STRANGERS: usize = 64;
+/// At least this between two error signals about one destination, ms (FIPS: 100).
+const SIGNAL_PAUSE: u64 = 100;
+/// Destinations that the pause is kept for.
+const MAX_SIGNALS: usize = 1024;
+/// Ways that lanes may hold for others.
+const MAX_ROUTES: usize = 4096;
+
+impl Node {
+    /// A place for a node that links with us unasked, if we admit such and there is room.
+    pub(super) fn admit_stranger(&mut self, now: u64, key: PublicKey) -> bool {
+        let strangers = self.peers.values().filter(|p| !p.configured).count();
+        let open = self.ctx.config.mesh && self.ctx.config.admit == Admit::Everyone;
+        if !open || strangers >= MAX_STRANGERS || key.node_addr() == self.ctx.me {
+            return false;
+        }
+        self.insert_peer(now, key, Vec::new(), false);
+        true
+    }
+
+    pub(super) fn insert_peer(
+        &mut self,
+        now: u64,
+        key: PublicKey,
+        addresses: Vec<std::net::SocketAddr>,
+        configured: bool,
+    ) {
+        let (addr, id) = (key.node_addr(), LinkId(self.next_link));
+        self.next_link += 1;
+        let link = Link::new(&mut self.ctx, now, id, key, addresses);
+        let session = Session::new(self.ctx.me < addr, key);
+        self.by_link.insert(id, addr);
+        self.peers.insert(
+            addr,
+            Peer {
+                key,
+                link,
+                session,
+                since: now,
+                configured,
+            },
+        );
+    }
+
+    /// Forgets neighbours that nobody configured and that are gone.
+    pub(super) fn forget_strangers(&mut self) {
+        let by_link = &mut self.by_link;
+        self.peers.retain(|_, peer| {
+            let keep = peer.configured || peer.link.epochs_held() > 0;
+            if !keep {
+                by_link.remove(&peer.link.id);
+            }
+            keep
+        });
+    }
+
+    pub(super) fn neighbour_up(&mut self, now: u64, addr: NodeAddr) {
+        let Some(peer) = self.peers.get(&addr).filter(|_| self.ctx.config.mesh) else {
+            return;
+        };
+        self.mesh.neighbour_up(now, addr, peer.key);
+        self.run_mesh(now);
+    }
+
+    pub(super) fn neighbour_down(&mut self, now: u64, addr: NodeAddr) {
+        self.reroute_one(now, addr);
+        self.mesh.neighbour_down(now, addr);
+        self.run_mesh(now);
+    }
+
+    /// Gossip or a look-up of the neighbour at the other end of `link`.
+    pub(super) fn handle_mesh_message(&mut self, now: u64, link: LinkId, kind: LinkMessageType, body: &[u8]) {
+        let Some(from) = self.by_link.get(&link).copied().filter(|_| self.ctx.config.mesh) else {
+            return;
+        };
+        let keys = self.peers.iter().map(|(addr, peer)| (*addr, peer.key)).collect();
+        if !self
+            .mesh
+            .handle_message(now, from, kind, body, &self.ctx.identity, &keys)
+        {
+            self.counters.messages_malformed += 1;
+        }
+        self.run_mesh(now);
+    }
+
+    /// Sends what the mesh wants sent, and follows what it learned.
+    pub(super) fn run_mesh(&mut self, now: u64) {
+        let unix = self.unix(now);
+        self.mesh.poll_gossip(now, unix, &self.ctx.identity);
+        let mut changed = false;
+        while let Some(output) = self.mesh.poll_output() {
+            match output {
+                MeshOutput::Send { to, msg_type, body } => self.send_to_neighbour(to, msg_type, body),
+                MeshOutput::Changed => changed = true,
+                MeshOutput::Failed(target) => self.handle_lookup_failed(target),
+            }
+        }
+        if changed {
+            self.reroute(now);
+        }
+    }
+
+    pub(super) fn unix(&self, now: u64) -> u64 {
+        self.ctx.config.unix_at_zero + now / 1000
+    }
+
+    pub(super) fn send_to_neighbour(&mut self, to: NodeAddr, msg_type: u8, body: Vec<u8>) {
+        if let Some(link) = self.peers.get(&to).filter(|p| p.link.is_up()).map(|p| p.link.id) {
+            self.ctx.lane(Command::SendOnLink {
+                link,
+                epoch: None,
+                msg_type,
+                body,
+            });
+        }
+    }
+
+    /// Carries a message of others that the lane has no way for, or that tells coordinates.
+    pub(super) fn handle_transit(&mut self, now: u64, link: LinkId, mut body: Vec<u8>) {
+        let Some(from) = self.by_link.get(&link).copied() else {
+            return;
+        };
+        let Ok(datagram) = SessionDatagram::parse(&body) else {
+            return;
+        };
+        let (src, dest, ttl, path_mtu) = (datagram.src, datagram.dest, datagram.ttl, datagram.path_mtu);
+        self.learn_from(now, &datagram, from);
+        let Some(next) = self.mesh.next_hop(now, dest, Some(from)) else {
+            self.signal_no_way(now, src, dest);
+            return;
+        };
+        let mtu = self.ctx.config.mtu;
+        if body.len() + fmp::LINK_OVERHEAD > usize::from(mtu) {
+            self.signal_too_big(now, src, dest, mtu);
+            return;
+        }
+        if ttl <= 1 || SessionDatagram::rewrite_hop(&mut body, ttl - 1, path_mtu.min(mtu)).is_err() {
+            return;
+        }
+        self.send_to_neighbour(next, LinkMessageType::SessionDatagram.to_byte(), body);
+        self.publish_route(now, dest, Some(from));
+    }
+
+    /// Coordinates in the clear, and the way back.
+    pub(super) fn learn_from(&mut self, now: u64, datagram: &SessionDatagram<'_>, from: NodeAddr) {
+        self.mesh.learn_way(now, datagram.src, from);
+        let payload = datagram.payload;
+        let Ok(prefix) = fsp::FspPrefix::parse(payload) else {
+            return;
+        };
+        let pair = match fsp::FspPhase::from_nibble(prefix.phase) {
+            Some(fsp::FspPhase::Setup) => SessionSetup::parse(payload).ok().map(|m| (m.src, m.dest)),
+            Some(fsp::FspPhase::Ack) => SessionAck::parse(payload).ok().map(|m| (m.src, m.dest)),
+            Some(fsp::FspPhase::Established) if !prefix.is_signal() => {
+                let message = fsp::EncryptedMessage::parse(payload).ok();
+                message.and_then(|m| m.coords).map(|pair| (pair.src, pair.dest))
+            }
+            _ => None,
+        };
+        let Some((src, dest)) = pair else { return };
+        for (addr, coords) in [(datagram.src, src), (datagram.dest, dest)] {
+            let path: Vec<NodeAddr> = coords.iter().collect();
+            // A path that begins elsewhere tells nothing about this node.
+            if path.first() == Some(&addr) && path.len() > 1 {
+                self.mesh.learn_coords(now, addr, &path);
+            }
+        }
+    }
+
+    /// Lets the lane carry further messages to `dest` by itself.
+    fn publish_route(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>) {
+        let Some(next) = self.mesh.next_hop(now, dest, not) else {
+            return;
+        };
+        let Some(link) = self.peers.get(&next).map(|p| p.link.id) else {
+            return;
+        };
+        let full = self.routes.len() >= MAX_ROUTES && !self.routes.contains_key(&dest);
+        if let Some((oldest, _)) = full.then(|| self.routes.pop_first()).flatten() {
+            self.ctx.lane(Command::RemoveRoute { dest: oldest });
+        }
+        if self.routes.insert(dest, link) != Some(link) {
+            self.ctx.lane(Command::SetRoute { dest, link });
+        }
+    }
+
+    /// Lanes ask again about everyone.
+    pub(super) fn withdraw_routes(&mut self) {
+        for (dest, _) in std::mem::take(&mut self.routes) {
+            self.ctx.lane(Command::RemoveRoute { dest });
+        }
+    }
+
+    fn signal_no_way(&mut self, now: u64, src: NodeAddr, dest: NodeAddr) {
+        let reporter = self.ctx.me;
+        match self.mesh.coords_of(now, dest).map(<[NodeAddr]>::to_vec) {
+            None => self.signal(
+                now,
+                src,
+                dest,
+                Signal::CoordsRequired(CoordsRequired { dest, reporter }),
+            ),
+            Some(coords) => {
+                let last_coords = Coords::new(&coords);
+                self.signal(
+                    now,
+                    src,
+                    dest,
+                    Signal::PathBroken(PathBroken {
+                        dest,
+                        reporter,
+                        last_coords,
+                    }),
+                );
+            }
+        }
+    }
+
+    fn signal_too_big(&mut self, now: u64, src: NodeAddr, dest: NodeAddr, mtu: u16) {
+        let reporter = self.ctx.me;
+        self.signal(now, src, dest, Signal::MtuExceeded(MtuExceeded { dest, reporter, mtu }));
+    }
+
+    /// Tells the source of a message that it could not be carried, seldom.
+    fn signal(&mut self, now: u64, src: NodeAddr, about: NodeAddr, signal: Signal<'_>) {
+        let last = self.signals.get(&about).copied();
+        if last.is_some_and(|at| now.saturating_sub(at) < SIGNAL_PAUSE) {
+            return;
+        }
+        if self.signals.len() >= MAX_SIGNALS {
+            self.signals.clear();
+        }
+        self.signals.insert(about, now);
+        let mut payload = vec![0; 64 + 16 * 64];
+        let Ok(len) = signal.emit(&mut payload) else { return };
+        let Some(next) = self.mesh.next_hop(now, src, None) else {
+            return;
+        };
+        let datagram = SessionDatagram {
+            ttl: SessionDatagram::DEFAULT_TTL,
+            path_mtu: self.ctx.config.mtu,
+            src: self.ctx.me,
+            dest: src,
+            payload: &payload[..len],
+        };
+        let mut body = vec![0; datagram.wire_len()];
+        if datagram.emit(&mut body).is_ok() {
+            self.send_to_neighbour(next, LinkMessageType::SessionDatagram.to_byte(), body);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Ways for our own sessions: direct while there is a link, through a neighbour while there is none.
+
+use weft_packet::{Command, LinkId};
+use weft_wire::NodeAddr;
+use weft_wire::signal::Signal;
+
+use super::{Node, PATIENCE};
+
+impl Node {
+    /// Chooses the way of every session anew: a session outlives its ways.
+    pub(super) fn reroute(&mut self, now: u64) {
+        self.withdraw_routes();
+        let addrs: Vec<NodeAddr> = self
+            .peers
+            .iter()
+            .filter(|(_, p)| p.configured)
+            .map(|(addr, _)| *addr)
+            .collect();
+        for addr in addrs {
+            self.reroute_one(now, addr);
+        }
+    }
+
+    /// Chooses the way of one session. Where packets wait and there is none, asks for it.
+    pub(super) fn reroute_one(&mut self, now: u64, addr: NodeAddr) {
+        let Some(peer) = self.peers.get(&addr) else { return };
+        let needed = peer.session.needs_route();
+        let direct = peer.link.is_up().then_some(peer.link.id);
+        let link = direct.or_else(|| self.way_to(now, addr));
+        let coords = (
+            self.mesh.my_coords().to_vec(),
+            self.mesh.coords_of(now, addr).unwrap_or_default().to_vec(),
+        );
+        let Some(peer) = self.peers.get_mut(&addr) else { return };
+        peer.session.coords = coords;
+        let before = peer.session.route();
+        if before != link {
+            peer.since = now;
+        }
+        peer.session.handle_route(&mut self.ctx, now, link);
+        if link.is_none() && needed {
+            self.look_up(now, addr);
+        } else if before != link && direct.is_none() && needed {
+            self.warm(addr);
+        }
+    }
+
+    fn look_up(&mut self, now: u64, addr: NodeAddr) {
+        if self.ctx.config.mesh {
+            self.mesh.look_up(now, addr, &mut self.ctx);
+        }
+    }
+
+    fn way_to(&mut self, now: u64, addr: NodeAddr) -> Option<LinkId> {
+        let next = self.mesh.next_hop(now, addr, None)?;
+        self.peers.get(&next).filter(|p| p.link.is_up()).map(|p| p.link.id)
+    }
+
+    /// A packet waits for a session. It starts discovery even where a direct way looks usable (L9).
+    pub(super) fn handle_wanted(&mut self, now: u64, addr: NodeAddr) {
+        let Some(peer) = self.peers.get_mut(&addr) else { return };
+        peer.link.handle_wanted(now);
+        peer.session.handle_wanted(&mut self.ctx, now);
+        if !peer.session.is_up() {
+            self.look_up(now, addr);
+        }
+        self.reroute_one(now, addr);
+        self.run_mesh(now);
+        let Some(peer) = self.peers.get_mut(&addr) else { return };
+        let waited = peer.session.wanted.map_or(0, |since| now.saturating_sub(since));
+        if peer.session.route().is_none() && waited >= PATIENCE && !self.mesh.is_looking_for(addr) {
+            peer.session.wanted = None;
+            self.ctx.lane(Command::DropQueue { peer: addr });
+        }
+    }
+
+    pub(super) fn handle_lookup_failed(&mut self, target: NodeAddr) {
+        let Some(peer) = self.peers.get_mut(&target) else {
+            return;
+        };
+        if peer.session.route().is_none() && peer.session.wanted.take().is_some() {
+            self.ctx.lane(Command::DropQueue { peer: target });
+        }
+    }
+
+    /// A node on the way could not carry our message. Nothing about it is proven, so it only makes us ask.
+    pub(super) fn handle_signal(&mut self, now: u64, signal: &Signal<'_>) {
+        let dest = match signal {
+            Signal::CoordsRequired(s) => s.dest,
+            Signal::PathBroken(s) => s.dest,
+            Signal::MtuExceeded(_) => return,
+        };
+        let Some(peer) = self.peers.get(&dest) else { return };
+        if peer.link.is_up() || !peer.session.needs_route() {
+            return;
+        }
+        self.warm(dest);
+        if matches!(signal, Signal::PathBroken(_)) {
+            self.mesh.forget(dest);
+        }
+        self.look_up(now, dest);
+        self.run_mesh(now);
+    }
+
+    /// Tells the nodes on the way where both ends of a session are.
+    fn warm(&mut self, addr: NodeAddr) {
+        let Some(peer) = self.peers.get(&addr).filter(|p| p.session.is_up()) else {
+            return;
+        };
+        let (src, dest) = peer.session.coords.clone();
+        if !src.is_empty() && !dest.is_empty() {
+            self.ctx.lane(Command::Warm { peer: addr, src, dest });
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Many nodes: everyone reaches everyone through everyone.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use weft_core::Config;
+use weft_sim::{Fate, HostId, World};
+
+fn meshed() -> Config {
+    Config {
+        mesh: true,
+        ..Config::default()
+    }
+}
+
+/// Hosts in a row, each dialling the one before it.
+fn line(seed: u64, n: usize) -> (World, Vec<HostId>) {
+    let mut world = World::new(seed);
+    let hosts: Vec<HostId> = (0..n).map(|_| world.add_host(meshed())).collect();
+    for pair in hosts.windows(2) {
+        world.add_peer(pair[1], pair[0], true);
+    }
+    (world, hosts)
+}
+
+/// Makes two hosts configured peers that do not know where the other is.
+fn acquaint(world: &mut World, a: HostId, b: HostId) {
+    world.add_peer(a, b, false);
+    world.add_peer(b, a, false);
+}
+
+/// Sends `count` probes each way and returns how many arrived.
+fn exchange(world: &mut World, a: HostId, b: HostId, count: u32, every: u64) -> (usize, usize) {
+    let before = (world.host(b).received.len(), world.host(a).received.len());
+    for seq in 0..count {
+        world.send(a, b, seq, 200);
+        world.send(b, a, seq, 200);
+        world.run(every);
+    }
+    world.run(2_000);
+    (
+        world.host(b).received.len() - before.0,
+        world.host(a).received.len() - before.1,
+    )
+}
+
+#[test]
+fn two_nodes_reach_each_other_through_a_third() {
+    for seed in 0..5 {
+        let (mut world, hosts) = line(seed, 3);
+        acquaint(&mut world, hosts[0], hosts[2]);
+        world.run(5_000);
+        assert_eq!(
+            exchange(&mut world, hosts[0], hosts[2], 50, 100),
+            (50, 50),
+            "seed {seed}"
+        );
+        assert_eq!(world.host(hosts[1]).received.len(), 0);
+    }
+}
+
+#[test]
+fn the_ends_of_a_line_reach_each_other() {
+    for (seed, n) in [(1, 5), (2, 10), (3, 30)] {
+        let (mut world, hosts) = line(seed, n);
+        let (a, b) = (hosts[0], hosts[n - 1]);
+        acquaint(&mut world, a, b);
+        world.run(60_000);
+        world.send(a, b, 1_000, 100);
+        world.run(5_000);
+        assert_eq!(exchange(&mut world, a, b, 20, 200), (20, 20), "line of {n}");
+    }
+}
+
+#[test]
+fn a_session_goes_round_a_cut_and_back() {
+    let (mut world, hosts) = line(7, 3);
+    let (a, b) = (hosts[0], hosts[2]);
+    world.add_peer(a, b, true);
+    world.add_peer(b, a, true);
+    world.run(3_000);
+    assert_eq!(exchange(&mut world, a, b, 20, 100), (20, 20));
+    let (addr_a, addr_b) = (world.host(a).addr, world.host(b).addr);
+    world.set_rule(move |_, d| {
+        let cut = [d.src, d.dst].contains(&addr_a) && [d.src, d.dst].contains(&addr_b);
+        if cut { Fate::Drop } else { Fate::Pass }
+    });
+    exchange(&mut world, a, b, 300, 200);
+    assert_eq!(exchange(&mut world, a, b, 100, 200), (100, 100), "relayed");
+    world.set_rule(|_, _| Fate::Pass);
+    world.run(25_000);
+    let path = world
+        .host(a)
+        .node
+        .peer_status(world.now())
+        .find(|p| p.key == world.host(b).key)
+        .unwrap()
+        .path;
+    assert_eq!(path, Some(addr_b), "direct again");
+    assert_eq!(exchange(&mut world, a, b, 50, 100), (50, 50));
+}
