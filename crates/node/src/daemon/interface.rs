@@ -26,6 +26,9 @@ pub enum InterfaceError {
     /// The process may not make interfaces.
     #[error("{0}; run as root, or: setcap cap_net_admin+ep $(command -v weft)")]
     NotAllowed(#[source] TunError),
+    /// The device file is closed to this user.
+    #[error("{0}; run as root, or open it to users as most systems do: chmod 666 /dev/net/tun")]
+    DeviceClosed(#[source] TunError),
     /// The system has no TUN, or refuses it for another reason.
     #[error("{0}")]
     Tun(#[source] TunError),
@@ -50,7 +53,8 @@ impl Interface {
     pub(super) fn create(config: &TunConfig, me: NodeAddr) -> Result<Self, InterfaceError> {
         let tun = Tun::create(&config.name, TunOptions::default()).map_err(|error| match error {
             TunError::NameTaken(name) => InterfaceError::NameTaken { name },
-            TunError::MissingCapability | TunError::DevicePermission => InterfaceError::NotAllowed(error),
+            TunError::MissingCapability => InterfaceError::NotAllowed(error),
+            TunError::DevicePermission => InterfaceError::DeviceClosed(error),
             other => InterfaceError::Tun(other),
         })?;
         let mtu = u32::from(config.mtu);
