@@ -21,6 +21,8 @@ use crate::{Event, SessionDown};
 
 /// How long replaced keys still open late frames (L5).
 const DRAIN: u64 = 10_000;
+/// How long a session that fell idle still opens what comes: past FIPS's 90 s.
+const ASLEEP: u64 = 20_000;
 /// Data sent and nothing heard for this long: the other end may have lost its keys.
 const UNANSWERED: u64 = 5_000;
 /// Who receives data but has nothing to send answers after this.
@@ -326,7 +328,7 @@ impl Session {
 
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Context, now: u64) {
         if now >= self.idle_at(ctx) {
-            self.take_down(ctx, SessionDown::Idle);
+            self.fall_asleep(ctx, now);
         }
         self.retire(ctx, now);
         self.drive_handshakes(ctx, now);
@@ -359,6 +361,29 @@ impl Session {
                 ctx.lane(Command::RetireSessionEpoch { peer, id: epoch.id });
             }
             keep
+        });
+    }
+
+    /// Ends an idle session on our side, before a FIPS daemon does on its own. Its reports still come under the present
+    /// keys for a while, and must not look like frames of a session that we lost.
+    fn fall_asleep(&mut self, ctx: &mut Context, now: u64) {
+        self.initiating = None;
+        self.finishing = None;
+        for epoch in self
+            .epochs
+            .iter_mut()
+            .filter(|e| !matches!(e.stage, Stage::Draining(_)))
+        {
+            epoch.stage = Stage::Draining(now + ASLEEP);
+        }
+        self.up_since = None;
+        self.liveness.settle();
+        ctx.lane(Command::SuspendSession {
+            peer: self.peer.node_addr(),
+        });
+        ctx.event(Event::SessionDown {
+            peer: self.peer,
+            reason: SessionDown::Idle,
         });
     }
 

@@ -130,6 +130,11 @@ pub enum Command {
         /// The epoch.
         id: EpochId,
     },
+    /// Seals nothing more under a session's keys, but opens what still comes. The next packet asks for new ones.
+    SuspendSession {
+        /// The other end.
+        peer: NodeAddr,
+    },
     /// Ends a session. Packets that wait for it stay queued for the next one.
     RemoveSession {
         /// The other end.

@@ -133,6 +133,11 @@ impl Epochs {
         }
     }
 
+    /// Seals with none of them from now on.
+    pub(crate) fn suspend(&mut self) {
+        self.current = None;
+    }
+
     /// A candidate that must not be promoted any more.
     pub(crate) fn demote(&mut self, id: u32) {
         if let Some(epoch) = self.list.iter_mut().find(|e| e.id == id) {

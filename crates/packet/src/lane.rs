@@ -184,6 +184,12 @@ impl Lane {
                     session.epochs.retire(id.0);
                 }
             }
+            Command::SuspendSession { peer } => {
+                if let Some(session) = self.sessions.get_mut(&peer) {
+                    session.epochs.suspend();
+                    session.wanted = None;
+                }
+            }
             Command::RemoveSession { peer } => {
                 if let Some(session) = self.sessions.get_mut(&peer) {
                     session.epochs = Epochs::default();

@@ -430,6 +430,47 @@ fn an_idle_pair_costs_little_and_stays_linked() {
 }
 
 #[test]
+fn a_session_that_fell_idle_is_not_reopened_by_the_other_ends_reports() {
+    // The other end keeps its session longer, as a FIPS daemon does, and speaks in it.
+    let mut world = World::new(15);
+    let a = world.add_host(Config::default());
+    let patient = Config {
+        session_idle: 90_000,
+        ..Config::default()
+    };
+    let b = world.add_host(patient);
+    world.add_peer(a, b, true);
+    world.add_peer(b, a, true);
+    stream(&mut world, a, b, 5, 100);
+    let ups = |world: &World| {
+        let events = &world.host(a).events;
+        events
+            .iter()
+            .filter(|(_, e)| matches!(e, Event::SessionUp { .. }))
+            .count()
+    };
+    world.run(81_000);
+    assert!(
+        world
+            .host(a)
+            .node
+            .peer_status(world.now())
+            .next()
+            .unwrap()
+            .session_up
+            .is_none()
+    );
+    // What it says is heard, and opens nothing anew.
+    world.send(b, a, 77, 100);
+    world.run(200);
+    assert_eq!(world.host(a).received.last().map(|(_, probe)| probe.seq), Some(77));
+    assert_eq!(ups(&world), 1);
+    // What we say is.
+    assert_eq!(stream(&mut world, a, b, 5, 100), (5, 5));
+    assert_eq!(ups(&world), 2);
+}
+
+#[test]
 fn an_orderly_stop_is_noticed_at_once() {
     let (mut world, a, b) = World::pair(12, Config::default());
     stream(&mut world, a, b, 5, 100);
