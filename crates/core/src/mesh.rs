@@ -2,7 +2,8 @@
 //!
 //! - [`tree`]: the spanning tree, and with it coordinates for every node.
 //! - [`filter`]: what each neighbour may reach.
-//! - [`coords`]: the coordinates of others, as learned.
+//! - [`coords`], [`ways`]: the coordinates of others and the neighbours that lead to them, as learned.
+//! - [`ground`]: what such knowledge rests on, and what it yields to.
 //! - [`lookup`]: asking for them.
 //! - here: what they tell each other, and the next hop.
 
@@ -16,6 +17,7 @@ mod coords;
     expect(dead_code, reason = "link costs and the counters of gossip come with the metrics")
 )]
 mod filter;
+mod ground;
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "link costs and the counters of gossip come with the metrics")
@@ -26,35 +28,27 @@ mod lookup;
     expect(dead_code, reason = "link costs and the counters of gossip come with the metrics")
 )]
 mod tree;
+mod ways;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weft_noise::{Identity, PublicKey};
-use weft_wire::NodeAddr;
 use weft_wire::filter::FilterAnnounce;
 use weft_wire::link::LinkMessageType;
 use weft_wire::lookup::{LookupRequest, LookupResponse};
 use weft_wire::tree::TreeAnnounce;
+use weft_wire::{NodeAddr, WireError};
 
 use self::coords::CoordCache;
 use self::filter::Filters;
+use self::ground::{Ground, Word};
 use self::lookup::{Limits, LookupOutput, Lookups, View};
-use self::tree::{Tree, distance};
+use self::tree::{AnnounceError, Tree, distance};
+use self::ways::Ways;
 use crate::context::Context;
 
 /// Nodes whose coordinates are kept.
 const MAX_COORDS: usize = 4096;
-/// Ways that replies taught us, at most.
-const MAX_LEARNED: usize = 4096;
-/// How long such a way is believed without being used, ms. FIPS keeps coordinates for as long.
-const LEARNED_LIFE: u64 = 300_000;
-
-/// A way that a passing reply taught us.
-struct Learned {
-    via: NodeAddr,
-    until: u64,
-}
-
 /// What the node has to do because of what the mesh learned.
 #[derive(Debug)]
 pub(crate) enum MeshOutput {
@@ -73,6 +67,21 @@ pub(crate) enum MeshOutput {
     Failed(NodeAddr),
 }
 
+/// Why a neighbour's message about the mesh led to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It does not parse.
+    Malformed,
+    /// It is an announcement that is old, too frequent, forged or impossible.
+    Announcement,
+}
+
+impl From<WireError> for Refused {
+    fn from(_: WireError) -> Self {
+        Self::Malformed
+    }
+}
+
 /// Everything a node knows of the mesh around it.
 pub(crate) struct Mesh {
     me: NodeAddr,
@@ -83,7 +92,7 @@ pub(crate) struct Mesh {
     filters: Filters,
     coords: CoordCache,
     lookups: Lookups,
-    learned: BTreeMap<NodeAddr, Learned>,
+    ways: Ways,
     outputs: VecDeque<MeshOutput>,
 }
 
@@ -99,7 +108,7 @@ impl Mesh {
             filters: Filters::new(ctx.me),
             coords: CoordCache::new(MAX_COORDS),
             lookups: Lookups::new(Limits::default()),
-            learned: BTreeMap::new(),
+            ways: Ways::default(),
             outputs: VecDeque::new(),
         }
     }
@@ -127,11 +136,15 @@ impl Mesh {
         }
         let change = self.tree.peer_down(now, addr);
         self.filters.peer_down(now, &addr);
-        self.learned.retain(|_, way| way.via != addr);
+        self.ways.forget_through(&addr);
         self.tree_changed(now, change.coords_changed);
     }
 
-    /// A message of a neighbour about the mesh. False if it did not parse or was refused.
+    /// A message of a neighbour about the mesh.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]. Nothing has changed then.
     pub(crate) fn handle_message(
         &mut self,
         now: u64,
@@ -139,55 +152,41 @@ impl Mesh {
         kind: LinkMessageType,
         body: &[u8],
         identity: &Identity,
-        keys: &BTreeMap<NodeAddr, PublicKey>,
-    ) -> bool {
-        let Some(key) = self.neighbours.get(&from).copied() else {
-            return false;
-        };
+        key_of: impl Fn(&NodeAddr) -> Option<PublicKey>,
+    ) -> Result<(), Refused> {
+        let key = self.neighbours.get(&from).copied().ok_or(Refused::Announcement)?;
         match kind {
             LinkMessageType::TreeAnnounce => {
-                let Ok(announce) = TreeAnnounce::parse(body) else {
-                    return false;
-                };
-                let Ok(change) = self.tree.handle_announce(now, from, &key, &announce) else {
-                    return false;
-                };
-                self.tree_changed(now, change.coords_changed);
-                true
+                let announce = TreeAnnounce::parse(body)?;
+                match self.tree.handle_announce(now, from, &key, &announce) {
+                    Ok(change) => self.tree_changed(now, change.coords_changed),
+                    // Every node repeats its last one, in case it was lost.
+                    Err(AnnounceError::Repeated) => {}
+                    Err(_) => return Err(Refused::Announcement),
+                }
             }
             LinkMessageType::FilterAnnounce => {
-                let Ok(announce) = FilterAnnounce::parse(body) else {
-                    return false;
-                };
-                let Ok(changed) = self.filters.handle_announce(now, &from, &announce) else {
-                    return false;
-                };
-                if changed {
+                let announce = FilterAnnounce::parse(body)?;
+                let changed = self.filters.handle_announce(now, &from, &announce);
+                if changed.map_err(|_| Refused::Announcement)? {
                     self.outputs.push_back(MeshOutput::Changed);
                 }
-                true
             }
             LinkMessageType::LookupRequest => {
-                let Ok(request) = LookupRequest::parse(body) else {
-                    return false;
-                };
+                let request = LookupRequest::parse(body)?;
                 let (lookups, view) = self.split(now);
                 lookups.handle_request(now, from, &request, &view, identity);
                 self.drain_lookups(now);
-                true
             }
             LinkMessageType::LookupResponse => {
-                let Ok(response) = LookupResponse::parse(body) else {
-                    return false;
-                };
+                let response = LookupResponse::parse(body)?;
                 let (lookups, view) = self.split(now);
-                let key_of = |addr: &NodeAddr| keys.get(addr).copied();
                 lookups.handle_response(now, from, &response, &view, key_of);
                 self.drain_lookups(now);
-                true
             }
-            _ => true,
+            _ => {}
         }
+        Ok(())
     }
 
     /// Asks where a node is.
@@ -197,68 +196,76 @@ impl Mesh {
         self.drain_lookups(now);
     }
 
-    /// Coordinates that a passing message told. They are hints, not proven by anything.
-    pub(crate) fn learn_coords(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr]) {
-        if dest != self.me {
-            // A path that cannot be is ignored.
-            let _ = self.coords.insert(now, dest, path);
-        }
+    /// Coordinates that a message which came by told. They are hints, not proven by anything.
+    pub(crate) fn learn_coords(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr], teller: NodeAddr) {
+        let ground = Ground::Passing;
+        self.keep_coords(now, dest, path, Word { teller, ground });
     }
 
-    /// A session message of `src` came through `via`, so the way back leads there.
+    /// A session message of `src` came through `via`, so the way back may lead there.
     pub(crate) fn learn_way(&mut self, now: u64, src: NodeAddr, via: NodeAddr) {
-        if src == self.me || src == via || self.neighbours.contains_key(&src) {
-            return;
-        }
-        if self.learned.len() >= MAX_LEARNED && !self.learned.contains_key(&src) {
-            self.learned.retain(|_, way| way.until > now);
-            if self.learned.len() >= MAX_LEARNED {
-                return;
-            }
-        }
-        self.learned.insert(
-            src,
-            Learned {
-                via,
-                until: now + LEARNED_LIFE,
-            },
-        );
+        let ground = Ground::Passing;
+        self.keep_way(now, src, Word { teller: via, ground });
     }
 
     /// Coordinates and ways to a node turned out wrong.
     pub(crate) fn forget(&mut self, dest: NodeAddr) {
         self.coords.remove(&dest);
-        self.learned.remove(&dest);
+        self.ways.forget(&dest);
+    }
+
+    fn keep_coords(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr], word: Word) {
+        if dest != self.me {
+            // A path that cannot be is ignored.
+            let _ = self.coords.insert(now, dest, path, word);
+        }
+    }
+
+    fn keep_way(&mut self, now: u64, dest: NodeAddr, word: Word) {
+        if dest != self.me && dest != word.teller && !self.neighbours.contains_key(&dest) {
+            self.ways.learn(now, dest, word);
+        }
     }
 
     /// The neighbour to hand a message for `dest` to, other than `not`.
     ///
-    /// A neighbour itself first; then what replies taught; then, with coordinates, the neighbours whose filters have it
-    /// and that are closer than we are, the closest first; then any closer one.
+    /// A neighbour itself first; then who brought an answer that the destination signed; then, with coordinates, those
+    /// closer than we are: whoever brought an answer, those whose filters have it, any; the closest first. Without
+    /// coordinates, whoever brought an answer, or at least a message.
     pub(crate) fn next_hop(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>) -> Option<NodeAddr> {
         let usable = |via: &NodeAddr| Some(*via) != not;
         if self.neighbours.contains_key(&dest) {
             return Some(dest).filter(usable);
         }
-        let learned = self
-            .learned
-            .get(&dest)
-            .filter(|way| way.until > now && usable(&way.via));
-        if let Some(via) = learned
-            .map(|way| way.via)
-            .filter(|via| self.neighbours.contains_key(via))
-        {
-            return Some(via);
+        let way = self.ways.to(now, &dest).filter(|(via, _)| usable(via));
+        match way {
+            Some((via, Ground::Proven)) => Some(via),
+            _ => self.closer_hop(now, dest, way, not).or(way.map(|(via, _)| via)),
         }
+    }
+
+    fn closer_hop(
+        &mut self,
+        now: u64,
+        dest: NodeAddr,
+        way: Option<(NodeAddr, Ground)>,
+        not: Option<NodeAddr>,
+    ) -> Option<NodeAddr> {
         let coords = self.coords.lookup(now, &dest)?.to_vec();
         let ours = distance(self.tree.coords(), &coords)?;
         let closer = |via: &NodeAddr| {
             let theirs = distance(self.tree.peer_coords(*via)?, &coords)?;
-            (theirs < ours).then_some((theirs, *via))
+            (theirs < ours).then_some(theirs)
         };
-        let candidates = || self.neighbours.keys().filter(|via| usable(via)).filter_map(closer);
-        let filtered = candidates().filter(|(_, via)| self.filters.may_reach(via, &dest)).min();
-        filtered.or_else(|| candidates().min()).map(|(_, via)| via)
+        let answered = way.filter(|(via, ground)| *ground == Ground::Answer && closer(via).is_some());
+        if let Some((via, _)) = answered {
+            return Some(via);
+        }
+        let others = self.neighbours.keys().filter(|via| Some(**via) != not);
+        let best = others
+            .filter_map(|via| Some((!self.filters.may_reach(via, &dest), closer(via)?, *via)))
+            .min();
+        best.map(|(.., via)| via)
     }
 
     /// Whether a look-up for a node is under way.
@@ -313,13 +320,13 @@ impl Mesh {
         self.tree.check_invariants()?;
         self.filters.check_invariants()?;
         self.coords.check_invariants()?;
+        self.ways.check_invariants()?;
         self.lookups.check_invariants()
     }
 
     /// Bytes that others have made us keep, about.
     pub(crate) fn bytes(&self) -> usize {
-        let learned = self.learned.len() * (2 * NodeAddr::LEN + 8);
-        self.filters.bytes() + self.coords.bytes() + self.lookups.bytes() + learned
+        self.filters.bytes() + self.coords.bytes() + self.lookups.bytes() + self.ways.bytes()
     }
 
     fn tree_changed(&mut self, now: u64, coords_changed: bool) {
@@ -347,17 +354,24 @@ impl Mesh {
                 LookupOutput::Found {
                     target, coords, via, ..
                 } => {
-                    self.learn_coords(now, target, &coords);
-                    self.learn_way(now, target, via);
+                    self.take_answer(now, target, via, &coords, Ground::Proven);
                     self.outputs.push_back(MeshOutput::Changed);
                 }
                 LookupOutput::Failed { target } => self.outputs.push_back(MeshOutput::Failed(target)),
-                LookupOutput::Learned { dest, via, coords, .. } => {
-                    self.learn_coords(now, dest, &coords);
-                    self.learn_way(now, dest, via);
-                }
+                LookupOutput::Learned {
+                    dest,
+                    via,
+                    coords,
+                    ground,
+                } => self.take_answer(now, dest, via, &coords, ground),
             }
         }
+    }
+
+    fn take_answer(&mut self, now: u64, dest: NodeAddr, via: NodeAddr, coords: &[NodeAddr], ground: Ground) {
+        let word = Word { teller: via, ground };
+        self.keep_coords(now, dest, coords, word);
+        self.keep_way(now, dest, word);
     }
 
     /// The look-ups, and what they may see of the rest.
@@ -371,7 +385,7 @@ impl Mesh {
             tree: &self.tree,
             filters: &self.filters,
             coords: &self.coords,
-            learned: &self.learned,
+            ways: &self.ways,
         };
         (&mut self.lookups, around)
     }
@@ -387,7 +401,7 @@ struct Around<'a> {
     tree: &'a Tree,
     filters: &'a Filters,
     coords: &'a CoordCache,
-    learned: &'a BTreeMap<NodeAddr, Learned>,
+    ways: &'a Ways,
 }
 
 impl View for Around<'_> {
@@ -427,8 +441,8 @@ impl View for Around<'_> {
         if self.neighbours.contains_key(dest) {
             return Some(*dest);
         }
-        if let Some(way) = self.learned.get(dest) {
-            return Some(way.via);
+        if let Some((via, _)) = self.ways.to(self.now, dest) {
+            return Some(via);
         }
         let coords = self.coords.peek(self.now, dest)?;
         let ours = distance(self.tree.coords(), coords)?;

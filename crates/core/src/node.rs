@@ -48,6 +48,8 @@ pub struct NodeCounters {
     pub messages_unknown: u64,
     /// Link or session messages that are known but do not parse.
     pub messages_malformed: u64,
+    /// Announcements of neighbours that are old, too frequent, forged or impossible.
+    pub announcements_refused: u64,
 }
 
 impl NodeCounters {
@@ -58,6 +60,7 @@ impl NodeCounters {
             ("strangers", self.strangers),
             ("messages_unknown", self.messages_unknown),
             ("messages_malformed", self.messages_malformed),
+            ("announcements_refused", self.announcements_refused),
         ]
         .into_iter()
     }

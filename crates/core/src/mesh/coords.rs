@@ -8,6 +8,8 @@ use std::mem::size_of;
 
 use weft_wire::NodeAddr;
 
+use super::ground::Word;
+
 /// How long coordinates that nobody uses are kept, ms.
 pub(crate) const TTL: u64 = 300_000;
 /// Most addresses of a path. A datagram makes at most 64 hops.
@@ -44,6 +46,10 @@ pub(crate) struct CoordCache {
 struct Entry {
     /// From the node to the root.
     path: Box<[NodeAddr]>,
+    /// Whose word that is.
+    word: Word,
+    /// When that word was given.
+    told: u64,
     /// The last ms at which it is good.
     expires: u64,
     /// Which use of the cache was the last of this entry.
@@ -68,23 +74,36 @@ impl CoordCache {
         }
     }
 
-    /// Learns, or learns anew, where a node is: its address first, the root's last.
+    /// Learns, or learns anew, where a node is: its address first, the root's last. What is known better stays.
     ///
     /// # Errors
     ///
     /// [`CoordsError`]. What was known stays.
-    pub(crate) fn insert(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr]) -> Result<(), CoordsError> {
+    pub(crate) fn insert(
+        &mut self,
+        now: u64,
+        dest: NodeAddr,
+        path: &[NodeAddr],
+        word: Word,
+    ) -> Result<(), CoordsError> {
         if path.first() != Some(&dest) {
             return Err(CoordsError::NotOfDest);
         }
         if path.len() > MAX_PATH {
             return Err(CoordsError::TooLong(path.len()));
         }
-        if self.entries.get(&dest).is_some_and(|entry| *entry.path == *path) {
-            self.renew(now, &dest);
-        } else {
-            self.remove(&dest);
-            self.add(now, dest, path);
+        match self.entries.get_mut(&dest).filter(|entry| now <= entry.expires) {
+            Some(entry) if *entry.path == *path => {
+                if entry.word.yields(entry.told, word, now) {
+                    (entry.word, entry.told) = (word, now);
+                }
+                self.renew(now, &dest);
+            }
+            Some(entry) if !entry.word.yields(entry.told, word, now) => {}
+            _ => {
+                self.remove(&dest);
+                self.add(now, dest, path, word);
+            }
         }
         self.evict(now);
         Ok(())
@@ -165,9 +184,11 @@ impl CoordCache {
         Ok(())
     }
 
-    fn add(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr]) {
+    fn add(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr], word: Word) {
         let entry = Entry {
             path: path.into(),
+            word,
+            told: now,
             expires: now.saturating_add(TTL),
             used: self.uses,
         };
@@ -212,7 +233,14 @@ impl CoordCache {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::ground::{FIRM, Ground};
     use super::*;
+
+    /// A word that nothing but another one like it replaces.
+    const SIGNED: Word = Word {
+        teller: NodeAddr::new([0; 16]),
+        ground: Ground::Proven,
+    };
 
     fn addr(number: u8) -> NodeAddr {
         NodeAddr::new([number; 16])
@@ -225,7 +253,7 @@ mod tests {
     #[test]
     fn the_last_ms_still_counts_and_use_prolongs() {
         let mut cache = CoordCache::new(10);
-        cache.insert(1_000, addr(5), &path(&[5, 2, 1])).unwrap();
+        cache.insert(1_000, addr(5), &path(&[5, 2, 1]), SIGNED).unwrap();
         assert_eq!(cache.peek(1_000 + TTL, &addr(5)), Some(&*path(&[5, 2, 1])));
         assert_eq!(cache.peek(1_001 + TTL, &addr(5)), None);
         assert!(cache.lookup(1_000 + TTL, &addr(5)).is_some());
@@ -237,20 +265,43 @@ mod tests {
     #[test]
     fn hostile_coordinates_are_refused_and_what_was_known_stays() {
         let mut cache = CoordCache::new(10);
-        cache.insert(0, addr(5), &path(&[5, 1])).unwrap();
-        assert_eq!(cache.insert(0, addr(5), &[]), Err(CoordsError::NotOfDest));
-        assert_eq!(cache.insert(0, addr(5), &path(&[6, 5, 1])), Err(CoordsError::NotOfDest));
+        cache.insert(0, addr(5), &path(&[5, 1]), SIGNED).unwrap();
+        assert_eq!(cache.insert(0, addr(5), &[], SIGNED), Err(CoordsError::NotOfDest));
+        assert_eq!(
+            cache.insert(0, addr(5), &path(&[6, 5, 1]), SIGNED),
+            Err(CoordsError::NotOfDest)
+        );
         let long = vec![addr(5); MAX_PATH + 1];
-        assert_eq!(cache.insert(0, addr(5), &long), Err(CoordsError::TooLong(65)));
+        assert_eq!(cache.insert(0, addr(5), &long, SIGNED), Err(CoordsError::TooLong(65)));
         assert_eq!(cache.peek(0, &addr(5)), Some(&*path(&[5, 1])));
-        assert_eq!(cache.insert(0, addr(5), &long[1..]), Ok(()));
+        assert_eq!(cache.insert(0, addr(5), &long[1..], SIGNED), Ok(()));
+    }
+
+    #[test]
+    fn forged_coordinates_do_not_replace_those_in_use() {
+        let mut cache = CoordCache::new(10);
+        let passing = |teller| Word {
+            teller: addr(teller),
+            ground: Ground::Passing,
+        };
+        cache.insert(0, addr(5), &path(&[5, 1]), SIGNED).unwrap();
+        cache.insert(1, addr(5), &path(&[5, 9, 1]), passing(7)).unwrap();
+        assert_eq!(cache.peek(1, &addr(5)), Some(&*path(&[5, 1])));
+        cache.insert(0, addr(6), &path(&[6, 1]), passing(8)).unwrap();
+        cache.insert(FIRM - 1, addr(6), &path(&[6, 9, 1]), passing(7)).unwrap();
+        assert_eq!(cache.peek(FIRM, &addr(6)), Some(&*path(&[6, 1])));
+        // The neighbour that told the first ones may correct them.
+        cache.insert(FIRM - 1, addr(6), &path(&[6, 2, 1]), passing(8)).unwrap();
+        assert_eq!(cache.peek(FIRM, &addr(6)), Some(&*path(&[6, 2, 1])));
     }
 
     #[test]
     fn long_paths_take_the_place_of_many_short_ones() {
         let mut cache = CoordCache::new(100);
         for number in 0..=255 {
-            cache.insert(0, addr(number), &[addr(number); MAX_PATH]).unwrap();
+            cache
+                .insert(0, addr(number), &[addr(number); MAX_PATH], SIGNED)
+                .unwrap();
             cache.check_invariants().unwrap();
         }
         let max = cache.max_bytes();
@@ -261,7 +312,7 @@ mod tests {
         );
         // Even the smallest cache holds the longest path.
         let mut cache = CoordCache::new(0);
-        cache.insert(0, addr(1), &[addr(1); MAX_PATH]).unwrap();
+        cache.insert(0, addr(1), &[addr(1); MAX_PATH], SIGNED).unwrap();
         assert_eq!(cache.len(), 1);
     }
 
@@ -269,7 +320,7 @@ mod tests {
     fn a_new_place_or_root_makes_only_the_stale_ones_forgotten() {
         let mut cache = CoordCache::new(10);
         for numbers in [[5, 2, 1], [6, 3, 1], [7, 2, 9]] {
-            cache.insert(0, addr(numbers[0]), &path(&numbers)).unwrap();
+            cache.insert(0, addr(numbers[0]), &path(&numbers), SIGNED).unwrap();
         }
         assert_eq!(cache.remove_below(&addr(3)), 1);
         cache.check_invariants().unwrap();
@@ -312,7 +363,7 @@ mod tests {
                 match event {
                     Event::Insert(node, mut rest) => {
                         rest.insert(0, node);
-                        cache.insert(now, addr(node), &path(&rest)).unwrap();
+                        cache.insert(now, addr(node), &path(&rest), SIGNED).unwrap();
                         model.retain(|(known, ..)| *known != node);
                         model.push((node, now, path(&rest)));
                         model.drain(..model.len().saturating_sub(capacity));

@@ -30,6 +30,7 @@ use weft_wire::link::LinkMessageType;
 use self::bucket::Rate;
 use self::origin::Wanted;
 use self::recent::RecentRequests;
+use super::ground::Ground;
 
 /// Attempts of one look-up.
 pub(crate) const ATTEMPTS: usize = 4;
@@ -94,8 +95,8 @@ pub(crate) enum LookupOutput {
         via: NodeAddr,
         /// Its place in the tree, from it to the root.
         coords: Vec<NodeAddr>,
-        /// Whether the node itself signed them. Otherwise they, and the way, are what some neighbour says.
-        proven: bool,
+        /// What that rests on.
+        ground: Ground,
     },
 }
 

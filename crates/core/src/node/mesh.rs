@@ -10,7 +10,7 @@ use weft_wire::{Coords, NodeAddr, fmp, fsp};
 use super::{Node, Peer};
 use crate::Admit;
 use crate::link::Link;
-use crate::mesh::MeshOutput;
+use crate::mesh::{MeshOutput, Refused};
 use crate::session::Session;
 
 /// Neighbours that are not configured, at most.
@@ -89,12 +89,12 @@ impl Node {
         let Some(from) = self.by_link.get(&link).copied().filter(|_| self.ctx.config.mesh) else {
             return;
         };
-        let keys = self.peers.iter().map(|(addr, peer)| (*addr, peer.key)).collect();
-        if !self
-            .mesh
-            .handle_message(now, from, kind, body, &self.ctx.identity, &keys)
-        {
-            self.counters.messages_malformed += 1;
+        let (peers, identity) = (&self.peers, &self.ctx.identity);
+        let key_of = |addr: &NodeAddr| peers.get(addr).map(|peer| peer.key);
+        match self.mesh.handle_message(now, from, kind, body, identity, key_of) {
+            Ok(()) => {}
+            Err(Refused::Malformed) => self.counters.messages_malformed += 1,
+            Err(Refused::Announcement) => self.counters.announcements_refused += 1,
         }
         self.run_mesh(now);
     }
@@ -178,7 +178,7 @@ impl Node {
             let path: Vec<NodeAddr> = coords.iter().collect();
             // A path that begins elsewhere tells nothing about this node.
             if path.first() == Some(&addr) && path.len() > 1 {
-                self.mesh.learn_coords(now, addr, &path);
+                self.mesh.learn_coords(now, addr, &path, from);
             }
         }
     }

@@ -216,6 +216,7 @@ fn every_counter_is_explained() {
         "strangers",
         "messages_unknown",
         "messages_malformed",
+        "announcements_refused",
     ];
     for name in lane.named().map(|(name, _)| name).chain(node) {
         assert!(pages.contains(&format!("`{name}`")), "{name}");

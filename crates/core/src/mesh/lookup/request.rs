@@ -9,6 +9,7 @@ use super::hops::{Hops, Quest};
 use super::message::{coords_fit, prove, request_body, response_body};
 use super::recent::Refusal;
 use super::{LookupOutput, Lookups, View};
+use crate::mesh::ground::Ground;
 
 impl Lookups {
     /// A request from a neighbour.
@@ -75,7 +76,8 @@ impl Lookups {
             dest: request.origin,
             via: from,
             coords: request.origin_coords.iter().collect(),
-            proven: false,
+            // Whoever asks says in whose name.
+            ground: Ground::Passing,
         });
         Ok(())
     }

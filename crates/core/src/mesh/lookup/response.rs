@@ -8,6 +8,7 @@ use weft_wire::lookup::LookupResponse;
 use super::message::{coords_fit, is_proven, response_body};
 use super::recent::Asker;
 use super::{LookupOutput, Lookups, View};
+use crate::mesh::ground::Ground;
 
 impl Lookups {
     /// A response from a neighbour. Its proof is verified where `key_of_target` knows the key: a node on the way may
@@ -71,14 +72,15 @@ impl Lookups {
             dest: response.target,
             via: from,
             coords: response.target_coords.iter().collect(),
-            proven,
+            ground: if proven { Ground::Proven } else { Ground::Answer },
         });
         if to == asker.from {
             self.outputs.push_back(LookupOutput::Learned {
                 dest: asker.origin,
                 via: to,
                 coords: asker.origin_coords.into_vec(),
-                proven: false,
+                // Whoever asks says in whose name.
+                ground: Ground::Passing,
             });
         } else {
             self.counters.rerouted += 1;

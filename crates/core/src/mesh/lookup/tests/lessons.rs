@@ -190,14 +190,20 @@ fn l11_an_answer_in_passing_teaches_the_way_to_both_ends() {
     );
     let answer = Answer::new(1, &target);
     let outputs = host.response(addr(B), &answer);
-    let learned = |dest, via, coords: &[NodeAddr]| LookupOutput::Learned {
+    let learned = |dest, via, coords: &[NodeAddr], ground| LookupOutput::Learned {
         dest,
         via,
         coords: coords.to_vec(),
-        proven: false,
+        ground,
     };
-    assert_eq!(outputs[1], learned(target.node_addr(), addr(B), &answer.coords));
-    assert_eq!(outputs[2], learned(addr(ORIGIN), addr(A), &request.origin_coords));
+    let (of_target, of_origin) = (Ground::Answer, Ground::Passing);
+    assert_eq!(
+        outputs[1..],
+        [
+            learned(target.node_addr(), addr(B), &answer.coords, of_target),
+            learned(addr(ORIGIN), addr(A), &request.origin_coords, of_origin)
+        ]
+    );
 }
 
 #[test]
@@ -210,9 +216,12 @@ fn what_a_node_on_the_way_can_verify_it_calls_proven() {
     let proven: Vec<_> = outputs
         .iter()
         .filter_map(|output| match output {
-            LookupOutput::Learned { dest, proven, .. } => Some((*dest, *proven)),
+            LookupOutput::Learned { dest, ground, .. } => Some((*dest, *ground)),
             _ => None,
         })
         .collect();
-    assert_eq!(proven, [(target.node_addr(), true), (addr(ORIGIN), false)]);
+    assert_eq!(
+        proven,
+        [(target.node_addr(), Ground::Proven), (addr(ORIGIN), Ground::Passing)]
+    );
 }

@@ -1,0 +1,132 @@
+//! Which neighbour leads to a node, as answers and passing messages taught (L11, "reply-learned routes").
+
+use std::collections::BTreeMap;
+use std::mem::size_of;
+
+use weft_wire::NodeAddr;
+
+use super::ground::{Ground, Word};
+
+/// Nodes that ways are kept for.
+pub(crate) const MAX_WAYS: usize = 4096;
+/// How long a way is believed that nothing confirms, ms. FIPS keeps coordinates for as long.
+const LIFE: u64 = 300_000;
+
+/// Ways by destination. Times are ms on the caller's clock.
+#[derive(Debug, Default)]
+pub(crate) struct Ways(BTreeMap<NodeAddr, Way>);
+
+#[derive(Debug)]
+struct Way {
+    /// The neighbour that leads there is the one that told.
+    word: Word,
+    /// When it was last confirmed.
+    at: u64,
+}
+
+impl Ways {
+    /// Takes a neighbour's word that it leads to `dest`. What is known better stays.
+    pub(crate) fn learn(&mut self, now: u64, dest: NodeAddr, word: Word) {
+        let Some(way) = self.0.get_mut(&dest) else {
+            if self.make_room(now) {
+                self.0.insert(dest, Way { word, at: now });
+            }
+            return;
+        };
+        if now >= way.at + LIFE || way.word.yields(way.at, word, now) {
+            *way = Way { word, at: now };
+        } else if way.word.teller == word.teller {
+            way.at = now;
+        }
+    }
+
+    /// The neighbour that leads to `dest`, and what that rests on.
+    pub(crate) fn to(&self, now: u64, dest: &NodeAddr) -> Option<(NodeAddr, Ground)> {
+        let way = self.0.get(dest).filter(|way| now < way.at + LIFE)?;
+        Some((way.word.teller, way.word.ground))
+    }
+
+    /// The way to `dest` turned out wrong.
+    pub(crate) fn forget(&mut self, dest: &NodeAddr) {
+        self.0.remove(dest);
+    }
+
+    /// A neighbour is gone, and with it all ways through it.
+    pub(crate) fn forget_through(&mut self, neighbour: &NodeAddr) {
+        self.0.retain(|_, way| way.word.teller != *neighbour);
+    }
+
+    /// Memory held, bytes, estimated.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.len() * size_of::<(NodeAddr, Way)>()
+    }
+
+    /// Checks that what is held is bounded.
+    ///
+    /// # Errors
+    ///
+    /// The broken invariant, in words.
+    pub(crate) fn check_invariants(&self) -> Result<(), String> {
+        match self.0.len() {
+            0..=MAX_WAYS => Ok(()),
+            many => Err(format!("{many} ways")),
+        }
+    }
+
+    /// Whether one more fits, once those are gone that nobody believes any more.
+    fn make_room(&mut self, now: u64) -> bool {
+        if self.0.len() >= MAX_WAYS {
+            self.0.retain(|_, way| now < way.at + LIFE);
+        }
+        self.0.len() < MAX_WAYS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(n: u16) -> NodeAddr {
+        let mut bytes = [0; 16];
+        bytes[..2].copy_from_slice(&n.to_be_bytes());
+        NodeAddr::new(bytes)
+    }
+
+    fn word(teller: u16, ground: Ground) -> Word {
+        let teller = addr(teller);
+        Word { teller, ground }
+    }
+
+    #[test]
+    fn a_forged_source_does_not_move_a_way() {
+        let mut ways = Ways::default();
+        ways.learn(0, addr(9), word(1, Ground::Answer));
+        ways.learn(1, addr(9), word(2, Ground::Passing));
+        assert_eq!(ways.to(1, &addr(9)), Some((addr(1), Ground::Answer)));
+        // Once nothing has confirmed it for its whole life, anything is better.
+        ways.learn(LIFE, addr(9), word(2, Ground::Passing));
+        assert_eq!(ways.to(LIFE, &addr(9)), Some((addr(2), Ground::Passing)));
+    }
+
+    #[test]
+    fn traffic_confirms_the_way_that_it_comes_by() {
+        let mut ways = Ways::default();
+        ways.learn(0, addr(9), word(1, Ground::Answer));
+        ways.learn(LIFE - 1, addr(9), word(1, Ground::Passing));
+        assert_eq!(ways.to(LIFE, &addr(9)), Some((addr(1), Ground::Answer)));
+        assert_eq!(ways.to(2 * LIFE - 1, &addr(9)), None);
+    }
+
+    #[test]
+    fn a_flood_of_sources_is_bounded_and_leaves_what_is_there() {
+        let mut ways = Ways::default();
+        ways.learn(0, addr(9), word(1, Ground::Proven));
+        for n in 100..10_000 {
+            ways.learn(1, addr(n), word(2, Ground::Passing));
+        }
+        assert_eq!(ways.check_invariants(), Ok(()));
+        assert_eq!(ways.to(1, &addr(9)), Some((addr(1), Ground::Proven)));
+        ways.forget_through(&addr(2));
+        assert_eq!(ways.bytes(), size_of::<(NodeAddr, Way)>());
+    }
+}
