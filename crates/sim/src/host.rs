@@ -1,6 +1,6 @@
 //! One simulated host.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
@@ -9,23 +9,40 @@ use weft_core::{Config, Event, Node, Output, PeerConfig};
 use weft_noise::{Identity, PublicKey, SecretKey};
 use weft_packet::{Command, Inbound, Lane, LaneConfig, Report, Train, Transmit};
 use weft_wire::NodeAddr;
+use weft_wire::link::SessionDatagram;
 use weft_wire::virtio::VirtioNetHdr;
 
+use crate::HostId;
+use crate::datagram::{Datagram, Kind};
 use crate::packet::Probe;
-use crate::world::Kind;
+
+/// How often lanes report their activity to the core, as in the daemon, ms.
+const SAMPLE: u64 = 250;
+
+/// A datagram that a lane has sent.
+pub(crate) struct Sent {
+    pub(crate) to: SocketAddr,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) kind: Kind,
+    pub(crate) trail: Vec<HostId>,
+}
 
 /// Where a lane's datagrams go until the world takes them.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pub(crate) kind: Kind,
-    pub(crate) sent: Vec<(SocketAddr, Vec<u8>, Kind)>,
+    pub(crate) sent: Vec<Sent>,
 }
 
 impl Transmit for Outbox {
     fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
         let kind = self.kind;
-        self.sent
-            .extend(train.chunks(segment).map(|datagram| (to, datagram.to_vec(), kind)));
+        self.sent.extend(train.chunks(segment).map(|datagram| Sent {
+            to,
+            bytes: datagram.to_vec(),
+            kind,
+            trail: Vec::new(),
+        }));
     }
 }
 
@@ -36,6 +53,7 @@ pub struct Host {
     config: Config,
     /// The public key.
     pub key: PublicKey,
+    node_addr: NodeAddr,
     /// Where it receives.
     pub addr: SocketAddr,
     /// The core.
@@ -54,6 +72,16 @@ pub struct Host {
     pub core_delay: u64,
     pending: VecDeque<(u64, Report)>,
     peers: Vec<PeerConfig>,
+    /// Peers by their IPv6 address.
+    sources: BTreeMap<[u8; 16], NodeAddr>,
+    /// When the core next hears what its lane did; `u64::MAX` if the lane did nothing since.
+    sample_at: u64,
+    /// Those who carried the message at hand, and we: the trail of what we pass on because of it.
+    carrying: Vec<HostId>,
+    /// Turns so far.
+    pub(crate) turns: u32,
+    /// A promise that was not kept.
+    pub(crate) complaint: Option<String>,
     pub(crate) train: Train<Outbox>,
 }
 
@@ -67,6 +95,7 @@ impl Host {
             starts: 0,
             config,
             key,
+            node_addr: key.node_addr(),
             addr,
             node,
             lane,
@@ -77,16 +106,24 @@ impl Host {
             core_delay: 0,
             pending: VecDeque::new(),
             peers: Vec::new(),
+            sources: BTreeMap::new(),
+            sample_at: u64::MAX,
+            carrying: Vec::new(),
+            turns: 0,
+            complaint: None,
             train: Train::new(Outbox::default(), 64),
         }
     }
 
     /// Our node address.
     pub fn node_addr(&self) -> NodeAddr {
-        self.key.node_addr()
+        self.node_addr
     }
 
     pub(crate) fn add_peer(&mut self, now: u64, peer: PeerConfig) {
+        let from = peer.key.node_addr();
+        self.sources.insert(from.to_ipv6().octets(), from);
+        self.peers.retain(|known| known.key != peer.key);
         self.peers.push(peer.clone());
         self.node.add_peer(now, peer);
         self.settle(now);
@@ -98,6 +135,7 @@ impl Host {
         (self.node, self.lane) = start(self.seed, self.starts, self.config);
         self.running = true;
         self.pending.clear();
+        self.sample_at = u64::MAX;
         for peer in self.peers.clone() {
             self.node.add_peer(now, peer);
         }
@@ -119,13 +157,32 @@ impl Host {
         self.lane
             .outbound(now, VirtioNetHdr::default(), packet, &mut self.train);
         self.train.flush();
+        self.active(now);
         self.settle(now);
+    }
+
+    /// Takes a datagram as the world delivers it, and keeps account of who carried what is inside.
+    pub(crate) fn receive_on_trail(&mut self, now: u64, me: HostId, datagram: &mut Datagram) {
+        if datagram.trail.len() > usize::from(SessionDatagram::DEFAULT_TTL) {
+            self.complaint = Some(format!("a datagram was carried along {:?}", datagram.trail));
+        }
+        self.carrying = std::mem::take(&mut datagram.trail);
+        self.carrying.push(me);
+        self.receive(now, datagram.src, &mut datagram.bytes);
+        self.carrying.clear();
     }
 
     pub(crate) fn receive(&mut self, now: u64, from: SocketAddr, datagram: &mut [u8]) {
         self.train.out_mut().kind = Kind::Data;
+        let forwarded = self.lane.counters().forwarded;
         let inbound = self.lane.inbound(now, from, datagram, &mut self.train);
         self.train.flush();
+        if self.lane.counters().forwarded > forwarded
+            && let Some(sent) = self.train.out_mut().sent.last_mut()
+        {
+            sent.trail.clone_from(&self.carrying);
+        }
+        self.active(now);
         if let Inbound::Packet(range) = inbound {
             self.deliver(now, &datagram[range]);
         }
@@ -134,19 +191,44 @@ impl Host {
 
     pub(crate) fn timeout(&mut self, now: u64) {
         self.lane.sample();
+        self.sample_at = u64::MAX;
         self.settle(now);
         self.node.handle_timeout(now);
         self.settle(now);
     }
 
+    /// Whether the core is to hear what its lane did.
+    pub(crate) fn sample_due(&self, now: u64) -> bool {
+        self.sample_at <= now
+    }
+
+    /// When this host acts next if nothing comes, ms.
+    pub(crate) fn next_turn(&self) -> u64 {
+        if !self.running {
+            return u64::MAX;
+        }
+        let timer = self.node.poll_timeout().map_or(u64::MAX, |(at, _)| at);
+        timer.min(self.sample_at).min(self.next_report().unwrap_or(u64::MAX))
+    }
+
+    /// What the lane has sent since the last call.
+    pub(crate) fn take_sent(&mut self) -> Vec<Sent> {
+        std::mem::take(&mut self.train.out_mut().sent)
+    }
+
+    /// The lane did something: it tells at the next full quarter of a second.
+    fn active(&mut self, now: u64) {
+        self.sample_at = self.sample_at.min(now - now % SAMPLE + SAMPLE);
+    }
+
     fn deliver(&mut self, now: u64, packet: &[u8]) {
-        let from = self
-            .peers
-            .iter()
-            .map(|p| p.key.node_addr())
-            .find(|a| packet.get(8..24) == Some(&a.to_ipv6().octets()));
-        match from.and_then(|from| Probe::verify(from, self.node_addr(), packet)) {
-            Some(probe) => self.received.push((now, probe)),
+        let source = packet.get(8..24).and_then(|source| <[u8; 16]>::try_from(source).ok());
+        let from = source.and_then(|source| self.sources.get(&source).copied());
+        match from.and_then(|from| Probe::verify(from, self.node_addr, packet)) {
+            Some(probe) => {
+                let hops = self.carrying.len().max(1) as u32;
+                self.received.push((now, Probe { hops, ..probe }));
+            }
             // Answers of the lane to its own host, such as "packet too big", are not from a peer.
             None if from.is_none() => {}
             None => self.garbled += 1,
@@ -181,9 +263,19 @@ impl Host {
     }
 
     fn command(&mut self, now: u64, command: Command) {
-        self.train.out_mut().kind = Kind::of(&command);
+        let (kind, carried) = Kind::of(&command, self.node_addr);
+        let out = self.train.out_mut();
+        out.kind = kind;
+        let before = out.sent.len();
         self.lane.apply(now, command, &mut self.train);
         self.train.flush();
+        let sent = self.train.out_mut().sent.get_mut(before..).unwrap_or_default();
+        if !sent.is_empty() {
+            if carried {
+                sent.iter_mut().for_each(|sent| sent.trail.clone_from(&self.carrying));
+            }
+            self.active(now);
+        }
     }
 }
 

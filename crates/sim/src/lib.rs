@@ -9,11 +9,21 @@
 //!
 //! What never is: sockets, threads, the system's clock, and protocol knowledge of its own.
 
+mod datagram;
 pub mod fuzz;
 mod host;
+mod nat;
+mod network;
 mod packet;
+mod schedule;
+mod topology;
+mod trace;
 mod world;
 
+pub use datagram::{Datagram, Fate, Kind};
 pub use host::Host;
+pub use nat::{MAPPING_LIFE, NatKind};
+pub use network::Conditions;
 pub use packet::{Probe, probe};
-pub use world::{Conditions, Datagram, Fate, HostId, Kind, World};
+pub use topology::{Shape, Topology};
+pub use world::{Broken, HostId, Traffic, World};

@@ -15,6 +15,8 @@ pub struct Probe {
     pub seq: u32,
     /// Bytes, IPv6 header included.
     pub len: usize,
+    /// Links that it crossed. 1 where that is not known: it had waited for its keys, or for a slow core.
+    pub hops: u32,
 }
 
 /// Builds the IPv6 packet number `seq` of `len` bytes (at least 44), filled with a pattern that depends on `seq`.
@@ -42,6 +44,7 @@ impl Probe {
             from,
             seq,
             len: packet.len(),
+            hops: 1,
         })
     }
 }

@@ -1,148 +1,93 @@
-//! Time, and the network between hosts.
+//! Time, and who acts at which moment.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 use weft_core::{Config, PeerConfig};
-use weft_packet::Command;
-use weft_wire::fsp::{FspPhase, FspPrefix};
-use weft_wire::link::{LinkMessageType, SessionDatagram};
 
+use crate::datagram::{Datagram, Fate, Kind};
 use crate::host::Host;
+use crate::nat::NatKind;
+use crate::network::{Conditions, Network};
 use crate::packet::probe;
+use crate::schedule::Schedule;
+use crate::trace::Trace;
 
-/// How often lanes report their activity to the core, as in the daemon, ms.
-const SAMPLE: u64 = 250;
+/// A host that acts so often in one millisecond has a timer that stays due.
+const MAX_TURNS: u32 = 100_000;
+/// Hosts of the first network; more get addresses of another.
+const SMALL: usize = 200;
 
 /// A host's number.
 pub type HostId = usize;
 
-/// What a datagram carries, as its sender knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// IP packets.
-    #[default]
-    Data,
-    /// FMP msg1.
-    LinkMsg1,
-    /// FMP msg2.
-    LinkMsg2,
-    /// FSP SessionSetup.
-    Setup,
-    /// FSP SessionAck.
-    Ack,
-    /// FSP SessionMsg3.
-    Msg3,
-    /// Any other session message.
-    SessionControl,
-    /// Any other link message.
-    LinkControl,
+/// A promise that a node did not keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Whose node.
+    pub host: HostId,
+    /// When, ms of the virtual clock.
+    pub at: u64,
+    /// What, in words.
+    pub what: String,
 }
 
-impl Kind {
-    pub(crate) fn of(command: &Command) -> Self {
-        match command {
-            Command::Transmit { datagram, .. } if datagram.first().is_some_and(|b| b & 0x0f == 1) => Self::LinkMsg1,
-            Command::Transmit { .. } => Self::LinkMsg2,
-            Command::SendOnSession { .. } => Self::SessionControl,
-            Command::SendOnLink { msg_type, body, .. } if *msg_type == LinkMessageType::SessionDatagram.to_byte() => {
-                let phase = SessionDatagram::parse(body)
-                    .and_then(|d| FspPrefix::parse(d.payload))
-                    .map(|p| p.phase);
-                match phase.ok().and_then(FspPhase::from_nibble) {
-                    Some(FspPhase::Setup) => Self::Setup,
-                    Some(FspPhase::Ack) => Self::Ack,
-                    Some(FspPhase::Msg3) => Self::Msg3,
-                    _ => Self::SessionControl,
-                }
-            }
-            Command::SendOnLink { .. } => Self::LinkControl,
-            _ => Self::Data,
-        }
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "host {} at {} ms: {}", self.host, self.at, self.what)
     }
 }
 
-/// A datagram about to be put on the network.
-#[derive(Clone, Debug)]
-pub struct Datagram {
-    /// Who sends it.
-    pub from: HostId,
-    /// Source address.
-    pub src: SocketAddr,
-    /// Destination address.
-    pub dst: SocketAddr,
-    /// What it carries.
-    pub kind: Kind,
-    /// UDP payload.
-    pub bytes: Vec<u8>,
-}
+impl std::error::Error for Broken {}
 
-/// What a rule does with a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// As the network's conditions have it.
-    Pass,
-    /// Never arrives.
-    Drop,
+/// What went over the network so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Their UDP payload, bytes.
+    pub bytes: u64,
+    /// Hosts' turns: datagrams taken and timers.
+    pub steps: u64,
+    /// Session datagrams that came to a host that had carried them before.
+    pub loops: u64,
 }
-
-/// How the network treats datagrams. Probabilities are per mille.
-#[derive(Clone, Copy, Debug)]
-pub struct Conditions {
-    /// One-way delay, ms.
-    pub delay: u64,
-    /// Further delay, drawn anew for each datagram from 0 to this, ms: reorders.
-    pub jitter: u64,
-    /// Lost.
-    pub loss: u32,
-    /// Delivered twice.
-    pub duplicate: u32,
-}
-
-impl Default for Conditions {
-    fn default() -> Self {
-        Self {
-            delay: 10,
-            jitter: 0,
-            loss: 0,
-            duplicate: 0,
-        }
-    }
-}
-
-type Rule = Box<dyn FnMut(u64, &Datagram) -> Fate>;
 
 /// Hosts, network and time.
 pub struct World {
     now: u64,
     rng: ChaCha20Rng,
     hosts: Vec<Host>,
-    in_flight: BTreeMap<(u64, u64), Datagram>,
-    next: u64,
+    network: Network,
+    schedule: Schedule,
+    /// Hosts that somebody else had in hand: their outputs are taken before time goes on.
+    touched: Vec<HostId>,
     /// How the network treats datagrams from now on.
     pub conditions: Conditions,
-    rule: Rule,
-    next_sample: u64,
-    /// FNV-1a over all that was delivered, and when.
-    trace: u64,
+    /// Of how many turns of a host one is followed by a check of its invariants.
+    pub check_every: u32,
+    traffic: Traffic,
+    trace: Trace,
 }
 
 impl World {
     /// An empty world.
     pub fn new(seed: u64) -> Self {
+        let mut rng = ChaCha20Rng::seed_from_u64(seed);
+        let network = Network::new(ChaCha20Rng::from_rng(&mut rng));
         Self {
             // Far from zero, as a machine's clock is: what was never set must not look recent.
             now: 1_000_000_000,
-            rng: ChaCha20Rng::seed_from_u64(seed),
+            rng,
             hosts: Vec::new(),
-            in_flight: BTreeMap::new(),
-            next: 0,
+            network,
+            schedule: Schedule::default(),
+            touched: Vec::new(),
             conditions: Conditions::default(),
-            rule: Box::new(|_, _| Fate::Pass),
-            next_sample: 1_000_000_000,
-            trace: 0xcbf2_9ce4_8422_2325,
+            check_every: 1,
+            traffic: Traffic::default(),
+            trace: Trace::default(),
         }
     }
 
@@ -150,8 +95,10 @@ impl World {
     pub fn add_host(&mut self, config: Config) -> HostId {
         let id = self.hosts.len();
         let seed = self.rng.next_u64();
-        let addr = SocketAddr::from(([192, 0, 2, id as u8 + 1], 2121));
+        let addr = home(id);
+        self.network.attach(addr);
         self.hosts.push(Host::new(seed, addr, config));
+        self.touched.push(id);
         id
     }
 
@@ -164,7 +111,7 @@ impl World {
         };
         let now = self.now;
         self.hosts[host].add_peer(now, config);
-        self.collect(host);
+        self.after(host);
     }
 
     /// Two hosts that know each other and both dial.
@@ -188,12 +135,34 @@ impl World {
 
     /// A host.
     pub fn host_mut(&mut self, id: HostId) -> &mut Host {
+        self.touched.push(id);
         &mut self.hosts[id]
+    }
+
+    /// All hosts, in the order of their numbers.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
     }
 
     /// Sees every datagram before it is put on the network.
     pub fn set_rule(&mut self, rule: impl FnMut(u64, &Datagram) -> Fate + 'static) {
-        self.rule = Box::new(rule);
+        self.network.set_rule(Box::new(rule));
+    }
+
+    /// How datagrams between two hosts are treated, whichever sends; `None`: as everywhere.
+    pub fn set_link(&mut self, a: HostId, b: HostId, conditions: Option<Conditions>) {
+        self.network.set_link(a, b, conditions);
+    }
+
+    /// Puts a host behind a box that translates its address. Where others look for it is no use then.
+    pub fn put_behind(&mut self, id: HostId, kind: NatKind) {
+        let outer = (u32::from_be_bytes([172, 16, 0, 0]) + id as u32 + 1).to_be_bytes();
+        self.network.put_behind(id, kind, IpAddr::from(outer));
+    }
+
+    /// Moves a host to a side of a partition; at first all are on side 0. Sides do not hear each other.
+    pub fn set_side(&mut self, id: HostId, side: u32) {
+        self.network.set_side(id, side);
     }
 
     /// Sends probe `seq` of `len` bytes between two hosts.
@@ -201,36 +170,50 @@ impl World {
         let packet = probe(self.hosts[from].node_addr(), self.hosts[to].node_addr(), seq, len);
         let now = self.now;
         self.hosts[from].send_ip(now, &packet);
-        self.collect(from);
+        self.after(from);
     }
 
     /// Puts bytes of anybody's making on the network.
     pub fn inject(&mut self, src: SocketAddr, dst: SocketAddr, bytes: Vec<u8>) {
         let datagram = Datagram {
-            from: usize::MAX,
+            from: Datagram::NOBODY,
             src,
             dst,
             kind: Kind::Data,
             bytes,
+            trail: Vec::new(),
         };
-        self.put(&datagram);
+        self.put(datagram);
     }
 
     /// Moves a host to another address; nothing tells its node.
     pub fn move_host(&mut self, id: HostId, addr: SocketAddr) {
+        self.network.move_to(id, addr);
         self.hosts[id].addr = addr;
     }
 
     /// The process dies at once, and says nothing.
     pub fn kill(&mut self, id: HostId) {
         self.hosts[id].running = false;
+        self.after(id);
     }
 
     /// The process starts anew with the same key and configuration.
     pub fn restart(&mut self, id: HostId) {
         let now = self.now;
         self.hosts[id].restart(now);
-        self.collect(id);
+        self.after(id);
+    }
+
+    /// The machine sleeps: it takes nothing, does nothing, and its clock goes on.
+    pub fn suspend(&mut self, id: HostId) {
+        self.kill(id);
+    }
+
+    /// The machine wakes up with everything as it was, and finds its timers overdue.
+    pub fn resume(&mut self, id: HostId) {
+        self.hosts[id].running = true;
+        self.after(id);
     }
 
     /// Lets `ms` pass.
@@ -240,104 +223,153 @@ impl World {
     /// When a node breaks one of its invariants.
     #[expect(clippy::panic, reason = "a broken invariant ends the run")]
     pub fn run(&mut self, ms: u64) {
+        if let Err(broken) = self.try_run(ms) {
+            panic!("{broken}");
+        }
+    }
+
+    /// Lets `ms` pass.
+    ///
+    /// # Errors
+    ///
+    /// When a node breaks one of its invariants; time stops there.
+    pub fn try_run(&mut self, ms: u64) -> Result<(), Broken> {
+        for id in std::mem::take(&mut self.touched) {
+            if self.hosts[id].running {
+                self.hosts[id].settle(self.now);
+            }
+            self.after(id);
+        }
         let end = self.now + ms;
+        let mut turns = 0;
         while let Some(at) = self.next_event().filter(|at| *at <= end) {
+            turns = if at > self.now { 0 } else { turns + 1 };
             self.now = at.max(self.now);
-            self.step();
-            for (id, host) in self.hosts.iter().enumerate() {
-                if let Err(broken) = host.node.check_invariants() {
-                    panic!("host {id} at {} ms: {broken}", self.now);
-                }
+            let host = self.step()?;
+            if turns > MAX_TURNS {
+                return Err(self.broken(host, "a timer stays due".into()));
             }
         }
         self.now = end;
+        Ok(())
+    }
+
+    /// Checks every host, whenever it last acted.
+    ///
+    /// # Errors
+    ///
+    /// The first promise that is not kept.
+    pub fn check_all(&self) -> Result<(), Broken> {
+        (0..self.hosts.len()).try_for_each(|id| self.check(id))
     }
 
     /// A hash over everything delivered so far: equal runs have equal hashes.
     pub fn trace_hash(&self) -> u64 {
-        self.trace
+        self.trace.hash()
+    }
+
+    /// What went over the network so far.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     fn next_event(&self) -> Option<u64> {
-        let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
-        let timers = self
-            .hosts
-            .iter()
-            .filter(|h| h.running)
-            .filter_map(|h| h.node.poll_timeout().map(|(at, _)| at));
-        let reports = self.hosts.iter().filter(|h| h.running).filter_map(Host::next_report);
-        timers.chain(reports).chain(arrival).chain([self.next_sample]).min()
+        self.network
+            .next_arrival()
+            .into_iter()
+            .chain(self.schedule.next())
+            .min()
     }
 
-    fn step(&mut self) {
+    /// One host's turn: a datagram, or else its timers.
+    fn step(&mut self) -> Result<HostId, Broken> {
         let now = self.now;
-        while let Some(entry) = self.in_flight.first_entry().filter(|e| e.key().0 <= now) {
-            let datagram = entry.remove();
-            self.arrive(datagram);
+        if let Some((to, datagram)) = self.network.pop_arrived(now) {
+            return self.arrive(to, datagram);
         }
-        let sample = now >= self.next_sample;
-        if sample {
-            self.next_sample = now + SAMPLE;
-        }
-        for id in 0..self.hosts.len() {
-            let host = &mut self.hosts[id];
-            let due = host.node.poll_timeout().is_some_and(|(at, _)| at <= now);
-            if host.running && (due || sample) {
-                host.timeout(now);
-                self.collect(id);
-            } else if host.running && host.next_report().is_some_and(|at| at <= now) {
-                host.settle(now);
-                self.collect(id);
-            }
-        }
-    }
-
-    fn arrive(&mut self, mut datagram: Datagram) {
-        self.mix(&self.now.to_be_bytes());
-        self.mix(&datagram.bytes);
-        let now = self.now;
-        let Some(id) = self.hosts.iter().position(|h| h.addr == datagram.dst && h.running) else {
-            return;
+        let Some(id) = self.schedule.pop_due(now) else {
+            return Ok(Datagram::NOBODY);
         };
-        self.hosts[id].receive(now, datagram.src, &mut datagram.bytes);
-        self.collect(id);
+        let host = &mut self.hosts[id];
+        if host.sample_due(now) || host.node.poll_timeout().is_some_and(|(at, _)| at <= now) {
+            host.timeout(now);
+        } else {
+            host.settle(now);
+        }
+        self.moved(id)
     }
 
-    /// Takes what a host has sent and puts it on the network.
-    fn collect(&mut self, from: HostId) {
-        let host = &mut self.hosts[from];
+    fn arrive(&mut self, to: Option<HostId>, mut datagram: Datagram) -> Result<HostId, Broken> {
+        self.trace.mix(self.now, &datagram.bytes);
+        let Some(id) = to.filter(|to| self.hosts[*to].running) else {
+            return Ok(Datagram::NOBODY);
+        };
+        self.traffic.loops += u64::from(datagram.trail.contains(&id));
+        self.hosts[id].receive_on_trail(self.now, id, &mut datagram);
+        self.moved(id)
+    }
+
+    /// Follows a host's turn.
+    fn moved(&mut self, id: HostId) -> Result<HostId, Broken> {
+        self.traffic.steps += 1;
+        self.after(id);
+        let host = &mut self.hosts[id];
+        host.turns = host.turns.wrapping_add(1);
+        if let Some(what) = host.complaint.take() {
+            return Err(self.broken(id, what));
+        }
+        if host.turns.is_multiple_of(self.check_every.max(1)) {
+            self.check(id)?;
+        }
+        Ok(id)
+    }
+
+    fn check(&self, id: HostId) -> Result<(), Broken> {
+        let (node, lane) = (&self.hosts[id].node, &self.hosts[id].lane);
+        let held = node.check_invariants().and_then(|()| lane.check_invariants());
+        held.map_err(|what| self.broken(id, what))
+    }
+
+    fn broken(&self, host: HostId, what: String) -> Broken {
+        Broken {
+            host,
+            at: self.now,
+            what,
+        }
+    }
+
+    /// Takes what a host has sent, puts it on the network, and notes when the host acts next.
+    fn after(&mut self, id: HostId) {
+        let host = &mut self.hosts[id];
         let src = host.addr;
-        for (dst, bytes, kind) in std::mem::take(&mut host.train.out_mut().sent) {
-            self.put(&Datagram {
-                from,
+        for sent in host.take_sent() {
+            self.put(Datagram {
+                from: id,
                 src,
-                dst,
-                kind,
-                bytes,
+                dst: sent.to,
+                kind: sent.kind,
+                bytes: sent.bytes,
+                trail: sent.trail,
             });
         }
+        let next = self.hosts[id].next_turn();
+        self.schedule.set(id, next);
     }
 
-    fn put(&mut self, datagram: &Datagram) {
-        if (self.rule)(self.now, datagram) == Fate::Drop || self.chance(self.conditions.loss) {
-            return;
-        }
-        let copies = 1 + u32::from(self.chance(self.conditions.duplicate));
-        for _ in 0..copies {
-            let jitter = u64::from(self.rng.next_u32()) % (self.conditions.jitter + 1);
-            let key = (self.now + self.conditions.delay + jitter, self.next);
-            self.next += 1;
-            self.in_flight.insert(key, datagram.clone());
-        }
+    fn put(&mut self, datagram: Datagram) {
+        self.traffic.datagrams += 1;
+        self.traffic.bytes += datagram.bytes.len() as u64;
+        self.network.conditions = self.conditions;
+        self.network.send(self.now, datagram);
     }
+}
 
-    fn chance(&mut self, per_mille: u32) -> bool {
-        per_mille > 0 && self.rng.next_u32() % 1000 < per_mille
-    }
-
-    fn mix(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.trace = (self.trace ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
+/// The address of a host until it moves.
+fn home(id: HostId) -> SocketAddr {
+    let number = (id + 1) as u32;
+    let ip = match id < SMALL {
+        true => [192, 0, 2, number as u8],
+        false => (u32::from_be_bytes([10, 0, 0, 0]) + number).to_be_bytes(),
+    };
+    SocketAddr::from((ip, 2121))
 }

@@ -114,6 +114,7 @@ fn rekeys_cross_on_a_slow_reordering_path() {
             jitter: 200,
             loss: 0,
             duplicate: 100,
+            ..Conditions::default()
         };
         // Sixteen packets may wait for the session, fewer than come within this path's handshake.
         world.send(a, b, 0, 100);
@@ -360,6 +361,7 @@ fn heavy_loss_delays_but_never_wedges() {
             jitter: 20,
             loss: 300,
             duplicate: 50,
+            ..Conditions::default()
         };
         stream(&mut world, a, b, 2_000, 50);
         world.conditions = Conditions::default();
@@ -498,6 +500,7 @@ fn the_same_seed_gives_the_same_run() {
             jitter: 30,
             loss: 50,
             duplicate: 20,
+            ..Conditions::default()
         };
         stream(&mut world, a, b, 500, 20);
         world.trace_hash()

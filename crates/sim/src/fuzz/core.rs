@@ -193,8 +193,8 @@ impl Net {
     fn collect(&mut self) {
         for id in 0..HONEST {
             let src = self.hosts[id].addr;
-            for (dst, bytes, _) in std::mem::take(&mut self.hosts[id].train.out_mut().sent) {
-                self.launch(src, dst, bytes);
+            for sent in self.hosts[id].take_sent() {
+                self.launch(src, sent.to, sent.bytes);
             }
             let src = self.hostile[id].addr;
             for (dst, bytes) in self.hostile[id].take_sent() {

@@ -87,7 +87,7 @@ impl Hostile {
     pub(super) fn take_sent(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         self.train.flush();
         let sent = std::mem::take(&mut self.train.out_mut().sent);
-        sent.into_iter().map(|(to, bytes, _)| (to, bytes)).collect()
+        sent.into_iter().map(|sent| (sent.to, sent.bytes)).collect()
     }
 
     /// A datagram for it. It remembers what it can use.

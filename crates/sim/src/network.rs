@@ -1,0 +1,191 @@
+//! The network between hosts: addresses, boxes that translate them, conditions, cuts, and what is in flight.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::Rng;
+
+use crate::HostId;
+use crate::datagram::{Datagram, Fate};
+use crate::nat::{Nat, NatKind};
+
+/// How the network treats datagrams. Probabilities are per mille.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    /// One-way delay, ms.
+    pub delay: u64,
+    /// Further delay, drawn anew for each datagram from 0 to this, ms.
+    pub jitter: u64,
+    /// Lost.
+    pub loss: u32,
+    /// Held back for as long again as the delay, and 1 ms, so that those behind it overtake.
+    pub reorder: u32,
+    /// Delivered twice.
+    pub duplicate: u32,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self {
+            delay: 10,
+            jitter: 0,
+            loss: 0,
+            reorder: 0,
+            duplicate: 0,
+        }
+    }
+}
+
+type Rule = Box<dyn FnMut(u64, &Datagram) -> Fate>;
+
+/// Where a host is attached.
+struct Attachment {
+    /// Its own address.
+    addr: SocketAddr,
+    nat: Option<Nat>,
+    /// Hosts of different sides do not hear each other.
+    side: u32,
+}
+
+/// See the module.
+pub(crate) struct Network {
+    pub(crate) conditions: Conditions,
+    /// Between two hosts, the lower number first, where it differs.
+    links: BTreeMap<(HostId, HostId), Conditions>,
+    hosts: Vec<Attachment>,
+    /// Who listens at an address.
+    by_addr: BTreeMap<SocketAddr, HostId>,
+    /// Who is behind a box's outer address.
+    by_outer: BTreeMap<IpAddr, HostId>,
+    rule: Rule,
+    /// By time of arrival, and then in the order of sending.
+    in_flight: BTreeMap<(u64, u64), Datagram>,
+    next: u64,
+    rng: ChaCha20Rng,
+}
+
+impl Network {
+    pub(crate) fn new(rng: ChaCha20Rng) -> Self {
+        Self {
+            conditions: Conditions::default(),
+            links: BTreeMap::new(),
+            hosts: Vec::new(),
+            by_addr: BTreeMap::new(),
+            by_outer: BTreeMap::new(),
+            rule: Box::new(|_, _| Fate::Pass),
+            in_flight: BTreeMap::new(),
+            next: 0,
+            rng,
+        }
+    }
+
+    /// Attaches the next host.
+    pub(crate) fn attach(&mut self, addr: SocketAddr) {
+        self.by_addr.insert(addr, self.hosts.len());
+        self.hosts.push(Attachment {
+            addr,
+            nat: None,
+            side: 0,
+        });
+    }
+
+    /// Attaches a host at another address.
+    pub(crate) fn move_to(&mut self, host: HostId, addr: SocketAddr) {
+        let before = std::mem::replace(&mut self.hosts[host].addr, addr);
+        if self.by_addr.get(&before) == Some(&host) {
+            self.by_addr.remove(&before);
+        }
+        self.by_addr.insert(addr, host);
+    }
+
+    /// Puts a host behind a box of its own, whose outer address is `outer`.
+    pub(crate) fn put_behind(&mut self, host: HostId, kind: NatKind, outer: IpAddr) {
+        self.hosts[host].nat = Some(Nat::new(kind, outer));
+        self.by_outer.insert(outer, host);
+    }
+
+    pub(crate) fn set_rule(&mut self, rule: Rule) {
+        self.rule = rule;
+    }
+
+    /// How datagrams between two hosts are treated, whichever sends; `None`: as everywhere.
+    pub(crate) fn set_link(&mut self, a: HostId, b: HostId, conditions: Option<Conditions>) {
+        let key = (a.min(b), a.max(b));
+        match conditions {
+            Some(conditions) => drop(self.links.insert(key, conditions)),
+            None => drop(self.links.remove(&key)),
+        }
+    }
+
+    /// Moves a host to a side of a partition; all are on side 0 at first.
+    pub(crate) fn set_side(&mut self, host: HostId, side: u32) {
+        self.hosts[host].side = side;
+    }
+
+    /// When the next datagram arrives.
+    pub(crate) fn next_arrival(&self) -> Option<u64> {
+        self.in_flight.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// The next datagram that has arrived by `now`, and the host that gets it, if any does.
+    pub(crate) fn pop_arrived(&mut self, now: u64) -> Option<(Option<HostId>, Datagram)> {
+        let entry = self.in_flight.first_entry().filter(|e| e.key().0 <= now)?;
+        let datagram = entry.remove();
+        let to = self.find(datagram.dst).filter(|to| {
+            let (from, to) = (self.hosts.get(datagram.from), &self.hosts[*to]);
+            let together = from.is_none_or(|from| from.side == to.side);
+            let behind = to.nat.as_ref().filter(|_| to.addr != datagram.dst);
+            together && behind.is_none_or(|nat| nat.admits(now, datagram.src, datagram.dst.port()))
+        });
+        Some((to, datagram))
+    }
+
+    /// Sends a datagram. Its source is that of the host until its box has changed it.
+    pub(crate) fn send(&mut self, now: u64, mut datagram: Datagram) {
+        if let Some(nat) = self.hosts.get_mut(datagram.from).and_then(|host| host.nat.as_mut()) {
+            datagram.src = nat.outbound(now, datagram.dst);
+        }
+        let conditions = self.conditions_to(&datagram);
+        if (self.rule)(now, &datagram) == Fate::Drop || self.chance(conditions.loss) {
+            return;
+        }
+        if self.chance(conditions.duplicate) {
+            self.launch(now, conditions, datagram.clone());
+        }
+        self.launch(now, conditions, datagram);
+    }
+
+    fn launch(&mut self, now: u64, conditions: Conditions, datagram: Datagram) {
+        let mut delay = conditions.delay;
+        if conditions.jitter > 0 {
+            delay += u64::from(self.rng.next_u32()) % (conditions.jitter + 1);
+        }
+        if self.chance(conditions.reorder) {
+            delay += conditions.delay + 1;
+        }
+        self.in_flight.insert((now + delay, self.next), datagram);
+        self.next += 1;
+    }
+
+    fn conditions_to(&self, datagram: &Datagram) -> Conditions {
+        if self.links.is_empty() {
+            return self.conditions;
+        }
+        let link = self.find(datagram.dst).and_then(|to| {
+            let key = (to.min(datagram.from), to.max(datagram.from));
+            self.links.get(&key)
+        });
+        link.copied().unwrap_or(self.conditions)
+    }
+
+    fn find(&self, dst: SocketAddr) -> Option<HostId> {
+        // An address behind a box is nobody's on the network.
+        let direct = self.by_addr.get(&dst).filter(|to| self.hosts[**to].nat.is_none());
+        direct.or_else(|| self.by_outer.get(&dst.ip())).copied()
+    }
+
+    fn chance(&mut self, per_mille: u32) -> bool {
+        per_mille > 0 && self.rng.next_u32() % 1000 < per_mille
+    }
+}
