@@ -104,6 +104,14 @@ pub(crate) fn peer(peer: &PeerStatus) -> String {
         "path",
         peer.path.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
     );
+    for (i, change) in peer.path_changes.iter().enumerate() {
+        let path = change
+            .path
+            .as_ref()
+            .map_or_else(|| "none".to_owned(), ToString::to_string);
+        let name = if i == 0 { "changes" } else { "" };
+        line(name, format!("{} ago: {path}; {}", duration(change.ago_s), change.why));
+    }
     if let Some(link) = &peer.link {
         let rtt = link.rtt_ms.map(|rtt| format!(", round trip {rtt:.3} ms"));
         let last = link.last_rx_s.map(|age| format!(", last heard {} ago", duration(age)));
@@ -212,6 +220,10 @@ mod tests {
                 "npub": format!("npub1{}", "q".repeat(58)), "name": name.map(times), "address": "fd00::1",
                 "state": "payload", "why": times("payload 2 s ago"), "since_s": 200_000,
                 "path": {"kind": "direct", "addr": "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"},
+                "path_changes": [
+                    {"ago_s": 3, "path": {"kind": "direct", "addr": "192.0.2.2:2121"}, "why": "the link came up"},
+                    {"ago_s": 70, "path": {"kind": "relayed", "via": "npub1", "name": times("carol")}, "why": "a way was found"}
+                ],
                 "link": {
                     "epoch_age_s": 1, "rekeys": 2, "rtt_ms": 10_000.4,
                     "rx": {"packets": 1, "bytes": 999_999_999}, "tx": {"packets": 3, "bytes": u64::MAX},
@@ -268,6 +280,19 @@ mod tests {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");
         }
         assert!(!text.contains("counter_number_0 "), "zero is not shown");
+    }
+
+    #[test]
+    fn one_peer_with_the_ways_it_took() {
+        let text = peer(&sample(false).peers[0]);
+        assert!(
+            text.contains("changes  3 s ago: direct 192.0.2.2:2121; the link came up\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n         1 min ago: relayed by carol; a way was found\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 
+use crate::{Path, PathReason};
+
 /// Something happened to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -29,6 +31,15 @@ pub enum Event {
         peer: PublicKey,
         /// Where it is now.
         path: SocketAddr,
+    },
+    /// Packets for a peer take another way from now on.
+    PathChanged {
+        /// The peer.
+        peer: PublicKey,
+        /// The way; `None` if there is none.
+        path: Option<Path>,
+        /// Why.
+        reason: PathReason,
     },
     /// Link keys were replaced.
     LinkRekeyed {

@@ -3,6 +3,7 @@
 //! - [`Node`]: the door. Reports of lanes and the time go in, [`Output`]s come out.
 //! - `link`: FMP with one neighbour: dialling, simultaneous opens, rekey, roaming, liveness, loss.
 //! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
+//! - [`Path`]: the ways by which a peer was reached, and why each was left.
 //! - `mesh`: how nodes find each other through each other.
 //! - `liveness`: whether the other end of either is there.
 //! - `context`: what both are handed; [`Config`], [`Event`], [`PeerStatus`]: what others see.
@@ -20,6 +21,7 @@ mod link;
 mod liveness;
 mod mesh;
 mod node;
+mod path;
 mod session;
 mod status;
 
@@ -27,4 +29,5 @@ pub use config::{Admit, Config, PeerConfig};
 pub use context::Output;
 pub use event::{Event, LinkDown, SessionDown};
 pub use node::{Node, NodeCounters};
+pub use path::{Path, PathChange, PathReason};
 pub use status::{PeerState, PeerStatus};

@@ -14,6 +14,7 @@ use weft_wire::{NodeAddr, fmp, fsp};
 use crate::context::{Context, Output};
 use crate::link::{Effect, Link};
 use crate::mesh::Mesh;
+use crate::path::PathHistory;
 use crate::session::Session;
 use crate::status::PeerStatus;
 use crate::{Config, PeerConfig};
@@ -30,6 +31,7 @@ pub(crate) struct Peer {
     pub(crate) key: PublicKey,
     pub(crate) link: Link,
     pub(crate) session: Session,
+    pub(crate) paths: PathHistory,
     /// When the peer's state last changed, for status.
     pub(crate) since: u64,
     /// Named in the configuration: IP packets may pass. Others are neighbours only while they are linked.
@@ -144,6 +146,9 @@ impl Node {
             }
             Report::Roamed { link, path } => {
                 self.with_link(link, |ctx, peer| peer.link.handle_roamed(ctx, path));
+                if let Some(addr) = self.by_link.get(&link).copied() {
+                    self.note_path(now, addr);
+                }
                 self.expect_peers();
             }
             Report::LinkMessage {
@@ -248,13 +253,7 @@ impl Node {
     /// How each peer stands, in the order of their addresses.
     pub fn peer_status(&self, now: u64) -> impl Iterator<Item = PeerStatus> + '_ {
         let configured = self.peers.values().filter(|peer| peer.configured);
-        configured.map(move |peer| {
-            let route = peer.session.route().filter(|route| *route != peer.link.id);
-            let via = route
-                .and_then(|route| self.peers.get(self.by_link.get(&route)?))
-                .map(|via| via.key);
-            PeerStatus::of(peer, via, now)
-        })
+        configured.map(move |peer| PeerStatus::of(peer, now))
     }
 
     /// Bytes of state about the mesh that others have made us keep, about.
@@ -368,6 +367,7 @@ impl Node {
                     peer.session.handle_link_up(&mut self.ctx, now, peer.link.id, restarted);
                 }
             }
+            self.note_path(now, addr);
             self.neighbour_up(now, addr);
         }
         self.expect_peers();

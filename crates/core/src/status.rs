@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use weft_noise::PublicKey;
 use weft_packet::Totals;
 
-use crate::LinkDown;
 use crate::node::Peer;
+use crate::{LinkDown, Path, PathChange};
 
 /// A session that carried authenticated frames this recently passes payload, ms.
 const PAYLOAD_FRESH: u64 = 30_000;
@@ -35,10 +35,10 @@ pub struct PeerStatus {
     pub state: PeerState,
     /// How long the link has been up or down.
     pub since: u64,
-    /// Where the link goes.
-    pub path: Option<SocketAddr>,
-    /// The neighbour through which the session goes while there is no link.
-    pub via: Option<PublicKey>,
+    /// The way that packets take, if there is one.
+    pub path: Option<Path>,
+    /// How it came to that: the latest changes, the last one first.
+    pub path_changes: Vec<PathChange>,
     /// Addresses we know of.
     pub targets: Vec<SocketAddr>,
     /// First handshake messages sent without answer, and for how long.
@@ -68,11 +68,12 @@ pub struct PeerStatus {
 }
 
 impl PeerStatus {
-    pub(crate) fn of(peer: &Peer, via: Option<PublicKey>, now: u64) -> Self {
+    pub(crate) fn of(peer: &Peer, now: u64) -> Self {
         let (link, session) = (&peer.link, &peer.session);
         let targets = link.targets();
         let heard = session.liveness.last_heard();
-        let reachable = link.is_up() || via.is_some();
+        let path = peer.paths.path();
+        let reachable = path.is_some();
         let state = if reachable && session.is_up() {
             if heard > 0 && now.saturating_sub(heard) < PAYLOAD_FRESH {
                 PeerState::Payload
@@ -90,8 +91,8 @@ impl PeerStatus {
             key: peer.key,
             state,
             since: now.saturating_sub(peer.since),
-            path: link.path(),
-            via,
+            path,
+            path_changes: peer.paths.changes(now),
             targets,
             dialing: link.dialing(now),
             failures: link.failures,

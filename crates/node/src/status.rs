@@ -111,6 +111,9 @@ pub struct PeerStatus {
     pub since_s: u64,
     /// The way that packets take, if there is one.
     pub path: Option<PathStatus>,
+    /// How it came to that path: the latest changes, at most eight, the last one first.
+    #[serde(default)]
+    pub path_changes: Vec<PathChangeStatus>,
     /// The link to it, if it is a neighbour.
     pub link: Option<LinkStatus>,
     /// The end-to-end session with it.
@@ -161,7 +164,21 @@ pub enum PathStatus {
     Relayed {
         /// The first of them, `npub1...`.
         via: String,
+        /// Its configured name.
+        #[serde(default)]
+        name: Option<String>,
     },
+}
+
+/// A change of the way to a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathChangeStatus {
+    /// How long ago.
+    pub ago_s: u64,
+    /// The way from then on; none: there was none.
+    pub path: Option<PathStatus>,
+    /// Why, for people: "the link came up".
+    pub why: String,
 }
 
 impl std::fmt::Display for PathStatus {
@@ -169,7 +186,8 @@ impl std::fmt::Display for PathStatus {
         match self {
             Self::Direct { addr } => write!(f, "direct {addr}"),
             // Enough of a key to tell neighbours apart.
-            Self::Relayed { via } => write!(f, "relayed by {}...", via.get(..16).unwrap_or(via)),
+            Self::Relayed { name: Some(name), .. } => write!(f, "relayed by {name}"),
+            Self::Relayed { via, name: None } => write!(f, "relayed by {}...", via.get(..16).unwrap_or(via)),
         }
     }
 }
@@ -295,6 +313,10 @@ mod tests {
             "npub": "npub1x", "name": "bob", "address": "fd00::1", "state": "payload",
             "why": "payload 2 s ago", "since_s": 7,
             "path": {"kind": "direct", "addr": "192.0.2.2:2121"},
+            "path_changes": [
+                {"ago_s": 3, "path": {"kind": "direct", "addr": "192.0.2.2:2121"}, "why": "the link came up"},
+                {"ago_s": 5, "path": {"kind": "relayed", "via": "npub1z", "name": null}, "why": "a way was found"}
+            ],
             "link": {
                 "epoch_age_s": 1, "rekeys": 2, "rtt_ms": 0.4,
                 "rx": {"packets": 1, "bytes": 2}, "tx": {"packets": 3, "bytes": 4}, "last_rx_s": 0
@@ -322,7 +344,7 @@ mod tests {
                 {
                     "npub": "npub1y", "name": null, "address": "fd00::3", "state": "known",
                     "why": "no address known; waiting for it to dial", "since_s": 7,
-                    "path": null, "link": null, "session": null
+                    "path": null, "path_changes": [], "link": null, "session": null
                 }
             ],
             "counters": {"rx_unknown": 5}

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
-use weft_core::Config;
+use weft_core::{Config, LinkDown, Path, PathReason};
 use weft_sim::{Fate, HostId, World};
 
 fn meshed() -> Config {
@@ -88,13 +88,17 @@ fn a_session_goes_round_a_cut_and_back() {
     assert_eq!(exchange(&mut world, a, b, 100, 200), (100, 100), "relayed");
     world.set_rule(|_, _| Fate::Pass);
     world.run(25_000);
-    let path = world
-        .host(a)
-        .node
-        .peer_status(world.now())
-        .find(|p| p.key == world.host(b).key)
-        .unwrap()
-        .path;
-    assert_eq!(path, Some(addr_b), "direct again");
+    let status = world.host(a).node.peer_status(world.now());
+    let status = status.into_iter().find(|p| p.key == world.host(b).key).unwrap();
+    let last = status.path_changes.iter().map(|change| change.reason);
+    assert_eq!(status.path, Some(Path::Direct(addr_b)), "direct again");
+    assert_eq!(
+        last.take(3).collect::<Vec<_>>(),
+        [
+            PathReason::LinkUp,
+            PathReason::Found,
+            PathReason::LinkDown(LinkDown::Silent)
+        ]
+    );
     assert_eq!(exchange(&mut world, a, b, 50, 100), (50, 50));
 }

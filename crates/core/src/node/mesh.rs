@@ -11,6 +11,7 @@ use super::{Node, Peer};
 use crate::Admit;
 use crate::link::Link;
 use crate::mesh::{MeshOutput, Refused};
+use crate::path::PathHistory;
 use crate::session::Session;
 
 /// Neighbours that are not configured, at most.
@@ -52,6 +53,7 @@ impl Node {
                 key,
                 link,
                 session,
+                paths: PathHistory::default(),
                 since: now,
                 configured,
             },

@@ -1,10 +1,13 @@
 //! Ways for our own sessions: direct while there is a link, through a neighbour while there is none.
 
+use weft_noise::PublicKey;
 use weft_packet::{Command, LinkId};
 use weft_wire::NodeAddr;
 use weft_wire::signal::Signal;
 
 use super::{Node, PATIENCE};
+use crate::path::Standing;
+use crate::{Event, Path};
 
 impl Node {
     /// Chooses the way of every session anew: a session outlives its ways.
@@ -38,10 +41,40 @@ impl Node {
             peer.since = now;
         }
         peer.session.handle_route(&mut self.ctx, now, link);
+        self.note_path(now, addr);
         if link.is_none() && needed {
             self.look_up(now, addr);
         } else if before != link && direct.is_none() && needed {
             self.warm(addr);
+        }
+    }
+
+    /// Keeps the path to a peer, and says so if it is another one.
+    pub(super) fn note_path(&mut self, now: u64, addr: NodeAddr) {
+        let Some(peer) = self.peers.get(&addr).filter(|p| p.configured) else {
+            return;
+        };
+        let linked = |key: &PublicKey| self.peers.get(&key.node_addr()).is_some_and(|p| p.link.is_up());
+        let relay = || self.peers.get(self.by_link.get(&peer.session.route()?)?);
+        let standing = Standing {
+            path: match peer.link.path() {
+                Some(direct) => Some(Path::Direct(direct)),
+                None => relay().filter(|p| p.link.is_up()).map(|p| Path::Relayed(p.key)),
+            },
+            last_down: peer.link.last_down.map(|(_, why)| why),
+            old_relay_up: match peer.paths.path() {
+                Some(Path::Relayed(old)) => linked(&old),
+                _ => false,
+            },
+        };
+        let key = peer.key;
+        let Some(peer) = self.peers.get_mut(&addr) else { return };
+        if let Some(reason) = peer.paths.note(now, &standing) {
+            self.ctx.event(Event::PathChanged {
+                peer: key,
+                path: standing.path,
+                reason,
+            });
         }
     }
 

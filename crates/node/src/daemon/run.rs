@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
-use weft_core::{Event, Node, Output};
+use weft_core::{Event, Node, Output, Path};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_os::random::random_bytes;
@@ -169,6 +169,20 @@ impl Daemon {
                 tracing::info!(peer = name(peer), %path, "peer moved");
                 self.remember(peer, *path);
             }
+            // A direct path is told by the link that came up or the peer that moved.
+            Event::PathChanged {
+                path: Some(Path::Direct(_)),
+                ..
+            } => {}
+            Event::PathChanged { peer, path, reason } => {
+                let path = path.map_or_else(|| "none".to_owned(), |path| self.facts.path(&path).to_string());
+                tracing::info!(
+                    peer = name(peer),
+                    path,
+                    why = standing::why_path(*reason),
+                    "path changed"
+                );
+            }
             Event::LinkRekeyed { peer } => tracing::debug!(peer = name(peer), "link rekeyed"),
             Event::SessionUp { peer } => tracing::info!(peer = name(peer), "session up"),
             Event::SessionRekeyed { peer } => tracing::debug!(peer = name(peer), "session rekeyed"),
@@ -229,7 +243,7 @@ impl Daemon {
             name: self.facts.names.get(&status.key).map(|name| name.as_str().to_owned()),
             address: waiting.peer.to_ipv6(),
             rtt_ms: answered.then(|| waiting.elapsed().as_secs_f64() * 1e3),
-            path: standing::path(&status),
+            path: status.path.map(|path| self.facts.path(&path)),
             why: (!answered).then(|| standing::why(&status)),
         };
         waiting.reply.ok(&pong);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use weft_core::{LinkDown, Node, PeerState as CoreState, PeerStatus as CorePeer};
+use weft_core::{LinkDown, Node, Path, PathChange, PathReason, PeerState as CoreState, PeerStatus as CorePeer};
 use weft_noise::PublicKey;
 use weft_os::process;
 use weft_packet::{IPV6_OVERHEAD, Totals};
@@ -14,8 +14,8 @@ use super::interface::Interface;
 use crate::config::Config;
 use crate::peer::PeerName;
 use crate::status::{
-    Document as _, LinkStatus, NodeStatus, PathStatus, PeerState, PeerStatus, Peers, SessionStatus, Status, Traffic,
-    TunStatus,
+    Document as _, LinkStatus, NodeStatus, PathChangeStatus, PathStatus, PeerState, PeerStatus, Peers, SessionStatus,
+    Status, Traffic, TunStatus,
 };
 
 /// What does not change while the daemon runs.
@@ -100,6 +100,25 @@ impl Facts {
         }
     }
 
+    /// A way, with the relay's name if it has one.
+    pub(super) fn path(&self, path: &Path) -> PathStatus {
+        match path {
+            Path::Direct(addr) => PathStatus::Direct { addr: *addr },
+            Path::Relayed(via) => PathStatus::Relayed {
+                via: via.to_string(),
+                name: self.names.get(via).map(|name| name.as_str().to_owned()),
+            },
+        }
+    }
+
+    fn path_change(&self, change: &PathChange) -> PathChangeStatus {
+        PathChangeStatus {
+            ago_s: change.ago / 1000,
+            path: change.path.map(|path| self.path(&path)),
+            why: why_path(change.reason),
+        }
+    }
+
     fn peer(&self, peer: &CorePeer) -> PeerStatus {
         PeerStatus {
             npub: peer.key.to_string(),
@@ -114,7 +133,12 @@ impl Facts {
             },
             why: why(peer),
             since_s: peer.since / 1000,
-            path: path(peer),
+            path: peer.path.map(|path| self.path(&path)),
+            path_changes: peer
+                .path_changes
+                .iter()
+                .map(|change| self.path_change(change))
+                .collect(),
             link: peer.link_age.map(|age| LinkStatus {
                 epoch_age_s: age / 1000,
                 rekeys: peer.link_rekeys,
@@ -135,10 +159,17 @@ impl Facts {
     }
 }
 
-/// The way to a peer.
-pub(super) fn path(peer: &CorePeer) -> Option<PathStatus> {
-    let direct = peer.path.map(|addr| PathStatus::Direct { addr });
-    direct.or_else(|| peer.via.map(|via| PathStatus::Relayed { via: via.to_string() }))
+/// Why a path was left for the next one, for a person.
+pub(super) fn why_path(reason: PathReason) -> String {
+    match reason {
+        PathReason::LinkUp => "the link came up".to_owned(),
+        PathReason::LinkDown(reason) => left(reason),
+        PathReason::Roamed => "it moved".to_owned(),
+        PathReason::Found => "a way was found".to_owned(),
+        PathReason::Rerouted => "a better way was found".to_owned(),
+        PathReason::RelayDown => "the relay is gone".to_owned(),
+        PathReason::Lost => "no way is known".to_owned(),
+    }
 }
 
 fn traffic(totals: &Totals) -> (Traffic, Traffic) {
@@ -160,6 +191,7 @@ pub(super) fn why(peer: &CorePeer) -> String {
         .last_down
         .map(|(ago, reason)| format!(" ({} {} s ago)", left(reason), ago / 1000));
     let down = down.unwrap_or_default();
+    let relayed = matches!(peer.path, Some(Path::Relayed(_)));
     match peer.state {
         CoreState::Known => format!("no address known; waiting for it to dial us{down}"),
         CoreState::Linking => match (peer.dialing, peer.targets.first()) {
@@ -175,10 +207,8 @@ pub(super) fn why(peer: &CorePeer) -> String {
             (_, Some(to)) => format!("handshake sent to {to}{down}"),
             _ => format!("handshake under way{down}"),
         },
-        CoreState::Linked if peer.via.is_some() => {
-            "a way through other nodes is known; agreeing end-to-end keys".to_owned()
-        }
-        CoreState::Payload if peer.via.is_some() => format!("payload passes through other nodes{down}"),
+        CoreState::Linked if relayed => "a way through other nodes is known; agreeing end-to-end keys".to_owned(),
+        CoreState::Payload if relayed => format!("payload passes through other nodes{down}"),
         CoreState::Linked if peer.waiting => "link up; agreeing end-to-end keys".to_owned(),
         CoreState::Linked => "link up; no traffic yet".to_owned(),
         CoreState::Session => "end-to-end keys agreed; nothing came in the last 30 s".to_owned(),

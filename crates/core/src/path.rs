@@ -1,0 +1,171 @@
+//! The ways by which a peer was reached, and why each was left for the next.
+//!
+//! A session outlives its paths. Which one is in use, and what became of those before, is what people ask first.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use weft_noise::PublicKey;
+
+use crate::LinkDown;
+
+/// Changes that are remembered for each peer.
+const KEPT: usize = 8;
+
+/// One way to reach a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Straight to a UDP address.
+    Direct(SocketAddr),
+    /// Through this neighbour and whoever follows.
+    Relayed(PublicKey),
+}
+
+/// Why one path was left for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathReason {
+    /// The link to the peer came up: direct is always preferred.
+    LinkUp,
+    /// The link to the peer ended.
+    LinkDown(LinkDown),
+    /// The peer moved to another address.
+    Roamed,
+    /// The mesh told a way where there was none.
+    Found,
+    /// The mesh told a better or fresher way.
+    Rerouted,
+    /// The neighbour on the way is gone.
+    RelayDown,
+    /// Nothing known leads to the peer any more.
+    Lost,
+}
+
+/// A change of path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathChange {
+    /// How long ago, ms.
+    pub ago: u64,
+    /// The path from then on; `None` if there was none.
+    pub path: Option<Path>,
+    /// Why.
+    pub reason: PathReason,
+}
+
+/// What a peer's path depends on, at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    pub(crate) path: Option<Path>,
+    /// Why the link last ended.
+    pub(crate) last_down: Option<LinkDown>,
+    /// Whether the neighbour of the path before is still linked.
+    pub(crate) old_relay_up: bool,
+}
+
+/// The path in use and the changes that led to it. Times are ms.
+#[derive(Debug, Default)]
+pub(crate) struct PathHistory {
+    path: Option<Path>,
+    changes: VecDeque<(u64, Option<Path>, PathReason)>,
+}
+
+impl PathHistory {
+    /// The path in use.
+    pub(crate) fn path(&self) -> Option<Path> {
+        self.path
+    }
+
+    /// Takes note of how things stand, and tells whether the path changed.
+    pub(crate) fn note(&mut self, now: u64, standing: &Standing) -> Option<PathReason> {
+        if self.path == standing.path {
+            return None;
+        }
+        let reason = reason(self.path, standing);
+        self.path = standing.path;
+        if self.changes.len() == KEPT {
+            self.changes.pop_front();
+        }
+        self.changes.push_back((now, standing.path, reason));
+        Some(reason)
+    }
+
+    /// The latest changes, the last one first.
+    pub(crate) fn changes(&self, now: u64) -> Vec<PathChange> {
+        let changes = self.changes.iter().rev();
+        changes
+            .map(|(at, path, reason)| PathChange {
+                ago: now.saturating_sub(*at),
+                path: *path,
+                reason: *reason,
+            })
+            .collect()
+    }
+}
+
+fn reason(old: Option<Path>, new: &Standing) -> PathReason {
+    match (old, new.path) {
+        (Some(Path::Direct(_)), Some(Path::Direct(_))) => PathReason::Roamed,
+        (_, Some(Path::Direct(_))) => PathReason::LinkUp,
+        (Some(Path::Direct(_)), _) => new.last_down.map_or(PathReason::Lost, PathReason::LinkDown),
+        (Some(Path::Relayed(_)), _) if !new.old_relay_up => PathReason::RelayDown,
+        (Some(_), Some(_)) => PathReason::Rerouted,
+        (None, Some(_)) => PathReason::Found,
+        (_, None) => PathReason::Lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_noise::SecretKey;
+
+    use super::*;
+
+    fn key(n: u8) -> PublicKey {
+        let secret = SecretKey::from_bytes(&[n; 32]).unwrap();
+        weft_noise::Identity::new(secret).public()
+    }
+
+    fn standing(path: Option<Path>) -> Standing {
+        Standing {
+            path,
+            last_down: Some(LinkDown::Silent),
+            old_relay_up: true,
+        }
+    }
+
+    #[test]
+    fn each_change_has_its_reason() {
+        let [a, b] = ["192.0.2.1:1", "192.0.2.2:2"].map(|addr| Some(Path::Direct(addr.parse().unwrap())));
+        let [r, s] = [1, 2].map(|n| Some(Path::Relayed(key(n))));
+        let mut history = PathHistory::default();
+        let steps = [
+            (r, PathReason::Found),
+            (s, PathReason::Rerouted),
+            (a, PathReason::LinkUp),
+            (b, PathReason::Roamed),
+            (r, PathReason::LinkDown(LinkDown::Silent)),
+            (None, PathReason::Lost),
+        ];
+        for (now, (path, reason)) in steps.into_iter().enumerate() {
+            assert_eq!(history.note(now as u64, &standing(path)), Some(reason));
+            assert_eq!(history.note(now as u64, &standing(path)), None);
+        }
+        history.note(6, &standing(r));
+        let gone = Standing {
+            old_relay_up: false,
+            ..standing(s)
+        };
+        assert_eq!(history.note(7, &gone), Some(PathReason::RelayDown));
+        let last = history.changes(10)[0];
+        assert_eq!((last.ago, last.path, last.reason), (3, s, PathReason::RelayDown));
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let mut history = PathHistory::default();
+        for n in 0..100_u64 {
+            history.note(n, &standing((n % 2 == 0).then(|| Path::Relayed(key(1)))));
+        }
+        let ages: Vec<u64> = history.changes(100).iter().map(|change| change.ago).collect();
+        assert_eq!(ages, (1..=KEPT as u64).collect::<Vec<_>>());
+    }
+}
