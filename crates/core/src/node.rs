@@ -1,6 +1,6 @@
 //! The node: its peers, and which of them an event belongs to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use rand_core::CryptoRng;
@@ -75,6 +75,10 @@ pub struct Node {
     peers: BTreeMap<NodeAddr, Peer>,
     by_link: BTreeMap<LinkId, NodeAddr>,
     next_link: u32,
+    /// Not configured, and may link all the same.
+    allowed: BTreeSet<NodeAddr>,
+    /// May not link unless configured.
+    denied: BTreeSet<NodeAddr>,
     mesh: Mesh,
     /// Ways for messages of others, as the lanes have them.
     routes: BTreeMap<NodeAddr, LinkId>,
@@ -94,6 +98,8 @@ impl Node {
             peers: BTreeMap::new(),
             by_link: BTreeMap::new(),
             next_link: 1,
+            allowed: BTreeSet::new(),
+            denied: BTreeSet::new(),
             routes: BTreeMap::new(),
             signals: BTreeMap::new(),
             counters: NodeCounters::default(),

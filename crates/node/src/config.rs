@@ -7,7 +7,7 @@ mod error;
 mod reader;
 mod starter;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -76,7 +76,7 @@ pub struct TunConfig {
 }
 
 /// Our part in the mesh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshConfig {
     /// Take part in the mesh at all: reach peers through neighbours, and let others.
     pub enabled: bool,
@@ -84,6 +84,10 @@ pub struct MeshConfig {
     pub transit: bool,
     /// Let nodes that are not configured link with us. IP packets pass between configured peers alone.
     pub open: bool,
+    /// Nodes that may link without being configured although `open` is off.
+    pub allow: BTreeSet<PublicKey>,
+    /// Nodes that may not link without being configured although `open` is on.
+    pub deny: BTreeSet<PublicKey>,
 }
 
 /// When a link is probed and given up.
@@ -143,6 +147,8 @@ impl Default for Config {
                 enabled: false,
                 transit: true,
                 open: true,
+                allow: BTreeSet::new(),
+                deny: BTreeSet::new(),
             },
             log: LogConfig::default(),
             peers: Vec::new(),
@@ -307,6 +313,8 @@ impl Config {
         if let Some(item) = section.boolean("open")? {
             self.mesh.open = item.value;
         }
+        self.mesh.allow = keys(&mut section, "allow")?;
+        self.mesh.deny = keys(&mut section, "deny")?;
         section.finish()
     }
 
@@ -384,6 +392,13 @@ fn seconds(mut section: Section<'_>, key: &'static str, default: Duration) -> Re
     let item = section.integer(key, 1..=DAY_S, "seconds")?;
     section.finish()?;
     Ok(item.map_or(default, |item| Duration::from_secs(item.value.into())))
+}
+
+/// A list of public keys.
+fn keys(section: &mut Section<'_>, key: &'static str) -> Result<BTreeSet<PublicKey>, Fault> {
+    let list = section.strings(key)?.map_or_else(Vec::new, |item| item.value);
+    let parse = |item: &Item<String>| item.map(|text| text.parse().map_err(Problem::BadKey));
+    list.iter().map(parse).collect()
 }
 
 fn bytes(section: &mut Section<'_>, key: &'static str, min: u16, max: u16) -> Result<Option<u16>, Fault> {

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
 use weft_core::{Admit, Node, PeerConfig};
-use weft_noise::Identity;
+use weft_noise::{Identity, PublicKey};
 use weft_os::clock::boottime_ms;
 use weft_os::process::{PrivilegeError, drop_privileges_to_net_admin};
 use weft_os::random::random_bytes;
@@ -109,6 +109,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     });
     let key = identity.public();
     let mut node = Node::new(core_config(&config), identity, Box::new(ChaCha20Rng::from_seed(seed)));
+    let [allowed, denied] =
+        [&config.mesh.allow, &config.mesh.deny].map(|keys| keys.iter().map(PublicKey::node_addr).collect());
+    node.set_admission(allowed, denied);
     let now = boottime_ms();
     for peer in &config.peers {
         node.add_peer(

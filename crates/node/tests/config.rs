@@ -36,6 +36,10 @@ fn everything_set() {
         interval_s = 5
         [session]
         idle_s = 60
+        [mesh]
+        open = false
+        allow = ["{}"]
+        deny = ["{}"]
         [log]
         level = "info,weft_core=trace"
         format = "json"
@@ -46,10 +50,14 @@ fn everything_set() {
         [[peer]]
         npub = "{}"
         "#,
+        npub(3),
+        npub(4),
         npub(1),
         npub(2),
     );
     let config = parse(&text).unwrap();
+    let listed = [&config.mesh.allow, &config.mesh.deny].map(|keys| keys.iter().map(ToString::to_string).collect());
+    assert_eq!((config.mesh.open, listed), (false, [vec![npub(3)], vec![npub(4)]]));
     assert_eq!(config.key_file, Path::new("keys/me"));
     assert_eq!(config.udp.listen, ["127.0.0.1:0".parse().unwrap()]);
     assert_eq!(config.udp.mtu, 1472);
@@ -90,7 +98,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 18, "every setting, and [[peer]]");
+    assert_eq!(settings, 20, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -113,6 +121,10 @@ fn each_fault_is_one_exact_line() {
         (
             "\n[peers]\nx = 1",
             "2: peers: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, log, peer",
+        ),
+        (
+            "[mesh]\nallow = [\"me\"]",
+            "2: mesh.allow[0]: this is not a public key: expected npub1... or 64 hexadecimal digits; copy it from the peer's `weft identity show`",
         ),
         ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu"),
         ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, log, peer"),

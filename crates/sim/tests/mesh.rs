@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
-use weft_core::{Config, LinkDown, Path, PathReason};
+use weft_core::{Admit, Config, LinkDown, Path, PathReason};
 use weft_sim::{Fate, HostId, World};
 
 fn meshed() -> Config {
@@ -101,4 +101,34 @@ fn a_session_goes_round_a_cut_and_back() {
         ]
     );
     assert_eq!(exchange(&mut world, a, b, 50, 100), (50, 50));
+}
+
+#[test]
+fn who_may_link_unasked_is_a_setting() {
+    for (admit, listed, may) in [
+        (Admit::Everyone, false, true),
+        (Admit::Everyone, true, false),
+        (Admit::Configured, false, false),
+        (Admit::Configured, true, true),
+    ] {
+        let mesh = Config {
+            mesh: true,
+            admit,
+            ..Config::default()
+        };
+        let mut world = World::new(11);
+        let (host, stranger) = (world.add_host(mesh), world.add_host(mesh));
+        let named = listed.then(|| world.host(stranger).node_addr());
+        let (allowed, denied) = match admit {
+            Admit::Everyone => (None, named),
+            Admit::Configured => (named, None),
+        };
+        let node = &mut world.host_mut(host).node;
+        node.set_admission(allowed.into_iter().collect(), denied.into_iter().collect());
+        world.add_peer(stranger, host, true);
+        world.run(3_000);
+        let status = world.host(stranger).node.peer_status(world.now()).next().unwrap();
+        assert_eq!(status.link_age.is_some(), may, "{admit:?}, listed: {listed}");
+        assert_eq!(world.host(host).node.counters().strangers > 0, !may);
+    }
 }

@@ -1,5 +1,7 @@
 //! The node in the mesh: neighbours come and go, gossip and look-ups pass, messages of others are carried.
 
+use std::collections::BTreeSet;
+
 use weft_noise::PublicKey;
 use weft_packet::{Command, LinkId};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
@@ -24,11 +26,19 @@ const MAX_SIGNALS: usize = 1024;
 const MAX_ROUTES: usize = 4096;
 
 impl Node {
+    /// Names nodes that may link although not everyone may, and nodes that may not although everyone may. Configured
+    /// peers always may. Links that are up stay.
+    pub fn set_admission(&mut self, allowed: BTreeSet<NodeAddr>, denied: BTreeSet<NodeAddr>) {
+        (self.allowed, self.denied) = (allowed, denied);
+    }
+
     /// A place for a node that links with us unasked, if we admit such and there is room.
     pub(super) fn admit_stranger(&mut self, now: u64, key: PublicKey) -> bool {
         let strangers = self.peers.values().filter(|p| !p.configured).count();
-        let open = self.ctx.config.mesh && self.ctx.config.admit == Admit::Everyone;
-        if !open || strangers >= MAX_STRANGERS || key.node_addr() == self.ctx.me {
+        let addr = key.node_addr();
+        let everyone = self.ctx.config.admit == Admit::Everyone && !self.denied.contains(&addr);
+        let welcome = self.ctx.config.mesh && (everyone || self.allowed.contains(&addr));
+        if !welcome || strangers >= MAX_STRANGERS || addr == self.ctx.me {
             return false;
         }
         self.insert_peer(now, key, Vec::new(), false);

@@ -46,6 +46,9 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #transit = true
 # Let nodes that are not listed below link with this one. IP packets pass between listed peers alone.
 #open = true
+# Keys of nodes that may link although open = false, and of nodes that may not although open = true.
+#allow = []
+#deny = []
 
 [log]
 # error, warn, info, debug, trace, or directives such as "info,weft_node=debug".
