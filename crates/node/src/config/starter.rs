@@ -50,6 +50,13 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #allow = []
 #deny = []
 
+[dns]
+# Answer questions about NAME.fips and npub1....fips, over UDP and TCP, to this machine alone.
+#enabled = true
+#listen = ["127.0.0.1:5354", "[::1]:5354"]
+# Have systemd-resolved send such questions here, where it runs. Other names go where they went before.
+#register = true
+
 [log]
 # error, warn, info, debug, trace, or directives such as "info,weft_node=debug".
 #level = "info"
