@@ -7,6 +7,7 @@
 //! | [`daemon`], [`fips`], [`spec`] | a weft daemon, the reference daemon, what both are told |
 //! | [`traffic`] | pings, TCP with verified content, UDP flows |
 //! | [`relay`] | a middlebox that loses, doubles, delays or spoils chosen datagrams |
+//! | [`stats`] | what a few runs say, and how sure it is |
 //! | [`interrupt`] | Ctrl-C |
 //! | [`demo`] | `weft demo`: two nodes, real traffic, figures |
 //!
@@ -23,5 +24,6 @@ pub mod interrupt;
 pub mod log;
 pub mod relay;
 pub mod spec;
+pub mod stats;
 pub mod traffic;
 pub mod world;
