@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use weft_node::status::{LinkStatus, PeerStatus, SessionStatus, Status, Traffic};
+use weft_node::status::{LinkStatus, PeerStatus, QualityStatus, SessionStatus, Status, Traffic};
 
 /// No line is wider, in characters.
 const WIDTH: usize = 100;
@@ -11,9 +11,6 @@ const WIDTH: usize = 100;
 pub(crate) fn status(status: &Status) -> String {
     let node = &status.node;
     let listen: Vec<_> = node.listen.iter().map(ToString::to_string).collect();
-    // Where they are answered, how they are reached, what failed.
-    let names = node.dns.iter().flat_map(|dns| dns.why.split("; ").enumerate());
-    let names = names.map(|(i, part)| format!("{}{part}", if i == 0 { "names: " } else { "       " }));
     let lines = [
         format!(
             "weft {} ({}), up {}, memory {}, processor {:.1} s",
@@ -38,7 +35,7 @@ pub(crate) fn status(status: &Status) -> String {
         format!("listening on {}", listen.join(", ")),
     ];
     let mut text = String::new();
-    for line in lines.into_iter().chain(names) {
+    for line in lines {
         push_clipped(&mut text, &line);
     }
     text.push('\n');
@@ -77,7 +74,7 @@ pub(crate) fn peer_list(peers: &[PeerStatus]) -> String {
             &name(peer.name.as_deref(), &peer.npub),
             peer.state.as_str(),
             &duration(peer.since_s),
-            &rtt.map_or_else(|| "-".to_owned(), |rtt| format!("{rtt:.1} ms")),
+            &rtt.map_or_else(|| "-".to_owned(), milliseconds),
             &traffic(|link| link.rx, |session| session.rx),
             &traffic(|link| link.tx, |session| session.tx),
         ]);
@@ -116,19 +113,18 @@ pub(crate) fn peer(peer: &PeerStatus) -> String {
         line(name, format!("{} ago: {path}; {}", duration(change.ago_s), change.why));
     }
     if let Some(link) = &peer.link {
-        let rtt = link.rtt_ms.map(|rtt| format!(", round trip {rtt:.3} ms"));
         let last = link.last_rx_s.map(|age| format!(", last heard {} ago", duration(age)));
         line(
             "link",
             format!(
-                "keys {} old, {} rekeys{}{}",
+                "keys {} old, {} rekeys{}",
                 duration(link.epoch_age_s),
                 link.rekeys,
-                rtt.unwrap_or_default(),
                 last.unwrap_or_default()
             ),
         );
         line("", both_ways(link.rx, link.tx));
+        line("", quality(&link.quality));
     }
     if let Some(session) = &peer.session {
         line(
@@ -142,6 +138,7 @@ pub(crate) fn peer(peer: &PeerStatus) -> String {
             ),
         );
         line("", both_ways(session.rx, session.tx));
+        line("", quality(&session.quality));
     }
     text
 }
@@ -160,6 +157,45 @@ pub(crate) fn name(name: Option<&str>, npub: &str) -> String {
 fn both_ways(rx: Traffic, tx: Traffic) -> String {
     let one = |traffic: Traffic| format!("{} packets, {}", traffic.packets, bytes(traffic.bytes));
     format!("in {}; out {}", one(rx), one(tx))
+}
+
+/// What was measured, and nothing about the rest.
+fn quality(quality: &QualityStatus) -> String {
+    let ways = |name: &str, way_in: Option<String>, way_out: Option<String>| match (way_in, way_out) {
+        (None, None) => None,
+        (Some(one), Some(other)) if one == other => Some(format!("{name} {one}")),
+        (way_in, way_out) => {
+            let side = |name: &str, value: Option<String>| value.map(|value| format!("{value} {name}"));
+            let sides: Vec<_> = [side("in", way_in), side("out", way_out)]
+                .into_iter()
+                .flatten()
+                .collect();
+            Some(format!("{name} {}", sides.join(" / ")))
+        }
+    };
+    let loss = |share: Option<f64>| share.map(|share| format!("{:.1} %", share * 100.0));
+    let jitter = |ms: Option<f64>| ms.map(milliseconds);
+    let marks = quality.ce_in + quality.ce_out.unwrap_or(0);
+    let parts = [
+        quality.rtt_ms.map(|ms| format!("round trip {}", milliseconds(ms))),
+        ways("loss", loss(quality.loss_in), loss(quality.loss_out)),
+        ways("jitter", jitter(quality.jitter_in_ms), jitter(quality.jitter_out_ms)),
+        quality.cost.map(|cost| format!("cost {cost:.2}")),
+        (marks > 0).then(|| format!("{marks} congestion marks")),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return "not measured yet".to_owned();
+    }
+    parts.join(", ")
+}
+
+/// The clocks behind it know whole milliseconds.
+fn milliseconds(ms: f64) -> String {
+    if ms < 1.0 {
+        return "<1 ms".to_owned();
+    }
+    format!("{ms:.1} ms")
 }
 
 fn row(cells: [&str; 6]) -> String {
@@ -248,7 +284,6 @@ mod tests {
                 "commit": times("0123456789ab"), "started_unix": 1, "uptime_s": 3700,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": [times("tso4")]},
                 "listen": vec!["[::]:2121"; if long { 20 } else { 1 }],
-                "dns": {"state": "local", "listen": [], "why": times("answered on [::1]:5354; set up in nothing")},
                 "rss_bytes": 12_300_000, "cpu_s": 0.5
             },
             "peers": [peer(Some("bob")), peer(None)],
@@ -274,7 +309,7 @@ mod tests {
         let text = status(&sample(false));
         for part in [
             "weft 0.1.0 (0123456789ab), up 1 h 1 min, memory 12.3 MB",
-            "listening on [::]:2121\nnames: answered on [::1]:5354\n       set up in nothing\n\n",
+            "listening on [::]:2121",
             "\nbob  ",
             "\nnpub1qqqqq\u{2026}qqqqqq  ",
             "payload   2 d 7 h       10000.4 ms      1.0 GB     18.4 EB\n",
@@ -297,6 +332,30 @@ mod tests {
             text.contains("\n         1 min ago: relayed by carol; a way was found\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn tells_what_was_measured_and_no_more() {
+        let all = QualityStatus {
+            rtt_ms: Some(40.26),
+            loss_in: Some(0.0),
+            loss_out: Some(0.301),
+            jitter_in_ms: Some(0.3),
+            jitter_out_ms: Some(0.4),
+            cost: Some(2.004),
+            ce_in: 2,
+            ..QualityStatus::default()
+        };
+        assert_eq!(
+            quality(&all),
+            "round trip 40.3 ms, loss 0.0 % in / 30.1 % out, jitter <1 ms, cost 2.00, 2 congestion marks"
+        );
+        let one = QualityStatus {
+            loss_in: Some(0.5),
+            ..QualityStatus::default()
+        };
+        assert_eq!(quality(&one), "loss 50.0 % in");
+        assert_eq!(quality(&QualityStatus::default()), "not measured yet");
     }
 
     #[test]

@@ -26,8 +26,23 @@ pub struct Config {
     pub transit: bool,
     /// Who may link with us without being configured.
     pub admit: Admit,
+    /// What neighbours are told of the link with them.
+    pub link_reports: ReportMode,
+    /// What the other ends of sessions are told of the session.
+    pub session_reports: ReportMode,
     /// Unix seconds when the caller's clock read zero: announcements carry the time of day.
     pub unix_at_zero: u64,
+}
+
+/// Which reports of measurements are sent, as FIPS names them (fips-mmp, "Operating Modes").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportMode {
+    /// What was sent, and what came.
+    Full,
+    /// What came. Nothing is lost to the other side: it knows what it was sent.
+    Lightweight,
+    /// None. The other side learns neither round trip nor loss of what it sends.
+    Minimal,
 }
 
 /// Who may link with us without being configured. IP packets pass between configured peers alone, whatever this says.
@@ -50,6 +65,8 @@ impl Default for Config {
             mesh: false,
             transit: true,
             admit: Admit::Everyone,
+            link_reports: ReportMode::Full,
+            session_reports: ReportMode::Full,
             unix_at_zero: 1_700_000_000,
         }
     }

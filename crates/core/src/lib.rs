@@ -5,7 +5,7 @@
 //! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
 //! - [`Path`]: the ways by which a peer was reached, and why each was left.
 //! - `mesh`: how nodes find each other through each other.
-//! - `liveness`: whether the other end of either is there.
+//! - `liveness`: whether the other end of either is there. `metrics`: how well; `reports`: when to say so.
 //! - `context`: what both are handed; [`Config`], [`Event`], [`PeerStatus`]: what others see.
 //!
 //! What never is: sockets, threads, clocks, logging, randomness of its own, and sealing or opening of frames. The core
@@ -20,14 +20,17 @@ mod event;
 mod link;
 mod liveness;
 mod mesh;
+mod metrics;
 mod node;
 mod path;
+mod reports;
 mod session;
 mod status;
 
-pub use config::{Admit, Config, PeerConfig};
+pub use config::{Admit, Config, PeerConfig, ReportMode};
 pub use context::Output;
 pub use event::{Event, LinkDown, SessionDown};
+pub use metrics::Quality;
 pub use node::{Node, NodeCounters};
 pub use path::{Path, PathChange, PathReason};
 pub use status::{PeerState, PeerStatus};

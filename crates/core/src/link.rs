@@ -5,6 +5,7 @@
 //! them at once. Old epochs stay open until they have drained.
 
 mod handshake;
+mod reports;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,6 +17,8 @@ use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType};
 use self::handshake::Attempt;
 use crate::context::Context;
 use crate::liveness::Liveness;
+use crate::metrics::Metrics;
+use crate::reports::{LINK, Reports};
 use crate::{Event, LinkDown};
 
 /// How long replaced keys still open late frames (L5).
@@ -78,6 +81,8 @@ pub(crate) struct Link {
     pub(crate) up_since: Option<u64>,
     pub(crate) last_down: Option<(u64, LinkDown)>,
     pub(crate) liveness: Liveness,
+    pub(crate) metrics: Metrics,
+    reports: Reports,
     announcements: u32,
     announce_at: u64,
 }
@@ -112,6 +117,8 @@ impl Link {
             up_since: None,
             last_down: None,
             liveness: Liveness::new(now),
+            metrics: Metrics::default(),
+            reports: Reports::new(&LINK),
             announcements: 0,
             announce_at: 0,
         }
@@ -211,6 +218,10 @@ impl Link {
         let moved = self.path.is_some_and(|old| old != path);
         self.path = Some(path);
         self.last_path = Some(path);
+        if moved {
+            self.metrics.handle_moved();
+            self.reports.handle_moved();
+        }
         if moved && self.is_up() {
             ctx.event(Event::Roamed { peer: self.peer, path });
         }
@@ -235,6 +246,7 @@ impl Link {
     pub(crate) fn handle_activity(&mut self, now: u64, activity: &LinkActivity) {
         self.liveness
             .sample(now, &activity.totals, activity.totals.last_payload_tx);
+        self.metrics.handle_received(now, &activity.received);
     }
 
     /// Says goodbye, for an orderly stop.
@@ -334,6 +346,7 @@ impl Link {
             ),
             (self.heartbeat_at(ctx), "heartbeat"),
             (self.announce_at(), "announce our address"),
+            (self.report_at(ctx), "link report"),
             (self.dead_at(ctx), "link dead"),
         ]
         .into_iter()
@@ -351,17 +364,15 @@ impl Link {
             let rekey = self.is_up() && now < self.unanswered_at();
             self.start_attempt(ctx, now, rekey);
         }
+        if now >= self.report_at(ctx) {
+            self.send_reports(ctx, now);
+        }
         if now >= self.heartbeat_at(ctx) {
             self.heartbeat(ctx, now);
         }
         if now >= self.announce_at() {
             self.announce(ctx, now);
         }
-    }
-
-    fn heartbeat(&mut self, ctx: &mut Context, now: u64) {
-        self.liveness.said(now);
-        self.send(ctx, LinkMessageType::Heartbeat.to_byte(), Vec::new());
     }
 
     fn retire(&mut self, ctx: &mut Context, now: u64) {
@@ -389,6 +400,8 @@ impl Link {
         self.path = None;
         self.up_since = None;
         self.liveness.settle();
+        self.metrics = Metrics::default();
+        self.reports = Reports::new(&LINK);
         self.announcements = 0;
         self.last_down = Some((now, reason));
         self.next_dial = now;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use rand_core::CryptoRng;
 use weft_noise::{Identity, PublicKey, ik};
-use weft_packet::{Command, LinkId, Report};
+use weft_packet::{Command, Layer, LinkId, Report};
 use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, SessionDatagram};
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
 use weft_wire::signal::Signal;
@@ -165,6 +165,20 @@ impl Node {
             } => self.handle_link_message(now, link, index, msg_type, &body),
             Report::SessionProven { peer, id } => self.with_peer(peer, |ctx, p| p.session.handle_proven(ctx, now, id)),
             Report::SessionConfirmed { peer, id } => self.with_peer(peer, |_, p| p.session.handle_confirmed(now, id)),
+            Report::Measured {
+                on,
+                epoch,
+                sent,
+                clock,
+                report,
+            } => match on {
+                Layer::Link(link) => self.with_link(link, |_, p| {
+                    p.link.metrics.handle_report(now, epoch, sent, clock, &report);
+                }),
+                Layer::Session(peer) => self.with_peer(peer, |_, p| {
+                    p.session.metrics.handle_report(now, epoch, sent, clock, &report);
+                }),
+            },
             Report::SessionMessage { msg_type, .. } => {
                 let known = msg_type == session::ALIVE || SessionMessageType::from_byte(msg_type).is_some();
                 self.counters.messages_unknown += u64::from(!known);

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 mod handshake;
+mod reports;
 
 use weft_noise::{Established, PublicKey, xk};
 use weft_packet::{Command, EpochId, EpochUse, LinkId, SessionActivity, SessionKeys};
@@ -17,6 +18,8 @@ use weft_wire::session;
 use self::handshake::{Awaiting, Finishing, Initiating};
 use crate::context::Context;
 use crate::liveness::Liveness;
+use crate::metrics::Metrics;
+use crate::reports::{Reports, SESSION};
 use crate::{Event, SessionDown};
 
 /// How long replaced keys still open late frames (L5).
@@ -65,7 +68,10 @@ pub(crate) struct Session {
     pub(crate) rekeys: u64,
     pub(crate) up_since: Option<u64>,
     pub(crate) liveness: Liveness,
+    pub(crate) metrics: Metrics,
+    reports: Reports,
     pub(crate) last_data: u64,
+    last_data_tx: u64,
 }
 
 impl Session {
@@ -88,7 +94,10 @@ impl Session {
             rekeys: 0,
             up_since: None,
             liveness: Liveness::new(0),
+            metrics: Metrics::default(),
+            reports: Reports::new(&SESSION),
             last_data: 0,
+            last_data_tx: 0,
         }
     }
 
@@ -110,6 +119,9 @@ impl Session {
 
     /// A link to the next hop came up.
     pub(crate) fn handle_link_up(&mut self, ctx: &mut Context, now: u64, link: LinkId, restarted: bool) {
+        if self.link != Some(link) {
+            self.metrics.handle_moved();
+        }
         self.link = Some(link);
         ctx.lane(Command::BindSession {
             peer: self.peer.node_addr(),
@@ -138,6 +150,7 @@ impl Session {
             return;
         }
         self.link = link;
+        self.metrics.handle_moved();
         let Some(link) = link else { return };
         ctx.lane(Command::BindSession {
             peer: self.peer.node_addr(),
@@ -186,6 +199,8 @@ impl Session {
     pub(crate) fn handle_activity(&mut self, now: u64, activity: &SessionActivity) {
         self.liveness.sample(now, &activity.totals, activity.last_data_tx);
         self.last_data = self.last_data.max(activity.last_data);
+        self.last_data_tx = activity.last_data_tx;
+        self.metrics.handle_received(now, &activity.received);
     }
 
     fn install(&mut self, ctx: &mut Context, now: u64, keys: Established, usage: EpochUse) -> EpochId {
@@ -318,6 +333,7 @@ impl Session {
                 "old session keys drained",
             ),
             self.initiate_at(),
+            (self.report_at(ctx), "session report"),
             (self.keepalive_at(), "session keepalive"),
             (self.idle_at(ctx), "session idle"),
         ]
@@ -334,6 +350,9 @@ impl Session {
         self.drive_handshakes(ctx, now);
         if now >= self.initiate_at().0 {
             self.renew(ctx, now);
+        }
+        if now >= self.report_at(ctx) {
+            self.send_reports(ctx, now);
         }
         if now >= self.keepalive_at() {
             self.say_alive(ctx, now);
@@ -377,6 +396,7 @@ impl Session {
             epoch.stage = Stage::Draining(now + ASLEEP);
         }
         self.up_since = None;
+        self.metrics = Metrics::default();
         self.liveness.settle();
         ctx.lane(Command::SuspendSession {
             peer: self.peer.node_addr(),
@@ -394,6 +414,7 @@ impl Session {
         self.finishing = None;
         self.awaiting.clear();
         self.up_since = None;
+        self.metrics = Metrics::default();
         self.liveness.settle();
         ctx.lane(Command::RemoveSession {
             peer: self.peer.node_addr(),

@@ -6,7 +6,7 @@ use weft_noise::PublicKey;
 use weft_packet::Totals;
 
 use crate::node::Peer;
-use crate::{LinkDown, Path, PathChange};
+use crate::{LinkDown, Path, PathChange, Quality};
 
 /// A session that carried authenticated frames this recently passes payload, ms.
 const PAYLOAD_FRESH: u64 = 30_000;
@@ -65,6 +65,10 @@ pub struct PeerStatus {
     pub session_totals: Totals,
     /// Packets wait for the session.
     pub waiting: bool,
+    /// How well the link does, while it is up.
+    pub link_quality: Quality,
+    /// How well the session does, while it is up.
+    pub session_quality: Quality,
 }
 
 impl PeerStatus {
@@ -106,6 +110,8 @@ impl PeerStatus {
             session_rekeys: session.rekeys,
             session_totals: *session.liveness.totals(),
             waiting: session.wanted.is_some(),
+            link_quality: link.metrics.quality(now),
+            session_quality: session.metrics.quality(now),
         }
     }
 }

@@ -77,8 +77,6 @@ pub struct NodeStatus {
     pub tun: TunStatus,
     /// The addresses in use for UDP, with the ports that the system chose.
     pub listen: Vec<SocketAddr>,
-    /// How names below `.fips` are answered; none from a daemon that has no names.
-    pub dns: Option<DnsStatus>,
     /// Memory in use (resident set), in bytes.
     pub rss_bytes: u64,
     /// Processor time used, user and system, in seconds.
@@ -94,34 +92,6 @@ pub struct TunStatus {
     pub mtu: u32,
     /// The offloads that the kernel accepted, such as `tso4`; empty: one packet per read and write.
     pub offloads: Vec<String>,
-}
-
-/// Names: `NAME.fips` for configured peers, `npub1....fips` for everybody.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DnsStatus {
-    /// How far they reach.
-    pub state: DnsState,
-    /// The reason, for people: "answered on 127.0.0.1:5354; set up in systemd-resolved".
-    pub why: String,
-    /// The addresses that answer, for UDP and TCP.
-    pub listen: Vec<SocketAddr>,
-}
-
-/// How far names reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DnsState {
-    /// Turned off.
-    Off,
-    /// No address could be bound.
-    Failed,
-    /// Whoever asks one of our addresses is answered; the system's programs do not.
-    Local,
-    /// The system's resolver asks us, so names work in every program.
-    System,
-    /// Something that this version does not know.
-    #[serde(other)]
-    Other,
 }
 
 /// One peer.
@@ -231,6 +201,45 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
+/// How well a link or a session does. `out` is what we send, as the other side reports it; `in` is
+/// what we receive. What has not been measured yet is none: nothing is measured without traffic but
+/// a link that has just come up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QualityStatus {
+    /// Smoothed round-trip time in milliseconds. Behind it are clocks of whole milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Its mean variation in milliseconds.
+    pub rtt_variation_ms: Option<f64>,
+    /// Share of the frames that were lost lately, 0 to 1.
+    pub loss_out: Option<f64>,
+    /// The same, of those to us.
+    pub loss_in: Option<f64>,
+    /// Interarrival jitter (RFC 3550) in milliseconds.
+    pub jitter_out_ms: Option<f64>,
+    /// The same, of those to us.
+    pub jitter_in_ms: Option<f64>,
+    /// The longest run of lost frames in the last report.
+    pub burst_out: Option<u32>,
+    /// How the one-way delay changed during the last report, in microseconds a second: above zero, a
+    /// queue fills.
+    pub delay_trend_out_us_s: Option<i32>,
+    /// Frames, of all, that came behind a later one.
+    pub reordered_out: Option<u64>,
+    /// The same, of those to us.
+    pub reordered_in: u64,
+    /// Frames, of all, that were marked as having experienced congestion.
+    pub ce_out: Option<u64>,
+    /// The same, of those to us.
+    pub ce_in: u64,
+    /// Expected transmissions: 1 over the product of what arrives each way.
+    pub etx: Option<f64>,
+    /// What the link costs in the choice of ways: ETX times (1 + round trip / 100 ms).
+    pub cost: Option<f64>,
+    /// Seconds since the last report of the other side.
+    pub report_age_s: Option<u64>,
+}
+
 /// A link: keys shared with a neighbour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkStatus {
@@ -238,8 +247,11 @@ pub struct LinkStatus {
     pub epoch_age_s: u64,
     /// How often the keys were renewed.
     pub rekeys: u64,
-    /// Smoothed round-trip time in milliseconds, once measured.
+    /// Smoothed round-trip time in milliseconds, once measured: `quality.rtt_ms`.
     pub rtt_ms: Option<f64>,
+    /// How well it does.
+    #[serde(default)]
+    pub quality: QualityStatus,
     /// Received, authenticated.
     pub rx: Traffic,
     /// Sent.
@@ -255,6 +267,9 @@ pub struct SessionStatus {
     pub age_s: u64,
     /// How often the keys were renewed.
     pub rekeys: u64,
+    /// How well it does, end to end.
+    #[serde(default)]
+    pub quality: QualityStatus,
     /// Received, authenticated.
     pub rx: Traffic,
     /// Sent.
@@ -338,6 +353,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn quality() -> serde_json::Value {
+        json!({
+            "rtt_ms": 0.4, "rtt_variation_ms": 0.2, "loss_out": 0.01, "loss_in": 0.0, "jitter_out_ms": 0.3,
+            "jitter_in_ms": null, "burst_out": 2, "delay_trend_out_us_s": -5, "reordered_out": 1,
+            "reordered_in": 0, "ce_out": 0, "ce_in": 3, "etx": 1.01, "cost": 1.015, "report_age_s": 1
+        })
+    }
+
     fn bob() -> serde_json::Value {
         json!({
             "npub": "npub1x", "name": "bob", "address": "fd00::1", "state": "payload",
@@ -348,11 +371,11 @@ mod tests {
                 {"ago_s": 5, "path": {"kind": "relayed", "via": "npub1z", "name": null}, "why": "a way was found"}
             ],
             "link": {
-                "epoch_age_s": 1, "rekeys": 2, "rtt_ms": 0.4,
+                "epoch_age_s": 1, "rekeys": 2, "rtt_ms": 0.4, "quality": quality(),
                 "rx": {"packets": 1, "bytes": 2}, "tx": {"packets": 3, "bytes": 4}, "last_rx_s": 0
             },
             "session": {
-                "age_s": 9, "rekeys": 1, "rx": {"packets": 1, "bytes": 2},
+                "age_s": 9, "rekeys": 1, "quality": quality(), "rx": {"packets": 1, "bytes": 2},
                 "tx": {"packets": 3, "bytes": 4}, "queued": 0, "max_inner": 1203
             },
         })
@@ -367,9 +390,7 @@ mod tests {
                 "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
                 "commit": "abc", "started_unix": 1, "uptime_s": 2,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": ["tso4"]},
-                "listen": ["[::]:2121"],
-                "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"]},
-                "rss_bytes": 3, "cpu_s": 0.5
+                "listen": ["[::]:2121"], "rss_bytes": 3, "cpu_s": 0.5
             },
             "peers": [
                 bob(),
@@ -390,6 +411,14 @@ mod tests {
         let mut later = bob();
         later["colour"] = json!("red");
         assert!(serde_json::from_value::<PeerStatus>(later).is_ok());
+    }
+
+    #[test]
+    fn what_earlier_daemons_do_not_say_is_not_measured() {
+        let mut earlier = bob();
+        earlier["link"].as_object_mut().unwrap().remove("quality");
+        let peer: PeerStatus = serde_json::from_value(earlier).unwrap();
+        assert_eq!(peer.link.unwrap().quality, QualityStatus::default());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use weft_core::ReportMode;
 use weft_node::config::{Config, ConfigError};
 use weft_node::logging::LogFormat;
 
@@ -40,10 +41,9 @@ fn everything_set() {
         open = false
         allow = ["{}"]
         deny = ["{}"]
-        [dns]
-        enabled = false
-        listen = ["127.0.0.2:53", "[::1]:0"]
-        register = false
+        [reports]
+        link = "lightweight"
+        session = "minimal"
         [log]
         level = "info,weft_core=trace"
         format = "json"
@@ -70,9 +70,8 @@ fn everything_set() {
     assert_eq!(config.link.dead_after, Duration::from_secs(3));
     assert_eq!(config.rekey_interval, Duration::from_secs(5));
     assert_eq!(config.session_idle, Duration::from_secs(60));
-    assert_eq!((config.dns.enabled, config.dns.register), (false, false));
-    let names: Vec<_> = config.dns.listen.iter().map(ToString::to_string).collect();
-    assert_eq!(names, ["127.0.0.2:53", "[::1]:0"]);
+    assert_eq!(config.reports.link, ReportMode::Lightweight);
+    assert_eq!(config.reports.session, ReportMode::Minimal);
     assert_eq!(config.log.filter.as_str(), "info,weft_core=trace");
     assert_eq!(config.log.format, LogFormat::Json);
     let [bob, carol] = &config.peers[..] else {
@@ -105,7 +104,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 23, "every setting, and [[peer]]");
+    assert_eq!(settings, 22, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -127,14 +126,14 @@ fn each_fault_is_one_exact_line() {
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
-            "2: peers: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, log, peer",
+            "2: peers: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, reports, log, peer",
         ),
         (
             "[mesh]\nallow = [\"me\"]",
             "2: mesh.allow[0]: this is not a public key: expected npub1... or 64 hexadecimal digits; copy it from the peer's `weft identity show`",
         ),
         ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu"),
-        ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, log, peer"),
+        ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, reports, log, peer"),
         ("[[peer]]", "1: peer.npub: missing; write npub = \"npub1...\" under [[peer]]"),
         ("[rekey]\ninterval = 5", "2: rekey.interval: unknown key; the only one here is interval_s"),
         // Types.
@@ -166,25 +165,16 @@ fn each_fault_is_one_exact_line() {
             "3: link.dead_after_s: 5 s is not longer than link.heartbeat_s (5 s); make it longer",
         ),
         // Values.
+        (
+            "[reports]\nlink = \"none\"",
+            "2: reports.link: 'none' is none of its values; write \"full\", \"lightweight\" or \"minimal\"",
+        ),
         ("[identity]\nkey_file = \"\"", "2: identity.key_file: the path is empty; write a file name, as \"identity.key\""),
         ("[udp]\nlisten = []", "2: udp.listen: the list is empty; write one address at least, as \"0.0.0.0:2121\""),
         (
             "[udp]\nlisten = [\"::\"]",
             "2: udp.listen[0]: '::' is not host:port; write it as \"[::]:2121\"",
         ),
-        (
-            "[dns]\nlisten = []",
-            "2: dns.listen: the list is empty; write one address at least, as \"127.0.0.1:5354\", or enabled = false",
-        ),
-        (
-            "[dns]\nlisten = [\"127.0.0.1:53\", \"0.0.0.0:53\"]",
-            "2: dns.listen[1]: '0.0.0.0:53' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\"",
-        ),
-        (
-            "[dns]\nlisten = [\"::1\"]",
-            "2: dns.listen[0]: '::1' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\"",
-        ),
-        ("[dns]\nport = 53", "2: dns.port: unknown key; the ones here are enabled, listen, register"),
         (
             "[tun]\nname = \"a-very-long-name\"",
             "2: tun.name: 'a-very-long-name' is no interface name; write 1 to 15 characters without space, '/', ':' and '%'",

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weft_noise::Key;
 use weft_wire::NodeAddr;
+use weft_wire::mmp::ReceiverReport;
 
 /// A link's number: given by the core, never used twice in the life of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -201,6 +202,20 @@ pub enum Command {
         /// The body behind the inner header.
         body: Vec<u8>,
     },
+    /// Tells a neighbour what was sent to it, or what came from it. Where nothing came, a heartbeat goes in its place.
+    ReportOnLink {
+        /// The link.
+        link: LinkId,
+        /// Which report.
+        kind: ReportKind,
+    },
+    /// The same for the other end of a session; where there is nothing to tell, nothing goes.
+    ReportOnSession {
+        /// The other end.
+        peer: NodeAddr,
+        /// Which report.
+        kind: ReportKind,
+    },
     /// Sends a session's coordinates in the clear, for the nodes on the way, in front of an empty sealed message
     /// (FIPS wire-formats, "CoordsWarmup").
     Warm {
@@ -300,6 +315,19 @@ pub enum Report {
         /// The body behind the inner header.
         body: Vec<u8>,
     },
+    /// The other side told what it received from us.
+    Measured {
+        /// Where.
+        on: Layer,
+        /// Our epoch (index or number) under which it told.
+        epoch: u32,
+        /// Frames that we have sealed under that epoch.
+        sent: u64,
+        /// Our clock in that epoch when the report came, ms: what its echo is compared with.
+        clock: u32,
+        /// The report.
+        report: ReceiverReport,
+    },
     /// An authenticated neighbour handed us an FSP frame that no session of ours opens.
     UnknownSession {
         /// The link it came over.
@@ -335,6 +363,41 @@ pub enum Report {
     },
 }
 
+/// A link or a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Layer {
+    /// This link.
+    Link(LinkId),
+    /// The session with this node.
+    Session(NodeAddr),
+}
+
+/// Which of the two reports of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportKind {
+    /// What we sent.
+    Sender,
+    /// What we received.
+    Receiver,
+}
+
+/// What arrived on a link or in a session, by the counters that its sender gave it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// The epoch (index or number) whose counters are followed.
+    pub epoch: u32,
+    /// The highest counter of that epoch.
+    pub highest: u64,
+    /// Frames counted, over all epochs.
+    pub frames: u64,
+    /// Those that came behind a later one.
+    pub reordered: u64,
+    /// Those marked as having experienced congestion.
+    pub ce: u64,
+    /// Interarrival jitter (RFC 3550), microseconds. The clocks behind it are in milliseconds.
+    pub jitter_us: u32,
+}
+
 /// Running totals of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -363,6 +426,8 @@ pub struct LinkActivity {
     pub link: LinkId,
     /// Its totals over all epochs.
     pub totals: Totals,
+    /// What came, measured.
+    pub received: Received,
 }
 
 /// A session's activity. `totals` counts every frame in frames, but bytes only of IP packets.
@@ -372,6 +437,8 @@ pub struct SessionActivity {
     pub peer: NodeAddr,
     /// Its totals over all epochs.
     pub totals: Totals,
+    /// What came, measured.
+    pub received: Received,
     /// When an IP packet last passed in either direction, ms; 0 if never.
     pub last_data: u64,
     /// When an IP packet was last sent, ms; 0 if never.

@@ -45,6 +45,11 @@ impl Epoch {
         now.wrapping_sub(self.started) as u32
     }
 
+    /// Frames sealed so far.
+    pub(crate) fn sealed(&self) -> u64 {
+        self.counter
+    }
+
     /// Takes the next counter. `None` once the last one is used: the epoch is then spent for good.
     pub(crate) fn next_counter(&mut self) -> Option<u64> {
         let counter = self.counter;
@@ -153,6 +158,16 @@ impl Epochs {
     /// The epoch that seals.
     pub(crate) fn current_mut(&mut self) -> Option<&mut Epoch> {
         self.list.iter_mut().find(|e| Some(e.id) == self.current)
+    }
+
+    /// Whether this epoch seals.
+    pub(crate) fn seals_with(&self, id: u32) -> bool {
+        self.current == Some(id)
+    }
+
+    /// A given epoch.
+    pub(crate) fn get(&self, id: u32) -> Option<&Epoch> {
+        self.list.iter().find(|e| e.id == id)
     }
 
     /// A given epoch, or the one that seals.

@@ -8,10 +8,11 @@ use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType};
 use weft_wire::{NodeAddr, fmp, fsp, shim};
 
-use crate::control::{EpochId, LinkId, Report};
+use crate::control::{EpochId, Layer, LinkId, Report};
 use crate::echo;
 use crate::epoch::{OpenFailure, Proof};
 use crate::lane::{EXPECT_KEYS, Index, Lane, Session};
+use crate::meter::Arrival;
 use crate::mss;
 use crate::train::{Train, Transmit};
 
@@ -126,7 +127,7 @@ impl Lane {
             });
             self.flush_queues(now, id, train);
         }
-        self.link_message(now, id, header.receiver_idx, datagram, train)
+        self.link_message(now, id, &header, datagram, train)
     }
 
     /// The link that an index belongs to, if we hold keys for it.
@@ -153,10 +154,11 @@ impl Lane {
         &mut self,
         now: u64,
         link: LinkId,
-        index: u32,
+        header: &fmp::EstablishedHeader,
         datagram: &mut [u8],
         train: &mut Train<T>,
     ) -> Option<Inbound> {
+        let index = header.receiver_idx;
         let end = datagram.len().checked_sub(TAG_LEN)?;
         let plain = datagram.get(fmp::EstablishedHeader::LEN..end)?;
         let Ok((inner, body)) = fmp::InnerHeader::parse(plain) else {
@@ -178,9 +180,23 @@ impl Lane {
         );
         if let Some(link) = self.links.get_mut(&link) {
             link.totals.rx_payload += u64::from(answerable);
+            if link.epochs.seals_with(index) {
+                let arrival = Arrival {
+                    epoch: index,
+                    counter: header.counter,
+                    timestamp: inner.timestamp,
+                    bytes: datagram.len(),
+                    ce: header.flags & fmp::FLAG_CE != 0,
+                };
+                link.meter.receive(now, arrival);
+            }
         }
         match kind {
             Some(LinkMessageType::Heartbeat) => return None,
+            Some(LinkMessageType::ReceiverReport) => {
+                self.measured(now, Layer::Link(link), index, body);
+                return None;
+            }
             Some(LinkMessageType::SessionDatagram) => {
                 match self.session_datagram(now, link, datagram, body_at..end, train) {
                     Routed::Local => {}
@@ -280,6 +296,16 @@ impl Lane {
         let is_packet = inner.msg_type == SessionMessageType::Data.to_byte()
             && DataPorts::parse(body).is_ok_and(|(ports, _)| ports.dst == IPV6_SHIM_PORT);
         let session = self.sessions.get_mut(&src)?;
+        if session.epochs.seals_with(id) {
+            let arrival = Arrival {
+                epoch: id,
+                counter: header.counter,
+                timestamp: inner.timestamp,
+                bytes: plain.len(),
+                ce: datagram.get(1).is_some_and(|flags| flags & fmp::FLAG_CE != 0),
+            };
+            session.meter.receive(now, arrival);
+        }
         if is_packet {
             session.totals.received(now, body.len());
             session.totals.rx_payload += 1;
@@ -288,7 +314,9 @@ impl Lane {
             return self.ip_packet(src, datagram, shim_at, at.end - TAG_LEN);
         }
         session.totals.received(now, 0);
-        if body.len() > MAX_CONTROL {
+        if inner.msg_type == SessionMessageType::ReceiverReport.to_byte() {
+            self.measured(now, Layer::Session(src), id, body);
+        } else if body.len() > MAX_CONTROL {
             self.counters.control_too_long += 1;
         } else {
             let body = body.to_vec();

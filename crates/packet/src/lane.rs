@@ -18,6 +18,8 @@ use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
 use crate::gate::Gate;
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
 use crate::inbound::Inbound;
+use crate::measure::Told;
+use crate::meter::Meter;
 use crate::train::{Train, Transmit};
 
 mod check;
@@ -54,6 +56,9 @@ pub(crate) struct Link {
     pub(crate) epochs: Epochs,
     pub(crate) totals: Totals,
     sampled: Totals,
+    pub(crate) meter: Meter,
+    /// Where the next SenderReport begins.
+    pub(crate) told: Told,
     /// When [`Report::UnknownSession`] was last sent for this link, so that it is rare.
     pub(crate) last_unknown: u64,
 }
@@ -73,6 +78,8 @@ pub(crate) struct Session {
     pub(crate) last_data: u64,
     pub(crate) last_data_tx: u64,
     sampled: Totals,
+    pub(crate) meter: Meter,
+    pub(crate) told: Told,
 }
 
 /// What an index stands for.
@@ -230,6 +237,8 @@ impl Lane {
             } => {
                 self.send_on_session(now, peer, epoch.map(|id| id.0), msg_type, &body, train);
             }
+            Command::ReportOnLink { link, kind } => self.report_on_link(now, link, kind, train),
+            Command::ReportOnSession { peer, kind } => self.report_on_session(now, peer, kind, train),
             Command::Warm { peer, src, dest } => self.warm(now, peer, &src, &dest, train),
             Command::Echo { peer, token, seq } => {
                 self.echo_token = Some(token);
@@ -276,6 +285,7 @@ impl Lane {
                 links.push(LinkActivity {
                     link: *id,
                     totals: link.totals,
+                    received: link.meter.received(),
                 });
             }
         }
@@ -286,6 +296,7 @@ impl Lane {
                 sessions.push(SessionActivity {
                     peer: *peer,
                     totals: session.totals,
+                    received: session.meter.received(),
                     last_data: session.last_data,
                     last_data_tx: session.last_data_tx,
                 });
@@ -398,6 +409,8 @@ impl Lane {
             epochs: Epochs::default(),
             totals: Totals::default(),
             sampled: Totals::default(),
+            meter: Meter::default(),
+            told: Told::default(),
             last_unknown: 0,
         });
         if link.epochs.current().is_none() || usage == EpochUse::Send {
@@ -443,7 +456,7 @@ impl Lane {
         }
     }
 
-    fn send_on_link<T: Transmit>(
+    pub(crate) fn send_on_link<T: Transmit>(
         &mut self,
         now: u64,
         id: LinkId,
@@ -470,7 +483,7 @@ impl Lane {
         train.commit(link.path, len);
     }
 
-    fn send_on_session<T: Transmit>(
+    pub(crate) fn send_on_session<T: Transmit>(
         &mut self,
         now: u64,
         peer: NodeAddr,

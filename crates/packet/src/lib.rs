@@ -8,6 +8,7 @@
 //! - [`split`], [`coalesce`]: TUN super-packets to segments, and back.
 //! - [`mss`], [`icmp`]: what an endpoint tells TCP and its own host about sizes and reachability.
 //! - [`Train`]: equal datagrams one behind the other, for one system call.
+//! - `meter`, `measure`: what came and how, and the reports about it.
 //! - `echo`: echo requests of the node's own. `gate`: how many handshakes a second reach the core. [`Counters`]: what became of everything else.
 //!
 //! What never is: handshakes, timers and decisions (weft-core); IO (weft-os, weft-plane).
@@ -24,6 +25,8 @@ pub mod icmp;
 mod inbound;
 mod inner;
 mod lane;
+mod measure;
+mod meter;
 pub mod mss;
 mod outbound;
 pub mod split;
@@ -31,7 +34,8 @@ mod train;
 mod transit;
 
 pub use control::{
-    Command, EpochId, EpochUse, LinkActivity, LinkId, LinkKeys, Report, SessionActivity, SessionKeys, Totals,
+    Command, EpochId, EpochUse, Layer, LinkActivity, LinkId, LinkKeys, Received, Report, ReportKind, SessionActivity,
+    SessionKeys, Totals,
 };
 pub use counters::Counters;
 pub use frame::IPV6_OVERHEAD;

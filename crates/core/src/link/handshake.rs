@@ -50,7 +50,7 @@ pub(super) struct Attempt {
     initiator: ik::Initiator,
     msg1: Vec<u8>,
     pub(super) rekey: bool,
-    started: u64,
+    pub(super) started: u64,
     sends: u32,
     next_send: u64,
     /// When the peer was first seen to use these keys although its answer has not come.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use weft_core::{LinkDown, Node, Path, PathChange, PathReason, PeerState as CoreState, PeerStatus as CorePeer};
+use weft_core::{
+    LinkDown, Node, Path, PathChange, PathReason, PeerState as CoreState, PeerStatus as CorePeer, Quality,
+};
 use weft_noise::PublicKey;
 use weft_os::process;
 use weft_packet::{IPV6_OVERHEAD, Totals};
@@ -12,34 +14,25 @@ use weft_plane::Snapshot;
 
 use super::interface::Interface;
 use crate::config::Config;
-use crate::dns::{self, Responder};
 use crate::peer::PeerName;
 use crate::status::{
-    Document as _, LinkStatus, NodeStatus, PathChangeStatus, PathStatus, PeerState, PeerStatus, Peers, SessionStatus,
-    Status, Traffic, TunStatus,
+    Document as _, LinkStatus, NodeStatus, PathChangeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus,
+    SessionStatus, Status, Traffic, TunStatus,
 };
 
-/// What does not change while the daemon runs, and who else knows something.
+/// What does not change while the daemon runs.
 pub(super) struct Facts {
     pub(super) key: PublicKey,
     pub(super) names: BTreeMap<PublicKey, PeerName>,
     tun: TunStatus,
     listen: Vec<SocketAddr>,
-    /// Answers questions about names, unless that is turned off.
-    dns: Option<Responder>,
     max_inner: u32,
     started: Instant,
     started_unix: u64,
 }
 
 impl Facts {
-    pub(super) fn new(
-        key: PublicKey,
-        interface: &Interface,
-        listen: Vec<SocketAddr>,
-        config: &Config,
-        dns: Option<Responder>,
-    ) -> Self {
+    pub(super) fn new(key: PublicKey, interface: &Interface, listen: Vec<SocketAddr>, config: &Config) -> Self {
         let offloads = interface.offloads();
         let offloads = [
             ("checksum", offloads.checksum),
@@ -60,7 +53,6 @@ impl Facts {
                     .collect(),
             },
             listen,
-            dns,
             max_inner: u32::from(config.udp.mtu)
                 .saturating_sub(IPV6_OVERHEAD as u32)
                 .min(interface.mtu),
@@ -90,20 +82,12 @@ impl Facts {
                 uptime_s: self.started.elapsed().as_secs(),
                 tun: self.tun.clone(),
                 listen: self.listen.clone(),
-                dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
                 rss_bytes: usage.map_or(0, |u| u.rss_bytes),
                 cpu_s: usage.map_or(0.0, |u| u.cpu.as_secs_f64()),
             },
             peers: node.peer_status(now).map(|peer| self.peer(&peer)).collect(),
-            counters: self.counters(node, snapshot),
+            counters: counters(node, snapshot),
         }
-    }
-
-    fn counters(&self, node: &Node, snapshot: &Snapshot) -> BTreeMap<String, u64> {
-        let mut all = counters(node, snapshot);
-        let names = self.dns.iter().flat_map(Responder::counters);
-        all.extend(names.map(|(name, n)| (name.to_owned(), n)));
-        all
     }
 
     pub(super) fn peers(&self, node: &Node, now: u64, only: impl Fn(&PublicKey) -> bool) -> Peers {
@@ -160,7 +144,8 @@ impl Facts {
             link: peer.link_age.map(|age| LinkStatus {
                 epoch_age_s: age / 1000,
                 rekeys: peer.link_rekeys,
-                rtt_ms: None,
+                rtt_ms: quality(&peer.link_quality).rtt_ms,
+                quality: quality(&peer.link_quality),
                 rx: traffic(&peer.link_totals).0,
                 tx: traffic(&peer.link_totals).1,
                 last_rx_s: peer.link_idle.map(|ms| ms / 1000),
@@ -168,6 +153,10 @@ impl Facts {
             session: peer.session_up.map(|up| SessionStatus {
                 age_s: up / 1000,
                 rekeys: peer.session_rekeys,
+                quality: QualityStatus {
+                    cost: None,
+                    ..quality(&peer.session_quality)
+                },
                 rx: traffic(&peer.session_totals).0,
                 tx: traffic(&peer.session_totals).1,
                 queued: u64::from(peer.waiting),
@@ -187,6 +176,29 @@ pub(super) fn why_path(reason: PathReason) -> String {
         PathReason::Rerouted => "a better way was found".to_owned(),
         PathReason::RelayDown => "the relay is gone".to_owned(),
         PathReason::Lost => "no way is known".to_owned(),
+    }
+}
+
+/// Measurements in the units of the documents.
+fn quality(quality: &Quality) -> QualityStatus {
+    let thousandth = |n: u32| f64::from(n) / 1_000.0;
+    let (report, received) = (quality.report, quality.received);
+    QualityStatus {
+        rtt_ms: quality.rtt_us.map(thousandth),
+        rtt_variation_ms: quality.rtt_variation_us.map(thousandth),
+        loss_out: quality.loss_out.map(thousandth),
+        loss_in: quality.loss_in.map(thousandth),
+        jitter_out_ms: report.map(|r| thousandth(r.jitter)),
+        jitter_in_ms: (received.frames > 1).then(|| thousandth(received.jitter_us)),
+        burst_out: report.map(|r| r.max_burst_loss.into()),
+        delay_trend_out_us_s: report.map(|r| r.owd_trend),
+        reordered_out: report.map(|r| r.cumulative_reorder_count.into()),
+        reordered_in: received.reordered,
+        ce_out: report.map(|r| r.ecn_ce_count.into()),
+        ce_in: received.ce,
+        etx: quality.etx.map(thousandth),
+        cost: quality.cost().map(thousandth),
+        report_age_s: quality.report_age.map(|ms| ms / 1_000),
     }
 }
 

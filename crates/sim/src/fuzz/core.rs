@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use weft_core::{Config, PeerConfig};
-use weft_packet::{Command, EpochId, LinkActivity, LinkId, Report, SessionActivity, Totals};
+use weft_packet::{Command, EpochId, Layer, LinkActivity, LinkId, Received, Report, SessionActivity, Totals};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
+use weft_wire::mmp::ReceiverReport;
 
 use super::hostile::Hostile;
 use super::input::Input;
@@ -360,7 +361,13 @@ impl Net {
             last_rx: u64::from(input.u16()) * 64,
             ..Totals::default()
         };
-        let report = match input.below(13) {
+        let received = Received {
+            epoch: index,
+            highest: totals.rx_payload,
+            frames: totals.rx_frames,
+            ..Received::default()
+        };
+        let report = match input.below(14) {
             0 => Report::Handshake {
                 from,
                 datagram: input.bytes().to_vec(),
@@ -396,11 +403,29 @@ impl Net {
             9 => Report::EchoReply { peer, seq: input.u16() },
             10 => Report::Wanted { peer },
             11 => Report::Roamed { link, path: from },
+            12 => Report::Measured {
+                on: if input.flag() {
+                    Layer::Link(link)
+                } else {
+                    Layer::Session(peer)
+                },
+                epoch: index,
+                sent: u64::from(input.u32()),
+                clock: input.u32(),
+                report: ReceiverReport {
+                    highest_counter: u64::from(input.u16()),
+                    cumulative_packets_recv: u64::from(input.u16()),
+                    timestamp_echo: input.u32(),
+                    dwell_time: input.u16(),
+                    ..ReceiverReport::default()
+                },
+            },
             _ => Report::Activity {
-                links: vec![LinkActivity { link, totals }],
+                links: vec![LinkActivity { link, totals, received }],
                 sessions: vec![SessionActivity {
                     peer,
                     totals,
+                    received,
                     last_data: totals.last_rx,
                     last_data_tx: totals.last_payload_tx,
                 }],

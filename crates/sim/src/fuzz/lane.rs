@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use weft_noise::Key;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train, Transmit, mss,
+    Command, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, ReportKind, SessionKeys, Train,
+    Transmit, mss,
 };
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
@@ -412,7 +413,7 @@ impl Pair {
         let (peer, link) = (NODES[input.below(3)], LinkId(1 + u32::from(input.flag())));
         let index = self.next_index.wrapping_sub(u32::from(input.u8()) & 7);
         let id = EpochId(self.next_epoch.wrapping_sub(u32::from(input.u8()) & 7));
-        let command = match input.below(15) {
+        let command = match input.below(17) {
             0 => {
                 self.next_index += 1;
                 let index = self.next_index;
@@ -442,6 +443,14 @@ impl Pair {
                 epoch: input.flag().then_some(id),
                 msg_type: input.u8(),
                 body: vec![0; usize::from(input.u16())],
+            },
+            14 => Command::ReportOnLink {
+                link,
+                kind: any_report(input),
+            },
+            15 => Command::ReportOnSession {
+                peer,
+                kind: any_report(input),
             },
             _ => Command::Echo {
                 peer,
@@ -561,6 +570,14 @@ fn address(host: usize) -> SocketAddr {
 
 fn usage(input: &mut Input<'_>) -> EpochUse {
     [EpochUse::Send, EpochUse::Candidate, EpochUse::ReceiveOnly][input.below(3)]
+}
+
+fn any_report(input: &mut Input<'_>) -> ReportKind {
+    if input.flag() {
+        ReportKind::Sender
+    } else {
+        ReportKind::Receiver
+    }
 }
 
 fn any_link_type(input: &mut Input<'_>) -> u8 {

@@ -1,0 +1,65 @@
+//! Reports about a link.
+
+use weft_packet::{Command, ReportKind};
+use weft_wire::link::LinkMessageType;
+
+use super::{Link, Stage};
+use crate::ReportMode;
+use crate::context::Context;
+use crate::reports::REKEY_PAUSE;
+
+impl Link {
+    /// When the other side is told what came from it.
+    fn receiver_at(&self, ctx: &Context) -> u64 {
+        let totals = self.liveness.totals();
+        self.reports.receiver_at(ctx.config.link_reports, totals, &self.metrics)
+    }
+
+    /// When it is told what was sent to it.
+    fn sender_at(&self, ctx: &Context) -> u64 {
+        let payload = self.liveness.totals().last_payload_tx;
+        self.reports.sender_at(ctx.config.link_reports, payload, &self.metrics)
+    }
+
+    /// When a report is due.
+    pub(super) fn report_at(&self, ctx: &Context) -> u64 {
+        let due = self.receiver_at(ctx).min(self.sender_at(ctx));
+        self.while_up(due.max(self.settled_at()))
+    }
+
+    pub(super) fn send_reports(&mut self, ctx: &mut Context, now: u64) {
+        for (at, kind) in [
+            (self.sender_at(ctx), ReportKind::Sender),
+            (self.receiver_at(ctx), ReportKind::Receiver),
+        ] {
+            if at <= now {
+                self.send_report(ctx, now, kind);
+            }
+        }
+    }
+
+    /// Shows the other side that we are there; where there is something to report, by reporting it.
+    pub(super) fn heartbeat(&mut self, ctx: &mut Context, now: u64) {
+        let reports = ctx.config.link_reports != ReportMode::Minimal && self.settled_at() <= now;
+        if reports && self.reports.has_news(self.liveness.totals()) {
+            self.send_report(ctx, now, ReportKind::Receiver);
+        } else {
+            self.liveness.said(now);
+            self.send(ctx, LinkMessageType::Heartbeat.to_byte(), Vec::new());
+        }
+    }
+
+    fn send_report(&mut self, ctx: &mut Context, now: u64, kind: ReportKind) {
+        self.liveness.said(now);
+        self.reports.sent(now, kind, self.liveness.totals());
+        ctx.lane(Command::ReportOnLink { link: self.id, kind });
+    }
+
+    /// When both sides will have settled on their keys, as far as we know.
+    fn settled_at(&self) -> u64 {
+        let candidates = self.epochs.iter().filter(|e| e.stage == Stage::Candidate);
+        let asked = candidates.map(|e| e.born).max();
+        let asking = self.attempt.as_ref().map(|a| a.started);
+        asked.max(asking).map_or(0, |at| at + REKEY_PAUSE)
+    }
+}

@@ -1,0 +1,345 @@
+//! What is known of a link or a session: round trip, loss, jitter, and the cost that follows.
+//!
+//! The other side reports what it received, the lane counts what we received. Source: FIPS fips-mmp, "Metrics Tracked".
+//! What is taken differently:
+//!
+//! - Loss is a share of frames over the last reports, weighed by frames, not the share of the last interval alone: an
+//!   interval of three frames that lost one does not make a link thrice as dear.
+//! - A round trip below the clocks' millisecond is a measurement too. FIPS waits for one that shows.
+
+use weft_packet::Received;
+use weft_wire::mmp::ReceiverReport;
+
+/// What a perfect link without delay costs, in thousandths: the unit of link costs.
+const PERFECT: u32 = 1_000;
+/// ETX at most (FIPS: 100), in thousandths.
+const MAX_ETX: u64 = 100_000;
+/// Between two looks at what we received, at least, ms.
+const LOOK: u64 = 1_000;
+/// Frames of the interval before that may come in an interval.
+const LATE: u64 = 64;
+/// A round trip of more is no measurement, ms.
+const MAX_RTT: u32 = 60_000;
+/// How far quantised clocks can make a round trip negative, ms: two differences of two times each.
+const CLOCK_SLACK: i64 = 2;
+
+/// Smoothed round-trip time (RFC 6298), in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Srtt {
+    mean: i64,
+    variation: i64,
+}
+
+impl Srtt {
+    fn first(sample: i64) -> Self {
+        Self {
+            mean: sample,
+            variation: sample.abs() / 2,
+        }
+    }
+
+    fn update(&mut self, sample: i64) {
+        let error = sample - self.mean;
+        self.variation += (error.abs() - self.variation) / 4;
+        self.mean += error / 8;
+    }
+}
+
+/// The share of frames that arrives: recent ones count more, each report an eighth less than the next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Delivery {
+    /// Epoch, highest counter and frames at the last look.
+    last: Option<(u32, u64, u64)>,
+    /// Frames sent and come, in 1/256.
+    sent: u64,
+    came: u64,
+}
+
+impl Delivery {
+    /// Takes the highest counter of an epoch and the frames that have come in all.
+    fn look(&mut self, epoch: u32, highest: u64, frames: u64) {
+        let before = self.last.replace((epoch, highest, frames));
+        // Other keys have other counters: what lies between is unknown.
+        let Some((_, from, came)) = before.filter(|(known, ..)| *known == epoch) else {
+            return;
+        };
+        let sent = highest.saturating_sub(from).min(1 << 40);
+        let came = frames.saturating_sub(came).min(sent + LATE);
+        if sent > 0 {
+            self.sent = self.sent - self.sent / 8 + (sent << 8);
+            self.came = self.came - self.came / 8 + (came << 8);
+        }
+    }
+
+    /// In thousandths, once known.
+    fn lost(&self) -> Option<u32> {
+        (self.sent > 0).then(|| (self.sent.saturating_sub(self.came) * 1_000 / self.sent) as u32)
+    }
+}
+
+/// How a link or a session has done lately, in numbers. Ours is what we send, theirs what we receive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quality {
+    /// Smoothed round-trip time, microseconds. The clocks behind it are in milliseconds.
+    pub rtt_us: Option<u32>,
+    /// Its mean variation, microseconds.
+    pub rtt_variation_us: Option<u32>,
+    /// Lost of ours, in thousandths.
+    pub loss_out: Option<u32>,
+    /// Lost of theirs, in thousandths.
+    pub loss_in: Option<u32>,
+    /// Expected transmissions for one to arrive and be answered, in thousandths; 1,000 is perfect.
+    pub etx: Option<u32>,
+    /// What the other side last reported of ours: jitter, bursts of loss, trend of the delay, congestion.
+    pub report: Option<ReceiverReport>,
+    /// How long ago that was, ms.
+    pub report_age: Option<u64>,
+    /// What we have received.
+    pub received: Received,
+}
+
+impl Quality {
+    /// What a link costs, in thousandths of a perfect one: ETX times (1 + SRTT / 100 ms). Source: FIPS fips-mmp, "ETX".
+    pub fn cost(&self) -> Option<u32> {
+        let (rtt, etx) = (u64::from(self.rtt_us?), u64::from(self.etx?));
+        let cost = etx * (100_000 + rtt) / 100_000;
+        Some(u32::try_from(cost).unwrap_or(u32::MAX))
+    }
+}
+
+/// The estimators behind [`Quality`].
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    srtt: Option<Srtt>,
+    /// The next round trip begins the mean anew: the path is another one.
+    moved: bool,
+    /// Round trips measured.
+    samples: u32,
+    ours: Delivery,
+    theirs: Delivery,
+    looked: u64,
+    /// The last report: when, under which epoch, and what.
+    report: Option<(u64, u32, ReceiverReport)>,
+    received: Received,
+}
+
+impl Metrics {
+    /// What the other side received from us, under our epoch `epoch`. We have sealed `sent` frames under it, and its
+    /// clock stands at `clock`. False if the report cannot be, or is an old one.
+    pub(crate) fn handle_report(
+        &mut self,
+        now: u64,
+        epoch: u32,
+        sent: u64,
+        clock: u32,
+        report: &ReceiverReport,
+    ) -> bool {
+        if report.highest_counter >= sent || self.is_old(epoch, report) {
+            return false;
+        }
+        self.measure(clock, report);
+        self.ours
+            .look(epoch, report.highest_counter, report.cumulative_packets_recv);
+        self.report = Some((now, epoch, *report));
+        true
+    }
+
+    /// A report is made only when something came, so one without news is a copy or came late.
+    fn is_old(&self, epoch: u32, report: &ReceiverReport) -> bool {
+        let Some((_, _, last)) = self.report.as_ref().filter(|(_, known, _)| *known == epoch) else {
+            return false;
+        };
+        report.highest_counter < last.highest_counter || report.cumulative_packets_recv <= last.cumulative_packets_recv
+    }
+
+    fn measure(&mut self, clock: u32, report: &ReceiverReport) {
+        if report.timestamp_echo == 0 {
+            return;
+        }
+        let ms = i64::from(clock) - i64::from(report.timestamp_echo) - i64::from(report.dwell_time);
+        if !(-CLOCK_SLACK..=i64::from(MAX_RTT)).contains(&ms) {
+            return;
+        }
+        let sample = ms * 1_000;
+        self.samples = self.samples.saturating_add(1);
+        match self.srtt.as_mut().filter(|_| !self.moved) {
+            Some(srtt) => srtt.update(sample),
+            None => self.srtt = Some(Srtt::first(sample)),
+        }
+        self.moved = false;
+    }
+
+    /// What we received, as the lane counts it.
+    pub(crate) fn handle_received(&mut self, now: u64, received: &Received) {
+        self.received = *received;
+        let other = self.theirs.last.is_none_or(|(epoch, ..)| epoch != received.epoch);
+        if other || now.saturating_sub(self.looked) >= LOOK {
+            self.looked = now;
+            self.theirs.look(received.epoch, received.highest, received.frames);
+        }
+    }
+
+    /// The path is another one, and so is its round trip.
+    pub(crate) fn handle_moved(&mut self) {
+        self.moved = true;
+        self.samples = 0;
+    }
+
+    /// Round trips measured since the start or the last change of path.
+    pub(crate) fn samples(&self) -> u32 {
+        self.samples
+    }
+
+    /// Smoothed round-trip time, ms.
+    pub(crate) fn srtt(&self) -> Option<u64> {
+        self.srtt.map(|srtt| u64::try_from(srtt.mean / 1_000).unwrap_or(0))
+    }
+
+    pub(crate) fn quality(&self, now: u64) -> Quality {
+        let micros = |us: i64| u32::try_from(us.max(0)).unwrap_or(u32::MAX);
+        let (loss_out, loss_in) = (self.ours.lost(), self.theirs.lost());
+        Quality {
+            rtt_us: self.srtt.map(|srtt| micros(srtt.mean)),
+            rtt_variation_us: self.srtt.map(|srtt| micros(srtt.variation)),
+            loss_out,
+            loss_in,
+            etx: self.report.map(|_| etx(loss_out.unwrap_or(0), loss_in.unwrap_or(0))),
+            report: self.report.map(|(.., report)| report),
+            report_age: self.report.map(|(at, ..)| now.saturating_sub(at)),
+            received: self.received,
+        }
+    }
+}
+
+/// One over the product of what arrives each way, in thousandths, from what is lost.
+fn etx(out: u32, back: u32) -> u32 {
+    let arrive = |lost: u32| u64::from(PERFECT.saturating_sub(lost));
+    let both = arrive(out) * arrive(back);
+    1_000_000_000_u64.checked_div(both).unwrap_or(MAX_ETX).min(MAX_ETX) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn report(highest: u64, came: u64, echo: u32, dwell: u16) -> ReceiverReport {
+        ReceiverReport {
+            highest_counter: highest,
+            cumulative_packets_recv: came,
+            timestamp_echo: echo,
+            dwell_time: dwell,
+            ..ReceiverReport::default()
+        }
+    }
+
+    #[test]
+    fn the_dwell_is_not_travel() {
+        let mut metrics = Metrics::default();
+        assert!(metrics.handle_report(0, 1, 100, 1_300, &report(50, 51, 1_000, 260)));
+        assert_eq!(metrics.quality(0).rtt_us, Some(40_000));
+        assert_eq!((metrics.srtt(), metrics.samples()), (Some(40), 1));
+        metrics.handle_report(0, 1, 100, 2_000, &report(60, 61, 1_880, 0));
+        assert_eq!(metrics.quality(0).rtt_us, Some(50_000), "an eighth of the way to 120");
+    }
+
+    #[test]
+    fn less_than_a_millisecond_is_a_round_trip_too() {
+        let mut metrics = Metrics::default();
+        metrics.handle_report(0, 1, 100, 1_010, &report(50, 51, 1_000, 10));
+        metrics.handle_report(0, 1, 100, 1_020, &report(60, 61, 1_010, 11));
+        assert_eq!((metrics.quality(0).rtt_us, metrics.samples()), (Some(0), 2));
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_believed() {
+        let mut metrics = Metrics::default();
+        assert!(
+            !metrics.handle_report(0, 1, 50, 1_000, &report(50, 51, 900, 0)),
+            "never sent"
+        );
+        for echo in [0, 2_000, u32::MAX] {
+            metrics.handle_report(
+                0,
+                1,
+                100,
+                1_000,
+                &report(u64::from(50 + echo % 3), 51 + u64::from(echo), echo, 0),
+            );
+        }
+        assert_eq!(metrics.quality(0).rtt_us, None);
+        assert!(!metrics.handle_report(0, 1, 100, 1_000, &report(10, 11, 900, 0)), "old");
+        assert!(
+            metrics.handle_report(0, 2, 100, 1_000, &report(10, 11, 900, 0)),
+            "other keys"
+        );
+    }
+
+    #[test]
+    fn loss_is_weighed_by_frames() {
+        let mut metrics = Metrics::default();
+        metrics.handle_report(0, 1, 9_000, 9_000, &report(0, 1, 0, 0));
+        metrics.handle_report(0, 1, 9_000, 9_000, &report(1_000, 1_001, 0, 0));
+        metrics.handle_report(0, 1, 9_000, 9_000, &report(1_003, 1_003, 0, 0));
+        assert!(metrics.quality(0).loss_out < Some(3), "one in three, after a thousand");
+    }
+
+    #[test]
+    fn costs_are_those_of_fips() {
+        assert_eq!(etx(0, 0), PERFECT);
+        assert_eq!(etx(500, 0), 2_000);
+        assert_eq!(etx(300, 300), 2_040);
+        assert_eq!((etx(1_000, 0), etx(999, 999)), (100_000, 100_000));
+        let quality = Quality {
+            rtt_us: Some(50_000),
+            etx: Some(2_000),
+            ..Quality::default()
+        };
+        assert_eq!(quality.cost(), Some(3_000));
+        assert_eq!(Quality::default().cost(), None);
+    }
+
+    #[test]
+    fn another_path_begins_a_new_mean() {
+        let mut metrics = Metrics::default();
+        metrics.handle_report(0, 1, 100, 1_000, &report(50, 51, 800, 0));
+        metrics.handle_moved();
+        metrics.handle_report(0, 1, 100, 2_000, &report(60, 61, 1_990, 0));
+        assert_eq!(metrics.quality(0).rtt_us, Some(10_000));
+    }
+
+    proptest! {
+        /// Any reports: no overflow, and figures within their bounds.
+        #[test]
+        fn any_reports(
+            reports in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), 0_u32..3), 0..60),
+        ) {
+            let mut metrics = Metrics::default();
+            for (highest, came, echo, clock, epoch) in reports {
+                metrics.handle_report(0, epoch, u64::MAX, clock, &report(highest, came, echo, 7));
+                metrics.handle_received(clock.into(), &Received {
+                    epoch, highest, frames: came, ..Received::default()
+                });
+                let quality = metrics.quality(0);
+                prop_assert!(quality.loss_out.unwrap_or(0) <= 1_000 && quality.loss_in.unwrap_or(0) <= 1_000);
+                prop_assert!(quality.etx.is_none_or(|etx| (PERFECT..=100_000).contains(&etx)));
+                prop_assert!(quality.rtt_us.unwrap_or(0) <= MAX_RTT * 1_000);
+            }
+        }
+
+        /// The share of a long run, whatever it was before.
+        #[test]
+        fn the_share_is_found(lost in 0_u64..=1_000) {
+            let mut delivery = Delivery::default();
+            let (mut highest, mut came) = (0, 0);
+            for i in 0..100 {
+                delivery.look(1, highest, came);
+                highest += 1_000;
+                came += if i < 10 { 500 } else { 1_000 - lost };
+            }
+            let found = u64::from(delivery.lost().unwrap());
+            prop_assert!(found.abs_diff(lost) <= 1, "{} for {}", found, lost);
+        }
+    }
+}

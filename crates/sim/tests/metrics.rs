@@ -1,0 +1,245 @@
+//! What nodes measure of their links and sessions, on a network whose figures are known.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use weft_core::{Config, PeerStatus, Quality, ReportMode};
+use weft_sim::{Conditions, Fate, HostId, Kind, World};
+
+fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
+    let key = world.host(peer).key;
+    let mut all = world.host(of).node.peer_status(world.now());
+    all.find(|p| p.key == key).unwrap()
+}
+
+/// Sends `count` probes each way, one every `every` ms.
+fn stream(world: &mut World, a: HostId, b: HostId, count: u32, every: u64) {
+    for seq in 0..count {
+        world.send(a, b, seq, 200);
+        world.send(b, a, seq, 200);
+        world.run(every);
+    }
+}
+
+fn both(world: &World, a: HostId, b: HostId) -> [Quality; 4] {
+    let (one, other) = (status(world, a, b), status(world, b, a));
+    [
+        one.link_quality,
+        one.session_quality,
+        other.link_quality,
+        other.session_quality,
+    ]
+}
+
+#[test]
+fn a_clean_path_shows_its_delay_and_nothing_else() {
+    for (seed, delay) in [(1, 0), (2, 1), (3, 20), (4, 400)] {
+        let (mut world, a, b) = World::pair(seed, Config::default());
+        world.conditions.delay = delay;
+        world.run(5_000);
+        stream(&mut world, a, b, 1_500, 20);
+        for quality in both(&world, a, b) {
+            // Reports of lanes are sampled, but times are taken where frames are.
+            assert_eq!(quality.rtt_us, Some(2_000 * delay as u32), "{quality:?}");
+            assert_eq!((quality.loss_in, quality.loss_out), (Some(0), Some(0)), "{quality:?}");
+            let report = quality.report.unwrap();
+            assert_eq!((report.jitter, report.owd_trend), (0, 0), "{quality:?}");
+            assert_eq!((report.burst_loss_count, report.cumulative_reorder_count), (0, 0));
+            assert_eq!(quality.etx, Some(1_000));
+        }
+    }
+}
+
+#[test]
+fn loss_is_what_the_network_loses() {
+    for (seed, loss) in [(1, 50), (2, 100), (3, 300)] {
+        let (mut world, a, b) = World::pair(seed, Config::default());
+        world.run(5_000);
+        world.conditions.loss = loss;
+        stream(&mut world, a, b, 4_000, 10);
+        for quality in both(&world, a, b) {
+            // Some 800 frames are behind each figure: 50 is three times the deviation at 30 %.
+            for share in [quality.loss_in.unwrap(), quality.loss_out.unwrap()] {
+                assert!(share.abs_diff(loss) < 50, "seed {seed}: {quality:?}");
+            }
+            let report = quality.report.unwrap();
+            assert!(report.burst_loss_count > 0 && report.mean_burst_loss >= 256);
+            assert_eq!(report.cumulative_reorder_count, 0);
+            let both_ways = f64::from(1_000 - quality.loss_in.unwrap()) * f64::from(1_000 - quality.loss_out.unwrap());
+            assert!(
+                (f64::from(quality.etx.unwrap()) - 1e9 / both_ways).abs() < 2.0,
+                "{quality:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn jitter_is_told_and_reordering_is_not_loss() {
+    let (mut world, a, b) = World::pair(5, Config::default());
+    world.conditions = Conditions {
+        delay: 50,
+        jitter: 60,
+        ..Conditions::default()
+    };
+    world.run(5_000);
+    stream(&mut world, a, b, 3_000, 10);
+    for quality in both(&world, a, b) {
+        // The mean difference of two draws from 0..=60 is 20.3 ms.
+        let report = quality.report.unwrap();
+        for jitter in [report.jitter, quality.received.jitter_us] {
+            assert!((12_000..32_000).contains(&jitter), "{quality:?}");
+        }
+        assert!(report.cumulative_reorder_count > 500, "{quality:?}");
+        // Frames that are still on their way when a report is made are not lost, but not counted either.
+        assert!(quality.loss_out.unwrap() < 10, "{quality:?}");
+        let rtt = quality.rtt_us.unwrap();
+        assert!((100_000..220_000).contains(&rtt), "{quality:?}");
+    }
+}
+
+#[test]
+fn a_burst_is_one_burst() {
+    let (mut world, a, b) = World::pair(6, Config::default());
+    world.run(5_000);
+    stream(&mut world, a, b, 300, 10);
+    let from = world.host(a).addr;
+    let mut left = 25;
+    world.set_rule(move |_, datagram| {
+        if datagram.src == from && datagram.kind == Kind::Data && left > 0 {
+            left -= 1;
+            return Fate::Drop;
+        }
+        Fate::Pass
+    });
+    let mut longest = 0;
+    for _ in 0..30 {
+        stream(&mut world, a, b, 10, 10);
+        let quality = status(&world, a, b).session_quality;
+        longest = longest.max(quality.report.unwrap().max_burst_loss);
+    }
+    assert!(
+        (25..28).contains(&longest),
+        "{longest}: reports may fall into the burst"
+    );
+}
+
+#[test]
+fn a_queue_that_fills_is_a_rising_delay() {
+    let (mut world, a, b) = World::pair(7, Config::default());
+    world.run(5_000);
+    for _ in 0..200 {
+        // 20 ms a second.
+        world.conditions.delay += 2;
+        stream(&mut world, a, b, 10, 10);
+    }
+    for quality in both(&world, a, b) {
+        let trend = quality.report.unwrap().owd_trend;
+        assert!((15_000..25_000).contains(&trend), "{trend}");
+    }
+}
+
+#[test]
+fn rekeys_do_not_disturb_the_figures() {
+    let config = Config {
+        rekey: 5_000,
+        ..Config::default()
+    };
+    for seed in 0..5 {
+        let (mut world, a, b) = World::pair(seed, config);
+        world.run(2_000);
+        let mut seen = 0;
+        for _ in 0..60 {
+            stream(&mut world, a, b, 50, 20);
+            for quality in both(&world, a, b) {
+                let lost = quality.loss_in.unwrap_or(0).max(quality.loss_out.unwrap_or(0));
+                assert_eq!(lost, 0, "seed {seed}: {quality:?}");
+                assert!(
+                    quality.rtt_us.is_none_or(|rtt| rtt == 20_000),
+                    "seed {seed}: {quality:?}"
+                );
+                seen += u32::from(quality.report_age.is_some_and(|age| age < 2_000));
+            }
+        }
+        assert!(seen > 100, "seed {seed}: {seen} of 240 looks found a fresh report");
+    }
+}
+
+#[test]
+fn link_and_session_are_measured_apart() {
+    let config = Config {
+        mesh: true,
+        ..Config::default()
+    };
+    let mut world = World::new(8);
+    let hosts: Vec<HostId> = (0..3).map(|_| world.add_host(config)).collect();
+    world.add_peer(hosts[1], hosts[0], true);
+    world.add_peer(hosts[2], hosts[1], true);
+    world.add_peer(hosts[0], hosts[2], false);
+    world.add_peer(hosts[2], hosts[0], false);
+    world.run(60_000);
+    stream(&mut world, hosts[0], hosts[2], 500, 20);
+    let link = status(&world, hosts[2], hosts[1]).link_quality;
+    let far = status(&world, hosts[2], hosts[0]);
+    assert_eq!(link.rtt_us, Some(20_000), "{link:?}");
+    assert_eq!(far.session_quality.rtt_us, Some(40_000), "{far:?}");
+    assert_eq!(far.link_quality.rtt_us, None);
+}
+
+#[test]
+fn a_new_link_is_measured_without_payload_and_stays_measured() {
+    let (mut world, a, b) = World::pair(9, Config::default());
+    world.run(6_000);
+    for (of, peer) in [(a, b), (b, a)] {
+        let quality = status(&world, of, peer).link_quality;
+        assert_eq!(quality.rtt_us, Some(20_000), "{quality:?}");
+    }
+    // The path gets longer, and nobody says a word.
+    world.conditions.delay = 100;
+    world.run(600_000);
+    let status = status(&world, a, b);
+    assert!(status.link_quality.rtt_us > Some(150_000), "{status:?}");
+    assert!(status.link_quality.report_age < Some(30_000), "{status:?}");
+    assert_eq!(status.session_quality, Quality::default());
+}
+
+#[test]
+fn silence_stays_silence() {
+    let (mut world, a, b) = World::pair(10, Config::default());
+    world.run(1_000);
+    stream(&mut world, a, b, 100, 20);
+    world.run(10_000);
+    let frames = |world: &World| status(world, a, b).session_totals.tx_frames;
+    let before = frames(&world);
+    world.run(60_000);
+    assert_eq!(frames(&world), before, "nothing in a session without packets");
+    let (link, age) = (status(&world, a, b).link_totals, world.now());
+    world.run(600_000);
+    let after = status(&world, a, b).link_totals;
+    let sent = after.tx_frames - link.tx_frames;
+    // A heartbeat or a report in its place each 10 s, and a rekey each 2 minutes.
+    assert!(sent <= 72, "{sent} frames in {} ms", world.now() - age);
+}
+
+#[test]
+fn modes_say_what_they_say() {
+    for (mode, measured) in [
+        (ReportMode::Full, true),
+        (ReportMode::Lightweight, true),
+        (ReportMode::Minimal, false),
+    ] {
+        let config = Config {
+            link_reports: mode,
+            session_reports: mode,
+            ..Config::default()
+        };
+        let (mut world, a, b) = World::pair(11, config);
+        world.run(5_000);
+        stream(&mut world, a, b, 500, 20);
+        for quality in both(&world, a, b) {
+            assert_eq!(quality.rtt_us.is_some(), measured, "{mode:?}");
+            assert_eq!(quality.loss_out.is_some(), measured, "{mode:?}");
+            // What comes in is counted without any report.
+            assert_eq!(quality.loss_in, Some(0), "{mode:?}");
+        }
+    }
+}
