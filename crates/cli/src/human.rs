@@ -11,6 +11,9 @@ const WIDTH: usize = 100;
 pub(crate) fn status(status: &Status) -> String {
     let node = &status.node;
     let listen: Vec<_> = node.listen.iter().map(ToString::to_string).collect();
+    // Where they are answered, how they are reached, what failed.
+    let names = node.dns.iter().flat_map(|dns| dns.why.split("; ").enumerate());
+    let names = names.map(|(i, part)| format!("{}{part}", if i == 0 { "names: " } else { "       " }));
     let lines = [
         format!(
             "weft {} ({}), up {}, memory {}, processor {:.1} s",
@@ -35,7 +38,7 @@ pub(crate) fn status(status: &Status) -> String {
         format!("listening on {}", listen.join(", ")),
     ];
     let mut text = String::new();
-    for line in lines {
+    for line in lines.into_iter().chain(names) {
         push_clipped(&mut text, &line);
     }
     text.push('\n');
@@ -284,6 +287,7 @@ mod tests {
                 "commit": times("0123456789ab"), "started_unix": 1, "uptime_s": 3700,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": [times("tso4")]},
                 "listen": vec!["[::]:2121"; if long { 20 } else { 1 }],
+                "dns": {"state": "local", "listen": [], "why": times("answered on [::1]:5354; set up in nothing")},
                 "rss_bytes": 12_300_000, "cpu_s": 0.5
             },
             "peers": [peer(Some("bob")), peer(None)],
@@ -309,7 +313,7 @@ mod tests {
         let text = status(&sample(false));
         for part in [
             "weft 0.1.0 (0123456789ab), up 1 h 1 min, memory 12.3 MB",
-            "listening on [::]:2121",
+            "listening on [::]:2121\nnames: answered on [::1]:5354\n       set up in nothing\n\n",
             "\nbob  ",
             "\nnpub1qqqqq\u{2026}qqqqqq  ",
             "payload   2 d 7 h       10000.4 ms      1.0 GB     18.4 EB\n",

@@ -59,7 +59,8 @@ impl World {
         Host::new(name)
     }
 
-    /// Lays a cable between two hosts and gives each end its addresses (`192.0.2.1/24`).
+    /// Lays a cable between two hosts and gives each end its addresses (`192.0.2.1/24`). When this returns, packets
+    /// pass both ways.
     ///
     /// # Errors
     /// [`WorldError::BadAddress`], or what the kernel refused.
@@ -81,10 +82,13 @@ impl World {
             };
             netlink.create_veth(one, other)
         })?;
-        Ok(Link {
-            a: Port::bring_up(a, &a_name, a_addresses)?,
-            b: Port::bring_up(b, &b_name, b_addresses)?,
-        })
+        let (a_end, b_end) = (Socket::new(a, &a_name), Socket::new(b, &b_name));
+        let link = Link {
+            a: Port::bring_up(a_end.clone(), b_end.clone(), a_addresses)?,
+            b: Port::bring_up(b_end, a_end, b_addresses)?,
+        };
+        link.a.wait_until_usable()?;
+        Ok(link)
     }
 
     /// A switch, to which any number of hosts can be connected.
@@ -132,12 +136,13 @@ impl Link {
         self.b.cut()
     }
 
-    /// Mends the cable.
+    /// Mends the cable. When this returns, packets pass both ways.
     ///
     /// # Errors
     /// What the kernel refused.
     pub fn heal(&self) -> Result<(), WorldError> {
-        self.b.heal()
+        self.b.heal()?;
+        self.a.wait_until_usable()
     }
 }
 
@@ -149,7 +154,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Lays a cable from `host` to the switch; the port is the host's end.
+    /// Lays a cable from `host` to the switch; the port is the host's end. When this returns, packets pass both ways.
     ///
     /// # Errors
     /// [`WorldError::BadAddress`], or what the kernel refused.
@@ -172,27 +177,60 @@ impl Switch {
             netlink.set_bridge(index, Some(self.bridge))?;
             netlink.set_up(index)
         })?;
-        Port::bring_up(host, &name, addresses)
+        Port::bring_up(Socket::new(host, &name), Socket::new(&self.host, &socket), addresses)
+    }
+}
+
+/// An interface of a host.
+#[derive(Debug, Clone)]
+struct Socket {
+    host: Host,
+    name: String,
+}
+
+impl Socket {
+    fn new(host: &Host, name: &str) -> Self {
+        Self {
+            host: host.clone(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn is_up(&self) -> Result<bool, NetlinkError> {
+        Ok(self.host.netlink(|netlink| netlink.interface(&self.name))?.up)
+    }
+
+    fn wait_until_usable(&self) -> Result<(), NetlinkError> {
+        self.host.netlink(|netlink| netlink.wait_until_usable(&self.name))
+    }
+
+    /// As if the cable were new: nobody waits for the answer to a question of before.
+    fn forget_neighbours(&self) -> Result<(), NetlinkError> {
+        self.host.netlink(|netlink| {
+            let index = netlink.interface(&self.name)?.index;
+            netlink.flush_neighbours(index)
+        })
     }
 }
 
 /// A host's end of a cable.
 #[derive(Debug)]
 pub struct Port {
-    host: Host,
-    name: String,
+    socket: Socket,
+    /// Where the cable ends.
+    other: Socket,
     index: u32,
     /// What it has, or will have again after a cut.
     addresses: Mutex<Vec<Cidr>>,
 }
 
 impl Port {
-    fn bring_up(host: &Host, name: &str, addresses: Vec<Cidr>) -> Result<Self, WorldError> {
-        let index = host.netlink(|netlink| netlink.interface(name))?.index;
+    fn bring_up(socket: Socket, other: Socket, addresses: Vec<Cidr>) -> Result<Self, WorldError> {
+        let interface = socket.host.netlink(|netlink| netlink.interface(&socket.name))?;
         let port = Self {
-            host: host.clone(),
-            name: name.to_owned(),
-            index,
+            socket,
+            other,
+            index: interface.index,
             addresses: Mutex::new(addresses),
         };
         port.heal()?;
@@ -202,7 +240,7 @@ impl Port {
     /// The name of the interface on its host.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.socket.name
     }
 
     /// The index of the interface on its host.
@@ -217,21 +255,40 @@ impl Port {
     /// # Errors
     /// What the kernel refused.
     pub fn cut(&self) -> Result<(), WorldError> {
-        Ok(self.host.netlink(|netlink| netlink.set_down(self.index))?)
+        Ok(self.socket.host.netlink(|netlink| netlink.set_down(self.index))?)
     }
 
-    /// Brings the interface up with all its addresses. Routes by way of a gateway do not come back.
+    /// Brings the interface up with all its addresses. Routes by way of a gateway do not come back. When this
+    /// returns, packets pass both ways, unless the other end of the cable is down.
     ///
     /// # Errors
     /// What the kernel refused.
     pub fn heal(&self) -> Result<(), WorldError> {
-        self.host.netlink(|netlink| netlink.set_up(self.index))?;
+        self.socket.host.netlink(|netlink| netlink.set_up(self.index))?;
         for address in self.addresses().iter() {
             match self.add(*address) {
                 Err(WorldError::Netlink(NetlinkError::Exists { .. })) => {}
                 result => result?,
             }
         }
+        self.wait_until_usable()
+    }
+
+    /// The kernel notices carriers and starts IPv6 addresses in the background. What is sent before is lost, and the
+    /// next question for a neighbour comes a second later.
+    fn wait_until_usable(&self) -> Result<(), WorldError> {
+        if !self.other.is_up()? {
+            return Ok(());
+        }
+        self.socket.wait_until_usable()?;
+        self.other.wait_until_usable()?;
+        for cidr in self.addresses().iter() {
+            self.socket
+                .host
+                .netlink(|netlink| netlink.wait_until_local(cidr.address))?;
+        }
+        self.other.forget_neighbours()?;
+        self.socket.forget_neighbours()?;
         Ok(())
     }
 
@@ -243,11 +300,12 @@ impl Port {
         let (old, new): (Cidr, Cidr) = (old.parse()?, new.parse()?);
         let mut addresses = self.addresses();
         let gone = self.interface_address(old);
-        self.host.netlink(|netlink| netlink.delete_address(gone))?;
+        self.socket.host.netlink(|netlink| netlink.delete_address(gone))?;
         addresses.retain(|address| *address != old);
         self.add(new)?;
         addresses.push(new);
-        Ok(())
+        drop(addresses);
+        self.wait_until_usable()
     }
 
     /// Sets the largest IP packet in bytes.
@@ -255,12 +313,12 @@ impl Port {
     /// # Errors
     /// What the kernel refused.
     pub fn set_mtu(&self, mtu: u32) -> Result<(), WorldError> {
-        Ok(self.host.netlink(|netlink| netlink.set_mtu(self.index, mtu))?)
+        Ok(self.socket.host.netlink(|netlink| netlink.set_mtu(self.index, mtu))?)
     }
 
     fn add(&self, address: Cidr) -> Result<(), WorldError> {
         let address = self.interface_address(address);
-        Ok(self.host.netlink(|netlink| netlink.add_address(address))?)
+        Ok(self.socket.host.netlink(|netlink| netlink.add_address(address))?)
     }
 
     fn interface_address(&self, cidr: Cidr) -> InterfaceAddress {

@@ -72,7 +72,7 @@ fn tcp_fails_in_words_and_in_time() {
         let cut = transfer((&a, &b), v4, 1, 1, Duration::from_millis(300));
         assert!(matches!(cut, Err(TrafficError::Connect { .. })), "{cut:?}");
         link.heal().unwrap();
-        let endless = TcpFlow::start((&a, &b), B, Limit::Stopped, 1, Duration::from_millis(300));
+        let endless = TcpFlow::start((&a, &b), B, Limit::Stopped, 1, Duration::from_secs(1));
         let endless = endless.unwrap().join();
         assert!(
             matches!(
@@ -136,22 +136,22 @@ fn two_pingers_on_one_host_do_not_mix() {
 fn a_udp_flow_loses_nothing_on_a_cable_and_something_in_a_cut() {
     in_namespaces(|| {
         let (_world, a, b, link) = pair();
-        let options = UdpOptions {
+        let options = |grace| UdpOptions {
             interval: Duration::from_millis(2),
-            grace: Duration::from_millis(100),
+            grace,
             ..UdpOptions::default()
         };
-        let flow = UdpFlow::start((&a, &b), B, options).unwrap();
-        std::thread::sleep(Duration::from_millis(100));
+        let flow = UdpFlow::start((&a, &b), B, options(MINUTE)).unwrap();
+        wait_until(|| flow.sent() > 50);
         let report = flow.stop().unwrap();
-        assert!(report.sent > 5);
         assert_eq!((report.received, report.reordered), (report.sent, 0));
 
-        let flow = UdpFlow::start((&a, &b), B, options).unwrap();
-        std::thread::sleep(Duration::from_millis(50));
+        let flow = UdpFlow::start((&a, &b), B, options(Duration::from_millis(100))).unwrap();
+        wait_until(|| flow.sent() > 10);
         link.cut().unwrap();
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!flow.stop().unwrap().lost.is_empty());
+        let at_cut = flow.sent();
+        wait_until(|| flow.sent() > at_cut + 10);
+        assert!(flow.stop().unwrap().lost.len() >= 10);
     });
 }
 

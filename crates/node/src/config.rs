@@ -28,6 +28,9 @@ use crate::peer::PeerName;
 /// The port of FIPS over UDP.
 pub const DEFAULT_PORT: u16 = 2121;
 
+/// The port for questions about names, as FIPS has it.
+pub const DEFAULT_DNS_PORT: u16 = 5354;
+
 /// The longest configuration file, in bytes.
 pub const MAX_LEN: usize = 1 << 20;
 
@@ -53,6 +56,8 @@ pub struct Config {
     pub session_idle: Duration,
     /// `[mesh]`
     pub mesh: MeshConfig,
+    /// `[dns]`
+    pub dns: DnsConfig,
     /// `[reports]`
     pub reports: ReportsConfig,
     /// `[log]`
@@ -92,6 +97,17 @@ pub struct MeshConfig {
     pub allow: BTreeSet<PublicKey>,
     /// Nodes that may not link without being configured although `open` is on.
     pub deny: BTreeSet<PublicKey>,
+}
+
+/// Names below `.fips`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// Answer questions about them at all.
+    pub enabled: bool,
+    /// Where, for UDP and TCP: addresses of loopback. Port 0 takes a free one. Never empty.
+    pub listen: Vec<SocketAddr>,
+    /// Tell systemd-resolved of it, where that runs.
+    pub register: bool,
 }
 
 /// When a link is probed and given up.
@@ -153,6 +169,14 @@ impl Default for Config {
                 open: true,
                 allow: BTreeSet::new(),
                 deny: BTreeSet::new(),
+            },
+            dns: DnsConfig {
+                enabled: true,
+                listen: vec![
+                    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_DNS_PORT),
+                    SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), DEFAULT_DNS_PORT),
+                ],
+                register: true,
             },
             reports: ReportsConfig::default(),
             log: LogConfig::default(),
@@ -242,6 +266,7 @@ impl Config {
         self.rekey_interval = seconds(root.section("rekey")?, "interval_s", self.rekey_interval)?;
         self.session_idle = seconds(root.section("session")?, "idle_s", self.session_idle)?;
         self.read_mesh(root.section("mesh")?)?;
+        self.read_dns(root.section("dns")?)?;
         self.read_reports(root.section("reports")?)?;
         self.read_log(root.section("log")?)?;
         self.read_peers(root.sections("peer")?, text)?;
@@ -321,6 +346,24 @@ impl Config {
         }
         self.mesh.allow = keys(&mut section, "allow")?;
         self.mesh.deny = keys(&mut section, "deny")?;
+        section.finish()
+    }
+
+    fn read_dns(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        if let Some(item) = section.boolean("enabled")? {
+            self.dns.enabled = item.value;
+        }
+        if let Some(list) = section.strings("listen")? {
+            self.dns.listen = list.value.iter().map(loopback).collect::<Result<_, _>>()?;
+            if list.value.is_empty() {
+                return Err(list.fault(Problem::EmptyList {
+                    to_do: "write one address at least, as \"127.0.0.1:5354\", or enabled = false",
+                }));
+            }
+        }
+        if let Some(item) = section.boolean("register")? {
+            self.dns.register = item.value;
+        }
         section.finish()
     }
 
@@ -441,6 +484,19 @@ fn peer_address(item: &Item<String>) -> Result<SocketAddr, Fault> {
         }));
     }
     Ok(address)
+}
+
+/// An address that this machine alone can reach.
+fn loopback(item: &Item<String>) -> Result<SocketAddr, Fault> {
+    item.map(|text| {
+        let address = text
+            .parse()
+            .ok()
+            .filter(|address: &SocketAddr| address.ip().is_loopback());
+        address.ok_or_else(|| Problem::NotLoopback {
+            found: reader::printable(text),
+        })
+    })
 }
 
 fn peer_name(text: &str) -> Result<PeerName, Problem> {

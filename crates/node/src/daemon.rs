@@ -5,6 +5,7 @@
 
 mod echo;
 mod interface;
+mod names;
 mod run;
 mod standing;
 mod watch;
@@ -99,6 +100,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let listen: Vec<SocketAddr> = sockets.iter().map(UdpSocket::local_address).collect();
     let interface = Interface::create(&config.tun, identity.node_addr())?;
     interface.limit_trains(config.udp.mtu);
+    let names = names::bind(&config, interface.index());
     drop_privileges_to_net_admin()?;
     let mut seed = [0; 32];
     random_bytes(&mut seed).map_err(DaemonError::Random)?;
@@ -136,7 +138,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     runtime.block_on(async {
         let control = control::ControlServer::bind(&state.paths().control()).await?;
         let (sender, reports) = tokio::sync::mpsc::channel(MAX_REPORTS);
-        let facts = standing::Facts::new(key, &interface, listen, &config);
+        let names = names.map(|bound| names::start(bound, &config, key)).transpose();
+        let names = names.map_err(DaemonError::Runtime)?;
+        let facts = standing::Facts::new(key, &interface, listen, &config, names);
         let lane = LaneThread::start(LaneSetup {
             lane,
             tun: interface.into_tun(),

@@ -10,6 +10,7 @@
 //! | [`peer`] | names of peers, and how a person refers to one |
 //! | [`control`] | the control socket, both sides |
 //! | [`status`] | the documents that it carries |
+//! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
 //!
 //! Never here: byte layouts (weft-wire), decisions of the protocol (weft-core), packets (weft-packet,
@@ -18,6 +19,7 @@
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod dns;
 pub mod keyfile;
 pub mod known;
 pub mod logging;

@@ -77,6 +77,8 @@ pub struct NodeStatus {
     pub tun: TunStatus,
     /// The addresses in use for UDP, with the ports that the system chose.
     pub listen: Vec<SocketAddr>,
+    /// How names below `.fips` are answered; none from a daemon that has no names.
+    pub dns: Option<DnsStatus>,
     /// Memory in use (resident set), in bytes.
     pub rss_bytes: u64,
     /// Processor time used, user and system, in seconds.
@@ -92,6 +94,34 @@ pub struct TunStatus {
     pub mtu: u32,
     /// The offloads that the kernel accepted, such as `tso4`; empty: one packet per read and write.
     pub offloads: Vec<String>,
+}
+
+/// Names: `NAME.fips` for configured peers, `npub1....fips` for everybody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DnsStatus {
+    /// How far they reach.
+    pub state: DnsState,
+    /// The reason, for people: "answered on 127.0.0.1:5354; set up in systemd-resolved".
+    pub why: String,
+    /// The addresses that answer, for UDP and TCP.
+    pub listen: Vec<SocketAddr>,
+}
+
+/// How far names reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DnsState {
+    /// Turned off.
+    Off,
+    /// No address could be bound.
+    Failed,
+    /// Whoever asks one of our addresses is answered; the system's programs do not.
+    Local,
+    /// The system's resolver asks us, so names work in every program.
+    System,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
 }
 
 /// One peer.
@@ -390,7 +420,9 @@ mod tests {
                 "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
                 "commit": "abc", "started_unix": 1, "uptime_s": 2,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": ["tso4"]},
-                "listen": ["[::]:2121"], "rss_bytes": 3, "cpu_s": 0.5
+                "listen": ["[::]:2121"],
+                "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"]},
+                "rss_bytes": 3, "cpu_s": 0.5
             },
             "peers": [
                 bob(),

@@ -41,6 +41,10 @@ fn everything_set() {
         open = false
         allow = ["{}"]
         deny = ["{}"]
+        [dns]
+        enabled = false
+        listen = ["127.0.0.2:53", "[::1]:0"]
+        register = false
         [reports]
         link = "lightweight"
         session = "minimal"
@@ -70,6 +74,9 @@ fn everything_set() {
     assert_eq!(config.link.dead_after, Duration::from_secs(3));
     assert_eq!(config.rekey_interval, Duration::from_secs(5));
     assert_eq!(config.session_idle, Duration::from_secs(60));
+    assert_eq!((config.dns.enabled, config.dns.register), (false, false));
+    let names: Vec<_> = config.dns.listen.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["127.0.0.2:53", "[::1]:0"]);
     assert_eq!(config.reports.link, ReportMode::Lightweight);
     assert_eq!(config.reports.session, ReportMode::Minimal);
     assert_eq!(config.log.filter.as_str(), "info,weft_core=trace");
@@ -104,7 +111,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 22, "every setting, and [[peer]]");
+    assert_eq!(settings, 25, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -126,14 +133,14 @@ fn each_fault_is_one_exact_line() {
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
-            "2: peers: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, reports, log, peer",
+            "2: peers: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, reports, log, peer",
         ),
         (
             "[mesh]\nallow = [\"me\"]",
             "2: mesh.allow[0]: this is not a public key: expected npub1... or 64 hexadecimal digits; copy it from the peer's `weft identity show`",
         ),
         ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu"),
-        ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, reports, log, peer"),
+        ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, reports, log, peer"),
         ("[[peer]]", "1: peer.npub: missing; write npub = \"npub1...\" under [[peer]]"),
         ("[rekey]\ninterval = 5", "2: rekey.interval: unknown key; the only one here is interval_s"),
         // Types.
@@ -175,6 +182,19 @@ fn each_fault_is_one_exact_line() {
             "[udp]\nlisten = [\"::\"]",
             "2: udp.listen[0]: '::' is not host:port; write it as \"[::]:2121\"",
         ),
+        (
+            "[dns]\nlisten = []",
+            "2: dns.listen: the list is empty; write one address at least, as \"127.0.0.1:5354\", or enabled = false",
+        ),
+        (
+            "[dns]\nlisten = [\"127.0.0.1:53\", \"0.0.0.0:53\"]",
+            "2: dns.listen[1]: '0.0.0.0:53' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\"",
+        ),
+        (
+            "[dns]\nlisten = [\"::1\"]",
+            "2: dns.listen[0]: '::1' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\"",
+        ),
+        ("[dns]\nport = 53", "2: dns.port: unknown key; the ones here are enabled, listen, register"),
         (
             "[tun]\nname = \"a-very-long-name\"",
             "2: tun.name: 'a-very-long-name' is no interface name; write 1 to 15 characters without space, '/', ':' and '%'",

@@ -7,11 +7,14 @@
 mod address;
 mod link;
 mod monitor;
+mod neighbour;
 mod route;
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::{
     DecodeError, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
@@ -26,6 +29,10 @@ use crate::syscall;
 
 /// The kernel never builds a longer answer (32 KiB) for a reader who offers this much.
 const ANSWER_LEN: usize = 65_536;
+
+/// How long the kernel may take for what it does in the background. It takes milliseconds, on a machine out of breath
+/// seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection to the kernel's routing, for the network namespace of the thread that opened it,
 /// wherever it is used later.
@@ -128,6 +135,22 @@ impl Netlink {
         }
     }
 
+    /// Asks until the answer is yes; false if it is not within [`PATIENCE`].
+    fn poll(&mut self, mut done: impl FnMut(&mut Self) -> Result<bool, NetlinkError>) -> Result<bool, NetlinkError> {
+        // Each question takes the lock that the kernel's own work in the background waits for.
+        const LONGEST_PAUSE: Duration = Duration::from_millis(64);
+        let end = Instant::now() + PATIENCE;
+        let mut pause = Duration::from_millis(1);
+        while !done(self)? {
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+            thread::sleep(pause);
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+        Ok(true)
+    }
+
     fn read(&mut self) -> Result<usize, NetlinkError> {
         loop {
             match self.socket.read(&mut self.answer) {
@@ -161,6 +184,9 @@ pub enum NetlinkError {
         /// What was asked.
         what: &'static str,
     },
+    /// The interface is up and yet passes nothing: its other end is down, or the system is out of breath.
+    #[error("the interface {0} is up but has no carrier")]
+    NotUsable(String),
     /// Not a name that the kernel accepts.
     #[error("{0:?} is no interface name: 1 to 15 bytes, no slash, colon or space")]
     InvalidName(String),

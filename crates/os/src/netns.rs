@@ -11,6 +11,7 @@ mod user;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, Command};
 use std::thread;
 
@@ -23,6 +24,17 @@ use crate::syscall;
 #[derive(Debug)]
 pub struct NetNs {
     fd: OwnedFd,
+}
+
+/// True if this process has the network namespace of process 1, which is that of the system's services. False also where
+/// that cannot be told: it takes root, or process 1 without more rights than this one.
+#[must_use]
+pub fn is_init_namespace() -> bool {
+    let identity = |path| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    match (identity("/proc/1/ns/net"), identity("/proc/thread-self/ns/net")) {
+        (Ok(init), Ok(own)) => init == own,
+        _ => false,
+    }
 }
 
 impl NetNs {

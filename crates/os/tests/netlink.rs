@@ -70,6 +70,8 @@ fn a_cable_between_two_namespaces() {
         exchange(&here, &there, "fd01::2");
 
         let index = one.interface("cable").unwrap().index;
+        one.flush_neighbours(index).unwrap();
+        exchange(&here, &there, "fd01::2");
         assert_eq!(one.addresses(index).unwrap().len(), 2);
         one.flush_addresses(index).unwrap();
         assert_eq!(one.addresses(index).unwrap(), []);
@@ -98,7 +100,11 @@ fn a_bridge_and_a_router() {
             let mut netlink = leaf.netlink().unwrap();
             let index = netlink.interface("port").unwrap().index;
             netlink.add_address(common::address(index, address)).unwrap();
+            assert!(!netlink.interface("port").unwrap().usable);
             netlink.set_up(index).unwrap();
+        }
+        for (end, name) in [(&left, "port"), (&right, "port"), (&middle, "left"), (&middle, "right")] {
+            end.netlink().unwrap().wait_until_usable(name).unwrap();
         }
         exchange(&left, &right, "10.2.0.2");
 

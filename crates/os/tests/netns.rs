@@ -25,6 +25,7 @@ fn work_inside_changes_nothing_outside() {
         assert!(before != in_a && before != in_b && in_a != in_b);
         assert_eq!(mine(), before);
         assert_eq!(a.try_clone().unwrap().run(mine).unwrap(), in_a);
+        assert!(!a.run(netns::is_init_namespace).unwrap());
         // Threads begin where they were made.
         assert_eq!(a.run(|| thread::spawn(mine).join().unwrap()).unwrap(), in_a);
         let held = fs::read_link(format!("/proc/self/fd/{}", a.as_fd().as_raw_fd())).unwrap();

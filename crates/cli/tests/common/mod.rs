@@ -192,3 +192,12 @@ pub fn assert_transfer(from: &Daemon, to: &Daemon, bytes: u64) -> TcpReport {
     assert!(report.hash_ok);
     report
 }
+
+/// Waits until something is so, which must be within `limit`.
+pub fn wait_until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !done() {
+        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -56,6 +56,12 @@ impl ProbeLog {
         }
     }
 
+    /// How many probes went out.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.probes.len() as u64
+    }
+
     /// How many probes have not arrived yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {

@@ -101,6 +101,12 @@ impl UdpFlow {
         })
     }
 
+    /// Datagrams sent so far.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        with(&self.log, |log| log.count())
+    }
+
     /// Stops to send, waits for stragglers (at most the grace) and gives the accounts. The times in
     /// them are one way.
     ///

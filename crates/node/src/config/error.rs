@@ -132,6 +132,14 @@ pub enum Problem {
         /// The text in the file.
         found: String,
     },
+    /// Something else than address and port of loopback.
+    #[error(
+        "'{found}' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\""
+    )]
+    NotLoopback {
+        /// The text in the file.
+        found: String,
+    },
     /// A list that needs an entry.
     #[error("the list is empty; {to_do}")]
     EmptyList {

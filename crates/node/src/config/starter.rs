@@ -50,6 +50,12 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #allow = []
 #deny = []
 
+[dns]
+# Answer questions about NAME.fips and npub1....fips, over UDP and TCP, to this machine alone.
+#enabled = true
+#listen = ["127.0.0.1:5354", "[::1]:5354"]
+# Have systemd-resolved send such questions here, where it runs. Other names go where they went before.
+#register = true
 [reports]
 # What the other side is told of its measurements: "full" (what was sent and what came),
 # "lightweight" (what came) or "minimal" (nothing: it then knows neither round trip nor loss).

@@ -70,6 +70,11 @@ impl Interface {
         self.tun.name()
     }
 
+    /// Its number.
+    pub(super) fn index(&self) -> u32 {
+        self.tun.index()
+    }
+
     pub(super) fn offloads(&self) -> Offloads {
         self.tun.offloads()
     }

@@ -14,25 +14,34 @@ use weft_plane::Snapshot;
 
 use super::interface::Interface;
 use crate::config::Config;
+use crate::dns::{self, Responder};
 use crate::peer::PeerName;
 use crate::status::{
     Document as _, LinkStatus, NodeStatus, PathChangeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus,
     SessionStatus, Status, Traffic, TunStatus,
 };
 
-/// What does not change while the daemon runs.
+/// What does not change while the daemon runs, and who else knows something.
 pub(super) struct Facts {
     pub(super) key: PublicKey,
     pub(super) names: BTreeMap<PublicKey, PeerName>,
     tun: TunStatus,
     listen: Vec<SocketAddr>,
+    /// Answers questions about names, unless that is turned off.
+    dns: Option<Responder>,
     max_inner: u32,
     started: Instant,
     started_unix: u64,
 }
 
 impl Facts {
-    pub(super) fn new(key: PublicKey, interface: &Interface, listen: Vec<SocketAddr>, config: &Config) -> Self {
+    pub(super) fn new(
+        key: PublicKey,
+        interface: &Interface,
+        listen: Vec<SocketAddr>,
+        config: &Config,
+        dns: Option<Responder>,
+    ) -> Self {
         let offloads = interface.offloads();
         let offloads = [
             ("checksum", offloads.checksum),
@@ -53,6 +62,7 @@ impl Facts {
                     .collect(),
             },
             listen,
+            dns,
             max_inner: u32::from(config.udp.mtu)
                 .saturating_sub(IPV6_OVERHEAD as u32)
                 .min(interface.mtu),
@@ -82,12 +92,20 @@ impl Facts {
                 uptime_s: self.started.elapsed().as_secs(),
                 tun: self.tun.clone(),
                 listen: self.listen.clone(),
+                dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
                 rss_bytes: usage.map_or(0, |u| u.rss_bytes),
                 cpu_s: usage.map_or(0.0, |u| u.cpu.as_secs_f64()),
             },
             peers: node.peer_status(now).map(|peer| self.peer(&peer)).collect(),
-            counters: counters(node, snapshot),
+            counters: self.counters(node, snapshot),
         }
+    }
+
+    fn counters(&self, node: &Node, snapshot: &Snapshot) -> BTreeMap<String, u64> {
+        let mut all = counters(node, snapshot);
+        let names = self.dns.iter().flat_map(Responder::counters);
+        all.extend(names.map(|(name, n)| (name.to_owned(), n)));
+        all
     }
 
     pub(super) fn peers(&self, node: &Node, now: u64, only: impl Fn(&PublicKey) -> bool) -> Peers {

@@ -1,8 +1,6 @@
 //! The addresses of interfaces.
 
 use std::net::IpAddr;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
@@ -36,24 +34,15 @@ impl Netlink {
         self.change("add the address", Message::NewAddress(message), flags)
     }
 
-    /// Waits, up to five seconds, until the kernel takes packets for `address` as its own: for IPv6 that
+    /// Waits, up to twenty seconds, until the kernel takes packets for `address` as its own: for IPv6 that
     /// happens in the background once the address is there and its interface has a carrier, which a
     /// virtual cable may take a second to notice.
     ///
     /// # Errors
     /// As [`NetlinkError`] says; `NotFound` if it does not happen.
     pub fn wait_until_local(&mut self, address: IpAddr) -> Result<(), NetlinkError> {
-        let end = Instant::now() + Duration::from_secs(5);
-        loop {
-            if self.is_local(address)? {
-                return Ok(());
-            }
-            if Instant::now() >= end {
-                break;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        Err(NetlinkError::NotFound {
+        let local = self.poll(|netlink| netlink.is_local(address))?;
+        local.then_some(()).ok_or(NetlinkError::NotFound {
             what: "reach the own address",
         })
     }

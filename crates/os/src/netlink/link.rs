@@ -12,6 +12,9 @@ use netlink_packet_route::link::{
 use super::{Netlink, NetlinkError};
 use crate::syscall;
 
+/// `Running` is the operational state of RFC 2863, `LowerUp` the carrier; the first follows the second.
+const USABLE: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
+
 /// What the kernel says about an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
@@ -25,6 +28,9 @@ pub struct Interface {
     pub tx_queue_len: u32,
     /// Set up by an administrator.
     pub up: bool,
+    /// Packets pass: it is up, has a carrier, and the kernel has attached its queues. A virtual cable gets there in
+    /// the background, after both ends are up.
+    pub usable: bool,
     /// The loopback interface.
     pub loopback: bool,
     /// The index of the bridge it belongs to.
@@ -125,6 +131,17 @@ impl Netlink {
         self.set_flags("bring the interface up", index, LinkFlags::Up)
     }
 
+    /// Waits, up to twenty seconds, until the interface is [usable](Interface::usable).
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `NotUsable` if it does not happen.
+    pub fn wait_until_usable(&mut self, name: &str) -> Result<(), NetlinkError> {
+        let usable = self.poll(|netlink| Ok(netlink.interface(name)?.usable))?;
+        usable
+            .then_some(())
+            .ok_or_else(|| NetlinkError::NotUsable(name.to_owned()))
+    }
+
     /// Takes the interface down; its IPv6 addresses and all its routes go.
     ///
     /// # Errors
@@ -220,6 +237,7 @@ fn interface(message: Message) -> Option<Interface> {
         mtu: 0,
         tx_queue_len: 0,
         up: link.header.flags.contains(LinkFlags::Up),
+        usable: link.header.flags.contains(USABLE),
         loopback: link.header.flags.contains(LinkFlags::Loopback),
         controller: None,
     };
@@ -229,6 +247,8 @@ fn interface(message: Message) -> Option<Interface> {
             LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
             LinkAttribute::TxQueueLen(len) => interface.tx_queue_len = len,
             LinkAttribute::Controller(index) => interface.controller = Some(index),
+            // What is sent before the carrier was noticed ends in this queue.
+            LinkAttribute::Qdisc(name) => interface.usable &= name != "noop",
             _ => {}
         }
     }

@@ -1,0 +1,184 @@
+//! What fuzzers run: any request, and what must hold of its response. A promise that does not hold is a panic, so this
+//! is no code for a daemon.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a panic is how a broken promise is told"
+)]
+
+use std::net::Ipv6Addr;
+
+use weft_noise::{PublicKey, SecretKey};
+
+use super::message::MAX_RESPONSE;
+use super::zone::{Outcome, Zone};
+
+/// The configured name of every run.
+pub const NAME: &str = "bob";
+
+/// The key that [`NAME`] belongs to.
+///
+/// # Panics
+/// Never: the number is in range.
+#[must_use]
+pub fn key() -> PublicKey {
+    SecretKey::from_bytes(&[7; 32]).unwrap().public()
+}
+
+/// The request `bytes` against a zone of one name.
+///
+/// # Panics
+/// If the response is not one that the request allows.
+pub fn dns(bytes: &[u8]) {
+    let zone = Zone::new([(&NAME.parse().unwrap(), key())]);
+    let mut out = vec![0xaa; 3];
+    let outcome = zone.respond(bytes, &mut out);
+    let silent = bytes.len() < 12 || bytes[2] & 0x80 != 0;
+    assert_eq!(silent, outcome == Outcome::Ignored);
+    assert_eq!(silent, out.is_empty());
+    if silent {
+        return;
+    }
+    assert!(out.len() <= MAX_RESPONSE);
+    assert_eq!(out[..2], bytes[..2], "the id");
+    assert_eq!(
+        out[2] & !0x04,
+        0x80 | bytes[2] & 0x79,
+        "QR, opcode, RD; AA is free, TC is off"
+    );
+    assert_eq!(out[3] & 0xf0, bytes[3] & 0x10, "CD; RA, Z, AD are off");
+    // Whoever sends our own words back gets silence, so two of us cannot talk for ever.
+    assert_eq!(zone.respond(&out, &mut Vec::new()), Outcome::Ignored);
+
+    let response = Reader::read(&out).unwrap_or_else(|| panic!("the response cannot be read: {out:02x?}"));
+    let rcode = out[3] & 0xf;
+    if response.questions.is_empty() {
+        assert!(matches!(rcode, 1 | 4) && out.len() == 12 && outcome == Outcome::Malformed);
+        return;
+    }
+    let [(name, rtype, class)] = &response.questions[..] else {
+        panic!("{} questions", response.questions.len());
+    };
+    let asked = Reader::read(bytes).unwrap_or_else(|| panic!("an unreadable request has an answer"));
+    assert_eq!(asked.questions, response.questions);
+    let end = 12 + name.len() + 4;
+    assert_eq!(out[12..end], bytes[12..end], "the question is sent back as it came");
+    let edns = |message: &Reader| message.records.iter().filter(|record| record.rtype == 41).count();
+    assert_eq!(edns(&asked), edns(&response));
+    assert!(edns(&response) <= 1);
+
+    let rest: Vec<&Record> = response.records.iter().filter(|record| record.rtype != 41).collect();
+    match (outcome, expected(name, *class)) {
+        (Outcome::Refused, Expected::Elsewhere) => assert!(rcode == 5 && rest.is_empty()),
+        (Outcome::Refused, _) => assert!(rcode == 5 && rest.is_empty() && matches!(rtype, 251 | 252)),
+        (Outcome::Malformed, _) => assert!(rcode == 0 && rest.is_empty() && edns(&response) == 1, "BADVERS"),
+        (Outcome::NoSuchName, Expected::Nothing) => assert!(rcode == 3 && rest[0].rtype == 6),
+        (Outcome::Answered, Expected::Domain) => assert!(rcode == 0 && rest[0].rtype == 6),
+        (Outcome::Answered, Expected::Address(address)) if matches!(rtype, 28 | 255) => {
+            assert_eq!((rcode, rest.len(), rest[0].rtype, &rest[0].name), (0, 1, 28, name));
+            assert_eq!(rest[0].data, address.octets());
+        }
+        (Outcome::Answered, Expected::Address(_)) => assert!(rcode == 0 && rest[0].rtype == 6),
+        (outcome, _) => panic!("{outcome:?} for {name:?}"),
+    }
+}
+
+enum Expected {
+    Domain,
+    Address(Ipv6Addr),
+    Nothing,
+    Elsewhere,
+}
+
+/// What a name means, by its text.
+fn expected(name: &[u8], class: u16) -> Expected {
+    let (mut labels, mut at) = (Vec::new(), 0);
+    while name[at] != 0 {
+        let end = at + 1 + usize::from(name[at]);
+        labels.push(String::from_utf8_lossy(&name[at + 1..end]).to_ascii_lowercase());
+        at = end;
+    }
+    let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+    match labels[..] {
+        [.., "fips"] if class != 1 => Expected::Elsewhere,
+        ["fips"] => Expected::Domain,
+        [NAME, "fips"] => Expected::Address(key().node_addr().to_ipv6()),
+        [npub, "fips"] if npub.starts_with("npub1") => {
+            let key = npub.parse::<PublicKey>();
+            key.map_or(Expected::Nothing, |key| Expected::Address(key.node_addr().to_ipv6()))
+        }
+        [.., "fips"] => Expected::Nothing,
+        _ => Expected::Elsewhere,
+    }
+}
+
+/// A message, read the slow way; names are whole, in the form that they have on the wire.
+struct Reader {
+    questions: Vec<(Vec<u8>, u16, u16)>,
+    records: Vec<Record>,
+}
+
+struct Record {
+    name: Vec<u8>,
+    rtype: u16,
+    data: Vec<u8>,
+}
+
+impl Reader {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let number = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+        let mut message = Self {
+            questions: Vec::new(),
+            records: Vec::new(),
+        };
+        let mut at = 12;
+        for _ in 0..number(4)? {
+            let (name, after) = name(bytes, at)?;
+            message.questions.push((name, number(after)?, number(after + 2)?));
+            at = after + 4;
+        }
+        for _ in 0..u32::from(number(6)?) + u32::from(number(8)?) + u32::from(number(10)?) {
+            // Additional records of a request may point anywhere; only their length is of interest.
+            let (name, after) = name(bytes, at).or_else(|| Some((Vec::new(), length(bytes, at)?)))?;
+            let data = after + 10..after + 10 + usize::from(number(after + 8)?);
+            message.records.push(Record {
+                name,
+                rtype: number(after)?,
+                data: bytes.get(data.clone())?.to_vec(),
+            });
+            at = data.end;
+        }
+        (at == bytes.len()).then_some(message)
+    }
+}
+
+/// The name at `at`, and what follows it.
+fn name(bytes: &[u8], mut at: usize) -> Option<(Vec<u8>, usize)> {
+    let (mut name, mut after) = (Vec::new(), None);
+    for _ in 0..256 {
+        let len = usize::from(*bytes.get(at)?);
+        if len & 0xc0 == 0xc0 {
+            after = after.or(Some(at + 2));
+            at = (len & 0x3f) << 8 | usize::from(*bytes.get(at + 1)?);
+            continue;
+        }
+        name.extend(bytes.get(at..=at + len)?);
+        at += 1 + len;
+        if len == 0 {
+            return Some((name, after.unwrap_or(at)));
+        }
+    }
+    None
+}
+
+/// Where the name at `at` ends, whatever it points to.
+fn length(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match usize::from(*bytes.get(at)?) {
+            0 => return Some(at + 1),
+            0xc0.. => return Some(at + 2),
+            len => at += 1 + len,
+        }
+    }
+}

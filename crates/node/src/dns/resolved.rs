@@ -1,0 +1,192 @@
+//! Telling systemd-resolved who answers for `.fips`, so that `ping server.fips` works.
+//!
+//! It keeps such settings for each interface and forgets them with the interface, which lives no longer than the daemon:
+//! there is nothing to undo at the end, also after SIGKILL, and no file is touched.
+//!
+//! `resolvectl` speaks D-Bus for us. It may hang on a bus that does not answer, so each call is bounded in time, and none
+//! is made from a thread that serves packets.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::zone::DOMAIN;
+
+/// Where systemd-resolved keeps its run-time state.
+const RUN_DIRECTORY: &str = "/run/systemd/resolve";
+
+/// How long one call of `resolvectl` may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// systemd-resolved as seen from one interface.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    resolvectl: OsString,
+    interface: u32,
+}
+
+/// Why `.fips` is not set up in the system. Printed, it is half a line for people.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegisterError {
+    /// The configuration says so.
+    #[error("dns.register is false")]
+    TurnedOff,
+    /// The system's resolver is another one.
+    #[error("systemd-resolved does not run here")]
+    NotRunning,
+    /// It may run, but in another network namespace, where our interface's number means something else.
+    #[error("systemd-resolved, if there is one, belongs to another network namespace")]
+    OtherNamespace,
+    /// The program cannot be started.
+    #[error("resolvectl cannot be run: {0}")]
+    NoProgram(String),
+    /// It ended with an error.
+    #[error("`resolvectl {command}` said: {said}")]
+    Failed {
+        /// Its arguments.
+        command: String,
+        /// The first line that it wrote.
+        said: String,
+    },
+    /// Our own address cannot be served.
+    #[error("{address}: {why}")]
+    Bind {
+        /// Where systemd-resolved would have asked.
+        address: SocketAddr,
+        /// What the system said.
+        why: String,
+    },
+    /// It did not end.
+    #[error("`resolvectl {command}` took more than {} s", LIMIT.as_secs())]
+    TooSlow {
+        /// Its arguments.
+        command: String,
+    },
+}
+
+impl Resolved {
+    /// The one that the program `resolvectl` (a path, or a name to look for in `PATH`) reaches; `interface` is the number
+    /// of ours.
+    #[must_use]
+    pub fn new(resolvectl: impl Into<OsString>, interface: u32) -> Self {
+        Self {
+            resolvectl: resolvectl.into(),
+            interface,
+        }
+    }
+
+    /// True if there is a systemd-resolved on this system.
+    #[must_use]
+    pub fn is_running() -> bool {
+        Path::new(RUN_DIRECTORY).is_dir()
+    }
+
+    /// Sends questions about `.fips` to `server`, and no others, and asks one: `probe`, a name that has an address.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; then nothing stays set up.
+    pub async fn register(&self, server: SocketAddr, probe: &str) -> Result<(), RegisterError> {
+        let registered = self.try_register(server, probe).await;
+        if registered.is_err() {
+            let _ = self.call(&["revert", &self.interface.to_string()]).await;
+        }
+        registered
+    }
+
+    async fn try_register(&self, server: SocketAddr, probe: &str) -> Result<(), RegisterError> {
+        let interface = self.interface.to_string();
+        let domain = format!("~{DOMAIN}");
+        // The server comes last: before it nothing is sent, and then only what the domain leads here. Nobody can sign
+        // below .fips, so validation would refuse every answer; and the way to the server stays on this machine.
+        for setting in [
+            ["domain", &interface, &domain],
+            ["default-route", &interface, "no"],
+            ["dnssec", &interface, "no"],
+            ["dnsovertls", &interface, "no"],
+            ["llmnr", &interface, "no"],
+            ["mdns", &interface, "no"],
+            ["dns", &interface, &server.to_string()],
+        ] {
+            self.call(&setting).await?;
+        }
+        self.call(&["query", probe]).await
+    }
+
+    async fn call(&self, arguments: &[&str]) -> Result<(), RegisterError> {
+        let child = Command::new(&self.resolvectl)
+            .args(arguments)
+            // Nobody sits in front of a daemon to be asked for a password.
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let command = || arguments.join(" ");
+        match timeout(LIMIT, child).await {
+            Err(_) => Err(RegisterError::TooSlow { command: command() }),
+            Ok(Err(error)) => Err(RegisterError::NoProgram(error.to_string())),
+            Ok(Ok(output)) if output.status.success() => Ok(()),
+            Ok(Ok(output)) => Err(RegisterError::Failed {
+                command: command(),
+                said: first_line(&output.stderr),
+            }),
+        }
+    }
+}
+
+/// True if the programs of this system ask systemd-resolved: through its address in `/etc/resolv.conf`, or through its
+/// module of the C library.
+pub(super) fn is_asked() -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    leads_to_resolved(&read("/etc/resolv.conf"), &read("/etc/nsswitch.conf"))
+}
+
+fn leads_to_resolved(resolv_conf: &str, nsswitch: &str) -> bool {
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let by_address = resolv_conf.lines().map(words).any(|line| {
+        matches!(&line[..], [key, server, ..]
+            if key == "nameserver" && ["127.0.0.53", "127.0.0.54"].contains(&server.as_str()))
+    });
+    let by_module = nsswitch.lines().map(words).any(|line| {
+        let mut words = line.iter();
+        words.next().is_some_and(|key| key == "hosts:") && words.any(|word| word == "resolve")
+    });
+    by_address || by_module
+}
+
+/// What a person needs of a message, without control characters.
+fn first_line(said: &[u8]) -> String {
+    const LONGEST: usize = 200;
+    let text = String::from_utf8_lossy(said);
+    let line = text.lines().next().unwrap_or("nothing");
+    line.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_it() {
+        let stub = "# made by hand\nnameserver 127.0.0.53\noptions edns0\n";
+        let other = "nameserver 192.0.2.53\n#nameserver 127.0.0.53\n";
+        assert!(leads_to_resolved(stub, ""));
+        assert!(!leads_to_resolved(other, "hosts: files dns"));
+        assert!(leads_to_resolved(
+            other,
+            "passwd: files\nhosts: files resolve [!UNAVAIL=return] dns\n"
+        ));
+        assert!(!leads_to_resolved("", "passwd: resolve\n"));
+    }
+
+    #[test]
+    fn messages_are_short_and_plain() {
+        assert_eq!(first_line(b"no\x1b[1m bus\nmore"), "no[1m bus");
+        assert_eq!(first_line(b""), "nothing");
+        assert_eq!(first_line(&[b'x'; 5000]).len(), 200);
+    }
+}

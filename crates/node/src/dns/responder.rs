@@ -1,0 +1,217 @@
+//! The thread that answers.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use weft_noise::PublicKey;
+
+use super::resolved::{self, RegisterError, Resolved};
+use super::server::{Endpoint, Shared};
+use super::zone::{DOMAIN, Zone};
+use crate::status::{DnsState, DnsStatus};
+
+/// How long to wait before setting the system up again after it failed: the system may still be starting.
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LAST_RETRY: Duration = Duration::from_secs(300);
+
+/// What a responder starts with.
+#[derive(Debug)]
+pub struct Setup {
+    /// What it knows.
+    pub zone: Zone,
+    /// Where it answers: on loopback.
+    pub endpoints: Vec<Endpoint>,
+    /// The addresses that could not be bound, each with the reason.
+    pub failed: Vec<String>,
+    /// Who we are.
+    pub me: PublicKey,
+    /// The resolver to be told of it, or why none is.
+    pub system: Result<Resolved, RegisterError>,
+}
+
+/// A thread that answers questions about names until this is dropped. It is its own, so that a flood of requests costs
+/// the time of no other.
+#[derive(Debug)]
+pub struct Responder {
+    shared: Arc<Shared>,
+    status: Arc<Mutex<DnsStatus>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Responder {
+    /// Starts the thread, unless there is nothing to listen on.
+    ///
+    /// # Errors
+    /// When the system has no thread left.
+    pub fn start(setup: Setup) -> io::Result<Self> {
+        let Setup {
+            zone,
+            endpoints,
+            failed,
+            me,
+            system,
+        } = setup;
+        let listen: Vec<SocketAddr> = endpoints.iter().map(Endpoint::address).collect();
+        let status = Arc::new(Mutex::new(DnsStatus {
+            state: if listen.is_empty() {
+                DnsState::Failed
+            } else {
+                DnsState::Local
+            },
+            why: failed.join("; "),
+            listen,
+        }));
+        let shared = Arc::new(Shared::new(zone));
+        let mut responder = Self {
+            shared: Arc::clone(&shared),
+            status: Arc::clone(&status),
+            stop: None,
+            thread: None,
+        };
+        let Some(port) = endpoints.first().map(|endpoint| endpoint.address().port()) else {
+            return Ok(responder);
+        };
+        let way = Way {
+            server: SocketAddr::new(IpAddr::V6(me.node_addr().to_ipv6()), port),
+            probe: format!("{me}.{DOMAIN}"),
+            failed,
+            status,
+        };
+        way.say(DnsState::Local, "being set up in the system");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let serve = move || {
+            runtime.block_on(async {
+                let mut tasks = JoinSet::new();
+                for endpoint in endpoints {
+                    let address = endpoint.address();
+                    if let Err(error) = endpoint.serve(&mut tasks, &shared, None) {
+                        tracing::warn!(%error, %address, "DNS: not served");
+                    }
+                }
+                tokio::select! {
+                    () = way.keep(&mut tasks, &shared, system) => {}
+                    // Told to stop, or nobody is left who could tell.
+                    _ = stopped => {}
+                }
+            });
+        };
+        responder.stop = Some(stop);
+        responder.thread = Some(thread::Builder::new().name("weft-dns".to_owned()).spawn(serve)?);
+        Ok(responder)
+    }
+
+    /// How names stand.
+    #[must_use]
+    pub fn status(&self) -> DnsStatus {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What became of requests since the start, by name.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.shared.counters.named().into_iter()
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The way from the system's resolver to us.
+struct Way {
+    /// Our address in the mesh, and the port. systemd-resolved sends what belongs to an interface out of that
+    /// interface, and before version 252.3 it did so with loopback addresses too, which lead nowhere there.
+    server: SocketAddr,
+    /// A name that has an address.
+    probe: String,
+    failed: Vec<String>,
+    status: Arc<Mutex<DnsStatus>>,
+}
+
+impl Way {
+    /// Sets the system up, again until it works, and keeps the status true. Never ends.
+    async fn keep(&self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, system: Result<Resolved, RegisterError>) {
+        let resolved = match system {
+            Ok(resolved) => resolved,
+            Err(why) => {
+                self.say(DnsState::Local, &format!("not set up in the system: {why}"));
+                return std::future::pending().await;
+            }
+        };
+        let mut pause = FIRST_RETRY;
+        let mut endpoint_is_served = false;
+        while let Err(why) = self.set_up(tasks, shared, &resolved, &mut endpoint_is_served).await {
+            tracing::debug!(%why, "DNS: not set up in the system");
+            self.say(DnsState::Local, &format!("not set up in the system: {why}"));
+            sleep(pause).await;
+            pause = (pause * 2).min(LAST_RETRY);
+        }
+        tracing::info!("names below .{DOMAIN} are set up in systemd-resolved");
+        loop {
+            if resolved::is_asked() {
+                self.say(DnsState::System, "set up in systemd-resolved");
+            } else {
+                self.say(
+                    DnsState::Local,
+                    "set up in systemd-resolved, which programs here do not ask: see /etc/resolv.conf",
+                );
+            }
+            sleep(LAST_RETRY).await;
+        }
+    }
+
+    async fn set_up(
+        &self,
+        tasks: &mut JoinSet<()>,
+        shared: &Arc<Shared>,
+        resolved: &Resolved,
+        endpoint_is_served: &mut bool,
+    ) -> Result<(), RegisterError> {
+        if !Resolved::is_running() {
+            return Err(RegisterError::NotRunning);
+        }
+        if !*endpoint_is_served {
+            // The mesh reaches this address as well. Its packets come from addresses of others; ours come from this one.
+            Endpoint::bind(self.server)
+                .and_then(|endpoint| endpoint.serve(tasks, shared, Some(self.server.ip())))
+                .map_err(|error| RegisterError::Bind {
+                    address: self.server,
+                    why: error.to_string(),
+                })?;
+            *endpoint_is_served = true;
+        }
+        resolved.register(self.server, &self.probe).await
+    }
+
+    /// Puts the reason into the status, behind where we answer.
+    fn say(&self, state: DnsState, what: &str) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let listen: Vec<String> = status.listen.iter().map(ToString::to_string).collect();
+        let mut parts = vec![format!("answered on {}", listen.join(", ")), what.to_owned()];
+        parts.extend(self.failed.iter().cloned());
+        status.state = state;
+        status.why = parts.join("; ");
+    }
+}
+
+/// What the status says where names are turned off.
+#[must_use]
+pub fn off() -> DnsStatus {
+    DnsStatus {
+        state: DnsState::Off,
+        why: "turned off in the configuration".to_owned(),
+        listen: Vec::new(),
+    }
+}

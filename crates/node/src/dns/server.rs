@@ -1,0 +1,230 @@
+//! Sockets around a [`Zone`].
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::message::MAX_RESPONSE;
+use super::zone::{Outcome, Zone};
+
+/// The longest request that is read, in bytes. A question takes 271; EDNS options and signatures take the rest.
+pub const MAX_REQUEST: usize = 4096;
+
+/// How many TCP connections each address serves at once; a further one is closed.
+pub const MAX_CONNECTIONS: usize = 32;
+
+/// How long a TCP connection may take from one request to the end of the next (RFC 7766, 6.2.3: a few seconds).
+const IDLE: Duration = Duration::from_secs(10);
+/// The pause after the system refuses to receive or accept, out of memory or descriptors for instance.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// One address, bound for UDP and TCP, where nobody serves yet.
+#[derive(Debug)]
+pub struct Endpoint {
+    udp: std::net::UdpSocket,
+    tcp: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+impl Endpoint {
+    /// Binds `address` for both. Port 0 takes a port that is free for UDP.
+    ///
+    /// # Errors
+    /// What the system says: the address is in use, not there, or not allowed.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let udp = std::net::UdpSocket::bind(address)?;
+        let address = udp.local_addr()?;
+        let tcp = std::net::TcpListener::bind(address)?;
+        udp.set_nonblocking(true)?;
+        tcp.set_nonblocking(true)?;
+        Ok(Self { udp, tcp, address })
+    }
+
+    /// The address, with the port that the system chose.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves it on the present runtime, as a part of `tasks`. With `only`, whoever has another address is met with
+    /// silence.
+    pub(super) fn serve(self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, only: Option<IpAddr>) -> io::Result<()> {
+        let udp = UdpSocket::from_std(self.udp)?;
+        let tcp = TcpListener::from_std(self.tcp)?;
+        tasks.spawn(serve_udp(udp, Arc::clone(shared), only));
+        tasks.spawn(serve_tcp(tcp, Arc::clone(shared), only));
+        Ok(())
+    }
+}
+
+/// What all sockets have in common.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    zone: Zone,
+    pub(super) counters: Counters,
+}
+
+impl Shared {
+    pub(super) fn new(zone: Zone) -> Self {
+        Self {
+            zone,
+            counters: Counters::default(),
+        }
+    }
+
+    fn respond(&self, request: &[u8], response: &mut Vec<u8>) {
+        let counter = match self.zone.respond(request, response) {
+            Outcome::Answered => &self.counters.answered,
+            Outcome::NoSuchName => &self.counters.no_such_name,
+            Outcome::Refused => &self.counters.refused,
+            Outcome::Malformed => &self.counters.malformed,
+            Outcome::Ignored => &self.counters.ignored,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What became of requests since the start.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    answered: AtomicU64,
+    no_such_name: AtomicU64,
+    refused: AtomicU64,
+    malformed: AtomicU64,
+    ignored: AtomicU64,
+    strangers: AtomicU64,
+    turned_away: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn named(&self) -> [(&'static str, u64); 7] {
+        [
+            ("dns_answered", &self.answered),
+            ("dns_no_such_name", &self.no_such_name),
+            ("dns_refused", &self.refused),
+            ("dns_malformed", &self.malformed),
+            ("dns_ignored", &self.ignored),
+            ("dns_strangers", &self.strangers),
+            ("dns_turned_away", &self.turned_away),
+        ]
+        .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
+    }
+}
+
+async fn serve_udp(socket: UdpSocket, shared: Arc<Shared>, only: Option<IpAddr>) {
+    let mut request = vec![0; MAX_REQUEST];
+    let mut response = Vec::with_capacity(MAX_RESPONSE);
+    loop {
+        match socket.recv_from(&mut request).await {
+            Ok((_, from)) if is_stranger(from, only) => {
+                shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok((len, from)) => {
+                shared.respond(request.get(..len).unwrap_or_default(), &mut response);
+                if !response.is_empty() {
+                    // A full buffer loses the response like a network would; whoever asked asks again.
+                    let _ = socket.try_send_to(&response, from);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "DNS: receive");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_tcp(listener: TcpListener, shared: Arc<Shared>, only: Option<IpAddr>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        while connections.try_join_next().is_some() {}
+        match accepted {
+            Ok((_, from)) if is_stranger(from, only) => {
+                shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(_) if connections.len() >= MAX_CONNECTIONS => {
+                shared.counters.turned_away.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok((mut stream, _)) => {
+                let shared = Arc::clone(&shared);
+                connections.spawn(async move { while exchange(&mut stream, &shared).await.is_ok() {} });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "DNS: accept");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_stranger(from: SocketAddr, only: Option<IpAddr>) -> bool {
+    only.is_some_and(|only| from.ip() != only)
+}
+
+/// One request and its response, each behind its length (RFC 1035, 4.2.2). An error ends the connection.
+async fn exchange(stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
+    let exchange = async {
+        let len = usize::from(stream.read_u16().await?);
+        if len > MAX_REQUEST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut request = vec![0; len];
+        stream.read_exact(&mut request).await?;
+        let mut response = Vec::with_capacity(MAX_RESPONSE);
+        shared.respond(&request, &mut response);
+        if response.is_empty() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut framed = (response.len() as u16).to_be_bytes().to_vec();
+        framed.append(&mut response);
+        stream.write_all(&framed).await
+    };
+    timeout(IDLE, exchange).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The socket that the mesh reaches: whoever comes from elsewhere gets silence, on either transport.
+    #[test]
+    fn strangers_are_not_answered() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let shared = Arc::new(Shared::default());
+            let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let server = endpoint.address();
+            let mut tasks = JoinSet::new();
+            let friend: IpAddr = "127.0.0.2".parse().unwrap();
+            endpoint.serve(&mut tasks, &shared, Some(friend)).unwrap();
+            // Anything that is answered: a header without a question.
+            let request = [0; 12];
+            let stranger = UdpSocket::bind("127.0.0.3:0").await.unwrap();
+            let known = UdpSocket::bind(SocketAddr::new(friend, 0)).await.unwrap();
+            stranger.send_to(&request, server).await.unwrap();
+            known.send_to(&request, server).await.unwrap();
+            let mut response = [0; 512];
+            assert_eq!(known.recv_from(&mut response).await.unwrap(), (12, server));
+            // The socket serves in order, so the stranger's turn is over.
+            assert!(stranger.try_recv_from(&mut response).is_err());
+            let mut tcp = TcpStream::connect(server).await.unwrap();
+            assert_eq!(tcp.read(&mut response).await.unwrap(), 0);
+            let strangers = shared.counters.strangers.load(Ordering::Relaxed);
+            assert_eq!((strangers, shared.counters.malformed.load(Ordering::Relaxed)), (2, 1));
+        });
+    }
+}

@@ -1,0 +1,51 @@
+//! Names: messages against an independent implementation, the sockets, and the fuzz target's corpus.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+mod messages;
+mod sockets;
+mod system;
+
+use std::net::Ipv6Addr;
+
+use simple_dns::{CLASS, Name, OPCODE, Packet, PacketFlag, QTYPE, Question, TYPE, rdata::OPT};
+use weft_node::dns::Zone;
+use weft_noise::{PublicKey, SecretKey};
+
+fn key(byte: u8) -> PublicKey {
+    SecretKey::from_bytes(&[byte; 32]).unwrap().public()
+}
+
+fn address(byte: u8) -> Ipv6Addr {
+    key(byte).node_addr().to_ipv6()
+}
+
+/// `bob` is key 1, `x-2` is key 2.
+fn zone() -> Zone {
+    Zone::new([(&"Bob".parse().unwrap(), key(1)), (&"x-2".parse().unwrap(), key(2))])
+}
+
+/// A question as a resolver asks it.
+fn query(name: &str, qtype: TYPE) -> Packet<'static> {
+    let mut packet = Packet::new_query(0x1234);
+    packet.set_flags(PacketFlag::RECURSION_DESIRED);
+    let name = Name::new_unchecked(name).into_owned();
+    packet
+        .questions
+        .push(Question::new(name, QTYPE::TYPE(qtype), CLASS::IN.into(), false));
+    packet
+}
+
+/// With EDNS of version 0, the only one whose bytes this library has in their place.
+fn with_edns(mut packet: Packet<'static>) -> Packet<'static> {
+    *packet.opt_mut() = Some(OPT {
+        opt_codes: Vec::new(),
+        udp_packet_size: 4096,
+        version: 0,
+    });
+    packet
+}
+
+fn of_opcode(mut packet: Packet<'static>, opcode: OPCODE) -> Packet<'static> {
+    *packet.opcode_mut() = opcode;
+    packet
+}

@@ -1,0 +1,280 @@
+//! Requests and responses, written and read by another implementation of DNS.
+
+use proptest::prelude::*;
+use simple_dns::rdata::RData;
+use simple_dns::{OPCODE, Packet, PacketFlag, RCODE, TYPE};
+use weft_node::dns::fuzz;
+use weft_node::dns::message::{MAX_RESPONSE, NEGATIVE_TTL, TTL, UDP_PAYLOAD};
+use weft_node::dns::zone::Outcome;
+
+use super::{address, key, of_opcode, query, with_edns, zone};
+
+/// The response to `request`, which is no silence.
+fn respond(request: &Packet<'_>) -> (Outcome, Vec<u8>) {
+    let mut out = Vec::new();
+    let outcome = zone().respond(&request.build_bytes_vec().unwrap(), &mut out);
+    (outcome, out)
+}
+
+#[test]
+fn names_and_keys_have_an_address() {
+    let npub = key(9).to_string();
+    for (name, expected) in [
+        ("bob.fips", address(1)),
+        ("BOB.Fips", address(1)),
+        ("x-2.fips", address(2)),
+        (&*format!("{npub}.fips"), address(9)),
+        (&*format!("{}.FIPS", npub.to_uppercase()), address(9)),
+        // As a resolver asks that hides randomness in the case.
+        (&*format!("nPuB1{}.fIpS", &npub[5..]), address(9)),
+    ] {
+        let (outcome, bytes) = respond(&query(name, TYPE::AAAA));
+        assert_eq!(outcome, Outcome::Answered, "{name}");
+        let response = Packet::parse(&bytes).unwrap();
+        assert_eq!((response.id(), response.rcode()), (0x1234, RCODE::NoError));
+        let flags = PacketFlag::RESPONSE | PacketFlag::AUTHORITATIVE_ANSWER | PacketFlag::RECURSION_DESIRED;
+        assert!(response.has_flags(flags));
+        assert!(!response.has_flags(PacketFlag::RECURSION_AVAILABLE) && !response.has_flags(PacketFlag::TRUNCATION));
+        assert_eq!(response.questions[0].qname.to_string(), name);
+        let [answer] = &response.answers[..] else {
+            panic!("{response:?}");
+        };
+        assert_eq!((answer.name.to_string(), answer.ttl), (name.to_owned(), TTL));
+        let RData::AAAA(aaaa) = &answer.rdata else {
+            panic!("{answer:?}");
+        };
+        assert_eq!(std::net::Ipv6Addr::from(aaaa.address), expected, "{name}");
+        assert!(response.name_servers.is_empty() && response.opt().is_none());
+    }
+}
+
+/// Asserts a response without an answer: the code, and whether the zone says for how long.
+fn assert_negative(name: &str, qtype: TYPE, rcode: RCODE, with_soa: bool) {
+    let (_, bytes) = respond(&query(name, qtype));
+    let response = Packet::parse(&bytes).unwrap();
+    assert_eq!(
+        (response.rcode(), response.answers.len()),
+        (rcode, 0),
+        "{name} {qtype:?}"
+    );
+    assert_eq!(response.has_flags(PacketFlag::AUTHORITATIVE_ANSWER), with_soa);
+    match &response.name_servers[..] {
+        [] => assert!(!with_soa, "{name} {qtype:?}"),
+        [soa] => {
+            assert!(with_soa, "{name} {qtype:?}");
+            assert_eq!(soa.name.to_string().to_lowercase(), "fips");
+            let RData::SOA(data) = &soa.rdata else {
+                panic!("{soa:?}");
+            };
+            assert_eq!((data.minimum, soa.ttl), (NEGATIVE_TTL, NEGATIVE_TTL));
+            assert_eq!(data.mname.to_string().to_lowercase(), "fips");
+            assert_eq!(data.rname.to_string(), "nobody.invalid");
+        }
+        more => panic!("{more:?}"),
+    }
+}
+
+#[test]
+fn other_types_of_a_name_are_empty() {
+    for qtype in [TYPE::A, TYPE::TXT, TYPE::MX, TYPE::HTTPS, TYPE::SOA, TYPE::NS] {
+        assert_negative("bob.fips", qtype, RCODE::NoError, true);
+    }
+    for qtype in [TYPE::AAAA, TYPE::NS] {
+        assert_negative("FIPS", qtype, RCODE::NoError, true);
+    }
+}
+
+#[test]
+fn unknown_names_do_not_exist() {
+    let npub = key(9).to_string();
+    let mut mistyped = npub.clone();
+    mistyped.replace_range(10..11, if npub.as_bytes()[10] == b'q' { "p" } else { "q" });
+    let hexadecimal: String = npub.chars().map(|_| 'a').collect();
+    for name in [
+        "nobody.fips",
+        "bo.fips",
+        "www.bob.fips",
+        "bob.bob.fips",
+        &format!("{mistyped}.fips"),
+        &format!("www.{npub}.fips"),
+        &format!("{hexadecimal}.fips"),
+        "npub1.fips",
+        "fips.fips",
+    ] {
+        for qtype in [TYPE::AAAA, TYPE::A] {
+            assert_negative(name, qtype, RCODE::NameError, true);
+        }
+    }
+}
+
+#[test]
+fn names_elsewhere_are_refused() {
+    let npub = key(9).to_string();
+    for name in [
+        "example.com",
+        "bob",
+        "fips.com",
+        "bob.fipsy",
+        "bob.fips.com",
+        "1.0.d.f.ip6.arpa",
+        &npub,
+    ] {
+        assert_negative(name, TYPE::AAAA, RCODE::Refused, false);
+    }
+}
+
+#[test]
+fn the_domain_has_a_start_of_authority() {
+    let (_, bytes) = respond(&query("fips", TYPE::SOA));
+    let response = Packet::parse(&bytes).unwrap();
+    assert!(matches!(&response.answers[..], [soa] if matches!(soa.rdata, RData::SOA(_))));
+}
+
+#[test]
+fn edns_is_answered_in_kind() {
+    let request = with_edns(query("bob.fips", TYPE::AAAA));
+    let (_, bytes) = respond(&request);
+    let response = Packet::parse(&bytes).unwrap();
+    assert_eq!(response.opt().unwrap().udp_packet_size, UDP_PAYLOAD);
+    assert_eq!((response.rcode(), response.answers.len()), (RCODE::NoError, 1));
+    // The OPT record byte by byte (RFC 6891, 6.1.3): type, size, high bits of the code, version, flags, length. "DNSSEC
+    // OK" comes back as it was (RFC 3225), other flags do not.
+    let request = request.build_bytes_vec().unwrap();
+    let opt = request.len() - 11;
+    for (version, flags, code, answers, back) in [(0, 0x80, 0, 1, 0x80), (0, 0x7f, 0, 1, 0), (1, 0x80, 1, 0, 0x80)] {
+        let mut request = request.clone();
+        request[opt + 6] = version;
+        request[opt + 7] = flags;
+        fuzz::dns(&request);
+        let mut out = Vec::new();
+        zone().respond(&request, &mut out);
+        assert_eq!((out[3], out[7]), (0, answers));
+        assert_eq!(out[out.len() - 11..], [0, 0, 41, 0x04, 0xd0, code, 0, back, 0, 0, 0]);
+    }
+}
+
+/// What is no question, and its code; none stands for silence.
+#[test]
+fn what_is_malformed() {
+    let good = query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap();
+    let edns = with_edns(query("bob.fips", TYPE::AAAA)).build_bytes_vec().unwrap();
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let opt = &edns[good.len()..];
+    let mut two_opts = [&edns[..], opt].concat();
+    two_opts[11] = 2;
+    let mut opt_elsewhere = [&good[..], &[0xc0, 12], &opt[1..]].concat();
+    opt_elsewhere[11] = 1;
+    let notify = of_opcode(query("bob.fips", TYPE::AAAA), OPCODE::Notify);
+    for (request, rcode) in [
+        (vec![], None),
+        (good[..11].to_vec(), None),
+        (changed(2, 0x81), None),
+        (good[..12].to_vec(), Some(1)),
+        (good[..good.len() - 1].to_vec(), Some(1)),
+        ([&good[..], &[0]].concat(), Some(1)),
+        // Two questions, none, an answer, an authority, an additional record that is not there.
+        (changed(5, 2), Some(1)),
+        (changed(5, 0), Some(1)),
+        (changed(7, 1), Some(1)),
+        (changed(9, 1), Some(1)),
+        (changed(11, 1), Some(1)),
+        // A compressed question, and a label of a kind that nobody has.
+        (changed(12, 0xc0), Some(1)),
+        (changed(12, 0x80), Some(1)),
+        (two_opts, Some(1)),
+        (opt_elsewhere, Some(1)),
+        (edns[..edns.len() - 1].to_vec(), Some(1)),
+        (notify.build_bytes_vec().unwrap(), Some(4)),
+    ] {
+        let mut out = Vec::new();
+        let outcome = zone().respond(&request, &mut out);
+        fuzz::dns(&request);
+        match rcode {
+            None => assert_eq!((outcome, out.len()), (Outcome::Ignored, 0), "{request:02x?}"),
+            Some(rcode) => {
+                assert_eq!((outcome, out.len()), (Outcome::Malformed, 12), "{request:02x?}");
+                assert_eq!((out[3], &out[..2]), (rcode, &[0x12, 0x34][..]), "{request:02x?}");
+            }
+        }
+    }
+}
+
+/// Types and classes that no library knows get an answer too.
+#[test]
+fn unknown_types_and_classes() {
+    let mut request = query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap();
+    let end = request.len();
+    for (change, rcode) in [
+        ([0xff, 0xaa, 0, 1], 0),
+        ([0, 28, 0, 3], 5),
+        ([0, 252, 0, 1], 5),
+        ([0, 251, 0, 1], 5),
+    ] {
+        request[end - 4..].copy_from_slice(&change);
+        let mut out = Vec::new();
+        zone().respond(&request, &mut out);
+        assert_eq!((out[3], &out[6..8]), (rcode, &[0, 0][..]), "{change:?}");
+        fuzz::dns(&request);
+    }
+}
+
+fn label() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-zA-Z0-9-]{1,63}",
+        Just("fips".to_owned()),
+        Just("FiPs".to_owned()),
+        Just("bob".to_owned()),
+        any::<u8>().prop_map(|byte| key(byte.clamp(1, 254)).to_string()),
+    ]
+}
+
+proptest! {
+    /// The longest names, too, have a response that every resolver takes.
+    #[test]
+    fn every_response_reads_back(
+        labels in prop::collection::vec(label(), 0..6),
+        qtype in prop::sample::select(vec![TYPE::A, TYPE::AAAA, TYPE::SOA, TYPE::TXT]),
+        edns in any::<bool>(),
+    ) {
+        let name = labels.join(".");
+        prop_assume!(name.len() <= 253);
+        let mut request = query(&name, qtype);
+        if edns {
+            request = with_edns(request);
+        }
+        fuzz::dns(&request.build_bytes_vec().unwrap());
+        let (_, bytes) = respond(&request);
+        prop_assert!(bytes.len() <= MAX_RESPONSE);
+        let response = Packet::parse(&bytes).unwrap();
+        prop_assert_eq!(response.id(), request.id());
+        prop_assert_eq!(response.questions[0].qname.to_string(), name);
+        prop_assert_eq!(response.opt().is_some(), edns);
+        prop_assert_eq!(response.build_bytes_vec().unwrap().len() >= bytes.len(), true);
+    }
+
+    #[test]
+    fn no_bytes_break_a_promise(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fuzz::dns(&bytes);
+    }
+
+    /// Bytes that begin like a question.
+    #[test]
+    fn nearly_a_question(
+        flags in any::<u8>(),
+        counts in prop::collection::vec(0_u8..3, 4),
+        body in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(4), Just(0xc0)], 0..60),
+        named in any::<bool>(),
+    ) {
+        let mut bytes = vec![1, 2, flags & 0x7f, 0];
+        bytes.extend(counts.iter().flat_map(|&count| [0, count]));
+        if named {
+            bytes.extend(b"\x03bob\x04fips\0\0\x1c\0\x01");
+        }
+        bytes.extend(body);
+        fuzz::dns(&bytes);
+    }
+}

@@ -1,0 +1,193 @@
+//! The responder's sockets, on loopback.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use simple_dns::{Packet, TYPE};
+use weft_node::dns::{Endpoint, MAX_CONNECTIONS, MAX_REQUEST, RegisterError, Responder, Setup};
+use weft_node::status::DnsState;
+
+use super::{key, query, zone};
+
+/// More than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn responder(endpoints: Vec<Endpoint>, failed: Vec<String>) -> Responder {
+    Responder::start(Setup {
+        zone: zone(),
+        endpoints,
+        failed,
+        me: key(3),
+        system: Err(RegisterError::TurnedOff),
+    })
+    .unwrap()
+}
+
+/// A responder at a free port of loopback, and where it is.
+fn serving() -> (Responder, SocketAddr) {
+    let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = endpoint.address();
+    (responder(vec![endpoint], Vec::new()), address)
+}
+
+fn counter(responder: &Responder, name: &str) -> u64 {
+    let mut counters = responder.counters();
+    counters.find(|(known, _)| *known == name).unwrap().1
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(message.len()).unwrap();
+    [&len.to_be_bytes(), message].concat()
+}
+
+fn receive(stream: &mut TcpStream) -> Vec<u8> {
+    let mut len = [0; 2];
+    stream.read_exact(&mut len).unwrap();
+    let mut message = vec![0; usize::from(u16::from_be_bytes(len))];
+    stream.read_exact(&mut message).unwrap();
+    message
+}
+
+/// True if the other end has closed without another byte.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    // Closing with unread bytes resets the connection.
+    let mut byte = [0];
+    match stream.read(&mut byte) {
+        Ok(n) => n == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn both_transports_say_the_same() {
+    let (responder, address) = serving();
+    let request = query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.set_read_timeout(Some(PATIENCE)).unwrap();
+    udp.send_to(&request, address).unwrap();
+    let mut by_udp = [0; 600];
+    let (len, from) = udp.recv_from(&mut by_udp).unwrap();
+    assert_eq!(from, address);
+    let mut tcp = connect(address);
+    // Two at once, in pieces that do not fit.
+    let both = [framed(&request), framed(&request)].concat();
+    tcp.write_all(&both[..3]).unwrap();
+    tcp.write_all(&both[3..]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(receive(&mut tcp), by_udp[..len]);
+    }
+    assert_eq!(Packet::parse(&by_udp[..len]).unwrap().answers.len(), 1);
+    assert_eq!(counter(&responder, "dns_answered"), 3);
+    let status = responder.status();
+    assert_eq!((status.state, &status.listen[..]), (DnsState::Local, &[address][..]));
+    assert_eq!(
+        status.why,
+        format!("answered on {address}; not set up in the system: dns.register is false")
+    );
+}
+
+/// Rubbish costs a counter. Whoever asks in between is answered.
+#[test]
+fn a_flood_of_rubbish_stops_nothing() {
+    let (responder, address) = serving();
+    let request = query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap();
+    let rubbish = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    for round in 0..200_u32 {
+        for i in 0..100_u32 {
+            let byte = (round * 100 + i) as u8;
+            // A response, which is met with silence, or bytes that are too short for a header.
+            let datagram = [byte, 0, 0x80, byte, byte, byte, byte, byte, byte, byte, byte, byte];
+            rubbish.send_to(&datagram[..(i % 13) as usize], address).unwrap();
+        }
+    }
+    // The flood may have filled the socket's buffer, which loses requests as any network does.
+    let mut buffer = [0; 600];
+    let answered = (0..20).any(|_| {
+        udp.send_to(&request, address).unwrap();
+        udp.recv_from(&mut buffer).is_ok()
+    });
+    assert!(answered);
+    assert!(counter(&responder, "dns_ignored") > 0);
+    rubbish.set_nonblocking(true).unwrap();
+    assert!(rubbish.recv_from(&mut buffer).is_err(), "rubbish was answered");
+}
+
+#[test]
+fn connections_that_break_a_rule_are_closed() {
+    let (_responder, address) = serving();
+    let too_long = u16::try_from(MAX_REQUEST + 1).unwrap().to_be_bytes().to_vec();
+    for bytes in [too_long, framed(&[]), framed(&[0; 11]), framed(&[0xff; 12])] {
+        let mut tcp = connect(address);
+        tcp.write_all(&bytes).unwrap();
+        assert!(is_closed(&mut tcp), "{bytes:?}");
+    }
+    // A malformed request is told so, and the connection goes on.
+    let mut tcp = connect(address);
+    let request = query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap();
+    tcp.write_all(&framed(&request[..20])).unwrap();
+    assert_eq!(receive(&mut tcp).len(), 12);
+    tcp.write_all(&framed(&request)).unwrap();
+    assert!(receive(&mut tcp).len() > 12);
+}
+
+#[test]
+fn connections_are_bounded() {
+    let (responder, address) = serving();
+    let request = framed(&query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap());
+    let mut held: Vec<TcpStream> = Vec::new();
+    for _ in 0..MAX_CONNECTIONS {
+        let mut tcp = connect(address);
+        tcp.write_all(&request).unwrap();
+        receive(&mut tcp);
+        held.push(tcp);
+    }
+    let mut refused = connect(address);
+    assert!(is_closed(&mut refused));
+    assert_eq!(counter(&responder, "dns_turned_away"), 1);
+    // One that leaves makes room.
+    drop(held.pop());
+    let served = (0..100).any(|_| {
+        let mut tcp = connect(address);
+        let written = tcp.write_all(&request).is_ok();
+        let mut byte = [0];
+        written && matches!(tcp.read(&mut byte), Ok(1))
+    });
+    assert!(served);
+}
+
+/// Silence ends after ten seconds; the responder itself ends at once, whoever is connected.
+#[test]
+fn silent_connections_end() {
+    let (responder, address) = serving();
+    let mut silent = connect(address);
+    silent.write_all(&[0]).unwrap();
+    assert!(is_closed(&mut silent));
+    let mut held = connect(address);
+    let request = framed(&query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap());
+    held.write_all(&request).unwrap();
+    receive(&mut held);
+    drop(responder);
+    assert!(is_closed(&mut held));
+    assert!(TcpStream::connect(address).is_err());
+    Endpoint::bind(address).unwrap();
+}
+
+#[test]
+fn an_address_in_use_is_an_error_of_its_own() {
+    let taken = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let error = Endpoint::bind(taken.address()).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    let responder = responder(Vec::new(), vec!["not answered on [::1]:5354: in use".to_owned()]);
+    let status = responder.status();
+    assert_eq!((status.state, status.listen.len()), (DnsState::Failed, 0));
+    assert_eq!(status.why, "not answered on [::1]:5354: in use");
+}

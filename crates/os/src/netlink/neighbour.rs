@@ -1,0 +1,34 @@
+//! What the kernel has learnt about who has which address on a link (ARP, neighbour discovery).
+
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
+
+use super::{Netlink, NetlinkError};
+
+impl Netlink {
+    /// Forgets the neighbours on an interface, those included that are being asked for: the next packet asks at once
+    /// instead of when the second after the last question is over.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says.
+    pub fn flush_neighbours(&mut self, index: u32) -> Result<(), NetlinkError> {
+        let all = Message::GetNeighbour(NeighbourMessage::default());
+        let learnt = self.dump("list the neighbours", all, |message| {
+            let Message::NewNeighbour(message) = message else {
+                return None;
+            };
+            let fixed = [NeighbourState::Noarp, NeighbourState::Permanent].contains(&message.header.state);
+            (message.header.ifindex == index && !fixed).then_some(message)
+        })?;
+        for mut neighbour in learnt {
+            let address = |attribute: &NeighbourAttribute| matches!(attribute, NeighbourAttribute::Destination(_));
+            neighbour.attributes.retain(address);
+            match self.change("forget the neighbour", Message::DelNeighbour(neighbour), 0) {
+                // It has gone by itself.
+                Ok(()) | Err(NetlinkError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
