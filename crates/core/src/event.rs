@@ -25,6 +25,16 @@ pub enum Event {
         /// Why.
         reason: LinkDown,
     },
+    /// A neighbour answers nothing right now: traffic goes round it where there is another way. The link stays.
+    LinkSilent {
+        /// The peer.
+        peer: PublicKey,
+    },
+    /// A neighbour that was silent has been answering for a while.
+    LinkAnswers {
+        /// The peer.
+        peer: PublicKey,
+    },
     /// The peer's address changed, as an authenticated frame proved.
     Roamed {
         /// The peer.

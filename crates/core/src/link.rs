@@ -6,15 +6,17 @@
 
 mod handshake;
 mod reports;
+mod trust;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 use weft_packet::{Command, LinkActivity, LinkId};
-use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType};
+use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, MAX_PROBE, PROBE, PROBE_ANSWER};
 
 use self::handshake::Attempt;
+pub(crate) use self::trust::Trust;
 use crate::context::Context;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
@@ -83,6 +85,8 @@ pub(crate) struct Link {
     pub(crate) liveness: Liveness,
     pub(crate) metrics: Metrics,
     reports: Reports,
+    /// Whether the neighbour answers right now.
+    pub(crate) trust: Trust,
     announcements: u32,
     announce_at: u64,
 }
@@ -119,6 +123,7 @@ impl Link {
             liveness: Liveness::new(now),
             metrics: Metrics::default(),
             reports: Reports::new(&LINK),
+            trust: Trust::new(),
             announcements: 0,
             announce_at: 0,
         }
@@ -199,6 +204,7 @@ impl Link {
         self.known_start = remote_epoch;
         if !was_up || restarted {
             self.up_since = Some(now);
+            self.trust = Trust::new();
             ctx.event(Event::LinkUp {
                 peer: self.peer,
                 path,
@@ -247,6 +253,35 @@ impl Link {
         self.liveness
             .sample(now, &activity.totals, activity.totals.last_payload_tx);
         self.metrics.handle_received(now, &activity.received);
+        self.trust.review(now, &self.liveness);
+    }
+
+    /// The neighbour wants to know whether we are there.
+    pub(crate) fn handle_probe(&mut self, ctx: &mut Context, now: u64, body: &[u8]) {
+        if body.len() <= MAX_PROBE {
+            self.liveness.said(now);
+            self.send(ctx, PROBE_ANSWER, body.to_vec());
+        }
+    }
+
+    /// The neighbour is there.
+    pub(crate) fn handle_probe_answer(&mut self, now: u64, body: &[u8]) {
+        let Ok(number) = <[u8; 4]>::try_from(body) else { return };
+        self.liveness.heard(now);
+        self.trust.handle_answer(now, u32::from_le_bytes(number));
+        self.trust.review(now, &self.liveness);
+    }
+
+    /// The node at the other end reaches us by another way.
+    pub(crate) fn handle_left(&mut self, now: u64) {
+        if self.is_up() {
+            self.trust.handle_left(now, &self.liveness);
+        }
+    }
+
+    /// The link is up, and nothing speaks against using it.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.is_up() && self.trust.is_trusted()
     }
 
     /// Says goodbye, for an orderly stop.
@@ -312,6 +347,15 @@ impl Link {
         }
     }
 
+    /// Without a mesh there is no other way, so nothing is asked.
+    fn trust_at(&self, ctx: &Context) -> u64 {
+        if ctx.config.mesh {
+            self.while_up(self.trust.deadline(&self.liveness))
+        } else {
+            u64::MAX
+        }
+    }
+
     fn dead_at(&self, ctx: &Context) -> u64 {
         self.while_up(self.liveness.last_heard() + ctx.config.link_dead)
     }
@@ -347,6 +391,7 @@ impl Link {
             (self.heartbeat_at(ctx), "heartbeat"),
             (self.announce_at(), "announce our address"),
             (self.report_at(ctx), "link report"),
+            (self.trust_at(ctx), "probe"),
             (self.dead_at(ctx), "link dead"),
         ]
         .into_iter()
@@ -372,6 +417,11 @@ impl Link {
         }
         if now >= self.announce_at() {
             self.announce(ctx, now);
+        }
+        if now >= self.trust_at(ctx)
+            && let Some(number) = self.trust.handle_timeout(now, &self.liveness)
+        {
+            self.send(ctx, PROBE, number.to_le_bytes().to_vec());
         }
     }
 
@@ -402,6 +452,7 @@ impl Link {
         self.liveness.settle();
         self.metrics = Metrics::default();
         self.reports = Reports::new(&LINK);
+        self.trust = Trust::new();
         self.announcements = 0;
         self.last_down = Some((now, reason));
         self.next_dial = now;

@@ -4,6 +4,7 @@
 //! - [`filter`]: what each neighbour may reach.
 //! - [`coords`], [`ways`]: the coordinates of others and the neighbours that lead to them, as learned.
 //! - [`ground`]: what such knowledge rests on, and what it yields to.
+//! - [`doubts`]: neighbours and ways that do not answer right now.
 //! - [`lookup`]: asking for them.
 //! - here: what they tell each other, and the next hop.
 
@@ -12,6 +13,7 @@
     expect(dead_code, reason = "link costs and the counters of gossip come with the metrics")
 )]
 mod coords;
+mod doubts;
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "link costs and the counters of gossip come with the metrics")
@@ -40,6 +42,7 @@ use weft_wire::tree::TreeAnnounce;
 use weft_wire::{NodeAddr, WireError};
 
 use self::coords::CoordCache;
+use self::doubts::Doubts;
 use self::filter::Filters;
 use self::ground::{Ground, Word};
 use self::lookup::{Limits, LookupOutput, Lookups, View};
@@ -93,6 +96,7 @@ pub(crate) struct Mesh {
     coords: CoordCache,
     lookups: Lookups,
     ways: Ways,
+    doubts: Doubts,
     outputs: VecDeque<MeshOutput>,
 }
 
@@ -109,6 +113,7 @@ impl Mesh {
             coords: CoordCache::new(MAX_COORDS),
             lookups: Lookups::new(Limits::default()),
             ways: Ways::default(),
+            doubts: Doubts::default(),
             outputs: VecDeque::new(),
         }
     }
@@ -137,6 +142,7 @@ impl Mesh {
         let change = self.tree.peer_down(now, addr);
         self.filters.peer_down(now, &addr);
         self.ways.forget_through(&addr);
+        self.doubts.set_silent(addr, false);
         self.tree_changed(now, change.coords_changed);
     }
 
@@ -208,10 +214,25 @@ impl Mesh {
         self.keep_way(now, src, Word { teller: via, ground });
     }
 
-    /// Coordinates and ways to a node turned out wrong.
-    pub(crate) fn forget(&mut self, dest: NodeAddr) {
-        self.coords.remove(&dest);
-        self.ways.forget(&dest);
+    /// A frame of a node's session came through `via`, so the way back leads there.
+    pub(crate) fn prove_way(&mut self, now: u64, src: NodeAddr, via: NodeAddr) {
+        let ground = Ground::Proven;
+        self.keep_way(now, src, Word { teller: via, ground });
+    }
+
+    /// Notes whether a neighbour is silent, and tells whether that is news.
+    pub(crate) fn set_silent(&mut self, neighbour: NodeAddr, silent: bool) -> bool {
+        self.doubts.set_silent(neighbour, silent)
+    }
+
+    /// What we sent to `dest` by way of `via` brought no answer.
+    pub(crate) fn doubt_way(&mut self, now: u64, dest: NodeAddr, via: NodeAddr) {
+        self.doubts.doubt_way(now, dest, via);
+    }
+
+    /// Whether something speaks against `via` on the way to `dest`.
+    pub(crate) fn is_doubted(&self, now: u64, via: NodeAddr, dest: NodeAddr) -> bool {
+        self.doubts.cover(now, &via, &dest)
     }
 
     fn keep_coords(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr], word: Word) {
@@ -222,48 +243,58 @@ impl Mesh {
     }
 
     fn keep_way(&mut self, now: u64, dest: NodeAddr, word: Word) {
-        if dest != self.me && dest != word.teller && !self.neighbours.contains_key(&dest) {
+        if dest != self.me && dest != word.teller {
             self.ways.learn(now, dest, word);
         }
     }
 
-    /// The neighbour to hand a message for `dest` to, other than `not`.
+    /// The neighbour to hand a message for `dest` to, other than `not`; one that is doubted only where there is no other.
     ///
     /// A neighbour itself first; then who brought an answer that the destination signed; then, with coordinates, those
     /// closer than we are: whoever brought an answer, those whose filters have it, any; the closest first. Without
     /// coordinates, whoever brought an answer, or at least a message.
     pub(crate) fn next_hop(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>) -> Option<NodeAddr> {
-        let usable = |via: &NodeAddr| Some(*via) != not;
-        if self.neighbours.contains_key(&dest) {
-            return Some(dest).filter(usable);
+        if not == Some(dest) {
+            return None;
+        }
+        let better = self.hop(now, dest, not, false);
+        better.or_else(|| self.hop(now, dest, not, true))
+    }
+
+    fn hop(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>, doubted: bool) -> Option<NodeAddr> {
+        let usable = |via: &NodeAddr| Some(*via) != not && (doubted || !self.doubts.cover(now, via, &dest));
+        if self.neighbours.contains_key(&dest) && usable(&dest) {
+            return Some(dest);
         }
         let way = self.ways.to(now, &dest).filter(|(via, _)| usable(via));
-        match way {
-            Some((via, Ground::Proven)) => Some(via),
-            _ => self.closer_hop(now, dest, way, not).or(way.map(|(via, _)| via)),
+        if let Some((via, Ground::Proven)) = way {
+            return Some(via);
         }
+        let cached = self.coords.lookup(now, &dest).map(<[NodeAddr]>::to_vec);
+        let coords = cached.or_else(|| self.tree.peer_coords(dest).map(<[NodeAddr]>::to_vec));
+        let closer = coords.and_then(|coords| self.closer_hop(&dest, &coords, way, usable));
+        closer.or(way.map(|(via, _)| via))
     }
 
     fn closer_hop(
-        &mut self,
-        now: u64,
-        dest: NodeAddr,
+        &self,
+        dest: &NodeAddr,
+        coords: &[NodeAddr],
         way: Option<(NodeAddr, Ground)>,
-        not: Option<NodeAddr>,
+        usable: impl Fn(&NodeAddr) -> bool,
     ) -> Option<NodeAddr> {
-        let coords = self.coords.lookup(now, &dest)?.to_vec();
-        let ours = distance(self.tree.coords(), &coords)?;
+        let ours = distance(self.tree.coords(), coords)?;
         let closer = |via: &NodeAddr| {
-            let theirs = distance(self.tree.peer_coords(*via)?, &coords)?;
+            let theirs = distance(self.tree.peer_coords(*via)?, coords)?;
             (theirs < ours).then_some(theirs)
         };
         let answered = way.filter(|(via, ground)| *ground == Ground::Answer && closer(via).is_some());
         if let Some((via, _)) = answered {
             return Some(via);
         }
-        let others = self.neighbours.keys().filter(|via| Some(**via) != not);
+        let others = self.neighbours.keys().filter(|via| usable(via));
         let best = others
-            .filter_map(|via| Some((!self.filters.may_reach(via, &dest), closer(via)?, *via)))
+            .filter_map(|via| Some((!self.filters.may_reach(via, dest), closer(via)?, *via)))
             .min();
         best.map(|(.., via)| via)
     }
@@ -386,6 +417,7 @@ impl Mesh {
             filters: &self.filters,
             coords: &self.coords,
             ways: &self.ways,
+            doubts: &self.doubts,
         };
         (&mut self.lookups, around)
     }
@@ -402,6 +434,7 @@ struct Around<'a> {
     filters: &'a Filters,
     coords: &'a CoordCache,
     ways: &'a Ways,
+    doubts: &'a Doubts,
 }
 
 impl View for Around<'_> {
@@ -427,6 +460,10 @@ impl View for Around<'_> {
 
     fn may_reach(&self, peer: &NodeAddr, dest: &NodeAddr) -> bool {
         self.filters.may_reach(peer, dest)
+    }
+
+    fn is_doubted(&self, peer: &NodeAddr, dest: &NodeAddr) -> bool {
+        self.doubts.cover(self.now, peer, dest)
     }
 
     fn link_mtu(&self, _peer: &NodeAddr) -> u16 {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use rand_core::CryptoRng;
 use weft_noise::{Identity, PublicKey, ik};
 use weft_packet::{Command, Layer, LinkId, Report};
-use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, SessionDatagram};
+use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, PROBE, PROBE_ANSWER, SessionDatagram};
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
 use weft_wire::signal::Signal;
 use weft_wire::{NodeAddr, fmp, fsp};
@@ -20,6 +20,7 @@ use crate::status::PeerStatus;
 use crate::{Config, PeerConfig};
 
 mod check;
+mod doubt;
 mod mesh;
 mod route;
 
@@ -201,14 +202,17 @@ impl Node {
             }
             Report::Transit { link, body } => self.handle_transit(now, link, body),
             Report::Wanted { peer } => self.handle_wanted(now, peer),
+            Report::Arrives { peer, link } => self.handle_arrival(now, peer, link),
             // The answer is for whoever asked the lane.
             Report::EchoReply { .. } => {}
             Report::Activity { links, sessions } => {
                 for activity in links {
                     self.with_link(activity.link, |_, p| p.link.handle_activity(now, &activity));
+                    self.follow_trust_of(now, activity.link);
                 }
                 for activity in sessions {
                     self.with_peer(activity.peer, |_, p| p.session.handle_activity(now, &activity));
+                    self.confirm_way(now, activity.peer);
                 }
             }
         }
@@ -223,8 +227,11 @@ impl Node {
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
-        let mut lost = Vec::new();
+        let (mut lost, mut due) = (Vec::new(), Vec::new());
         for (addr, peer) in &mut self.peers {
+            if peer.link.deadline(&self.ctx).0.min(peer.session.deadline(&self.ctx).0) <= now {
+                due.push(*addr);
+            }
             if peer.link.deadline(&self.ctx).0 <= now {
                 let was_up = peer.link.is_up();
                 peer.link.handle_timeout(&mut self.ctx, now);
@@ -239,6 +246,11 @@ impl Node {
         }
         for addr in lost {
             self.neighbour_down(now, addr);
+        }
+        for addr in due {
+            self.follow_trust(now, addr);
+            self.follow_other_end(now, addr);
+            self.handle_silent_session(now, addr);
         }
         self.forget_strangers();
         if self.ctx.config.mesh && self.mesh.deadline().0 <= now {
@@ -339,6 +351,11 @@ impl Node {
                 self.handle_session_handshake(now, link, &datagram);
             }
             Some(kind) => self.handle_mesh_message(now, link, kind, body),
+            None if msg_type == PROBE => self.with_link(link, |ctx, p| p.link.handle_probe(ctx, now, body)),
+            None if msg_type == PROBE_ANSWER => {
+                self.with_link(link, |_, p| p.link.handle_probe_answer(now, body));
+                self.follow_trust_of(now, link);
+            }
             None => self.counters.messages_unknown += 1,
         }
     }
@@ -401,6 +418,12 @@ impl Node {
             .map(|addr| addr.ip())
             .collect();
         self.ctx.lane(Command::Expect { hosts });
+    }
+
+    fn follow_trust_of(&mut self, now: u64, link: LinkId) {
+        if let Some(addr) = self.by_link.get(&link).copied() {
+            self.follow_trust(now, addr);
+        }
     }
 
     fn with_peer(&mut self, addr: NodeAddr, f: impl FnOnce(&mut Context, &mut Peer)) {

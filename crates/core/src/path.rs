@@ -26,6 +26,10 @@ pub enum Path {
 pub enum PathReason {
     /// The link to the peer came up: direct is always preferred.
     LinkUp,
+    /// The link to the peer has been answering for a while, after a silence.
+    Answers,
+    /// Whoever came first on the way answered nothing; the link is still up.
+    Silent,
     /// The link to the peer ended.
     LinkDown(LinkDown),
     /// The peer moved to another address.
@@ -55,10 +59,12 @@ pub struct PathChange {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
     pub(crate) path: Option<Path>,
-    /// Why the link last ended.
-    pub(crate) last_down: Option<LinkDown>,
+    /// Since when the link with the peer is up, or why it last ended.
+    pub(crate) link: Result<u64, Option<LinkDown>>,
     /// Whether the neighbour of the path before is still linked.
     pub(crate) old_relay_up: bool,
+    /// Whether something speaks against whoever came first on the path before.
+    pub(crate) old_silent: bool,
 }
 
 /// The path in use and the changes that led to it. Times are ms.
@@ -79,7 +85,8 @@ impl PathHistory {
         if self.path == standing.path {
             return None;
         }
-        let reason = reason(self.path, standing);
+        let since = self.changes.back().map_or(0, |(at, ..)| *at);
+        let reason = reason(self.path, since, standing);
         self.path = standing.path;
         if self.changes.len() == KEPT {
             self.changes.pop_front();
@@ -101,12 +108,18 @@ impl PathHistory {
     }
 }
 
-fn reason(old: Option<Path>, new: &Standing) -> PathReason {
+/// `since` is when the old path began.
+fn reason(old: Option<Path>, since: u64, new: &Standing) -> PathReason {
     match (old, new.path) {
         (Some(Path::Direct(_)), Some(Path::Direct(_))) => PathReason::Roamed,
+        (Some(Path::Relayed(_)), Some(Path::Direct(_))) if new.link.is_ok_and(|up| up < since) => PathReason::Answers,
         (_, Some(Path::Direct(_))) => PathReason::LinkUp,
-        (Some(Path::Direct(_)), _) => new.last_down.map_or(PathReason::Lost, PathReason::LinkDown),
+        (Some(Path::Direct(_)), _) => match new.link {
+            Ok(_) => PathReason::Silent,
+            Err(why) => why.map_or(PathReason::Lost, PathReason::LinkDown),
+        },
         (Some(Path::Relayed(_)), _) if !new.old_relay_up => PathReason::RelayDown,
+        (Some(_), Some(_)) if new.old_silent => PathReason::Silent,
         (Some(_), Some(_)) => PathReason::Rerouted,
         (None, Some(_)) => PathReason::Found,
         (_, None) => PathReason::Lost,
@@ -127,8 +140,9 @@ mod tests {
     fn standing(path: Option<Path>) -> Standing {
         Standing {
             path,
-            last_down: Some(LinkDown::Silent),
+            link: Err(Some(LinkDown::Silent)),
             old_relay_up: true,
+            old_silent: false,
         }
     }
 
@@ -157,6 +171,22 @@ mod tests {
         assert_eq!(history.note(7, &gone), Some(PathReason::RelayDown));
         let last = history.changes(10)[0];
         assert_eq!((last.ago, last.path, last.reason), (3, s, PathReason::RelayDown));
+    }
+
+    #[test]
+    fn a_silence_is_told_from_an_end() {
+        let direct = Some(Path::Direct("192.0.2.1:1".parse().unwrap()));
+        let [r, s] = [1, 2].map(|n| Some(Path::Relayed(key(n))));
+        let up = |path, old_silent| Standing {
+            link: Ok(1),
+            old_silent,
+            ..standing(path)
+        };
+        let mut history = PathHistory::default();
+        assert_eq!(history.note(1, &up(direct, false)), Some(PathReason::LinkUp));
+        assert_eq!(history.note(5, &up(r, true)), Some(PathReason::Silent));
+        assert_eq!(history.note(6, &up(s, true)), Some(PathReason::Silent));
+        assert_eq!(history.note(7, &up(direct, false)), Some(PathReason::Answers));
     }
 
     #[test]

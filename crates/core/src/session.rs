@@ -28,6 +28,8 @@ const DRAIN: u64 = 10_000;
 const ASLEEP: u64 = 20_000;
 /// Data sent and nothing heard for this long: the other end may have lost its keys.
 const UNANSWERED: u64 = 5_000;
+/// Data sent and nothing heard for this long: another way may do better. A live weft node answers within 2 s.
+const SILENT: u64 = 3_000;
 /// Who receives data but has nothing to send answers after this.
 const PASSIVE_KEEPALIVE: u64 = 2_000;
 
@@ -72,6 +74,14 @@ pub(crate) struct Session {
     reports: Reports,
     pub(crate) last_data: u64,
     last_data_tx: u64,
+    /// The link that frames come over.
+    arrives: Option<LinkId>,
+    /// That has changed, and may have to be followed.
+    left: bool,
+    /// When that may be followed.
+    follow_from: u64,
+    /// When a silent way may be doubted again.
+    doubt_from: u64,
 }
 
 impl Session {
@@ -98,6 +108,10 @@ impl Session {
             reports: Reports::new(&SESSION),
             last_data: 0,
             last_data_tx: 0,
+            arrives: None,
+            left: false,
+            follow_from: 0,
+            doubt_from: 0,
         }
     }
 
@@ -161,6 +175,50 @@ impl Session {
             self.initiate(ctx, now);
         } else if let Some(initiating) = &mut self.initiating {
             initiating.repeat.hurry(now);
+        }
+    }
+
+    /// Frames come over this link now.
+    pub(crate) fn handle_arrival(&mut self, now: u64, link: LinkId) {
+        self.liveness.heard(now);
+        self.arrives = Some(link);
+        self.left = true;
+    }
+
+    /// The link that frames last came over.
+    pub(crate) fn arrives(&self) -> Option<LinkId> {
+        self.arrives
+    }
+
+    /// The link to follow the other end to, if it is time; the next one not before `next`.
+    pub(crate) fn take_arrival(&mut self, now: u64, next: u64) -> Option<LinkId> {
+        if now < self.follow_at() {
+            return None;
+        }
+        self.left = false;
+        let arrives = self.arrives.filter(|link| Some(*link) != self.link)?;
+        self.follow_from = next;
+        Some(arrives)
+    }
+
+    fn follow_at(&self) -> u64 {
+        if self.left { self.follow_from } else { u64::MAX }
+    }
+
+    /// Whether the other end has been silent for so long that another way should be tried, now.
+    pub(crate) fn take_silence(&mut self, now: u64) -> bool {
+        let silent = now >= self.silent_at();
+        if silent {
+            self.doubt_from = now + SILENT;
+        }
+        silent
+    }
+
+    fn silent_at(&self) -> u64 {
+        if self.is_up() {
+            self.liveness.unanswered_at(SILENT).max(self.doubt_from)
+        } else {
+            u64::MAX
         }
     }
 
@@ -336,6 +394,8 @@ impl Session {
             (self.report_at(ctx), "session report"),
             (self.keepalive_at(), "session keepalive"),
             (self.idle_at(ctx), "session idle"),
+            (self.follow_at(), "follow the other end"),
+            (self.silent_at(), "session silent"),
         ]
         .into_iter()
         .min_by_key(|(at, _)| *at)

@@ -335,6 +335,14 @@ pub enum Report {
         /// Who claims to have sent it.
         src: NodeAddr,
     },
+    /// The newest frame of a session came over another link than those before: the other end has changed its way.
+    /// Its keys prove it; who merely carries a session cannot.
+    Arrives {
+        /// The other end.
+        peer: NodeAddr,
+        /// The link it came over.
+        link: LinkId,
+    },
     /// A peer answered a [`Command::Echo`].
     EchoReply {
         /// Who.

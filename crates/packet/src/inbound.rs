@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use weft_noise::aead::TAG_LEN;
-use weft_wire::link::{LinkMessageType, SessionDatagram};
+use weft_wire::link::{LinkMessageType, PROBE, PROBE_ANSWER, SessionDatagram};
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType};
 use weft_wire::{NodeAddr, fmp, fsp, shim};
 
@@ -18,6 +18,8 @@ use crate::train::{Train, Transmit};
 
 /// How often at most a link may make us report an unknown session, ms.
 const UNKNOWN_SESSION_INTERVAL: u64 = 200;
+/// How often at most a session reports the link that its frames come over, ms: they may take turns.
+const ARRIVAL_INTERVAL: u64 = 100;
 /// The largest link or session message that is handed to the core, bytes. The largest in FIPS is FilterAnnounce,
 /// 1,035 bytes; a TreeAnnounce is bounded by the datagram.
 const MAX_CONTROL: usize = 4096;
@@ -167,7 +169,7 @@ impl Lane {
         };
         let body_at = end - body.len();
         let kind = LinkMessageType::from_byte(inner.msg_type);
-        // Gossip, reports and heartbeats want no answer; what our type table lacks may.
+        // Gossip, reports and heartbeats want no answer, a probe gets its own; what our type table lacks may.
         let answerable = !matches!(
             kind,
             Some(
@@ -177,7 +179,7 @@ impl Lane {
                     | LinkMessageType::TreeAnnounce
                     | LinkMessageType::FilterAnnounce
             )
-        );
+        ) && !matches!(inner.msg_type, PROBE | PROBE_ANSWER);
         if let Some(link) = self.links.get_mut(&link) {
             link.totals.rx_payload += u64::from(answerable);
             if link.epochs.seals_with(index) {
@@ -276,7 +278,12 @@ impl Lane {
             .get_mut(&src)
             .map(|s| s.open(header.counter, key_bit, aad, sealed, &mut self.scratch));
         let id = match opened {
-            Some(Ok(id)) => id,
+            Some(Ok((id, newest))) => {
+                if newest {
+                    self.note_arrival(now, link, src);
+                }
+                id
+            }
             Some(Err(OpenFailure::Replay)) => {
                 self.counters.session_replays += 1;
                 return None;
@@ -353,6 +360,18 @@ impl Lane {
         Some(Inbound::Packet(start..end))
     }
 
+    /// The newest frame of a session came over this link.
+    fn note_arrival(&mut self, now: u64, link: LinkId, peer: NodeAddr) {
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        let known = |(last, at)| last == link || now.saturating_sub(at) < ARRIVAL_INTERVAL;
+        if !session.arrived.is_some_and(known) {
+            session.arrived = Some((link, now));
+            self.report(Report::Arrives { peer, link });
+        }
+    }
+
     fn session_proof<T: Transmit>(&mut self, now: u64, peer: NodeAddr, id: u32, key_bit: bool, train: &mut Train<T>) {
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
@@ -392,7 +411,7 @@ impl Lane {
 }
 
 impl Session {
-    /// Opens a frame under whichever epoch it belongs to and returns that epoch. FSP frames do not name it, and a
+    /// Opens a frame under whichever epoch it belongs to and returns that epoch, and whether the frame is its newest. FSP frames do not name it, and a
     /// failed attempt destroys the bytes, so while several could match each attempt but the last works on a copy.
     fn open(
         &mut self,
@@ -401,7 +420,7 @@ impl Session {
         aad: &[u8],
         sealed: &mut [u8],
         scratch: &mut Vec<u8>,
-    ) -> Result<u32, OpenFailure> {
+    ) -> Result<(u32, bool), OpenFailure> {
         let mut order = Default::default();
         let n = self.epochs.trial_order(key_bit, &mut order);
         let mut failure = OpenFailure::Tag;
@@ -417,7 +436,7 @@ impl Session {
                 continue;
             };
             match epoch.open(counter, aad, sealed) {
-                Ok(_) => return Ok(*id),
+                Ok(newest) => return Ok((*id, newest)),
                 Err(OpenFailure::Replay) if n == 1 => failure = OpenFailure::Replay,
                 Err(_) => {}
             }

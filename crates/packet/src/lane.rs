@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use weft_wire::link::LinkMessageType;
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fmp};
 
@@ -77,6 +78,8 @@ pub(crate) struct Session {
     pub(crate) totals: Totals,
     pub(crate) last_data: u64,
     pub(crate) last_data_tx: u64,
+    /// The link that the newest frame came over, as last reported, and when that was.
+    pub(crate) arrived: Option<(LinkId, u64)>,
     sampled: Totals,
     pub(crate) meter: Meter,
     pub(crate) told: Told,
@@ -480,6 +483,9 @@ impl Lane {
             return;
         };
         link.totals.sent(now, len);
+        if msg_type == LinkMessageType::SessionDatagram.to_byte() {
+            link.totals.last_payload_tx = now;
+        }
         train.commit(link.path, len);
     }
 

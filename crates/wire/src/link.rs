@@ -10,6 +10,16 @@ use crate::{NodeAddr, WireError};
 /// The first link message type that is weft's own; FIPS daemons drop unknown types.
 pub const FIRST_WEFT_TYPE: u8 = 0xf0;
 
+/// Asks a neighbour to answer at once, weft's own. The body is returned with [`PROBE_ANSWER`]; more than
+/// [`MAX_PROBE`] bytes are not answered. docs/protocol/link.md, "Probe".
+pub const PROBE: u8 = 0xf1;
+
+/// Answers [`PROBE`] with its body.
+pub const PROBE_ANSWER: u8 = 0xf2;
+
+/// The longest body of a [`PROBE`], bytes. Weft sends 4.
+pub const MAX_PROBE: usize = 16;
+
 /// Which link message follows the inner header (FIPS wire-formats, "Message Type Table").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]

@@ -3,7 +3,7 @@
 //! Coordinates and ways come signed by the node, as an unsigned answer to a request, or in passing. Only the first
 //! cannot be made up, and FIPS nodes on the way have no key to check it with. So what a neighbour says stands against
 //! what other neighbours say for a while: whoever is not on the way cannot move traffic that has one, and whoever is on
-//! it could drop that traffic anyway. What turns out wrong is forgotten at once, which an error signal tells.
+//! it could drop that traffic anyway. What brings no answer is passed over at once, see [`doubts`](super::doubts).
 
 use weft_wire::NodeAddr;
 

@@ -51,6 +51,11 @@ pub(crate) trait View {
     fn is_tree_peer(&self, addr: &NodeAddr) -> bool;
     /// Whether the neighbour's bloom filter has the destination.
     fn may_reach(&self, peer: &NodeAddr, dest: &NodeAddr) -> bool;
+    /// Whether this neighbour, on the way to the node, does not answer right now.
+    fn is_doubted(&self, peer: &NodeAddr, dest: &NodeAddr) -> bool {
+        let _ = (peer, dest);
+        false
+    }
     /// The MTU of the link to a neighbour, bytes.
     fn link_mtu(&self, peer: &NodeAddr) -> u16;
     /// Whether we carry anything for others.

@@ -46,11 +46,6 @@ impl Ways {
         Some((way.word.teller, way.word.ground))
     }
 
-    /// The way to `dest` turned out wrong.
-    pub(crate) fn forget(&mut self, dest: &NodeAddr) {
-        self.0.remove(dest);
-    }
-
     /// A neighbour is gone, and with it all ways through it.
     pub(crate) fn forget_through(&mut self, neighbour: &NodeAddr) {
         self.0.retain(|_, way| way.word.teller != *neighbour);

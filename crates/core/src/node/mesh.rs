@@ -157,6 +157,10 @@ impl Node {
             self.signal_no_way(now, src, dest);
             return;
         };
+        if self.mesh.is_doubted(now, next, dest) {
+            // It may still arrive. The source may know better.
+            self.signal_no_way(now, src, dest);
+        }
         let mtu = self.ctx.config.mtu;
         if body.len() + fmp::LINK_OVERHEAD > usize::from(mtu) {
             self.signal_too_big(now, src, dest, mtu);
@@ -209,6 +213,17 @@ impl Node {
         }
         if self.routes.insert(dest, link) != Some(link) {
             self.ctx.lane(Command::SetRoute { dest, link });
+        }
+    }
+
+    /// Lanes ask again about those that a link leads to.
+    pub(super) fn withdraw_routes_over(&mut self, link: LinkId) {
+        for dest in self
+            .routes
+            .extract_if(.., |_, over| *over == link)
+            .map(|(dest, _)| dest)
+        {
+            self.ctx.lane(Command::RemoveRoute { dest });
         }
     }
 

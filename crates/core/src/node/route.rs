@@ -9,6 +9,9 @@ use super::{Node, PATIENCE};
 use crate::path::Standing;
 use crate::{Event, Path};
 
+/// A session that was heard this recently has a way, whatever anybody says, ms.
+const SIGNAL_SILENCE: u64 = 500;
+
 impl Node {
     /// Chooses the way of every session anew: a session outlives its ways.
     pub(super) fn reroute(&mut self, now: u64) {
@@ -28,8 +31,11 @@ impl Node {
     pub(super) fn reroute_one(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get(&addr) else { return };
         let needed = peer.session.needs_route();
-        let direct = peer.link.is_up().then_some(peer.link.id);
-        let link = direct.or_else(|| self.way_to(now, addr));
+        let (trusted, own) = (peer.link.is_trusted(), peer.link.is_up().then_some(peer.link.id));
+        let direct = own.filter(|_| trusted);
+        let link = direct.or_else(|| self.way_to(now, addr)).or(own);
+        let hop = link.and_then(|link| self.by_link.get(&link));
+        let poor = hop.is_none_or(|hop| self.mesh.is_doubted(now, *hop, addr));
         let coords = (
             self.mesh.my_coords().to_vec(),
             self.mesh.coords_of(now, addr).unwrap_or_default().to_vec(),
@@ -42,9 +48,10 @@ impl Node {
         }
         peer.session.handle_route(&mut self.ctx, now, link);
         self.note_path(now, addr);
-        if link.is_none() && needed {
+        if needed && poor {
             self.look_up(now, addr);
-        } else if before != link && direct.is_none() && needed {
+        }
+        if needed && before != link && link != own {
             self.warm(addr);
         }
     }
@@ -55,16 +62,23 @@ impl Node {
             return;
         };
         let linked = |key: &PublicKey| self.peers.get(&key.node_addr()).is_some_and(|p| p.link.is_up());
-        let relay = || self.peers.get(self.by_link.get(&peer.session.route()?)?);
+        let silent = |hop: NodeAddr| self.mesh.is_doubted(now, hop, addr);
+        let route = peer.session.route().filter(|route| *route != peer.link.id);
+        let relay = route.and_then(|route| self.peers.get(self.by_link.get(&route)?));
+        let relay = relay.filter(|p| p.link.is_up()).map(|p| Path::Relayed(p.key));
         let standing = Standing {
-            path: match peer.link.path() {
-                Some(direct) => Some(Path::Direct(direct)),
-                None => relay().filter(|p| p.link.is_up()).map(|p| Path::Relayed(p.key)),
+            path: relay.or(peer.link.path().map(Path::Direct)),
+            link: match peer.link.up_since {
+                Some(since) => Ok(since),
+                None => Err(peer.link.last_down.map(|(_, why)| why)),
             },
-            last_down: peer.link.last_down.map(|(_, why)| why),
             old_relay_up: match peer.paths.path() {
                 Some(Path::Relayed(old)) => linked(&old),
                 _ => false,
+            },
+            old_silent: match peer.paths.path() {
+                Some(Path::Relayed(old)) => silent(old.node_addr()),
+                _ => silent(addr),
             },
         };
         let key = peer.key;
@@ -78,7 +92,7 @@ impl Node {
         }
     }
 
-    fn look_up(&mut self, now: u64, addr: NodeAddr) {
+    pub(super) fn look_up(&mut self, now: u64, addr: NodeAddr) {
         if self.ctx.config.mesh {
             self.mesh.look_up(now, addr, &mut self.ctx);
         }
@@ -116,7 +130,8 @@ impl Node {
         }
     }
 
-    /// A node on the way could not carry our message. Nothing about it is proven, so it only makes us ask.
+    /// A node on the way could not carry our message. Nothing about it is proven, so it makes us ask, and look for another
+    /// way only if nothing of the session was heard lately.
     pub(super) fn handle_signal(&mut self, now: u64, signal: &Signal<'_>) {
         let dest = match signal {
             Signal::CoordsRequired(s) => s.dest,
@@ -124,12 +139,15 @@ impl Node {
             Signal::MtuExceeded(_) => return,
         };
         let Some(peer) = self.peers.get(&dest) else { return };
-        if peer.link.is_up() || !peer.session.needs_route() {
+        if peer.link.is_trusted() || !peer.session.needs_route() {
             return;
         }
+        let silent = now.saturating_sub(peer.session.liveness.last_heard()) >= SIGNAL_SILENCE;
+        let via = peer.session.route().and_then(|link| self.by_link.get(&link)).copied();
         self.warm(dest);
-        if matches!(signal, Signal::PathBroken(_)) {
-            self.mesh.forget(dest);
+        if let (Signal::PathBroken(_), Some(via), true) = (signal, via, silent) {
+            self.mesh.doubt_way(now, dest, via);
+            self.reroute_one(now, dest);
         }
         self.look_up(now, dest);
         self.run_mesh(now);

@@ -165,6 +165,8 @@ impl Daemon {
                 self.remember(peer, *path);
             }
             Event::LinkDown { peer, reason } => tracing::info!(peer = name(peer), ?reason, "link down"),
+            Event::LinkSilent { peer } => tracing::info!(peer = name(peer), "peer is silent"),
+            Event::LinkAnswers { peer } => tracing::info!(peer = name(peer), "peer answers again"),
             Event::Roamed { peer, path } => {
                 tracing::info!(peer = name(peer), %path, "peer moved");
                 self.remember(peer, *path);

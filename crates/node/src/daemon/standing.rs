@@ -189,6 +189,8 @@ pub(super) fn why_path(reason: PathReason) -> String {
     match reason {
         PathReason::LinkUp => "the link came up".to_owned(),
         PathReason::LinkDown(reason) => left(reason),
+        PathReason::Silent => "the way before fell silent".to_owned(),
+        PathReason::Answers => "the direct way answers again".to_owned(),
         PathReason::Roamed => "it moved".to_owned(),
         PathReason::Found => "a way was found".to_owned(),
         PathReason::Rerouted => "a better way was found".to_owned(),
@@ -256,6 +258,9 @@ pub(super) fn why(peer: &CorePeer) -> String {
             _ => format!("handshake under way{down}"),
         },
         CoreState::Linked if relayed => "a way through other nodes is known; agreeing end-to-end keys".to_owned(),
+        CoreState::Payload if relayed && peer.link_age.is_some() => {
+            "payload passes through other nodes; the direct way does not answer".to_owned()
+        }
         CoreState::Payload if relayed => format!("payload passes through other nodes{down}"),
         CoreState::Linked if peer.waiting => "link up; agreeing end-to-end keys".to_owned(),
         CoreState::Linked => "link up; no traffic yet".to_owned(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use weft_core::Config;
 use weft_packet::{Counters, IPV6_OVERHEAD};
-use weft_wire::link::{Disconnect, LinkMessageType, SessionDatagram};
+use weft_wire::link::{self, Disconnect, LinkMessageType, SessionDatagram};
 use weft_wire::session::{self, DataPorts, SessionMessageType};
 use weft_wire::shim::ShimHeader;
 use weft_wire::signal::{CoordsRequired, MtuExceeded, SignalType};
@@ -186,6 +186,8 @@ fn message_types_have_their_names() {
             continue;
         };
         let name = match cells[0] {
+            "link" if byte == link::PROBE => Some("Probe".to_owned()),
+            "link" if byte == link::PROBE_ANSWER => Some("ProbeAnswer".to_owned()),
             "link" => LinkMessageType::from_byte(byte).map(|t| format!("{t:?}")),
             "session" if byte == session::ALIVE => Some("Alive".to_owned()),
             "session" => SessionMessageType::from_byte(byte)
@@ -200,7 +202,7 @@ fn message_types_have_their_names() {
         );
     }
     let defined = |of: fn(u8) -> bool| (0..=u8::MAX).filter(|byte| of(*byte)).count() as u32;
-    assert_eq!(links, defined(|b| LinkMessageType::from_byte(b).is_some()));
+    assert_eq!(links, 2 + defined(|b| LinkMessageType::from_byte(b).is_some()));
     assert_eq!(
         sessions,
         1 + defined(|b| SessionMessageType::from_byte(b).is_some() || SignalType::from_byte(b).is_some())

@@ -49,7 +49,7 @@ impl Hops {
     /// so, and each would flood the mesh.
     ///
     /// A request of our own for a neighbour asks the others as well: it is made because the direct way does not do
-    /// (L9).
+    /// (L9); so does one for a neighbour that does not answer right now. Who is doubted is asked last.
     pub(super) fn choose(quest: &Quest, view: &impl View, fanout: usize) -> Self {
         let ours = quest.from.is_none();
         let usable = |peer: &NodeAddr| {
@@ -63,12 +63,13 @@ impl Hops {
         if direct {
             hops.directed.push(quest.target);
         }
-        if direct && !ours && !quest.widen {
+        if direct && !ours && !quest.widen && !view.is_doubted(&quest.target, &quest.target) {
             return hops;
         }
         let (mut tree, mut filter, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for peer in view.neighbours().filter(|p| *p != quest.target && usable(p)) {
-            let class = match (view.may_reach(&peer, &quest.target), view.is_tree_peer(&peer)) {
+            let knows = view.may_reach(&peer, &quest.target) && !view.is_doubted(&peer, &quest.target);
+            let class = match (knows, view.is_tree_peer(&peer)) {
                 (true, true) => &mut tree,
                 (true, false) => &mut filter,
                 (false, _) => &mut others,

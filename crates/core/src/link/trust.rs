@@ -1,0 +1,300 @@
+//! Whether a neighbour answers right now. A link is given up after 30 s of silence; traffic goes round it much sooner.
+//!
+//! Silence means something only after payload ([`Liveness`]). A weft neighbour is then asked with probes, which it
+//! answers at once, so about a second without any frame is enough to doubt it. A FIPS neighbour drops probes and owes
+//! us no more than its reports, seconds apart, so it gets the time after which we would dial it anew.
+//!
+//! A doubted link is still used where nothing else leads on, and is trusted again a while after it was heard: longer
+//! each time, so that a link which comes and goes is left alone.
+
+use super::UNANSWERED;
+use crate::liveness::Liveness;
+
+/// Payload without an answer for this long: a probe.
+const PROBE_AFTER: u64 = 400;
+/// Until the neighbour is doubted, or answers, one probe each time.
+const PROBE_EVERY: u64 = 200;
+/// And then.
+const PROBE_DOUBTED: u64 = 1_000;
+/// Payload without any frame from a neighbour that answers probes, beside two round trips: doubt.
+const PATIENCE: u64 = 1_000;
+/// The longest round trip that is made allowance for.
+const MAX_RTT: u64 = 2_000;
+/// Probes that find out whether a neighbour answers such.
+const INTRODUCTIONS: u32 = 3;
+/// The time between them.
+const INTRODUCE_EVERY: u64 = 2_000;
+/// How long a neighbour that was doubted must have been heard, the first time.
+const MIN_HOLD: u64 = 1_000;
+/// And at most: it doubles with each doubt that follows the last within [`FORGIVE`].
+const MAX_HOLD: u64 = 16_000;
+const FORGIVE: u64 = 60_000;
+/// A link that brought nothing for this long may be doubted because the other end stopped using it.
+const STALE: u64 = 500;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Trusted,
+    /// Since then.
+    Doubted(u64),
+    /// It was heard again, and is trusted from then on.
+    Returning(u64),
+}
+
+/// What is thought of the neighbour. Times are ms.
+#[derive(Debug)]
+pub(crate) struct Trust {
+    standing: Standing,
+    /// It has answered a probe in this life of the link.
+    answers: bool,
+    introductions: u32,
+    /// The number of the last probe.
+    number: u32,
+    /// When that was sent, until it is answered.
+    asked_at: Option<u64>,
+    next_probe: u64,
+    /// The last round trip of a probe.
+    rtt: u64,
+    hold: u64,
+    doubt_ended: u64,
+}
+
+impl Trust {
+    pub(crate) fn new() -> Self {
+        Self {
+            standing: Standing::Trusted,
+            answers: false,
+            introductions: INTRODUCTIONS,
+            number: 0,
+            asked_at: None,
+            next_probe: 0,
+            rtt: 0,
+            hold: 0,
+            doubt_ended: 0,
+        }
+    }
+
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.standing == Standing::Trusted
+    }
+
+    /// When payload will have gone unanswered for too long.
+    fn doubt_at(&self, liveness: &Liveness) -> u64 {
+        let patience = if self.answers {
+            PATIENCE + 2 * self.rtt
+        } else {
+            UNANSWERED
+        };
+        match self.standing {
+            Standing::Doubted(_) => u64::MAX,
+            Standing::Trusted | Standing::Returning(_) => liveness.unanswered_at(patience),
+        }
+    }
+
+    /// When to ask. The first probes go with the first payload: an idle link needs none.
+    fn probe_at(&self, liveness: &Liveness) -> u64 {
+        let wanted = if !self.answers {
+            let payload = liveness.totals().last_payload_tx;
+            if self.introductions == 0 || payload == 0 {
+                return u64::MAX;
+            }
+            payload
+        } else if matches!(self.standing, Standing::Doubted(_)) {
+            self.next_probe
+        } else {
+            liveness.unanswered_at(PROBE_AFTER)
+        };
+        wanted.max(self.next_probe)
+    }
+
+    fn return_at(&self) -> u64 {
+        match self.standing {
+            Standing::Returning(at) => at,
+            Standing::Trusted | Standing::Doubted(_) => u64::MAX,
+        }
+    }
+
+    /// The next moment at which [`Trust::handle_timeout`] has something to do.
+    pub(crate) fn deadline(&self, liveness: &Liveness) -> u64 {
+        self.doubt_at(liveness)
+            .min(self.probe_at(liveness))
+            .min(self.return_at())
+    }
+
+    /// Does what is due, and returns the number of a probe to send.
+    pub(crate) fn handle_timeout(&mut self, now: u64, liveness: &Liveness) -> Option<u32> {
+        if now >= self.doubt_at(liveness) {
+            self.doubt(now);
+        }
+        if now >= self.return_at() {
+            self.standing = Standing::Trusted;
+            self.doubt_ended = now;
+        }
+        if now < self.probe_at(liveness) {
+            return None;
+        }
+        let pause = if !self.answers {
+            self.introductions -= 1;
+            INTRODUCE_EVERY
+        } else if self.is_trusted() {
+            PROBE_EVERY
+        } else {
+            PROBE_DOUBTED
+        };
+        self.next_probe = now + pause;
+        self.number = self.number.wrapping_add(1);
+        self.asked_at = Some(now);
+        Some(self.number)
+    }
+
+    fn doubt(&mut self, now: u64) {
+        let again = !self.is_trusted() || self.hold > 0 && now.saturating_sub(self.doubt_ended) < FORGIVE;
+        self.hold = if again { (2 * self.hold).min(MAX_HOLD) } else { MIN_HOLD };
+        self.standing = Standing::Doubted(now);
+        self.next_probe = now;
+    }
+
+    /// The neighbour reaches us by another way: unless this link has just brought something, it may have reason to.
+    pub(crate) fn handle_left(&mut self, now: u64, liveness: &Liveness) {
+        if self.is_trusted() && now.saturating_sub(liveness.last_heard()) >= STALE {
+            self.doubt(now);
+        }
+    }
+
+    /// Something may have been heard.
+    pub(crate) fn review(&mut self, now: u64, liveness: &Liveness) {
+        if matches!(self.standing, Standing::Doubted(since) if liveness.last_heard() > since) {
+            self.standing = Standing::Returning(now + self.hold);
+        }
+    }
+
+    /// An answer to a probe.
+    pub(crate) fn handle_answer(&mut self, now: u64, number: u32) {
+        if let Some(asked_at) = self.asked_at.take_if(|_| number == self.number) {
+            self.rtt = now.saturating_sub(asked_at).min(MAX_RTT);
+        }
+        if !self.answers {
+            self.answers = true;
+            self.next_probe = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_packet::Totals;
+
+    use super::*;
+
+    /// A clock, a neighbour that answers or not, and payload every 200 ms.
+    struct Bench {
+        now: u64,
+        liveness: Liveness,
+        trust: Trust,
+        totals: Totals,
+        probes: u32,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self {
+                now: 1_000_000,
+                liveness: Liveness::new(1_000_000),
+                trust: Trust::new(),
+                totals: Totals::default(),
+                probes: 0,
+            }
+        }
+
+        /// Lets `ms` pass with payload each 200 ms, and tells when the neighbour was first doubted, if so.
+        fn run(&mut self, ms: u64, frames: bool, answers_probes: bool) -> Option<u64> {
+            let start = self.now;
+            let mut doubted = None;
+            while self.now < start + ms {
+                self.now += 10;
+                if self.now.is_multiple_of(200) {
+                    self.totals.last_payload_tx = self.now;
+                    if frames {
+                        self.totals.last_rx = self.now;
+                    }
+                    self.liveness.sample(self.now, &self.totals, self.now);
+                    self.trust.review(self.now, &self.liveness);
+                }
+                if self.now >= self.trust.deadline(&self.liveness)
+                    && let Some(number) = self.trust.handle_timeout(self.now, &self.liveness)
+                {
+                    self.probes += 1;
+                    if answers_probes {
+                        self.liveness.heard(self.now);
+                        self.trust.handle_answer(self.now, number);
+                        self.trust.review(self.now, &self.liveness);
+                    }
+                }
+                if !self.trust.is_trusted() {
+                    doubted.get_or_insert(self.now - start);
+                }
+            }
+            doubted
+        }
+    }
+
+    #[test]
+    fn a_weft_neighbour_is_doubted_after_a_second_and_a_fips_daemon_after_three() {
+        let mut weft = Bench::new();
+        assert_eq!(weft.run(5_000, true, true), None);
+        assert_eq!(weft.probes, 1, "it is asked once, with the first payload");
+        let after = weft.run(5_000, false, false).unwrap();
+        assert!((PATIENCE..=PATIENCE + 210).contains(&after), "{after}");
+        let mut fips = Bench::new();
+        assert_eq!(fips.run(10_000, true, false), None);
+        assert_eq!(fips.probes, INTRODUCTIONS);
+        let after = fips.run(5_000, false, false).unwrap();
+        assert!((UNANSWERED..=UNANSWERED + 210).contains(&after), "{after}");
+    }
+
+    #[test]
+    fn one_that_answers_probes_alone_is_not_doubted() {
+        let mut bench = Bench::new();
+        bench.run(1_000, true, true);
+        assert_eq!(bench.run(10_000, false, true), None);
+    }
+
+    #[test]
+    fn it_is_trusted_again_later_each_time() {
+        let mut bench = Bench::new();
+        bench.run(1_000, true, true);
+        let mut waits = Vec::new();
+        for _ in 0..6 {
+            assert!(bench.run(2_000, false, false).is_some());
+            let from = bench.now;
+            while !bench.trust.is_trusted() {
+                bench.run(100, true, true);
+            }
+            waits.push((bench.now - from) / 1_000);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 16]);
+        bench.run(FORGIVE, true, true);
+        bench.run(2_000, false, false);
+        assert_eq!(bench.trust.hold, MIN_HOLD);
+    }
+
+    #[test]
+    fn a_long_round_trip_is_allowed_for() {
+        let mut bench = Bench::new();
+        bench.run(1_000, true, false);
+        let number = bench.trust.number;
+        bench.trust.handle_answer(bench.trust.asked_at.unwrap() + 900, number);
+        assert_eq!(bench.trust.rtt, 900);
+        assert!(bench.run(5_000, false, false).unwrap() >= PATIENCE + 1_800);
+    }
+
+    #[test]
+    fn who_comes_another_way_is_doubted_unless_just_heard() {
+        let mut bench = Bench::new();
+        bench.run(1_000, true, true);
+        bench.trust.handle_left(bench.now, &bench.liveness);
+        assert!(bench.trust.is_trusted());
+        bench.trust.handle_left(bench.now + STALE, &bench.liveness);
+        assert!(!bench.trust.is_trusted());
+    }
+}

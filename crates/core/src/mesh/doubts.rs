@@ -1,0 +1,78 @@
+//! Neighbours that do not answer right now, and ways that lead nowhere: passed over while there is another choice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_wire::NodeAddr;
+
+/// How long a way that brought no answer is passed over, ms: long enough to try others.
+const WAY_LIFE: u64 = 10_000;
+/// Ways that are held at most. Only traffic of our own raises them.
+const MAX_WAYS: usize = 256;
+
+/// See the module. Times are ms on the caller's clock.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    silent: BTreeSet<NodeAddr>,
+    /// By destination: the neighbour, and until when.
+    ways: BTreeMap<NodeAddr, (NodeAddr, u64)>,
+}
+
+impl Doubts {
+    /// Notes whether a neighbour is silent, and tells whether that is news.
+    pub(crate) fn set_silent(&mut self, neighbour: NodeAddr, silent: bool) -> bool {
+        if silent {
+            self.silent.insert(neighbour)
+        } else {
+            self.silent.remove(&neighbour)
+        }
+    }
+
+    /// What we sent to `dest` by way of `via` brought no answer.
+    pub(crate) fn doubt_way(&mut self, now: u64, dest: NodeAddr, via: NodeAddr) {
+        if self.ways.len() >= MAX_WAYS {
+            self.ways.retain(|_, (_, until)| *until > now);
+        }
+        if self.ways.len() < MAX_WAYS || self.ways.contains_key(&dest) {
+            self.ways.insert(dest, (via, now + WAY_LIFE));
+        }
+    }
+
+    /// Whether something speaks against `via` on the way to `dest`.
+    pub(crate) fn cover(&self, now: u64, via: &NodeAddr, dest: &NodeAddr) -> bool {
+        let way = |(doubted, until): &(NodeAddr, u64)| doubted == via && now < *until;
+        self.silent.contains(via) || self.ways.get(dest).is_some_and(way)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(n: u8) -> NodeAddr {
+        NodeAddr::new([n; 16])
+    }
+
+    #[test]
+    fn a_silent_neighbour_leads_nowhere_and_a_doubted_way_not_to_its_end() {
+        let mut doubts = Doubts::default();
+        assert!(doubts.set_silent(addr(1), true) && !doubts.set_silent(addr(1), true));
+        doubts.doubt_way(0, addr(9), addr(2));
+        assert!(doubts.cover(0, &addr(1), &addr(8)) && doubts.cover(0, &addr(2), &addr(9)));
+        assert!(!doubts.cover(0, &addr(2), &addr(8)) && !doubts.cover(0, &addr(3), &addr(9)));
+        assert!(!doubts.cover(WAY_LIFE, &addr(2), &addr(9)));
+        assert!(doubts.set_silent(addr(1), false) && !doubts.cover(0, &addr(1), &addr(8)));
+    }
+
+    #[test]
+    fn doubted_ways_are_bounded_and_make_room() {
+        let mut doubts = Doubts::default();
+        for n in 0..2 * MAX_WAYS {
+            let mut dest = [0; 16];
+            dest[..8].copy_from_slice(&(n as u64).to_be_bytes());
+            doubts.doubt_way(0, NodeAddr::new(dest), addr(1));
+        }
+        assert_eq!(doubts.ways.len(), MAX_WAYS);
+        doubts.doubt_way(WAY_LIFE, addr(9), addr(2));
+        assert!(doubts.cover(WAY_LIFE, &addr(2), &addr(9)));
+    }
+}

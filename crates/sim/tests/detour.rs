@@ -1,0 +1,185 @@
+//! Traffic goes round what has gone silent, long before a link is given up.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use weft_core::{Config, Event, Path};
+use weft_sim::{Datagram, Fate, HostId, World};
+
+fn meshed() -> Config {
+    Config {
+        mesh: true,
+        ..Config::default()
+    }
+}
+
+/// Hosts, and who dials whom.
+fn net(seed: u64, hosts: usize, dials: &[(usize, usize)]) -> (World, Vec<HostId>) {
+    let mut world = World::new(seed);
+    let hosts: Vec<HostId> = (0..hosts).map(|_| world.add_host(meshed())).collect();
+    for (from, to) in dials {
+        world.add_peer(hosts[*from], hosts[*to], true);
+    }
+    (world, hosts)
+}
+
+/// Makes two hosts configured peers that do not know where the other is.
+fn acquaint(world: &mut World, a: HostId, b: HostId) {
+    world.add_peer(a, b, false);
+    world.add_peer(b, a, false);
+}
+
+/// A rule that drops what passes between two hosts.
+fn cut(world: &mut World, a: HostId, b: HostId) {
+    let ends = [world.host(a).addr, world.host(b).addr];
+    world.set_rule(move |_, d: &Datagram| {
+        if ends.contains(&d.src) && ends.contains(&d.dst) {
+            Fate::Drop
+        } else {
+            Fate::Pass
+        }
+    });
+}
+
+/// Pings, as far as the ends know: B answers each probe of A as soon as it arrives.
+struct Pings {
+    a: HostId,
+    b: HostId,
+    next: u32,
+    heard: (usize, usize),
+}
+
+impl Pings {
+    fn new(world: &World, a: HostId, b: HostId) -> Self {
+        let heard = (world.host(a).received.len(), world.host(b).received.len());
+        Self { a, b, next: 0, heard }
+    }
+
+    /// Five a second for `ms`. Returns how many came back, and the longest time without one that came back.
+    fn run(&mut self, world: &mut World, ms: u64) -> (usize, u64) {
+        let (start, before) = (world.now(), self.heard.0);
+        let (mut last, mut gap) = (start, 0);
+        while world.now() < start + ms {
+            if (world.now() - start).is_multiple_of(200) {
+                world.send(self.a, self.b, self.next, 1000);
+                self.next += 1;
+            }
+            world.run(5);
+            for _ in self.heard.1..world.host(self.b).received.len() {
+                self.heard.1 += 1;
+                world.send(self.b, self.a, self.heard.1 as u32, 1000);
+            }
+            let now = world.host(self.a).received.len();
+            if now > self.heard.0 {
+                gap = gap.max(world.now() - last);
+                last = world.now();
+                self.heard.0 = now;
+            }
+        }
+        (self.heard.0 - before, gap.max(world.now() - last))
+    }
+}
+
+/// The node through which one host reaches another; `None` if that is direct.
+fn via(world: &World, from: HostId, to: HostId) -> Option<HostId> {
+    let mut status = world.host(from).node.peer_status(world.now());
+    match status.find(|p| p.key == world.host(to).key).unwrap().path? {
+        Path::Direct(_) => None,
+        Path::Relayed(via) => (0..).find(|id| world.host(*id).key == via),
+    }
+}
+
+fn relayed(world: &World, from: HostId, to: HostId) -> bool {
+    via(world, from, to).is_some()
+}
+
+/// A and B are linked and C knows both. L12's bound: ten pings, two seconds.
+#[test]
+fn a_cut_costs_less_than_two_seconds() {
+    for seed in 0..10 {
+        let (mut world, h) = net(seed, 3, &[(0, 1), (1, 0), (0, 2), (1, 2)]);
+        world.run(5_000);
+        let mut pings = Pings::new(&world, h[0], h[1]);
+        pings.run(&mut world, 5_000);
+        assert!(!relayed(&world, h[0], h[1]));
+        cut(&mut world, h[0], h[1]);
+        let (_, gap) = pings.run(&mut world, 10_000);
+        assert!(gap < 2_000, "seed {seed}: {gap} ms");
+        assert!(relayed(&world, h[0], h[1]) && relayed(&world, h[1], h[0]));
+        assert_eq!(pings.run(&mut world, 60_000).0, 300, "seed {seed}: relayed");
+        world.set_rule(|_, _| Fate::Pass);
+        assert_eq!(pings.run(&mut world, 25_000).0, 125, "seed {seed}: back");
+        assert!(!relayed(&world, h[0], h[1]) && !relayed(&world, h[1], h[0]));
+    }
+}
+
+/// A and B reach each other through C or D; the one in use dies.
+#[test]
+fn a_dead_relay_costs_less_than_two_seconds() {
+    for seed in 0..10 {
+        let (mut world, h) = net(seed, 4, &[(0, 2), (0, 3), (1, 2), (1, 3)]);
+        acquaint(&mut world, h[0], h[1]);
+        world.run(5_000);
+        let mut pings = Pings::new(&world, h[0], h[1]);
+        pings.run(&mut world, 5_000);
+        assert_eq!(pings.run(&mut world, 5_000).0, 25);
+        let dead = via(&world, h[0], h[1]).unwrap();
+        world.kill(dead);
+        let (_, gap) = pings.run(&mut world, 10_000);
+        assert!(gap < 2_000, "seed {seed}: {gap} ms");
+        assert_eq!(pings.run(&mut world, 60_000).0, 300, "seed {seed}: the other");
+        world.restart(dead);
+        assert_eq!(pings.run(&mut world, 60_000).0, 300, "seed {seed}: it came back");
+    }
+}
+
+/// A-C-D-B with A-E-B as another way: D dies, which only C can see.
+#[test]
+fn a_relay_that_loses_its_next_hop_is_left() {
+    for seed in 0..10 {
+        let (mut world, h) = net(seed, 5, &[(0, 2), (2, 3), (1, 3), (0, 4), (1, 4)]);
+        acquaint(&mut world, h[0], h[1]);
+        world.kill(h[4]);
+        world.run(5_000);
+        let mut pings = Pings::new(&world, h[0], h[1]);
+        pings.run(&mut world, 5_000);
+        assert_eq!(pings.run(&mut world, 5_000).0, 25, "seed {seed}");
+        world.restart(h[4]);
+        assert_eq!(pings.run(&mut world, 10_000).0, 50, "seed {seed}");
+        let ways = (via(&world, h[0], h[1]), via(&world, h[1], h[0]));
+        assert_eq!(ways, (Some(h[2]), Some(h[3])), "seed {seed}: a way that serves is kept");
+        world.kill(h[3]);
+        let (_, gap) = pings.run(&mut world, 15_000);
+        assert!(gap < 5_000, "seed {seed}: {gap} ms");
+        assert_eq!(pings.run(&mut world, 60_000).0, 300, "seed {seed}");
+    }
+}
+
+/// Nothing else leads there, so the silent link stays in use, and serves again at once.
+#[test]
+fn a_short_silence_without_another_way_changes_nothing() {
+    let (mut world, h) = net(1, 3, &[(0, 1), (1, 0), (1, 2)]);
+    world.run(5_000);
+    let mut pings = Pings::new(&world, h[0], h[1]);
+    pings.run(&mut world, 5_000);
+    cut(&mut world, h[0], h[1]);
+    assert_eq!(pings.run(&mut world, 4_000).0, 0);
+    world.set_rule(|_, _| Fate::Pass);
+    assert_eq!(pings.run(&mut world, 10_000).0, 50);
+}
+
+/// A one-way stream over a slow and lossy link is not taken for silence.
+#[test]
+fn a_slow_link_is_not_left() {
+    let (mut world, h) = net(3, 3, &[(0, 1), (1, 0), (0, 2), (1, 2)]);
+    world.conditions.delay = 300;
+    world.conditions.jitter = 100;
+    world.conditions.loss = 50;
+    world.run(20_000);
+    for seq in 0..600 {
+        world.send(h[0], h[1], seq, 1000);
+        world.run(100);
+    }
+    let silent = |(_, event): &&(u64, Event)| matches!(event, Event::LinkSilent { .. });
+    assert_eq!(world.host(h[0]).events.iter().filter(silent).count(), 0);
+    assert!(!relayed(&world, h[0], h[1]));
+}
