@@ -101,6 +101,18 @@ impl Host {
         Ok(self.netlink(|netlink| netlink.add_route(route))?)
     }
 
+    /// Sends everything that has no other route by way of `gateway`.
+    ///
+    /// # Errors
+    /// As [`Netlink::add_route`].
+    pub fn add_default_route(&self, gateway: IpAddr) -> Result<(), WorldError> {
+        let any: IpAddr = match gateway {
+            IpAddr::V4(_) => [0; 4].into(),
+            IpAddr::V6(_) => [0_u16; 8].into(),
+        };
+        self.add_route(any, 0, gateway)
+    }
+
     /// Makes the host a router: it forwards between its interfaces.
     ///
     /// # Errors

@@ -2,26 +2,32 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`world`], [`host`] | hosts (network namespaces), cables and switches between them, roaming |
+//! | [`world`], [`host`], [`cable`] | hosts (network namespaces), cables and switches between them, roaming |
+//! | [`emulator`] | cables with delay, loss, reordering, a rate, an MTU hole |
+//! | [`nat`] | NAT boxes: full cone, restricted, port-restricted, symmetric |
 //! | [`child`], [`log`] | a process under test: its end, its log, what it used |
 //! | [`daemon`], [`fips`], [`spec`] | a weft daemon, the reference daemon, what both are told |
 //! | [`traffic`] | pings, TCP with verified content, UDP flows |
 //! | [`relay`] | a middlebox that loses, doubles, delays or spoils chosen datagrams |
 //! | [`stats`] | what a few runs say, and how sure it is |
-//! | [`interrupt`] | Ctrl-C |
+//! | [`interrupt`], [`random`] | Ctrl-C; chance that a seed decides |
 //! | [`demo`] | `weft demo`: two nodes, real traffic, figures |
 //!
 //! The lab runs the built `weft` binary and reads its JSON, as a user would; it never calls the node's
 //! code. Nothing has to be installed, and nothing needs root where unprivileged user namespaces are on.
 //! Never here: protocol formats, and system calls that need `unsafe` (weft-os).
 
+pub mod cable;
 pub mod child;
 pub mod daemon;
 pub mod demo;
+pub mod emulator;
 pub mod fips;
 pub mod host;
 pub mod interrupt;
 pub mod log;
+pub mod nat;
+pub mod random;
 pub mod relay;
 pub mod spec;
 pub mod stats;

@@ -2,17 +2,24 @@
 //! daemons write. Nothing of it has a name in the system, so nothing is left when the process ends.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
-use weft_os::netlink::{InterfaceAddress, NetlinkError, VethEnd};
+use weft_os::netlink::{Interface, Netlink, NetlinkError, VethEnd};
 use weft_os::netns::{self, Access, NamespaceError};
 use weft_os::sysctl::SysctlError;
+use weft_os::tap::Tap;
+use weft_os::tun::TunError;
 
+use crate::cable::{Cidr, Socket, parse_all};
+pub use crate::cable::{EmulatedLink, Link, Port};
+use crate::emulator::{Cable, Emulator};
 use crate::host::Host;
+use crate::nat::{NatBox, NatConfig};
+
+/// Frames that may wait for the program at the other end of a TAP: 120 ms of 1 Gbit/s.
+const TAP_QUEUE: u32 = 10_000;
 
 /// Where hosts come from. Its directory is removed when it is dropped, unless it is kept.
 #[derive(Debug)]
@@ -82,13 +89,48 @@ impl World {
             };
             netlink.create_veth(one, other)
         })?;
-        let (a_end, b_end) = (Socket::new(a, &a_name), Socket::new(b, &b_name));
-        let link = Link {
-            a: Port::bring_up(a_end.clone(), b_end.clone(), a_addresses)?,
-            b: Port::bring_up(b_end, a_end, b_addresses)?,
+        Link::bring_up(
+            (Socket::new(a, &a_name), a_addresses),
+            (Socket::new(b, &b_name), b_addresses),
+        )
+    }
+
+    /// Lays a cable between two hosts whose frames pass a program that does to them what `cable` says; see
+    /// [`crate::emulator`].
+    ///
+    /// # Errors
+    /// [`WorldError::BadAddress`], [`WorldError::Tap`], or what the kernel refused.
+    pub fn emulated_link(
+        &self,
+        (a, a_addresses): (&Host, &[&str]),
+        (b, b_addresses): (&Host, &[&str]),
+        cable: Cable,
+    ) -> Result<EmulatedLink, WorldError> {
+        let (a_tap, b_tap) = (tap(a)?, tap(b)?);
+        let bring_up = |host, tap: &Tap, addresses| {
+            let addresses = parse_all(addresses)?;
+            Port::bring_up(Socket::new(host, tap.name()), None, addresses)
         };
-        link.a.wait_until_usable()?;
-        Ok(link)
+        let (a, b) = (bring_up(a, &a_tap, a_addresses)?, bring_up(b, &b_tap, b_addresses)?);
+        let emulator = Emulator::start(a_tap, b_tap, cable).map_err(WorldError::Thread)?;
+        Ok(EmulatedLink::new(a, b, emulator))
+    }
+
+    /// Puts a NAT box between two switches, with its address on each (`10.0.0.1/24`); see [`crate::nat`].
+    ///
+    /// # Errors
+    /// [`WorldError::BadAddress`] for what is no IPv4 address with a prefix length, [`WorldError::Tap`], or what the
+    /// kernel refused.
+    pub fn nat(
+        &self,
+        config: NatConfig,
+        (inside, inner): (&Switch, &str),
+        (outside, outer): (&Switch, &str),
+    ) -> Result<NatBox, WorldError> {
+        let (inner, outer) = (parse_v4(inner)?, parse_v4(outer)?);
+        let inside = (inside.plug()?, inner.0, inner.1);
+        let outside = (outside.plug()?, outer.0, outer.1);
+        NatBox::start(config, inside, outside).map_err(WorldError::Thread)
     }
 
     /// A switch, to which any number of hosts can be connected.
@@ -105,44 +147,6 @@ impl World {
             Ok(bridge)
         })?;
         Ok(Switch { host, bridge })
-    }
-}
-
-/// A cable between two hosts.
-#[derive(Debug)]
-pub struct Link {
-    a: Port,
-    b: Port,
-}
-
-impl Link {
-    /// The first host's end.
-    #[must_use]
-    pub fn a(&self) -> &Port {
-        &self.a
-    }
-
-    /// The second host's end.
-    #[must_use]
-    pub fn b(&self) -> &Port {
-        &self.b
-    }
-
-    /// Cuts the cable: the second host's interface goes down, the first host's has no carrier.
-    ///
-    /// # Errors
-    /// What the kernel refused.
-    pub fn cut(&self) -> Result<(), WorldError> {
-        self.b.cut()
-    }
-
-    /// Mends the cable. When this returns, packets pass both ways.
-    ///
-    /// # Errors
-    /// What the kernel refused.
-    pub fn heal(&self) -> Result<(), WorldError> {
-        self.b.heal()?;
-        self.a.wait_until_usable()
     }
 }
 
@@ -177,160 +181,29 @@ impl Switch {
             netlink.set_bridge(index, Some(self.bridge))?;
             netlink.set_up(index)
         })?;
-        Port::bring_up(Socket::new(host, &name), Socket::new(&self.host, &socket), addresses)
-    }
-}
-
-/// An interface of a host.
-#[derive(Debug, Clone)]
-struct Socket {
-    host: Host,
-    name: String,
-}
-
-impl Socket {
-    fn new(host: &Host, name: &str) -> Self {
-        Self {
-            host: host.clone(),
-            name: name.to_owned(),
-        }
+        let other = Socket::new(&self.host, &socket);
+        Port::bring_up(Socket::new(host, &name), Some(other), addresses)
     }
 
-    fn is_up(&self) -> Result<bool, NetlinkError> {
-        Ok(self.host.netlink(|netlink| netlink.interface(&self.name))?.up)
+    /// How many ports are in use.
+    ///
+    /// # Errors
+    /// Only when the exchange with the kernel fails.
+    pub fn ports(&self) -> Result<usize, WorldError> {
+        let interfaces = self.host.netlink(Netlink::interfaces)?;
+        let ours = |interface: &&Interface| interface.controller == Some(self.bridge);
+        Ok(interfaces.iter().filter(ours).count())
     }
 
-    fn wait_until_usable(&self) -> Result<(), NetlinkError> {
-        self.host.netlink(|netlink| netlink.wait_until_usable(&self.name))
-    }
-
-    /// As if the cable were new: nobody waits for the answer to a question of before.
-    fn forget_neighbours(&self) -> Result<(), NetlinkError> {
+    /// A port whose other end is a program of this process.
+    fn plug(&self) -> Result<Tap, WorldError> {
+        let tap = tap(&self.host)?;
         self.host.netlink(|netlink| {
-            let index = netlink.interface(&self.name)?.index;
-            netlink.flush_neighbours(index)
-        })
-    }
-}
-
-/// A host's end of a cable.
-#[derive(Debug)]
-pub struct Port {
-    socket: Socket,
-    /// Where the cable ends.
-    other: Socket,
-    index: u32,
-    /// What it has, or will have again after a cut.
-    addresses: Mutex<Vec<Cidr>>,
-}
-
-impl Port {
-    fn bring_up(socket: Socket, other: Socket, addresses: Vec<Cidr>) -> Result<Self, WorldError> {
-        let interface = socket.host.netlink(|netlink| netlink.interface(&socket.name))?;
-        let port = Self {
-            socket,
-            other,
-            index: interface.index,
-            addresses: Mutex::new(addresses),
-        };
-        port.heal()?;
-        Ok(port)
-    }
-
-    /// The name of the interface on its host.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.socket.name
-    }
-
-    /// The index of the interface on its host.
-    #[must_use]
-    pub fn index(&self) -> u32 {
-        self.index
-    }
-
-    /// Takes the interface down: addresses of IPv6 and all routes through it go, the other end loses
-    /// its carrier.
-    ///
-    /// # Errors
-    /// What the kernel refused.
-    pub fn cut(&self) -> Result<(), WorldError> {
-        Ok(self.socket.host.netlink(|netlink| netlink.set_down(self.index))?)
-    }
-
-    /// Brings the interface up with all its addresses. Routes by way of a gateway do not come back. When this
-    /// returns, packets pass both ways, unless the other end of the cable is down.
-    ///
-    /// # Errors
-    /// What the kernel refused.
-    pub fn heal(&self) -> Result<(), WorldError> {
-        self.socket.host.netlink(|netlink| netlink.set_up(self.index))?;
-        for address in self.addresses().iter() {
-            match self.add(*address) {
-                Err(WorldError::Netlink(NetlinkError::Exists { .. })) => {}
-                result => result?,
-            }
-        }
-        self.wait_until_usable()
-    }
-
-    /// The kernel notices carriers and starts IPv6 addresses in the background. What is sent before is lost, and the
-    /// next question for a neighbour comes a second later.
-    fn wait_until_usable(&self) -> Result<(), WorldError> {
-        if !self.other.is_up()? {
-            return Ok(());
-        }
-        self.socket.wait_until_usable()?;
-        self.other.wait_until_usable()?;
-        for cidr in self.addresses().iter() {
-            self.socket
-                .host
-                .netlink(|netlink| netlink.wait_until_local(cidr.address))?;
-        }
-        self.other.forget_neighbours()?;
-        self.socket.forget_neighbours()?;
-        Ok(())
-    }
-
-    /// Moves the interface from one address to another: the host roams. For a moment it has neither.
-    ///
-    /// # Errors
-    /// [`WorldError::BadAddress`]; what the kernel refused, for one that `old` is not there.
-    pub fn change_address(&self, old: &str, new: &str) -> Result<(), WorldError> {
-        let (old, new): (Cidr, Cidr) = (old.parse()?, new.parse()?);
-        let mut addresses = self.addresses();
-        let gone = self.interface_address(old);
-        self.socket.host.netlink(|netlink| netlink.delete_address(gone))?;
-        addresses.retain(|address| *address != old);
-        self.add(new)?;
-        addresses.push(new);
-        drop(addresses);
-        self.wait_until_usable()
-    }
-
-    /// Sets the largest IP packet in bytes.
-    ///
-    /// # Errors
-    /// What the kernel refused.
-    pub fn set_mtu(&self, mtu: u32) -> Result<(), WorldError> {
-        Ok(self.socket.host.netlink(|netlink| netlink.set_mtu(self.index, mtu))?)
-    }
-
-    fn add(&self, address: Cidr) -> Result<(), WorldError> {
-        let address = self.interface_address(address);
-        Ok(self.socket.host.netlink(|netlink| netlink.add_address(address))?)
-    }
-
-    fn interface_address(&self, cidr: Cidr) -> InterfaceAddress {
-        InterfaceAddress {
-            index: self.index,
-            address: cidr.address,
-            prefix_len: cidr.prefix_len,
-        }
-    }
-
-    fn addresses(&self) -> std::sync::MutexGuard<'_, Vec<Cidr>> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+            netlink.set_bridge(tap.index(), Some(self.bridge))?;
+            netlink.set_up(tap.index())?;
+            netlink.wait_until_usable(tap.name())
+        })?;
+        Ok(tap)
     }
 }
 
@@ -346,6 +219,12 @@ pub enum WorldError {
     /// The kernel refused a setting.
     #[error(transparent)]
     Setting(SysctlError),
+    /// There is no TAP interface for an emulated cable or a NAT box.
+    #[error(transparent)]
+    Tap(#[from] TunError),
+    /// The system gives no thread, or no descriptor, for an emulated cable or a NAT box.
+    #[error("the program in the middle cannot be started")]
+    Thread(#[source] io::Error),
     /// There is no directory for the world's files.
     #[error("no directory for the files of the daemons")]
     Directory(#[source] io::Error),
@@ -354,52 +233,18 @@ pub enum WorldError {
     BadAddress(String),
 }
 
-/// An address and the length of its network's prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cidr {
-    address: IpAddr,
-    prefix_len: u8,
+/// A new interface of `host`, down, whose other end is this process.
+fn tap(host: &Host) -> Result<Tap, WorldError> {
+    let name = host.next_port();
+    let tap = host.run(|| Tap::create(&name))??;
+    host.netlink(|netlink| netlink.set_tx_queue_len(tap.index(), TAP_QUEUE))?;
+    Ok(tap)
 }
 
-impl FromStr for Cidr {
-    type Err = WorldError;
-
-    fn from_str(text: &str) -> Result<Self, WorldError> {
-        let parse = || {
-            let (address, prefix_len) = text.split_once('/')?;
-            let cidr = Self {
-                address: address.parse().ok()?,
-                prefix_len: prefix_len.parse().ok()?,
-            };
-            let longest = if cidr.address.is_ipv4() { 32 } else { 128 };
-            (cidr.prefix_len <= longest).then_some(cidr)
-        };
-        parse().ok_or_else(|| WorldError::BadAddress(text.to_owned()))
-    }
-}
-
-fn parse_all(texts: &[&str]) -> Result<Vec<Cidr>, WorldError> {
-    texts.iter().map(|text| text.parse()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_addresses_with_their_prefix() {
-        let cidr: Cidr = "2001:db8::1/64".parse().unwrap();
-        assert_eq!((cidr.address, cidr.prefix_len), ("2001:db8::1".parse().unwrap(), 64));
-        for bad in [
-            "192.0.2.1",
-            "192.0.2.1/33",
-            "2001:db8::1/129",
-            "x/8",
-            "192.0.2.1/-1",
-            "/",
-        ] {
-            let result = bad.parse::<Cidr>();
-            assert!(matches!(result, Err(WorldError::BadAddress(text)) if text == bad));
-        }
+fn parse_v4(text: &str) -> Result<(Ipv4Addr, u8), WorldError> {
+    let cidr: Cidr = text.parse()?;
+    match cidr.address {
+        IpAddr::V4(address) => Ok((address, cidr.prefix_len)),
+        IpAddr::V6(_) => Err(WorldError::BadAddress(text.to_owned())),
     }
 }

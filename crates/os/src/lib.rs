@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`tun`] | the TUN interface: virtio header, TSO/USO, several queues |
+//! | [`tap`] | the TAP interface: Ethernet frames, for the lab |
 //! | [`udp`] | the UDP socket: GSO out, GRO in, never fragments, counts what it falls back to |
 //! | [`poll`] | waiting for descriptors, and waking a thread that waits |
 //! | [`netlink`] | interfaces, addresses and routes of one network namespace |
@@ -39,6 +40,8 @@ pub mod random;
 mod syscall;
 #[cfg(target_os = "linux")]
 pub mod sysctl;
+#[cfg(target_os = "linux")]
+pub mod tap;
 #[doc(hidden)]
 #[cfg(target_os = "linux")]
 pub mod test_support;

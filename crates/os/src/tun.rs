@@ -38,7 +38,11 @@ impl Tun {
             return Err(TunError::InvalidName(name.to_owned()));
         }
         let file = open_device()?;
-        let name = attach(&file, name, options)?;
+        let mut flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+        if options.multi_queue {
+            flags |= libc::IFF_MULTI_QUEUE;
+        }
+        let name = attach(&file, name, flags)?;
         set_header_len(&file).map_err(TunError::NoVirtioHeader)?;
         let offloads = if options.offloads {
             Offloads::negotiate(&file)
@@ -163,7 +167,7 @@ impl Offloads {
     }
 }
 
-/// Why there is no TUN interface.
+/// Why there is no TUN, or TAP, interface.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
     /// The kernel has no TUN driver, or the device file was not made.
@@ -189,7 +193,7 @@ pub enum TunError {
     Io(#[source] io::Error),
 }
 
-fn open_device() -> Result<File, TunError> {
+pub(crate) fn open_device() -> Result<File, TunError> {
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -203,11 +207,7 @@ fn open_device() -> Result<File, TunError> {
 }
 
 /// TUNSETIFF; returns the name that the kernel chose.
-fn attach(file: &File, name: &str, options: TunOptions) -> Result<String, TunError> {
-    let mut flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-    if options.multi_queue {
-        flags |= libc::IFF_MULTI_QUEUE;
-    }
+pub(crate) fn attach(file: &File, name: &str, flags: libc::c_int) -> Result<String, TunError> {
     // SAFETY: `ifreq` is plain old data for which all zeros is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {

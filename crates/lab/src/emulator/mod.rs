@@ -1,0 +1,200 @@
+//! Emulated cables: every frame passes this program, which delays, loses, doubles, reorders or bounds it, for each
+//! direction as [`Impairments`] say. No kernel module is needed.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use weft_lab::{emulator::{Cable, Impairments}, relay::Direction, world::{World, WorldError}};
+//! # fn main() -> Result<(), WorldError> {
+//! let world = World::new()?;
+//! let (a, b) = (world.host("a")?, world.host("b")?);
+//! let bad = Impairments {
+//!     loss: 0.01,
+//!     rate: Some(100_000_000),
+//!     ..Impairments::delay(Duration::from_millis(20))
+//! };
+//! let link = world.emulated_link((&a, &["192.0.2.1/24"]), (&b, &["192.0.2.2/24"]), Cable::both(bad))?;
+//! link.set(Direction::AToB, Impairments::default());
+//! # Ok(()) }
+//! ```
+//!
+//! The interface of each host is a TAP; its kernel therefore hands over plain frames, split and with checksums, as to a
+//! card without offloads (L24b). [`Pipe`] decides, purely; each direction is a thread that reads a batch, asks the pipe
+//! and writes what is due. The threads end with the [`Emulator`], and with the process.
+
+mod pipe;
+mod too_big;
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use weft_os::poll::EventFd;
+use weft_os::tap::{FRAME_BUFFER_LEN, Tap};
+
+pub use self::pipe::{Impairments, Pipe, PipeCounts, TooBig};
+use crate::relay::Direction;
+
+/// Frames read before those are written that are due.
+const BATCH: usize = 64;
+
+/// What an emulated cable does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cable {
+    /// From the first host to the second.
+    pub a_to_b: Impairments,
+    /// From the second host to the first.
+    pub b_to_a: Impairments,
+    /// Decides all that is left to chance.
+    pub seed: u64,
+}
+
+impl Cable {
+    /// The same both ways.
+    #[must_use]
+    pub fn both(impairments: Impairments) -> Self {
+        Self {
+            a_to_b: impairments,
+            b_to_a: impairments,
+            seed: 1,
+        }
+    }
+}
+
+/// The program in the middle of a cable. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Emulator {
+    lanes: [Arc<Lane>; 2],
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Emulator {
+    /// Starts between two interfaces.
+    pub(crate) fn start(a: Tap, b: Tap, cable: Cable) -> io::Result<Self> {
+        let (a, b) = (Arc::new(a), Arc::new(b));
+        let start = Instant::now();
+        let lane = |from: &Arc<Tap>, to: &Arc<Tap>, impairments, seed| {
+            Ok::<_, io::Error>(Arc::new(Lane {
+                from: Arc::clone(from),
+                to: Arc::clone(to),
+                pipe: Mutex::new(Pipe::new(impairments, seed)),
+                ended: AtomicBool::new(false),
+                wake: EventFd::new()?,
+                start,
+            }))
+        };
+        let lanes = [
+            lane(&a, &b, cable.a_to_b, cable.seed)?,
+            lane(&b, &a, cable.b_to_a, !cable.seed)?,
+        ];
+        let mut emulator = Self {
+            lanes,
+            threads: Vec::new(),
+        };
+        for lane in &emulator.lanes {
+            let lane = Arc::clone(lane);
+            let thread = std::thread::Builder::new().name("cable".to_owned());
+            emulator.threads.push(thread.spawn(move || lane.run())?);
+        }
+        Ok(emulator)
+    }
+
+    /// From now on frames of this direction meet these.
+    pub fn set(&self, direction: Direction, impairments: Impairments) {
+        self.lane(direction).pipe().set(impairments);
+    }
+
+    /// What became of the frames of this direction so far.
+    #[must_use]
+    pub fn counts(&self, direction: Direction) -> PipeCounts {
+        self.lane(direction).pipe().counts()
+    }
+
+    fn lane(&self, direction: Direction) -> &Lane {
+        let [a_to_b, b_to_a] = &self.lanes;
+        match direction {
+            Direction::AToB => a_to_b,
+            Direction::BToA => b_to_a,
+        }
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        for lane in &self.lanes {
+            lane.ended.store(true, Ordering::Relaxed);
+            lane.wake.wake();
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One direction and its thread.
+#[derive(Debug)]
+struct Lane {
+    from: Arc<Tap>,
+    to: Arc<Tap>,
+    pipe: Mutex<Pipe>,
+    ended: AtomicBool,
+    wake: EventFd,
+    start: Instant,
+}
+
+impl Lane {
+    fn run(&self) {
+        let mut buf = vec![0; FRAME_BUFFER_LEN];
+        while !self.ended.load(Ordering::Relaxed) {
+            self.wait();
+            self.take(&mut buf);
+            self.give();
+        }
+    }
+
+    /// Until there is a frame to take or one to give.
+    fn wait(&self) {
+        let due = self.pipe().next_due();
+        let left = due.map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let fds = [self.from.as_fd(), self.wake.as_fd()];
+        let mut set = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        // Whatever it says, what is there is read next.
+        let _ = rustix::event::poll(&mut set, timeout.as_ref());
+    }
+
+    fn take(&self, buf: &mut [u8]) {
+        for _ in 0..BATCH {
+            let Ok(len) = self.from.read(buf) else {
+                return;
+            };
+            let frame = buf.get(..len).unwrap_or_default().to_vec();
+            let answer = self.pipe().push(self.now(), frame);
+            if let Some(answer) = answer {
+                let _ = self.from.write(&answer);
+            }
+        }
+    }
+
+    fn give(&self) {
+        loop {
+            let frame = self.pipe().pop(self.now());
+            let Some(frame) = frame else {
+                return;
+            };
+            // An interface that is down loses frames, as interfaces do.
+            let _ = self.to.write(&frame);
+        }
+    }
+
+    fn pipe(&self) -> MutexGuard<'_, Pipe> {
+        self.pipe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
