@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use weft_node::status::{LinkStatus, PeerStatus, QualityStatus, SessionStatus, Status, Traffic};
+use weft_node::status::{LinkStatus, MeshStatus, PeerStatus, QualityStatus, SessionStatus, Status, Traffic};
 
 /// No line is wider, in characters.
 const WIDTH: usize = 100;
@@ -37,8 +37,9 @@ pub(crate) fn status(status: &Status) -> String {
         ),
         format!("listening on {}", listen.join(", ")),
     ];
+    let mesh = node.mesh.as_ref().map(mesh);
     let mut text = String::new();
-    for line in lines.into_iter().chain(names) {
+    for line in lines.into_iter().chain(mesh).chain(names) {
         push_clipped(&mut text, &line);
     }
     text.push('\n');
@@ -58,6 +59,26 @@ pub(crate) fn status(status: &Status) -> String {
         push_clipped(&mut text, &line);
     }
     text
+}
+
+/// One line about the node's part in the mesh.
+fn mesh(mesh: &MeshStatus) -> String {
+    let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+    let strangers = match mesh.strangers {
+        0 => String::new(),
+        n => format!(" ({n} not configured)"),
+    };
+    let root = match mesh.depth {
+        0 => "the root of the tree".to_owned(),
+        depth => format!("{} from the root", count(depth, "hop")),
+    };
+    let transit = if mesh.transit { "carries" } else { "does not carry" };
+    let lookups = mesh.lookups_found.saturating_add(mesh.lookups_failed);
+    format!(
+        "mesh: {}{strangers}, {root}; {transit} for others; look-ups {} of {lookups}",
+        count(mesh.neighbours, "neighbour"),
+        mesh.lookups_found,
+    )
 }
 
 /// Two lines for each peer: figures, then path and reason.
@@ -287,6 +308,11 @@ mod tests {
                 "commit": times("0123456789ab"), "started_unix": 1, "uptime_s": 3700,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": [times("tso4")]},
                 "listen": vec!["[::]:2121"; if long { 20 } else { 1 }],
+                "mesh": {
+                    "root": "00", "parent": null, "depth": if long { usize::MAX } else { 2 },
+                    "neighbours": 3, "strangers": 1, "transit": true, "known": 5, "lookups_found": if long { u64::MAX / 2 } else { 7 },
+                    "lookups_failed": 1, "state_bytes": 9000
+                },
                 "dns": {"state": "local", "listen": [], "why": times("answered on [::1]:5354; set up in nothing")},
                 "rss_bytes": 12_300_000, "cpu_s": 0.5
             },
@@ -313,7 +339,7 @@ mod tests {
         let text = status(&sample(false));
         for part in [
             "weft 0.1.0 (0123456789ab), up 1 h 1 min, memory 12.3 MB",
-            "listening on [::]:2121\nnames: answered on [::1]:5354\n       set up in nothing\n\n",
+            "listening on [::]:2121\nmesh: 3 neighbours (1 not configured), 2 hops from the root; carries for others; look-ups 7 of 8\nnames: answered on [::1]:5354\n       set up in nothing\n\n",
             "\nbob  ",
             "\nnpub1qqqqq\u{2026}qqqqqq  ",
             "payload   2 d 7 h       10000.4 ms      1.0 GB     18.4 EB\n",

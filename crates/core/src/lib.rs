@@ -33,4 +33,4 @@ pub use event::{Event, LinkDown, SessionDown};
 pub use metrics::Quality;
 pub use node::{Node, NodeCounters};
 pub use path::{Path, PathChange, PathReason};
-pub use status::{PeerState, PeerStatus};
+pub use status::{MeshStatus, PeerState, PeerStatus};

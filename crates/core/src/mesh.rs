@@ -45,7 +45,7 @@ use self::coords::CoordCache;
 use self::doubts::Doubts;
 use self::filter::Filters;
 use self::ground::{Ground, Word};
-use self::lookup::{Limits, LookupOutput, Lookups, View};
+use self::lookup::{Limits, LookupCounters, LookupOutput, Lookups, View};
 use self::tree::{AnnounceError, Tree, distance};
 use self::ways::Ways;
 use crate::context::Context;
@@ -121,6 +121,21 @@ impl Mesh {
     /// Our coordinates, ourselves first.
     pub(crate) fn my_coords(&self) -> &[NodeAddr] {
         self.tree.coords()
+    }
+
+    /// Our place in the tree.
+    pub(crate) fn place(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Nodes whose coordinates are kept.
+    pub(crate) fn known(&self) -> usize {
+        self.coords.len()
+    }
+
+    /// What look-ups did.
+    pub(crate) fn lookup_counters(&self) -> LookupCounters {
+        self.lookups.counters()
     }
 
     /// A node's coordinates, if we know them.

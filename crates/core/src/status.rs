@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 use weft_packet::Totals;
+use weft_wire::NodeAddr;
 
 use crate::node::Peer;
 use crate::{LinkDown, Path, PathChange, Quality};
@@ -24,6 +25,31 @@ pub enum PeerState {
     Session,
     /// End-to-end keys are agreed and the peer used them within the last 30 s.
     Payload,
+}
+
+/// Our part in the mesh at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeshStatus {
+    /// The root of the tree: the smallest address of all that can be reached.
+    pub root: NodeAddr,
+    /// The neighbour that leads there; `None` if the root is ours.
+    pub parent: Option<PublicKey>,
+    /// Hops to the root.
+    pub depth: usize,
+    /// Neighbours: nodes with a link.
+    pub neighbours: usize,
+    /// Of these, nodes that are not configured.
+    pub strangers: usize,
+    /// Whether we carry for others.
+    pub transit: bool,
+    /// Nodes whose place in the tree is known.
+    pub known: usize,
+    /// Look-ups of ours that were answered.
+    pub found: u64,
+    /// Look-ups of ours that were not.
+    pub not_found: u64,
+    /// Memory for what others told about the mesh, bytes, about.
+    pub bytes: usize,
 }
 
 /// One peer's standing at one moment. Times are ms.

@@ -77,6 +77,9 @@ pub struct NodeStatus {
     pub tun: TunStatus,
     /// The addresses in use for UDP, with the ports that the system chose.
     pub listen: Vec<SocketAddr>,
+    /// Its part in the mesh; none where `[mesh] enabled` is off.
+    #[serde(default)]
+    pub mesh: Option<MeshStatus>,
     /// How names below `.fips` are answered; none from a daemon that has no names.
     pub dns: Option<DnsStatus>,
     /// Memory in use (resident set), in bytes.
@@ -94,6 +97,31 @@ pub struct TunStatus {
     pub mtu: u32,
     /// The offloads that the kernel accepted, such as `tso4`; empty: one packet per read and write.
     pub offloads: Vec<String>,
+}
+
+/// A node's part in the mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshStatus {
+    /// Node address of the tree's root: 32 hexadecimal digits.
+    pub root: String,
+    /// The neighbour that leads there, `npub1...`; none: this node is the root.
+    pub parent: Option<String>,
+    /// Hops to the root.
+    pub depth: usize,
+    /// Nodes with a link.
+    pub neighbours: usize,
+    /// Of these, nodes that are not configured.
+    pub strangers: usize,
+    /// Whether it carries for others.
+    pub transit: bool,
+    /// Nodes whose place in the tree is known.
+    pub known: usize,
+    /// Look-ups that were answered.
+    pub lookups_found: u64,
+    /// Look-ups that were not.
+    pub lookups_failed: u64,
+    /// Memory for what others told about the mesh, in bytes.
+    pub state_bytes: usize,
 }
 
 /// Names: `NAME.fips` for configured peers, `npub1....fips` for everybody.
@@ -420,6 +448,10 @@ mod tests {
                 "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
                 "commit": "abc", "started_unix": 1, "uptime_s": 2,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": ["tso4"]},
+                "mesh": {
+                    "root": "00", "parent": "npub1z", "depth": 2, "neighbours": 3, "strangers": 1,
+                    "transit": true, "known": 5, "lookups_found": 7, "lookups_failed": 1, "state_bytes": 9000
+                },
                 "listen": ["[::]:2121"],
                 "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"]},
                 "rss_bytes": 3, "cpu_s": 0.5

@@ -10,11 +10,11 @@ use weft_wire::signal::{CoordsRequired, MtuExceeded, PathBroken, Signal};
 use weft_wire::{Coords, NodeAddr, fmp, fsp};
 
 use super::{Node, Peer};
-use crate::Admit;
 use crate::link::Link;
 use crate::mesh::{MeshOutput, Refused};
 use crate::path::PathHistory;
 use crate::session::Session;
+use crate::{Admit, MeshStatus};
 
 /// Neighbours that are not configured, at most.
 const MAX_STRANGERS: usize = 64;
@@ -30,6 +30,30 @@ impl Node {
     /// peers always may. Links that are up stay.
     pub fn set_admission(&mut self, allowed: BTreeSet<NodeAddr>, denied: BTreeSet<NodeAddr>) {
         (self.allowed, self.denied) = (allowed, denied);
+    }
+
+    /// Our part in the mesh, if we have one.
+    pub fn mesh_status(&self) -> Option<MeshStatus> {
+        let linked = self.peers.values().filter(|peer| peer.link.is_up());
+        let (neighbours, strangers) = linked.fold((0, 0), |(all, strangers), peer| {
+            (all + 1, strangers + usize::from(!peer.configured))
+        });
+        let tree = self.mesh.place();
+        self.ctx.config.mesh.then(|| MeshStatus {
+            root: tree.root(),
+            parent: tree
+                .parent()
+                .and_then(|parent| self.peers.get(&parent))
+                .map(|peer| peer.key),
+            depth: tree.depth(),
+            neighbours,
+            strangers,
+            transit: self.ctx.config.transit,
+            known: self.mesh.known(),
+            found: self.mesh.lookup_counters().found,
+            not_found: self.mesh.lookup_counters().failed,
+            bytes: self.mesh.bytes(),
+        })
     }
 
     /// A place for a node that links with us unasked, if we admit such and there is room.

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use weft_core::{
-    LinkDown, Node, Path, PathChange, PathReason, PeerState as CoreState, PeerStatus as CorePeer, Quality,
+    LinkDown, MeshStatus as CoreMesh, Node, Path, PathChange, PathReason, PeerState as CoreState,
+    PeerStatus as CorePeer, Quality,
 };
 use weft_noise::PublicKey;
 use weft_os::process;
@@ -17,8 +18,8 @@ use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::peer::PeerName;
 use crate::status::{
-    Document as _, LinkStatus, NodeStatus, PathChangeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus,
-    SessionStatus, Status, Traffic, TunStatus,
+    Document as _, LinkStatus, MeshStatus, NodeStatus, PathChangeStatus, PathStatus, PeerState, PeerStatus, Peers,
+    QualityStatus, SessionStatus, Status, Traffic, TunStatus,
 };
 
 /// What does not change while the daemon runs, and who else knows something.
@@ -92,6 +93,7 @@ impl Facts {
                 uptime_s: self.started.elapsed().as_secs(),
                 tun: self.tun.clone(),
                 listen: self.listen.clone(),
+                mesh: node.mesh_status().as_ref().map(mesh),
                 dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
                 rss_bytes: usage.map_or(0, |u| u.rss_bytes),
                 cpu_s: usage.map_or(0.0, |u| u.cpu.as_secs_f64()),
@@ -219,6 +221,21 @@ fn quality(quality: &Quality) -> QualityStatus {
         etx: quality.etx.map(thousandth),
         cost: quality.cost().map(thousandth),
         report_age_s: quality.report_age.map(|ms| ms / 1_000),
+    }
+}
+
+fn mesh(mesh: &CoreMesh) -> MeshStatus {
+    MeshStatus {
+        root: mesh.root.to_string(),
+        parent: mesh.parent.map(|parent| parent.to_string()),
+        depth: mesh.depth,
+        neighbours: mesh.neighbours,
+        strangers: mesh.strangers,
+        transit: mesh.transit,
+        known: mesh.known,
+        lookups_found: mesh.found,
+        lookups_failed: mesh.not_found,
+        state_bytes: mesh.bytes,
     }
 }
 
