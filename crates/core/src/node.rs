@@ -173,9 +173,12 @@ impl Node {
                 clock,
                 report,
             } => match on {
-                Layer::Link(link) => self.with_link(link, |_, p| {
-                    p.link.metrics.handle_report(now, epoch, sent, clock, &report);
-                }),
+                Layer::Link(link) => {
+                    self.with_link(link, |_, p| {
+                        p.link.metrics.handle_report(now, epoch, sent, clock, &report);
+                    });
+                    self.note_cost(now, link);
+                }
                 Layer::Session(peer) => self.with_peer(peer, |_, p| {
                     p.session.metrics.handle_report(now, epoch, sent, clock, &report);
                 }),
@@ -291,6 +294,11 @@ impl Node {
     /// Bytes of state about the mesh that others have made us keep, about.
     pub fn mesh_bytes(&self) -> usize {
         self.mesh.bytes()
+    }
+
+    /// What gossip and look-ups of the mesh did, by name.
+    pub fn mesh_counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.mesh.counters()
     }
 
     /// What came in and led to nothing.

@@ -208,6 +208,39 @@ pub(crate) struct LookupCounters {
     pub(crate) no_way_back: u64,
 }
 
+impl LookupCounters {
+    /// All of them by name, in the order of the fields.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        [
+            ("lookups_started", self.started),
+            ("lookups_refused", self.refused),
+            ("lookups_attempts", self.attempts),
+            ("lookups_found", self.found),
+            ("lookups_failed", self.failed),
+            ("lookups_answered", self.answered),
+            ("lookups_forwarded", self.forwarded),
+            ("lookups_undirected", self.undirected),
+            ("lookups_duplicates", self.duplicates),
+            ("lookups_echoes", self.echoes),
+            ("lookups_malformed", self.malformed),
+            ("lookups_throttled", self.throttled),
+            ("lookups_full", self.full),
+            ("lookups_too_soon", self.too_soon),
+            ("lookups_ttl_exhausted", self.ttl_exhausted),
+            ("lookups_dead_ends", self.dead_ends),
+            ("lookups_not_transit", self.not_transit),
+            ("lookups_relayed", self.relayed),
+            ("lookups_rerouted", self.rerouted),
+            ("lookups_forged", self.forged),
+            ("lookups_unknown_key", self.unknown_key),
+            ("lookups_unsolicited", self.unsolicited),
+            ("lookups_surplus", self.surplus),
+            ("lookups_no_way_back", self.no_way_back),
+        ]
+        .into_iter()
+    }
+}
+
 /// All look-ups of a node: its own, and what it does for those of others.
 #[derive(Debug)]
 pub(crate) struct Lookups {
