@@ -392,7 +392,8 @@ impl Mesh {
             .neighbours
             .keys()
             .copied()
-            .filter(|peer| self.tree.is_tree_peer(*peer))
+            // Who carries nothing leads nowhere.
+            .filter(|peer| self.transit && self.tree.is_tree_peer(*peer))
             .collect();
         self.filters.set_tree_peers(now, tree_peers.into_iter());
         self.outputs.push_back(MeshOutput::Changed);

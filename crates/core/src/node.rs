@@ -395,12 +395,15 @@ impl Node {
         };
         let (ctx, session) = (&mut self.ctx, &mut peer.session);
         let handled = match fsp::FspPhase::from_nibble(prefix.phase) {
-            Some(fsp::FspPhase::Setup) => SessionSetup::parse(payload).map(|m| session.handle_setup(ctx, now, &m)),
-            Some(fsp::FspPhase::Ack) => SessionAck::parse(payload).map(|m| session.handle_ack(ctx, now, &m)),
-            Some(fsp::FspPhase::Msg3) => SessionMsg3::parse(payload).map(|m| session.handle_msg3(ctx, now, &m)),
+            Some(fsp::FspPhase::Setup) => {
+                SessionSetup::parse(payload).map(|m| session.handle_setup(ctx, now, link, &m))
+            }
+            Some(fsp::FspPhase::Ack) => SessionAck::parse(payload).map(|m| session.handle_ack(ctx, now, link, &m)),
+            Some(fsp::FspPhase::Msg3) => SessionMsg3::parse(payload).map(|m| session.handle_msg3(ctx, now, link, &m)),
             _ => Ok(()),
         };
         self.counters.messages_malformed += u64::from(handled.is_err());
+        self.follow_other_end(now, src);
     }
 
     /// Follows a link's coming up: its session first, then the mesh.
