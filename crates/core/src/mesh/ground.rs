@@ -7,8 +7,11 @@
 
 use weft_wire::NodeAddr;
 
-/// How long one neighbour's word stands against another's, ms, if nothing shows that it was wrong.
+/// How long what one neighbour said in passing stands against what another says in passing, ms.
 pub(crate) const FIRM: u64 = 30_000;
+/// How long an answer stands against another one, ms: all answers to one request come within that, and the first is
+/// from the shortest way. A later request was sent because the way had failed.
+pub(crate) const ANSWER_FIRM: u64 = 2_000;
 
 /// How something about a node became known, the weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,9 +36,13 @@ pub(crate) struct Word {
 impl Word {
     /// Whether this word, given at `at` and not withdrawn, yields to another one at `now`.
     pub(crate) fn yields(self, at: u64, other: Self, now: u64) -> bool {
-        let peers = other.ground == self.ground;
-        let settled = self.ground == Ground::Proven || self.teller == other.teller;
-        other.ground > self.ground || peers && (settled || now.saturating_sub(at) >= FIRM)
+        let firm = match self.ground {
+            _ if self.teller == other.teller => 0,
+            Ground::Passing => FIRM,
+            Ground::Answer => ANSWER_FIRM,
+            Ground::Proven => 0,
+        };
+        other.ground > self.ground || other.ground == self.ground && now.saturating_sub(at) >= firm
     }
 }
 
@@ -54,6 +61,13 @@ mod tests {
         assert!(!known.yields(1_000, other, 1_000 + FIRM - 1));
         assert!(known.yields(1_000, other, 1_000 + FIRM));
         assert!(known.yields(1_000, word(1, Ground::Passing), 1_001));
+    }
+
+    #[test]
+    fn the_first_answer_stands_against_the_others_of_its_request_alone() {
+        let (known, other) = (word(1, Ground::Answer), word(2, Ground::Answer));
+        assert!(!known.yields(1_000, other, 1_000 + ANSWER_FIRM - 1));
+        assert!(known.yields(1_000, other, 1_000 + ANSWER_FIRM));
     }
 
     #[test]
