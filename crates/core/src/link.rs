@@ -149,6 +149,11 @@ impl Link {
         targets
     }
 
+    /// Whether there is any place to look for the peer.
+    pub(crate) fn has_target(&self) -> bool {
+        self.path.is_some() || self.last_path.is_some() || !self.addresses.is_empty()
+    }
+
     pub(crate) fn age(&self, now: u64) -> Option<u64> {
         self.current().map(|e| now.saturating_sub(e.born))
     }
@@ -369,7 +374,7 @@ impl Link {
     }
 
     fn dial_at(&self) -> u64 {
-        if self.attempt.is_some() || self.targets().is_empty() {
+        if self.attempt.is_some() || !self.has_target() {
             return u64::MAX;
         }
         if self.is_up() {

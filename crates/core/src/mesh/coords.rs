@@ -147,7 +147,6 @@ impl CoordCache {
     }
 
     /// Forgets everything.
-    #[cfg(test)]
     pub(crate) fn flush(&mut self) {
         self.retain(|_| false);
     }

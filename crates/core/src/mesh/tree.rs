@@ -28,6 +28,7 @@ mod select;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use weft_noise::{Identity, PublicKey};
@@ -138,7 +139,6 @@ impl Tree {
     }
 
     /// The neighbours that follow us, by what they said last.
-    #[cfg(test)]
     pub(crate) fn children(&self) -> impl Iterator<Item = NodeAddr> + '_ {
         let children = self.peers.iter().filter(|(_, peer)| peer.follows(self.me));
         children.map(|(addr, _)| *addr)
@@ -148,6 +148,27 @@ impl Tree {
     pub(crate) fn peer_coords(&self, peer: NodeAddr) -> Option<&[NodeAddr]> {
         let place = self.peers.get(&peer)?.place.as_ref()?;
         (!place.path.is_empty()).then_some(place.path.as_slice())
+    }
+
+    /// A path of another node as it leads on by what we know: behind the first of its nodes that is ourselves or a
+    /// neighbour comes what that node says now.
+    ///
+    /// Paths are told now and then, and the tree changes meanwhile. Whoever stands on an old path, and still reads it as
+    /// the way to where it stood before, sends what is for its own subtree back up and around, in circles.
+    pub(crate) fn update<'a>(&'a self, path: &'a [NodeAddr]) -> Cow<'a, [NodeAddr]> {
+        let known = |node: &NodeAddr| match *node == self.me {
+            true => Some(self.coords()),
+            false => self.peer_coords(*node),
+        };
+        let Some((at, above)) = path.iter().enumerate().find_map(|(at, node)| Some((at, known(node)?))) else {
+            return Cow::Borrowed(path);
+        };
+        let below = path.get(..at).unwrap_or_default();
+        // It may have moved below the node in question, whose path then is another one too.
+        if path.get(at..) == Some(above) || below.iter().any(|node| above.contains(node)) {
+            return Cow::Borrowed(path);
+        }
+        Cow::Owned([below, above].concat())
     }
 
     /// Takes what the neighbour `from`, whose key is `key`, announced.

@@ -33,7 +33,7 @@ impl Node {
             if session.epochs_held() > MAX_SESSION_EPOCHS {
                 return Err(format!("{} session epochs", session.epochs_held()));
             }
-            let dialable = !link.is_up() && !link.targets().is_empty();
+            let dialable = !link.is_up() && link.has_target();
             if dialable && link.deadline(&self.ctx).0 == u64::MAX {
                 return Err("a peer with an address is never dialled again".into());
             }

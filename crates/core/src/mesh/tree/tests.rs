@@ -169,6 +169,34 @@ fn the_smallest_root_is_followed_whatever_the_way() {
 }
 
 #[test]
+fn an_old_path_leads_on_by_what_is_known_now() {
+    let mut f = Fixture::new(2);
+    f.says(0, 0, &[addr(9), addr(0)]);
+    f.says(0, 1, &[addr(8), addr(0)]);
+    let (me, left, right) = (f.me.node_addr(), f.addr(0), f.addr(1));
+    assert!(f.follows(0));
+    let (below, far) = (addr(100), addr(101));
+    for (old, now) in [
+        // We stood elsewhere when it was told.
+        (vec![below, me, right, addr(0)], vec![below, me, left, addr(9), addr(0)]),
+        // A neighbour did.
+        (
+            vec![below, far, right, left, addr(0)],
+            vec![below, far, right, addr(8), addr(0)],
+        ),
+        // The first on the way that we know decides.
+        (vec![below, right, me, addr(7)], vec![below, right, addr(8), addr(0)]),
+        // Nothing of it is known better.
+        (vec![below, far, addr(9), addr(0)], vec![below, far, addr(9), addr(0)]),
+        (vec![below, left, addr(9), addr(0)], vec![below, left, addr(9), addr(0)]),
+        // The neighbour has moved below the node in question.
+        (vec![addr(8), right, addr(0)], vec![addr(8), right, addr(0)]),
+    ] {
+        assert_eq!(f.tree.update(&old), now);
+    }
+}
+
+#[test]
 fn the_smallest_node_follows_nobody() {
     let fleet = fleet(2);
     let mut tree = Tree::new(fleet[0].node_addr(), 0, 0, MTU);
