@@ -164,9 +164,9 @@ impl Default for Config {
             rekey_interval: Duration::from_secs(120),
             session_idle: Duration::from_secs(80),
             mesh: MeshConfig {
-                enabled: true,
+                enabled: false,
                 transit: true,
-                open: false,
+                open: true,
                 allow: BTreeSet::new(),
                 deny: BTreeSet::new(),
             },

@@ -2,6 +2,8 @@
 //!
 //! - [`World`]: hosts, the network between them, and time. [`World::run`] moves time; nothing else does.
 //! - [`Host`]: one node with its lane, its address, and the IP packets that reached it.
+//! - [`scenario`]: whole runs as data, their figures, and how a failure becomes short.
+//! - [`Shape`], [`Topology`]: who dials whom. [`Conditions`], [`NatKind`]: what lies between.
 //! - [`fuzz`]: the same code, and the pure crates below it, under any bytes.
 //! - [`Datagram`], [`Kind`]: what is in flight, and what it carries, so that a rule can lose "the first msg3".
 //!
@@ -15,6 +17,7 @@ mod host;
 mod nat;
 mod network;
 mod packet;
+pub mod scenario;
 mod schedule;
 mod topology;
 mod trace;

@@ -118,6 +118,20 @@ impl Network {
         }
     }
 
+    /// Whether two hosts are on one side, and not cut off from each other.
+    pub(crate) fn together(&self, a: HostId, b: HostId) -> bool {
+        let cut = self
+            .links
+            .get(&(a.min(b), a.max(b)))
+            .is_some_and(|link| link.loss >= 1_000);
+        self.hosts[a].side == self.hosts[b].side && !cut
+    }
+
+    /// All links are as everywhere again.
+    pub(crate) fn mend_all(&mut self) {
+        self.links.clear();
+    }
+
     /// Moves a host to a side of a partition; all are on side 0 at first.
     pub(crate) fn set_side(&mut self, host: HostId, side: u32) {
         self.hosts[host].side = side;

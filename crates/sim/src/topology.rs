@@ -83,8 +83,12 @@ impl Topology {
 
     /// Links from `from` to every host over the shortest way; `None` where there is no way.
     pub fn distances(&self, from: HostId) -> Vec<Option<u32>> {
-        let neighbours = self.neighbours();
-        let mut distances = vec![None; self.nodes];
+        Self::distances_over(&self.neighbours(), from)
+    }
+
+    /// The same, with the answer of [`Topology::neighbours`] at hand.
+    pub(crate) fn distances_over(neighbours: &[Vec<HostId>], from: HostId) -> Vec<Option<u32>> {
+        let mut distances = vec![None; neighbours.len()];
         let mut turn = vec![from];
         for distance in 0.. {
             let mut next = Vec::new();

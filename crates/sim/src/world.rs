@@ -1,5 +1,6 @@
 //! Time, and who acts at which moment.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use rand_chacha::ChaCha20Rng;
@@ -68,6 +69,7 @@ pub struct World {
     /// Of how many turns of a host one is followed by a check of its invariants.
     pub check_every: u32,
     traffic: Traffic,
+    by_kind: BTreeMap<Kind, (u64, u64)>,
     trace: Trace,
 }
 
@@ -87,6 +89,7 @@ impl World {
             conditions: Conditions::default(),
             check_every: 1,
             traffic: Traffic::default(),
+            by_kind: BTreeMap::new(),
             trace: Trace::default(),
         }
     }
@@ -152,6 +155,16 @@ impl World {
     /// How datagrams between two hosts are treated, whichever sends; `None`: as everywhere.
     pub fn set_link(&mut self, a: HostId, b: HostId, conditions: Option<Conditions>) {
         self.network.set_link(a, b, conditions);
+    }
+
+    /// Whether datagrams pass between two hosts at all.
+    pub fn together(&self, a: HostId, b: HostId) -> bool {
+        self.network.together(a, b)
+    }
+
+    /// All links are as everywhere again.
+    pub fn mend_all(&mut self) {
+        self.network.mend_all();
     }
 
     /// Puts a host behind a box that translates its address. Where others look for it is no use then.
@@ -273,6 +286,11 @@ impl World {
         self.traffic
     }
 
+    /// Datagrams and bytes sent so far, by kind.
+    pub fn by_kind(&self) -> &BTreeMap<Kind, (u64, u64)> {
+        &self.by_kind
+    }
+
     fn next_event(&self) -> Option<u64> {
         self.network
             .next_arrival()
@@ -359,6 +377,8 @@ impl World {
     fn put(&mut self, datagram: Datagram) {
         self.traffic.datagrams += 1;
         self.traffic.bytes += datagram.bytes.len() as u64;
+        let kind = self.by_kind.entry(datagram.kind).or_default();
+        *kind = (kind.0 + 1, kind.1 + datagram.bytes.len() as u64);
         self.network.conditions = self.conditions;
         self.network.send(self.now, datagram);
     }
