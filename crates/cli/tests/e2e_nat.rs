@@ -16,7 +16,7 @@ use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
 use weft_os::test_support::in_namespaces;
 
-const MESH: &str = "\n[mesh]\nenabled = true\n";
+const MESH: &str = "\n[mesh]\nopen = true\n";
 const PUBLIC: &str = "203.0.113.7";
 
 /// A and B, each behind a box of its own, and P outside. A and B know P's address and each other's key; P knows their

@@ -38,23 +38,27 @@ fn a_delay_is_in_every_round_trip_and_changes_at_run_time() {
             assert!(report.min_ms.unwrap() >= 40.0, "{report:?}");
         }
         link.set(Direction::AToB, Impairments::default());
-        let report = ping(&a, B6, 10, Duration::from_millis(10)).unwrap();
-        assert!((20.0..40.0).contains(&report.min_ms.unwrap()), "{report:?}");
+        // A busy machine adds to it, but not to every ping.
+        wait_until(|| {
+            let report = ping(&a, B6, 10, Duration::from_millis(10)).unwrap();
+            assert!(report.min_ms.unwrap() >= 20.0, "{report:?}");
+            report.min_ms.unwrap() < 40.0
+        });
     });
 }
 
 #[test]
 fn chance_has_its_share_in_both_directions_apart() {
     in_namespaces(|| {
-        let cable = Cable {
-            a_to_b: Impairments::loss(0.2),
-            b_to_a: Impairments {
-                duplicate: 0.5,
-                ..Impairments::default()
-            },
-            seed: 3,
+        let (_world, a, _b, link) = pair(Cable::both(Impairments::default()));
+        // The question for the neighbour shall not be what is lost: the next comes a second later.
+        assert_eq!(ping(&a, B6, 1, Duration::ZERO).unwrap().received, 1);
+        link.set(Direction::AToB, Impairments::loss(0.2));
+        let doubled = Impairments {
+            duplicate: 0.5,
+            ..Impairments::default()
         };
-        let (_world, a, _b, link) = pair(cable);
+        link.set(Direction::BToA, doubled);
         let options = PingOptions {
             interval: Duration::from_millis(1),
             count: Some(1000),

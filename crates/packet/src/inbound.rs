@@ -349,7 +349,7 @@ impl Lane {
             self.counters.malformed += 1;
             return None;
         };
-        mss::clamp(opened.get_mut(start..)?, self.max_inner());
+        mss::clamp(opened.get_mut(start..)?, self.max_tcp());
         if let Some(seq) = self
             .echo_token
             .and_then(|token| echo::reply(opened.get(start..)?, token))

@@ -138,6 +138,12 @@ impl Lane {
         usize::from(self.config.mtu) - IPV6_OVERHEAD
     }
 
+    /// The largest TCP packet that the hosts at both ends shall agree on, bytes; see
+    /// [`cautious_payload`](crate::mss::cautious_payload).
+    pub fn max_tcp(&self) -> usize {
+        usize::from(crate::mss::cautious_payload(self.config.mtu)) - IPV6_OVERHEAD
+    }
+
     /// Carries out a command. What it makes ready to send is committed to `train`, not flushed.
     pub fn apply<T: Transmit>(&mut self, now: u64, command: Command, train: &mut Train<T>) {
         match command {

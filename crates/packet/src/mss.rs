@@ -10,6 +10,20 @@ use weft_wire::transport::{TcpHeader, TcpOption};
 
 use crate::inner::{Inner, put_be16};
 
+/// The default UDP payload of FIPS, which nobody has measured on the path, bytes.
+const UNMEASURED: u16 = 1280;
+
+/// What passes wherever IPv6 does: its least MTU of 1,280 (RFC 8200 section 5) less 48 for the headers of IPv6 and UDP.
+const SURE: u16 = 1232;
+
+/// The UDP payload that TCP shall fill at the most, where the setting is `mtu`, bytes.
+///
+/// A path that swallows what is larger than 1,280 bytes would let a connection open and then stand still. Probing will
+/// say more; until then only a setting above the default counts as knowledge of the path.
+pub fn cautious_payload(mtu: u16) -> u16 {
+    if mtu > UNMEASURED { mtu } else { mtu.min(SURE) }
+}
+
 /// Lowers the MSS option of a TCP SYN inside the IPv6 packet to what a packet of `max_packet`
 /// octets has room for: 60 less, for the IPv6 and TCP headers. Returns whether the packet was
 /// changed.
@@ -118,6 +132,19 @@ mod tests {
 
     fn valid(packet: &[u8]) -> bool {
         checksum(packet) == 0
+    }
+
+    #[test]
+    fn tcp_is_cautious_unless_a_larger_mtu_is_set() {
+        let cases = [
+            (1200, 1200),
+            (1232, 1232),
+            (1233, 1232),
+            (1280, 1232),
+            (1281, 1281),
+            (9000, 9000),
+        ];
+        assert!(cases.iter().all(|(mtu, payload)| cautious_payload(*mtu) == *payload));
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Lane {
         mut splitter: Splitter<'_>,
         train: &mut Train<T>,
     ) {
-        let (ends, max_inner) = (self.ends(peer), self.max_inner());
+        let (ends, max_inner, max_tcp) = (self.ends(peer), self.max_inner(), self.max_tcp());
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
         };
@@ -68,7 +68,7 @@ impl Lane {
             let Some(ip_len) = splitter.next_into(&mut slot[IP_OFFSET..]) else {
                 break;
             };
-            mss::clamp(&mut slot[IP_OFFSET..IP_OFFSET + ip_len], max_inner);
+            mss::clamp(&mut slot[IP_OFFSET..IP_OFFSET + ip_len], max_tcp);
             let Some(len) = layers.seal_ip(now, ends, slot, ip_len) else {
                 self.counters.epoch_spent += 1;
                 break;

@@ -239,7 +239,7 @@ impl Pair {
     /// An IP packet of the peer's host, delivered at once or later.
     fn peer_sends(&mut self, input: &mut Input<'_>) {
         let (hdr, packet) = tun_read(input, PEER, &[ME, ME, ME, OTHER]);
-        let segments = segments(hdr, &packet, self.peer.max_inner());
+        let segments = segments(hdr, &packet, &self.peer);
         self.peer.outbound(self.now, hdr, &packet, &mut self.peer_train);
         let frames = self.peer_flush();
         if addresses(&packet) == Some((PEER, ME)) {
@@ -392,7 +392,7 @@ impl Pair {
         let at = self.answers.len();
         self.me.outbound(self.now, hdr, &packet, &mut self.my_train);
         self.my_flush();
-        let segments = segments(hdr, &packet, self.me.max_inner());
+        let segments = segments(hdr, &packet, &self.me);
         let frames = self.answers[at..].to_vec();
         assert!(frames.is_empty() || frames.len() == segments.len());
         for (mut frame, segment) in frames.into_iter().zip(segments) {
@@ -494,7 +494,7 @@ impl Pair {
     }
 
     fn owe(&mut self, mut packet: Vec<u8>) {
-        mss::clamp(&mut packet, self.me.max_inner());
+        mss::clamp(&mut packet, self.me.max_tcp());
         *self.owed.entry(packet).or_default() += 1;
     }
 
@@ -606,14 +606,14 @@ fn tun_read(input: &mut Input<'_>, from: NodeAddr, to: &[NodeAddr]) -> (VirtioNe
     (hdr, packet)
 }
 
-fn segments(hdr: VirtioNetHdr, packet: &[u8], max_inner: usize) -> Vec<Vec<u8>> {
-    let Ok(mut splitter) = Splitter::new(hdr, packet, max_inner) else {
+fn segments(hdr: VirtioNetHdr, packet: &[u8], lane: &Lane) -> Vec<Vec<u8>> {
+    let Ok(mut splitter) = Splitter::new(hdr, packet, lane.max_inner()) else {
         return Vec::new();
     };
     let mut out = vec![0; splitter.segment_len()];
     let mut segments = Vec::new();
     while let Some(len) = splitter.next_into(&mut out) {
-        mss::clamp(&mut out[..len], max_inner);
+        mss::clamp(&mut out[..len], lane.max_tcp());
         segments.push(out[..len].to_vec());
     }
     segments
