@@ -105,6 +105,52 @@ fn a_session_goes_round_a_cut_and_back() {
     assert_eq!(exchange(&mut world, a, b, 50, 100), (50, 50));
 }
 
+/// A FIPS node routes by coordinates alone and never asks for those that it has lost, so each end of a session is told
+/// anew wherever the other moves.
+#[test]
+fn both_ends_and_the_relays_follow_a_move() {
+    for seed in 0..5 {
+        let mut world = World::new(seed);
+        let mut hosts: Vec<HostId> = (0..5).map(|_| world.add_host(meshed())).collect();
+        hosts.sort_by_key(|host| world.host(*host).node_addr());
+        // The smallest becomes the root when it comes at last.
+        let root = hosts.remove(0);
+        for pair in hosts.windows(2) {
+            world.add_peer(pair[1], pair[0], true);
+        }
+        let (a, b) = (hosts[0], hosts[3]);
+        acquaint(&mut world, a, b);
+        world.run(5_000);
+        assert_eq!(exchange(&mut world, a, b, 5, 100), (5, 5), "seed {seed}");
+        let places = |world: &World, of: HostId| {
+            let (now, addr) = (world.now(), world.host(of).node_addr());
+            let known = hosts.iter().map(|host| world.host(*host).node.coords_of(now, addr));
+            known.map(|path| path.map(<[_]>::to_vec)).collect::<Vec<_>>()
+        };
+        let before = [a, b].map(|end| {
+            world
+                .host(end)
+                .node
+                .coords_of(world.now(), world.host(end).node_addr())
+                .unwrap()
+                .to_vec()
+        });
+        world.add_peer(root, hosts[1], true);
+        world.run(10_000);
+        for (end, before) in [a, b].into_iter().zip(before) {
+            let own = world
+                .host(end)
+                .node
+                .coords_of(world.now(), world.host(end).node_addr())
+                .unwrap()
+                .to_vec();
+            assert_ne!(own, before, "seed {seed}: it has not moved");
+            assert_eq!(own.last(), Some(&world.host(root).node_addr()), "seed {seed}");
+            assert_eq!(places(&world, end), vec![Some(own); 4], "seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn who_may_link_unasked_is_a_setting() {
     for (admit, listed, may) in [

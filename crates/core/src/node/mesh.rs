@@ -56,6 +56,15 @@ impl Node {
         })
     }
 
+    /// Where a node is in the tree, from itself to the root, as far as we have heard lately; of us, where we are.
+    pub fn coords_of(&self, now: u64, node: NodeAddr) -> Option<&[NodeAddr]> {
+        if node == self.ctx.me {
+            Some(self.mesh.my_coords())
+        } else {
+            self.mesh.coords_of(now, node)
+        }
+    }
+
     /// A place for a node that links with us unasked, if we admit such and there is room.
     pub(super) fn admit_stranger(&mut self, now: u64, key: PublicKey) -> bool {
         let strangers = self.peers.values().filter(|p| !p.configured).count();

@@ -41,6 +41,8 @@ impl Node {
             self.mesh.coords_of(now, addr).unwrap_or_default().to_vec(),
         );
         let Some(peer) = self.peers.get_mut(&addr) else { return };
+        let moved = peer.session.coords != coords;
+        let lost = coords.1.is_empty();
         peer.session.coords = coords;
         let before = peer.session.route();
         if before != link {
@@ -48,10 +50,13 @@ impl Node {
         }
         peer.session.handle_route(&mut self.ctx, now, link);
         self.note_path(now, addr);
-        if needed && poor {
+        let relayed = link.is_some() && link != own;
+        // A way may well outlast the coordinates, but not with relays that know nothing but coordinates.
+        if needed && (poor || relayed && lost) {
             self.look_up(now, addr);
         }
-        if needed && before != link && link != own {
+        // A FIPS daemon that has lost our coordinates neither asks for them nor says so: its packets just end.
+        if needed && relayed && (before != link || moved) {
             self.warm(addr);
         }
     }
