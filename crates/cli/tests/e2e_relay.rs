@@ -15,8 +15,6 @@ use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
 use weft_os::test_support::in_namespaces;
 
-const MESH: &str = "\n[mesh]\nenabled = true\n";
-
 /// A and B have a cable to C each, and none to each other. They know each other's key, and C's address.
 #[test]
 fn two_nodes_reach_each_other_through_a_third() {
@@ -32,8 +30,9 @@ fn two_nodes_reach_each_other_through_a_third() {
             .unwrap();
         let ids = ["a", "b", "c"].map(|name| identity(&world, name));
         let at = |addr: &str| SocketAddr::new(addr.parse().unwrap(), DEFAULT_PORT);
-        let mesh = NodeSpec {
-            extra_toml: MESH.to_owned(),
+        let mesh = NodeSpec::default();
+        let open = NodeSpec {
+            extra_toml: "\n[mesh]\nopen = true\n".to_owned(),
             ..NodeSpec::default()
         };
         let specs = [
@@ -44,7 +43,7 @@ fn two_nodes_reach_each_other_through_a_third() {
                 .with_peer(&ids[2].npub, "c", &[at("192.0.2.130")])
                 .with_peer(&ids[0].npub, "a", &[]),
             // C lists nobody: it carries for whoever links with it, and exchanges IP packets with none of them.
-            mesh,
+            open,
         ];
         let mut nodes: Vec<Daemon> = Vec::new();
         for i in [2, 0, 1] {

@@ -8,27 +8,12 @@
 //! - [`lookup`]: asking for them.
 //! - here: what they tell each other, and the next hop.
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "link costs and the counters of gossip come with the metrics")
-)]
 mod coords;
+mod costs;
 mod doubts;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "link costs and the counters of gossip come with the metrics")
-)]
 mod filter;
 mod ground;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "link costs and the counters of gossip come with the metrics")
-)]
 mod lookup;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "link costs and the counters of gossip come with the metrics")
-)]
 mod tree;
 mod ways;
 
@@ -42,6 +27,7 @@ use weft_wire::tree::TreeAnnounce;
 use weft_wire::{NodeAddr, WireError};
 
 use self::coords::CoordCache;
+use self::costs::{Costs, HOP};
 use self::doubts::Doubts;
 use self::filter::Filters;
 use self::ground::{Ground, Word};
@@ -97,6 +83,7 @@ pub(crate) struct Mesh {
     lookups: Lookups,
     ways: Ways,
     doubts: Doubts,
+    costs: Costs,
     outputs: VecDeque<MeshOutput>,
 }
 
@@ -114,6 +101,7 @@ impl Mesh {
             lookups: Lookups::new(Limits::default()),
             ways: Ways::default(),
             doubts: Doubts::default(),
+            costs: Costs::default(),
             outputs: VecDeque::new(),
         }
     }
@@ -158,7 +146,24 @@ impl Mesh {
         self.filters.peer_down(now, &addr);
         self.ways.forget_through(&addr);
         self.doubts.set_silent(addr, false);
+        self.costs.forget(&addr);
         self.tree_changed(now, change.coords_changed);
+    }
+
+    /// What the link to a neighbour costs, as just measured, in thousandths of a perfect one.
+    pub(crate) fn set_cost(&mut self, now: u64, neighbour: NodeAddr, cost: u32) {
+        if !self.neighbours.contains_key(&neighbour) {
+            return;
+        }
+        self.tree.set_cost(now, neighbour, cost);
+        if self.costs.measured(neighbour, cost) {
+            self.outputs.push_back(MeshOutput::Changed);
+        }
+    }
+
+    /// What gossip and look-ups did, by name.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.filters.counters().named().chain(self.lookups.counters().named())
     }
 
     /// A message of a neighbour about the mesh.
@@ -267,7 +272,8 @@ impl Mesh {
     ///
     /// A neighbour itself first; then, for messages of our own, who brought an answer that the destination signed; then,
     /// with coordinates, those closer than we are: whoever brought an answer, those whose filters have it, any; the
-    /// closest first. Without coordinates, whoever brought an answer, or at least a message.
+    /// cheapest first, by the cost of the link to it and the hops from there. Without coordinates, whoever brought an
+    /// answer, or at least a message.
     pub(crate) fn next_hop(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>) -> Option<NodeAddr> {
         if not == Some(dest) {
             return None;
@@ -309,9 +315,10 @@ impl Mesh {
         if let Some((via, _)) = answered {
             return Some(via);
         }
+        let way_cost = |via: &NodeAddr| Some(self.costs.of(via) + closer(via)? as u64 * HOP);
         let others = self.neighbours.keys().filter(|via| usable(via));
         let best = others
-            .filter_map(|via| Some((!self.filters.may_reach(via, dest), closer(via)?, *via)))
+            .filter_map(|via| Some((!self.filters.may_reach(via, dest), way_cost(via)?, *via)))
             .min();
         best.map(|(.., via)| via)
     }
@@ -387,7 +394,8 @@ impl Mesh {
             .neighbours
             .keys()
             .copied()
-            .filter(|peer| self.tree.is_tree_peer(*peer))
+            // Who carries nothing leads nowhere.
+            .filter(|peer| self.transit && self.tree.is_tree_peer(*peer))
             .collect();
         self.filters.set_tree_peers(now, tree_peers.into_iter());
         self.outputs.push_back(MeshOutput::Changed);

@@ -173,9 +173,12 @@ impl Node {
                 clock,
                 report,
             } => match on {
-                Layer::Link(link) => self.with_link(link, |_, p| {
-                    p.link.metrics.handle_report(now, epoch, sent, clock, &report);
-                }),
+                Layer::Link(link) => {
+                    self.with_link(link, |_, p| {
+                        p.link.metrics.handle_report(now, epoch, sent, clock, &report);
+                    });
+                    self.note_cost(now, link);
+                }
                 Layer::Session(peer) => self.with_peer(peer, |_, p| {
                     p.session.metrics.handle_report(now, epoch, sent, clock, &report);
                 }),
@@ -298,9 +301,9 @@ impl Node {
         self.mesh.my_coords()
     }
 
-    /// What look-ups did, our own and those of others, by name.
-    pub fn lookup_counters(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        self.mesh.lookup_counters().named().into_iter()
+    /// What gossip and look-ups of the mesh did, by name.
+    pub fn mesh_counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.mesh.counters()
     }
 
     /// What came in and led to nothing.
@@ -397,12 +400,15 @@ impl Node {
         };
         let (ctx, session) = (&mut self.ctx, &mut peer.session);
         let handled = match fsp::FspPhase::from_nibble(prefix.phase) {
-            Some(fsp::FspPhase::Setup) => SessionSetup::parse(payload).map(|m| session.handle_setup(ctx, now, &m)),
-            Some(fsp::FspPhase::Ack) => SessionAck::parse(payload).map(|m| session.handle_ack(ctx, now, &m)),
-            Some(fsp::FspPhase::Msg3) => SessionMsg3::parse(payload).map(|m| session.handle_msg3(ctx, now, &m)),
+            Some(fsp::FspPhase::Setup) => {
+                SessionSetup::parse(payload).map(|m| session.handle_setup(ctx, now, link, &m))
+            }
+            Some(fsp::FspPhase::Ack) => SessionAck::parse(payload).map(|m| session.handle_ack(ctx, now, link, &m)),
+            Some(fsp::FspPhase::Msg3) => SessionMsg3::parse(payload).map(|m| session.handle_msg3(ctx, now, link, &m)),
             _ => Ok(()),
         };
         self.counters.messages_malformed += u64::from(handled.is_err());
+        self.follow_other_end(now, src);
     }
 
     /// Follows a link's coming up: its session first, then the mesh.

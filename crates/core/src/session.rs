@@ -181,6 +181,11 @@ impl Session {
     /// Frames come over this link now.
     pub(crate) fn handle_arrival(&mut self, now: u64, link: LinkId) {
         self.liveness.heard(now);
+        self.note_arrival(link);
+    }
+
+    /// Something that only the other end can have made came over this link.
+    fn note_arrival(&mut self, link: LinkId) {
         self.arrives = Some(link);
         self.left = true;
     }
@@ -190,15 +195,18 @@ impl Session {
         self.arrives
     }
 
-    /// The link to follow the other end to, if it is time; the next one not before `next`.
-    pub(crate) fn take_arrival(&mut self, now: u64, next: u64) -> Option<LinkId> {
+    /// The link to follow the other end to, if it is time.
+    pub(crate) fn take_arrival(&mut self, now: u64) -> Option<LinkId> {
         if now < self.follow_at() {
             return None;
         }
         self.left = false;
-        let arrives = self.arrives.filter(|link| Some(*link) != self.link)?;
-        self.follow_from = next;
-        Some(arrives)
+        self.arrives.filter(|link| Some(*link) != self.link)
+    }
+
+    /// The other end is not followed again until then.
+    pub(crate) fn stay(&mut self, until: u64) {
+        self.follow_from = until;
     }
 
     fn follow_at(&self) -> u64 {
@@ -324,7 +332,12 @@ impl Session {
     }
 
     fn send_datagram(&self, ctx: &mut Context, payload: &[u8]) {
-        let Some(link) = self.link else { return };
+        if let Some(link) = self.link {
+            self.send_datagram_over(ctx, link, payload);
+        }
+    }
+
+    fn send_datagram_over(&self, ctx: &mut Context, link: LinkId, payload: &[u8]) {
         let datagram = SessionDatagram {
             ttl: SessionDatagram::DEFAULT_TTL,
             path_mtu: ctx.config.mtu,

@@ -235,6 +235,21 @@ impl Port {
         self.wait_until_usable()
     }
 
+    /// Keeps the host apart from the others of its switch that are kept apart, or no longer. Frames between them are
+    /// lost without a sign, as where a firewall drops them.
+    ///
+    /// # Errors
+    /// [`WorldError::NotOnASwitch`], or what the kernel refused.
+    pub fn isolate(&self, apart: bool) -> Result<(), WorldError> {
+        let Some(Socket { host, name }) = &self.other else {
+            return Err(WorldError::NotOnASwitch(self.socket.name.clone()));
+        };
+        Ok(host.netlink(|netlink| {
+            let index = netlink.interface(name)?.index;
+            netlink.set_isolated(index, apart)
+        })?)
+    }
+
     /// Sets the largest IP packet in bytes.
     ///
     /// # Errors

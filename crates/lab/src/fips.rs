@@ -1,6 +1,7 @@
 //! The reference daemon on a host. Its binary is not ours: the tests that use it are told its path.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -23,6 +24,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long the daemon may take to answer on its control socket.
 const QUERY_LIMIT: Duration = Duration::from_secs(5);
+
+/// Where it answers names, if it does: its own default.
+const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 5354);
 
 /// From one question to the next.
 const POLL: Duration = Duration::from_millis(50);
@@ -121,6 +125,24 @@ impl FipsDaemon {
         })
     }
 
+    /// Asks it for the address of `npub` by name, `npub1....fips`. It has to be asked: it sends a packet only to
+    /// an address whose key it knows, and what it does not know from links and sessions it learns from names. What
+    /// it learned is lost when it ends.
+    ///
+    /// # Errors
+    /// [`DaemonError::Query`] when it does not answer (see
+    /// [`FipsSettings::dns`](crate::spec::FipsSettings::dns)) or knows no such name.
+    pub fn resolve(&self, npub: &str) -> Result<(), DaemonError> {
+        let query = name_query(npub);
+        let answered = self.host.run(|| exchange(&query)).map_err(io::Error::other);
+        answered
+            .and_then(|answered| answered)
+            .map_err(|source| DaemonError::Query {
+                command: format!("{npub}.fips"),
+                source,
+            })
+    }
+
     /// Waits until it answers and its interface is up.
     ///
     /// # Errors
@@ -208,8 +230,50 @@ fn ask(socket: &Path, command: &str) -> io::Result<Value> {
     }
 }
 
+/// A question for the AAAA record of `npub.fips` (RFC 1035, section 4.1).
+fn name_query(npub: &str) -> Vec<u8> {
+    const HEADER: [u8; 12] = [0x57, 0xef, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    const AAAA_IN: [u8; 4] = [0, 28, 0, 1];
+    let mut query = HEADER.to_vec();
+    for label in [npub, "fips"] {
+        // An npub has 63 characters, just what a label may have.
+        query.push(u8::try_from(label.len()).unwrap_or(u8::MAX));
+        query.extend_from_slice(label.as_bytes());
+    }
+    query.push(0);
+    query.extend_from_slice(&AAAA_IN);
+    query
+}
+
+/// Sends a question from the namespace of this thread and waits for an answer that has one.
+fn exchange(query: &[u8]) -> io::Result<()> {
+    const NO_ERROR: u8 = 0;
+    let socket = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0))?;
+    socket.set_read_timeout(Some(QUERY_LIMIT))?;
+    socket.connect(RESOLVER)?;
+    socket.send(query)?;
+    let mut answer = [0; 512];
+    let len = socket.recv(&mut answer)?;
+    match answer.get(..len) {
+        Some([a, b, _, flags, _, _, 0, 1, ..]) if [*a, *b] == query[..2] && flags & 0xf == NO_ERROR => Ok(()),
+        _ => Err(io::Error::other("no such name")),
+    }
+}
+
 fn start(host: &Host, fips: &Path, config: &Path, log: &Path) -> Result<LoggedChild, DaemonError> {
     let mut command = Command::new(fips);
     command.arg("--config").arg(config);
     Ok(LoggedChild::start(host, command, log)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asks_for_a_name_in_two_labels() {
+        let query = name_query("npub1x");
+        assert_eq!(query.len(), 12 + 1 + 6 + 1 + 4 + 1 + 4);
+        assert!(query.ends_with(b"\x06npub1x\x04fips\0\0\x1c\0\x01"));
+    }
 }

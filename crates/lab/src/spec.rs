@@ -37,14 +37,17 @@ pub struct FipsSettings {
     pub log_level: String,
     /// Messages sent under one key before it asks for new ones, whatever their age.
     pub rekey_after_messages: u64,
+    /// Whether it answers names, on `[::1]:5354`; see [`FipsDaemon::resolve`](crate::fips::FipsDaemon::resolve).
+    pub dns: bool,
 }
 
 impl Default for FipsSettings {
-    /// `info`, and its own default of 65,536 messages.
+    /// `info`, no names, and its own default of 65,536 messages.
     fn default() -> Self {
         Self {
             log_level: "info".to_owned(),
             rekey_after_messages: 1 << 16,
+            dns: false,
         }
     }
 }
@@ -124,13 +127,14 @@ impl NodeSpec {
              control: {{enabled: true, socket_path: {socket:?}}}\n  \
              rekey: {{after_secs: {}, after_messages: {}}}\n\
              tun: {{enabled: true, name: {:?}, mtu: {}}}\n\
-             dns: {{enabled: false}}\n\
+             dns: {{enabled: {}}}\n\
              transports:\n  udp: {{bind_addr: \"{listen}\", mtu: {}}}\n",
             self.fips.log_level,
             self.rekey_s,
             self.fips.rekey_after_messages,
             self.tun_name,
             self.tun_mtu,
+            self.fips.dns,
             self.udp_mtu,
         );
         let mut peers = self.peers.iter().filter(|peer| !peer.addresses.is_empty()).peekable();

@@ -228,6 +228,9 @@ pub enum WorldError {
     /// There is no directory for the world's files.
     #[error("no directory for the files of the daemons")]
     Directory(#[source] io::Error),
+    /// Only ports of a switch can be kept apart.
+    #[error("{0} is not connected to a switch")]
+    NotOnASwitch(String),
     /// Not an address with a prefix length.
     #[error("{0:?} is no address with a prefix length, like 192.0.2.1/24")]
     BadAddress(String),

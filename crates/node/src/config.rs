@@ -164,9 +164,9 @@ impl Default for Config {
             rekey_interval: Duration::from_secs(120),
             session_idle: Duration::from_secs(80),
             mesh: MeshConfig {
-                enabled: false,
+                enabled: true,
                 transit: true,
-                open: true,
+                open: false,
                 allow: BTreeSet::new(),
                 deny: BTreeSet::new(),
             },

@@ -183,3 +183,33 @@ fn a_slow_link_is_not_left() {
     assert_eq!(world.host(h[0]).events.iter().filter(silent).count(), 0);
     assert!(!relayed(&world, h[0], h[1]));
 }
+
+/// C is linked with both and carries nothing; D does. Whoever comes first, nothing goes through C.
+#[test]
+fn a_node_without_transit_is_gone_round() {
+    for seed in 0..10 {
+        let mut world = World::new(seed);
+        let quiet = Config {
+            transit: false,
+            ..meshed()
+        };
+        let h: Vec<HostId> = [meshed(), meshed(), quiet, meshed()]
+            .map(|c| world.add_host(c))
+            .to_vec();
+        for end in [h[0], h[1]] {
+            world.add_peer(end, h[2], true);
+            world.add_peer(end, h[3], true);
+        }
+        acquaint(&mut world, h[0], h[1]);
+        world.kill(h[3]);
+        world.run(5_000);
+        let mut pings = Pings::new(&world, h[0], h[1]);
+        assert_eq!(pings.run(&mut world, 10_000).0, 0, "seed {seed}");
+        world.restart(h[3]);
+        let (_, gap) = pings.run(&mut world, 20_000);
+        assert!(gap < 10_000, "seed {seed}: {gap} ms");
+        assert_eq!(via(&world, h[0], h[1]), Some(h[3]), "seed {seed}");
+        assert_eq!(pings.run(&mut world, 60_000).0, 300, "seed {seed}");
+        assert_eq!(world.host(h[2]).lane.counters().forwarded, 0);
+    }
+}

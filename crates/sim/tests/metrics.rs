@@ -243,3 +243,35 @@ fn modes_say_what_they_say() {
         }
     }
 }
+
+#[test]
+fn traffic_takes_the_cheaper_of_two_relays() {
+    let config = Config {
+        mesh: true,
+        ..Config::default()
+    };
+    for slow in [1, 2] {
+        let mut world = World::new(12);
+        let mut hosts: Vec<HostId> = (0..4).map(|_| world.add_host(config)).collect();
+        // The smallest address is the root, so that the tree alone cannot say by whom the last one is reached.
+        hosts.sort_by_key(|id| world.host(*id).node_addr());
+        let [root, far] = [hosts[0], hosts[3]];
+        for relay in [hosts[1], hosts[2]] {
+            world.add_peer(relay, root, true);
+            world.add_peer(far, relay, true);
+        }
+        let poor = Conditions {
+            delay: 150,
+            ..Conditions::default()
+        };
+        world.set_link(hosts[slow], far, Some(poor));
+        world.add_peer(root, far, false);
+        world.add_peer(far, root, false);
+        world.run(150_000);
+        stream(&mut world, root, far, 300, 20);
+        let carried = |id: HostId| world.host(id).lane.counters().forwarded;
+        let (good, bad) = (carried(hosts[3 - slow]), carried(hosts[slow]));
+        assert!(good > 590 && bad < 20, "{good} by the good one, {bad} by the other");
+        assert_eq!(status(&world, root, far).session_quality.rtt_us, Some(40_000));
+    }
+}

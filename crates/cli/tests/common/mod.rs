@@ -2,6 +2,8 @@
 // Each test binary uses a part.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod net;
+
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;

@@ -8,6 +8,8 @@
 //! WEFT_FIPS=.../fips cargo test --release -p weft --test interop_fips -- --nocapture --test-threads=1
 //! ```
 //!
+//! With `WEFT_FIPS_LOG=debug` the daemons of a mesh say more.
+//!
 //! - `mixed`: a weft node and a daemon on one cable, and who dials whom
 //! - `traffic`: pings and verified TCP both ways
 //! - `rekey`: both layers get fresh keys during two minutes of traffic
@@ -15,13 +17,19 @@
 //! - `silence`: the first packet after a session has ended for want of traffic
 //! - `messages`: what one side says and the other does not know
 //! - `lossy`: a relay loses, doubles and spoils datagrams
+//! - `net`: a mesh of weft nodes and daemons on any cables
+//! - `chain`: pings and verified TCP through other nodes
+//! - `lookup`: who is three hops away is found
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
+mod chain;
 #[path = "../common/mod.rs"]
 mod common;
+mod lookup;
 mod lossy;
 mod messages;
 mod mixed;
+mod net;
 mod rekey;
 mod restart;
 mod silence;

@@ -147,6 +147,7 @@ impl CoordCache {
     }
 
     /// Forgets everything.
+    #[cfg(test)]
     pub(crate) fn flush(&mut self) {
         self.retain(|_| false);
     }

@@ -22,7 +22,7 @@ use weft_wire::NodeAddr;
 use weft_wire::filter::{FILTER_LEN, FilterAnnounce};
 
 pub(crate) use bloom::Bloom;
-use bloom::{HASHES, Probe, Tally};
+use bloom::{HASHES, Tally};
 
 /// Shortest time between two announcements to one neighbour, ms. The daemon's.
 pub(crate) const MIN_PAUSE: u64 = 500;
@@ -76,6 +76,23 @@ pub(crate) struct FilterCounters {
     pub(crate) repeated: u64,
     /// Announcements that left a neighbour's filter out to stay below [`bloom::MAX_ONES`].
     pub(crate) cut: u64,
+}
+
+impl FilterCounters {
+    /// All of them by name, in the order of the fields.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        [
+            ("filters_accepted", self.accepted),
+            ("filters_unknown_peer", self.unknown_peer),
+            ("filters_hash_count", self.hash_count),
+            ("filters_stale", self.stale),
+            ("filters_too_full", self.too_full),
+            ("filters_sent", self.sent),
+            ("filters_repeated", self.repeated),
+            ("filters_cut", self.cut),
+        ]
+        .into_iter()
+    }
 }
 
 /// The filters of all neighbours. Times are ms on the caller's clock.
@@ -133,6 +150,7 @@ impl Filters {
     }
 
     /// Says for whom we speak beside ourselves: all of them, each time.
+    #[cfg(test)]
     pub(crate) fn set_local(&mut self, now: u64, extra: impl Iterator<Item = NodeAddr>) {
         let mut local = Bloom::new();
         extra.chain([self.me]).for_each(|addr| local.insert(&addr));
@@ -174,8 +192,9 @@ impl Filters {
     }
 
     /// The neighbours that may know the way, tree neighbours or not, in the order of their addresses.
+    #[cfg(test)]
     pub(crate) fn peers_that_may_reach(&self, dest: &NodeAddr) -> impl Iterator<Item = NodeAddr> + use<'_> {
-        let probe = Probe::new(dest);
+        let probe = bloom::Probe::new(dest);
         let knows = move |peer: &Peer| peer.heard.as_ref().is_some_and(|heard| heard.bits.holds(&probe));
         let peers = self.peers.iter().filter(move |(_, peer)| knows(peer));
         peers.map(|(addr, _)| *addr)

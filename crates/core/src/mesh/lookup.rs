@@ -210,33 +210,34 @@ pub(crate) struct LookupCounters {
 
 impl LookupCounters {
     /// All of them by name, in the order of the fields.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 24] {
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
-            ("started", self.started),
-            ("refused", self.refused),
-            ("attempts", self.attempts),
-            ("found", self.found),
-            ("failed", self.failed),
-            ("answered", self.answered),
-            ("forwarded", self.forwarded),
-            ("undirected", self.undirected),
-            ("duplicates", self.duplicates),
-            ("echoes", self.echoes),
-            ("malformed", self.malformed),
-            ("throttled", self.throttled),
-            ("full", self.full),
-            ("too_soon", self.too_soon),
-            ("ttl_exhausted", self.ttl_exhausted),
-            ("dead_ends", self.dead_ends),
-            ("not_transit", self.not_transit),
-            ("relayed", self.relayed),
-            ("rerouted", self.rerouted),
-            ("forged", self.forged),
-            ("unknown_key", self.unknown_key),
-            ("unsolicited", self.unsolicited),
-            ("surplus", self.surplus),
-            ("no_way_back", self.no_way_back),
+            ("lookups_started", self.started),
+            ("lookups_refused", self.refused),
+            ("lookups_attempts", self.attempts),
+            ("lookups_found", self.found),
+            ("lookups_failed", self.failed),
+            ("lookups_answered", self.answered),
+            ("lookups_forwarded", self.forwarded),
+            ("lookups_undirected", self.undirected),
+            ("lookups_duplicates", self.duplicates),
+            ("lookups_echoes", self.echoes),
+            ("lookups_malformed", self.malformed),
+            ("lookups_throttled", self.throttled),
+            ("lookups_full", self.full),
+            ("lookups_too_soon", self.too_soon),
+            ("lookups_ttl_exhausted", self.ttl_exhausted),
+            ("lookups_dead_ends", self.dead_ends),
+            ("lookups_not_transit", self.not_transit),
+            ("lookups_relayed", self.relayed),
+            ("lookups_rerouted", self.rerouted),
+            ("lookups_forged", self.forged),
+            ("lookups_unknown_key", self.unknown_key),
+            ("lookups_unsolicited", self.unsolicited),
+            ("lookups_surplus", self.surplus),
+            ("lookups_no_way_back", self.no_way_back),
         ]
+        .into_iter()
     }
 }
 

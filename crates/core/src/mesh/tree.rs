@@ -139,6 +139,7 @@ impl Tree {
     }
 
     /// The neighbours that follow us, by what they said last.
+    #[cfg(test)]
     pub(crate) fn children(&self) -> impl Iterator<Item = NodeAddr> + '_ {
         let children = self.peers.iter().filter(|(_, peer)| peer.follows(self.me));
         children.map(|(addr, _)| *addr)

@@ -78,11 +78,11 @@ impl Node {
 
     /// Goes the way by which the other end reaches us, unless we have just done so or know ours to be good.
     pub(super) fn follow_other_end(&mut self, now: u64, addr: NodeAddr) {
-        let stay = self.ctx.jittered(STAY);
         let Some(peer) = self.peers.get_mut(&addr) else { return };
-        let Some(link) = peer.session.take_arrival(now, now + stay) else {
+        let Some(link) = peer.session.take_arrival(now) else {
             return;
         };
+        peer.session.stay(now + self.ctx.jittered(STAY));
         let Some(via) = self.by_link.get(&link).filter(|via| **via != addr) else {
             return;
         };

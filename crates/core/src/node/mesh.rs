@@ -129,6 +129,18 @@ impl Node {
         self.run_mesh(now);
     }
 
+    /// A link was measured: what it costs now may change whom we follow, and by whom we send.
+    pub(super) fn note_cost(&mut self, now: u64, link: LinkId) {
+        let Some(addr) = self.by_link.get(&link).copied().filter(|_| self.ctx.config.mesh) else {
+            return;
+        };
+        let cost = self.peers.get(&addr).and_then(|p| p.link.metrics.quality(now).cost());
+        if let Some(cost) = cost {
+            self.mesh.set_cost(now, addr, cost);
+            self.run_mesh(now);
+        }
+    }
+
     /// Gossip or a look-up of the neighbour at the other end of `link`.
     pub(super) fn handle_mesh_message(&mut self, now: u64, link: LinkId, kind: LinkMessageType, body: &[u8]) {
         let Some(from) = self.by_link.get(&link).copied().filter(|_| self.ctx.config.mesh) else {

@@ -1,7 +1,7 @@
 //! Noise XK of a session: starting, answering, confirming, and giving up.
 
 use weft_noise::xk;
-use weft_packet::{Command, EpochId, EpochUse};
+use weft_packet::{Command, EpochId, EpochUse, LinkId};
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::{Coords, NodeAddr};
 
@@ -79,6 +79,8 @@ pub(super) struct Awaiting {
     handshake: xk::AwaitingMsg3,
     msg1: [u8; xk::MSG1_LEN],
     ack: Vec<u8>,
+    /// The link that the setup came over: the answer goes back there, as our own way may not lead anywhere.
+    link: LinkId,
     pub(super) born: u64,
 }
 
@@ -86,8 +88,8 @@ impl Session {
     /// Someone who claims to be the other end sends frames that we cannot open.
     pub(crate) fn handle_unknown(&mut self, ctx: &mut Context, now: u64) {
         if let Some(awaiting) = self.awaiting.last().filter(|a| now.saturating_sub(a.born) < HALF_OPEN) {
-            let ack = awaiting.ack.clone();
-            self.send_datagram(ctx, &ack);
+            let (ack, link) = (awaiting.ack.clone(), awaiting.link);
+            self.send_datagram_over(ctx, link, &ack);
             return;
         }
         self.initiate(ctx, now);
@@ -128,13 +130,15 @@ impl Session {
         )
     }
 
-    pub(crate) fn handle_setup(&mut self, ctx: &mut Context, now: u64, setup: &SessionSetup<'_>) {
+    /// A setup that came over `link`.
+    pub(crate) fn handle_setup(&mut self, ctx: &mut Context, now: u64, link: LinkId, setup: &SessionSetup<'_>) {
         let Ok(msg1) = <[u8; xk::MSG1_LEN]>::try_from(setup.noise) else {
             return;
         };
-        if let Some(again) = self.awaiting.iter().find(|a| a.msg1 == msg1) {
+        if let Some(again) = self.awaiting.iter_mut().find(|a| a.msg1 == msg1) {
+            again.link = link;
             let ack = again.ack.clone();
-            self.send_datagram(ctx, &ack);
+            self.send_datagram_over(ctx, link, &ack);
             return;
         }
         // Both ends may start at once: the handshake of the smaller address wins, as in FIPS. The larger one keeps its
@@ -164,12 +168,13 @@ impl Session {
             handshake,
             msg1,
             ack: bytes.clone(),
+            link,
             born: now,
         });
-        self.send_datagram(ctx, &bytes);
+        self.send_datagram_over(ctx, link, &bytes);
     }
 
-    pub(crate) fn handle_ack(&mut self, ctx: &mut Context, now: u64, ack: &SessionAck<'_>) {
+    pub(crate) fn handle_ack(&mut self, ctx: &mut Context, now: u64, link: LinkId, ack: &SessionAck<'_>) {
         let Ok(msg2) = <[u8; xk::MSG2_LEN]>::try_from(ack.noise) else {
             return;
         };
@@ -183,6 +188,7 @@ impl Session {
             return;
         };
         self.initiating = None;
+        self.note_arrival(link);
         let mut msg3 = vec![
             0;
             SessionMsg3 {
@@ -212,7 +218,7 @@ impl Session {
         self.send_alive(ctx, Some(id));
     }
 
-    pub(crate) fn handle_msg3(&mut self, ctx: &mut Context, now: u64, msg3: &SessionMsg3<'_>) {
+    pub(crate) fn handle_msg3(&mut self, ctx: &mut Context, now: u64, link: LinkId, msg3: &SessionMsg3<'_>) {
         let Ok(bytes) = <[u8; xk::MSG3_LEN]>::try_from(msg3.noise) else {
             return;
         };
@@ -233,6 +239,7 @@ impl Session {
         };
         self.awaiting.clear();
         self.initiating = None;
+        self.note_arrival(link);
         self.last_msg3 = Some(bytes);
         // Msg3 proves that the initiator holds these keys, so they serve at once.
         let id = self.install(ctx, now, keys, EpochUse::Send);

@@ -40,12 +40,12 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #idle_s = 80
 
 [mesh]
-# Reach peers through other nodes, and let others do so. New, and off unless asked for.
-#enabled = false
+# Reach peers through other nodes, and let others do so.
+#enabled = true
 # Carry traffic of others, which stays sealed end to end.
 #transit = true
-# Let nodes that are not listed below link with this one. IP packets pass between listed peers alone.
-#open = true
+# Let nodes that are not listed below link with this one, to be carried. IP packets pass between listed peers alone.
+#open = false
 # Keys of nodes that may link although open = false, and of nodes that may not although open = true.
 #allow = []
 #deny = []

@@ -313,6 +313,7 @@ fn counters(node: &Node, snapshot: &Snapshot) -> BTreeMap<String, u64> {
             *all.entry(name.to_owned()).or_default() += n;
         }
     }
+    all.extend(node.mesh_counters().map(|(name, n)| (name.to_owned(), n)));
     all.extend(node.counters().named().map(|(name, n)| (name.to_owned(), n)));
     all
 }

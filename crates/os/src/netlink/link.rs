@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo,
-    LinkMessage,
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind,
+    InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 
 use super::{Netlink, NetlinkError};
@@ -112,6 +112,18 @@ impl Netlink {
     pub fn set_bridge(&mut self, index: u32, bridge: Option<u32>) -> Result<(), NetlinkError> {
         let attribute = LinkAttribute::Controller(bridge.unwrap_or(0));
         self.set("change the bridge", index, attribute)
+    }
+
+    /// Keeps the interface, a port of a bridge, apart: isolated ports exchange nothing with each other.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says; `Refused` if it is no port of a bridge.
+    pub fn set_isolated(&mut self, index: u32, isolated: bool) -> Result<(), NetlinkError> {
+        let mut link = link_message(index);
+        let data = InfoPortData::BridgePort(vec![InfoBridgePort::Isolated(isolated)]);
+        let info = vec![LinkInfo::PortKind(InfoPortKind::Bridge), LinkInfo::PortData(data)];
+        link.attributes.push(LinkAttribute::LinkInfo(info));
+        self.change("isolate the port", Message::NewLink(link), 0)
     }
 
     /// Moves the interface to another network namespace, where it is down and without addresses.

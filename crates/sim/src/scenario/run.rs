@@ -278,7 +278,10 @@ impl<'a> Run<'a> {
         let running: Vec<_> = self.world.hosts().iter().filter(|host| host.running).collect();
         let state: Vec<usize> = running.iter().map(|host| host.node.mesh_bytes()).collect();
         let mut lookups = BTreeMap::new();
-        for (name, count) in running.iter().flat_map(|host| host.node.lookup_counters()) {
+        for (name, count) in running.iter().flat_map(|host| host.node.mesh_counters()) {
+            let Some(name) = name.strip_prefix("lookups_") else {
+                continue;
+            };
             *lookups.entry(name).or_default() += count;
         }
         let arrived = || self.probes.iter().filter_map(|sent| Some((sent, sent.arrived?)));

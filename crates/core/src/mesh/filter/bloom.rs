@@ -65,6 +65,7 @@ impl Bloom {
     }
 
     /// Ones per thousand bits, rounded down.
+    #[cfg(test)]
     pub(crate) fn fill(&self) -> u16 {
         let per_mille = self.ones() * 1_000 / u32::from(BITS);
         u16::try_from(per_mille).unwrap_or(1_000)
@@ -76,6 +77,7 @@ impl Bloom {
     }
 
     /// How many addresses set this many bits on average, or `None` if all bits are set.
+    #[cfg(test)]
     pub(crate) fn estimated_entries(&self) -> Option<u32> {
         let bits = f64::from(BITS);
         let zeros = bits - f64::from(self.ones());

@@ -93,6 +93,7 @@ impl Lookups {
     }
 
     /// Stops to look for a node; nothing is said about it any more.
+    #[cfg(test)]
     pub(crate) fn cancel(&mut self, target: &NodeAddr) {
         self.wanted.0.remove(target);
     }

@@ -1,0 +1,196 @@
+//! A network of weft nodes that take part in the mesh, on a switch that can keep chosen ones apart.
+// Each test binary uses a part.
+#![allow(dead_code, unreachable_pub)]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weft_lab::daemon::{Daemon, Identity};
+use weft_lab::host::Host;
+use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
+use weft_lab::traffic::{PingOptions, Pinger, ProbeReport};
+use weft_lab::world::{Port, Switch, World};
+
+use super::{PATIENCE, WEFT, identity};
+
+/// L12's pings: 1000 bytes, which never go in fragments, five a second.
+pub const PINGS: PingOptions = PingOptions {
+    interval: Duration::from_millis(200),
+    payload: 1000,
+    count: None,
+    grace: Duration::from_secs(1),
+};
+
+/// Twenty a second, to see when payload is back.
+pub const DENSE: PingOptions = PingOptions {
+    interval: Duration::from_millis(50),
+    payload: 1000,
+    count: None,
+    grace: Duration::from_secs(1),
+};
+
+/// One machine of the network, with its node once that is started.
+pub struct Place {
+    name: &'static str,
+    host: Host,
+    identity: Identity,
+    port: Port,
+    daemon: Option<Daemon>,
+}
+
+/// Machines by name, all on one switch. If a test fails, its directory stays and is named.
+pub struct Net {
+    places: Vec<Place>,
+    pub switch: Switch,
+    pub world: World,
+}
+
+impl Net {
+    /// Machines with keys, 192.0.2.1 and so on, and no node running.
+    pub fn new(names: &[&'static str]) -> Self {
+        let world = World::new().unwrap();
+        let switch = world.switch("switch").unwrap();
+        let place = |(n, name): (usize, &&'static str)| {
+            let host = world.host(name).unwrap();
+            let port = switch.connect(&host, &[&format!("{}/24", underlay(n))]).unwrap();
+            Place {
+                name,
+                host,
+                identity: identity(&world, name),
+                port,
+                daemon: None,
+            }
+        };
+        let places = names.iter().enumerate().map(place).collect();
+        Self { places, switch, world }
+    }
+
+    fn at(&self, name: &str) -> usize {
+        self.places.iter().position(|place| place.name == name).unwrap()
+    }
+
+    /// What a node in the mesh is told that knows nobody; `more` are further lines of its `[mesh]`.
+    pub fn spec(&self, more: &str) -> NodeSpec {
+        NodeSpec {
+            extra_toml: format!("\n[mesh]\nopen = true\n{more}"),
+            ..NodeSpec::default()
+        }
+    }
+
+    /// What a node is told that dials some and merely knows others.
+    pub fn knowing(&self, dials: &[&str], knows: &[&str]) -> NodeSpec {
+        let mut spec = self.spec("");
+        for name in dials {
+            let at = SocketAddr::new(underlay(self.at(name)).parse().unwrap(), DEFAULT_PORT);
+            spec = spec.with_peer(&self.npub(name), name, &[at]);
+        }
+        for name in knows {
+            spec = spec.with_peer(&self.npub(name), name, &[]);
+        }
+        spec
+    }
+
+    /// Starts a node and waits until it answers.
+    pub fn start(&mut self, name: &str, spec: &NodeSpec) {
+        let at = self.at(name);
+        let place = &mut self.places[at];
+        let mut daemon = Daemon::start(&place.host, Path::new(WEFT), &place.identity, spec).unwrap();
+        daemon.wait_ready(PATIENCE).unwrap();
+        place.daemon = Some(daemon);
+    }
+
+    pub fn npub(&self, name: &str) -> String {
+        self.places[self.at(name)].identity.npub.clone()
+    }
+
+    pub fn host(&self, name: &str) -> &Host {
+        &self.places[self.at(name)].host
+    }
+
+    pub fn node(&self, name: &str) -> &Daemon {
+        self.places[self.at(name)].daemon.as_ref().unwrap()
+    }
+
+    pub fn node_mut(&mut self, name: &str) -> &mut Daemon {
+        let at = self.at(name);
+        self.places[at].daemon.as_mut().unwrap()
+    }
+
+    /// Kept apart, these machines exchange nothing with each other, and everything with the others.
+    pub fn keep_apart(&self, names: &[&str], apart: bool) {
+        for name in names {
+            self.places[self.at(name)].port.isolate(apart).unwrap();
+        }
+    }
+
+    /// Starts to ping from one node to another.
+    pub fn ping(&self, from: &str, to: &str, options: PingOptions) -> Pinger {
+        let to = self.places[self.at(to)].identity.address;
+        Pinger::start(self.host(from), to, options).unwrap()
+    }
+
+    /// Pings both ways for a time, and gives the accounts.
+    pub fn ping_both(&self, [a, b]: [&str; 2], options: PingOptions, time: Duration) -> [ProbeReport; 2] {
+        let pingers = [(a, b), (b, a)].map(|(from, to)| self.ping(from, to, options));
+        std::thread::sleep(time);
+        pingers.map(|pinger| pinger.stop().unwrap())
+    }
+
+    /// The status that one node has of another.
+    pub fn peer(&self, from: &str, to: &str) -> Value {
+        self.node(from).peer(&self.npub(to)).unwrap().unwrap()
+    }
+
+    /// The relay through which one node reaches another; `None` if that is direct or not at all.
+    pub fn via(&self, from: &str, to: &str) -> Option<&'static str> {
+        let path = &self.peer(from, to)["path"];
+        let via = path["via"].as_str()?;
+        let relay = self.places.iter().find(|place| place.identity.npub == via);
+        Some(relay.unwrap().name)
+    }
+
+    pub fn is_direct(&self, from: &str, to: &str) -> bool {
+        self.peer(from, to)["path"]["kind"] == "direct"
+    }
+
+    /// Waits until both reach each other directly.
+    pub fn wait_direct(&self, [a, b]: [&str; 2], limit: Duration) {
+        let end = Instant::now() + limit;
+        while !(self.is_direct(a, b) && self.is_direct(b, a)) {
+            let status = [self.peer(a, b), self.peer(b, a)];
+            assert!(Instant::now() < end, "not direct after {limit:?}: {status:#?}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Pings until an answer comes, which must be within `limit`.
+    pub fn reached_within(&self, limit: Duration, from: &str, to: &str) {
+        super::reached_within(limit, self.node(from), self.node(to));
+    }
+
+    /// Asserts that no log has a warning, and that all nodes stop cleanly.
+    pub fn finish(mut self) {
+        for daemon in self.places.iter_mut().filter_map(|place| place.daemon.as_mut()) {
+            let name = daemon.identity().name.clone();
+            assert_eq!(daemon.stop().unwrap().code(), Some(0), "{name}");
+            let warnings = daemon.warnings().unwrap();
+            assert!(warnings.is_empty(), "{name}: {warnings:#?}");
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.world.keep_directory();
+            eprintln!("logs: {}", self.world.directory().display());
+        }
+    }
+}
+
+/// The address of the n-th machine, from 0.
+fn underlay(n: usize) -> String {
+    format!("192.0.2.{}", n + 1)
+}
