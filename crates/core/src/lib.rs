@@ -23,6 +23,7 @@ mod mesh;
 mod metrics;
 mod node;
 mod path;
+mod path_mtu;
 mod reports;
 mod session;
 mod status;

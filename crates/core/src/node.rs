@@ -183,7 +183,12 @@ impl Node {
                     p.session.metrics.handle_report(now, epoch, sent, clock, &report);
                 }),
             },
-            Report::SessionMessage { msg_type, .. } => {
+            Report::SessionMessage {
+                peer, msg_type, body, ..
+            } => {
+                if msg_type == SessionMessageType::PathMtuNotification.to_byte() {
+                    self.handle_path_mtu(now, peer, &body);
+                }
                 let known = msg_type == session::ALIVE || SessionMessageType::from_byte(msg_type).is_some();
                 self.counters.messages_unknown += u64::from(!known);
             }
@@ -381,7 +386,7 @@ impl Node {
         };
         if prefix.is_signal() {
             match Signal::parse(payload) {
-                Ok(signal) => self.handle_signal(now, &signal),
+                Ok(signal) => self.handle_signal(now, link, &signal),
                 Err(_) => self.counters.messages_malformed += 1,
             }
             return;

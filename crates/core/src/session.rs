@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 mod handshake;
 mod reports;
+mod size;
 
 use weft_noise::{Established, PublicKey, xk};
 use weft_packet::{Command, EpochId, EpochUse, LinkId, SessionActivity, SessionKeys};
@@ -19,6 +20,7 @@ use self::handshake::{Awaiting, Finishing, Initiating};
 use crate::context::Context;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
+use crate::path_mtu::{PathMtu, PathWatch};
 use crate::reports::{Reports, SESSION};
 use crate::{Event, SessionDown};
 
@@ -72,6 +74,9 @@ pub(crate) struct Session {
     pub(crate) liveness: Liveness,
     pub(crate) metrics: Metrics,
     reports: Reports,
+    /// The size for what we send, once it was in question.
+    mtu: Option<PathMtu>,
+    watch: PathWatch,
     pub(crate) last_data: u64,
     last_data_tx: u64,
     /// The link that frames come over.
@@ -106,6 +111,8 @@ impl Session {
             liveness: Liveness::new(0),
             metrics: Metrics::default(),
             reports: Reports::new(&SESSION),
+            mtu: None,
+            watch: PathWatch::default(),
             last_data: 0,
             last_data_tx: 0,
             arrives: None,
@@ -134,7 +141,7 @@ impl Session {
     /// A link to the next hop came up.
     pub(crate) fn handle_link_up(&mut self, ctx: &mut Context, now: u64, link: LinkId, restarted: bool) {
         if self.link != Some(link) {
-            self.metrics.handle_moved();
+            self.handle_moved(ctx);
         }
         self.link = Some(link);
         ctx.lane(Command::BindSession {
@@ -164,7 +171,7 @@ impl Session {
             return;
         }
         self.link = link;
-        self.metrics.handle_moved();
+        self.handle_moved(ctx);
         let Some(link) = link else { return };
         ctx.lane(Command::BindSession {
             peer: self.peer.node_addr(),
@@ -267,6 +274,7 @@ impl Session {
         self.last_data = self.last_data.max(activity.last_data);
         self.last_data_tx = activity.last_data_tx;
         self.metrics.handle_received(now, &activity.received);
+        self.watch.handle_seen(activity.path_mtu);
     }
 
     fn install(&mut self, ctx: &mut Context, now: u64, keys: Established, usage: EpochUse) -> EpochId {
@@ -405,6 +413,7 @@ impl Session {
             ),
             self.initiate_at(),
             (self.report_at(ctx), "session report"),
+            (self.told_at(), "path MTU"),
             (self.keepalive_at(), "session keepalive"),
             (self.idle_at(ctx), "session idle"),
             (self.follow_at(), "follow the other end"),
@@ -426,6 +435,9 @@ impl Session {
         }
         if now >= self.report_at(ctx) {
             self.send_reports(ctx, now);
+        }
+        if now >= self.told_at() {
+            self.tell_path_mtu(ctx, now);
         }
         if now >= self.keepalive_at() {
             self.say_alive(ctx, now);

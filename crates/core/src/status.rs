@@ -93,6 +93,10 @@ pub struct PeerStatus {
     pub waiting: bool,
     /// How well the link does, while it is up.
     pub link_quality: Quality,
+    /// The largest UDP payload that the session sends, if its path was ever heard of.
+    pub path_mtu_out: Option<u16>,
+    /// The smallest link on the way to us, UDP payload, as the session's last frame told.
+    pub path_mtu_in: Option<u16>,
     /// How well the session does, while it is up.
     pub session_quality: Quality,
 }
@@ -137,6 +141,8 @@ impl PeerStatus {
             session_totals: *session.liveness.totals(),
             waiting: session.wanted.is_some(),
             link_quality: link.metrics.quality(now),
+            path_mtu_out: session.path_mtu_out(),
+            path_mtu_in: session.path_mtu_in(),
             session_quality: session.metrics.quality(now),
         }
     }

@@ -336,6 +336,12 @@ pub struct SessionStatus {
     pub queued: u64,
     /// Largest IP packet that passes whole, in bytes.
     pub max_inner: u32,
+    /// Largest UDP payload that the path to the peer takes, in bytes, as far as it was told.
+    #[serde(default)]
+    pub path_mtu_out: Option<u16>,
+    /// The same, of the path to us.
+    #[serde(default)]
+    pub path_mtu_in: Option<u16>,
 }
 
 /// The answer to `ping`: one echo.
@@ -434,7 +440,8 @@ mod tests {
             },
             "session": {
                 "age_s": 9, "rekeys": 1, "quality": quality(), "rx": {"packets": 1, "bytes": 2},
-                "tx": {"packets": 3, "bytes": 4}, "queued": 0, "max_inner": 1203
+                "tx": {"packets": 3, "bytes": 4}, "queued": 0, "max_inner": 1203,
+                "path_mtu_out": 1280, "path_mtu_in": null
             },
         })
     }

@@ -155,6 +155,13 @@ pub enum Command {
         /// The link of the next hop.
         link: LinkId,
     },
+    /// Frames of the session with this node may be no larger than this from now on.
+    LimitSession {
+        /// The other end.
+        peer: NodeAddr,
+        /// UDP payload, bytes.
+        mtu: u16,
+    },
     /// The core is asked again about datagrams to this node.
     RemoveRoute {
         /// The destination.
@@ -451,4 +458,6 @@ pub struct SessionActivity {
     pub last_data: u64,
     /// When an IP packet was last sent, ms; 0 if never.
     pub last_data_tx: u64,
+    /// The smallest link that the last frame met on its way to us, bytes of UDP payload, as nodes on the way say.
+    pub path_mtu: Option<u16>,
 }

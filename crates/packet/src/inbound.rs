@@ -302,7 +302,10 @@ impl Lane {
         };
         let is_packet = inner.msg_type == SessionMessageType::Data.to_byte()
             && DataPorts::parse(body).is_ok_and(|(ports, _)| ports.dst == IPV6_SHIM_PORT);
+        let envelope = at.start.checked_sub(SessionDatagram::HEADER_LEN)?;
+        let path_mtu = SessionDatagram::parse(datagram.get(envelope..at.end)?).ok()?.path_mtu;
         let session = self.sessions.get_mut(&src)?;
+        session.path_mtu = Some(path_mtu);
         if session.epochs.seals_with(id) {
             let arrival = Arrival {
                 epoch: id,
@@ -349,7 +352,7 @@ impl Lane {
             self.counters.malformed += 1;
             return None;
         };
-        mss::clamp(opened.get_mut(start..)?, self.max_tcp());
+        mss::clamp(opened.get_mut(start..)?, self.max_tcp_to(&src));
         if let Some(seq) = self
             .echo_token
             .and_then(|token| echo::reply(opened.get(start..)?, token))

@@ -83,6 +83,10 @@ pub(crate) struct Session {
     sampled: Totals,
     pub(crate) meter: Meter,
     pub(crate) told: Told,
+    /// What the path to the other end takes, if less than our own link.
+    pub(crate) limit: Option<u16>,
+    /// What the last frame from there met.
+    pub(crate) path_mtu: Option<u16>,
 }
 
 /// What an index stands for.
@@ -133,15 +137,31 @@ impl Lane {
         }
     }
 
-    /// The largest IP packet that fits one frame, bytes.
+    /// The largest IP packet that fits one frame of our own link, bytes.
     pub fn max_inner(&self) -> usize {
         usize::from(self.config.mtu) - IPV6_OVERHEAD
     }
 
-    /// The largest TCP packet that the hosts at both ends shall agree on, bytes; see
+    /// The largest TCP packet that the hosts at both ends of a session over our own link shall agree on, bytes; see
     /// [`cautious_payload`](crate::mss::cautious_payload).
     pub fn max_tcp(&self) -> usize {
         usize::from(crate::mss::cautious_payload(self.config.mtu)) - IPV6_OVERHEAD
+    }
+
+    /// The largest IP packet that fits one frame to this node, bytes.
+    pub fn max_inner_to(&self, peer: &NodeAddr) -> usize {
+        usize::from(self.payload_to(peer)).saturating_sub(IPV6_OVERHEAD)
+    }
+
+    /// The same of TCP, as [`Lane::max_tcp`].
+    pub(crate) fn max_tcp_to(&self, peer: &NodeAddr) -> usize {
+        usize::from(crate::mss::cautious_payload(self.payload_to(peer))).saturating_sub(IPV6_OVERHEAD)
+    }
+
+    /// The largest UDP payload to this node, bytes.
+    fn payload_to(&self, peer: &NodeAddr) -> u16 {
+        let limit = self.sessions.get(peer).and_then(|session| session.limit);
+        limit.map_or(self.config.mtu, |limit| limit.min(self.config.mtu))
     }
 
     /// Carries out a command. What it makes ready to send is committed to `train`, not flushed.
@@ -227,6 +247,9 @@ impl Lane {
             Command::SetRoute { dest, link } => {
                 self.routes.insert(dest, link);
             }
+            Command::LimitSession { peer, mtu } => {
+                self.sessions.entry(peer).or_default().limit = Some(mtu);
+            }
             Command::RemoveRoute { dest } => {
                 self.routes.remove(&dest);
             }
@@ -308,6 +331,7 @@ impl Lane {
                     received: session.meter.received(),
                     last_data: session.last_data,
                     last_data_tx: session.last_data_tx,
+                    path_mtu: session.path_mtu,
                 });
             }
         }

@@ -32,7 +32,7 @@ impl Lane {
             self.enqueue(now, peer, hdr, packet);
             return;
         }
-        match Splitter::new(hdr, packet, self.max_inner()) {
+        match Splitter::new(hdr, packet, self.max_inner_to(&peer)) {
             Ok(splitter) => self.seal_segments(now, peer, splitter, train),
             Err(SplitError::TooBig { mtu }) => {
                 self.counters.too_big += 1;
@@ -49,7 +49,7 @@ impl Lane {
         mut splitter: Splitter<'_>,
         train: &mut Train<T>,
     ) {
-        let (ends, max_inner, max_tcp) = (self.ends(peer), self.max_inner(), self.max_tcp());
+        let (ends, max_inner, max_tcp) = (self.ends(peer), self.max_inner_to(&peer), self.max_tcp_to(&peer));
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
         };

@@ -3,6 +3,7 @@
 use weft_noise::PublicKey;
 use weft_packet::{Command, LinkId};
 use weft_wire::NodeAddr;
+use weft_wire::session::PathMtuNotification;
 use weft_wire::signal::Signal;
 
 use super::{Node, PATIENCE};
@@ -135,13 +136,32 @@ impl Node {
         }
     }
 
+    /// A node on the way claims that a frame of ours is too large for it. It must at least be on our way.
+    fn handle_mtu_exceeded(&mut self, now: u64, link: LinkId, dest: NodeAddr, mtu: u16) {
+        let Some(peer) = self.peers.get_mut(&dest) else { return };
+        if peer.session.route() == Some(link) && peer.link.id != link {
+            peer.session.handle_mtu_exceeded(&mut self.ctx, now, mtu);
+        }
+    }
+
+    /// The other end of a session tells how much of its path our frames may take.
+    pub(super) fn handle_path_mtu(&mut self, now: u64, peer: NodeAddr, body: &[u8]) {
+        let Ok(told) = PathMtuNotification::parse(body) else {
+            self.counters.messages_malformed += 1;
+            return;
+        };
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.session.handle_path_mtu(&mut self.ctx, now, told.path_mtu);
+        }
+    }
+
     /// A node on the way could not carry our message. Nothing about it is proven, so it makes us ask, and look for another
     /// way only if nothing of the session was heard lately.
-    pub(super) fn handle_signal(&mut self, now: u64, signal: &Signal<'_>) {
+    pub(super) fn handle_signal(&mut self, now: u64, link: LinkId, signal: &Signal<'_>) {
         let dest = match signal {
             Signal::CoordsRequired(s) => s.dest,
             Signal::PathBroken(s) => s.dest,
-            Signal::MtuExceeded(_) => return,
+            Signal::MtuExceeded(s) => return self.handle_mtu_exceeded(now, link, s.dest, s.mtu),
         };
         let Some(peer) = self.peers.get(&dest) else { return };
         if peer.link.is_trusted() || !peer.session.needs_route() {

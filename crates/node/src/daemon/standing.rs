@@ -180,7 +180,11 @@ impl Facts {
                 rx: traffic(&peer.session_totals).0,
                 tx: traffic(&peer.session_totals).1,
                 queued: u64::from(peer.waiting),
-                max_inner: self.max_inner,
+                max_inner: peer.path_mtu_out.map_or(self.max_inner, |mtu| {
+                    u32::from(mtu).saturating_sub(IPV6_OVERHEAD as u32).min(self.max_inner)
+                }),
+                path_mtu_out: peer.path_mtu_out,
+                path_mtu_in: peer.path_mtu_in,
             }),
         }
     }

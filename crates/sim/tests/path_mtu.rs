@@ -1,0 +1,116 @@
+//! Paths whose links are not all of one size.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use weft_core::{Config, PeerStatus};
+use weft_sim::{HostId, World};
+
+/// What the ends' own links carry, and the IP packet that fits it.
+const WIDE: u16 = 1_400;
+const LARGE: usize = 1_323;
+/// What fits a link of 1,280.
+const FITS: usize = 1_203;
+
+/// Two ends that know each other by the relays between them alone, whose links are of these sizes.
+fn relayed(seed: u64, relays: &[u16]) -> (World, HostId, HostId, Vec<HostId>) {
+    let host = |world: &mut World, mtu| {
+        world.add_host(Config {
+            mesh: true,
+            mtu,
+            ..Config::default()
+        })
+    };
+    let mut world = World::new(seed);
+    let (a, b) = (host(&mut world, WIDE), host(&mut world, WIDE));
+    let relays: Vec<HostId> = relays.iter().map(|mtu| host(&mut world, *mtu)).collect();
+    for relay in &relays {
+        world.add_peer(a, *relay, true);
+        world.add_peer(b, *relay, true);
+    }
+    world.add_peer(a, b, false);
+    world.add_peer(b, a, false);
+    world.run(20_000);
+    (world, a, b, relays)
+}
+
+/// Sends `count` probes of `len` bytes from `a` and returns how many arrived.
+fn send(world: &mut World, a: HostId, b: HostId, count: u32, len: usize) -> usize {
+    let before = world.host(b).received.len();
+    for seq in 0..count {
+        world.send(a, b, seq, len);
+        world.run(50);
+    }
+    world.run(1_000);
+    world.host(b).received.len() - before
+}
+
+fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
+    let key = world.host(peer).key;
+    let mut all = world.host(of).node.peer_status(world.now());
+    all.find(|p| p.key == key).unwrap()
+}
+
+#[test]
+fn a_narrow_relay_says_so_and_the_sender_follows() {
+    let (mut world, a, b, _) = relayed(1, &[1_280]);
+    world.send(a, b, 0, 100);
+    // Before the other end has told anything.
+    world.run(100);
+    let arrived = send(&mut world, a, b, 50, LARGE);
+    assert_eq!(arrived, 0);
+    assert_eq!(status(&world, a, b).path_mtu_out, Some(1_280));
+    // All but those on the way are answered here, and do not go on the way to be lost there.
+    let refused = world.host(a).lane.counters().too_big;
+    assert!(refused >= 45, "{refused} of 50");
+    assert_eq!(send(&mut world, a, b, 50, FITS), 50);
+}
+
+#[test]
+fn small_packets_are_enough_to_learn_the_size() {
+    let (mut world, a, b, _) = relayed(2, &[1_280]);
+    assert_eq!(send(&mut world, a, b, 20, 100), 20);
+    let (there, here) = (status(&world, a, b), status(&world, b, a));
+    assert_eq!((there.path_mtu_out, here.path_mtu_in), (Some(1_280), Some(1_280)));
+    world.send(a, b, 0, LARGE);
+    assert_eq!(world.host(a).lane.counters().too_big, 1);
+    // The other direction was told in the same way, by the reports about this one.
+    assert_eq!(there.path_mtu_in, Some(1_280));
+}
+
+#[test]
+fn a_wider_way_is_used_as_such() {
+    let (mut world, a, b, relays) = relayed(3, &[1_280, WIDE]);
+    send(&mut world, a, b, 20, 100);
+    let forwarded = |world: &World, relay: HostId| world.host(relay).lane.counters().forwarded;
+    let narrow = forwarded(&world, relays[0]) > forwarded(&world, relays[1]);
+    let (by, other) = if narrow {
+        (relays[0], relays[1])
+    } else {
+        (relays[1], relays[0])
+    };
+    world.kill(by);
+    send(&mut world, a, b, 900, 100);
+    assert!(forwarded(&world, other) > 700);
+    let expected = if narrow { WIDE } else { 1_280 };
+    assert_eq!(status(&world, a, b).path_mtu_out, Some(expected), "{narrow}");
+    let len = usize::from(expected) - 77;
+    assert_eq!(send(&mut world, a, b, 20, len), 20);
+}
+
+#[test]
+fn a_direct_path_is_as_wide_as_its_link() {
+    let (mut world, a, b) = World::pair(
+        4,
+        Config {
+            mtu: WIDE,
+            ..Config::default()
+        },
+    );
+    assert_eq!(send(&mut world, a, b, 20, LARGE), 20);
+    assert_eq!(status(&world, a, b).path_mtu_out, Some(WIDE));
+    // The last packets are confirmed once more.
+    world.run(15_000);
+    let before = status(&world, b, a).session_totals.tx_frames;
+    world.run(60_000);
+    assert_eq!(status(&world, b, a).session_totals.tx_frames, before, "silence");
+}
