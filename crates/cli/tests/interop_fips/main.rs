@@ -15,6 +15,7 @@
 //! - `rekey`: both layers get fresh keys during two minutes of traffic
 //! - `restart`: one side is killed and comes back
 //! - `silence`: the first packet after a session has ended for want of traffic
+//! - `metrics`: round trip and loss as each side learns them from the other
 //! - `messages`: what one side says and the other does not know
 //! - `lossy`: a relay loses, doubles and spoils datagrams
 //! - `net`: a mesh of weft nodes and daemons on any cables
@@ -28,6 +29,7 @@ mod common;
 mod lookup;
 mod lossy;
 mod messages;
+mod metrics;
 mod mixed;
 mod net;
 mod rekey;
