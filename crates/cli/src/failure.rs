@@ -11,6 +11,7 @@ use weft_node::daemon::DaemonError;
 use weft_node::keyfile::{BadSecret, KeyFileError};
 use weft_node::logging::LoggingError;
 use weft_node::state::StateError;
+use weft_sim::scenario::ScenarioError;
 
 /// One line each, except for the first three.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,10 @@ pub(crate) enum Failure {
     Import { from: String, problem: BadSecret },
     #[error("the key cannot be read ({source}): {}; check the path", .path.display())]
     ImportFile { path: PathBuf, source: io::Error },
+    #[error("the scenario cannot be read ({source}): {}; check the path", .path.display())]
+    ScenarioFile { path: PathBuf, source: io::Error },
+    #[error("{problem}, in {}; see docs/guides/simulation.md", .path.display())]
+    Scenario { path: PathBuf, problem: ScenarioError },
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error(transparent)]
@@ -62,7 +67,7 @@ impl Failure {
             other => drop(writeln!(io::stderr(), "weft: {other}")),
         }
         match self {
-            Self::Usage(_) | Self::Helped | Self::Config(_) => ExitCode::from(2),
+            Self::Usage(_) | Self::Helped | Self::Config(_) | Self::Scenario { .. } => ExitCode::from(2),
             Self::Daemon(error) => ExitCode::from(error.exit_code()),
             _ => ExitCode::FAILURE,
         }

@@ -12,6 +12,7 @@ mod interrupt;
 mod output;
 mod peers;
 mod ping;
+mod sim;
 mod status;
 mod up;
 mod version;
@@ -54,6 +55,8 @@ enum Command {
     Version(version::Args),
     /// Show two nodes at work in network namespaces of this machine
     Demo(demo::Args),
+    /// Run a mesh of many nodes on a virtual clock and print figures
+    Sim(Box<sim::Args>),
 }
 
 fn main() -> ExitCode {
@@ -81,5 +84,6 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Identity(action) => identity::run(paths()?, action),
         Command::Version(args) => version::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Sim(args) => sim::run(&args),
     }
 }

@@ -1,0 +1,206 @@
+//! `weft sim`: meshes on a virtual clock, with the code that the daemon runs.
+
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::ValueEnum;
+use weft_sim::scenario::{Failure as Failed, Figures, Plan, Scenario};
+use weft_sim::{Conditions, Shape};
+
+use crate::failure::Failure;
+use crate::output::Out;
+
+/// Runs of a scenario that shrinking may take.
+const SHRINK_RUNS: u32 = 500;
+/// Hosts up to which every turn is followed by a check of what must hold.
+const CHECK_ALL: usize = 100;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Run this scenario, as --print and failures print it, instead of drawing one
+    #[arg(value_name = "FILE", conflicts_with_all = ["topology", "nodes", "degree", "pairs", "churn", "partition", "sleep"])]
+    file: Option<PathBuf>,
+    /// Shape of the mesh
+    #[arg(long, value_enum, default_value = "random")]
+    topology: Topology,
+    /// Number of hosts
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    nodes: u32,
+    /// Mean number of links of a host, for --topology random
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    degree: u32,
+    /// Keys, links, loss and everything else that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Random pairs that try to reach each other
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pairs: usize,
+    /// Packets that each pair sends, five seconds apart
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    probes: u32,
+    /// The pairs begin with the trouble, not behind it
+    #[arg(long)]
+    during: bool,
+    /// One-way delay of every link
+    #[arg(long, value_name = "MS", default_value_t = 10)]
+    delay: u64,
+    /// Further random delay, up to this
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    jitter: u64,
+    /// Datagrams lost
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent())]
+    loss: u32,
+    /// Datagrams overtaken by those behind them
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent())]
+    reorder: u32,
+    /// Datagrams delivered twice
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent())]
+    duplicate: u32,
+    /// The mesh is left alone at first for this long
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    calm: u64,
+    /// Then restarts, partition and sleep last for this long
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    trouble: u64,
+    /// And then it is left alone again
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    rest: u64,
+    /// Hosts that restart in each minute of the trouble
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent())]
+    churn: u32,
+    /// Parts that the mesh falls into for as long as the trouble lasts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    partition: u32,
+    /// Machines that sleep through the trouble
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent())]
+    sleep: u32,
+    /// Check what must hold after every N-th turn of a host [default: 1 for up to 100 hosts, else 500]
+    #[arg(long, value_name = "N")]
+    check: Option<u32>,
+    /// Print the scenario instead of running it
+    #[arg(long, conflicts_with = "json")]
+    print: bool,
+    /// When it fails, look for a shorter scenario that fails alike, and print that
+    #[arg(long)]
+    shrink: bool,
+    /// Print the document weft.sim/1
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Topology {
+    Line,
+    Ring,
+    Grid,
+    Tree,
+    Random,
+}
+
+/// What one run came to.
+struct Done<'a> {
+    scenario: &'a Scenario,
+    figures: Figures,
+    failure: Option<Failed>,
+    /// By the clock on the wall, seconds.
+    wall: f64,
+    /// Most memory that this process ever held, bytes, where the system tells.
+    memory: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut scenario = match &args.file {
+        Some(path) => read(path)?,
+        None => args.plan().scenario(),
+    };
+    if args.file.is_none() {
+        scenario.check_every = if scenario.nodes <= CHECK_ALL { 1 } else { 500 };
+    }
+    if let Some(every) = args.check {
+        scenario.check_every = every;
+    }
+    let mut out = Out::new();
+    if args.print {
+        return out.text(&scenario.to_string());
+    }
+    let begun = Instant::now();
+    let outcome = scenario.run();
+    let done = Done {
+        scenario: &scenario,
+        figures: outcome.figures,
+        failure: outcome.failure,
+        wall: begun.elapsed().as_secs_f64(),
+        memory: peak_memory(),
+    };
+    match args.json {
+        true => out.json(&report::document(&done))?,
+        false => out.text(&report::text(&done))?,
+    }
+    let Some(failure) = &done.failure else { return Ok(()) };
+    if args.shrink && !args.json {
+        let short = scenario.shrink(failure, SHRINK_RUNS);
+        out.text(&format!("\nThe same with less:\n\n{short}"))?;
+    }
+    Err(Failure::Told)
+}
+
+impl Args {
+    fn plan(&self) -> Plan {
+        let shape = match self.topology {
+            Topology::Line => Shape::Line,
+            Topology::Ring => Shape::Ring,
+            Topology::Grid => Shape::Grid,
+            Topology::Tree => Shape::Tree,
+            Topology::Random => Shape::Random { degree: self.degree },
+        };
+        Plan {
+            seed: self.seed,
+            shape,
+            nodes: self.nodes as usize,
+            conditions: Conditions {
+                delay: self.delay,
+                jitter: self.jitter,
+                loss: self.loss * 10,
+                reorder: self.reorder * 10,
+                duplicate: self.duplicate * 10,
+            },
+            calm: self.calm * 1_000,
+            trouble: self.trouble * 1_000,
+            churn: self.churn,
+            sides: self.partition,
+            sleepers: self.sleep,
+            rest: self.rest * 1_000,
+            pairs: self.pairs,
+            during: self.during,
+            probes: self.probes,
+            // Who is away, or whose packets are lost on purpose, is not to be blamed.
+            expect: !self.during && self.loss == 0,
+            ..Plan::default()
+        }
+    }
+}
+
+fn percent() -> clap::builder::RangedU64ValueParser<u32> {
+    clap::builder::RangedU64ValueParser::new().range(0..=100)
+}
+
+fn read(path: &Path) -> Result<Scenario, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|source| Failure::ScenarioFile {
+        path: path.to_owned(),
+        source,
+    })?;
+    text.parse().map_err(|problem| Failure::Scenario {
+        path: path.to_owned(),
+        problem,
+    })
+}
+
+/// From the kernel's account of this process (proc(5), VmHWM).
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
