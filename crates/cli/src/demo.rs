@@ -1,4 +1,4 @@
-//! `weft demo`: two nodes at work in namespaces of this machine.
+//! `weft demo`: five nodes at work in namespaces of this machine.
 
 use weft_lab::demo::{self, Options};
 

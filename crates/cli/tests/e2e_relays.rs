@@ -32,7 +32,7 @@ fn a_killed_relay_is_replaced_within_three_seconds() {
         net.reached_within(START, "a", "b");
         net.reached_within(START, "b", "a");
         let hosts = (net.host("a"), net.host("b"));
-        let flow = TcpFlow::start(hosts, address(net.node("b")), Limit::Stopped, 1, MINUTE).unwrap();
+        let flow = TcpFlow::start(hosts, address(net.node("b")), Limit::Paced(2_000_000), 1, 2 * MINUTE).unwrap();
         for _ in 0..2 {
             let used = net.via("a", "b").unwrap();
             let spare = if used == "c" { "d" } else { "c" };
@@ -124,7 +124,7 @@ fn a_relay_takes_whom_it_is_told_to() {
         let mut net = Net::new(&["a", "b", "c", "d"]);
         net.keep_apart(&["a", "b"], true);
         let (a, b) = (net.npub("a"), net.npub("b"));
-        net.start("c", &net.spec(&format!("open = false\nallow = [\"{a}\"]\n")));
+        net.start("c", &net.choosy(&format!("allow = [\"{a}\"]\n")));
         net.start("d", &net.spec(&format!("deny = [\"{a}\"]\n")));
         net.start("a", &net.knowing(&["c", "d"], &["b"]));
         net.start("b", &net.knowing(&["c", "d"], &["a"]));
@@ -137,7 +137,7 @@ fn a_relay_takes_whom_it_is_told_to() {
         assert_eq!(net.peer("a", "d")["state"], "linking");
         assert_eq!(net.peer("b", "c")["state"], "linking");
         net.node_mut("c").stop().unwrap();
-        net.start("c", &net.spec(&format!("open = false\nallow = [\"{a}\", \"{b}\"]\n")));
+        net.start("c", &net.choosy(&format!("allow = [\"{a}\", \"{b}\"]\n")));
         net.reached_within(START, "a", "b");
         net.reached_within(START, "b", "a");
         assert_eq!(net.via("a", "b"), Some("c"));

@@ -11,7 +11,7 @@
 //! | [`relay`] | a middlebox that loses, doubles, delays or spoils chosen datagrams |
 //! | [`stats`] | what a few runs say, and how sure it is |
 //! | [`interrupt`], [`random`] | Ctrl-C; chance that a seed decides |
-//! | [`demo`] | `weft demo`: two nodes, real traffic, figures |
+//! | [`demo`] | `weft demo`: five nodes, real traffic, figures |
 //!
 //! The lab runs the built `weft` binary and reads its JSON, as a user would; it never calls the node's
 //! code. Nothing has to be installed, and nothing needs root where unprivileged user namespaces are on.

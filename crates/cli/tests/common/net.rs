@@ -71,10 +71,15 @@ impl Net {
         self.places.iter().position(|place| place.name == name).unwrap()
     }
 
-    /// What a node in the mesh is told that knows nobody; `more` are further lines of its `[mesh]`.
+    /// What a node is told that knows nobody and takes everybody; `more` are further lines of its `[mesh]`.
     pub fn spec(&self, more: &str) -> NodeSpec {
+        self.choosy(&format!("open = true\n{more}"))
+    }
+
+    /// The same, but `mesh` are all lines of its `[mesh]`.
+    pub fn choosy(&self, mesh: &str) -> NodeSpec {
         NodeSpec {
-            extra_toml: format!("\n[mesh]\nopen = true\n{more}"),
+            extra_toml: format!("\n[mesh]\n{mesh}"),
             ..NodeSpec::default()
         }
     }

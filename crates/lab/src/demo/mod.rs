@@ -1,7 +1,11 @@
-//! `weft demo`: two machines in namespaces, a weft node on each, real traffic, figures. It needs nothing
+//! `weft demo`: five machines in namespaces, a weft node on each, real traffic, figures. It needs nothing
 //! installed, no root where unprivileged user namespaces are on, and less than a minute.
+//!
+//! [`report`] is what it says, `stage` the machines and their networks, `acts` what happens there.
 
-mod report;
+mod acts;
+mod error;
+pub mod report;
 mod stage;
 
 use std::io::{self, Write};
@@ -10,9 +14,9 @@ use std::time::Instant;
 
 use weft_os::netns::Access;
 
-pub use report::{Figures, Node, Roam, Step, Summary};
+pub use error::StepError;
+use report::{Figures, Step, Summary};
 use stage::Stage;
-pub use stage::StepError;
 
 use crate::interrupt::Interrupts;
 use crate::world::{World, WorldError};
@@ -49,9 +53,12 @@ pub fn run(options: &Options) -> Result<Summary, DemoError> {
             nodes: Vec::new(),
             steps: Vec::new(),
             figures: Figures::default(),
+            paths: Vec::new(),
+            changes: Vec::new(),
         },
     };
-    demo.say("Two machines on one cable, a weft node on each.\n")?;
+    demo.say("Five machines out of network namespaces, a weft node on each; real packets all the way.\n")?;
+    demo.say(&report::drawing())?;
     let result = demo.perform(&world, options, access, &interrupts);
     demo.finish(world, options.keep, result)
 }
@@ -75,7 +82,7 @@ pub enum DemoError {
         name: &'static str,
         /// Why.
         source: StepError,
-        /// The directory with `alpha.log` and `beta.log`.
+        /// The directory with `alpha.log` and the others.
         logs: PathBuf,
     },
 }
@@ -109,10 +116,27 @@ impl Demo {
         interrupts: &Interrupts,
     ) -> Result<(), Ended> {
         let mut stage = self.set(world, options)?;
+        let mut load = None;
         self.step("link", |figures| stage.link(figures))?;
         self.step("ping", |figures| stage.ping(figures))?;
         self.step("tcp", |figures| stage.tcp(figures))?;
+        self.step("nat", |figures| stage.nat(figures))?;
         self.step("roam", |figures| stage.roam(figures))?;
+        self.step("join", |figures| stage.join(figures))?;
+        self.step("cut", |_| stage.cut(&mut load))?;
+        self.step("heal", |figures| stage.heal(load, figures))?;
+        self.step("paths", |_| {
+            let count = stage.meet()?;
+            Ok(format!("{count} pairs of nodes reach each other both ways"))
+        })?;
+        self.summary.nodes = stage.nodes();
+        (self.summary.paths, self.summary.changes) = stage
+            .paths()
+            .and_then(|paths| Ok((paths, stage.changes()?)))
+            .map_err(|error| {
+                let source = error.into();
+                Ended::Failed { name: "paths", source }
+            })?;
         if options.keep {
             self.step("logs", |_| stage.logs())?;
             self.report()?;
@@ -128,12 +152,10 @@ impl Demo {
     fn set(&mut self, world: &World, options: &Options) -> Result<Stage, Ended> {
         let stage = self.timed("start", |_| {
             let stage = Stage::set(world, &options.weft)?;
-            let text = "two keys made, two daemons answer".to_owned();
+            let text = "five keys made, four daemons answer".to_owned();
             Ok((stage, text))
         })?;
         self.summary.nodes = stage.nodes();
-        let drawing = report::drawing(&self.summary.nodes);
-        self.say(&format!("\n{drawing}\n"))?;
         Ok(stage)
     }
 
@@ -178,7 +200,8 @@ impl Demo {
             Access::UserNamespace => " -U --preserve-credentials",
         };
         let mut text = String::from("\nThe world stays until Ctrl-C. Commands inside, for example:\n");
-        for (node, other) in self.summary.nodes.iter().zip(self.summary.nodes.iter().rev()) {
+        let ends: Vec<_> = self.summary.nodes.iter().filter(|node| node.name != "relay").collect();
+        for (node, other) in ends.iter().zip(ends.iter().rev()) {
             text += &format!(
                 "  nsenter -t {}{user} -n ping {}\n  weft status --state {}\n",
                 node.pid,
@@ -201,7 +224,7 @@ impl Demo {
                 true => format!("\nAll steps passed in {seconds:.1} s.\n"),
                 false => String::new(),
             };
-            return self.say(&format!("\n{}{passed}", self.summary.figures));
+            return self.say(&format!("\n{}{passed}", self.summary));
         }
         let text = serde_json::to_string_pretty(&self.summary);
         print(&(text.map_err(|error| DemoError::Output(error.into()))? + "\n"))

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::stage::{CAST, NAT};
 use crate::traffic::{ProbeReport, TcpReport};
 
-/// The result of a demo, schema `weft.demo/1`. Arrays of two are for the first and the second node, or
-/// for the directions from the first to the second and back.
+/// The result of a demo, schema `weft.demo/1`. Arrays of two are for the first and the second node of what
+/// they are about, or for the directions from the first to the second and back.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     /// Always `weft.demo/1`.
@@ -24,6 +25,21 @@ pub struct Summary {
     pub steps: Vec<Step>,
     /// What was measured; null where the demo did not get so far.
     pub figures: Figures,
+    /// How each node reaches each other one in the end.
+    pub paths: Vec<PathNow>,
+    /// Alpha's paths to beta, and why it came to each, the first first, for people.
+    pub changes: Vec<String>,
+}
+
+/// How one node reaches another.
+#[derive(Debug, Clone, Serialize)]
+pub struct PathNow {
+    /// Who.
+    pub from: &'static str,
+    /// Whom.
+    pub to: &'static str,
+    /// `direct`, or `via` and the name of the node that carries.
+    pub path: String,
 }
 
 /// A node of the demo.
@@ -48,7 +64,7 @@ pub struct Node {
 /// One step.
 #[derive(Debug, Clone, Serialize)]
 pub struct Step {
-    /// Its name: `start`, `link`, `ping`, `tcp`, `roam`, `logs`, `stop`.
+    /// Its name: `start`, `link`, `ping`, `tcp`, `nat`, `roam`, `join`, `cut`, `heal`, `paths`, `logs`, `stop`.
     pub name: &'static str,
     /// It passed.
     pub ok: bool,
@@ -61,20 +77,57 @@ pub struct Step {
 /// Everything that was measured.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Figures {
-    /// From the second daemon's start until both had the link, in milliseconds.
+    /// From the last daemon's start until alpha and beta had the link, in milliseconds.
     pub link_ms: Option<f64>,
     /// The first ping, which also sets up the session, in milliseconds.
     pub first_ping_ms: Option<f64>,
-    /// Pings in both directions.
+    /// Pings between alpha and beta.
     pub ping: Option<[ProbeReport; 2]>,
-    /// TCP in both directions.
+    /// TCP between alpha and beta.
     pub tcp: Option<[TcpReport; 2]>,
-    /// Processor seconds of each daemon per 10^9 bytes of TCP, both directions together.
+    /// Processor seconds of alpha's and beta's daemon per 10^9 bytes of TCP, both directions together.
     pub cpu_s_per_gb: Option<[f64; 2]>,
-    /// Memory of each daemon after the transfers, in bytes.
+    /// Their memory after the transfers, in bytes.
     pub rss_bytes: Option<[u64; 2]>,
-    /// The roam.
+    /// Alpha and gamma, which is behind the NAT box.
+    pub relayed: Option<Relayed>,
+    /// Beta roams.
     pub roam: Option<Roam>,
+    /// Delta comes late.
+    pub join: Option<Join>,
+    /// The path between alpha and beta is cut and mended.
+    pub cut: Option<Cut>,
+}
+
+/// What passed through the relay.
+#[derive(Debug, Clone, Serialize)]
+pub struct Relayed {
+    /// Pings in both directions.
+    pub ping: [ProbeReport; 2],
+    /// TCP in both directions.
+    pub tcp: [TcpReport; 2],
+}
+
+/// A node that came late.
+#[derive(Debug, Clone, Serialize)]
+pub struct Join {
+    /// From its start to the first answer of gamma, in milliseconds.
+    pub gamma_ms: f64,
+    /// TCP from it to gamma.
+    pub tcp: TcpReport,
+}
+
+/// What cutting a path under load showed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cut {
+    /// From the cut until both ends had another path, in milliseconds.
+    pub relayed_ms: f64,
+    /// From the mending until both had the direct one again, in milliseconds.
+    pub direct_ms: f64,
+    /// Ten pings a second each way all the while.
+    pub ping: [ProbeReport; 2],
+    /// The TCP stream that ran all the while.
+    pub tcp: TcpReport,
 }
 
 /// What a change of the second node's address under load showed.
@@ -90,22 +143,28 @@ pub struct Roam {
     pub tcp: TcpReport,
 }
 
-/// The two nodes and the path between them, as a drawing, and who they are.
-pub(super) fn drawing(nodes: &[Node]) -> String {
-    let [one, other] = nodes else {
-        return String::new();
-    };
-    let end = |node: &Node| node.underlay.first().cloned().unwrap_or_default();
-    let path = format!(" {} <==== udp ====> {} ", end(one), end(other));
-    let width = one.name.len().max(other.name.len()) + 4;
-    let edge = format!("  +{0}+{1}+{0}+\n", "-".repeat(width), " ".repeat(path.len()));
-    let mut text = edge.clone();
-    text += &format!("  |{:^width$}|{path}|{:^width$}|\n", one.name, other.name);
-    text += &edge;
-    for node in nodes {
-        text += &format!("  {:<7}{}\n  {:<7}{}\n", node.name, node.npub, "", node.address);
-    }
-    text
+/// The machines and what joins them at the start.
+pub(super) fn drawing() -> String {
+    let [inner, outer] = NAT;
+    let [alpha, beta, relay, gamma, delta] = CAST.map(|(_, address)| address);
+    format!(
+        "
+     +---------+              +---------+
+     |  alpha  |==============|  beta   |        alpha  {alpha}
+     +---------+              +---------+        beta   {beta}
+          |                        |
+     +----------------------------------+
+     |              relay               |        relay  {relay}
+     +----------------------------------+
+          |                        :
+        [NAT]                      :             NAT    {outer}, symmetric
+          |                        :                    {inner}
+     +---------+              +---------+
+     |  gamma  |              :  delta  :        gamma  {gamma}
+     +---------+              +---------+        delta  {delta}, comes late
+
+"
+    )
 }
 
 /// One line per step, when it is over.
@@ -116,20 +175,56 @@ impl fmt::Display for Step {
     }
 }
 
-/// The table at the end, of what was measured.
+/// What there is to say at the end: paths, figures.
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ends: Vec<&str> = CAST
+            .map(|(name, _)| name)
+            .into_iter()
+            .filter(|n| *n != "relay")
+            .collect();
+        if !self.paths.is_empty() {
+            write!(f, "  {:<28}", "paths, from row to column")?;
+            ends.iter().try_for_each(|to| write!(f, "{to:>12}"))?;
+            for from in &ends {
+                write!(f, "\n  {from:<28}")?;
+                for to in &ends {
+                    let path = self.paths.iter().find(|path| path.from == *from && path.to == *to);
+                    write!(f, "{:>12}", path.map_or("-", |path| &path.path))?;
+                }
+            }
+            writeln!(f, "\n\n  alpha to beta, one after the other:")?;
+            self.changes.iter().try_for_each(|change| writeln!(f, "    {change}"))?;
+            writeln!(f)?;
+        }
+        write!(f, "{}", self.figures)
+    }
+}
+
+/// The table of what was measured.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut row = |label: &str, cells: [String; 2]| writeln!(f, "  {label:<28}{:>18}{:>18}", cells[0], cells[1]);
+        let mut row = |label: &str, cells: [String; 2]| writeln!(f, "  {label:<28}{:>22}{:>22}", cells[0], cells[1]);
+        let mbit = |tcp: &TcpReport| format!("{:.0}", tcp.mbit_s);
         if let Some(ping) = &self.ping {
             row("", ["alpha -> beta", "beta -> alpha"].map(str::to_owned))?;
             row("ping min/avg/max, ms", ping.each_ref().map(times))?;
         }
         if let Some(tcp) = &self.tcp {
-            row("TCP, Mbit/s", tcp.each_ref().map(|tcp| format!("{:.0}", tcp.mbit_s)))?;
+            row("TCP, Mbit/s", tcp.each_ref().map(mbit))?;
         }
         if let Some(roam) = &self.roam {
             let silence = format!("{:.0}", roam.ping.longest_gap_ms);
             row("silence in the roam, ms", [String::new(), silence])?;
+        }
+        if let Some(cut) = &self.cut {
+            let silence = cut.ping.each_ref().map(|ping| format!("{:.0}", ping.longest_gap_ms));
+            row("silence in the cut, ms", silence)?;
+        }
+        if let Some(relayed) = &self.relayed {
+            row("", ["alpha -> gamma", "gamma -> alpha"].map(str::to_owned))?;
+            row("ping min/avg/max, ms", relayed.ping.each_ref().map(times))?;
+            row("TCP, Mbit/s", relayed.tcp.each_ref().map(mbit))?;
         }
         if let Some(cpu) = &self.cpu_s_per_gb {
             row("", ["alpha", "beta"].map(str::to_owned))?;
@@ -175,16 +270,39 @@ mod tests {
     }
 
     #[test]
-    fn the_drawing_is_a_rectangle_and_names_both() {
-        let nodes = [node("alpha", "fd00::1"), node("beta", "fd12:3456:789a::1")];
-        let text = drawing(&nodes);
-        let widths: Vec<usize> = text.lines().take(3).map(str::len).collect();
-        assert!(widths.iter().all(|width| *width == widths[0]), "{text}");
-        for node in &nodes {
-            assert!(text.contains(&node.npub) && text.contains(&node.address.to_string()));
+    fn the_drawing_names_all_and_fits_a_terminal() {
+        let text = drawing();
+        for (name, address) in CAST {
+            assert!(text.contains(name) && text.contains(address), "{text}");
         }
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-        assert_eq!(drawing(&[]), "");
+    }
+
+    #[test]
+    fn paths_are_a_table_and_changes_a_list() {
+        let path = |from, to, path: &str| PathNow {
+            from,
+            to,
+            path: path.to_owned(),
+        };
+        let summary = Summary {
+            schema: "weft.demo/1",
+            ok: true,
+            seconds: 1.0,
+            nodes: vec![],
+            steps: vec![],
+            figures: Figures::default(),
+            paths: vec![path("alpha", "beta", "direct"), path("gamma", "alpha", "via relay")],
+            changes: vec!["via relay: a way was found".to_owned()],
+        };
+        let text = summary.to_string();
+        let row = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        assert_eq!(
+            row("alpha ").split_whitespace().collect::<Vec<_>>(),
+            ["alpha", "-", "direct", "-", "-"]
+        );
+        assert!(row("gamma").contains("via relay") && text.contains("    via relay: a way was found"));
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
     }
 
     #[test]
@@ -202,6 +320,8 @@ mod tests {
                 ping: Some([report.clone(), report]),
                 ..Figures::default()
             },
+            paths: vec![],
+            changes: vec![],
         };
         let value = serde_json::to_value(&summary).unwrap();
         assert_eq!(value["schema"], "weft.demo/1");
