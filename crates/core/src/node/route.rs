@@ -42,9 +42,8 @@ impl Node {
             self.mesh.coords_of(now, addr).unwrap_or_default().to_vec(),
         );
         let Some(peer) = self.peers.get_mut(&addr) else { return };
-        let moved = peer.session.coords != coords;
         let lost = coords.1.is_empty();
-        peer.session.coords = coords;
+        let moved = peer.session.set_coords(now, coords);
         let before = peer.session.route();
         if before != link {
             peer.since = now;

@@ -62,7 +62,7 @@ impl Repeat {
 /// We sent SessionSetup.
 pub(super) struct Initiating {
     handshake: xk::AwaitingMsg2,
-    setup: Vec<u8>,
+    msg1: [u8; xk::MSG1_LEN],
     pub(super) repeat: Repeat,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Finishing {
 pub(super) struct Awaiting {
     handshake: xk::AwaitingMsg3,
     msg1: [u8; xk::MSG1_LEN],
-    ack: Vec<u8>,
+    msg2: [u8; xk::MSG2_LEN],
     /// The link that the setup came over: the answer goes back there, as our own way may not lead anywhere.
     link: LinkId,
     pub(super) born: u64,
@@ -88,8 +88,7 @@ impl Session {
     /// Someone who claims to be the other end sends frames that we cannot open.
     pub(crate) fn handle_unknown(&mut self, ctx: &mut Context, now: u64) {
         if let Some(awaiting) = self.awaiting.last().filter(|a| now.saturating_sub(a.born) < HALF_OPEN) {
-            let (ack, link) = (awaiting.ack.clone(), awaiting.link);
-            self.send_datagram_over(ctx, link, &ack);
+            self.send_ack(ctx, awaiting.link, &awaiting.msg2);
             return;
         }
         self.initiate(ctx, now);
@@ -100,25 +99,55 @@ impl Session {
         if self.initiating.is_some() || self.finishing.is_some() || self.link.is_none() || now < self.not_before {
             return;
         }
-        let (handshake, noise) = xk::Initiator::start(self.peer, &mut *ctx.rng);
+        let (handshake, msg1) = xk::Initiator::start(self.peer, &mut *ctx.rng);
+        self.not_before = now + MIN_INITIATE;
+        self.initiating = Some(Initiating {
+            handshake,
+            msg1,
+            repeat: Repeat::new(now),
+        });
+        self.drive_initiating(ctx, now);
+    }
+
+    /// Takes where both ends are in the tree, and tells whether that is news. A handshake under way tells it at once: the
+    /// answer may find no way back by what was told before.
+    pub(crate) fn set_coords(&mut self, now: u64, coords: (Vec<NodeAddr>, Vec<NodeAddr>)) -> bool {
+        let news = self.coords != coords;
+        self.coords = coords;
+        if let Some(initiating) = self.initiating.as_mut().filter(|_| news) {
+            initiating.repeat.hurry(now);
+        }
+        news
+    }
+
+    /// Sends SessionSetup, with where both ends are now.
+    fn send_setup(&self, ctx: &mut Context, msg1: &[u8]) {
         let (src, dest) = self.told_coords(ctx);
         let setup = SessionSetup {
             flags: 0,
             src: Coords::new(&src),
             dest: Coords::new(&dest),
-            noise: &noise,
+            noise: msg1,
         };
         let mut bytes = vec![0; setup.wire_len()];
-        if setup.emit(&mut bytes).is_err() {
-            return;
+        if setup.emit(&mut bytes).is_ok() {
+            self.send_datagram(ctx, &bytes);
         }
-        self.not_before = now + MIN_INITIATE;
-        self.initiating = Some(Initiating {
-            handshake,
-            setup: bytes,
-            repeat: Repeat::new(now),
-        });
-        self.drive_initiating(ctx, now);
+    }
+
+    /// Sends SessionAck over a link, with where both ends are now.
+    fn send_ack(&self, ctx: &mut Context, link: LinkId, msg2: &[u8]) {
+        let (src, dest) = self.told_coords(ctx);
+        let ack = SessionAck {
+            flags: 0,
+            src: Coords::new(&src),
+            dest: Coords::new(&dest),
+            noise: msg2,
+        };
+        let mut bytes = vec![0; ack.wire_len()];
+        if ack.emit(&mut bytes).is_ok() {
+            self.send_datagram_over(ctx, link, &bytes);
+        }
     }
 
     /// Coordinates for a handshake message: never empty, so an end whose place is not known stands alone.
@@ -137,8 +166,8 @@ impl Session {
         };
         if let Some(again) = self.awaiting.iter_mut().find(|a| a.msg1 == msg1) {
             again.link = link;
-            let ack = again.ack.clone();
-            self.send_datagram_over(ctx, link, &ack);
+            let msg2 = again.msg2;
+            self.send_ack(ctx, link, &msg2);
             return;
         }
         // Both ends may start at once: the handshake of the smaller address wins, as in FIPS. The larger one keeps its
@@ -150,28 +179,17 @@ impl Session {
         let Ok((handshake, msg2)) = xk::Responder::read(&ctx.identity, &msg1, ctx.epoch, &mut *ctx.rng) else {
             return;
         };
-        let (src, dest) = self.told_coords(ctx);
-        let ack = SessionAck {
-            flags: 0,
-            src: Coords::new(&src),
-            dest: Coords::new(&dest),
-            noise: &msg2,
-        };
-        let mut bytes = vec![0; ack.wire_len()];
-        if ack.emit(&mut bytes).is_err() {
-            return;
-        }
         if self.awaiting.len() == MAX_AWAITING {
             self.awaiting.remove(0);
         }
         self.awaiting.push(Awaiting {
             handshake,
             msg1,
-            ack: bytes.clone(),
+            msg2,
             link,
             born: now,
         });
-        self.send_datagram_over(ctx, link, &bytes);
+        self.send_ack(ctx, link, &msg2);
     }
 
     pub(crate) fn handle_ack(&mut self, ctx: &mut Context, now: u64, link: LinkId, ack: &SessionAck<'_>) {
@@ -291,7 +309,7 @@ impl Session {
         }
         if now >= initiating.repeat.next && self.link.is_some() {
             initiating.repeat.sent(ctx, now);
-            self.send_datagram(ctx, &initiating.setup);
+            self.send_setup(ctx, &initiating.msg1);
         }
         self.initiating = Some(initiating);
     }
@@ -325,5 +343,60 @@ impl Session {
             peer: self.peer.node_addr(),
             id,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha20Rng;
+    use rand_core::SeedableRng as _;
+    use weft_noise::{Identity, SecretKey};
+    use weft_wire::link::SessionDatagram;
+
+    use super::*;
+    use crate::Config;
+    use crate::context::Output;
+
+    /// The coordinates and the Noise message of each SessionSetup that was sent.
+    fn setups(ctx: &mut Context) -> Vec<(Vec<NodeAddr>, Vec<NodeAddr>, Vec<u8>)> {
+        let mut found = Vec::new();
+        while let Some(output) = ctx.next_output() {
+            let Output::Lane(Command::SendOnLink { body, .. }) = output else {
+                continue;
+            };
+            let datagram = SessionDatagram::parse(&body).unwrap();
+            let setup = SessionSetup::parse(datagram.payload).unwrap();
+            found.push((
+                setup.src.iter().collect(),
+                setup.dest.iter().collect(),
+                setup.noise.to_vec(),
+            ));
+        }
+        found
+    }
+
+    /// A FIPS node answers by the coordinates of the last SessionSetup; were they old, no repeat would bring an answer.
+    #[test]
+    fn a_repeated_setup_tells_where_we_are_now() {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
+        let peer = theirs.public();
+        let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
+        let (me, root) = (ctx.me, NodeAddr::new([0; 16]));
+        let mut session = Session::new(true, peer);
+        session.handle_route(&mut ctx, 0, Some(LinkId(1)));
+        session.handle_wanted(&mut ctx, 0);
+        let first = setups(&mut ctx);
+        let (alone, there) = (vec![me], vec![peer.node_addr()]);
+        let noise = first[0].2.clone();
+        assert_eq!(first, [(alone, there.clone(), noise.clone())]);
+
+        let moved = vec![me, root];
+        assert!(session.set_coords(10, (moved.clone(), there.clone())));
+        session.handle_timeout(&mut ctx, 10);
+        assert_eq!(setups(&mut ctx), [(moved.clone(), there.clone(), noise)]);
+        assert!(!session.set_coords(20, (moved, there)));
+        session.handle_timeout(&mut ctx, 20);
+        assert_eq!(setups(&mut ctx), []);
     }
 }
