@@ -180,3 +180,17 @@ fn who_may_link_unasked_is_a_setting() {
         assert_eq!(world.host(host).node.counters().strangers > 0, !may);
     }
 }
+
+#[test]
+fn a_stranger_that_goes_while_it_is_dialled_leaves_nothing_behind() {
+    for seed in 0..4 {
+        let mut world = World::new(seed);
+        let (host, stranger) = (world.add_host(meshed()), world.add_host(meshed()));
+        world.add_peer(stranger, host, true);
+        world.run(5_000);
+        world.kill(stranger);
+        // Every turn is followed by a look at who holds which index.
+        world.run(120_000);
+        assert_eq!(world.host(host).node.link_with(&world.host(stranger).node_addr()), None);
+    }
+}

@@ -307,7 +307,7 @@ impl Link {
         }
     }
 
-    pub(super) fn abandon_attempt(&mut self, ctx: &mut Context) {
+    pub(crate) fn abandon_attempt(&mut self, ctx: &mut Context) {
         if let Some(attempt) = self.attempt.take() {
             ctx.free_index(attempt.index);
             ctx.lane(Command::DisarmIndex { index: attempt.index });

@@ -48,6 +48,12 @@ impl Node {
         Ok(())
     }
 
+    /// The link with a node, configured or not.
+    #[doc(hidden)]
+    pub fn link_with(&self, peer: &NodeAddr) -> Option<LinkId> {
+        self.peers.get(peer).map(|peer| peer.link.id)
+    }
+
     /// The epochs of every link that has any.
     #[doc(hidden)]
     pub fn held_links(&self) -> BTreeMap<LinkId, HeldEpochs> {

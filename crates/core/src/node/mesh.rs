@@ -105,10 +105,11 @@ impl Node {
 
     /// Forgets neighbours that nobody configured and that are gone.
     pub(super) fn forget_strangers(&mut self) {
-        let by_link = &mut self.by_link;
+        let (ctx, by_link) = (&mut self.ctx, &mut self.by_link);
         self.peers.retain(|_, peer| {
             let keep = peer.configured || peer.link.epochs_held() > 0;
             if !keep {
+                peer.link.abandon_attempt(ctx);
                 by_link.remove(&peer.link.id);
             }
             keep
