@@ -272,8 +272,8 @@ impl Mesh {
     ///
     /// A neighbour itself first; then, for messages of our own, who brought an answer that the destination signed; then,
     /// with coordinates, those closer than we are: whoever brought an answer, those whose filters have it, any; the
-    /// cheapest first, by the cost of the link to it and the hops from there. Without coordinates, whoever brought an
-    /// answer, or at least a message.
+    /// cheapest first, by the cost of the link to it and the hops from there. Without coordinates, or where nobody is
+    /// closer, whoever brought an answer, or at least a message.
     pub(crate) fn next_hop(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>) -> Option<NodeAddr> {
         if not == Some(dest) {
             return None;
@@ -295,7 +295,9 @@ impl Mesh {
         let cached = self.coords.lookup(now, &dest).map(<[NodeAddr]>::to_vec);
         let coords = cached.or_else(|| self.tree.peer_coords(dest).map(<[NodeAddr]>::to_vec));
         let closer = coords.and_then(|coords| self.closer_hop(&dest, &coords, way, usable));
-        closer.or(way.map(|(via, _)| via))
+        // The other end may reach us through those that are not closer to it. What it sends then shows the way back.
+        let back = || self.ways.back_to(now, &dest).filter(usable);
+        closer.or(way.map(|(via, _)| via)).or_else(back)
     }
 
     fn closer_hop(

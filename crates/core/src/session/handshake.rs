@@ -81,6 +81,8 @@ pub(super) struct Awaiting {
     msg2: [u8; xk::MSG2_LEN],
     /// The link that the setup came over: the answer goes back there, as our own way may not lead anywhere.
     link: LinkId,
+    /// The last answer went our own way instead: a FIPS node on the way that the setup came by need not know a way back.
+    own_way: bool,
     pub(super) born: u64,
 }
 
@@ -166,8 +168,9 @@ impl Session {
         };
         if let Some(again) = self.awaiting.iter_mut().find(|a| a.msg1 == msg1) {
             again.link = link;
-            let msg2 = again.msg2;
-            self.send_ack(ctx, link, &msg2);
+            again.own_way = !again.own_way;
+            let (msg2, own_way) = (again.msg2, self.link.filter(|_| again.own_way));
+            self.send_ack(ctx, own_way.unwrap_or(link), &msg2);
             return;
         }
         // Both ends may start at once: the handshake of the smaller address wins, as in FIPS. The larger one keeps its
@@ -187,6 +190,7 @@ impl Session {
             msg1,
             msg2,
             link,
+            own_way: false,
             born: now,
         });
         self.send_ack(ctx, link, &msg2);
@@ -398,5 +402,40 @@ mod tests {
         assert!(!session.set_coords(20, (moved, there)));
         session.handle_timeout(&mut ctx, 20);
         assert_eq!(setups(&mut ctx), []);
+    }
+
+    /// Who carried the setup need not know a way back, and then no repeat over the same link would bring an answer.
+    #[test]
+    fn a_setup_repeated_in_vain_is_answered_our_own_way() {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
+        let (peer, me) = (theirs.public(), ours.public());
+        let (_, msg1) = xk::Initiator::start(me, &mut rng);
+        let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
+        let mut session = Session::new(true, peer);
+        let (own_way, other) = (LinkId(1), LinkId(2));
+        let path = [peer.node_addr()];
+        let setup = SessionSetup {
+            flags: 0,
+            src: Coords::new(&path),
+            dest: Coords::new(&path),
+            noise: &msg1,
+        };
+        let mut answered_over = |session: &mut Session| {
+            session.handle_setup(&mut ctx, 1_000, other, &setup);
+            let sent = std::iter::from_fn(|| ctx.next_output());
+            let over = sent.filter_map(|output| match output {
+                Output::Lane(Command::SendOnLink { link, .. }) => Some(link),
+                _ => None,
+            });
+            over.collect::<Vec<_>>()
+        };
+        // Without a way of our own there is no choice.
+        assert_eq!(answered_over(&mut session), [other]);
+        assert_eq!(answered_over(&mut session), [other]);
+        session.link = Some(own_way);
+        assert_eq!(answered_over(&mut session), [other]);
+        assert_eq!(answered_over(&mut session), [own_way]);
+        assert_eq!(answered_over(&mut session), [other]);
     }
 }
