@@ -486,7 +486,11 @@ impl View for Around<'_> {
     }
 
     fn may_reach(&self, peer: &NodeAddr, dest: &NodeAddr) -> bool {
-        self.filters.may_reach(peer, dest)
+        if self.tree.parent() == Some(*peer) {
+            self.filters.parent_may_reach(peer, dest)
+        } else {
+            self.filters.may_reach(peer, dest)
+        }
     }
 
     fn is_doubted(&self, peer: &NodeAddr, dest: &NodeAddr) -> bool {

@@ -191,6 +191,13 @@ impl Filters {
         self.filter_of(peer).is_some_and(|filter| filter.contains(dest))
     }
 
+    /// Whether our parent may know the way: everything that is not below us lies behind it, so it does if its filter has
+    /// the node, and also if the filter is so full that somebody may have been left out.
+    pub(crate) fn parent_may_reach(&self, parent: &NodeAddr, dest: &NodeAddr) -> bool {
+        let filter = self.filter_of(parent);
+        filter.is_some_and(|filter| filter.may_be_cut() || filter.contains(dest))
+    }
+
     /// The neighbours that may know the way, tree neighbours or not, in the order of their addresses.
     #[cfg(test)]
     pub(crate) fn peers_that_may_reach(&self, dest: &NodeAddr) -> impl Iterator<Item = NodeAddr> + use<'_> {

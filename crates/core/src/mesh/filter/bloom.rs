@@ -15,6 +15,9 @@ pub(crate) const BITS: u16 = 8 * FILTER_LEN as u16;
 /// Most ones of a filter that says something: above, more than one answer in five is false, and the daemon refuses the
 /// filter. About 2,113 addresses.
 pub(crate) const MAX_ONES: u32 = 5_937;
+/// Ones from which on a parent's filter no longer tells who is not there: its other neighbours may well have more
+/// addresses than fit, and then the fullest of theirs is left out. A quarter of the most, about 330 addresses.
+const TELLING_ONES: u32 = MAX_ONES / 4;
 
 /// The bits, in the order of the wire: bit `i` is bit `i % 8` of byte `i / 8`.
 #[derive(Clone, PartialEq, Eq)]
@@ -74,6 +77,11 @@ impl Bloom {
     /// Whether the daemon would refuse it.
     pub(crate) fn is_too_full(&self) -> bool {
         self.ones() > MAX_ONES
+    }
+
+    /// Whether a node that is missing here may be one that was left out.
+    pub(crate) fn may_be_cut(&self) -> bool {
+        self.ones() > TELLING_ONES
     }
 
     /// How many addresses set this many bits on average, or `None` if all bits are set.

@@ -55,6 +55,16 @@ fn node(peers: u32, tree: u32) -> Filters {
 }
 
 #[test]
+fn a_parent_that_had_to_leave_somebody_out_may_know_the_way() {
+    let mut filters = node(2, 2);
+    tell(&mut filters, 0, 1, 1, &filter(2_000..2_300)).unwrap();
+    tell(&mut filters, 0, 2, 1, &filter(2_000..4_000)).unwrap();
+    let stranger = (10_000..).map(addr).find(|n| !filters.may_reach(&addr(2), n)).unwrap();
+    assert!(!filters.parent_may_reach(&addr(1), &stranger) && filters.parent_may_reach(&addr(2), &stranger));
+    assert!(filters.parent_may_reach(&addr(1), &addr(2_000)) && !filters.parent_may_reach(&addr(9), &stranger));
+}
+
+#[test]
 fn what_is_said_is_what_the_daemon_says() {
     // Node 1000 speaks for 1001; neighbours 1 to 3 are in the tree, 4 is not. Same as the daemon's figures.
     let mut filters = Filters::new(addr(1000));
