@@ -84,6 +84,8 @@ pub(crate) struct Link {
     pub(crate) last_down: Option<(u64, LinkDown)>,
     pub(crate) liveness: Liveness,
     pub(crate) metrics: Metrics,
+    /// What lanes forward over it is marked.
+    congested: bool,
     reports: Reports,
     /// Whether the neighbour answers right now.
     pub(crate) trust: Trust,
@@ -122,6 +124,7 @@ impl Link {
             last_down: None,
             liveness: Liveness::new(now),
             metrics: Metrics::default(),
+            congested: false,
             reports: Reports::new(&LINK),
             trust: Trust::new(),
             announcements: 0,
@@ -456,6 +459,7 @@ impl Link {
         self.up_since = None;
         self.liveness.settle();
         self.metrics = Metrics::default();
+        self.congested = false;
         self.reports = Reports::new(&LINK);
         self.trust = Trust::new();
         self.announcements = 0;

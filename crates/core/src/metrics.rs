@@ -107,6 +107,15 @@ impl Quality {
     }
 }
 
+impl Quality {
+    /// Whether what is sent over a link should be marked, if it is so far or not. Source: FIPS fips-mmp, "ECN Congestion
+    /// Signaling": from 5 % of loss or an ETX of 3 on. It ends a fifth below that, so as not to come and go.
+    pub(crate) fn is_congested(&self, so_far: bool) -> bool {
+        let (loss, etx) = if so_far { (40, 2_400) } else { (50, 3_000) };
+        self.loss_out.is_some_and(|lost| lost >= loss) || self.etx.is_some_and(|now| now >= etx)
+    }
+}
+
 /// The estimators behind [`Quality`].
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
@@ -298,6 +307,21 @@ mod tests {
         };
         assert_eq!(quality.cost(), Some(3_000));
         assert_eq!(Quality::default().cost(), None);
+    }
+
+    #[test]
+    fn congestion_begins_and_ends_at_different_losses() {
+        let losing = |lost| Quality {
+            loss_out: Some(lost),
+            ..Quality::default()
+        };
+        assert!(!losing(49).is_congested(false) && losing(50).is_congested(false));
+        assert!(losing(40).is_congested(true) && !losing(39).is_congested(true));
+        let dear = Quality {
+            etx: Some(3_000),
+            ..Quality::default()
+        };
+        assert!(dear.is_congested(false) && !Quality::default().is_congested(true));
     }
 
     #[test]

@@ -277,7 +277,7 @@ impl Session {
         self.watch.handle_seen(activity.path_mtu);
     }
 
-    fn install(&mut self, ctx: &mut Context, now: u64, keys: Established, usage: EpochUse) -> EpochId {
+    fn install(&mut self, ctx: &mut Context, now: u64, keys: Established, usage: EpochUse, initiator: bool) -> EpochId {
         let id = EpochId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
         self.epochs.push(Epoch {
@@ -287,6 +287,7 @@ impl Session {
         });
         let keys = SessionKeys {
             id,
+            initiator,
             send: keys.send,
             recv: keys.recv,
         };

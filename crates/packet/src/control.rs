@@ -48,6 +48,8 @@ pub struct LinkKeys {
 pub struct SessionKeys {
     /// The epoch's number.
     pub id: EpochId,
+    /// We began the handshake that made them.
+    pub initiator: bool,
     /// Seals what we send.
     pub send: Key,
     /// Opens what we receive.
@@ -154,6 +156,13 @@ pub enum Command {
         dest: NodeAddr,
         /// The link of the next hop.
         link: LinkId,
+    },
+    /// Whether datagrams of others that go over this link are marked as having experienced congestion.
+    MarkCongestion {
+        /// The link.
+        link: LinkId,
+        /// From now on.
+        on: bool,
     },
     /// Frames of the session with this node may be no larger than this from now on.
     LimitSession {

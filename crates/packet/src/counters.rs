@@ -36,6 +36,10 @@ pub struct Counters {
     pub not_for_us: u64,
     /// Session datagrams of others that the lane forwarded.
     pub forwarded: u64,
+    /// Of those, the ones that went on marked as having experienced congestion.
+    pub ce_forwarded: u64,
+    /// IP packets for the TUN that such a mark was put on.
+    pub ce_delivered: u64,
     /// Session datagrams of others whose next hop was just lost.
     pub forward_failed: u64,
     /// Session datagrams of others that had no hop left.
@@ -85,6 +89,8 @@ impl Counters {
             ("handshakes_refused", self.handshakes_refused),
             ("not_for_us", self.not_for_us),
             ("forwarded", self.forwarded),
+            ("ce_forwarded", self.ce_forwarded),
+            ("ce_delivered", self.ce_delivered),
             ("forward_failed", self.forward_failed),
             ("ttl_expired", self.ttl_expired),
             ("not_allowed", self.not_allowed),

@@ -31,6 +31,10 @@ pub(crate) struct Epoch {
     pub(crate) key_bit: bool,
     /// The peer has used it.
     pub(crate) confirmed: bool,
+    /// The handshake that made the epoch was ours.
+    initiator: bool,
+    /// The spin bit that we send.
+    pub(crate) spin: bool,
     promotes: bool,
     started: u64,
     seal: Cipher,
@@ -43,6 +47,16 @@ impl Epoch {
     /// Milliseconds since the epoch began, as FIPS writes it into inner headers: it wraps after 49 days.
     pub(crate) fn timestamp(&self, now: u64) -> u32 {
         now.wrapping_sub(self.started) as u32
+    }
+
+    /// Takes the spin bit of the newest frame: the responder sends it back, the initiator turns it once it is back. So
+    /// it changes once in a round trip. Source: FIPS fips-mmp, "Spin Bit and RTT".
+    pub(crate) fn observe_spin(&mut self, bit: bool) {
+        if !self.initiator {
+            self.spin = bit;
+        } else if bit == self.spin {
+            self.spin = !bit;
+        }
     }
 
     /// Frames sealed so far.
@@ -100,9 +114,9 @@ impl Epochs {
         now: u64,
         id: u32,
         their_index: u32,
-        send: &Key,
-        recv: &Key,
+        (send, recv): (&Key, &Key),
         usage: EpochUse,
+        initiator: bool,
     ) -> Option<u32> {
         let evicted = self.make_room();
         self.list.push(Epoch {
@@ -110,6 +124,8 @@ impl Epochs {
             their_index,
             key_bit: self.current().is_some_and(|e| !e.key_bit),
             confirmed: false,
+            initiator,
+            spin: false,
             promotes: usage == EpochUse::Candidate,
             started: now,
             seal: Cipher::new(send),
@@ -239,7 +255,7 @@ mod tests {
         let mut epochs = Epochs::default();
         for (i, usage) in uses.iter().enumerate() {
             let (a, b) = keys();
-            epochs.install(0, i as u32, 0, &a, &b, *usage);
+            epochs.install(0, i as u32, 0, (&a, &b), *usage, i == 0);
         }
         epochs
     }
@@ -282,10 +298,25 @@ mod tests {
         let mut epochs = with(&[EpochUse::Send]);
         for id in 1..100 {
             let (a, b) = keys();
-            epochs.install(0, id, 0, &a, &b, EpochUse::Candidate);
+            epochs.install(0, id, 0, (&a, &b), EpochUse::Candidate, false);
         }
         assert_eq!(epochs.ids().count(), MAX_EPOCHS);
         assert_eq!(epochs.current().map(|e| e.id), Some(0));
+    }
+
+    #[test]
+    fn the_spin_bit_turns_once_in_a_round_trip() {
+        let (mut ours, mut theirs) = (with(&[EpochUse::Send]), with(&[EpochUse::Send]));
+        let (ours, theirs) = (ours.current_mut().unwrap(), theirs.current_mut().unwrap());
+        theirs.initiator = false;
+        let mut sent = Vec::new();
+        for _ in 0..6 {
+            theirs.observe_spin(ours.spin);
+            theirs.observe_spin(ours.spin);
+            sent.push(theirs.spin);
+            ours.observe_spin(theirs.spin);
+        }
+        assert_eq!(sent, [false, true, false, true, false, true]);
     }
 
     #[test]

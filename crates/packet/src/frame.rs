@@ -78,7 +78,7 @@ impl Layers<'_> {
         let inner = fsp::FspInner {
             timestamp: self.session.timestamp(now),
             msg_type,
-            inner_flags: 0,
+            inner_flags: spin(self.session.spin),
         };
         slot[plain_at..BODY_OFFSET].copy_from_slice(&inner.to_bytes());
         let tag = self.session.seal(counter, &header, &mut slot[plain_at..end]);
@@ -112,7 +112,7 @@ impl Layers<'_> {
         let inner = fsp::FspInner {
             timestamp: self.session.timestamp(now),
             msg_type: SessionMessageType::CoordsWarmup.to_byte(),
-            inner_flags: 0,
+            inner_flags: spin(self.session.spin),
         };
         slot.get_mut(plain_at..end)?.copy_from_slice(&inner.to_bytes());
         let tag = self.session.seal(counter, &header, &mut slot[plain_at..end]);
@@ -131,19 +131,33 @@ impl Layers<'_> {
             payload: &[],
         };
         slot[FSP_OFFSET - SessionDatagram::HEADER_LEN..FSP_OFFSET].copy_from_slice(&datagram.header_bytes());
-        seal_link(self.link, now, LinkMessageType::SessionDatagram.to_byte(), slot, end)
+        seal_link(self.link, now, 0, LinkMessageType::SessionDatagram.to_byte(), slot, end)
     }
 }
 
 /// Where the body of a link message is written in its slot.
 pub(crate) const LINK_BODY_OFFSET: usize = fmp::EstablishedHeader::LEN + fmp::InnerHeader::LEN;
 
-/// Seals the link message whose body ends at `end` of `slot` and returns the frame's length.
-pub(crate) fn seal_link(link: &mut Epoch, now: u64, msg_type: u8, slot: &mut [u8], end: usize) -> Option<usize> {
+fn spin(on: bool) -> u8 {
+    if on { fsp::INNER_FLAG_SPIN } else { 0 }
+}
+
+/// Seals the link message whose body ends at `end` of `slot`, with these flags beside the epoch's own, and returns the
+/// frame's length.
+pub(crate) fn seal_link(
+    link: &mut Epoch,
+    now: u64,
+    flags: u8,
+    msg_type: u8,
+    slot: &mut [u8],
+    end: usize,
+) -> Option<usize> {
     let plain_at = fmp::EstablishedHeader::LEN;
     let counter = link.next_counter()?;
+    let key_bit = if link.key_bit { fmp::FLAG_KEY_EPOCH } else { 0 };
+    let spin = if link.spin { fmp::FLAG_SPIN } else { 0 };
     let header = fmp::EstablishedHeader {
-        flags: if link.key_bit { fmp::FLAG_KEY_EPOCH } else { 0 },
+        flags: flags | key_bit | spin,
         payload_len: (end - plain_at) as u16,
         receiver_idx: link.their_index,
         counter,

@@ -10,6 +10,7 @@ use weft_wire::{NodeAddr, fmp, fsp, shim};
 
 use crate::control::{EpochId, Layer, LinkId, Report};
 use crate::echo;
+use crate::ecn;
 use crate::epoch::{OpenFailure, Proof};
 use crate::lane::{EXPECT_KEYS, Index, Lane, Session};
 use crate::meter::Arrival;
@@ -111,6 +112,9 @@ impl Lane {
                 return None;
             }
         };
+        if newest {
+            epoch.observe_spin(header.flags & fmp::FLAG_SPIN != 0);
+        }
         link.totals.received(now, datagram.len());
         let proof = link
             .epochs
@@ -277,12 +281,12 @@ impl Lane {
             .sessions
             .get_mut(&src)
             .map(|s| s.open(header.counter, key_bit, aad, sealed, &mut self.scratch));
-        let id = match opened {
+        let (id, newest) = match opened {
             Some(Ok((id, newest))) => {
                 if newest {
                     self.note_arrival(now, link, src);
                 }
-                id
+                (id, newest)
             }
             Some(Err(OpenFailure::Replay)) => {
                 self.counters.session_replays += 1;
@@ -306,13 +310,16 @@ impl Lane {
         let path_mtu = SessionDatagram::parse(datagram.get(envelope..at.end)?).ok()?.path_mtu;
         let session = self.sessions.get_mut(&src)?;
         session.path_mtu = Some(path_mtu);
+        if let Some(epoch) = session.epochs.pick_mut(Some(id)).filter(|_| newest) {
+            epoch.observe_spin(inner.inner_flags & fsp::INNER_FLAG_SPIN != 0);
+        }
         if session.epochs.seals_with(id) {
             let arrival = Arrival {
                 epoch: id,
                 counter: header.counter,
                 timestamp: inner.timestamp,
                 bytes: plain.len(),
-                ce: datagram.get(1).is_some_and(|flags| flags & fmp::FLAG_CE != 0),
+                ce: ecn::is_marked(datagram),
             };
             session.meter.receive(now, arrival);
         }
@@ -347,12 +354,16 @@ impl Lane {
             self.counters.not_allowed += 1;
             return None;
         }
+        let marked = ecn::is_marked(datagram);
         let opened = datagram.get_mut(..end)?;
         let Ok(start) = shim::expand_in_place(opened, shim_at, src_ip, self.config.me.to_ipv6()) else {
             self.counters.malformed += 1;
             return None;
         };
         mss::clamp(opened.get_mut(start..)?, self.max_tcp_to(&src));
+        if marked && ecn::mark(opened.get_mut(start..)?) {
+            self.counters.ce_delivered += 1;
+        }
         if let Some(seq) = self
             .echo_token
             .and_then(|token| echo::reply(opened.get(start..)?, token))
@@ -414,8 +425,9 @@ impl Lane {
 }
 
 impl Session {
-    /// Opens a frame under whichever epoch it belongs to and returns that epoch, and whether the frame is its newest. FSP frames do not name it, and a
-    /// failed attempt destroys the bytes, so while several could match each attempt but the last works on a copy.
+    /// Opens a frame under whichever epoch it belongs to and returns that epoch, and whether the frame is its newest.
+    /// FSP frames do not name it, and a failed attempt destroys the bytes, so while several could match each attempt but
+    /// the last works on a copy.
     fn open(
         &mut self,
         counter: u64,

@@ -11,6 +11,7 @@ use weft_wire::link::LinkMessageType;
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fmp};
 
+use crate::SessionKeys;
 use crate::control::{Command, EpochUse, LinkActivity, LinkId, Report, SessionActivity, Totals};
 use crate::counters::Counters;
 use crate::echo;
@@ -57,6 +58,8 @@ pub(crate) struct Link {
     pub(crate) epochs: Epochs,
     pub(crate) totals: Totals,
     sampled: Totals,
+    /// What is forwarded over it is marked.
+    pub(crate) congested: bool,
     pub(crate) meter: Meter,
     /// Where the next SenderReport begins.
     pub(crate) told: Told,
@@ -210,7 +213,13 @@ impl Lane {
             Command::RemoveLink { link } => self.remove_link(link),
             Command::InstallSession { peer, keys, usage } => {
                 let session = self.sessions.entry(peer).or_default();
-                session.epochs.install(now, keys.id.0, 0, &keys.send, &keys.recv, usage);
+                let SessionKeys {
+                    id,
+                    initiator,
+                    send,
+                    recv,
+                } = keys;
+                session.epochs.install(now, id.0, 0, (&send, &recv), usage, initiator);
                 session.expecting = None;
                 self.take_early(now, peer, train);
                 self.flush_queue(now, peer, train);
@@ -249,6 +258,11 @@ impl Lane {
             }
             Command::LimitSession { peer, mtu } => {
                 self.sessions.entry(peer).or_default().limit = Some(mtu);
+            }
+            Command::MarkCongestion { link, on } => {
+                if let Some(link) = self.links.get_mut(&link) {
+                    link.congested = on;
+                }
             }
             Command::RemoveRoute { dest } => {
                 self.routes.remove(&dest);
@@ -442,6 +456,7 @@ impl Lane {
             epochs: Epochs::default(),
             totals: Totals::default(),
             sampled: Totals::default(),
+            congested: false,
             meter: Meter::default(),
             told: Told::default(),
             last_unknown: 0,
@@ -449,9 +464,14 @@ impl Lane {
         if link.epochs.current().is_none() || usage == EpochUse::Send {
             link.path = path;
         }
-        let evicted = link
-            .epochs
-            .install(now, keys.our_index, keys.their_index, &keys.send, &keys.recv, usage);
+        let evicted = link.epochs.install(
+            now,
+            keys.our_index,
+            keys.their_index,
+            (&keys.send, &keys.recv),
+            usage,
+            usage != EpochUse::Candidate,
+        );
         if let Some(index) = evicted {
             self.indices.remove(&index);
         }
@@ -508,7 +528,7 @@ impl Lane {
             return;
         };
         room.copy_from_slice(body);
-        let Some(len) = frame::seal_link(epoch, now, msg_type, slot, end) else {
+        let Some(len) = frame::seal_link(epoch, now, 0, msg_type, slot, end) else {
             self.counters.epoch_spent += 1;
             return;
         };

@@ -9,6 +9,7 @@
 //! - [`mss`], [`icmp`]: what an endpoint tells TCP and its own host about sizes and reachability.
 //! - [`Train`]: equal datagrams one behind the other, for one system call.
 //! - `meter`, `measure`: what came and how, and the reports about it.
+//! - `ecn`: congestion marks of frames and packets.
 //! - `echo`: echo requests of the node's own. `gate`: how many handshakes a second reach the core. [`Counters`]: what became of everything else.
 //!
 //! What never is: handshakes, timers and decisions (weft-core); IO (weft-os, weft-plane).
@@ -17,6 +18,7 @@ pub mod coalesce;
 mod control;
 mod counters;
 mod echo;
+mod ecn;
 mod epoch;
 pub mod flow;
 mod frame;

@@ -10,6 +10,7 @@ use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::{Coords, CoordsPair, NodeAddr, fmp};
 
 use crate::control::{LinkId, Report};
+use crate::ecn;
 use crate::frame::{self, Layers};
 use crate::lane::Lane;
 use crate::train::{Train, Transmit};
@@ -28,6 +29,7 @@ impl Lane {
             self.counters.not_for_us += 1;
             return;
         }
+        let marked = ecn::is_marked(datagram);
         let Some(body) = datagram.get_mut(at) else { return };
         let Ok(parsed) = SessionDatagram::parse(body) else {
             return;
@@ -44,7 +46,7 @@ impl Lane {
             Some(next) if fits && !tells_coordinates(parsed.payload) => {
                 let path_mtu = path_mtu.min(self.config.mtu);
                 if SessionDatagram::rewrite_hop(body, ttl - 1, path_mtu).is_ok() {
-                    self.forward(now, next, body, train);
+                    self.forward(now, next, marked, body, train);
                 }
             }
             _ => {
@@ -54,7 +56,7 @@ impl Lane {
         }
     }
 
-    fn forward<T: Transmit>(&mut self, now: u64, next: LinkId, body: &[u8], train: &mut Train<T>) {
+    fn forward<T: Transmit>(&mut self, now: u64, next: LinkId, marked: bool, body: &[u8], train: &mut Train<T>) {
         let Some(link) = self.links.get_mut(&next) else {
             self.counters.forward_failed += 1;
             return;
@@ -66,7 +68,11 @@ impl Lane {
         let end = frame::LINK_BODY_OFFSET + body.len();
         let slot = train.reserve(end + fmp::TAG_LEN);
         slot[frame::LINK_BODY_OFFSET..end].copy_from_slice(body);
-        let Some(len) = frame::seal_link(epoch, now, LinkMessageType::SessionDatagram.to_byte(), slot, end) else {
+        // Once marked it stays so for the rest of the way.
+        let flags = if marked || link.congested { fmp::FLAG_CE } else { 0 };
+        self.counters.ce_forwarded += u64::from(flags != 0);
+        let msg_type = LinkMessageType::SessionDatagram.to_byte();
+        let Some(len) = frame::seal_link(epoch, now, flags, msg_type, slot, end) else {
             self.counters.epoch_spent += 1;
             return;
         };

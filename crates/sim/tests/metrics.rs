@@ -275,3 +275,43 @@ fn traffic_takes_the_cheaper_of_two_relays() {
         assert_eq!(status(&world, root, far).session_quality.rtt_us, Some(40_000));
     }
 }
+
+#[test]
+fn a_relay_marks_what_goes_over_a_link_that_loses() {
+    let config = Config {
+        mesh: true,
+        ..Config::default()
+    };
+    let mut world = World::new(13);
+    let hosts: Vec<HostId> = (0..3).map(|_| world.add_host(config)).collect();
+    let [a, relay, b] = [hosts[0], hosts[1], hosts[2]];
+    world.add_peer(relay, a, true);
+    world.add_peer(b, relay, true);
+    world.add_peer(a, b, false);
+    world.add_peer(b, a, false);
+    world.run(20_000);
+    stream(&mut world, a, b, 500, 20);
+    let marks = |world: &World, of: HostId, peer: HostId| status(world, of, peer).session_quality.received.ce;
+    assert_eq!((marks(&world, b, a), marks(&world, a, b)), (0, 0));
+    let poor = Conditions {
+        loss: 150,
+        ..Conditions::default()
+    };
+    world.set_link(relay, b, Some(poor));
+    stream(&mut world, a, b, 1_000, 20);
+    let (there, back) = (marks(&world, b, a), marks(&world, a, b));
+    assert!(there > 500, "{there} of about 850 frames are marked");
+    assert_eq!(back, 0, "the link back loses nothing");
+    // The sender is told, and so is the relay of its link.
+    let told = status(&world, a, b).session_quality.report.unwrap().ecn_ce_count;
+    assert!(u64::from(told) > there / 2, "{told}");
+    assert!(world.host(relay).lane.counters().ce_forwarded >= there);
+    // Probes are of a sender that does not know ECN: none is changed.
+    assert_eq!(world.host(b).lane.counters().ce_delivered, 0);
+    assert_eq!(world.host(b).garbled, 0);
+    world.set_link(relay, b, None);
+    stream(&mut world, a, b, 1_000, 20);
+    let before = marks(&world, b, a);
+    stream(&mut world, a, b, 100, 20);
+    assert_eq!(marks(&world, b, a), before, "and it ends");
+}

@@ -55,6 +55,16 @@ impl Link {
         ctx.lane(Command::ReportOnLink { link: self.id, kind });
     }
 
+    /// Has lanes mark what they forward over the link, for as long as it loses much.
+    pub(crate) fn review_congestion(&mut self, ctx: &mut Context, now: u64) {
+        let quality = self.metrics.quality(now);
+        let congested = quality.is_congested(self.congested);
+        if std::mem::replace(&mut self.congested, congested) != congested {
+            let (link, on) = (self.id, congested);
+            ctx.lane(Command::MarkCongestion { link, on });
+        }
+    }
+
     /// When both sides will have settled on their keys, as far as we know.
     fn settled_at(&self) -> u64 {
         let candidates = self.epochs.iter().filter(|e| e.stage == Stage::Candidate);

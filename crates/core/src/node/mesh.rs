@@ -135,7 +135,11 @@ impl Node {
         let Some(addr) = self.by_link.get(&link).copied().filter(|_| self.ctx.config.mesh) else {
             return;
         };
-        let cost = self.peers.get(&addr).and_then(|p| p.link.metrics.quality(now).cost());
+        let Some(peer) = self.peers.get_mut(&addr) else { return };
+        if self.ctx.config.transit {
+            peer.link.review_congestion(&mut self.ctx, now);
+        }
+        let cost = peer.link.metrics.quality(now).cost();
         if let Some(cost) = cost {
             self.mesh.set_cost(now, addr, cost);
             self.run_mesh(now);

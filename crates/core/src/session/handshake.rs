@@ -230,7 +230,8 @@ impl Session {
         }
         self.send_datagram(ctx, &msg3);
         let rekey = self.is_up();
-        let id = self.install(ctx, now, keys, if rekey { EpochUse::Candidate } else { EpochUse::Send });
+        let usage = if rekey { EpochUse::Candidate } else { EpochUse::Send };
+        let id = self.install(ctx, now, keys, usage, true);
         if !rekey {
             self.promote(ctx, now, id);
         }
@@ -264,7 +265,7 @@ impl Session {
         self.note_arrival(link);
         self.last_msg3 = Some(bytes);
         // Msg3 proves that the initiator holds these keys, so they serve at once.
-        let id = self.install(ctx, now, keys, EpochUse::Send);
+        let id = self.install(ctx, now, keys, EpochUse::Send, false);
         self.promote(ctx, now, id);
         self.say_alive(ctx, now);
     }

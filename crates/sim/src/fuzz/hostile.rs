@@ -159,6 +159,7 @@ impl Hostile {
         self.next_epoch += 1;
         let keys = SessionKeys {
             id: EpochId(self.next_epoch),
+            initiator: false,
             send: keys.send,
             recv: keys.recv,
         };

@@ -156,6 +156,8 @@ impl Pair {
         let key = |tag| key(tag, self.next_epoch, self.salt);
         SessionKeys {
             id: EpochId(self.next_epoch),
+            // Both ends of the pair turn or reflect the bit; nothing may hang on that.
+            initiator: send < recv,
             send: key(send),
             recv: key(recv),
         }
@@ -413,7 +415,7 @@ impl Pair {
         let (peer, link) = (NODES[input.below(3)], LinkId(1 + u32::from(input.flag())));
         let index = self.next_index.wrapping_sub(u32::from(input.u8()) & 7);
         let id = EpochId(self.next_epoch.wrapping_sub(u32::from(input.u8()) & 7));
-        let command = match input.below(17) {
+        let command = match input.below(18) {
             0 => {
                 self.next_index += 1;
                 let index = self.next_index;
@@ -452,6 +454,7 @@ impl Pair {
                 peer,
                 kind: any_report(input),
             },
+            16 => Command::MarkCongestion { link, on: input.flag() },
             _ => Command::Echo {
                 peer,
                 token: u64::from(input.u8()),

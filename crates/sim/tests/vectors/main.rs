@@ -359,9 +359,11 @@ fn carry(book: &mut Book, a: &Node, b: &Node, keys: &Keys, counter: u64, at: u32
 }
 
 fn to_b<'a>(keys: &Keys, counter: u64, timestamp: u32, msg_type: u8, body: &'a [u8]) -> LinkFrame<'a> {
+    // B's first frame brings the spin bit back that A began with, so A turns it.
+    let flags = if counter < 2 { 0 } else { weft_wire::fmp::FLAG_SPIN };
     LinkFrame {
         key: keys.k1,
-        flags: 0,
+        flags,
         receiver_idx: B_INDEX,
         counter,
         timestamp,

@@ -112,6 +112,8 @@ impl Node {
         self.apply(now, Command::BindSession { peer, link: LINK });
         let keys = SessionKeys {
             id: EpochId(0),
+            // The vectors show frames without spin bits.
+            initiator: false,
             send: copy(&keys.send),
             recv: copy(&keys.recv),
         };
