@@ -11,6 +11,9 @@ use weft_node::daemon::DaemonError;
 use weft_node::keyfile::{BadSecret, KeyFileError};
 use weft_node::logging::LoggingError;
 use weft_node::state::StateError;
+use weft_os::process::PrivilegeError;
+use weft_perf::far::FarError;
+use weft_perf::near::NearError;
 use weft_sim::scenario::ScenarioError;
 
 /// One line each, except for the first three.
@@ -47,6 +50,15 @@ pub(crate) enum Failure {
     Daemon(#[from] DaemonError),
     #[error("{}", chain(.0))]
     Demo(DemoError),
+    #[error("{peer} {error}")]
+    Perf { peer: String, error: NearError },
+    #[error("the test cannot be served ({0}); it is the daemon that starts this command")]
+    PerfServe(#[from] FarError),
+    /// The figures are told, and why they mean nothing.
+    #[error("the run is invalid")]
+    Invalid,
+    #[error(transparent)]
+    Privileges(#[from] PrivilegeError),
     #[error(transparent)]
     Logging(#[from] LoggingError),
     #[error("standard output cannot be written ({0}); check where it goes")]
@@ -62,12 +74,13 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         match &self {
             Self::Closed => return ExitCode::SUCCESS,
-            Self::Told | Self::Helped => {}
+            Self::Told | Self::Helped | Self::Invalid => {}
             // Nothing more can be done if standard error is closed as well.
             other => drop(writeln!(io::stderr(), "weft: {other}")),
         }
         match self {
             Self::Usage(_) | Self::Helped | Self::Config(_) | Self::Scenario { .. } => ExitCode::from(2),
+            Self::Invalid => ExitCode::from(3),
             Self::Daemon(error) => ExitCode::from(error.exit_code()),
             _ => ExitCode::FAILURE,
         }

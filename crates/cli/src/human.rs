@@ -38,8 +38,9 @@ pub(crate) fn status(status: &Status) -> String {
         format!("listening on {}", listen.join(", ")),
     ];
     let mesh = node.mesh.as_ref().map(mesh);
+    let tests = node.perf.iter().map(|perf| format!("tests: {}", perf.why));
     let mut text = String::new();
-    for line in lines.into_iter().chain(mesh).chain(names) {
+    for line in lines.into_iter().chain(mesh).chain(names).chain(tests) {
         push_clipped(&mut text, &line);
     }
     text.push('\n');

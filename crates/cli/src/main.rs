@@ -1,6 +1,7 @@
 //! The `weft` command: thin over the control socket, the state directory and the lab.
 //!
-//! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration.
+//! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration; 3 measured, but what
+//! was measured changed meanwhile.
 //! An error is one line on standard error: what, where, what to do.
 
 mod demo;
@@ -11,6 +12,7 @@ mod identity;
 mod interrupt;
 mod output;
 mod peers;
+mod perf;
 mod ping;
 mod sim;
 mod status;
@@ -48,6 +50,11 @@ enum Command {
     Peers(peers::Args),
     /// Send echoes to a peer and show the path they take
     Ping(ping::Args),
+    /// Measure what passes between here and a peer, and name what holds it up
+    Perf(Box<perf::Args>),
+    /// Serve one test for the daemon, which starts this by itself
+    #[command(hide = true)]
+    PerfServe(perf::serve::Args),
     /// Make, show or import the node's key
     #[command(subcommand)]
     Identity(identity::Action),
@@ -81,6 +88,8 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Status(args) => status::run(&paths()?, &args),
         Command::Peers(args) => peers::run(&paths()?, args),
         Command::Ping(args) => ping::run(&paths()?, &args),
+        Command::Perf(args) => perf::run(&paths()?, &args),
+        Command::PerfServe(args) => perf::serve::run(&paths()?, &args),
         Command::Identity(action) => identity::run(paths()?, action),
         Command::Version(args) => version::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -51,6 +51,8 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
         state,
         config,
         identity,
+        // By the system's own link: the file may have been replaced by the time it is needed.
+        program: PathBuf::from("/proc/self/exe"),
     })?;
     Ok(())
 }

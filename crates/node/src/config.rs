@@ -4,6 +4,7 @@
 //! name file, line and setting, and say what to write instead.
 
 mod error;
+mod perf;
 mod reader;
 mod reports;
 mod starter;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use weft_noise::PublicKey;
 
 pub use error::{ConfigError, Problem};
+pub use perf::PerfAllow;
 use reader::{Fault, Item, Section};
 pub use reports::ReportsConfig;
 
@@ -60,6 +62,8 @@ pub struct Config {
     pub dns: DnsConfig,
     /// `[reports]`
     pub reports: ReportsConfig,
+    /// Who may run tests with this node (`perf.allow`).
+    pub perf: PerfAllow,
     /// `[log]`
     pub log: LogConfig,
     /// `[[peer]]`, in the order of the file; keys and names are unique.
@@ -179,6 +183,7 @@ impl Default for Config {
                 register: true,
             },
             reports: ReportsConfig::default(),
+            perf: PerfAllow::default(),
             log: LogConfig::default(),
             peers: Vec::new(),
         }
@@ -268,6 +273,7 @@ impl Config {
         self.read_mesh(root.section("mesh")?)?;
         self.read_dns(root.section("dns")?)?;
         self.read_reports(root.section("reports")?)?;
+        self.read_perf(root.section("perf")?)?;
         self.read_log(root.section("log")?)?;
         self.read_peers(root.sections("peer")?, text)?;
         root.finish()

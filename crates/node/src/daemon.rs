@@ -6,11 +6,13 @@
 mod echo;
 mod interface;
 mod names;
+mod perf;
 mod run;
 mod standing;
 mod watch;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
@@ -41,6 +43,8 @@ pub struct Options {
     pub config: Config,
     /// Who we are.
     pub identity: Identity,
+    /// The program whose command `perf-serve` serves tests, as a rule this one.
+    pub program: PathBuf,
 }
 
 /// Why the daemon did not start, or stopped by itself. Each is one line that says what to do.
@@ -95,12 +99,14 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         state,
         config,
         identity,
+        program,
     } = options;
     let sockets = bind(&config)?;
     let listen: Vec<SocketAddr> = sockets.iter().map(UdpSocket::local_address).collect();
     let interface = Interface::create(&config.tun, identity.node_addr())?;
     interface.limit_trains(config.udp.mtu);
     let names = names::bind(&config, interface.index());
+    let perf = perf::bind(&config, identity.node_addr().to_ipv6(), interface.name());
     drop_privileges_to_net_admin()?;
     let mut seed = [0; 32];
     random_bytes(&mut seed).map_err(DaemonError::Random)?;
@@ -140,7 +146,13 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         let (sender, reports) = tokio::sync::mpsc::channel(MAX_REPORTS);
         let names = names.map(|bound| names::start(bound, &config, key)).transpose();
         let names = names.map_err(DaemonError::Runtime)?;
-        let facts = standing::Facts::new(key, &interface, listen, &config, names);
+        let launch = perf::Launch {
+            program,
+            state: state.paths().directory().to_owned(),
+            device: interface.name().to_owned(),
+        };
+        let perf = perf::PerfServer::start(perf, &config, launch);
+        let facts = standing::Facts::new(key, &interface, listen, &config, names, perf);
         let lane = LaneThread::start(LaneSetup {
             lane,
             tun: interface.into_tun(),

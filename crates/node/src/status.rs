@@ -69,6 +69,9 @@ pub struct NodeStatus {
     pub version: String,
     /// The commit it was built from, or `unknown`.
     pub commit: String,
+    /// Its process.
+    #[serde(default)]
+    pub pid: Option<u32>,
     /// When it started: seconds since 1970 (UTC).
     pub started_unix: u64,
     /// Seconds since it started, time asleep included.
@@ -82,6 +85,9 @@ pub struct NodeStatus {
     pub mesh: Option<MeshStatus>,
     /// How names below `.fips` are answered; none from a daemon that has no names.
     pub dns: Option<DnsStatus>,
+    /// Whether others may run tests with it; none from a daemon that knows no tests.
+    #[serde(default)]
+    pub perf: Option<PerfStatus>,
     /// Memory in use (resident set), in bytes.
     pub rss_bytes: u64,
     /// Processor time used, user and system, in seconds.
@@ -147,6 +153,32 @@ pub enum DnsState {
     Local,
     /// The system's resolver asks us, so names work in every program.
     System,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// Tests that others may run with this node (`weft perf`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PerfStatus {
+    /// Whether they may.
+    pub state: PerfState,
+    /// From whom they are taken, or why not, for people.
+    pub why: String,
+    /// Where they are taken.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Whether others may run tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PerfState {
+    /// Turned off.
+    Off,
+    /// It was to listen, and cannot.
+    Failed,
+    /// Tests are taken.
+    Listening,
     /// Something that this version does not know.
     #[serde(other)]
     Other,
@@ -453,7 +485,7 @@ mod tests {
             "schema": "weft.status/1",
             "node": {
                 "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
-                "commit": "abc", "started_unix": 1, "uptime_s": 2,
+                "commit": "abc", "pid": 7, "started_unix": 1, "uptime_s": 2,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": ["tso4"]},
                 "mesh": {
                     "root": "00", "parent": "npub1z", "depth": 2, "neighbours": 3, "strangers": 1,
@@ -461,6 +493,7 @@ mod tests {
                 },
                 "listen": ["[::]:2121"],
                 "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"]},
+                "perf": {"state": "listening", "why": "taken from configured peers", "listen": "[fd00::2]:2125"},
                 "rss_bytes": 3, "cpu_s": 0.5
             },
             "peers": [

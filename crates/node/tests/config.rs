@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use weft_core::ReportMode;
-use weft_node::config::{Config, ConfigError};
+use weft_node::config::{Config, ConfigError, PerfAllow};
 use weft_node::logging::LogFormat;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -45,6 +45,8 @@ fn everything_set() {
         enabled = false
         listen = ["127.0.0.2:53", "[::1]:0"]
         register = false
+        [perf]
+        allow = "off"
         [reports]
         link = "lightweight"
         session = "minimal"
@@ -77,6 +79,7 @@ fn everything_set() {
     assert_eq!((config.dns.enabled, config.dns.register), (false, false));
     let names: Vec<_> = config.dns.listen.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["127.0.0.2:53", "[::1]:0"]);
+    assert_eq!(config.perf, PerfAllow::Off);
     assert_eq!(config.reports.link, ReportMode::Lightweight);
     assert_eq!(config.reports.session, ReportMode::Minimal);
     assert_eq!(config.log.filter.as_str(), "info,weft_core=trace");
@@ -111,7 +114,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 25, "every setting, and [[peer]]");
+    assert_eq!(settings, 26, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -133,14 +136,14 @@ fn each_fault_is_one_exact_line() {
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
-            "2: peers: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, reports, log, peer",
+            "2: peers: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, reports, perf, log, peer",
         ),
         (
             "[mesh]\nallow = [\"me\"]",
             "2: mesh.allow[0]: this is not a public key: expected npub1... or 64 hexadecimal digits; copy it from the peer's `weft identity show`",
         ),
         ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu"),
-        ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, reports, log, peer"),
+        ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, reports, perf, log, peer"),
         ("[[peer]]", "1: peer.npub: missing; write npub = \"npub1...\" under [[peer]]"),
         ("[rekey]\ninterval = 5", "2: rekey.interval: unknown key; the only one here is interval_s"),
         // Types.
@@ -172,6 +175,10 @@ fn each_fault_is_one_exact_line() {
             "3: link.dead_after_s: 5 s is not longer than link.heartbeat_s (5 s); make it longer",
         ),
         // Values.
+        (
+            "[perf]\nallow = \"everybody\"",
+            "2: perf.allow: 'everybody' is none of its values; write \"peers\", \"open\" or \"off\"",
+        ),
         (
             "[reports]\nlink = \"none\"",
             "2: reports.link: 'none' is none of its values; write \"full\", \"lightweight\" or \"minimal\"",

@@ -5,6 +5,7 @@
 //! | [`tun`] | the TUN interface: virtio header, TSO/USO, several queues |
 //! | [`tap`] | the TAP interface: Ethernet frames, for the lab |
 //! | [`udp`] | the UDP socket: GSO out, GRO in, never fragments, counts what it falls back to |
+//! | [`tcp`] | what the kernel knows of a TCP connection |
 //! | [`poll`] | waiting for descriptors, and waking a thread that waits |
 //! | [`netlink`] | interfaces, addresses and routes of one network namespace |
 //! | [`sysctl`] | the per-interface settings that netlink does not reach |
@@ -42,6 +43,8 @@ mod syscall;
 pub mod sysctl;
 #[cfg(target_os = "linux")]
 pub mod tap;
+#[cfg(target_os = "linux")]
+pub mod tcp;
 #[doc(hidden)]
 #[cfg(target_os = "linux")]
 pub mod test_support;

@@ -1,9 +1,12 @@
 //! This process, and others, as the kernel sees them: rights, memory, processor time.
 
+mod threads;
+
 use std::fs;
 use std::io;
 use std::time::Duration;
 
+pub use self::threads::{ThreadUsage, threads_of};
 use crate::{clock, syscall};
 
 const CAP_NET_ADMIN: u32 = 12;
@@ -22,6 +25,19 @@ pub fn has_net_admin() -> bool {
 /// # Errors
 /// [`PrivilegeError::SeveralThreads`] changes nothing, because capabilities belong to threads.
 pub fn drop_privileges_to_net_admin() -> Result<(), PrivilegeError> {
+    drop_privileges(bit(CAP_NET_ADMIN))
+}
+
+/// Gives up every capability, for good; see [`drop_privileges_to_net_admin`].
+///
+/// # Errors
+/// As [`drop_privileges_to_net_admin`].
+pub fn drop_all_privileges() -> Result<(), PrivilegeError> {
+    drop_privileges(0)
+}
+
+/// Keeps the capabilities with a bit in `kept`.
+fn drop_privileges(kept: u64) -> Result<(), PrivilegeError> {
     let threads = thread_count().map_err(|e| PrivilegeError::new("count the threads", e))?;
     if threads > 1 {
         return Err(PrivilegeError::SeveralThreads(threads));
@@ -29,11 +45,11 @@ pub fn drop_privileges_to_net_admin() -> Result<(), PrivilegeError> {
     let mut sets = CapabilitySets::current().map_err(|e| PrivilegeError::new("read the capabilities", e))?;
     // Who lacks CAP_SETPCAP cannot shrink the bounding set; then `no_new_privs` keeps it useless.
     if sets.effective & bit(CAP_SETPCAP) != 0 {
-        drop_bounding_set()?;
+        drop_bounding_set(kept)?;
     }
     // An error means a kernel without ambient capabilities.
     let _ = prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as u64);
-    sets.permitted &= bit(CAP_NET_ADMIN);
+    sets.permitted &= kept;
     sets.effective = sets.permitted;
     sets.inheritable = 0;
     sets.apply()
@@ -193,9 +209,9 @@ impl CapabilitySets {
     }
 }
 
-/// Leaves CAP_NET_ADMIN alone in the bounding set.
-fn drop_bounding_set() -> Result<(), PrivilegeError> {
-    for capability in (0..64).filter(|&c| c != CAP_NET_ADMIN) {
+/// Leaves `kept` alone in the bounding set.
+fn drop_bounding_set(kept: u64) -> Result<(), PrivilegeError> {
+    for capability in (0..64).filter(|&c| kept & bit(c) == 0) {
         // The first that the kernel does not know is behind the last.
         if prctl(libc::PR_CAPBSET_READ, u64::from(capability)).is_err() {
             break;

@@ -56,11 +56,16 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #listen = ["127.0.0.1:5354", "[::1]:5354"]
 # Have systemd-resolved send such questions here, where it runs. Other names go where they went before.
 #register = true
+
 [reports]
 # What the other side is told of its measurements: "full" (what was sent and what came),
 # "lightweight" (what came) or "minimal" (nothing: it then knows neither round trip nor loss).
 #link = "full"
 #session = "full"
+
+[perf]
+# Who may measure with this node (`weft perf`): "peers" (those listed here), "open" (every node), "off".
+#allow = "peers"
 
 [log]
 # error, warn, info, debug, trace, or directives such as "info,weft_node=debug".

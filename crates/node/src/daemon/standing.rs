@@ -14,6 +14,7 @@ use weft_packet::{IPV6_OVERHEAD, Totals};
 use weft_plane::Snapshot;
 
 use super::interface::Interface;
+use super::perf::PerfServer;
 use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::peer::PeerName;
@@ -30,6 +31,8 @@ pub(super) struct Facts {
     listen: Vec<SocketAddr>,
     /// Answers questions about names, unless that is turned off.
     dns: Option<Responder>,
+    /// Takes tests.
+    perf: PerfServer,
     max_inner: u32,
     started: Instant,
     started_unix: u64,
@@ -42,6 +45,7 @@ impl Facts {
         listen: Vec<SocketAddr>,
         config: &Config,
         dns: Option<Responder>,
+        perf: PerfServer,
     ) -> Self {
         let offloads = interface.offloads();
         let offloads = [
@@ -64,6 +68,7 @@ impl Facts {
             },
             listen,
             dns,
+            perf,
             max_inner: u32::from(config.udp.mtu)
                 .saturating_sub(IPV6_OVERHEAD as u32)
                 .min(interface.mtu),
@@ -89,12 +94,14 @@ impl Facts {
                 address: self.key.node_addr().to_ipv6(),
                 version: crate::VERSION.to_owned(),
                 commit: crate::COMMIT.to_owned(),
+                pid: Some(std::process::id()),
                 started_unix: self.started_unix,
                 uptime_s: self.started.elapsed().as_secs(),
                 tun: self.tun.clone(),
                 listen: self.listen.clone(),
                 mesh: node.mesh_status().as_ref().map(mesh),
                 dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
+                perf: Some(self.perf.status()),
                 rss_bytes: usage.map_or(0, |u| u.rss_bytes),
                 cpu_s: usage.map_or(0.0, |u| u.cpu.as_secs_f64()),
             },
@@ -107,6 +114,7 @@ impl Facts {
         let mut all = counters(node, snapshot);
         let names = self.dns.iter().flat_map(Responder::counters);
         all.extend(names.map(|(name, n)| (name.to_owned(), n)));
+        all.extend(self.perf.counters());
         all
     }
 

@@ -1,0 +1,244 @@
+//! `weft perf`: what passes between here and a peer, and what holds it up.
+
+pub(crate) mod serve;
+mod view;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::IpAddr;
+
+use serde_json::json;
+use weft_node::control::{self, ControlCommand, Refusal};
+use weft_node::peer::PeerRef;
+use weft_node::state::StatePaths;
+use weft_node::status::{PathStatus, PeerStatus, Status};
+use weft_perf::human as text;
+use weft_perf::near::{self, Second};
+use weft_perf::plan::{self, Direction, Load, Plan};
+use weft_perf::report::{Peer, Report, SecondReport};
+
+use crate::failure::Failure;
+use crate::human;
+use crate::output::Out;
+use view::View;
+
+/// Payload of a datagram where nothing else is said: IPv6 and UDP headers take the rest of a packet.
+const HEADERS: u32 = 48;
+
+/// The same where the daemon does not say what passes whole.
+const DEFAULT_SIZE: u16 = 1152;
+
+/// Payload of a datagram of `--pps`.
+const SMALL: u16 = 64;
+
+/// Bits a second of datagrams where nothing else is said.
+const DEFAULT_RATE: u64 = 10_000_000;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The peer: its npub, name or fd00 address
+    peer: PeerRef,
+    /// How long to measure
+    #[arg(short, long, value_name = "SECS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_SECONDS)))]
+    time: u32,
+    /// TCP connections in each direction
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(plan::MAX_STREAMS)))]
+    streams: u16,
+    /// The peer sends
+    #[arg(short, long, conflicts_with = "both")]
+    reverse: bool,
+    /// Both send at once
+    #[arg(short, long)]
+    both: bool,
+    /// Datagrams instead of TCP, 10 Mbit/s of them unless --rate says otherwise
+    #[arg(short, long, conflicts_with_all = ["streams", "window", "congestion"])]
+    udp: bool,
+    /// Small datagrams, as many as will go
+    #[arg(long, conflicts_with_all = ["udp", "streams", "window", "congestion", "ping"])]
+    pps: bool,
+    /// Round trips alone, no load
+    #[arg(long, conflicts_with_all = ["udp", "streams", "window", "congestion", "rate", "size", "reverse", "both"])]
+    ping: bool,
+    /// Bits of payload a second in each direction, such as 100M
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<u64>,
+    /// Payload of a datagram in bytes [default: what passes whole; 64 with --pps]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(i64::from(plan::MIN_SIZE)..=i64::from(plan::MAX_SIZE)))]
+    size: Option<u16>,
+    /// Receive buffer of each TCP connection in bytes [default: as the system sizes it]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(i64::from(plan::MIN_WINDOW)..=i64::from(plan::MAX_WINDOW)))]
+    window: Option<u32>,
+    /// Congestion control of TCP, such as cubic [default: the system's]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Outside the tunnel: between the two machines themselves
+    #[arg(long)]
+    raw: bool,
+    /// Print the document weft.perf/1
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
+    let status: Status = control::call(&paths.control(), &ControlCommand::Status {})?;
+    let peer = find(&status, &args.peer)?;
+    let name = human::name(peer.name.as_deref(), &peer.npub);
+    let plan = args.plan(peer, &name)?;
+    let mut out = Out::new();
+    let mut tell = Progress::new(args, &plan);
+    tell.text(&mut out, &text::heading(&plan, &name))?;
+    tell.text(&mut out, &text::columns())?;
+    let view = View::new(paths.control(), PeerRef::Address(peer.address), status.node.pid);
+    let mut failed = None;
+    let outcome = near::run(
+        IpAddr::V6(peer.address),
+        &plan,
+        Box::new(view),
+        &mut |second: &Second| {
+            let line = text::second(&SecondReport::new(&plan, second));
+            // The run goes on: the far end should not be left in the middle of it.
+            failed = failed.take().or(tell.text(&mut out, &line).err());
+        },
+    );
+    let outcome = outcome.map_err(|error| Failure::Perf {
+        peer: name.clone(),
+        error,
+    })?;
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
+    let whose = Peer {
+        npub: peer.npub.clone(),
+        name: peer.name.clone(),
+        address: peer.address,
+    };
+    let report = Report::new(whose, &plan, &outcome);
+    match args.json {
+        true => out.json(&json!(report))?,
+        false => out.text(&text::summary(&report))?,
+    }
+    if report.valid { Ok(()) } else { Err(Failure::Invalid) }
+}
+
+fn find<'a>(status: &'a Status, wanted: &PeerRef) -> Result<&'a PeerStatus, Failure> {
+    let is = |peer: &&PeerStatus| match wanted {
+        PeerRef::Key(key) => peer.npub == key.to_string(),
+        PeerRef::Address(address) => peer.address == *address,
+        PeerRef::Name(name) => peer.name.as_deref() == Some(name.as_str()),
+    };
+    let found = status.peers.iter().find(is);
+    found.ok_or_else(|| Failure::Control(Refusal::unknown_peer(wanted).into()))
+}
+
+impl Args {
+    fn plan(&self, peer: &PeerStatus, name: &str) -> Result<Plan, Failure> {
+        let whole = peer
+            .session
+            .as_ref()
+            .map(|session| session.max_inner.saturating_sub(HEADERS));
+        let whole = whole.and_then(|size| u16::try_from(size).ok()).unwrap_or(DEFAULT_SIZE);
+        let load = if self.ping {
+            Load::None
+        } else if self.pps {
+            Load::Udp {
+                rate: self.rate,
+                size: self.size.unwrap_or(SMALL),
+            }
+        } else if self.udp {
+            Load::Udp {
+                rate: Some(self.rate.unwrap_or(DEFAULT_RATE)),
+                size: self.size.unwrap_or(whole),
+            }
+        } else {
+            Load::Tcp {
+                streams: self.streams,
+                window: self.window,
+                rate: self.rate,
+                congestion: self.congestion.clone(),
+            }
+        };
+        let direction = match (self.reverse, self.both) {
+            (_, true) => Direction::Both,
+            (true, false) => Direction::Reverse,
+            (false, false) => Direction::Forward,
+        };
+        let raw = self.raw.then(|| underlay(peer, name)).transpose()?;
+        let plan = Plan {
+            load,
+            direction,
+            seconds: self.time,
+            raw,
+        };
+        plan.check().map_err(|bad| Failure::Usage(bad.to_string()))?;
+        Ok(plan)
+    }
+}
+
+/// The address of the peer's machine.
+fn underlay(peer: &PeerStatus, name: &str) -> Result<IpAddr, Failure> {
+    match &peer.path {
+        Some(PathStatus::Direct { addr }) => Ok(addr.ip()),
+        Some(path) => Err(Failure::Usage(format!(
+            "--raw needs a direct way to {name}, which is {path} now; leave --raw out"
+        ))),
+        None => Err(Failure::Usage(format!(
+            "--raw needs a direct way to {name}, and there is none now; see `weft peers {name}`"
+        ))),
+    }
+}
+
+/// Where progress goes: before the summary, or past the document to a person who watches.
+struct Progress {
+    json: bool,
+}
+
+impl Progress {
+    fn new(args: &Args, _plan: &Plan) -> Self {
+        Self { json: args.json }
+    }
+
+    fn text(&mut self, out: &mut Out, line: &str) -> Result<(), Failure> {
+        if !self.json {
+            return out.text(line);
+        }
+        if io::stderr().is_terminal() {
+            // Whoever cannot see it can read the document.
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// Bits a second: a number, with K, M or G behind it for thousands, millions or thousands of millions.
+fn rate(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
+        Some((at, 'm' | 'M')) => (&text[..at], 1e6),
+        Some((at, 'g' | 'G')) => (&text[..at], 1e9),
+        _ => (text, 1.0),
+    };
+    let bits = digits.parse::<f64>().map(|number| number * unit);
+    match bits {
+        Ok(bits) if (plan::MIN_RATE as f64..=plan::MAX_RATE as f64).contains(&bits) => Ok(bits as u64),
+        _ => Err("write 1K to 1000G bits a second, such as 100M".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates() {
+        for (text, bits) in [
+            ("1000", 1_000),
+            ("2.5M", 2_500_000),
+            ("1g", 1_000_000_000),
+            ("10k", 10_000),
+        ] {
+            assert_eq!(rate(text), Ok(bits), "{text}");
+        }
+        for text in ["", "M", "-1M", "999", "1T", "nan", "inf", "5000G"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+}

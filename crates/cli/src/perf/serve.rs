@@ -1,0 +1,46 @@
+//! `weft perf-serve`: the far end of a test. The daemon starts it, with the connection as standard input.
+
+use std::io;
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::AsFd as _;
+
+use weft_node::peer::PeerRef;
+use weft_node::state::StatePaths;
+use weft_os::process::drop_all_privileges;
+use weft_perf::far::{self, Far, FarError};
+
+use super::view::View;
+use crate::failure::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The mesh address of the other end
+    peer: IpAddr,
+    /// The interface of the tunnel
+    #[arg(long, value_name = "NAME")]
+    device: String,
+}
+
+pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
+    // It answers others and needs no rights for that.
+    drop_all_privileges()?;
+    let control = io::stdin().as_fd().try_clone_to_owned();
+    let control = TcpStream::from(control.map_err(FarError::Flow)?);
+    let daemon = std::os::unix::process::parent_id();
+    let view = match args.peer {
+        IpAddr::V6(address) => View::new(paths.control(), PeerRef::Address(address), Some(daemon)),
+        IpAddr::V4(_) => return Err(Failure::Usage("a mesh address is an IPv6 address".to_owned())),
+    };
+    match far::serve(Far {
+        control,
+        device: Some(args.device.clone()),
+        view: Box::new(view),
+    }) {
+        // What becomes of the other end is not this node's trouble.
+        Err(FarError::Near(_) | FarError::Refused(_) | FarError::Flows { .. } | FarError::DaemonEnded) => {
+            Err(Failure::Told)
+        }
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,269 @@
+//! Tests that others run with this node: letting them in, and starting a process for each.
+//!
+//! The process is the one that is measured against the daemon, so its processor time must not be the daemon's; and
+//! whatever a peer makes it do, packets of others do not pass it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use weft_perf::message::FromFar;
+use weft_wire::FIPS_PREFIX;
+
+use crate::config::{Config, PerfAllow};
+use crate::status::{PerfState, PerfStatus};
+
+/// Between two tests, and after the system refuses to accept.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long one who is turned away may take to read why.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How many may do so at once; the others are left without a reason.
+const FAREWELLS: usize = 8;
+
+/// The socket, made while the interface is new and the process may still bind to it.
+pub(super) struct Bound(Option<io::Result<StdListener>>);
+
+/// Listens at the address `me`, for what comes through the interface `device` alone: there a source address belongs to
+/// a key. That it cannot costs tests and nothing else; it is told at WARN, and in the status.
+pub(super) fn bind(config: &Config, me: Ipv6Addr, device: &str) -> Bound {
+    if config.perf == PerfAllow::Off {
+        return Bound(None);
+    }
+    let address = SocketAddr::new(IpAddr::V6(me), weft_perf::PORT);
+    let listener = weft_perf::listen(address, device);
+    if let Err(error) = &listener {
+        tracing::warn!(%address, %error, "tests (weft perf) are not taken");
+    }
+    Bound(Some(listener))
+}
+
+/// How a process that serves a test is started.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    /// The program that knows the command `perf-serve`.
+    pub(super) program: PathBuf,
+    /// The state directory of this daemon.
+    pub(super) state: PathBuf,
+    /// The interface.
+    pub(super) device: String,
+}
+
+/// Takes tests as long as it lives.
+pub(super) struct PerfServer {
+    task: Option<JoinHandle<()>>,
+    status: PerfStatus,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    served: AtomicU64,
+    refused: AtomicU64,
+    busy: AtomicU64,
+}
+
+impl PerfServer {
+    /// Starts to accept, on the runtime that this is called on.
+    pub(super) fn start(bound: Bound, config: &Config, launch: Launch) -> Self {
+        let counts = Arc::new(Counts::default());
+        let not = |state, why: String| Self {
+            task: None,
+            status: PerfStatus {
+                state,
+                why,
+                listen: None,
+            },
+            counts: Arc::default(),
+        };
+        let listener = match bound.0 {
+            None => return not(PerfState::Off, "turned off (perf.allow)".to_owned()),
+            Some(Err(error)) => return not(PerfState::Failed, format!("cannot listen: {error}")),
+            Some(Ok(listener)) => listener,
+        };
+        let address = listener.local_addr().ok();
+        let listener = listener
+            .set_nonblocking(true)
+            .and_then(|()| TcpListener::from_std(listener));
+        let listener = match listener {
+            Ok(listener) => listener,
+            Err(error) => return not(PerfState::Failed, format!("cannot listen: {error}")),
+        };
+        let whom = match config.perf {
+            PerfAllow::Open => "every node",
+            PerfAllow::Peers | PerfAllow::Off => "configured peers",
+        };
+        let gate = Gate::new(config);
+        Self {
+            task: Some(tokio::spawn(accept(listener, gate, launch, Arc::clone(&counts)))),
+            status: PerfStatus {
+                state: PerfState::Listening,
+                why: format!("taken from {whom}"),
+                listen: address,
+            },
+            counts,
+        }
+    }
+
+    pub(super) fn status(&self) -> PerfStatus {
+        self.status.clone()
+    }
+
+    pub(super) fn counters(&self) -> BTreeMap<String, u64> {
+        let Counts { served, refused, busy } = &*self.counts;
+        let named = [("perf_served", served), ("perf_refused", refused), ("perf_busy", busy)];
+        named
+            .map(|(name, count)| (name.to_owned(), count.load(Ordering::Relaxed)))
+            .into()
+    }
+}
+
+impl Drop for PerfServer {
+    fn drop(&mut self) {
+        // A process that serves is killed with the task.
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Who is let in.
+struct Gate {
+    everyone: bool,
+    peers: Vec<Ipv6Addr>,
+}
+
+impl Gate {
+    fn new(config: &Config) -> Self {
+        Self {
+            everyone: config.perf == PerfAllow::Open,
+            peers: config.peers.iter().map(|peer| peer.key.node_addr().to_ipv6()).collect(),
+        }
+    }
+
+    fn admits(&self, address: IpAddr) -> bool {
+        let IpAddr::V6(address) = address else { return false };
+        let [prefix, ..] = address.octets();
+        prefix == FIPS_PREFIX && (self.everyone || self.peers.contains(&address))
+    }
+}
+
+async fn accept(listener: TcpListener, gate: Gate, launch: Launch, counts: Arc<Counts>) {
+    let farewells = Arc::new(Semaphore::new(FAREWELLS));
+    let mut running: Option<Child> = None;
+    loop {
+        let accepted = match &mut running {
+            Some(child) => tokio::select! {
+                accepted = listener.accept() => accepted,
+                ended = child.wait() => {
+                    tracing::debug!(?ended, "test ended");
+                    running = None;
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            },
+            None => listener.accept().await,
+        };
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!(%error, "test: accept");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let refusal = if !gate.admits(from.ip()) {
+            counts.refused.fetch_add(1, Ordering::Relaxed);
+            "this node measures with its configured peers alone (perf.allow)"
+        } else if running.is_some() {
+            counts.busy.fetch_add(1, Ordering::Relaxed);
+            "another test is running there; try again when it is over"
+        } else {
+            match start(stream, from.ip(), &launch) {
+                Ok(child) => {
+                    counts.served.fetch_add(1, Ordering::Relaxed);
+                    tracing::info!(peer = %from.ip(), "serving a test");
+                    running = Some(child);
+                }
+                // The connection is gone with it, which the other side sees.
+                Err(error) => tracing::warn!(%error, program = %launch.program.display(), "a test cannot be served"),
+            }
+            continue;
+        };
+        if let Ok(turn) = Arc::clone(&farewells).try_acquire_owned() {
+            tokio::spawn(async move {
+                let _ = timeout(FAREWELL, refuse(stream, refusal)).await;
+                drop(turn);
+            });
+        }
+    }
+}
+
+/// Starts the process with the connection as its standard input.
+fn start(stream: TcpStream, peer: IpAddr, launch: &Launch) -> io::Result<Child> {
+    let stream = stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    let mut command = Command::new(&launch.program);
+    command.arg("perf-serve").arg("--state").arg(&launch.state);
+    command.arg("--device").arg(&launch.device).arg(peer.to_string());
+    command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null());
+    command.kill_on_drop(true).spawn()
+}
+
+/// Says why, and waits until it was read: a connection that is closed with a question in it is reset, and the answer
+/// with it.
+async fn refuse(mut stream: TcpStream, why: &str) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&FromFar::Refused(why.to_owned()))?;
+    line.push(b'\n');
+    stream.write_all(&line).await?;
+    stream.shutdown().await?;
+    let mut rest = [0; 1024];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PeerConfig;
+
+    fn config(perf: PerfAllow) -> Config {
+        let key = weft_noise::SecretKey::from_bytes(&[7; 32]).unwrap().public();
+        Config {
+            perf,
+            peers: vec![PeerConfig {
+                key,
+                name: None,
+                addresses: Vec::new(),
+                line: 0,
+            }],
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn who_is_let_in() {
+        let peer = config(PerfAllow::Peers).peers[0].key.node_addr().to_ipv6();
+        let stranger: IpAddr = "fd00::1".parse().unwrap();
+        let elsewhere: [IpAddr; 2] = ["2001:db8::1".parse().unwrap(), "192.0.2.1".parse().unwrap()];
+        for (allow, strangers) in [(PerfAllow::Peers, false), (PerfAllow::Open, true)] {
+            let gate = Gate::new(&config(allow));
+            assert!(gate.admits(peer.into()));
+            assert_eq!(gate.admits(stranger), strangers);
+            assert!(!elsewhere.iter().any(|address| gate.admits(*address)));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What the kernel knows of a TCP connection (`TCP_INFO` of tcp(7)).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::time::Duration;
+
+use crate::syscall;
+
+/// A connection's figures, those of `struct tcp_info` in `linux/tcp.h` that tell what holds a sender up. Fields that an
+/// older kernel does not fill in are zero.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// The least round-trip time of the last minutes.
+    pub min_rtt: Duration,
+    /// Congestion window, in segments.
+    pub snd_cwnd: u32,
+    /// Payload bytes of a full segment.
+    pub snd_mss: u32,
+    /// The receive window that the other end offers, in bytes (since Linux 5.4).
+    pub snd_wnd: u32,
+    /// Segments that were sent again.
+    pub total_retrans: u32,
+    /// Segments with data that were sent, the repeated ones included.
+    pub data_segs_out: u32,
+    /// The latest sample of the rate at which data arrives, in bytes a second.
+    pub delivery_rate: u64,
+    /// How long data was on its way, or waited to be.
+    pub busy: Duration,
+    /// How much of that the other end's receive window held up.
+    pub rwnd_limited: Duration,
+    /// How much of that the room for unacknowledged data at this end held up.
+    pub sndbuf_limited: Duration,
+}
+
+impl TcpInfo {
+    /// The figures of the connection `socket`.
+    ///
+    /// # Errors
+    /// What getsockopt(2) gives for a socket that is no TCP socket.
+    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+        let mut bytes = [0; RAW_LEN];
+        read(socket.as_fd(), &mut bytes)?;
+        Ok(Self::parse(&bytes))
+    }
+
+    /// Offsets of `struct tcp_info`, which grows at its end alone.
+    fn parse(raw: &[u8; RAW_LEN]) -> Self {
+        let micros = |us: u64| Duration::from_micros(us);
+        Self {
+            rtt: micros(u32_at(raw, 68).into()),
+            min_rtt: micros(u32_at(raw, 148).into()),
+            snd_cwnd: u32_at(raw, 80),
+            snd_mss: u32_at(raw, 16),
+            snd_wnd: u32_at(raw, 228),
+            total_retrans: u32_at(raw, 100),
+            data_segs_out: u32_at(raw, 156),
+            delivery_rate: u64_at(raw, 160),
+            busy: micros(u64_at(raw, 168)),
+            rwnd_limited: micros(u64_at(raw, 176)),
+            sndbuf_limited: micros(u64_at(raw, 184)),
+        }
+    }
+}
+
+/// Up to and with `tcpi_snd_wnd`.
+const RAW_LEN: usize = 232;
+
+fn u32_at(raw: &[u8; RAW_LEN], at: usize) -> u32 {
+    raw.get(at..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+
+fn u64_at(raw: &[u8; RAW_LEN], at: usize) -> u64 {
+    raw.get(at..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
+fn read(fd: BorrowedFd<'_>, bytes: &mut [u8; RAW_LEN]) -> io::Result<()> {
+    let mut len = RAW_LEN as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, all of them into `bytes`, for which every value is allowed.
+    syscall::check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            bytes.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::mem::offset_of;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    /// libc knows the older part of the structure.
+    #[test]
+    fn offsets_are_those_of_libc() {
+        assert_eq!(offset_of!(libc::tcp_info, tcpi_snd_mss), 16);
+        assert_eq!(offset_of!(libc::tcp_info, tcpi_rtt), 68);
+        assert_eq!(offset_of!(libc::tcp_info, tcpi_snd_cwnd), 80);
+        assert_eq!(offset_of!(libc::tcp_info, tcpi_total_retrans), 100);
+    }
+
+    #[test]
+    fn a_receiver_that_does_not_read_shows_as_its_window() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        sender.set_nonblocking(true).unwrap();
+        let block = [0; 65_536];
+        let mut sent = 0;
+        while let Ok(n) = sender.write(&block) {
+            sent += n;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let info = TcpInfo::of(&sender).unwrap();
+        assert!(info.rwnd_limited > Duration::ZERO, "{info:?}");
+        assert!(info.busy >= info.rwnd_limited, "{info:?}");
+        assert!(
+            info.snd_mss > 500 && info.snd_cwnd > 0 && info.data_segs_out > 0,
+            "{info:?}"
+        );
+        assert_eq!(info.total_retrans, 0);
+        // It does arrive once somebody reads.
+        drop(sender);
+        let mut all = Vec::new();
+        receiver.read_to_end(&mut all).unwrap();
+        assert_eq!(all.len(), sent);
+    }
+
+    #[test]
+    fn another_socket_has_none() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(TcpInfo::of(&socket).is_err());
+    }
+}

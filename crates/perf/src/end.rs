@@ -1,0 +1,513 @@
+//! One end of a run, which both do alike: the threads of the load, a sample each second, the account at the end.
+
+use std::io;
+use std::net::{TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use weft_os::tcp::TcpInfo;
+
+use crate::arrivals::ArrivalCounts;
+use crate::message::{Token, printable};
+use crate::meter::{Meter, Reading, Spent};
+use crate::plan::{Load, Plan};
+use crate::tcp::{self, StreamCounts};
+use crate::udp;
+
+/// What the daemon of this end knows of the peer at the other.
+pub trait DaemonView: Send {
+    /// Asks it; called once a second. What it does not say is none.
+    fn look(&mut self) -> DaemonLook;
+}
+
+/// One look at the daemon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DaemonLook {
+    /// Its process, as this process can see it.
+    pub pid: Option<u32>,
+    /// The way that packets to the peer take, for people: `direct 192.0.2.2:2121`.
+    pub path: Option<String>,
+}
+
+/// One second of a run at one end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EndSecond {
+    /// How long it was.
+    pub seconds: f64,
+    /// Bytes of payload sent.
+    pub sent_bytes: u64,
+    /// Bytes of payload received.
+    pub received_bytes: u64,
+    /// TCP segments sent again.
+    pub retransmits: u64,
+    /// Datagrams that should have come and did not.
+    pub missing: u64,
+    /// Processor and memory.
+    pub spent: Spent,
+    /// The way to the other end, as the daemon here says.
+    pub path: Option<String>,
+}
+
+/// A run at one end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndReport {
+    /// How long the load ran.
+    pub seconds: f64,
+    /// What this end sent; none if it was not to.
+    pub sent: Option<Sent>,
+    /// What this end received; none if it was not to.
+    pub received: Option<Received>,
+    /// Processor and memory over the whole run.
+    pub spent: Spent,
+    /// The way to the other end.
+    pub path: PathSeen,
+}
+
+/// What one end sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Bytes of payload that the system took.
+    pub bytes: u64,
+    /// The share of the time in which the sender held back to keep the rate asked for.
+    pub paced: f64,
+    /// What TCP tells.
+    pub tcp: Option<TcpSent>,
+    /// Datagrams.
+    pub udp: Option<UdpSent>,
+}
+
+/// All connections of one direction, as the kernel of the sender saw them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TcpSent {
+    /// Congestion control in use.
+    pub congestion: String,
+    /// Segments with data, the repeated ones included.
+    pub segments: u64,
+    /// Of these, repeated.
+    pub retransmits: u64,
+    /// Round trip in milliseconds, mean of all connections at each second.
+    pub rtt_ms: f64,
+    /// The least round trip in milliseconds.
+    pub min_rtt_ms: f64,
+    /// The share of the time in which data was under way, mean of all connections; so for the next two.
+    pub busy: f64,
+    /// The share of the time in which the receive window held data back.
+    pub window_limited: f64,
+    /// The share of the time in which the send buffer did.
+    pub buffer_limited: f64,
+    /// The receive window in bytes, sum of all connections.
+    pub window_bytes: u64,
+    /// The congestion window in bytes, sum of all connections.
+    pub congestion_window_bytes: u64,
+    /// Bytes that each connection sent.
+    pub stream_bytes: Vec<u64>,
+}
+
+/// Datagrams sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpSent {
+    /// That the system took.
+    pub datagrams: u64,
+    /// That it had no room for.
+    pub refused: u64,
+}
+
+/// What one end received.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Received {
+    /// Bytes of payload until the load stopped.
+    pub bytes: u64,
+    /// Datagrams, those included that came a moment later.
+    pub udp: Option<ArrivalCounts>,
+}
+
+/// The way to the other end over a run, as the daemon at this end said it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathSeen {
+    /// Before the load.
+    pub start: Option<String>,
+    /// Behind it.
+    pub end: Option<String>,
+    /// How often it was another than a second before.
+    pub changes: u32,
+}
+
+impl PathSeen {
+    fn note(&mut self, path: Option<String>) {
+        // A daemon that does not answer for a moment has not changed its way.
+        let Some(path) = path.map(|path| printable(&path, MAX_PATH_LEN)) else {
+            return;
+        };
+        if self.start.is_none() {
+            self.start = Some(path.clone());
+        } else if self.end.as_ref() != Some(&path) {
+            self.changes += 1;
+        }
+        self.end = Some(path);
+    }
+}
+
+/// The longest text for a path, in characters.
+pub const MAX_PATH_LEN: usize = 120;
+
+/// The sockets of one end, open to the other.
+#[derive(Debug)]
+pub struct Flows {
+    /// Connections that this end fills.
+    pub outgoing: Vec<TcpStream>,
+    /// Connections that this end empties.
+    pub incoming: Vec<TcpStream>,
+    /// Connected socket for datagrams, if the load is made of them.
+    pub udp: Option<UdpSocket>,
+    /// What datagrams begin with.
+    pub token: Token,
+}
+
+/// One end at work. Its threads end with it.
+pub struct End {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    view: Box<dyn DaemonView>,
+    meter: Meter,
+    start: Mark,
+    last: Mark,
+    /// When and with what the load stopped.
+    stopped: Option<Mark>,
+    path: PathSeen,
+    rtt_ms: (f64, u32),
+}
+
+struct Shared {
+    outgoing: Vec<Stream>,
+    incoming: Vec<Stream>,
+    datagram_size: u64,
+    udp_sent: Option<udp::Sent>,
+    udp_received: Option<udp::Received>,
+    stop_sending: AtomicBool,
+    stop: AtomicBool,
+    broken: Mutex<Option<io::Error>>,
+}
+
+struct Stream {
+    stream: TcpStream,
+    counts: StreamCounts,
+}
+
+/// All counts at one moment.
+#[derive(Clone)]
+struct Mark {
+    at: Instant,
+    sent_bytes: u64,
+    received_bytes: u64,
+    missing: u64,
+    tcp: Vec<TcpInfo>,
+    reading: Reading,
+}
+
+impl End {
+    /// Starts the load. `plan` is as this end sees it: forward is outgoing.
+    ///
+    /// # Errors
+    /// When the system gives no threads.
+    pub fn start(plan: &Plan, flows: Flows, mut view: Box<dyn DaemonView>) -> io::Result<Self> {
+        let streams = |all: Vec<TcpStream>| {
+            let stream = |stream| Stream {
+                stream,
+                counts: StreamCounts::default(),
+            };
+            all.into_iter().map(stream).collect()
+        };
+        let (udp_size, has_udp) = match plan.load {
+            Load::Udp { size, .. } => (size, flows.udp.is_some()),
+            Load::Tcp { .. } | Load::None => (0, false),
+        };
+        let shared = Arc::new(Shared {
+            outgoing: streams(flows.outgoing),
+            incoming: streams(flows.incoming),
+            datagram_size: udp_size.into(),
+            udp_sent: (has_udp && plan.direction.forward()).then(udp::Sent::default),
+            udp_received: (has_udp && plan.direction.reverse()).then(udp::Received::default),
+            stop_sending: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            broken: Mutex::default(),
+        });
+        let look = view.look();
+        let meter = Meter::new(look.pid);
+        let mark = shared.mark(&meter);
+        let mut end = Self {
+            shared,
+            threads: Vec::new(),
+            view,
+            meter,
+            start: mark.clone(),
+            last: mark,
+            stopped: None,
+            path: PathSeen::default(),
+            rtt_ms: (0.0, 0),
+        };
+        end.path.note(look.path);
+        end.start_tcp(plan)?;
+        if let Some(socket) = flows.udp {
+            end.start_udp(plan, &socket, flows.token)?;
+        }
+        Ok(end)
+    }
+
+    fn start_tcp(&mut self, plan: &Plan) -> io::Result<()> {
+        let rate = match plan.load {
+            Load::Tcp {
+                rate: Some(rate),
+                streams,
+                ..
+            } => Some((rate / 8 / u64::from(streams)).max(1)),
+            _ => None,
+        };
+        for n in 0..self.shared.outgoing.len() {
+            self.thread(format!("perf-send-{n}"), move |shared| match shared.outgoing.get(n) {
+                Some(Stream { stream, counts }) => tcp::send(stream, rate, &shared.stop_sending, counts),
+                None => Ok(()),
+            })?;
+        }
+        for n in 0..self.shared.incoming.len() {
+            self.thread(format!("perf-take-{n}"), move |shared| match shared.incoming.get(n) {
+                Some(Stream { stream, counts }) => tcp::receive(stream, &shared.stop, counts),
+                None => Ok(()),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn start_udp(&mut self, plan: &Plan, socket: &UdpSocket, token: Token) -> io::Result<()> {
+        let Load::Udp { rate, size } = plan.load else {
+            return Ok(());
+        };
+        if plan.direction.reverse() {
+            let socket = socket.try_clone()?;
+            self.thread("perf-take".to_owned(), move |shared| match &shared.udp_received {
+                Some(received) => udp::receive(&socket, token, &shared.stop, received),
+                None => Ok(()),
+            })?;
+        }
+        if plan.direction.forward() {
+            let socket = socket.try_clone()?;
+            self.thread("perf-send".to_owned(), move |shared| match &shared.udp_sent {
+                Some(sent) => udp::send(&socket, token, size, rate, &shared.stop_sending, sent),
+                None => Ok(()),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn thread(
+        &mut self,
+        name: String,
+        work: impl FnOnce(&Shared) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let body = move || {
+            if let Err(error) = work(&shared) {
+                let mut broken = shared.broken.lock().unwrap_or_else(PoisonError::into_inner);
+                broken.get_or_insert(error);
+            }
+        };
+        self.threads.push(std::thread::Builder::new().name(name).spawn(body)?);
+        Ok(())
+    }
+
+    /// The time since the last call, or since the start.
+    ///
+    /// # Errors
+    /// When a connection of the load broke.
+    pub fn second(&mut self) -> io::Result<EndSecond> {
+        if let Some(error) = self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(error);
+        }
+        let path = self.view.look().path;
+        self.path.note(path.clone());
+        let now = self.shared.mark(&self.meter);
+        for info in &now.tcp {
+            self.rtt_ms.0 += info.rtt.as_secs_f64() * 1e3;
+            self.rtt_ms.1 += 1;
+        }
+        let last = std::mem::replace(&mut self.last, now.clone());
+        Ok(EndSecond {
+            seconds: (now.at - last.at).as_secs_f64(),
+            sent_bytes: now.sent_bytes - last.sent_bytes,
+            received_bytes: now.received_bytes - last.received_bytes,
+            retransmits: now.retransmits().saturating_sub(last.retransmits()),
+            missing: now.missing.saturating_sub(last.missing),
+            spent: now.reading.since(&last.reading),
+            path,
+        })
+    }
+
+    /// Time is up: this end sends no more, and takes what is still under way.
+    pub fn stop_sending(&mut self) {
+        self.stopped.get_or_insert_with(|| self.shared.mark(&self.meter));
+        self.shared.stop_sending.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the load and accounts for it.
+    #[must_use]
+    pub fn finish(mut self) -> EndReport {
+        self.stop_sending();
+        let path = self.view.look().path;
+        self.path.note(path);
+        let end = self.stopped.clone().unwrap_or_else(|| self.last.clone());
+        let time = end.at.saturating_duration_since(self.start.at);
+        let sends = !self.shared.outgoing.is_empty() || self.shared.udp_sent.is_some();
+        let takes = !self.shared.incoming.is_empty() || self.shared.udp_received.is_some();
+        EndReport {
+            seconds: time.as_secs_f64(),
+            sent: sends.then(|| self.sent(&end, time)),
+            received: takes.then(|| Received {
+                bytes: end.received_bytes,
+                udp: self.shared.udp_received.as_ref().map(udp::Received::counts),
+            }),
+            spent: end.reading.since(&self.start.reading),
+            path: std::mem::take(&mut self.path),
+        }
+    }
+
+    fn sent(&self, end: &Mark, time: Duration) -> Sent {
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let streams = &self.shared.outgoing;
+        let paced: u64 = streams.iter().map(|stream| load(&stream.counts.paced_us)).sum();
+        let all = time.as_secs_f64() * 1e6 * streams.len().max(1) as f64;
+        Sent {
+            bytes: end.sent_bytes,
+            paced: if all > 0.0 { (paced as f64 / all).min(1.0) } else { 0.0 },
+            tcp: (!streams.is_empty()).then(|| self.tcp_sent(end, time)),
+            udp: self.shared.udp_sent.as_ref().map(|sent| UdpSent {
+                datagrams: load(&sent.datagrams),
+                refused: load(&sent.refused),
+            }),
+        }
+    }
+
+    fn tcp_sent(&self, end: &Mark, time: Duration) -> TcpSent {
+        let pairs = || end.tcp.iter().zip(&self.start.tcp);
+        let share = |of: fn(&TcpInfo) -> Duration| {
+            let sum: Duration = pairs().map(|(end, start)| of(end).saturating_sub(of(start))).sum();
+            let all = time.as_secs_f64() * end.tcp.len() as f64;
+            if all > 0.0 {
+                (sum.as_secs_f64() / all).min(1.0)
+            } else {
+                0.0
+            }
+        };
+        let first = self.shared.outgoing.first();
+        let (rtt_sum, samples) = self.rtt_ms;
+        let current = end.tcp.iter().map(|info| info.rtt.as_secs_f64() * 1e3);
+        let (rtt_sum, samples) = (rtt_sum + current.sum::<f64>(), samples as usize + end.tcp.len());
+        let least = end.tcp.iter().map(|info| info.min_rtt).min().unwrap_or_default();
+        let window = |info: &TcpInfo| u64::from(info.snd_cwnd) * u64::from(info.snd_mss);
+        TcpSent {
+            congestion: first.map_or_else(String::new, |stream| tcp::congestion_of(&stream.stream)),
+            segments: pairs()
+                .map(|(end, start)| u64::from(end.data_segs_out.wrapping_sub(start.data_segs_out)))
+                .sum(),
+            retransmits: end.retransmits().saturating_sub(self.start.retransmits()),
+            rtt_ms: rtt_sum / samples.max(1) as f64,
+            min_rtt_ms: least.as_secs_f64() * 1e3,
+            busy: share(|info| info.busy),
+            window_limited: share(|info| info.rwnd_limited),
+            buffer_limited: share(|info| info.sndbuf_limited),
+            window_bytes: end.tcp.iter().map(|info| u64::from(info.snd_wnd)).sum(),
+            congestion_window_bytes: end.tcp.iter().map(window).sum(),
+            stream_bytes: self
+                .shared
+                .outgoing
+                .iter()
+                .map(|stream| stream.counts.bytes.load(Ordering::Relaxed))
+                .collect(),
+        }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.shared.stop_sending.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn mark(&self, meter: &Meter) -> Mark {
+        let bytes = |streams: &[Stream]| -> u64 {
+            streams
+                .iter()
+                .map(|stream| stream.counts.bytes.load(Ordering::Relaxed))
+                .sum()
+        };
+        let datagrams = self
+            .udp_sent
+            .as_ref()
+            .map_or(0, |sent| sent.datagrams.load(Ordering::Relaxed));
+        let received = self.udp_received.as_ref();
+        // A connection that broke keeps its place in the list.
+        let info = |stream: &Stream| TcpInfo::of(&stream.stream).unwrap_or_default();
+        Mark {
+            at: Instant::now(),
+            sent_bytes: bytes(&self.outgoing) + datagrams * self.datagram_size,
+            received_bytes: bytes(&self.incoming) + received.map_or(0, |r| r.bytes.load(Ordering::Relaxed)),
+            missing: received.map_or(0, |received| received.counts().missing()),
+            tcp: self.outgoing.iter().map(info).collect(),
+            reading: meter.read(),
+        }
+    }
+}
+
+impl Mark {
+    fn retransmits(&self) -> u64 {
+        self.tcp.iter().map(|info| u64::from(info.total_retrans)).sum()
+    }
+}
+
+impl EndReport {
+    /// The same with text that may be shown: it came from the other end.
+    #[must_use]
+    pub fn tamed(mut self) -> Self {
+        self.spent = self.spent.tamed();
+        for path in [&mut self.path.start, &mut self.path.end].into_iter().flatten() {
+            *path = printable(path, MAX_PATH_LEN);
+        }
+        if let Some(tcp) = self.sent.as_mut().and_then(|sent| sent.tcp.as_mut()) {
+            tcp.congestion = printable(&tcp.congestion, 15);
+        }
+        self
+    }
+}
+
+impl EndSecond {
+    /// The same with text that may be shown: it came from the other end.
+    #[must_use]
+    pub fn tamed(mut self) -> Self {
+        self.spent = self.spent.tamed();
+        self.path = self.path.map(|path| printable(&path, MAX_PATH_LEN));
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_changes_when_it_is_another() {
+        let mut seen = PathSeen::default();
+        for path in [Some("a"), None, Some("a"), Some("b"), Some("b"), Some("a")] {
+            seen.note(path.map(str::to_owned));
+        }
+        assert_eq!(
+            (seen.start.as_deref(), seen.end.as_deref(), seen.changes),
+            (Some("a"), Some("a"), 2)
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! The far end: a process that serves one run over a connection that the daemon has let in, and ends.
+
+use std::io;
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::parent_id;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use weft_os::random::random_bytes;
+
+use crate::end::{DaemonView, End, Flows};
+use crate::message::{FromFar, Hello, Messages, Ready, SCHEMA, ToFar, Token, write};
+use crate::plan::{Load, Plan};
+use crate::{probe, tcp, udp};
+
+/// How long the near end may take for its first message, and for each of the flows.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// From the idle path to the beginning of the load, at the longest.
+const UNTIL_START: Duration = Duration::from_secs(30);
+
+/// What the near end may be late with the end of the run.
+const LATE: Duration = Duration::from_secs(10);
+
+/// How long datagrams may still arrive when the load has stopped.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// What serves a run.
+pub struct Far {
+    /// The connection, as the daemon accepted it.
+    pub control: TcpStream,
+    /// The tunnel's interface, which alone may reach us unless the run goes outside.
+    pub device: Option<String>,
+    /// What the daemon knows of the other end.
+    pub view: Box<dyn DaemonView>,
+}
+
+/// Why a run was not served to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum FarError {
+    /// The connection to the near end ended, fell silent or made no sense.
+    #[error("the near end left ({0})")]
+    Near(#[source] io::Error),
+    /// It asked for something that cannot be; it was told so.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// It did not open its flows, or not in time.
+    #[error("the near end opened {joined} of {expected} flows")]
+    Flows {
+        /// Those that came.
+        joined: usize,
+        /// Those that the plan has.
+        expected: usize,
+    },
+    /// The daemon has ended.
+    #[error("the daemon has ended")]
+    DaemonEnded,
+    /// A flow broke, or the system refused something.
+    #[error("a flow broke ({0})")]
+    Flow(#[source] io::Error),
+}
+
+/// Serves one run.
+///
+/// # Errors
+/// [`FarError`], of which the near end has been told where it was still there.
+pub fn serve(far: Far) -> Result<(), FarError> {
+    let Far { control, device, view } = far;
+    control.set_write_timeout(Some(PATIENCE)).map_err(FarError::Near)?;
+    control.set_read_timeout(Some(PATIENCE)).map_err(FarError::Near)?;
+    control.set_nodelay(true).map_err(FarError::Near)?;
+    let mut messages = Messages::new(control.try_clone().map_err(FarError::Near)?);
+    let hello: Hello = messages.receive().map_err(FarError::Near)?;
+    let result = refusal(&hello)
+        .map_or(Ok(()), |why| Err(FarError::Refused(why)))
+        .and_then(|()| Sockets::open(&control, &hello.plan, device.as_deref()))
+        .and_then(|sockets| run(&control, messages, hello.plan, sockets, view));
+    match &result {
+        Err(FarError::Refused(why)) => drop(write(&control, &FromFar::Refused(why.clone()))),
+        Err(FarError::Near(_)) | Ok(()) => {}
+        Err(error) => drop(write(&control, &FromFar::Failed(error.to_string()))),
+    }
+    result
+}
+
+fn refusal(hello: &Hello) -> Option<String> {
+    if hello.schema != SCHEMA {
+        return Some(format!(
+            "this weft measures with {SCHEMA} only; use the same version on both ends"
+        ));
+    }
+    hello.plan.check().err().map(|bad| bad.to_string())
+}
+
+/// Where the near end's flows arrive.
+struct Sockets {
+    token: Token,
+    tcp: TcpListener,
+    udp: UdpSocket,
+    probe: UdpSocket,
+}
+
+impl Sockets {
+    fn open(control: &TcpStream, plan: &Plan, device: Option<&str>) -> Result<Self, FarError> {
+        let inside = control.local_addr().map_err(FarError::Near)?.ip();
+        let (address, device) = match plan.raw {
+            Some(address) => (address, None),
+            None => (inside, device),
+        };
+        let refused = |error: io::Error| FarError::Refused(cannot_listen(address, &error));
+        let mut token = [0; Token::LEN];
+        random_bytes(&mut token).map_err(FarError::Flow)?;
+        Ok(Self {
+            token: Token(token),
+            tcp: tcp::listen(address, device, plan).map_err(refused)?,
+            udp: udp::bind(address, device).map_err(refused)?,
+            probe: udp::bind(address, device).map_err(refused)?,
+        })
+    }
+
+    fn ready(&self) -> io::Result<Ready> {
+        Ok(Ready {
+            tcp: self.tcp.local_addr()?.port(),
+            udp: self.udp.local_addr()?.port(),
+            probe: self.probe.local_addr()?.port(),
+            token: self.token,
+        })
+    }
+}
+
+fn cannot_listen(address: IpAddr, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrNotAvailable => {
+            format!(
+                "the far machine does not have the address {address} itself, as behind NAT; it cannot be measured outside the tunnel"
+            )
+        }
+        _ => format!("the far end cannot listen on {address}: {error}"),
+    }
+}
+
+fn run(
+    control: &TcpStream,
+    messages: Messages,
+    plan: Plan,
+    sockets: Sockets,
+    view: Box<dyn DaemonView>,
+) -> Result<(), FarError> {
+    let ready = sockets.ready().map_err(FarError::Flow)?;
+    let Sockets { token, tcp, udp, probe } = sockets;
+    let flows = gather(tcp, udp, plan.clone(), token).map_err(FarError::Flow)?;
+    let _echo = Echo::start(probe, token).map_err(FarError::Flow)?;
+    write(control, &FromFar::Ready(ready)).map_err(FarError::Near)?;
+    control.set_read_timeout(None).map_err(FarError::Near)?;
+    let orders = listen_for_orders(messages);
+    match orders.recv_timeout(UNTIL_START) {
+        Ok(Ok(ToFar::Start)) => {}
+        Ok(Ok(ToFar::Stop)) => return Ok(()),
+        Ok(Err(error)) => return Err(FarError::Near(error)),
+        Err(_) => return Err(FarError::Near(io::ErrorKind::TimedOut.into())),
+    }
+    let flows = flows
+        .recv_timeout(PATIENCE)
+        .unwrap_or(Err(FarError::Flows { joined: 0, expected: 1 }))?;
+    // From here on, forward is what leaves this end.
+    let turned = Plan {
+        direction: plan.direction.turned(),
+        ..plan
+    };
+    let mut end = End::start(&turned, flows, view).map_err(FarError::Flow)?;
+    write(control, &FromFar::Started).map_err(FarError::Near)?;
+    seconds(control, &orders, &turned, &mut end)?;
+    end.stop_sending();
+    std::thread::sleep(LINGER);
+    write(control, &FromFar::Done(Box::new(end.finish()))).map_err(FarError::Near)
+}
+
+/// Sends a sample each second until the near end says stop, or says nothing for too long.
+fn seconds(
+    control: &TcpStream,
+    orders: &Receiver<io::Result<ToFar>>,
+    plan: &Plan,
+    end: &mut End,
+) -> Result<(), FarError> {
+    let daemon = parent_id();
+    let start = Instant::now();
+    let mut next = start;
+    loop {
+        next += Duration::from_secs(1);
+        match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(Ok(ToFar::Stop)) => return Ok(()),
+            Ok(Ok(ToFar::Start)) => {}
+            Ok(Err(error)) => return Err(FarError::Near(error)),
+            Err(RecvTimeoutError::Disconnected) => return Err(FarError::Near(io::ErrorKind::UnexpectedEof.into())),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if parent_id() != daemon {
+            return Err(FarError::DaemonEnded);
+        }
+        if start.elapsed() > plan.time() + LATE {
+            return Err(FarError::Near(io::ErrorKind::TimedOut.into()));
+        }
+        let second = end.second().map_err(FarError::Flow)?;
+        write(control, &FromFar::Second(Box::new(second))).map_err(FarError::Near)?;
+    }
+}
+
+/// What the near end says, as it comes.
+fn listen_for_orders(mut messages: Messages) -> Receiver<io::Result<ToFar>> {
+    let (sender, orders) = mpsc::channel();
+    std::thread::spawn(move || {
+        loop {
+            let order = messages.receive();
+            let last = order.is_err();
+            if sender.send(order).is_err() || last {
+                return;
+            }
+        }
+    });
+    orders
+}
+
+/// Takes the near end's flows as they come.
+fn gather(
+    listener: TcpListener,
+    socket: UdpSocket,
+    plan: Plan,
+    token: Token,
+) -> io::Result<Receiver<Result<Flows, FarError>>> {
+    let (sender, flows) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("perf-gather".to_owned())
+        .spawn(move || {
+            let udp = matches!(plan.load, Load::Udp { .. });
+            let gathered = accept_all(&listener, &plan, token).and_then(|(outgoing, incoming)| {
+                if udp {
+                    udp::await_greeting(&socket, token, PATIENCE).map_err(FarError::Flow)?;
+                }
+                Ok(Flows {
+                    outgoing,
+                    incoming,
+                    udp: udp.then_some(socket),
+                    token,
+                })
+            });
+            // Nobody waits any more: the run has ended.
+            let _ = sender.send(gathered);
+        })?;
+    Ok(flows)
+}
+
+fn accept_all(listener: &TcpListener, plan: &Plan, token: Token) -> Result<(Vec<TcpStream>, Vec<TcpStream>), FarError> {
+    let each = usize::from(plan.streams());
+    let expected = |wanted: bool| if wanted { each } else { 0 };
+    let (takes, gives) = (expected(plan.direction.forward()), expected(plan.direction.reverse()));
+    let (mut outgoing, mut incoming) = (Vec::new(), Vec::new());
+    while outgoing.len() < gives || incoming.len() < takes {
+        match tcp::accept(listener, plan, token).map_err(FarError::Flow)? {
+            Some((stream, true)) if incoming.len() < takes => incoming.push(stream),
+            Some((stream, false)) if outgoing.len() < gives => outgoing.push(stream),
+            // Somebody who guessed, or one too many.
+            _ => {}
+        }
+    }
+    Ok((outgoing, incoming))
+}
+
+/// Returns probes as long as it lives.
+struct Echo(Arc<AtomicBool>);
+
+impl Echo {
+    fn start(socket: UdpSocket, token: Token) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let of_thread = Arc::clone(&stop);
+        let body = move || probe::echo(&socket, token, &of_thread);
+        std::thread::Builder::new().name("perf-echo".to_owned()).spawn(body)?;
+        Ok(Self(stop))
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,400 @@
+//! The near end: the command of the person who asks.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::PORT;
+use crate::end::{DaemonView, End, EndReport, EndSecond, Flows};
+use crate::latency::Latency;
+use crate::message::{FromFar, Hello, Messages, Ready, ToFar, printable, write};
+use crate::plan::{Load, Plan};
+use crate::probe::{self, Probes};
+use crate::{tcp, udp};
+
+/// How long the far end may take to let us in, and for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the idle path is probed.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// How long the far end may say nothing while the load runs; its samples share the path with the load.
+pub const SILENCE: Duration = Duration::from_secs(10);
+
+/// How long the account at the end may take.
+const DONE: Duration = Duration::from_secs(20);
+
+/// The longest reason of the far end that is shown, in characters.
+const MAX_WHY: usize = 200;
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// This end.
+    pub near: EndReport,
+    /// The other.
+    pub far: EndReport,
+    /// Round trips before the load.
+    pub idle: Latency,
+    /// Round trips under it.
+    pub loaded: Latency,
+    /// Second by second.
+    pub seconds: Vec<Second>,
+}
+
+/// One second of a run, at both ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Second {
+    /// Which, from 1.
+    pub number: u32,
+    /// This end.
+    pub near: EndSecond,
+    /// The other; none where its account of it did not come.
+    pub far: Option<EndSecond>,
+    /// Round trips in it.
+    pub rtt: Latency,
+}
+
+/// Why there is no outcome. One line each, of the far end only.
+#[derive(Debug, thiserror::Error)]
+pub enum NearError {
+    /// Nothing listens there.
+    #[error("takes no tests: nothing listens at {0}; perf.allow may be \"off\" there, or its weft too old")]
+    NotListening(SocketAddr),
+    /// Nothing came back.
+    #[error("cannot be reached at {address} ({source}); see `weft ping`")]
+    Unreachable {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It does not want to.
+    #[error("refuses the test: {0}")]
+    Refused(String),
+    /// It gave up.
+    #[error("gave the test up: {0}")]
+    Failed(String),
+    /// It left, or fell silent, before the end.
+    #[error("stopped answering after {after:.0} s of the test ({source})")]
+    Gone {
+        /// How far the load had come.
+        after: f64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It said something that makes no sense here.
+    #[error("does not follow the protocol; is weft the same version there?")]
+    Protocol,
+    /// A flow could not be opened.
+    #[error("takes no flow at {address} ({source}); does a firewall on the way let TCP and UDP through?")]
+    Flow {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something of this system.
+    #[error("the test cannot run here ({0})")]
+    Here(#[source] io::Error),
+}
+
+/// Runs `plan` with the node whose mesh address is `peer`, and tells each second of it.
+///
+/// # Errors
+/// [`NearError`]
+pub fn run(
+    peer: IpAddr,
+    plan: &Plan,
+    view: Box<dyn DaemonView>,
+    tell: &mut dyn FnMut(&Second),
+) -> Result<Outcome, NearError> {
+    let mut far = Connection::open(SocketAddr::new(peer, PORT))?;
+    let ready = far.ask(plan)?;
+    let address = plan.raw.unwrap_or(peer);
+    let flows = open_flows(address, &ready, plan)?;
+    let prober = Prober::start(SocketAddr::new(address, ready.probe), &ready)?;
+    std::thread::sleep(IDLE);
+    let idle = prober.probes.restart();
+    far.tell(ToFar::Start)?;
+    match far.next(PATIENCE)? {
+        FromFar::Started => {}
+        other => return Err(unexpected(other)),
+    }
+    // What came between belongs to neither.
+    let _ = prober.probes.restart();
+    let mut end = End::start(plan, flows, view).map_err(NearError::Here)?;
+    let mut run = Run::new(plan);
+    run.load(&mut far, &mut end, &prober, tell)?;
+    end.stop_sending();
+    let loaded = prober.probes.restart();
+    far.tell(ToFar::Stop)?;
+    let report = run.await_report(&mut far, tell)?;
+    Ok(run.outcome(end.finish(), report, (idle, loaded)))
+}
+
+/// The connection over which the ends agree.
+struct Connection {
+    stream: TcpStream,
+    incoming: Receiver<io::Result<FromFar>>,
+    /// When the load began.
+    started: Option<Instant>,
+}
+
+impl Connection {
+    fn open(address: SocketAddr) -> Result<Self, NearError> {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|source| match source.kind() {
+            io::ErrorKind::ConnectionRefused => NearError::NotListening(address),
+            _ => NearError::Unreachable { address, source },
+        })?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(NearError::Here)?;
+        stream.set_nodelay(true).map_err(NearError::Here)?;
+        let mut messages = Messages::new(stream.try_clone().map_err(NearError::Here)?);
+        let (sender, incoming) = mpsc::channel();
+        let body = move || {
+            loop {
+                let message = messages.receive();
+                let last = message.is_err();
+                if sender.send(message).is_err() || last {
+                    return;
+                }
+            }
+        };
+        let named = std::thread::Builder::new().name("perf-control".to_owned());
+        named.spawn(body).map_err(NearError::Here)?;
+        Ok(Self {
+            stream,
+            incoming,
+            started: None,
+        })
+    }
+
+    fn ask(&mut self, plan: &Plan) -> Result<Ready, NearError> {
+        // One that was turned away at once has the reason waiting for it.
+        let _ = write(&self.stream, &Hello::new(plan.clone()));
+        match self.next(PATIENCE)? {
+            FromFar::Ready(ready) => Ok(ready),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn tell(&self, order: ToFar) -> Result<(), NearError> {
+        write(&self.stream, &order).map_err(|source| self.gone(source))
+    }
+
+    fn next(&self, limit: Duration) -> Result<FromFar, NearError> {
+        match self.incoming.recv_timeout(limit) {
+            Ok(message) => self.understood(message),
+            Err(_) => Err(self.gone(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    fn understood(&self, message: io::Result<FromFar>) -> Result<FromFar, NearError> {
+        message.map_err(|source| match source.kind() {
+            io::ErrorKind::InvalidData => NearError::Protocol,
+            _ => self.gone(source),
+        })
+    }
+
+    fn gone(&self, source: io::Error) -> NearError {
+        let after = self.started.map_or(0.0, |started| started.elapsed().as_secs_f64());
+        NearError::Gone { after, source }
+    }
+}
+
+fn unexpected(message: FromFar) -> NearError {
+    match message {
+        FromFar::Refused(why) => NearError::Refused(printable(&why, MAX_WHY)),
+        FromFar::Failed(why) => NearError::Failed(printable(&why, MAX_WHY)),
+        FromFar::Ready(_) | FromFar::Started | FromFar::Second(_) | FromFar::Done(_) => NearError::Protocol,
+    }
+}
+
+fn open_flows(address: IpAddr, ready: &Ready, plan: &Plan) -> Result<Flows, NearError> {
+    let to = SocketAddr::new(address, ready.tcp);
+    let connect = |outgoing| {
+        let opened = tcp::connect(to, plan, ready.token, outgoing);
+        opened.map_err(|source| NearError::Flow { address: to, source })
+    };
+    let connections = |wanted: bool, outgoing| {
+        let count = if wanted { plan.streams() } else { 0 };
+        (0..count).map(|_| connect(outgoing)).collect::<Result<Vec<_>, _>>()
+    };
+    let outgoing = connections(plan.direction.forward(), true)?;
+    let incoming = connections(plan.direction.reverse(), false)?;
+    let udp = match plan.load {
+        Load::Udp { .. } => {
+            let to = SocketAddr::new(address, ready.udp);
+            let failed = |source| NearError::Flow { address: to, source };
+            let socket = udp::bind(any(address), None).map_err(NearError::Here)?;
+            udp::greet(&socket, to, ready.token, PATIENCE).map_err(failed)?;
+            Some(socket)
+        }
+        Load::Tcp { .. } | Load::None => None,
+    };
+    Ok(Flows {
+        outgoing,
+        incoming,
+        udp,
+        token: ready.token,
+    })
+}
+
+/// The unspecified address of the same IP version.
+fn any(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => [0_u8; 4].into(),
+        IpAddr::V6(_) => [0_u16; 8].into(),
+    }
+}
+
+/// Probes as long as it lives.
+struct Prober {
+    probes: Arc<Probes>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Prober {
+    fn start(to: SocketAddr, ready: &Ready) -> Result<Self, NearError> {
+        let open = || -> io::Result<UdpSocket> {
+            let socket = udp::bind(any(to.ip()), None)?;
+            socket.connect(to)?;
+            Ok(socket)
+        };
+        let socket = open().map_err(NearError::Here)?;
+        let (probes, stop) = (Arc::new(Probes::default()), Arc::new(AtomicBool::new(false)));
+        let (of_thread, ended, token) = (Arc::clone(&probes), Arc::clone(&stop), ready.token);
+        let body = move || probe::run(&socket, token, &ended, &of_thread);
+        let named = std::thread::Builder::new().name("perf-probe".to_owned());
+        let thread = Some(named.spawn(body).map_err(NearError::Here)?);
+        Ok(Self { probes, stop, thread })
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The load as it runs.
+struct Run {
+    seconds: u32,
+    near: Vec<(EndSecond, Latency)>,
+    far: Vec<EndSecond>,
+    told: Vec<Second>,
+    heard: Instant,
+    started: Instant,
+}
+
+impl Run {
+    fn new(plan: &Plan) -> Self {
+        Self {
+            seconds: plan.seconds,
+            near: Vec::new(),
+            far: Vec::new(),
+            told: Vec::new(),
+            heard: Instant::now(),
+            started: Instant::now(),
+        }
+    }
+
+    /// Until time is up.
+    fn load(
+        &mut self,
+        far: &mut Connection,
+        end: &mut End,
+        prober: &Prober,
+        tell: &mut dyn FnMut(&Second),
+    ) -> Result<(), NearError> {
+        far.started = Some(self.started);
+        for second in 1..=self.seconds {
+            let until = self.started + Duration::from_secs(second.into());
+            loop {
+                match far
+                    .incoming
+                    .recv_timeout(until.saturating_duration_since(Instant::now()))
+                {
+                    Ok(message) => self.hear(far.understood(message)?)?,
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => return Err(far.gone(io::ErrorKind::UnexpectedEof.into())),
+                }
+                self.tell_new(tell);
+            }
+            if self.heard.elapsed() > SILENCE {
+                return Err(far.gone(io::ErrorKind::TimedOut.into()));
+            }
+            let sample = end.second().map_err(|source| far.gone(source))?;
+            self.near.push((sample, prober.probes.lap()));
+            self.tell_new(tell);
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, message: FromFar) -> Result<(), NearError> {
+        self.heard = Instant::now();
+        match message {
+            // One that talks more than it should is not kept.
+            FromFar::Second(_) if self.far.len() >= self.seconds as usize => Ok(()),
+            FromFar::Second(second) => {
+                self.far.push(second.tamed());
+                Ok(())
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn await_report(&mut self, far: &mut Connection, tell: &mut dyn FnMut(&Second)) -> Result<EndReport, NearError> {
+        let until = Instant::now() + DONE;
+        loop {
+            match far.next(until.saturating_duration_since(Instant::now()))? {
+                FromFar::Done(report) => return Ok(report.tamed()),
+                message => self.hear(message)?,
+            }
+            self.tell_new(tell);
+        }
+    }
+
+    /// Tells the seconds that both ends have accounted for.
+    fn tell_new(&mut self, tell: &mut dyn FnMut(&Second)) {
+        let from = self.told.len();
+        let both = self.near.iter().zip(&self.far).enumerate().skip(from);
+        for (n, ((near, rtt), far)) in both {
+            let second = Second {
+                number: n as u32 + 1,
+                near: near.clone(),
+                far: Some(far.clone()),
+                rtt: *rtt,
+            };
+            tell(&second);
+            self.told.push(second);
+        }
+    }
+
+    fn outcome(mut self, near: EndReport, far: EndReport, (idle, loaded): (Latency, Latency)) -> Outcome {
+        // The far end's clock may have stood before its last second.
+        for (n, (second, rtt)) in self.near.iter().enumerate().skip(self.told.len()) {
+            self.told.push(Second {
+                number: n as u32 + 1,
+                near: second.clone(),
+                far: None,
+                rtt: *rtt,
+            });
+        }
+        Outcome {
+            near,
+            far,
+            idle,
+            loaded,
+            seconds: self.told,
+        }
+    }
+}

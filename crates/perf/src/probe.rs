@@ -1,0 +1,143 @@
+//! Round trips beside the load: small datagrams that the far end returns, on a socket of their own.
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::latency::Latency;
+use crate::message::Token;
+use crate::tcp::TICK;
+
+/// From one probe to the next: fast enough for a P99 of a few seconds, slow enough to be no load.
+pub const INTERVAL: Duration = Duration::from_millis(10);
+
+/// Token and number.
+const LEN: usize = Token::LEN + 8;
+
+/// Returns probes until `stop`.
+///
+/// # Errors
+/// What the system gives.
+pub fn echo(socket: &UdpSocket, token: Token, stop: &AtomicBool) -> io::Result<()> {
+    socket.set_read_timeout(Some(TICK))?;
+    let mut probe = [0; LEN];
+    while !stop.load(Ordering::Relaxed) {
+        match socket.recv_from(&mut probe) {
+            Ok((LEN, from)) if token.begins(&probe) => {
+                // An echo that cannot be sent is a lost one.
+                let _ = socket.send_to(&probe, from);
+            }
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// What the probes of one run tell.
+#[derive(Debug, Default)]
+pub struct Probes(Mutex<Stretch>);
+
+/// Since [`Probes::restart`].
+#[derive(Debug, Default)]
+struct Stretch {
+    sent: u64,
+    ms: Vec<f64>,
+    /// What of it the laps so far had.
+    told: (u64, usize),
+}
+
+impl Probes {
+    /// The round trips since the last call, or since the start.
+    #[must_use]
+    pub fn lap(&self) -> Latency {
+        let mut stretch = self.stretch();
+        let (sent, received) = stretch.told;
+        stretch.told = (stretch.sent, stretch.ms.len());
+        Latency::of(stretch.sent - sent, stretch.ms.get(received..).unwrap_or_default())
+    }
+
+    /// All round trips since the start, and starts anew.
+    #[must_use]
+    pub fn restart(&self) -> Latency {
+        let stretch = std::mem::take(&mut *self.stretch());
+        Latency::of(stretch.sent, &stretch.ms)
+    }
+
+    fn stretch(&self) -> MutexGuard<'_, Stretch> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends probes on a connected socket until `stop`, and takes the answers.
+///
+/// # Errors
+/// What the system gives, but for what the network says of earlier datagrams.
+pub fn run(socket: &UdpSocket, token: Token, stop: &AtomicBool, probes: &Probes) -> io::Result<()> {
+    let mut times: Vec<Option<Instant>> = Vec::new();
+    let mut next = Instant::now();
+    let mut answer = [0; LEN];
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        if now >= next {
+            let mut probe = token.0.to_vec();
+            probe.extend((times.len() as u64).to_be_bytes());
+            times.push(Some(now));
+            // One that cannot be sent is a lost one.
+            let _ = socket.send(&probe);
+            probes.stretch().sent += 1;
+            // Coarse timers make some late; the number of them in a second stays.
+            next = (next + INTERVAL).max(now.checked_sub(INTERVAL).unwrap_or(now));
+        }
+        let wait = next.saturating_duration_since(Instant::now());
+        socket.set_read_timeout(Some(wait.max(Duration::from_millis(1))))?;
+        let Ok(LEN) = socket.recv(&mut answer) else { continue };
+        let number = answer.last_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+        let number = number.filter(|_| token.begins(&answer));
+        let slot = number.and_then(|number| times.get_mut(usize::try_from(number).ok()?));
+        // An answer that comes twice counts once.
+        if let Some(sent) = slot.and_then(Option::take) {
+            probes.stretch().ms.push(sent.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    #[test]
+    fn probes_come_back() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let token = Token([1; Token::LEN]);
+        let sockets = [(); 2].map(|()| crate::udp::bind(here, None).unwrap());
+        let [near, far] = &sockets;
+        near.connect(far.local_addr().unwrap()).unwrap();
+        let (stop, probes) = (AtomicBool::new(false), Probes::default());
+        std::thread::scope(|scope| {
+            let echoing = scope.spawn(|| echo(far, token, &stop));
+            let probing = scope.spawn(|| run(near, token, &stop, &probes));
+            let until = Instant::now() + Duration::from_secs(10);
+            while probes.stretch().ms.len() < 3 && Instant::now() < until {
+                std::thread::sleep(INTERVAL);
+            }
+            stop.store(true, Ordering::Relaxed);
+            echoing.join().unwrap().unwrap();
+            probing.join().unwrap().unwrap();
+        });
+        let lap = probes.lap();
+        assert!(
+            lap.received >= 3 && lap.received <= lap.sent && lap.max_ms > 0.0,
+            "{lap:?}"
+        );
+        assert_eq!(probes.lap(), Latency::of(0, &[]));
+        assert_eq!(probes.restart(), lap);
+        assert_eq!(probes.restart(), Latency::of(0, &[]));
+    }
+}

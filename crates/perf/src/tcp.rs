@@ -1,0 +1,190 @@
+//! The load over TCP: connections that are filled at one end and emptied at the other.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::message::Token;
+use crate::plan::{Load, MAX_STREAMS, Plan};
+
+/// Bytes written at a time.
+const BLOCK: usize = 128 << 10;
+
+/// Bytes read at a time.
+const READ_BLOCK: usize = 256 << 10;
+
+/// How often a thread that waits looks whether it shall end.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// Blocks a second of a stream with a rate, so that it is even.
+const PACE: u64 = 100;
+
+/// How long a connection may take to open, or to say that it belongs here.
+const OPEN: Duration = Duration::from_secs(10);
+
+/// What one stream has done so far.
+#[derive(Debug, Default)]
+pub struct StreamCounts {
+    /// Bytes taken by the system, or read.
+    pub bytes: AtomicU64,
+    /// Microseconds in which it held back to keep its rate.
+    pub paced_us: AtomicU64,
+}
+
+/// Fills `stream` until `stop`, at `rate` bytes a second if there is one.
+///
+/// # Errors
+/// When the connection breaks before that.
+pub fn send(mut stream: &TcpStream, rate: Option<u64>, stop: &AtomicBool, counts: &StreamCounts) -> io::Result<()> {
+    stream.set_write_timeout(Some(TICK))?;
+    let block = rate.map_or(BLOCK, |rate| (rate / PACE).clamp(1, BLOCK as u64) as usize);
+    // Nothing between here and there compresses it: it is sealed on the way.
+    let data = vec![0x5a; block];
+    let mut due = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        if let Some(rate) = rate {
+            let now = Instant::now();
+            let early = due.saturating_duration_since(now);
+            std::thread::sleep(early);
+            counts.paced_us.fetch_add(early.as_micros() as u64, Ordering::Relaxed);
+            // What a stall cost is not made up for.
+            due = due.max(now) + Duration::from_secs_f64(block as f64 / rate as f64);
+        }
+        let mut rest = &*data;
+        while !rest.is_empty() && !stop.load(Ordering::Relaxed) {
+            match stream.write(rest) {
+                Ok(count) => {
+                    rest = rest.get(count..).unwrap_or_default();
+                    counts.bytes.fetch_add(count as u64, Ordering::Relaxed);
+                }
+                Err(error) if is_patience(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Empties `stream` until `stop` or its end.
+///
+/// # Errors
+/// When the connection breaks before that.
+pub fn receive(mut stream: &TcpStream, stop: &AtomicBool, counts: &StreamCounts) -> io::Result<()> {
+    stream.set_read_timeout(Some(TICK))?;
+    let mut data = vec![0; READ_BLOCK];
+    while !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut data) {
+            Ok(0) => break,
+            Ok(count) => drop(counts.bytes.fetch_add(count as u64, Ordering::Relaxed)),
+            Err(error) if is_patience(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Opens a connection of the load. `outgoing`: this end will send on it.
+///
+/// # Errors
+/// What the system or the other end refused.
+pub fn connect(to: SocketAddr, plan: &Plan, token: Token, outgoing: bool) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    configure(&socket, plan, outgoing)?;
+    socket.connect_timeout(&SockAddr::from(to), OPEN)?;
+    let mut stream = TcpStream::from(socket);
+    stream.set_write_timeout(Some(OPEN))?;
+    let mut join = token.0.to_vec();
+    join.push(if outgoing { FORWARD } else { REVERSE });
+    stream.write_all(&join)?;
+    Ok(stream)
+}
+
+/// A socket that takes connections of the load at `address`, of `device` alone if one is given.
+///
+/// # Errors
+/// What the system refused.
+pub fn listen(address: IpAddr, device: Option<&str>, plan: &Plan) -> io::Result<TcpListener> {
+    let address = SocketAddr::new(address, 0);
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    bind_device(&socket, device);
+    // What it accepts gets the same buffer; it has to be known before the window is first told.
+    configure(&socket, plan, false)?;
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(2 * i32::from(MAX_STREAMS))?;
+    Ok(socket.into())
+}
+
+/// Takes one connection of the load; true with it if the other end will send. None: somebody else's.
+///
+/// # Errors
+/// What the listening socket gives.
+pub fn accept(listener: &TcpListener, plan: &Plan, token: Token) -> io::Result<Option<(TcpStream, bool)>> {
+    let (mut stream, _) = listener.accept()?;
+    let mut join = [0; Token::LEN + 1];
+    stream.set_read_timeout(Some(OPEN))?;
+    if stream.read_exact(&mut join).is_err() || !token.begins(&join) {
+        return Ok(None);
+    }
+    let forward = match join.last() {
+        Some(&FORWARD) => true,
+        Some(&REVERSE) => false,
+        _ => return Ok(None),
+    };
+    if !forward {
+        congestion(socket2::SockRef::from(&stream), plan)?;
+    }
+    Ok(Some((stream, forward)))
+}
+
+/// The congestion control of a connection, by name; empty if the system does not tell.
+#[must_use]
+pub fn congestion_of(stream: &TcpStream) -> String {
+    let name = socket2::SockRef::from(stream).tcp_congestion().unwrap_or_default();
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Behind the token: the near end sends on this connection.
+const FORWARD: u8 = b'F';
+
+/// Behind the token: the far end does.
+const REVERSE: u8 = b'R';
+
+/// Lets a socket hear `device` alone. Before Linux 5.7 that takes a right that is not there; then the token has to do.
+pub(crate) fn bind_device(socket: &Socket, device: Option<&str>) {
+    if let Some(device) = device {
+        let _ = socket.bind_device(Some(device.as_bytes()));
+    }
+}
+
+fn configure(socket: &Socket, plan: &Plan, outgoing: bool) -> io::Result<()> {
+    if let Load::Tcp {
+        window: Some(window), ..
+    } = plan.load
+    {
+        // The kernel doubles it, for its overhead.
+        socket.set_recv_buffer_size(window as usize / 2)?;
+    }
+    if outgoing {
+        congestion(socket2::SockRef::from(socket), plan)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "a reference already")]
+fn congestion(socket: socket2::SockRef<'_>, plan: &Plan) -> io::Result<()> {
+    match &plan.load {
+        Load::Tcp {
+            congestion: Some(name), ..
+        } => socket.set_tcp_congestion(name.as_bytes()),
+        _ => Ok(()),
+    }
+}
+
+/// Time was up, and nothing else is wrong. Linux says EAGAIN then; ETIMEDOUT is TCP giving up.
+fn is_patience(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

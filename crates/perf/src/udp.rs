@@ -1,0 +1,258 @@
+//! The load over UDP: numbered datagrams at a rate.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::arrivals::{ArrivalCounts, Arrivals};
+use crate::message::Token;
+use crate::plan::MAX_SIZE;
+use crate::tcp::{TICK, bind_device};
+
+/// Bytes that may wait to be read or sent, so that a moment without a processor is no loss.
+const BUFFER: usize = 4 << 20;
+
+/// From one greeting to the next until it is returned.
+const GREET: Duration = Duration::from_millis(200);
+
+/// How long a system that has no room for a datagram is left alone.
+const FULL: Duration = Duration::from_micros(50);
+
+/// The most time whose datagrams are sent at once after a stall.
+const CATCH_UP: Duration = Duration::from_millis(10);
+
+/// Token, number, time: what each datagram of the load begins with.
+const HEADER_LEN: usize = Token::LEN + 16;
+
+/// What was sent so far.
+#[derive(Debug, Default)]
+pub struct Sent {
+    /// Datagrams that the system took.
+    pub datagrams: AtomicU64,
+    /// Datagrams that it had no room for.
+    pub refused: AtomicU64,
+}
+
+/// What came so far.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// Bytes of payload, those that came twice included.
+    pub bytes: AtomicU64,
+    arrivals: Mutex<Arrivals>,
+}
+
+impl Received {
+    /// Loss, order, jitter.
+    #[must_use]
+    pub fn counts(&self) -> ArrivalCounts {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).counts()
+    }
+}
+
+/// A socket with large buffers at `address`, for `device` alone if one is given.
+///
+/// # Errors
+/// What the system refused.
+pub fn bind(address: IpAddr, device: Option<&str>) -> io::Result<UdpSocket> {
+    let address = SocketAddr::new(address, 0);
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    bind_device(&socket, device);
+    // The kernel gives what it may.
+    socket.set_recv_buffer_size(BUFFER)?;
+    socket.set_send_buffer_size(BUFFER)?;
+    socket.bind(&SockAddr::from(address))?;
+    Ok(socket.into())
+}
+
+/// Connects to `to` and greets until the greeting comes back.
+///
+/// # Errors
+/// `TimedOut` after `limit`, or what the system gives.
+pub fn greet(socket: &UdpSocket, to: SocketAddr, token: Token, limit: Duration) -> io::Result<()> {
+    socket.connect(to)?;
+    socket.set_read_timeout(Some(GREET))?;
+    let until = Instant::now() + limit;
+    let mut answer = [0; Token::LEN];
+    while Instant::now() < until {
+        socket.send(&token.0)?;
+        match socket.recv(&mut answer) {
+            Ok(Token::LEN) if token.begins(&answer) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Waits for a greeting, connects to whoever sent it and returns it.
+///
+/// # Errors
+/// `TimedOut` after `limit`, or what the system gives.
+pub fn await_greeting(socket: &UdpSocket, token: Token, limit: Duration) -> io::Result<()> {
+    socket.set_read_timeout(Some(GREET))?;
+    let until = Instant::now() + limit;
+    let mut greeting = [0; Token::LEN];
+    while Instant::now() < until {
+        match socket.recv_from(&mut greeting) {
+            Ok((Token::LEN, from)) if token.begins(&greeting) => {
+                socket.connect(from)?;
+                socket.send(&token.0)?;
+                return Ok(());
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Sends datagrams of `size` bytes until `stop`, at `rate` bits of them a second if there is one.
+///
+/// # Errors
+/// What the system gives, but for a lack of room and for what the network says of earlier datagrams.
+pub fn send(
+    socket: &UdpSocket,
+    token: Token,
+    size: u16,
+    rate: Option<u64>,
+    stop: &AtomicBool,
+    sent: &Sent,
+) -> io::Result<()> {
+    socket.set_write_timeout(Some(TICK))?;
+    let mut datagram = vec![0x5a; usize::from(size).max(HEADER_LEN)];
+    if let Some(head) = datagram.first_chunk_mut() {
+        *head = token.0;
+    }
+    let start = Instant::now();
+    let gap = rate.map(|rate| Duration::from_secs_f64(f64::from(size) * 8.0 / rate as f64));
+    let mut due = start;
+    let mut number = 1_u64;
+    while !stop.load(Ordering::Relaxed) {
+        if let Some(gap) = gap {
+            let now = Instant::now();
+            // The system wakes no thread for less than some 50 us; what is due by then goes at once.
+            std::thread::sleep(due.saturating_duration_since(now));
+            due = due.max(now.checked_sub(CATCH_UP).unwrap_or(now)) + gap;
+        }
+        let time = start.elapsed().as_nanos() as u64;
+        stamp(&mut datagram, number, time);
+        match socket.send(&datagram) {
+            Ok(_) => {
+                number += 1;
+                sent.datagrams.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) if is_passing(&error) => {
+                sent.refused.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(FULL);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Takes datagrams until `stop`.
+///
+/// # Errors
+/// What the system gives, but for what the network says of earlier datagrams.
+pub fn receive(socket: &UdpSocket, token: Token, stop: &AtomicBool, received: &Received) -> io::Result<()> {
+    socket.set_read_timeout(Some(TICK))?;
+    let start = Instant::now();
+    let mut datagram = [0; MAX_SIZE as usize];
+    while !stop.load(Ordering::Relaxed) {
+        let len = match socket.recv(&mut datagram) {
+            Ok(len) => len,
+            Err(error) if is_passing(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let Some((number, sent)) = datagram.get(..len).and_then(|datagram| read(datagram, token)) else {
+            continue;
+        };
+        received.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        let mut arrivals = received.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        arrivals.take(number, sent, start.elapsed().as_nanos() as u64);
+    }
+    Ok(())
+}
+
+fn stamp(datagram: &mut [u8], number: u64, time: u64) {
+    let words = datagram.get_mut(Token::LEN..).unwrap_or_default();
+    for (word, value) in words.as_chunks_mut().0.iter_mut().zip([number, time]) {
+        *word = value.to_be_bytes();
+    }
+}
+
+/// Number and time of a datagram of this run.
+fn read(datagram: &[u8], token: Token) -> Option<(u64, u64)> {
+    let rest = datagram.get(Token::LEN..).filter(|_| token.begins(datagram))?;
+    let (number, rest) = rest.split_first_chunk()?;
+    let time = rest.first_chunk()?;
+    Some((u64::from_be_bytes(*number), u64::from_be_bytes(*time)))
+}
+
+/// Time was up, there was no room, or an ICMP error told of an earlier datagram.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, Interrupted, NetworkUnreachable, WouldBlock};
+    let kinds = [
+        WouldBlock,
+        Interrupted,
+        ConnectionRefused,
+        HostUnreachable,
+        NetworkUnreachable,
+    ];
+    // Linux: ENOMEM, ENOBUFS.
+    kinds.contains(&error.kind()) || matches!(error.raw_os_error(), Some(12 | 105))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: Token = Token([9; Token::LEN]);
+
+    #[test]
+    fn a_datagram_carries_number_and_time() {
+        let mut datagram = vec![0; HEADER_LEN];
+        datagram[..Token::LEN].copy_from_slice(&TOKEN.0);
+        stamp(&mut datagram, 7, 8);
+        assert_eq!(read(&datagram, TOKEN), Some((7, 8)));
+        assert_eq!(read(&datagram[..HEADER_LEN - 1], TOKEN), None);
+        assert_eq!(read(&datagram, Token([8; Token::LEN])), None);
+        assert_eq!(read(&[], TOKEN), None);
+    }
+
+    #[test]
+    fn the_ends_find_each_other_and_count() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let (near, far) = (bind(here, None).unwrap(), bind(here, None).unwrap());
+        let to = far.local_addr().unwrap();
+        let stop = AtomicBool::new(false);
+        let (sent, received) = (Sent::default(), Received::default());
+        let limit = Duration::from_secs(10);
+        std::thread::scope(|scope| {
+            let taking = scope.spawn(|| {
+                await_greeting(&far, TOKEN, limit)?;
+                receive(&far, TOKEN, &stop, &received)
+            });
+            greet(&near, to, TOKEN, limit).unwrap();
+            let sending = scope.spawn(|| send(&near, TOKEN, 100, Some(8_000_000), &stop, &sent));
+            let until = Instant::now() + limit;
+            while received.counts().datagrams < 100 && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            stop.store(true, Ordering::Relaxed);
+            sending.join().unwrap().unwrap();
+            taking.join().unwrap().unwrap();
+        });
+        let counts = received.counts();
+        assert!(counts.datagrams >= 100 && counts.duplicates == 0, "{counts:?}");
+        assert!(counts.datagrams <= sent.datagrams.load(Ordering::Relaxed));
+        assert!(received.bytes.load(Ordering::Relaxed) >= 100 * counts.datagrams);
+    }
+}
