@@ -210,6 +210,12 @@ impl Node {
         if self.mesh.is_doubted(now, next, dest) {
             // It may still arrive. The source may know better.
             self.signal_no_way(now, src, dest);
+        } else if self.mesh.coords_of(now, src).is_none() {
+            // We forget a place when the tree changes, and so does the FIPS daemon at the other end: it cannot answer
+            // then, and never asks. What the source tells us passes there.
+            let reporter = self.ctx.me;
+            let signal = Signal::CoordsRequired(CoordsRequired { dest, reporter });
+            self.signal(now, src, dest, signal);
         }
         let mtu = self.ctx.config.mtu;
         if body.len() + fmp::LINK_OVERHEAD > usize::from(mtu) {
@@ -242,8 +248,8 @@ impl Node {
         let Some((src, dest)) = pair else { return };
         for (addr, coords) in [(datagram.src, src), (datagram.dest, dest)] {
             let path: Vec<NodeAddr> = coords.iter().collect();
-            // A path that begins elsewhere tells nothing about this node.
-            if path.first() == Some(&addr) && path.len() > 1 {
+            // A path that begins elsewhere tells nothing about this node, nor does one of itself alone but of the root.
+            if path.first() == Some(&addr) && (path.len() > 1 || addr == self.mesh.place().root()) {
                 self.mesh.learn_coords(now, addr, &path, from);
             }
         }
