@@ -18,6 +18,9 @@ use weft_lab::world::{Link, World};
 /// The binary under test.
 pub const WEFT: &str = env!("CARGO_BIN_EXE_weft");
 
+/// Who holds this file's lock may load the machine.
+const LOCK: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/e2e.lock");
+
 /// How long a start or a link may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -145,8 +148,15 @@ impl Drop for Pair {
 /// Waits until no other test, of this process or another, has a pair under load: they would take each
 /// other's processor time. The turn ends when the file is closed.
 pub fn turn() -> File {
-    let file = File::create(concat!(env!("CARGO_TARGET_TMPDIR"), "/e2e.lock")).unwrap();
+    let file = File::create(LOCK).unwrap();
     file.lock().unwrap();
+    file
+}
+
+/// The same for a test that mostly waits: others of its kind may run beside it.
+pub fn shared_turn() -> File {
+    let file = File::create(LOCK).unwrap();
+    file.lock_shared().unwrap();
     file
 }
 

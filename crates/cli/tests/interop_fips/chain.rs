@@ -9,11 +9,14 @@ use crate::mixed::{Side, binary};
 use crate::net::{CONVERGED, Net, Node, Plan};
 
 const BYTES: u64 = 100_000_000;
-const PINGS: Duration = Duration::from_secs(40);
+const PINGS: Duration = Duration::from_secs(10);
 
 /// Pings and 100 MB of TCP between the ends of a chain, both ways.
 fn chain(fips: &Path, nodes: &[Side], root: usize) {
-    let plan = Plan::chain(nodes, root);
+    let plan = Plan {
+        busy: true,
+        ..Plan::chain(nodes, root)
+    };
     let net = Net::start(fips, &plan);
     let (name, last) = (&net.name, nodes.len() - 1);
     let times = [net.reach(0, last, CONVERGED), net.reach(last, 0, CONVERGED)];

@@ -5,8 +5,11 @@
 //! in `docs/interoperation.md`. The tests print what they measure, so run them with `--nocapture`:
 //!
 //! ```text
-//! WEFT_FIPS=.../fips cargo test --release -p weft --test interop_fips -- --nocapture --test-threads=1
+//! WEFT_FIPS=.../fips cargo test --release -p weft --test interop_fips -- --nocapture --test-threads=12
 //! ```
+//!
+//! Most of them wait for timers, so many threads help even where there are few cores. Those that need all of the machine wait
+//! until they have it.
 //!
 //! With `WEFT_FIPS_LOG=debug` the daemons of a mesh say more.
 //!
@@ -21,11 +24,14 @@
 //! - `net`: a mesh of weft nodes and daemons on any cables
 //! - `chain`: pings and verified TCP through other nodes
 //! - `lookup`: who is three hops away is found
+//! - `relayed`: keys change, relays and ends are killed while others carry the packets
+//! - `heal`: eight nodes, one of which is killed
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod chain;
 #[path = "../common/mod.rs"]
 mod common;
+mod heal;
 mod lookup;
 mod lossy;
 mod messages;
@@ -33,6 +39,7 @@ mod metrics;
 mod mixed;
 mod net;
 mod rekey;
+mod relayed;
 mod restart;
 mod silence;
 mod traffic;

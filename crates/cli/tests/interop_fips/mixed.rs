@@ -15,7 +15,7 @@ use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger, ProbeReport, TcpReport, ping, transfer};
 use weft_lab::world::World;
 
-use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, identity, turn};
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, identity, shared_turn, turn};
 
 /// The daemon says at WARN that a flow as fast as it goes fills its queues; that is no fault of its peer.
 pub const FULL_QUEUE: &str = "EncryptWorker channel full";
@@ -75,6 +75,8 @@ pub struct Case {
     pub debug: bool,
     /// A relay on a third host stands between the two, over IPv4.
     pub relayed: bool,
+    /// It takes all the processor time there is, so no other case runs beside it.
+    pub busy: bool,
 }
 
 impl Case {
@@ -89,6 +91,7 @@ impl Case {
             fips_rekey_after_messages: 1 << 16,
             debug: false,
             relayed: false,
+            busy: false,
         }
     }
 
@@ -127,7 +130,7 @@ pub struct Mixed {
 impl Mixed {
     /// Starts both at once and waits until pings pass both ways.
     pub fn start(fips: &Path, case: &Case) -> Self {
-        let turn = turn();
+        let turn = if case.busy { turn() } else { shared_turn() };
         let world = World::new().unwrap();
         let hosts = ["weft", "fips"].map(|name| world.host(name).unwrap());
         let (seen, relay) = if case.relayed {

@@ -13,11 +13,15 @@ use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger, ProbeReport, TcpReport, transfer};
 use weft_lab::world::{Link, World};
 
-use crate::common::{MINUTE, PATIENCE, WEFT, identity, turn};
+use crate::common::{MINUTE, PATIENCE, WEFT, identity, shared_turn, turn};
 use crate::mixed::{FULL_QUEUE, Side};
 
 /// How long a mesh that has just started may take until two of its nodes reach each other.
 pub const CONVERGED: Duration = Duration::from_secs(30);
+
+/// Two daemons with a session have to end it first, after 90 s: one that loses the other's coordinates neither
+/// asks for them nor tells anybody.
+pub const DAEMONS_HEALED: Duration = Duration::from_secs(180);
 
 const MESH: &str = "\n[mesh]\nopen = true\n";
 
@@ -32,6 +36,8 @@ pub struct Plan {
     pub root: usize,
     pub weft_rekey_s: u32,
     pub fips_rekey_s: u32,
+    /// It takes all the processor time there is, so no other mesh runs beside it.
+    pub busy: bool,
 }
 
 impl Plan {
@@ -47,6 +53,7 @@ impl Plan {
             root,
             weft_rekey_s: 120,
             fips_rekey_s: 120,
+            busy: false,
         }
     }
 
@@ -151,13 +158,16 @@ impl Node {
         }
     }
 
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = match self {
+    /// What it warned of, but for what a daemon is expected to.
+    fn warnings(&self, expected: &[&str]) -> Vec<String> {
+        match self {
             Self::Weft(node) => node.warnings().unwrap(),
-            Self::Fips(node) => node.warnings().unwrap(),
-        };
-        warnings.retain(|line| matches!(self, Self::Weft(_)) || !line.contains(FULL_QUEUE));
-        warnings
+            Self::Fips(node) => {
+                let mut warnings = node.warnings().unwrap();
+                warnings.retain(|line| !expected.iter().any(|text| line.contains(text)));
+                warnings
+            }
+        }
     }
 }
 
@@ -173,7 +183,7 @@ pub struct Net {
 impl Net {
     /// Starts all nodes at once and waits until they answer, not until they reach each other.
     pub fn start(fips: &Path, plan: &Plan) -> Self {
-        let turn = turn();
+        let turn = if plan.busy { turn() } else { shared_turn() };
         let world = World::new().unwrap();
         let names: Vec<String> = plan
             .nodes
@@ -238,6 +248,23 @@ impl Net {
 
     pub fn npub(&self, number: usize) -> &str {
         &self.nodes[number].identity().npub
+    }
+
+    pub fn kill(&mut self, number: usize) {
+        match &mut self.nodes[number] {
+            Node::Weft(node) => node.kill().unwrap(),
+            Node::Fips(node) => node.kill().unwrap(),
+        }
+    }
+
+    /// Starts a node again and waits until it answers.
+    pub fn restart(&mut self, number: usize) {
+        match &mut self.nodes[number] {
+            Node::Weft(node) => node.restart().unwrap(),
+            Node::Fips(node) => node.restart().unwrap(),
+        }
+        self.nodes[number].wait_ready();
+        self.introduce(number);
     }
 
     /// What a weft node says of another node.
@@ -321,7 +348,12 @@ impl Net {
     }
 
     /// Asserts that all nodes stop cleanly and that no log has a warning, but for [`FULL_QUEUE`].
-    pub fn finish(mut self) {
+    pub fn finish(self) {
+        self.finish_but(&[FULL_QUEUE]);
+    }
+
+    /// Asserts that all nodes stop cleanly, that weft's logs have no warning, and those of daemons only these.
+    pub fn finish_but(mut self, expected: &[&str]) {
         for node in &mut self.nodes {
             match node {
                 Node::Weft(node) => assert_eq!(node.stop().unwrap().code(), Some(0)),
@@ -329,7 +361,7 @@ impl Net {
             }
         }
         for node in &self.nodes {
-            let warnings = node.warnings();
+            let warnings = node.warnings(expected);
             assert!(warnings.is_empty(), "{}: {warnings:#?}", node.identity().name);
         }
     }

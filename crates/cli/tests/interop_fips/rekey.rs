@@ -120,6 +120,7 @@ fn fips_rekeys_by_messages_at_full_speed() {
     in_namespaces(|| {
         let mut case = Case::new(Dialler::Weft, Side::Fips);
         (case.weft_rekey_s, case.fips_rekey_s) = (NEVER_S, NEVER_S);
+        case.busy = true;
         let mixed = Mixed::start(&fips, &case);
         let before = mixed.rekeys();
         let from = Side::Fips;

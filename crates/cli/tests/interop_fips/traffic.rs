@@ -19,7 +19,7 @@ const MAX_INNER: usize = 1203;
 const PING_HEADERS: usize = 48;
 
 fn both_ways(fips: &Path, case: &Case) {
-    let mixed = Mixed::start(fips, case);
+    let mixed = Mixed::start(fips, &Case { busy: true, ..*case });
     let Case { dialler, smaller, .. } = case;
     for from in [Side::Weft, Side::Fips] {
         let report = mixed.assert_pings(from);

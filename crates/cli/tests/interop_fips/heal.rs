@@ -1,0 +1,174 @@
+//! Eight nodes, four of each kind: all pairs reach each other, and again after a node between them is killed.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use weft_lab::traffic::{PingOptions, Pinger};
+use weft_os::test_support::in_namespaces;
+
+use crate::mixed::{FULL_QUEUE, Side, binary};
+use crate::net::{DAEMONS_HEALED, Net, Plan};
+
+/// The daemon gives up a link after 30 s without a frame, and asks for a new way then.
+const HEALED: Duration = Duration::from_secs(90);
+
+/// What daemons say at WARN while they look for a new root, in a mesh of daemons alone too: they go through the roots that
+/// their neighbours have not heard of the end of yet, four parents in a minute or in circles.
+const EXPECTED: [&str; 3] = [FULL_QUEUE, "Flap dampening engaged", "Parent ancestry contains us"];
+
+/// A ring of alternating kinds with two bridges: whoever is killed, the rest hangs together.
+fn plan(root: usize) -> Plan {
+    let nodes = [Side::Weft, Side::Fips].repeat(4);
+    let mut cables: Vec<(usize, usize)> = (0..8).map(|end| (end, (end + 1) % 8)).collect();
+    cables.extend([(0, 4), (3, 7)]);
+    Plan::new(&nodes, cables, root)
+}
+
+/// Every ordered pair of nodes without `victim`.
+fn pairs(victim: Option<usize>) -> Vec<(usize, usize)> {
+    let all = (0..8).flat_map(|from| (0..8).map(move |to| (from, to)));
+    let there = all.filter(|(from, to)| from != to && ![Some(*from), Some(*to)].contains(&victim));
+    there.collect()
+}
+
+/// Waits until each pair's pings are answered; the times from `since` to then, shortest first.
+fn reach_all(net: &Net, pairs: &[(usize, usize)], since: Instant, limit: Duration) -> Vec<f64> {
+    let mut times: Vec<f64> = std::thread::scope(|scope| {
+        let wait = |(from, to): &(usize, usize)| {
+            let (from, to) = (*from, *to);
+            scope.spawn(move || (from, to, net.first_answer(from, to, since, limit)))
+        };
+        let threads: Vec<_> = pairs.iter().map(wait).collect();
+        let times = threads.into_iter().map(|thread| thread.join().unwrap());
+        times
+            .map(|(from, to, time)| {
+                let time = time.unwrap_or_else(|| panic!("{}: {from} does not reach {to} in {limit:?}", net.name));
+                time.as_secs_f64()
+            })
+            .collect()
+    });
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+/// Waits until all nodes reach each other; how long pairs with a weft end took, and all others.
+fn reach_by_kind(net: &Net, plan: &Plan, since: Instant) -> [f64; 2] {
+    let is_weft = |number: usize| plan.nodes[number] == Side::Weft;
+    let (ours, theirs) = pairs(None).into_iter().partition(|(a, b)| is_weft(*a) || is_weft(*b));
+    [(ours, HEALED), (theirs, DAEMONS_HEALED)].map(|(pairs, limit): (Vec<_>, _)| {
+        let times = reach_all(net, &pairs, since, limit);
+        times.last().copied().unwrap_or_default()
+    })
+}
+
+/// What pings saw after a node was killed, for [`HEALED`].
+struct Gap {
+    ends: (usize, usize),
+    longest_s: f64,
+    /// Pings are answered at the end of it.
+    over: bool,
+}
+
+/// Pings between all nodes but `victim`, which is killed after five seconds.
+fn gaps(net: &mut Net, victim: usize) -> Vec<Gap> {
+    let options = PingOptions {
+        interval: Duration::from_millis(200),
+        ..PingOptions::default()
+    };
+    let start = |ends: (usize, usize)| (ends, net.pinger(ends.0, ends.1, options));
+    let pingers: Vec<_> = pairs(Some(victim)).into_iter().map(start).collect();
+    std::thread::sleep(Duration::from_secs(5));
+    net.kill(victim);
+    std::thread::sleep(HEALED);
+    let stop = |(ends, pinger): ((usize, usize), Pinger)| {
+        let report = pinger.stop().unwrap();
+        let last_lost = report.lost.last().map_or(0, |number| number + 1);
+        Gap {
+            ends,
+            longest_s: report.longest_gap_ms / 1000.0,
+            over: last_lost + 10 <= report.sent,
+        }
+    };
+    pingers.into_iter().map(stop).collect()
+}
+
+/// How many, and how long.
+fn describe(gaps: &[&Gap]) -> String {
+    let shorter = |limit: f64| gaps.iter().filter(|gap| gap.over && gap.longest_s < limit).count();
+    let longest = gaps
+        .iter()
+        .filter(|gap| gap.over)
+        .map(|gap| gap.longest_s)
+        .fold(0.0, f64::max);
+    let open: Vec<_> = gaps.iter().filter(|gap| !gap.over).map(|gap| gap.ends).collect();
+    format!(
+        "{} pairs, {} without a gap of 0.5 s, {} below 5 s, longest {longest:.1} s, not back: {open:?}",
+        gaps.len(),
+        shorter(0.5),
+        shorter(5.0),
+    )
+}
+
+fn heals(fips: &Path, plan: &Plan, victim: usize) {
+    let mut net = Net::start(fips, plan);
+    let since = Instant::now();
+    let [ours, theirs] = reach_by_kind(&net, plan, since);
+    println!(
+        "{}: all pairs with a weft end {ours:.1} s after the last had started, all others {theirs:.1} s",
+        net.name
+    );
+    let gaps = gaps(&mut net, victim);
+    let since = Instant::now();
+    let is_weft = |number: usize| plan.nodes[number] == Side::Weft;
+    let (ours, theirs): (Vec<&Gap>, Vec<&Gap>) =
+        gaps.iter().partition(|gap| is_weft(gap.ends.0) || is_weft(gap.ends.1));
+    for (which, gaps) in [("with a weft end", &ours), ("between daemons", &theirs)] {
+        if !gaps.is_empty() {
+            println!("{}: {victim} killed, {which}: {}", net.name, describe(gaps));
+        }
+    }
+    assert!(ours.iter().all(|gap| gap.over), "{}", net.name);
+    let times = reach_all(&net, &pairs(Some(victim)), since, DAEMONS_HEALED);
+    println!("{}: all 42 pairs {:.0} s after that", net.name, times[41]);
+    let since = Instant::now();
+    net.restart(victim);
+    let [ours, theirs] = reach_by_kind(&net, plan, since);
+    println!(
+        "{}: {victim} back; all pairs with a weft end within {ours:.1} s, all others within {theirs:.1} s",
+        net.name
+    );
+    net.assert_understood();
+    net.finish_but(&EXPECTED);
+}
+
+#[test]
+fn after_a_fips_relay_is_killed() {
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| heals(&fips, &plan(0), 3));
+}
+
+#[test]
+fn after_a_weft_relay_is_killed() {
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| heals(&fips, &plan(1), 4));
+}
+
+#[test]
+fn after_the_weft_root_is_killed() {
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| heals(&fips, &plan(0), 0));
+}
+
+#[test]
+fn after_the_fips_root_is_killed() {
+    let Some(fips) = binary() else { return };
+    in_namespaces(|| heals(&fips, &plan(7), 7));
+}
+
+/// What weft cannot be asked to do better.
+#[test]
+fn daemons_alone_after_their_root_is_killed() {
+    let Some(fips) = binary() else { return };
+    let alone = |root: usize| Plan::new(&[Side::Fips; 8], plan(root).cables, root);
+    in_namespaces(|| heals(&fips, &alone(0), 0));
+}
