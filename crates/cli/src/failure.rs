@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use weft_lab::bench::BenchError;
 use weft_lab::demo::DemoError;
 use weft_node::config::ConfigError;
 use weft_node::control::ControlError;
@@ -59,6 +60,10 @@ pub(crate) enum Failure {
     Invalid,
     #[error(transparent)]
     Privileges(#[from] PrivilegeError),
+    #[error("{}", chain(.0))]
+    Bench(BenchError),
+    #[error("some runs do not count; the report says which and why")]
+    Incomplete,
     #[error(transparent)]
     Logging(#[from] LoggingError),
     #[error("standard output cannot be written ({0}); check where it goes")]
@@ -80,7 +85,8 @@ impl Failure {
         }
         match self {
             Self::Usage(_) | Self::Helped | Self::Config(_) | Self::Scenario { .. } => ExitCode::from(2),
-            Self::Invalid => ExitCode::from(3),
+            Self::Bench(BenchError::SameArm(..) | BenchError::NotEmpty(_) | BenchError::NoArms(_)) => ExitCode::from(2),
+            Self::Invalid | Self::Incomplete => ExitCode::from(3),
             Self::Daemon(error) => ExitCode::from(error.exit_code()),
             _ => ExitCode::FAILURE,
         }

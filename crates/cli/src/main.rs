@@ -10,6 +10,7 @@ mod failure;
 mod human;
 mod identity;
 mod interrupt;
+mod lab;
 mod output;
 mod peers;
 mod perf;
@@ -64,6 +65,9 @@ enum Command {
     Demo(demo::Args),
     /// Run a mesh of many nodes on a virtual clock and print figures
     Sim(Box<sim::Args>),
+    /// Measure tunnels side by side in network namespaces of this machine
+    #[command(subcommand)]
+    Lab(lab::Action),
 }
 
 fn main() -> ExitCode {
@@ -94,5 +98,6 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Version(args) => version::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Lab(action) => lab::run(action),
     }
 }

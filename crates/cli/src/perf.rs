@@ -4,7 +4,7 @@ pub(crate) mod serve;
 mod view;
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde_json::json;
 use weft_node::control::{self, ControlCommand, Refusal};
@@ -90,7 +90,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let view = View::new(paths.control(), PeerRef::Address(peer.address), status.node.pid);
     let mut failed = None;
     let outcome = near::run(
-        IpAddr::V6(peer.address),
+        SocketAddr::from((peer.address, weft_perf::PORT)),
         &plan,
         Box::new(view),
         &mut |second: &Second| {

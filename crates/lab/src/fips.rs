@@ -88,6 +88,12 @@ impl FipsDaemon {
         &self.host
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
     /// Its log, of all starts.
     #[must_use]
     pub fn log_path(&self) -> &Path {

@@ -10,6 +10,7 @@
 //! | [`traffic`] | pings, TCP with verified content, UDP flows |
 //! | [`relay`] | a middlebox that loses, doubles, delays or spoils chosen datagrams |
 //! | [`stats`] | what a few runs say, and how sure it is |
+//! | [`bench`], [`null`] | tunnels side by side; the tunnel that does nothing |
 //! | [`interrupt`], [`random`] | Ctrl-C; chance that a seed decides |
 //! | [`demo`] | `weft demo`: five nodes, real traffic, figures |
 //!
@@ -17,6 +18,7 @@
 //! code. Nothing has to be installed, and nothing needs root where unprivileged user namespaces are on.
 //! Never here: protocol formats, and system calls that need `unsafe` (weft-os).
 
+pub mod bench;
 pub mod cable;
 pub mod child;
 pub mod daemon;
@@ -27,6 +29,7 @@ pub mod host;
 pub mod interrupt;
 pub mod log;
 pub mod nat;
+pub mod null;
 pub mod random;
 pub mod relay;
 pub mod spec;

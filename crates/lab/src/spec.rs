@@ -24,6 +24,8 @@ pub struct NodeSpec {
     pub rekey_s: u32,
     /// Who may exchange packets with this node, and where to find them.
     pub peers: Vec<PeerSpec>,
+    /// What weft is told instead, or as well: `table.key` and a TOML value.
+    pub settings: Vec<(String, toml::Value)>,
     /// Further text for the end of weft's TOML; the reference daemon gets none of it.
     pub extra_toml: String,
     /// What only the reference daemon is told.
@@ -73,8 +75,22 @@ impl Default for NodeSpec {
             tun_mtu: 1280,
             rekey_s: 120,
             peers: Vec::new(),
+            settings: Vec::new(),
             extra_toml: String::new(),
             fips: FipsSettings::default(),
+        }
+    }
+}
+
+/// Sets `table.key`, or a key of the file itself.
+fn set(file: &mut toml::Table, key: &str, value: toml::Value) {
+    match key.split_once('.') {
+        None => drop(file.insert(key.to_owned(), value)),
+        Some((table, rest)) => {
+            let table = file.entry(table).or_insert_with(|| toml::Table::new().into());
+            if let Some(table) = table.as_table_mut() {
+                set(table, rest, value);
+            }
         }
     }
 }
@@ -96,7 +112,7 @@ impl NodeSpec {
     /// # Errors
     /// When a value cannot be written as TOML; no value of these types is.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
-        let mut text = toml::to_string(&WeftFile {
+        let mut file = toml::Table::try_from(WeftFile {
             udp: UdpTable {
                 listen: &self.listen,
                 mtu: self.udp_mtu,
@@ -110,6 +126,10 @@ impl NodeSpec {
             },
             peer: &self.peers,
         })?;
+        for (key, value) in &self.settings {
+            set(&mut file, key, value.clone());
+        }
+        let mut text = toml::to_string(&file)?;
         text.push_str(&self.extra_toml);
         Ok(text)
     }

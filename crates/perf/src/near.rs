@@ -8,7 +8,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::PORT;
 use crate::end::{DaemonView, End, EndReport, EndSecond, Flows};
 use crate::latency::Latency;
 use crate::message::{FromFar, Hello, Messages, Ready, ToFar, printable, write};
@@ -103,19 +102,20 @@ pub enum NearError {
     Here(#[source] io::Error),
 }
 
-/// Runs `plan` with the node whose mesh address is `peer`, and tells each second of it.
+/// Runs `plan` with the far end that listens at `control`, for nodes its mesh address and [`PORT`](crate::PORT), and tells each
+/// second of it.
 ///
 /// # Errors
 /// [`NearError`]
 pub fn run(
-    peer: IpAddr,
+    control: SocketAddr,
     plan: &Plan,
     view: Box<dyn DaemonView>,
     tell: &mut dyn FnMut(&Second),
 ) -> Result<Outcome, NearError> {
-    let mut far = Connection::open(SocketAddr::new(peer, PORT))?;
+    let mut far = Connection::open(control)?;
     let ready = far.ask(plan)?;
-    let address = plan.raw.unwrap_or(peer);
+    let address = plan.raw.unwrap_or(control.ip());
     let flows = open_flows(address, &ready, plan)?;
     let prober = Prober::start(SocketAddr::new(address, ready.probe), &ready)?;
     std::thread::sleep(IDLE);

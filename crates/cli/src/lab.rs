@@ -1,0 +1,93 @@
+//! `weft lab`: tunnels measured side by side in namespaces of this machine.
+
+mod null;
+
+use std::path::PathBuf;
+
+use weft_lab::bench::arm::{Arm, parse_arms};
+use weft_lab::bench::matrix::{Case, DEFAULT, parse_cases};
+use weft_lab::bench::{self, Options};
+
+use crate::failure::Failure;
+use crate::output::Out;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Action {
+    /// Measure tunnels side by side, weft's and those of others
+    Bench(Bench),
+    /// One end of the null tunnel: no cryptography, the limit to chase
+    #[command(hide = true)]
+    Null(null::Args),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bench {
+    /// What to compare, with commas between: [LABEL=]KIND[@BINARY][+KEY=VALUE]..., where KIND is direct, null, weft, fips,
+    /// nvpn, wireguard-go, boringtun, gotatun, nebula or meshguard. Ratios are to the first
+    #[arg(long, value_name = "ARMS", default_value = "direct,null,weft", value_parser = parse_arms)]
+    arms: Arms,
+    /// What to measure, with commas between, or all: tcp, tcp-back, tcp4, tcp8, udp500, pps64, pps1200 and the others with
+    /// -back [default: these]
+    #[arg(long, value_name = "CASES", value_parser = cases)]
+    cases: Option<Cases>,
+    /// How often each arm runs; 5 and more for what is to be believed
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// How long the load of each case runs
+    #[arg(long, value_name = "SECS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// The folder for the results
+    #[arg(long, value_name = "FOLDER", default_value = "weft-bench")]
+    out: PathBuf,
+    /// Let two arms be the same program with the same settings, to see the noise
+    #[arg(long)]
+    same: bool,
+}
+
+/// Clap takes a `Vec` for an option that is given several times.
+type Arms = Vec<Arm>;
+type Cases = Vec<Case>;
+
+fn cases(text: &str) -> Result<Cases, String> {
+    parse_cases(text).map_err(|name| format!("no case is called {name:?}"))
+}
+
+pub(crate) fn run(action: Action) -> Result<(), Failure> {
+    match action {
+        Action::Bench(args) => bench(args),
+        Action::Null(args) => null::run(&args),
+    }
+}
+
+fn bench(args: Bench) -> Result<(), Failure> {
+    let options = Options {
+        arms: args.arms,
+        cases: args.cases.unwrap_or_else(|| DEFAULT.to_vec()),
+        rounds: args.rounds,
+        seconds: args.seconds,
+        out: args.out,
+        weft: std::env::current_exe().map_err(Failure::OwnPath)?,
+        same: args.same,
+        command: command(),
+    };
+    let outcome = bench::run(&options, &mut std::io::stdout().lock()).map_err(Failure::Bench)?;
+    let mut out = Out::new();
+    let report = outcome.report.display();
+    out.text(&format!(
+        "\n{} runs, {} void, {} arms missing: {report}\n",
+        outcome.runs, outcome.void, outcome.missing
+    ))?;
+    match outcome.void + outcome.missing {
+        0 => Ok(()),
+        _ => Err(Failure::Incomplete),
+    }
+}
+
+/// The command as it was typed, but for where the program lies.
+fn command() -> String {
+    let arguments = std::env::args().skip(1);
+    std::iter::once("weft".to_owned())
+        .chain(arguments)
+        .collect::<Vec<_>>()
+        .join(" ")
+}

@@ -1,0 +1,38 @@
+//! `weft lab null`: one end of the null tunnel, for the bench.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use weft_lab::null;
+use weft_os::tun::{Tun, TunOptions};
+use weft_os::udp::{BindOptions, UdpSocket};
+
+use crate::failure::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name of the interface, which is made here
+    #[arg(long)]
+    tun: String,
+    /// UDP port on all IPv4 addresses
+    #[arg(long)]
+    port: u16,
+    /// The other end
+    #[arg(long)]
+    peer: SocketAddr,
+    /// UDP payload of a datagram in bytes
+    #[arg(long, default_value_t = 1452, value_parser = clap::value_parser!(u16).range(64..=9000))]
+    segment: u16,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let failed = |what: &dyn std::fmt::Display| Failure::Usage(format!("the null tunnel cannot start: {what}"));
+    let tun = Arc::new(Tun::create(&args.tun, TunOptions::default()).map_err(|error| failed(&error))?);
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.port));
+    let socket = Arc::new(UdpSocket::bind(address, BindOptions::default()).map_err(|error| failed(&error))?);
+    let (of_tun, of_socket) = (Arc::clone(&tun), Arc::clone(&socket));
+    let outward = move |peer, segment| null::outward(&of_tun, &of_socket, peer, segment);
+    let (peer, segment) = (args.peer, args.segment);
+    std::thread::spawn(move || drop(outward(peer, segment)));
+    null::inward(&tun, &socket).map_err(|error| failed(&error))
+}

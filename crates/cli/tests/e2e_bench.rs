@@ -1,0 +1,144 @@
+//! `weft lab bench` with the real binary: what it writes, what it refuses, and what it leaves behind.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const WEFT: &str = env!("CARGO_BIN_EXE_weft");
+
+fn bench(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(WEFT);
+    command.args(["lab", "bench", "--out"]).arg(folder).args(arguments);
+    command.output().unwrap()
+}
+
+#[test]
+fn a_bench_measures_its_arms_and_says_who_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let arms = "direct,null,weft,gone=nebula@/nowhere/nebula";
+    let output = bench(
+        folder.path(),
+        &[
+            "--arms",
+            arms,
+            "--cases",
+            "tcp,pps64",
+            "--rounds",
+            "2",
+            "--seconds",
+            "1",
+        ],
+    );
+    let (said, complained) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert_eq!(output.status.code(), Some(3), "{said}\n{complained}");
+    assert!(said.contains("12 runs, 0 void, 1 arms missing"), "{said}\n{complained}");
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    let report = read("report.md");
+    for arm in ["direct", "null", "weft"] {
+        assert!(report.contains(&format!("\n| {arm} | ")), "{report}");
+    }
+    assert!(
+        report.contains("**gone did not run: /nowhere/nebula is missing.**"),
+        "{report}"
+    );
+    assert_eq!(read("runs.jsonl").lines().count(), 12);
+    assert_eq!(read("runs.csv").lines().count(), 13);
+    assert!(read("tcp.svg").starts_with("<svg") && read("pps64-time.svg").ends_with("</svg>\n"));
+    // The second round went the other way round.
+    let order: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains(" tcp "))
+        .map(|l| l.split_whitespace().nth(2))
+        .collect();
+    let names = ["direct", "null", "weft", "weft", "null", "direct"].map(Some);
+    assert_eq!(order, names, "{said}");
+    let again = bench(folder.path(), &["--arms", "direct", "--rounds", "1", "--seconds", "1"]);
+    assert_eq!(
+        again.status.code(),
+        Some(2),
+        "a folder with results is not written over"
+    );
+}
+
+#[test]
+fn one_program_on_both_arms_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy");
+    fs::copy(WEFT, &copy).unwrap();
+    let arms = format!("weft,new=weft@{}", copy.display());
+    let output = bench(&folder.path().join("out"), &["--arms", &arms]);
+    assert_eq!(output.status.code(), Some(2));
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        complained.contains("\"weft\" and \"new\" are the same program"),
+        "{complained}"
+    );
+}
+
+#[test]
+fn an_interrupted_bench_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(WEFT);
+    command.args([
+        "lab",
+        "bench",
+        "--arms",
+        "weft",
+        "--cases",
+        "tcp",
+        "--rounds",
+        "9",
+        "--seconds",
+        "3",
+        "--out",
+    ]);
+    // Its own temporary folder tells its processes from those of other tests.
+    let temporary = tempfile::tempdir().unwrap();
+    command
+        .arg(folder.path())
+        .env("TMPDIR", temporary.path())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    lines.read_line(&mut String::new()).unwrap();
+    let needle = temporary.path().to_str().unwrap().to_owned();
+    // The next round's daemons.
+    wait_for(|| processes_with(&needle) > 0);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    wait_for(|| processes_with(&needle) == 0);
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+    // What it had measured is kept.
+    assert!(
+        fs::read_to_string(folder.path().join("runs.csv"))
+            .unwrap()
+            .lines()
+            .count()
+            > 1
+    );
+}
+
+/// Processes that have a text in their command line.
+fn processes_with(text: &str) -> usize {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .filter(|line| String::from_utf8_lossy(line).contains(text))
+        .count()
+}
+
+fn wait_for(mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "it did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

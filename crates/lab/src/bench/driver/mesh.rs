@@ -1,0 +1,98 @@
+//! weft and the reference daemon, by the drivers that the lab's tests use as well.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use super::{DriverError, EndPoint, READY, Running, Stage, Tunnel, underlay};
+use crate::bench::arm::Arm;
+use crate::daemon::{Daemon, Identity, PeerState};
+use crate::fips::FipsDaemon;
+use crate::spec::{DEFAULT_PORT, FipsSettings, NodeSpec};
+
+/// UDP payload, bytes: 1,500 less IPv4 and UDP headers.
+const UDP_MTU: u16 = 1472;
+/// MTU inside, bytes: less what FIPS adds to a packet, 77 bytes (its `docs/design`, "MTU").
+const TUN_MTU: u16 = UDP_MTU - 77;
+const DEVICE: &str = "weft0";
+const NAMES: [&str; 2] = ["a", "b"];
+
+/// Either kind's daemons.
+#[expect(dead_code, reason = "killed when dropped")]
+pub(super) enum Daemons {
+    Weft(Vec<Daemon>),
+    Fips(Vec<FipsDaemon>),
+}
+
+pub(super) fn start_weft(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
+    let identities = identities(program, stage)?;
+    let mut daemons = Vec::new();
+    for end in 0..2 {
+        let mut spec = spec(&identities, end);
+        for setting in &arm.settings {
+            let bad = || DriverError::Setting(setting.to_string());
+            let value: toml::Table = format!("v = {}", setting.value).parse().map_err(|_| bad())?;
+            spec.settings
+                .push((setting.key.clone(), value.get("v").cloned().ok_or_else(bad)?));
+        }
+        daemons.push(Daemon::start(&stage.hosts[end], program, &identities[end], &spec)?);
+    }
+    for (daemon, peer) in daemons.iter_mut().zip(identities.iter().rev()) {
+        daemon.wait_ready(READY)?;
+        daemon.wait_peer(&peer.npub, PeerState::Linked, READY)?;
+    }
+    let ends = end_points(&identities, daemons.iter().map(Daemon::pid));
+    let mtu = inner_mtu(stage)?;
+    super::both(ends, mtu, Running::Daemons(Box::new(Daemons::Weft(daemons))))
+}
+
+pub(super) fn start_fips(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
+    let weft = std::env::current_exe().map_err(|source| DriverError::file(Path::new("weft"), source))?;
+    let identities = identities(&weft, stage)?;
+    let mut daemons = Vec::new();
+    for end in 0..2 {
+        let mut spec = spec(&identities, end);
+        spec.fips = FipsSettings {
+            log_level: "warn".to_owned(),
+            dns: true,
+            ..FipsSettings::default()
+        };
+        daemons.push(FipsDaemon::start(&stage.hosts[end], program, &identities[end], &spec)?);
+    }
+    for (daemon, peer) in daemons.iter_mut().zip(identities.iter().rev()) {
+        daemon.wait_ready(READY)?;
+        // It sends only to an address whose key it knows.
+        daemon.resolve(&peer.npub)?;
+    }
+    let ends = end_points(&identities, daemons.iter().map(FipsDaemon::pid));
+    let mtu = inner_mtu(stage)?;
+    super::both(ends, mtu, Running::Daemons(Box::new(Daemons::Fips(daemons))))
+}
+
+fn identities(weft: &Path, stage: &Stage) -> Result<[Identity; 2], DriverError> {
+    let [a, b] = NAMES.map(|name| Identity::create(weft, &stage.folder, name));
+    Ok([a?, b?])
+}
+
+fn spec(identities: &[Identity; 2], end: usize) -> NodeSpec {
+    let peer = &identities[1 - end];
+    let address = SocketAddr::new(IpAddr::V4(underlay(1 - end)), DEFAULT_PORT);
+    let spec = NodeSpec {
+        udp_mtu: UDP_MTU,
+        tun_mtu: TUN_MTU,
+        ..NodeSpec::default()
+    };
+    spec.with_peer(&peer.npub, &peer.name, &[address])
+}
+
+fn end_points(identities: &[Identity; 2], pids: impl Iterator<Item = u32>) -> Vec<EndPoint> {
+    let end = |(identity, pid): (&Identity, u32)| EndPoint {
+        address: identity.address.into(),
+        device: DEVICE.to_owned(),
+        processes: vec![pid],
+    };
+    identities.iter().zip(pids).map(end).collect()
+}
+
+fn inner_mtu(stage: &Stage) -> Result<u32, DriverError> {
+    Ok(stage.hosts[0].netlink(|netlink| netlink.interface(DEVICE))?.mtu)
+}

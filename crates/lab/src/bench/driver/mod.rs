@@ -1,0 +1,228 @@
+//! How each kind of tunnel is set up between two hosts, how it is known to be up, and where its processes are.
+//!
+//! A driver writes what its program wants into the stage's folder, starts both ends, and says by which addresses they
+//! reach each other and which interfaces must then carry the traffic. Whether they do is measured, not believed.
+
+mod mesh;
+mod nebula;
+mod null;
+mod wireguard;
+
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use weft_os::netlink::{InterfaceAddress, NetlinkError};
+
+use super::arm::{Arm, Kind};
+use crate::cable::Link;
+use crate::child::{ChildError, LoggedChild};
+use crate::daemon::DaemonError;
+use crate::host::Host;
+use crate::world::{World, WorldError};
+
+/// The hosts' addresses in the underlay.
+pub const UNDERLAY: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+
+/// How long a tunnel may take to be up.
+pub const READY: Duration = Duration::from_secs(20);
+
+/// From one look to the next while waiting.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Two hosts and a cable, made anew for every run of an arm.
+pub struct Stage {
+    /// The hosts.
+    pub hosts: [Host; 2],
+    /// The cable between them.
+    pub link: Link,
+    /// Where configurations and logs go.
+    pub folder: PathBuf,
+}
+
+impl Stage {
+    /// Lays the cable. Files go to `folder`, which is made.
+    ///
+    /// # Errors
+    /// [`DriverError`]
+    pub fn set(world: &World, folder: PathBuf) -> Result<Self, DriverError> {
+        std::fs::create_dir_all(&folder).map_err(|source| DriverError::file(&folder, source))?;
+        let hosts = [world.host("a")?, world.host("b")?];
+        let [a, b] = UNDERLAY.map(|address| format!("{address}/24"));
+        let link = world.link((&hosts[0], &[a.as_str()]), (&hosts[1], &[b.as_str()]))?;
+        Ok(Self { hosts, link, folder })
+    }
+
+    /// Starts one end's program; what it says goes to a file of its own.
+    fn start(&self, end: usize, command: Command) -> Result<LoggedChild, DriverError> {
+        let name = Path::new(command.get_program())
+            .file_name()
+            .unwrap_or_default()
+            .to_owned();
+        let log = self.folder.join(format!("{}-{end}.log", name.to_string_lossy()));
+        Ok(LoggedChild::start(&self.hosts[end], command, &log)?)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf, DriverError> {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text).map_err(|source| DriverError::file(&path, source))?;
+        Ok(path)
+    }
+
+    /// Waits until an interface is there; programs make theirs in their own time.
+    fn wait_interface(&self, end: usize, name: &str, child: &mut LoggedChild) -> Result<u32, DriverError> {
+        let limit = Instant::now() + READY;
+        loop {
+            match self.hosts[end].netlink(|netlink| netlink.interface(name)) {
+                Ok(interface) => return Ok(interface.index),
+                Err(_) if Instant::now() < limit && child.ended()?.is_none() => std::thread::sleep(POLL),
+                Err(_) => return Err(DriverError::not_up(child)),
+            }
+        }
+    }
+
+    /// Gives an interface its address and MTU, and sets it up.
+    fn address(
+        &self,
+        end: usize,
+        index: u32,
+        (address, prefix_len): (IpAddr, u8),
+        mtu: u32,
+    ) -> Result<(), DriverError> {
+        let address = InterfaceAddress {
+            index,
+            address,
+            prefix_len,
+        };
+        self.hosts[end].netlink(|netlink| {
+            netlink.set_mtu(index, mtu)?;
+            netlink.add_address(address)?;
+            netlink.set_up(index)
+        })?;
+        Ok(())
+    }
+}
+
+/// One end of a tunnel.
+pub struct EndPoint {
+    /// Its address inside.
+    pub address: IpAddr,
+    /// The interface that carries what goes there.
+    pub device: String,
+    /// Its processes; none without a tunnel.
+    pub processes: Vec<u32>,
+}
+
+/// A tunnel that was started. Its processes end with it.
+pub struct Tunnel {
+    /// Both ends.
+    pub ends: [EndPoint; 2],
+    /// MTU inside, bytes.
+    pub mtu: u32,
+    _running: Running,
+}
+
+/// What has to live as long as the tunnel.
+enum Running {
+    Nothing,
+    Children(#[expect(dead_code, reason = "killed when dropped")] Vec<LoggedChild>),
+    Daemons(#[expect(dead_code, reason = "killed when dropped")] Box<mesh::Daemons>),
+}
+
+/// Starts `arm`'s tunnel on `stage`. It may take a moment until packets pass.
+///
+/// # Errors
+/// [`DriverError`]
+pub fn start(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
+    match arm.kind {
+        Kind::Direct => Ok(direct(stage)),
+        Kind::Null => null::start(arm, program, stage),
+        Kind::Weft => mesh::start_weft(arm, program, stage),
+        Kind::Fips => mesh::start_fips(program, stage),
+        Kind::WireguardGo | Kind::Boringtun | Kind::Gotatun => wireguard::start(arm, program, stage),
+        Kind::Nebula => nebula::start(program, stage),
+        Kind::Nvpn | Kind::Meshguard => Err(DriverError::NoDriver(arm.kind.name())),
+    }
+}
+
+fn direct(stage: &Stage) -> Tunnel {
+    let end = |end: usize, port: &crate::cable::Port| EndPoint {
+        address: IpAddr::V4(underlay(end)),
+        device: port.name().to_owned(),
+        processes: Vec::new(),
+    };
+    Tunnel {
+        ends: [end(0, stage.link.a()), end(1, stage.link.b())],
+        mtu: 1500,
+        _running: Running::Nothing,
+    }
+}
+
+/// A tunnel of exactly two ends.
+fn both(ends: Vec<EndPoint>, mtu: u32, running: Running) -> Result<Tunnel, DriverError> {
+    let ends = ends
+        .try_into()
+        .map_err(|_| DriverError::NotUp("it has not two ends".to_owned()))?;
+    Ok(Tunnel {
+        ends,
+        mtu,
+        _running: running,
+    })
+}
+
+fn underlay(end: usize) -> std::net::Ipv4Addr {
+    [192, 0, 2, end as u8 + 1].into()
+}
+
+/// Why a tunnel did not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The lab could not build the world.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// An interface could not be set up.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// Its process could not be run.
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    /// A daemon did not do what was wanted.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// A file could not be used.
+    #[error("{} cannot be used ({source})", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program ended, or did not make its interface.
+    #[error("its interface did not appear: {0}")]
+    NotUp(String),
+    /// It did not take its configuration.
+    #[error("it does not take its configuration: {0}")]
+    Configuration(String),
+    /// A setting that means nothing to it.
+    #[error("{0:?} is no setting of this arm")]
+    Setting(String),
+    /// Nobody has taught the bench how to start it.
+    #[error("there is no driver for {0} yet; see docs/peers.md")]
+    NoDriver(&'static str),
+}
+
+impl DriverError {
+    fn file(path: &Path, source: io::Error) -> Self {
+        Self::File {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    fn not_up(child: &LoggedChild) -> Self {
+        let log = child.log().unwrap_or_default();
+        Self::NotUp(log.lines().last().unwrap_or("it says nothing").to_owned())
+    }
+}

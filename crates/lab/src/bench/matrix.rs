@@ -1,0 +1,165 @@
+//! The cases: what is measured of every arm in every round.
+
+use serde::Serialize;
+use weft_perf::plan::{Direction, Load, Plan};
+
+/// One case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Case {
+    /// As `--cases` and reports name it.
+    pub name: &'static str,
+    /// What it is, for the report.
+    pub about: &'static str,
+    #[serde(skip)]
+    load: CaseLoad,
+    #[serde(skip)]
+    direction: Direction,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CaseLoad {
+    Tcp(u16),
+    /// Bits a second (0: as fast as it goes) and bytes of payload.
+    Udp(u64, u16),
+}
+
+const fn case(name: &'static str, about: &'static str, load: CaseLoad, direction: Direction) -> Case {
+    Case {
+        name,
+        about,
+        load,
+        direction,
+    }
+}
+
+/// All cases. The first ones are those of `--cases` left out.
+pub const CASES: [Case; 12] = [
+    case("tcp", "one TCP stream there", CaseLoad::Tcp(1), Direction::Forward),
+    case("tcp-back", "one TCP stream back", CaseLoad::Tcp(1), Direction::Reverse),
+    case("tcp4", "4 TCP streams there", CaseLoad::Tcp(4), Direction::Forward),
+    case("tcp8", "8 TCP streams there", CaseLoad::Tcp(8), Direction::Forward),
+    case(
+        "udp500",
+        "UDP at 500 Mbit/s, 1,200 bytes each, there",
+        CaseLoad::Udp(500_000_000, 1200),
+        Direction::Forward,
+    ),
+    case(
+        "pps64",
+        "UDP of 64 bytes, as many as go, there",
+        CaseLoad::Udp(0, 64),
+        Direction::Forward,
+    ),
+    case(
+        "pps1200",
+        "UDP of 1,200 bytes, as many as go, there",
+        CaseLoad::Udp(0, 1200),
+        Direction::Forward,
+    ),
+    case("tcp4-back", "4 TCP streams back", CaseLoad::Tcp(4), Direction::Reverse),
+    case("tcp8-back", "8 TCP streams back", CaseLoad::Tcp(8), Direction::Reverse),
+    case(
+        "udp500-back",
+        "UDP at 500 Mbit/s, 1,200 bytes each, back",
+        CaseLoad::Udp(500_000_000, 1200),
+        Direction::Reverse,
+    ),
+    case(
+        "pps64-back",
+        "UDP of 64 bytes, as many as go, back",
+        CaseLoad::Udp(0, 64),
+        Direction::Reverse,
+    ),
+    case(
+        "pps1200-back",
+        "UDP of 1,200 bytes, as many as go, back",
+        CaseLoad::Udp(0, 1200),
+        Direction::Reverse,
+    ),
+];
+
+/// The cases that are measured where none are named.
+pub const DEFAULT: &[Case] = CASES.split_at(7).0;
+
+impl Case {
+    /// What the load generator is told.
+    #[must_use]
+    pub fn plan(&self, seconds: u32) -> Plan {
+        let load = match self.load {
+            CaseLoad::Tcp(streams) => Load::Tcp {
+                streams,
+                window: None,
+                rate: None,
+                congestion: None,
+            },
+            CaseLoad::Udp(rate, size) => Load::Udp {
+                rate: (rate > 0).then_some(rate),
+                size,
+            },
+        };
+        Plan {
+            load,
+            direction: self.direction,
+            seconds,
+            raw: None,
+        }
+    }
+
+    /// Whether the load goes from the first host to the second.
+    #[must_use]
+    pub fn is_forward(&self) -> bool {
+        self.direction.forward()
+    }
+
+    /// Whether packets a second are what it is about.
+    #[must_use]
+    pub fn counts_packets(&self) -> bool {
+        matches!(self.load, CaseLoad::Udp(0, _))
+    }
+
+    /// Whether the load keeps to a rate, so that throughput says little and the processor all.
+    #[must_use]
+    pub fn is_paced(&self) -> bool {
+        matches!(self.load, CaseLoad::Udp(rate, _) if rate > 0)
+    }
+}
+
+/// Reads `--cases`: names with commas between, or `all`.
+///
+/// # Errors
+/// The name that is none.
+pub fn parse_cases(text: &str) -> Result<Vec<Case>, String> {
+    if text == "all" {
+        return Ok(CASES.to_vec());
+    }
+    let find = |name: &str| {
+        CASES
+            .into_iter()
+            .find(|case| case.name == name)
+            .ok_or_else(|| name.to_owned())
+    };
+    text.split(',').map(find).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_name_of_its_own_and_a_plan_within_bounds() {
+        for (n, case) in CASES.iter().enumerate() {
+            assert!(CASES[..n].iter().all(|other| other.name != case.name), "{}", case.name);
+            assert_eq!(case.plan(5).check(), Ok(()), "{}", case.name);
+            assert_eq!(case.is_forward(), !case.name.ends_with("-back"));
+        }
+        assert_eq!(DEFAULT.last().map(|case| case.name), Some("pps1200"));
+    }
+
+    #[test]
+    fn cases_are_read_by_name() {
+        let names = |text| parse_cases(text).map(|cases| cases.iter().map(|case| case.name).collect::<Vec<_>>());
+        assert_eq!(names("tcp,pps64"), Ok(vec!["tcp", "pps64"]));
+        assert_eq!(names("all").map(|all| all.len()), Ok(CASES.len()));
+        assert_eq!(names("tcp,,"), Err(String::new()));
+    }
+}

@@ -1,0 +1,324 @@
+//! One run of one case through one tunnel, and whether its figures mean what they should.
+//!
+//! A run is worth nothing unless the path was there before it (convergence), the traffic went through the tunnel's own
+//! interface and no other way (route), and both ends agree on what came (L39). Each is checked in every run.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use weft_os::process::usage_of;
+use weft_perf::end::{DaemonLook, DaemonView};
+use weft_perf::far::{self, Far};
+use weft_perf::latency::Latency;
+use weft_perf::near::{self, NearError, Outcome};
+
+use super::driver::{EndPoint, Stage, Tunnel};
+use super::matrix::Case;
+use crate::host::Host;
+use crate::world::WorldError;
+
+/// So many connections in a row have to succeed before a tunnel counts as up.
+const IN_A_ROW: u32 = 3;
+
+/// Where the far end of the load listens: not on the port of `weft perf`, which a weft daemon has.
+const PORT: u16 = 2126;
+
+/// How long one of them may take.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// From one attempt to the next.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The share of the payload that the tunnel's interface must have counted: nearly all, as headers come on top.
+const ROUTE_SHARE: f64 = 0.95;
+
+/// What a run showed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Payload that arrived, in Mbit/s.
+    pub mbit_s: f64,
+    /// Datagrams that arrived, a second; none for TCP.
+    pub packets_s: Option<f64>,
+    /// The share of the datagrams that did not; none for TCP.
+    pub loss: Option<f64>,
+    /// TCP segments sent again; none for UDP.
+    pub retransmits: Option<u64>,
+    /// Round trips before the load, ms.
+    pub idle: Latency,
+    /// Round trips under it, ms.
+    pub loaded: Latency,
+    /// Processor seconds of the tunnel's processes of both ends, in and outside the kernel, for 10^9 bytes of payload.
+    pub cpu_s_per_gb: Option<f64>,
+    /// Processor seconds of the sender's and the receiver's tunnel processes.
+    pub cpu_s: [f64; 2],
+    /// Processor seconds that the whole machine spent in soft interrupts meanwhile.
+    pub softirq_s: f64,
+    /// The larger of both ends' tunnel processes in RAM after the load, MiB.
+    pub rss_mib: f64,
+    /// Payload that arrived in each second, Mbit/s.
+    pub seconds: Vec<f64>,
+}
+
+/// Why a run has no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Nothing passed in time.
+    #[error("not converged: {address} was not reached within {} s ({last})", .limit.as_secs())]
+    NotConverged {
+        /// The far end's address inside.
+        address: IpAddr,
+        /// How long that was tried.
+        limit: Duration,
+        /// The last attempt's error.
+        last: io::Error,
+    },
+    /// The tunnel's interface did not carry what arrived.
+    #[error("wrong route: {counted} bytes passed {device} of host {host} where {payload} arrived")]
+    WrongRoute {
+        /// The interface that should have.
+        device: String,
+        /// Its host.
+        host: String,
+        /// What it counted.
+        counted: u64,
+        /// What the load's receiver counted.
+        payload: u64,
+    },
+    /// A process of the tunnel has gone.
+    #[error("a process of the tunnel ended")]
+    Ended,
+    /// The far end could not take part.
+    #[error("the far end {0}")]
+    Near(#[from] NearError),
+    /// Nothing arrived at all.
+    #[error("nothing arrived")]
+    Nothing,
+    /// The lab could not enter a host.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// The system refused something.
+    #[error("the run could not be measured ({0})")]
+    System(#[from] io::Error),
+}
+
+/// Waits until the tunnel carries TCP, `limit` at the most; an attempt under way then takes up to two seconds more.
+///
+/// # Errors
+/// [`RunError::NotConverged`]
+pub fn converge(stage: &Stage, tunnel: &Tunnel, limit: Duration) -> Result<(), RunError> {
+    let [near, far] = &stage.hosts;
+    let address = tunnel.ends[1].address;
+    let end = Instant::now() + limit;
+    let mut good = 0;
+    while good < IN_A_ROW {
+        match connect(near, far, address)? {
+            Ok(()) => good += 1,
+            Err(_) if Instant::now() < end => {
+                good = 0;
+                std::thread::sleep(POLL);
+            }
+            Err(last) => return Err(RunError::NotConverged { address, limit, last }),
+        }
+    }
+    Ok(())
+}
+
+fn connect(near: &Host, far: &Host, address: IpAddr) -> Result<io::Result<()>, WorldError> {
+    let listener = match far.run(|| TcpListener::bind((address, 0)))? {
+        Ok(listener) => listener,
+        Err(error) => return Ok(Err(error)),
+    };
+    let to = match listener.local_addr() {
+        Ok(to) => to,
+        Err(error) => return Ok(Err(error)),
+    };
+    let connected = near.run(|| TcpStream::connect_timeout(&to, CONNECT))?;
+    Ok(connected.map(drop))
+}
+
+/// Measures one case.
+///
+/// # Errors
+/// [`RunError`]: the run is void.
+pub fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Figures, RunError> {
+    let before = Counts::take(stage, tunnel)?;
+    let outcome = load(stage, tunnel, case, seconds)?;
+    let after = Counts::take(stage, tunnel)?;
+    let forward = case.is_forward();
+    let received = if forward { &outcome.far } else { &outcome.near };
+    let received = received.received.as_ref().ok_or(RunError::Nothing)?;
+    if received.bytes == 0 {
+        return Err(RunError::Nothing);
+    }
+    prove_route(stage, tunnel, &before, &after, received.bytes)?;
+    Ok(figures(&outcome, forward, &before, &after))
+}
+
+/// Both ends of the load, each on its host.
+fn load(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Outcome, RunError> {
+    let [near, far] = &stage.hosts;
+    let address = tunnel.ends[1].address;
+    let listener = far.run(|| TcpListener::bind(SocketAddr::new(address, PORT)))??;
+    let plan = case.plan(seconds);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The near end says why if this fails.
+            far.run(|| {
+                let (control, _) = listener.accept().ok()?;
+                let view = Box::new(NoDaemon);
+                far::serve(Far {
+                    control,
+                    device: None,
+                    view,
+                })
+                .ok()
+            })
+        });
+        let outcome = near.run(|| near::run(SocketAddr::new(address, PORT), &plan, Box::new(NoDaemon), &mut |_| {}))?;
+        if outcome.is_err() {
+            // Lets go of a far end that nobody came to.
+            drop(near.run(|| TcpStream::connect_timeout(&SocketAddr::new(address, PORT), CONNECT)));
+        }
+        Ok(outcome?)
+    })
+}
+
+/// The processes of the tunnels are counted from outside.
+struct NoDaemon;
+
+impl DaemonView for NoDaemon {
+    fn look(&mut self) -> DaemonLook {
+        DaemonLook::default()
+    }
+}
+
+/// What the kernel counts, at one moment.
+struct Counts {
+    /// Processor seconds of each end's processes.
+    cpu: [f64; 2],
+    rss: [u64; 2],
+    /// Bytes that each end's tunnel interface received and sent.
+    bytes: [u64; 2],
+    softirq: f64,
+}
+
+impl Counts {
+    fn take(stage: &Stage, tunnel: &Tunnel) -> Result<Self, RunError> {
+        let [a, b] = [used(&tunnel.ends[0])?, used(&tunnel.ends[1])?];
+        let bytes = |end: usize| interface_bytes(&stage.hosts[end], &tunnel.ends[end].device);
+        Ok(Self {
+            cpu: [a.0, b.0],
+            rss: [a.1, b.1],
+            bytes: [bytes(0)?, bytes(1)?],
+            softirq: softirq()?,
+        })
+    }
+}
+
+/// Processor seconds and bytes in RAM of one end's processes.
+fn used(end: &EndPoint) -> Result<(f64, u64), RunError> {
+    let mut sum = (0.0, 0);
+    for pid in &end.processes {
+        let usage = usage_of(*pid).map_err(|_| RunError::Ended)?;
+        sum = (sum.0 + usage.cpu.as_secs_f64(), sum.1 + usage.rss_bytes);
+    }
+    Ok(sum)
+}
+
+/// Bytes that passed an interface of a host, both ways (`/proc/net/dev`).
+fn interface_bytes(host: &Host, device: &str) -> Result<u64, RunError> {
+    // Not /proc/self, which is the main thread's namespace.
+    let text = host.run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
+    let bytes = device_bytes(&text, device);
+    Ok(bytes.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no interface {device}")))?)
+}
+
+fn device_bytes(text: &str, device: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'))?;
+    let fields: Vec<u64> = line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    Some(fields.first()? + fields.get(8)?)
+}
+
+/// Seconds that all processors spent in soft interrupts since the machine started (`/proc/stat`).
+fn softirq() -> io::Result<f64> {
+    const TICKS: f64 = 100.0;
+    let text = std::fs::read_to_string(Path::new("/proc/stat"))?;
+    let field = text.lines().next().and_then(|line| line.split_whitespace().nth(7));
+    let ticks: Option<f64> = field.and_then(|field| field.parse().ok());
+    Ok(ticks.ok_or(io::ErrorKind::InvalidData)? / TICKS)
+}
+
+/// Fails unless both ends' tunnel interfaces counted what arrived.
+fn prove_route(stage: &Stage, tunnel: &Tunnel, before: &Counts, after: &Counts, payload: u64) -> Result<(), RunError> {
+    for end in 0..2 {
+        let counted = after.bytes[end].saturating_sub(before.bytes[end]);
+        if (counted as f64) < payload as f64 * ROUTE_SHARE {
+            return Err(RunError::WrongRoute {
+                device: tunnel.ends[end].device.clone(),
+                host: stage.hosts[end].name().to_owned(),
+                counted,
+                payload,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn figures(outcome: &Outcome, forward: bool, before: &Counts, after: &Counts) -> Figures {
+    let (sender, receiver) = if forward {
+        (&outcome.near, &outcome.far)
+    } else {
+        (&outcome.far, &outcome.near)
+    };
+    let bytes = receiver.received.map_or(0, |received| received.bytes);
+    let arrivals = receiver.received.and_then(|received| received.udp);
+    let sent = sender.sent.as_ref();
+    let datagrams = sent.and_then(|sent| sent.udp).map(|udp| udp.datagrams);
+    let loss = |got: u64, sent: u64| {
+        if sent == 0 {
+            0.0
+        } else {
+            1.0 - (got.min(sent) as f64 / sent as f64)
+        }
+    };
+    let cpu = [0, 1].map(|end| after.cpu[end] - before.cpu[end]);
+    let gb = bytes as f64 / 1e9;
+    let of_second = |second: &near::Second| {
+        let end = if forward { second.far.as_ref()? } else { &second.near };
+        Some(weft_perf::mbit_s(end.received_bytes, end.seconds))
+    };
+    Figures {
+        mbit_s: weft_perf::mbit_s(bytes, receiver.seconds),
+        packets_s: arrivals.map(|arrivals| arrivals.datagrams as f64 / receiver.seconds),
+        loss: arrivals
+            .zip(datagrams)
+            .map(|(arrivals, sent)| loss(arrivals.datagrams, sent)),
+        retransmits: sent.and_then(|sent| sent.tcp.as_ref()).map(|tcp| tcp.retransmits),
+        idle: outcome.idle,
+        loaded: outcome.loaded,
+        cpu_s_per_gb: (cpu[0] + cpu[1] > 0.0 && gb > 0.0).then(|| (cpu[0] + cpu[1]) / gb),
+        cpu_s: if forward { cpu } else { [cpu[1], cpu[0]] },
+        softirq_s: after.softirq - before.softirq,
+        rss_mib: after.rss[0].max(after.rss[1]) as f64 / f64::from(1 << 20),
+        seconds: outcome.seconds.iter().filter_map(of_second).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_an_interface_are_those_both_ways() {
+        let text = "Inter-|   Receive |  Transmit\n face |bytes packets\n    lo:       0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n \
+                    weft0: 1000 9 0 0 0 0 0 0 234 8 0 0 0 0 0 0\n weft01: 7 7 0 0 0 0 0 0 7 7 0 0 0 0 0 0\n";
+        assert_eq!(device_bytes(text, "weft0"), Some(1234));
+        assert_eq!(device_bytes(text, "weft01"), Some(14));
+        assert_eq!(device_bytes(text, "weft"), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! The null tunnel: what a tunnel costs before it does anything. The limit to chase.
+//!
+//! Super-packets from the TUN go as they are, virtio header and all, in as few UDP sends as the kernel takes
+//! (`UDP_SEGMENT`), arrive joined (`UDP_GRO`), and are written to the other TUN in one call. No cryptography, no
+//! segmentation, no checksums, one peer, no loss handling: a super-packet of which a piece is missing is dropped.
+//!
+//! Each datagram begins with [`Piece`]: the super-packet's number, its length, and where the piece belongs. Pieces of one
+//! super-packet have the same size but for the last.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weft_os::poll::{Events, Interest, Poller};
+use weft_os::tun::{READ_BUFFER_LEN, Tun};
+use weft_os::udp::{MAX_SEGMENTS, MAX_SEND_LEN, RECEIVE_BUFFER_LEN, UdpSocket, is_transient};
+
+/// How long a full socket or TUN is waited for.
+const WAIT: Duration = Duration::from_millis(10);
+
+/// What a datagram begins with. All fields are big-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which super-packet, counted by the sender.
+    pub number: u32,
+    /// Bytes of the super-packet, less one: with its virtio header it may have 65,545.
+    pub len: u32,
+    /// Where the piece belongs, in bytes.
+    pub at: u32,
+}
+
+impl Piece {
+    /// Bytes of the header.
+    pub const LEN: usize = 12;
+
+    fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        for (to, from) in bytes.chunks_mut(4).zip([self.number, self.len, self.at]) {
+            to.copy_from_slice(&from.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Splits a datagram into this header and the piece.
+    #[must_use]
+    pub fn parse(datagram: &[u8]) -> Option<(Self, &[u8])> {
+        let (header, piece) = datagram.split_first_chunk::<{ Self::LEN }>()?;
+        let field = |at: usize| Some(u32::from_be_bytes(header.get(at..at + 4)?.try_into().ok()?));
+        let [number, len, at] = [field(0)?, field(4)?, field(8)?];
+        Some((Self { number, len, at }, piece))
+    }
+}
+
+/// Cuts a super-packet into datagrams of at most `segment` bytes, one behind the other in `train`.
+pub fn cut(number: u32, packet: &[u8], segment: usize, train: &mut Vec<u8>) {
+    train.clear();
+    let room = segment.saturating_sub(Piece::LEN).max(1);
+    for (n, piece) in packet.chunks(room).enumerate() {
+        let header = Piece {
+            number,
+            len: packet.len() as u32,
+            at: (n * room) as u32,
+        };
+        train.extend_from_slice(&header.to_bytes());
+        train.extend_from_slice(piece);
+    }
+}
+
+/// Puts super-packets together from datagrams in the order in which they were sent.
+#[derive(Debug, Default)]
+pub struct Joiner {
+    number: u32,
+    len: usize,
+    bytes: Vec<u8>,
+}
+
+impl Joiner {
+    /// Takes the datagrams of one receive, `segment` bytes each but the last, and gives each whole super-packet as its
+    /// parts to `write`.
+    pub fn receive(&mut self, joined: &[u8], segment: usize, mut write: impl FnMut(&[IoSlice<'_>])) {
+        let pieces: Vec<_> = joined.chunks(segment.max(1)).filter_map(Piece::parse).collect();
+        for run in pieces.chunk_by(|(a, _), (b, _)| a.number == b.number) {
+            let Some(((first, _), (last, end))) = run.first().zip(run.last()) else {
+                continue;
+            };
+            let held: usize = run.iter().map(|(_, piece)| piece.len()).sum();
+            if first.at == 0 && held == first.len as usize {
+                let parts: Vec<_> = run.iter().map(|(_, piece)| IoSlice::new(piece)).collect();
+                write(&parts);
+                continue;
+            }
+            self.keep(*first, run);
+            if last.at as usize + end.len() == self.len && self.bytes.len() == self.len {
+                write(&[IoSlice::new(&self.bytes)]);
+            }
+        }
+    }
+
+    /// The rest of a super-packet is in another receive.
+    fn keep(&mut self, first: Piece, run: &[(Piece, &[u8])]) {
+        if first.number != self.number || first.at == 0 {
+            (self.number, self.len) = (first.number, first.len as usize);
+            self.bytes.clear();
+        }
+        for (piece, bytes) in run {
+            if piece.at as usize == self.bytes.len() && self.bytes.len() + bytes.len() <= self.len {
+                self.bytes.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// Sends what the TUN reads. Returns only when something broke.
+///
+/// # Errors
+/// What the system refused.
+pub fn outward(tun: &Tun, socket: &UdpSocket, to: SocketAddr, segment: u16) -> io::Result<()> {
+    let readable = poller(tun, Interest::Readable)?;
+    let writable = poller(socket, Interest::Writable)?;
+    let (mut packet, mut train) = (vec![0; READ_BUFFER_LEN], Vec::new());
+    let most = usize::from(segment) * MAX_SEGMENTS.min(MAX_SEND_LEN / usize::from(segment));
+    let mut number = 0;
+    loop {
+        let len = match tun.read(&mut packet) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(&readable, None)?;
+                continue;
+            }
+            read => read?,
+        };
+        cut(
+            number,
+            packet.get(..len).unwrap_or_default(),
+            segment.into(),
+            &mut train,
+        );
+        number = number.wrapping_add(1);
+        let mut rest = &train[..];
+        while !rest.is_empty() {
+            let now = rest.get(..most).unwrap_or(rest);
+            match socket.send(to, now, Some(segment)) {
+                Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+                Err(error) if is_transient(&error) => wait(&writable, Some(WAIT))?,
+                // The other end is not there yet, or no more.
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+/// Writes what the socket receives to the TUN. Returns only when something broke.
+///
+/// # Errors
+/// What the system refused.
+pub fn inward(tun: &Tun, socket: &UdpSocket) -> io::Result<()> {
+    let readable = poller(socket, Interest::Readable)?;
+    let mut joiner = Joiner::default();
+    let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
+    loop {
+        match socket.recv(&mut buffer) {
+            Ok(received) => {
+                let joined = buffer.get(..received.len).unwrap_or_default();
+                // What a full or foreign queue does not take is lost, as on any link.
+                joiner.receive(joined, received.segment_size, |parts| drop(tun.writev(parts)));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait(&readable, None)?,
+            // An ICMP error for something we sent.
+            Err(_) => {}
+        }
+    }
+}
+
+fn poller(of: impl std::os::fd::AsFd, interest: Interest) -> io::Result<Poller> {
+    let poller = Poller::new()?;
+    poller.add(of, 0, interest)?;
+    Ok(poller)
+}
+
+fn wait(poller: &Poller, limit: Option<Duration>) -> io::Result<()> {
+    poller.wait(&mut Events::with_capacity(1), limit)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn whole(parts: &[IoSlice<'_>]) -> Vec<u8> {
+        parts.iter().flat_map(|part| part.to_vec()).collect()
+    }
+
+    #[test]
+    fn a_packet_without_all_its_pieces_is_dropped_and_the_next_is_not() {
+        let (packet, mut train) = (vec![7; 250], Vec::new());
+        let mut arrived = Vec::new();
+        let mut joiner = Joiner::default();
+        cut(1, &packet, 112, &mut train);
+        joiner.receive(&train[..112], 112, |parts| arrived.push(whole(parts)));
+        cut(2, &packet, 112, &mut train);
+        joiner.receive(&train[112..], 112, |parts| arrived.push(whole(parts)));
+        assert!(arrived.is_empty());
+        cut(3, &packet, 112, &mut train);
+        joiner.receive(&train, 112, |parts| arrived.push(whole(parts)));
+        assert_eq!(arrived, [packet]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_is_joined(
+            packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..4_000), 1..6),
+            segment in 40_usize..1_500,
+            joined in 1_usize..9,
+        ) {
+            let (mut joiner, mut train, mut arrived) = (Joiner::default(), Vec::new(), Vec::new());
+            for (number, packet) in packets.iter().enumerate() {
+                cut(number as u32, packet, segment, &mut train);
+                for receive in train.chunks(segment * joined) {
+                    joiner.receive(receive, segment, |parts| arrived.push(whole(parts)));
+                }
+            }
+            prop_assert_eq!(arrived, packets);
+        }
+
+        #[test]
+        fn rubbish_is_bounded(receives in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..50)) {
+            let mut joiner = Joiner::default();
+            for receive in receives {
+                joiner.receive(&receive, 20, |parts| drop(whole(parts)));
+                prop_assert!(joiner.bytes.capacity() <= 1 << 16);
+            }
+        }
+    }
+}

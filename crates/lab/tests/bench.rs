@@ -1,0 +1,104 @@
+//! A run of the bench counts only when it measured what it says: each way to be wrong is tried here.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use weft_lab::bench::arm::Arm;
+use weft_lab::bench::driver::{self, Stage, Tunnel};
+use weft_lab::bench::matrix::{CASES, Case};
+use weft_lab::bench::measure::{RunError, converge, measure};
+use weft_lab::world::World;
+use weft_os::test_support::in_namespaces;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn case(name: &str) -> Case {
+    CASES.into_iter().find(|case| case.name == name).unwrap()
+}
+
+/// Two hosts, a cable, and no tunnel.
+fn direct() -> (World, Stage, Tunnel) {
+    let world = World::new().unwrap();
+    let stage = Stage::set(&world, world.directory().join("stage")).unwrap();
+    let arm: Arm = "direct".parse().unwrap();
+    let tunnel = driver::start(&arm, Path::new("/nowhere"), &stage).unwrap();
+    (world, stage, tunnel)
+}
+
+#[test]
+fn a_run_has_figures_both_ways() {
+    in_namespaces(|| {
+        let (_world, stage, tunnel) = direct();
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        for name in ["tcp", "tcp-back"] {
+            let figures = measure(&stage, &tunnel, &case(name), 1).unwrap();
+            assert!(figures.mbit_s > 1.0 && figures.retransmits.is_some(), "{figures:?}");
+            assert!(figures.loaded.received > 0 && figures.idle.received > 0, "{figures:?}");
+            assert_eq!(
+                (figures.cpu_s, figures.cpu_s_per_gb),
+                ([0.0; 2], None),
+                "there is no tunnel"
+            );
+        }
+        let figures = measure(&stage, &tunnel, &case("pps64-back"), 1).unwrap();
+        assert!(
+            figures.packets_s.unwrap() > 10.0 && figures.loss.is_some(),
+            "{figures:?}"
+        );
+    });
+}
+
+#[test]
+fn traffic_that_goes_another_way_voids_the_run() {
+    in_namespaces(|| {
+        let (_world, stage, mut tunnel) = direct();
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        tunnel.ends[1].device = "lo".to_owned();
+        match measure(&stage, &tunnel, &case("tcp"), 1) {
+            Err(RunError::WrongRoute { device, host, .. }) => assert_eq!((device.as_str(), host.as_str()), ("lo", "b")),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_tunnel_that_carries_nothing_is_not_measured() {
+    in_namespaces(|| {
+        let (_world, stage, tunnel) = direct();
+        stage.link.cut().unwrap();
+        let error = converge(&stage, &tunnel, Duration::from_secs(1)).unwrap_err();
+        assert!(matches!(error, RunError::NotConverged { .. }), "{error:?}");
+        stage.link.heal().unwrap();
+        converge(&stage, &tunnel, LIMIT).unwrap();
+    });
+}
+
+#[test]
+fn a_far_end_that_goes_away_voids_the_run() {
+    in_namespaces(|| {
+        let (_world, stage, tunnel) = direct();
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| measure(&stage, &tunnel, &case("tcp"), 15));
+            std::thread::sleep(Duration::from_secs(3));
+            stage.link.cut().unwrap();
+            let error = run.join().unwrap().unwrap_err();
+            assert!(matches!(error, RunError::Near(_)), "{error:?}");
+        });
+    });
+}
+
+#[test]
+fn a_tunnel_whose_process_has_ended_voids_the_run() {
+    in_namespaces(|| {
+        let (_world, stage, mut tunnel) = direct();
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        tunnel.ends[0].processes.push(pid);
+        let error = measure(&stage, &tunnel, &case("tcp"), 1).unwrap_err();
+        assert!(matches!(error, RunError::Ended), "{error:?}");
+    });
+}
