@@ -9,7 +9,7 @@ use weft_core::{Config, Event, Node, Output, PeerConfig};
 use weft_noise::{Identity, PublicKey, SecretKey};
 use weft_packet::{Command, Inbound, Lane, LaneConfig, Report, Train, Transmit};
 use weft_wire::NodeAddr;
-use weft_wire::link::SessionDatagram;
+use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::HostId;
@@ -118,6 +118,24 @@ impl Host {
     /// Our node address.
     pub fn node_addr(&self) -> NodeAddr {
         self.node_addr
+    }
+
+    /// The key pair, for who lies in this host's name.
+    pub fn identity(&self) -> Identity {
+        identity(self.seed)
+    }
+
+    pub(crate) fn say(&mut self, now: u64, to: &NodeAddr, message: LinkMessageType, body: Vec<u8>) {
+        if let Some(link) = self.node.link_with(to) {
+            let (epoch, msg_type) = (None, message.to_byte());
+            let command = Command::SendOnLink {
+                link,
+                epoch,
+                msg_type,
+                body,
+            };
+            self.command(now, command);
+        }
     }
 
     pub(crate) fn add_peer(&mut self, now: u64, peer: PeerConfig) {

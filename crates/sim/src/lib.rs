@@ -3,6 +3,7 @@
 //! - [`World`]: hosts, the network between them, and time. [`World::run`] moves time; nothing else does.
 //! - [`Host`]: one node with its lane, its address, and the IP packets that reached it.
 //! - [`scenario`]: whole runs as data, their figures, and how a failure becomes short.
+//! - [`lies`]: what a neighbour says that means no good.
 //! - [`Shape`], [`Topology`]: who dials whom. [`Conditions`], [`NatKind`]: what lies between.
 //! - [`fuzz`]: the same code, and the pure crates below it, under any bytes.
 //! - [`Datagram`], [`Kind`]: what is in flight, and what it carries, so that a rule can lose "the first msg3".
@@ -14,6 +15,7 @@
 mod datagram;
 pub mod fuzz;
 mod host;
+pub mod lies;
 mod nat;
 mod network;
 mod packet;

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 use weft_core::{Config, PeerConfig};
+use weft_wire::link::LinkMessageType;
 
 use crate::datagram::{Datagram, Fate, Kind};
 use crate::host::Host;
@@ -183,6 +184,15 @@ impl World {
         let packet = probe(self.hosts[from].node_addr(), self.hosts[to].node_addr(), seq, len);
         let now = self.now;
         self.hosts[from].send_ip(now, &packet);
+        self.after(from);
+    }
+
+    /// A host says something to a neighbour that its node would not say, under the keys of their link. Nothing happens
+    /// while they have none.
+    pub fn say(&mut self, from: HostId, to: HostId, message: LinkMessageType, body: Vec<u8>) {
+        let to = self.hosts[to].node_addr();
+        let now = self.now;
+        self.hosts[from].say(now, &to, message, body);
         self.after(from);
     }
 

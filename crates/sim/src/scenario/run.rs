@@ -177,9 +177,11 @@ impl<'a> Run<'a> {
         let world = &mut self.world;
         match action {
             Action::Know(a, b) => {
-                self.acquainted.insert((a.min(b), a.max(b)));
-                world.add_peer(a, b, false);
-                world.add_peer(b, a, false);
+                // Who knows where the other is would forget it.
+                if self.acquainted.insert((a.min(b), a.max(b))) {
+                    world.add_peer(a, b, false);
+                    world.add_peer(b, a, false);
+                }
                 return Ok(());
             }
             Action::Send(a, b) => {
