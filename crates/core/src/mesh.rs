@@ -150,15 +150,17 @@ impl Mesh {
         self.tree_changed(now, change.coords_changed);
     }
 
-    /// What the link to a neighbour costs, as just measured, in thousandths of a perfect one.
-    pub(crate) fn set_cost(&mut self, now: u64, neighbour: NodeAddr, cost: u32) {
+    /// What the link to a neighbour costs, as just measured, in thousandths of a perfect one. Tells whether that matters.
+    pub(crate) fn set_cost(&mut self, now: u64, neighbour: NodeAddr, cost: u32) -> bool {
         if !self.neighbours.contains_key(&neighbour) {
-            return;
+            return false;
         }
         self.tree.set_cost(now, neighbour, cost);
-        if self.costs.measured(neighbour, cost) {
+        let differs = self.costs.measured(neighbour, cost);
+        if differs {
             self.outputs.push_back(MeshOutput::Changed);
         }
+        differs
     }
 
     /// What gossip and look-ups did, by name.

@@ -11,6 +11,7 @@ use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, Sess
 use weft_wire::signal::Signal;
 use weft_wire::{NodeAddr, fmp, fsp};
 
+use self::carry::Held;
 use crate::context::{Context, Output};
 use crate::link::{Effect, Link};
 use crate::mesh::Mesh;
@@ -19,6 +20,7 @@ use crate::session::Session;
 use crate::status::PeerStatus;
 use crate::{Config, PeerConfig};
 
+mod carry;
 mod check;
 mod doubt;
 mod mesh;
@@ -83,6 +85,8 @@ pub struct Node {
     mesh: Mesh,
     /// Ways for messages of others, as the lanes have them.
     routes: BTreeMap<NodeAddr, LinkId>,
+    /// Such ways that have to show that they work.
+    held: BTreeMap<NodeAddr, Held>,
     /// When an error signal about a destination was last sent.
     signals: BTreeMap<NodeAddr, u64>,
     counters: NodeCounters,
@@ -102,6 +106,7 @@ impl Node {
             allowed: BTreeSet::new(),
             denied: BTreeSet::new(),
             routes: BTreeMap::new(),
+            held: BTreeMap::new(),
             signals: BTreeMap::new(),
             counters: NodeCounters::default(),
         }

@@ -6,6 +6,7 @@ use weft_packet::LinkId;
 use weft_wire::NodeAddr;
 
 use super::Node;
+use super::carry::MAX_ROUTES;
 
 /// Most epochs of one link: candidates, the present one, and those that drain.
 const MAX_LINK_EPOCHS: usize = 12;
@@ -24,6 +25,13 @@ impl Node {
     /// The broken invariant, in words.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.mesh.check_invariants()?;
+        if self.routes.len() > MAX_ROUTES || self.held.len() > MAX_ROUTES {
+            return Err(format!(
+                "{} ways for others, {} held",
+                self.routes.len(),
+                self.held.len()
+            ));
+        }
         let mut indices = 0;
         for peer in self.peers.values() {
             let (link, session) = (&peer.link, &peer.session);

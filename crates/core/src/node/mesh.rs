@@ -22,8 +22,6 @@ const MAX_STRANGERS: usize = 64;
 const SIGNAL_PAUSE: u64 = 100;
 /// Destinations that the pause is kept for.
 const MAX_SIGNALS: usize = 1024;
-/// Ways that lanes may hold for others.
-const MAX_ROUTES: usize = 4096;
 
 impl Node {
     /// Names nodes that may link although not everyone may, and nodes that may not although everyone may. Configured
@@ -141,7 +139,9 @@ impl Node {
         }
         let cost = peer.link.metrics.quality(now).cost();
         if let Some(cost) = cost {
-            self.mesh.set_cost(now, addr, cost);
+            if self.mesh.set_cost(now, addr, cost) {
+                self.withdraw_routes_over(link);
+            }
             self.run_mesh(now);
         }
     }
@@ -203,7 +203,7 @@ impl Node {
         };
         let (src, dest, ttl, path_mtu) = (datagram.src, datagram.dest, datagram.ttl, datagram.path_mtu);
         self.learn_from(now, &datagram, from);
-        let Some(next) = self.mesh.next_hop(now, dest, Some(from)) else {
+        let Some(next) = self.carry_to(now, src, dest, link) else {
             self.signal_no_way(now, src, dest);
             return;
         };
@@ -226,7 +226,6 @@ impl Node {
             return;
         }
         self.send_to_neighbour(next, LinkMessageType::SessionDatagram.to_byte(), body);
-        self.publish_route(now, dest, Some(from));
     }
 
     /// Coordinates in the clear, and the way back.
@@ -252,41 +251,6 @@ impl Node {
             if path.first() == Some(&addr) && (path.len() > 1 || addr == self.mesh.place().root()) {
                 self.mesh.learn_coords(now, addr, &path, from);
             }
-        }
-    }
-
-    /// Lets the lane carry further messages to `dest` by itself.
-    fn publish_route(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>) {
-        let Some(next) = self.mesh.next_hop(now, dest, not) else {
-            return;
-        };
-        let Some(link) = self.peers.get(&next).map(|p| p.link.id) else {
-            return;
-        };
-        let full = self.routes.len() >= MAX_ROUTES && !self.routes.contains_key(&dest);
-        if let Some((oldest, _)) = full.then(|| self.routes.pop_first()).flatten() {
-            self.ctx.lane(Command::RemoveRoute { dest: oldest });
-        }
-        if self.routes.insert(dest, link) != Some(link) {
-            self.ctx.lane(Command::SetRoute { dest, link });
-        }
-    }
-
-    /// Lanes ask again about those that a link leads to.
-    pub(super) fn withdraw_routes_over(&mut self, link: LinkId) {
-        for dest in self
-            .routes
-            .extract_if(.., |_, over| *over == link)
-            .map(|(dest, _)| dest)
-        {
-            self.ctx.lane(Command::RemoveRoute { dest });
-        }
-    }
-
-    /// Lanes ask again about everyone.
-    pub(super) fn withdraw_routes(&mut self) {
-        for (dest, _) in std::mem::take(&mut self.routes) {
-            self.ctx.lane(Command::RemoveRoute { dest });
         }
     }
 

@@ -13,10 +13,13 @@ use crate::{Event, Path};
 /// A session that was heard this recently has a way, whatever anybody says, ms.
 const SIGNAL_SILENCE: u64 = 500;
 
+/// A way is healthy for this long after frames came by it, ms.
+const HEALTHY: u64 = 2_000;
+
 impl Node {
     /// Chooses the way of every session anew: a session outlives its ways.
     pub(super) fn reroute(&mut self, now: u64) {
-        self.withdraw_routes();
+        self.withdraw_routes(now);
         let addrs: Vec<NodeAddr> = self
             .peers
             .iter()
@@ -34,7 +37,8 @@ impl Node {
         let needed = peer.session.needs_route();
         let (trusted, own) = (peer.link.is_trusted(), peer.link.is_up().then_some(peer.link.id));
         let direct = own.filter(|_| trusted);
-        let link = direct.or_else(|| self.way_to(now, addr)).or(own);
+        let relayed = || self.healthy_way(now, addr);
+        let link = direct.or_else(relayed).or_else(|| self.way_to(now, addr)).or(own);
         let hop = link.and_then(|link| self.by_link.get(&link));
         let poor = hop.is_none_or(|hop| self.mesh.is_doubted(now, *hop, addr));
         let coords = (
@@ -101,6 +105,17 @@ impl Node {
         if self.ctx.config.mesh {
             self.mesh.look_up(now, addr, &mut self.ctx);
         }
+    }
+
+    /// The neighbour by whom our frames go and those of the other end come right now: no gossip and no answer to a
+    /// look-up is better evidence than that.
+    fn healthy_way(&self, now: u64, addr: NodeAddr) -> Option<LinkId> {
+        let session = &self.peers.get(&addr)?.session;
+        let link = session.route().filter(|link| session.arrives() == Some(*link))?;
+        let hop = *self.by_link.get(&link)?;
+        let up = self.peers.get(&hop).is_some_and(|p| p.link.is_up());
+        let heard = now.saturating_sub(session.liveness.last_heard()) < HEALTHY;
+        (up && heard && !self.mesh.is_doubted(now, hop, addr)).then_some(link)
     }
 
     fn way_to(&mut self, now: u64, addr: NodeAddr) -> Option<LinkId> {

@@ -1,0 +1,114 @@
+//! Ways of what we carry for others, as the lanes have them, and how long a way that works outlasts what is told.
+//!
+//! Where a message goes next follows from tree, filters and coordinates, and a neighbour can lie about all of them. That
+//! a node's own messages come from where those to it go is evidence of another kind. So a way in use that something else
+//! would now be preferred to is held for a moment, and stays in use if the node is heard over it meanwhile. A way that
+//! nobody answers by is given up.
+//!
+//! Ways that stay make no circles: each leads to the neighbour that had the node's latest message before us.
+
+use weft_packet::{Command, LinkId};
+use weft_wire::NodeAddr;
+
+use super::Node;
+
+/// Ways that the lanes have for others, and ways that are held, at most each.
+pub(super) const MAX_ROUTES: usize = 4096;
+/// How long a way has to show that it works, ms.
+const HOLD: u64 = 2_000;
+
+/// A way that was in use until something else was preferred.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    link: LinkId,
+    /// The last ms.
+    until: u64,
+    /// Whether the node was heard over it since.
+    heard: bool,
+}
+
+impl Node {
+    /// The neighbour to hand a message of others to, which came over `link`. Lanes carry further ones by themselves, unless
+    /// the way has yet to show that it works.
+    pub(super) fn carry_to(&mut self, now: u64, src: NodeAddr, dest: NodeAddr, link: LinkId) -> Option<NodeAddr> {
+        if let Some(held) = self.held.get_mut(&src).filter(|held| held.link == link) {
+            (held.heard, held.until) = (true, now + HOLD);
+        }
+        let from = self.by_link.get(&link).copied();
+        let preferred = self.mesh.next_hop(now, dest, from);
+        let (used, via) = self.way_in_use(now, dest, from).unzip();
+        if used.is_some() && via != preferred && preferred != Some(dest) {
+            self.put_to_proof(now, src, dest, link);
+            return via;
+        }
+        self.held.remove(&dest);
+        if let Some(link) = preferred.and_then(|next| Some(self.peers.get(&next)?.link.id)) {
+            self.publish_route(dest, link);
+        }
+        preferred
+    }
+
+    /// Something else than the way in use is preferred: lanes hand us messages of both directions until `dest` was heard.
+    fn put_to_proof(&mut self, now: u64, src: NodeAddr, dest: NodeAddr, link: LinkId) {
+        if let Some(used) = self.withdraw(dest) {
+            self.hold(now, dest, used, false);
+            if let Some(back) = self.withdraw(src) {
+                self.hold(now, src, back, back == link);
+            }
+        } else if let Some(proven) = self.held.get(&dest).copied().filter(|held| held.heard) {
+            self.held.remove(&dest);
+            self.publish_route(dest, proven.link);
+        }
+    }
+
+    /// Lanes ask again about those that a link leads to, and nothing keeps to it.
+    pub(super) fn withdraw_routes_over(&mut self, link: LinkId) {
+        self.held.retain(|_, held| held.link != link);
+        for (dest, _) in self.routes.extract_if(.., |_, over| *over == link) {
+            self.ctx.lane(Command::RemoveRoute { dest });
+        }
+    }
+
+    /// Lanes ask again about everyone.
+    pub(super) fn withdraw_routes(&mut self, now: u64) {
+        for (dest, link) in std::mem::take(&mut self.routes) {
+            self.ctx.lane(Command::RemoveRoute { dest });
+            self.hold(now, dest, link, false);
+        }
+    }
+
+    fn way_in_use(&self, now: u64, dest: NodeAddr, from: Option<NodeAddr>) -> Option<(LinkId, NodeAddr)> {
+        let held = self.held.get(&dest).filter(|held| now <= held.until);
+        let link = self.routes.get(&dest).copied().or(held.map(|held| held.link))?;
+        let via = *self.by_link.get(&link)?;
+        let up = self.peers.get(&via).is_some_and(|peer| peer.link.is_up());
+        (up && Some(via) != from && !self.mesh.is_doubted(now, via, dest)).then_some((link, via))
+    }
+
+    fn hold(&mut self, now: u64, dest: NodeAddr, link: LinkId, heard: bool) {
+        if self.held.len() >= MAX_ROUTES {
+            self.held.retain(|_, held| now <= held.until);
+        }
+        if self.held.len() < MAX_ROUTES || self.held.contains_key(&dest) {
+            let until = now + HOLD;
+            self.held.insert(dest, Held { link, until, heard });
+        }
+    }
+
+    fn withdraw(&mut self, dest: NodeAddr) -> Option<LinkId> {
+        let link = self.routes.remove(&dest)?;
+        self.ctx.lane(Command::RemoveRoute { dest });
+        Some(link)
+    }
+
+    /// Lets the lane carry further messages to `dest` by itself.
+    fn publish_route(&mut self, dest: NodeAddr, link: LinkId) {
+        let full = self.routes.len() >= MAX_ROUTES && !self.routes.contains_key(&dest);
+        if let Some((oldest, _)) = full.then(|| self.routes.pop_first()).flatten() {
+            self.ctx.lane(Command::RemoveRoute { dest: oldest });
+        }
+        if self.routes.insert(dest, link) != Some(link) {
+            self.ctx.lane(Command::SetRoute { dest, link });
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! A neighbour that lies costs its neighbours bounded memory, and moves no traffic that has a healthy way.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test ends where its ground is missing"
+)]
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use weft_core::Config;
+use weft_sim::{Fate, HostId, Kind, Shape, Topology, World, lies};
+use weft_wire::NodeAddr;
+use weft_wire::link::LinkMessageType;
+
+const NODES: usize = 16;
+const LIAR: HostId = NODES;
+const PAIRS: [(HostId, HostId); 4] = [(0, 15), (3, 12), (14, 1), (7, 9)];
+/// What a liar may make a neighbour keep, bytes: 64 requests a second for ten seconds, with paths of a datagram's length.
+const MAX_STATE: usize = 400_000;
+
+struct Net {
+    world: World,
+    neighbours: Vec<HostId>,
+    seq: u32,
+    /// IP packets that the liar was handed for others.
+    stolen: Rc<Cell<u32>>,
+}
+
+impl Net {
+    /// Honest nodes with sessions that pass packets; then one comes up that has links with four of them, passes on no
+    /// packet, and lies as it is told.
+    fn new(seed: u64) -> Self {
+        let mut world = World::new(seed);
+        let config = Config {
+            mesh: true,
+            ..Config::default()
+        };
+        for _ in 0..=NODES {
+            world.add_host(config);
+        }
+        for (a, b) in Topology::new(Shape::Random { degree: 4 }, NODES, seed).links {
+            world.add_peer(b, a, true);
+            world.add_peer(a, b, false);
+        }
+        world.kill(LIAR);
+        let neighbours = vec![2, 6, 10, 13];
+        for neighbour in &neighbours {
+            world.add_peer(LIAR, *neighbour, true);
+        }
+        let stolen = Rc::new(Cell::new(0));
+        let count = stolen.clone();
+        world.set_rule(move |_, datagram| {
+            let carried = datagram.from == LIAR && datagram.kind == Kind::Data && !datagram.trail.is_empty();
+            count.set(count.get() + u32::from(carried));
+            if carried { Fate::Drop } else { Fate::Pass }
+        });
+        for (a, b) in PAIRS {
+            world.add_peer(a, b, false);
+            world.add_peer(b, a, false);
+        }
+        world.run(60_000);
+        let mut net = Self {
+            world,
+            neighbours,
+            seq: 0,
+            stolen,
+        };
+        net.exchange(5);
+        net.world.restart(LIAR);
+        net.exchange(10);
+        net
+    }
+
+    /// A packet each way and second between all pairs; returns how many were sent and how many arrived.
+    fn exchange(&mut self, seconds: u32) -> (usize, usize) {
+        let arrived = |world: &World| world.hosts().iter().map(|host| host.received.len()).sum::<usize>();
+        let before = arrived(&self.world);
+        for _ in 0..seconds {
+            for (a, b) in PAIRS {
+                self.world.send(a, b, self.seq, 200);
+                self.world.send(b, a, self.seq, 200);
+                self.seq += 1;
+            }
+            self.world.run(1_000);
+        }
+        (2 * PAIRS.len() * seconds as usize, arrived(&self.world) - before)
+    }
+
+    fn addr(&self, host: HostId) -> NodeAddr {
+        self.world.host(host).node_addr()
+    }
+
+    /// The addresses of one of the pairs, both ways round.
+    fn pair(&self, number: u32) -> [(NodeAddr, NodeAddr); 2] {
+        let (a, b) = PAIRS[number as usize % PAIRS.len()];
+        let (a, b) = (self.addr(a), self.addr(b));
+        [(a, b), (b, a)]
+    }
+
+    fn say(&mut self, message: LinkMessageType, body: &[u8]) {
+        for neighbour in self.neighbours.clone() {
+            self.world.say(LIAR, neighbour, message, body.to_vec());
+        }
+    }
+
+    /// Lets `lie` be told so often a second for a while, and checks that it costs bounded memory. Returns how many of a
+    /// thousand packets were lost meanwhile.
+    fn endure(&mut self, seconds: u32, per_second: u32, mut lie: impl FnMut(&mut Self, u32)) -> usize {
+        let (mut sums, mut most) = ((0, 0), 0);
+        for second in 0..seconds {
+            for number in 0..per_second {
+                lie(self, second * per_second + number);
+            }
+            let (sent, arrived) = self.exchange(1);
+            sums = (sums.0 + sent, sums.1 + arrived);
+            for id in 0..NODES {
+                let state = self.world.host(id).node.mesh_bytes();
+                assert!(state < MAX_STATE, "host {id} keeps {state} bytes");
+                most = most.max(state);
+            }
+        }
+        self.world.check_all().unwrap();
+        println!(
+            "{} lost of {}, {} datagrams moved to the liar, {most} bytes at most",
+            sums.0 - sums.1,
+            sums.0,
+            self.stolen.get()
+        );
+        (sums.0 - sums.1) * 1_000 / sums.0
+    }
+}
+
+#[test]
+fn floods_of_look_ups_cost_bounded_memory() {
+    let mut net = Net::new(1);
+    let origin: Vec<_> = (0..60).map(|n| NodeAddr::new([n + 1; 16])).collect();
+    let lost = net.endure(20, 500, |net, number| {
+        let mut target = [0xee; 16];
+        target[..4].copy_from_slice(&number.to_be_bytes());
+        net.say(
+            LinkMessageType::LookupRequest,
+            &lies::request(u64::from(number), &origin, NodeAddr::new(target)),
+        );
+    });
+    assert_eq!((lost, net.stolen.get()), (0, 0));
+}
+
+#[test]
+fn filters_full_of_ones_draw_nothing() {
+    let mut net = Net::new(2);
+    let lost = net.endure(20, 2, |net, number| {
+        let ones = [8_192, 5_938, 5_937][number as usize % 3];
+        net.say(
+            LinkMessageType::FilterAnnounce,
+            &lies::filter(1_000_000 + u64::from(number), ones),
+        );
+    });
+    assert_eq!((lost, net.stolen.get()), (0, 0));
+}
+
+#[test]
+fn false_coordinates_of_who_asks_move_nothing() {
+    let mut net = Net::new(3);
+    let lost = net.endure(20, 20, |net, number| {
+        for (victim, other) in net.pair(number) {
+            let place = [victim, net.addr(LIAR)];
+            let request = lies::request(u64::from(number), &place, other);
+            net.say(LinkMessageType::LookupRequest, &request);
+        }
+    });
+    assert_eq!((lost, net.stolen.get()), (0, 0));
+}
+
+/// Forty handshakes a second in the name of each victim, with places next to the liar. Answers to them go to the liar, so
+/// what it was handed is not counted here.
+#[test]
+fn false_coordinates_in_the_name_of_others_cost_a_packet_or_two() {
+    let mut net = Net::new(3);
+    let lost = net.endure(20, 20, |net, number| {
+        for (victim, other) in net.pair(number) {
+            let liar = net.addr(LIAR);
+            let setup = lies::setup(&[victim, liar], &[other, liar]);
+            let datagram = lies::datagram(victim, other, 64, &setup);
+            net.say(LinkMessageType::SessionDatagram, &datagram);
+        }
+    });
+    assert!(lost < 20, "{lost} of a thousand");
+}
+
+#[test]
+fn forged_proofs_move_nothing() {
+    let mut net = Net::new(3);
+    let lost = net.endure(20, 20, |net, number| {
+        for (victim, _) in net.pair(number) {
+            let place = [victim, net.addr(LIAR)];
+            let response = lies::response(u64::from(number), &place);
+            net.say(LinkMessageType::LookupResponse, &response);
+        }
+    });
+    assert_eq!((lost, net.stolen.get()), (0, 0));
+}
+
+#[test]
+fn error_signals_move_nothing() {
+    let mut net = Net::new(3);
+    let lost = net.endure(20, 20, |net, number| {
+        for (victim, other) in net.pair(number) {
+            let liar = net.addr(LIAR);
+            for coords in [&[victim, liar][..], &[]] {
+                let signal = lies::signal(liar, victim, coords);
+                let datagram = lies::datagram(liar, other, 64, &signal);
+                net.say(LinkMessageType::SessionDatagram, &datagram);
+            }
+        }
+    });
+    assert_eq!((lost, net.stolen.get()), (0, 0));
+}
+
+/// Every rule of the tree demands to follow it. What works stays where it is all the same.
+#[test]
+fn a_root_that_does_not_exist_moves_nothing_that_works() {
+    let mut net = Net::new(4);
+    let identity = net.world.host(LIAR).identity();
+    let root = NodeAddr::new([0; 16]);
+    let lost = net.endure(30, 1, |net, number| {
+        let unix = 1_701_000_000 + u64::from(number);
+        let body = lies::tree(&identity, unix + 10_000_000, unix, &[root]);
+        net.say(LinkMessageType::TreeAnnounce, &body);
+    });
+    for id in 0..NODES {
+        assert_eq!(
+            net.world.host(id).node.coords().last(),
+            Some(&root),
+            "host {id} was not fooled"
+        );
+    }
+    assert_eq!((lost, net.stolen.get()), (0, 0));
+    net.world.kill(LIAR);
+    net.exchange(60);
+    assert_eq!(net.exchange(20), (160, 160));
+}
+
+/// A place next to the root is as good a bait.
+#[test]
+fn a_false_place_near_the_root_moves_nothing_that_works() {
+    let mut net = Net::new(5);
+    let identity = net.world.host(LIAR).identity();
+    let root = *net.world.host(0).node.coords().last().unwrap();
+    let lost = net.endure(30, 1, |net, number| {
+        let unix = 1_701_000_000 + u64::from(number);
+        let body = lies::tree(&identity, unix + 10_000_000, unix, &[root]);
+        net.say(LinkMessageType::TreeAnnounce, &body);
+    });
+    assert_eq!((lost, net.stolen.get()), (0, 0));
+}
