@@ -13,6 +13,8 @@ use crate::context::Context;
 const RESEND_MIN: u64 = 500;
 /// Longest such wait.
 const RESEND_MAX: u64 = 4_000;
+/// At least this between two setups if coordinates change meanwhile.
+const RESEND_GENTLY: u64 = 250;
 /// A handshake without success ends after this.
 const HANDSHAKE_LIFE: u64 = 12_000;
 /// A rekey that failed is tried again after this, an eighth more or less; as for links.
@@ -31,6 +33,7 @@ pub(super) const MIN_INITIATE: u64 = 1_000;
 pub(super) struct Repeat {
     started: u64,
     sends: u32,
+    last: Option<u64>,
     next: u64,
 }
 
@@ -39,19 +42,34 @@ impl Repeat {
         Self {
             started: now,
             sends: 0,
+            last: None,
             next: now,
+        }
+    }
+
+    /// Repeats begin where others have got to after a few.
+    fn late(now: u64) -> Self {
+        Self {
+            sends: 2,
+            ..Self::new(now)
         }
     }
 
     fn sent(&mut self, ctx: &mut Context, now: u64) {
         let wait = (RESEND_MIN << self.sends.min(8)).min(RESEND_MAX);
         self.sends += 1;
+        self.last = Some(now);
         self.next = now + ctx.jittered(wait);
     }
 
     /// Repeats at `at`, if it were later otherwise.
     pub(super) fn hurry(&mut self, at: u64) {
         self.next = self.next.min(at);
+    }
+
+    /// Repeats soon, but leaves time for an answer.
+    fn hurry_gently(&mut self, now: u64) {
+        self.hurry(self.last.map_or(now, |last| now.max(last + RESEND_GENTLY)));
     }
 
     fn expired(&self, now: u64) -> bool {
@@ -69,6 +87,8 @@ pub(super) struct Initiating {
 /// We sent msg3 and nothing has come back under its keys.
 pub(super) struct Finishing {
     pub(super) id: EpochId,
+    /// Another answer to our setup may come.
+    handshake: xk::AwaitingMsg2,
     msg3: Vec<u8>,
     msg2: [u8; xk::MSG2_LEN],
     pub(super) repeat: Repeat,
@@ -101,12 +121,16 @@ impl Session {
         if self.initiating.is_some() || self.finishing.is_some() || self.link.is_none() || now < self.not_before {
             return;
         }
+        self.send_first(ctx, now, Repeat::new(now));
+    }
+
+    fn send_first(&mut self, ctx: &mut Context, now: u64, repeat: Repeat) {
         let (handshake, msg1) = xk::Initiator::start(self.peer, &mut *ctx.rng);
         self.not_before = now + MIN_INITIATE;
         self.initiating = Some(Initiating {
             handshake,
             msg1,
-            repeat: Repeat::new(now),
+            repeat,
         });
         self.drive_initiating(ctx, now);
     }
@@ -117,7 +141,7 @@ impl Session {
         let news = self.coords != coords;
         self.coords = coords;
         if let Some(initiating) = self.initiating.as_mut().filter(|_| news) {
-            initiating.repeat.hurry(now);
+            initiating.repeat.hurry_gently(now);
         }
         news
     }
@@ -200,16 +224,24 @@ impl Session {
         let Ok(msg2) = <[u8; xk::MSG2_LEN]>::try_from(ack.noise) else {
             return;
         };
-        if let Some(finishing) = self.finishing.as_ref().filter(|f| f.msg2 == msg2) {
-            let msg3 = finishing.msg3.clone();
-            self.send_datagram(ctx, &msg3);
+        if let Some(finishing) = &self.finishing {
+            if finishing.msg2 == msg2 {
+                let msg3 = finishing.msg3.clone();
+                self.send_datagram(ctx, &msg3);
+            } else if finishing.handshake.finish(&ctx.identity, &msg2, ctx.epoch).is_ok() {
+                self.start_over(ctx, now);
+            }
             return;
         }
-        let Some(initiating) = &self.initiating else { return };
-        let Ok((noise, keys)) = initiating.handshake.finish(&ctx.identity, &msg2, ctx.epoch) else {
+        let Some(Initiating { handshake, .. }) = &self.initiating else {
             return;
         };
-        self.initiating = None;
+        let Ok((noise, keys)) = handshake.finish(&ctx.identity, &msg2, ctx.epoch) else {
+            return;
+        };
+        let Some(Initiating { handshake, .. }) = self.initiating.take() else {
+            return;
+        };
         self.note_arrival(link);
         let mut msg3 = vec![
             0;
@@ -237,8 +269,26 @@ impl Session {
         }
         let mut repeat = Repeat::new(now);
         repeat.sent(ctx, now);
-        self.finishing = Some(Finishing { id, msg3, msg2, repeat });
+        self.finishing = Some(Finishing {
+            id,
+            handshake,
+            msg3,
+            msg2,
+            repeat,
+        });
         self.send_alive(ctx, Some(id));
+    }
+
+    /// The other end has answered a repeat of our setup anew, and does not know its first answer any more: our msg3 leads
+    /// nowhere. A FIPS daemon that has older keys does so at each repeat, and forgets the new answer too when it gets a msg3
+    /// for the first. So the next setup is repeated late, in case answers just take that long.
+    fn start_over(&mut self, ctx: &mut Context, now: u64) {
+        let Some(finishing) = self.finishing.take() else { return };
+        // Keys that data is on already stay: there are no others, and the next ones come as at a rekey.
+        if self.current().is_none_or(|epoch| epoch.id != finishing.id) {
+            self.withdraw(ctx, finishing.id);
+        }
+        self.send_first(ctx, now, Repeat::late(now));
     }
 
     pub(crate) fn handle_msg3(&mut self, ctx: &mut Context, now: u64, link: LinkId, msg3: &SessionMsg3<'_>) {
@@ -342,8 +392,12 @@ impl Session {
             self.not_before = now + MIN_INITIATE;
             return;
         }
-        self.epochs.retain(|e| e.id != id);
+        self.withdraw(ctx, id);
         self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(REKEY_RETRY));
+    }
+
+    fn withdraw(&mut self, ctx: &mut Context, id: EpochId) {
+        self.epochs.retain(|e| e.id != id);
         ctx.lane(Command::RetireSessionEpoch {
             peer: self.peer.node_addr(),
             id,
@@ -362,22 +416,29 @@ mod tests {
     use crate::Config;
     use crate::context::Output;
 
-    /// The coordinates and the Noise message of each SessionSetup that was sent.
-    fn setups(ctx: &mut Context) -> Vec<(Vec<NodeAddr>, Vec<NodeAddr>, Vec<u8>)> {
+    /// The session messages that were sent in the clear.
+    fn sent(ctx: &mut Context) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         while let Some(output) = ctx.next_output() {
             let Output::Lane(Command::SendOnLink { body, .. }) = output else {
                 continue;
             };
-            let datagram = SessionDatagram::parse(&body).unwrap();
-            let setup = SessionSetup::parse(datagram.payload).unwrap();
-            found.push((
+            found.push(SessionDatagram::parse(&body).unwrap().payload.to_vec());
+        }
+        found
+    }
+
+    /// The coordinates and the Noise message of each SessionSetup that was sent.
+    fn setups(ctx: &mut Context) -> Vec<(Vec<NodeAddr>, Vec<NodeAddr>, Vec<u8>)> {
+        let read = |payload: Vec<u8>| {
+            let setup = SessionSetup::parse(&payload).unwrap();
+            (
                 setup.src.iter().collect(),
                 setup.dest.iter().collect(),
                 setup.noise.to_vec(),
-            ));
-        }
-        found
+            )
+        };
+        sent(ctx).into_iter().map(read).collect()
     }
 
     /// A FIPS node answers by the coordinates of the last SessionSetup; were they old, no repeat would bring an answer.
@@ -398,11 +459,57 @@ mod tests {
 
         let moved = vec![me, root];
         assert!(session.set_coords(10, (moved.clone(), there.clone())));
-        session.handle_timeout(&mut ctx, 10);
-        assert_eq!(setups(&mut ctx), [(moved.clone(), there.clone(), noise)]);
-        assert!(!session.set_coords(20, (moved, there)));
-        session.handle_timeout(&mut ctx, 20);
+        // A FIPS node that has older keys answers a repeat anew, so there has to be time for its first answer.
+        session.handle_timeout(&mut ctx, RESEND_GENTLY - 1);
         assert_eq!(setups(&mut ctx), []);
+        session.handle_timeout(&mut ctx, RESEND_GENTLY);
+        assert_eq!(setups(&mut ctx), [(moved.clone(), there.clone(), noise)]);
+        assert!(!session.set_coords(RESEND_GENTLY + 10, (moved, there)));
+        session.handle_timeout(&mut ctx, 2 * RESEND_GENTLY);
+        assert_eq!(setups(&mut ctx), []);
+    }
+
+    /// The other end's answers to each setup, as a FIPS daemon gives them that has older keys.
+    #[test]
+    fn a_second_answer_to_one_setup_begins_a_new_handshake() {
+        let mut rng = ChaCha20Rng::seed_from_u64(2);
+        let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
+        let mut ctx = Context::new(Config::default(), ours, Box::new(ChaCha20Rng::seed_from_u64(3)));
+        let link = LinkId(1);
+        let mut session = Session::new(true, theirs.public());
+        session.handle_route(&mut ctx, 0, Some(link));
+        session.handle_wanted(&mut ctx, 0);
+        let first = setups(&mut ctx).remove(0).2;
+        let mut answer = |session: &mut Session, ctx: &mut Context, now: u64, msg1: &[u8]| {
+            let msg1: [u8; xk::MSG1_LEN] = msg1.try_into().unwrap();
+            let (awaiting, msg2) = xk::Responder::read(&theirs, &msg1, [9; 8], &mut rng).unwrap();
+            let path = [theirs.node_addr()];
+            let ack = SessionAck {
+                flags: 0,
+                src: Coords::new(&path),
+                dest: Coords::new(&path),
+                noise: &msg2,
+            };
+            session.handle_ack(ctx, now, link, &ack);
+            awaiting
+        };
+        answer(&mut session, &mut ctx, 600, &first);
+        assert_eq!(sent(&mut ctx).len(), 1, "msg3");
+        assert!(session.finishing.is_some());
+
+        answer(&mut session, &mut ctx, 700, &first);
+        let again = setups(&mut ctx);
+        assert_eq!(again.len(), 1);
+        assert_ne!(again[0].2, first);
+        // An answer to the setup that was given up is nobody's.
+        answer(&mut session, &mut ctx, 800, &first);
+        session.handle_timeout(&mut ctx, 2_000);
+        assert_eq!(sent(&mut ctx).len(), 0, "repeated late");
+        let awaiting = answer(&mut session, &mut ctx, 2_100, &again[0].2);
+        let msg3 = sent(&mut ctx).remove(0);
+        let msg3 = SessionMsg3::parse(&msg3).unwrap().noise.to_vec();
+        assert!(awaiting.finish(&msg3).is_ok());
+        assert!(session.is_up() && session.finishing.is_some());
     }
 
     /// Who carried the setup need not know a way back, and then no repeat over the same link would bring an answer.
