@@ -8,6 +8,7 @@
 //! | [`child`], [`log`] | a process under test: its end, its log, what it used |
 //! | [`daemon`], [`fips`], [`spec`] | a weft daemon, the reference daemon, what both are told |
 //! | [`traffic`] | pings, TCP with verified content, UDP flows |
+//! | [`burden`] | a machine too slow for its daemon |
 //! | [`relay`] | a middlebox that loses, doubles, delays or spoils chosen datagrams |
 //! | [`stats`] | what a few runs say, and how sure it is |
 //! | [`bench`], [`null`] | tunnels side by side; the tunnel that does nothing |
@@ -19,6 +20,7 @@
 //! Never here: protocol formats, and system calls that need `unsafe` (weft-os).
 
 pub mod bench;
+pub mod burden;
 pub mod cable;
 pub mod child;
 pub mod daemon;

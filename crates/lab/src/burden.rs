@@ -1,0 +1,128 @@
+//! A slow machine: a process that gets next to nothing of one processor.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::process::{Pid, setpriority_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Its niceness: one busy neighbour leaves it some three percent of the processor (sched(7)).
+const NICE: i32 = 15;
+
+/// Slows one process down. Ends when it is dropped; the process may use every processor again then, and stays nice.
+///
+/// It needs no rights and no cgroup, and the kernel accounts for it as for any busy machine: the process waits for its
+/// turn. One thread does it, since where the scheduler is fair to sessions (autogroup), many would take the time from
+/// the very processes of this session that shall have enough.
+#[derive(Debug)]
+pub struct Burden {
+    confined: Vec<u32>,
+    before: CpuSet,
+    stop: Arc<AtomicBool>,
+    burner: Option<JoinHandle<()>>,
+}
+
+impl Burden {
+    /// Confines the process `pid` of this machine to one processor, the last that this one may use, makes it nice, and
+    /// starts a thread there that never sleeps. Threads that it starts later share that fate. The processes `others`,
+    /// and what the calling thread starts from now on, keep off that processor as long as there is another: on a machine
+    /// of their own they would not feel it either.
+    ///
+    /// # Errors
+    /// When one of the processes is not this user's, or gone.
+    pub fn on(pid: u32, others: &[u32]) -> io::Result<Self> {
+        let before = sched_getaffinity(None)?;
+        let (mut one, mut rest) = (CpuSet::new(), before);
+        let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| before.is_set(*cpu)).unwrap_or(0);
+        one.set(last);
+        rest.unset(last);
+        let mut burden = Self {
+            confined: [&[pid], others].concat(),
+            before,
+            stop: Arc::default(),
+            burner: None,
+        };
+        for tid in threads(pid)? {
+            sched_setaffinity(tid, &one)?;
+            setpriority_process(tid, NICE)?;
+        }
+        let stop = Arc::clone(&burden.stop);
+        let body = move || {
+            // Where it cannot be confined it burdens another processor, and the measurement shows that.
+            let _ = sched_setaffinity(None, &one);
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        };
+        burden.burner = Some(std::thread::Builder::new().name("burner".to_owned()).spawn(body)?);
+        if rest.count() > 0 {
+            for other in others {
+                confine(*other, &rest)?;
+            }
+            sched_setaffinity(None, &rest)?;
+        }
+        Ok(burden)
+    }
+}
+
+impl Drop for Burden {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(burner) = self.burner.take() {
+            let _ = burner.join();
+        }
+        for pid in &self.confined {
+            // It may have ended.
+            let _ = confine(*pid, &self.before);
+        }
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+fn confine(pid: u32, to: &CpuSet) -> io::Result<()> {
+    for tid in threads(pid)? {
+        sched_setaffinity(tid, to)?;
+    }
+    Ok(())
+}
+
+/// The threads of a process.
+fn threads(pid: u32) -> io::Result<Vec<Option<Pid>>> {
+    let mut threads = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let name = entry?.file_name();
+        let tid = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        // None would be the calling thread.
+        threads.extend(tid.map(Some));
+    }
+    Ok(threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::Duration;
+    use weft_os::process::threads_of;
+
+    #[test]
+    fn a_burdened_process_waits_for_its_turn() {
+        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let burden = Burden::on(busy.id(), &[]).unwrap();
+        let before = threads_of(busy.id()).unwrap().remove(0);
+        std::thread::sleep(Duration::from_millis(500));
+        let after = threads_of(busy.id()).unwrap().remove(0);
+        drop(burden);
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        let (ran, waited) = (after.cpu - before.cpu, after.waited - before.waited);
+        assert!(waited > 2 * ran, "ran {ran:?}, waited {waited:?}");
+    }
+
+    #[test]
+    fn nobody_cannot_be_burdened() {
+        assert!(Burden::on(5_000_000, &[]).is_err());
+    }
+}
