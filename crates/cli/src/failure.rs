@@ -58,6 +58,8 @@ pub(crate) enum Failure {
     /// The figures are told, and why they mean nothing.
     #[error("the run is invalid")]
     Invalid,
+    #[error("the plot cannot be written ({source}): {}; check the path", .path.display())]
+    Plot { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Privileges(#[from] PrivilegeError),
     #[error("{}", chain(.0))]

@@ -5,6 +5,7 @@ mod view;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use serde_json::json;
 use weft_node::control::{self, ControlCommand, Refusal};
@@ -14,6 +15,7 @@ use weft_node::status::{PathStatus, PeerStatus, Status};
 use weft_perf::human as text;
 use weft_perf::near::{self, Second};
 use weft_perf::plan::{self, Direction, Load, Plan};
+use weft_perf::plot;
 use weft_perf::report::{Peer, Report, SecondReport};
 
 use crate::failure::Failure;
@@ -73,6 +75,9 @@ pub(crate) struct Args {
     /// Outside the tunnel: between the two machines themselves
     #[arg(long)]
     raw: bool,
+    /// Draw throughput, processors and round trips over time as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Print the document weft.perf/1
     #[arg(long)]
     json: bool,
@@ -84,7 +89,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let name = human::name(peer.name.as_deref(), &peer.npub);
     let plan = args.plan(peer, &name)?;
     let mut out = Out::new();
-    let mut tell = Progress::new(args, &plan);
+    let tell = Progress { json: args.json };
     tell.text(&mut out, &text::heading(&plan, &name))?;
     tell.text(&mut out, &text::columns())?;
     let view = View::new(paths.control(), PeerRef::Address(peer.address), status.node.pid);
@@ -112,6 +117,14 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
         address: peer.address,
     };
     let report = Report::new(whose, &plan, &outcome);
+    if let Some(path) = &args.plot {
+        let title = text::heading(&plan, &name);
+        let written = std::fs::write(path, plot::svg(&report, title.trim_end()));
+        written.map_err(|source| Failure::Plot {
+            path: path.clone(),
+            source,
+        })?;
+    }
     match args.json {
         true => out.json(&json!(report))?,
         false => out.text(&text::summary(&report))?,
@@ -192,11 +205,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(args: &Args, _plan: &Plan) -> Self {
-        Self { json: args.json }
-    }
-
-    fn text(&mut self, out: &mut Out, line: &str) -> Result<(), Failure> {
+    fn text(&self, out: &mut Out, line: &str) -> Result<(), Failure> {
         if !self.json {
             return out.text(line);
         }

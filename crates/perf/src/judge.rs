@@ -8,15 +8,21 @@ use serde::{Deserialize, Serialize};
 use crate::end::TcpSent;
 use crate::meter::{ProcessLoad, Spent};
 
-/// A thread that wants to run for this share of the time has none to spare.
-pub const SATURATED: f64 = 0.9;
+/// A thread that wants to run for this share of the time has none to spare: the rest are the moments between two bursts.
+pub const SATURATED: f64 = 0.8;
 
 /// A thread that wants to run for this share of the time is the cause where nothing else is one: what comes in bursts
 /// finds it busy.
-const BUSY: f64 = 0.75;
+const BUSY: f64 = 0.65;
 
 /// The share of the time from which on one cause is the cause.
 const MOST: f64 = 0.5;
+
+/// The share of the time from which on a window is a cause if the rate is the one that it allows.
+const SOME: f64 = 0.2;
+
+/// How much of what a window allows is as much as it allows.
+const FULL: f64 = 0.75;
 
 /// The share of segments sent again, or of datagrams lost, that is more than an accident.
 const LOSS: f64 = 0.001;
@@ -206,7 +212,10 @@ impl Evidence {
                 )],
             );
         }
-        if tcp.window_limited + tcp.buffer_limited >= MOST {
+        // The kernel counts a connection that its pacing holds back behind the window as not held back.
+        let at_most = allowed(tcp);
+        let fits = tcp.window_limited >= SOME && repeated < LOSS && self.mbit_s >= FULL * at_most;
+        if tcp.window_limited + tcp.buffer_limited >= MOST || fits {
             return verdict(Bottleneck::Window, self.window(tcp));
         }
         // The queue of a path overflows; the one in front of a daemon stops its sender.
@@ -252,10 +261,11 @@ impl Evidence {
                 "the receive window held data back {:.0} % of the time",
                 tcp.window_limited * 100.0
             ));
-            let most = tcp.window_bytes as f64 * 8e-3 / tcp.rtt_ms.max(1e-3);
             lines.push(format!(
-                "{} bytes of window in a round trip of {:.1} ms carry {most:.1} Mbit/s at most",
-                tcp.window_bytes, tcp.rtt_ms
+                "{} bytes of window in a round trip of {:.1} ms carry {:.1} Mbit/s at most",
+                tcp.window_bytes,
+                tcp.rtt_ms,
+                allowed(tcp)
             ));
         } else {
             lines.push(format!(
@@ -297,6 +307,11 @@ impl Evidence {
             .map(|suspect| format!("the least time to spare had {}", suspect.line()));
         verdict(Bottleneck::Unclear, nearest)
     }
+}
+
+/// What the receive window allows, in Mbit/s.
+fn allowed(tcp: &TcpSent) -> f64 {
+    tcp.window_bytes as f64 * 8e-3 / tcp.rtt_ms.max(1e-3)
 }
 
 fn tcp_queue(tcp: &TcpSent) -> String {
@@ -420,6 +435,20 @@ mod tests {
         assert_eq!(is(&over_tcp(limited.clone())), Bottleneck::Window);
         let lines = judge(&over_tcp(limited)).evidence;
         assert!(lines[1].starts_with("16384 bytes of window in a round trip of 20.4 ms carry 6.4 Mbit/s"));
+        // As a connection that paces itself shows it.
+        let paced = TcpSent {
+            window_limited: 0.47,
+            window_bytes: 6_498,
+            rtt_ms: 40.6,
+            min_rtt_ms: 40.3,
+            ..tcp()
+        };
+        let at = |mbit_s| Evidence {
+            mbit_s,
+            ..over_tcp(paced.clone())
+        };
+        assert_eq!(is(&at(1.27)), Bottleneck::Window);
+        assert_eq!(is(&at(0.5)), Bottleneck::Unclear);
         let buffer = TcpSent {
             buffer_limited: 0.8,
             ..tcp()
@@ -491,7 +520,7 @@ mod tests {
     fn a_busy_thread_where_nothing_is_lost() {
         let mut evidence = over_tcp(tcp());
         evidence.loaded_ms = Some(60.0);
-        evidence.receiver.daemon = load(0.5, 0.3);
+        evidence.receiver.daemon = load(0.5, 0.2);
         assert_eq!(is(&evidence), Bottleneck::FarCpu);
         evidence.flow = Flow::Tcp {
             tcp: TcpSent {
