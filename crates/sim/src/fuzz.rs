@@ -5,6 +5,7 @@
 //! - [`coalesce`]: packets of several flows joined and cut again: the same packets, each flow in order.
 //! - [`lane`]: a lane with keys, its peer, and somebody between them who owns neither.
 //! - [`core`]: two nodes and one that has turned hostile, on a network that does what the bytes say.
+//! - [`mesh`]: up to eight nodes that reach each other through each other, and some of them lie.
 //!
 //! The targets of `fuzz/` are these under libFuzzer; the tests replay their corpus and some random bytes on any
 //! toolchain. A panic is what a caller looks for here, so this is no code for a daemon.
@@ -20,6 +21,7 @@ mod core;
 mod hostile;
 mod input;
 mod lane;
+mod mesh;
 mod model;
 mod split;
 mod wire;
@@ -27,6 +29,7 @@ mod wire;
 pub use coalesce::coalesce;
 pub use core::core;
 pub use lane::lane;
+pub use mesh::mesh;
 pub use split::split;
 pub use wire::wire;
 
@@ -34,10 +37,11 @@ pub use wire::wire;
 pub type Target = fn(&[u8]);
 
 /// All of them by name, which is also the name of their corpus.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("wire", wire),
     ("split", split),
     ("coalesce", coalesce),
     ("lane", lane),
     ("core", core),
+    ("mesh", mesh),
 ];

@@ -81,7 +81,7 @@ fn random(name: &str, count: u64, max: usize) {
 #[test]
 fn every_target_has_a_test() {
     let names = TARGETS.map(|(name, _)| name);
-    assert_eq!(names, ["wire", "split", "coalesce", "lane", "core"]);
+    assert_eq!(names, ["wire", "split", "coalesce", "lane", "core", "mesh"]);
 }
 
 macro_rules! tests {
@@ -106,4 +106,5 @@ tests! {
     coalesce: 3_000 of up to 400 bytes;
     lane: 2_000 of up to 600 bytes;
     core: 3000 of up to 300 bytes;
+    mesh: 150 of up to 300 bytes;
 }
