@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Output};
 use std::thread::sleep;
 use std::time::Duration;
@@ -292,5 +293,35 @@ fn a_path_that_changes_makes_the_run_invalid() {
         assert_eq!(report["path"]["start"], "direct 192.0.2.2:2121");
         assert_eq!(report["path"]["end"], "relayed by c", "{report:#}");
         net.finish();
+    });
+}
+
+/// Whatever is said to the port, the daemon counts it and goes on.
+#[test]
+fn nonsense_is_counted() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        let to = std::net::SocketAddr::from((pair.b.identity().address, 2125));
+        for nonsense in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            b"{\"schema\":\"weft.perf-control/1\"}\n",
+            &[0; 100_000],
+        ] {
+            let said = pair.a.host().run(|| {
+                let mut stream = std::net::TcpStream::connect(to)?;
+                // It may leave before all is said.
+                let _ = stream.write_all(nonsense);
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                let mut answer = Vec::new();
+                let _ = stream.read_to_end(&mut answer);
+                std::io::Result::Ok(answer)
+            });
+            assert_eq!(said.unwrap().unwrap(), b"", "silence");
+            wait_until(MINUTE, "its end", || servers(&pair.b) == 0);
+        }
+        let failed = || pair.b.status().unwrap()["counters"]["perf_failed"].as_u64();
+        wait_until(MINUTE, "all to be counted", || failed() == Some(3));
+        document(&pair.a, &["b", "--time", "1", "--udp"]);
+        pair.finish();
     });
 }

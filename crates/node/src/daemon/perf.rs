@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,6 +27,9 @@ use crate::status::{PerfState, PerfStatus};
 
 /// Between two tests, and after the system refuses to accept.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long the next one is kept waiting for the end of a run.
+const ENDING: Duration = Duration::from_millis(500);
 
 /// How long one who is turned away may take to read why.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -74,6 +77,16 @@ struct Counts {
     served: AtomicU64,
     refused: AtomicU64,
     busy: AtomicU64,
+    /// Ended otherwise than as agreed: the other end left, or made no sense.
+    failed: AtomicU64,
+}
+
+impl Counts {
+    fn ended(&self, ended: &io::Result<ExitStatus>) {
+        if !ended.as_ref().is_ok_and(ExitStatus::success) {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl PerfServer {
@@ -123,8 +136,18 @@ impl PerfServer {
     }
 
     pub(super) fn counters(&self) -> BTreeMap<String, u64> {
-        let Counts { served, refused, busy } = &*self.counts;
-        let named = [("perf_served", served), ("perf_refused", refused), ("perf_busy", busy)];
+        let Counts {
+            served,
+            refused,
+            busy,
+            failed,
+        } = &*self.counts;
+        let named = [
+            ("perf_served", served),
+            ("perf_refused", refused),
+            ("perf_busy", busy),
+            ("perf_failed", failed),
+        ];
         named
             .map(|(name, count)| (name.to_owned(), count.load(Ordering::Relaxed)))
             .into()
@@ -170,6 +193,7 @@ async fn accept(listener: TcpListener, gate: Gate, launch: Launch, counts: Arc<C
                 accepted = listener.accept() => accepted,
                 ended = child.wait() => {
                     tracing::debug!(?ended, "test ended");
+                    counts.ended(&ended);
                     running = None;
                     sleep(PAUSE).await;
                     continue;
@@ -185,6 +209,13 @@ async fn accept(listener: TcpListener, gate: Gate, launch: Launch, counts: Arc<C
                 continue;
             }
         };
+        // One run after another: the process before may be about to end.
+        if let Some(child) = &mut running
+            && let Ok(ended) = timeout(ENDING, child.wait()).await
+        {
+            counts.ended(&ended);
+            running = None;
+        }
         let refusal = if !gate.admits(from.ip()) {
             counts.refused.fetch_add(1, Ordering::Relaxed);
             "this node measures with its configured peers alone (perf.allow)"
