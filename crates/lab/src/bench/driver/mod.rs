@@ -6,6 +6,7 @@
 mod mesh;
 mod nebula;
 mod null;
+mod nvpn;
 mod wireguard;
 
 use std::io;
@@ -23,8 +24,8 @@ use crate::daemon::DaemonError;
 use crate::host::Host;
 use crate::world::{World, WorldError};
 
-/// The hosts' addresses in the underlay.
-pub const UNDERLAY: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+/// The hosts' addresses in the underlay: private ones, as nvpn takes none of those for documentation.
+pub const UNDERLAY: [&str; 2] = ["10.96.0.1", "10.96.0.2"];
 
 /// How long a tunnel may take to be up.
 pub const READY: Duration = Duration::from_secs(20);
@@ -143,7 +144,8 @@ pub fn start(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tunnel, DriverE
         Kind::Fips => mesh::start_fips(program, stage),
         Kind::WireguardGo | Kind::Boringtun | Kind::Gotatun => wireguard::start(arm, program, stage),
         Kind::Nebula => nebula::start(program, stage),
-        Kind::Nvpn | Kind::Meshguard => Err(DriverError::NoDriver(arm.kind.name())),
+        Kind::Nvpn => nvpn::start(program, stage),
+        Kind::Meshguard => Err(DriverError::NoDriver(arm.kind.name())),
     }
 }
 
@@ -173,7 +175,7 @@ fn both(ends: Vec<EndPoint>, mtu: u32, running: Running) -> Result<Tunnel, Drive
 }
 
 fn underlay(end: usize) -> std::net::Ipv4Addr {
-    [192, 0, 2, end as u8 + 1].into()
+    [10, 96, 0, end as u8 + 1].into()
 }
 
 /// Why a tunnel did not come up.

@@ -1,0 +1,122 @@
+//! nvpn: one network of two devices that know each other's endpoints; nothing asks a relay, a bootstrap peer or STUN.
+//!
+//! It wants `iptables`, takes no addresses that are reserved for documentation, and lets one daemon run on a machine: its
+//! lock is in `/run`, of which each end therefore gets one of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::{DriverError, EndPoint, Running, Stage, Tunnel, UNDERLAY};
+use crate::child::run_command;
+
+const DEVICE: &str = "nvpn0";
+const PORT: u16 = 51820;
+
+/// How long a command that only writes the configuration may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
+    let homes = [home(program, stage, 0)?, home(program, stage, 1)?];
+    let [a, b] = [public_key(&homes[0])?, public_key(&homes[1])?];
+    let keys = [a, b];
+    let (mut ends, mut children) = (Vec::new(), Vec::new());
+    for (end, home) in homes.iter().enumerate() {
+        let (endpoint, peer) = (
+            format!("{}:{PORT}", UNDERLAY[end]),
+            format!("{}:{PORT}", UNDERLAY[1 - end]),
+        );
+        let peer = format!("{}={peer}", keys[1 - end]);
+        let mut set = vec![
+            "set",
+            "--network-id",
+            "bench",
+            "--device",
+            &keys[0],
+            "--device",
+            &keys[1],
+        ];
+        set.extend(["--endpoint", &endpoint, "--fips-peer-endpoint", &peer]);
+        for off in [
+            "--fips-nostr-discovery-enabled",
+            "--fips-bootstrap-enabled",
+            "--fips-webrtc-enabled",
+        ] {
+            set.extend([off, "false"]);
+        }
+        run(program, home, &set)?;
+        let mut child = stage.start(end, daemon(program, home))?;
+        stage.wait_interface(end, DEVICE, &mut child)?;
+        ends.push(EndPoint {
+            address: tunnel_address(home)?,
+            device: DEVICE.to_owned(),
+            processes: vec![child.pid()],
+        });
+        children.push(child);
+    }
+    let mtu = stage.hosts[0].netlink(|netlink| netlink.interface(DEVICE))?.mtu;
+    super::both(ends, mtu, Running::Children(children))
+}
+
+/// A folder with a new key and the configuration for it.
+fn home(program: &Path, stage: &Stage, end: usize) -> Result<PathBuf, DriverError> {
+    let home = stage.folder.join(end.to_string());
+    std::fs::create_dir_all(&home).map_err(|source| DriverError::file(&home, source))?;
+    run(program, &home, &["init"])?;
+    Ok(home)
+}
+
+fn config(home: &Path) -> PathBuf {
+    home.join("config.toml")
+}
+
+fn run(program: &Path, home: &Path, arguments: &[&str]) -> Result<(), DriverError> {
+    let (verb, rest) = arguments.split_first().unwrap_or((&"help", &[]));
+    let mut command = Command::new(program);
+    command
+        .arg(verb)
+        .arg("--config")
+        .arg(config(home))
+        .args(rest)
+        .env("HOME", home);
+    let output = run_command(command, LIMIT)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(DriverError::Configuration(
+        said.lines().next().unwrap_or_default().to_owned(),
+    ))
+}
+
+/// The daemon behind a `/run` of its own; the process stays the one that was started.
+fn daemon(program: &Path, home: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && exec \"$@\"", "sh"]);
+    command.arg(program).arg("connect").arg("--config").arg(config(home));
+    command.args(["--iface", DEVICE]).env("HOME", home);
+    command
+}
+
+fn public_key(home: &Path) -> Result<String, DriverError> {
+    setting(home, "nostr", "public_key")
+}
+
+fn tunnel_address(home: &Path) -> Result<std::net::IpAddr, DriverError> {
+    let text = setting(home, "node", "tunnel_ip")?;
+    let address = text.split('/').next().and_then(|address| address.parse().ok());
+    address.ok_or_else(|| DriverError::Configuration(format!("tunnel_ip is {text:?}")))
+}
+
+/// A text that it has written into its configuration.
+fn setting(home: &Path, table: &str, key: &str) -> Result<String, DriverError> {
+    let path = config(home);
+    let text = std::fs::read_to_string(&path).map_err(|source| DriverError::file(&path, source))?;
+    let missing = || DriverError::Configuration(format!("its configuration has no {table}.{key}"));
+    let file: toml::Table = text.parse().map_err(|_| missing())?;
+    let value = file
+        .get(table)
+        .and_then(|table| table.get(key))
+        .and_then(toml::Value::as_str);
+    value.map(str::to_owned).ok_or_else(missing)
+}
