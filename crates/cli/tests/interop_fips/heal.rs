@@ -31,34 +31,42 @@ fn pairs(victim: Option<usize>) -> Vec<(usize, usize)> {
     there.collect()
 }
 
-/// Waits until each pair's pings are answered; the times from `since` to then, shortest first.
-fn reach_all(net: &Net, pairs: &[(usize, usize)], since: Instant, limit: Duration) -> Vec<f64> {
-    let mut times: Vec<f64> = std::thread::scope(|scope| {
+/// Waits until each pair's pings are answered; the longest time from `since` to then, and who was not answered in time.
+fn reach_all(net: &Net, pairs: &[(usize, usize)], since: Instant, limit: Duration) -> (f64, Vec<(usize, usize)>) {
+    let times: Vec<Option<Duration>> = std::thread::scope(|scope| {
         let wait = |(from, to): &(usize, usize)| {
             let (from, to) = (*from, *to);
-            scope.spawn(move || (from, to, net.first_answer(from, to, since, limit)))
+            scope.spawn(move || net.first_answer(from, to, since, limit))
         };
         let threads: Vec<_> = pairs.iter().map(wait).collect();
-        let times = threads.into_iter().map(|thread| thread.join().unwrap());
-        times
-            .map(|(from, to, time)| {
-                let time = time.unwrap_or_else(|| panic!("{}: {from} does not reach {to} in {limit:?}", net.name));
-                time.as_secs_f64()
-            })
-            .collect()
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    times.sort_by(f64::total_cmp);
-    times
+    let missing = pairs.iter().zip(&times).filter(|(_, time)| time.is_none());
+    let missing = missing.map(|(pair, _)| *pair).collect();
+    let longest = times.iter().flatten().max().copied().unwrap_or_default();
+    (longest.as_secs_f64(), missing)
 }
 
-/// Waits until all nodes reach each other; how long pairs with a weft end took, and all others.
-fn reach_by_kind(net: &Net, plan: &Plan, since: Instant) -> [f64; 2] {
+/// Waits until all nodes but `victim` reach each other, and says how long pairs with a weft end took, and all others, of
+/// which some may be `lenient`ly missed.
+fn assert_reach(net: &Net, plan: &Plan, victim: Option<usize>, since: Instant, when: &str, lenient: bool) {
     let is_weft = |number: usize| plan.nodes[number] == Side::Weft;
-    let (ours, theirs) = pairs(None).into_iter().partition(|(a, b)| is_weft(*a) || is_weft(*b));
-    [(ours, HEALED), (theirs, DAEMONS_HEALED)].map(|(pairs, limit): (Vec<_>, _)| {
-        let times = reach_all(net, &pairs, since, limit);
-        times.last().copied().unwrap_or_default()
-    })
+    let (ours, theirs): (Vec<_>, Vec<_>) = pairs(victim).into_iter().partition(|(a, b)| is_weft(*a) || is_weft(*b));
+    for (which, pairs, limit) in [
+        ("with a weft end", ours, HEALED),
+        ("of daemons", theirs, DAEMONS_HEALED),
+    ] {
+        if pairs.is_empty() {
+            continue;
+        }
+        let (longest, missing) = reach_all(net, &pairs, since, limit);
+        let (name, count) = (&net.name, pairs.len());
+        println!("{name}: {when}: {count} pairs {which} within {longest:.1} s, not back: {missing:?}");
+        assert!(
+            missing.is_empty() || lenient && limit == DAEMONS_HEALED,
+            "{name}: {missing:?}"
+        );
+    }
 }
 
 /// What pings saw after a node was killed, for [`HEALED`].
@@ -111,32 +119,24 @@ fn describe(gaps: &[&Gap]) -> String {
 
 fn heals(fips: &Path, plan: &Plan, victim: usize) {
     let mut net = Net::start(fips, plan);
-    let since = Instant::now();
-    let [ours, theirs] = reach_by_kind(&net, plan, since);
-    println!(
-        "{}: all pairs with a weft end {ours:.1} s after the last had started, all others {theirs:.1} s",
-        net.name
-    );
+    assert_reach(&net, plan, None, Instant::now(), "all have started", false);
     let gaps = gaps(&mut net, victim);
-    let since = Instant::now();
     let is_weft = |number: usize| plan.nodes[number] == Side::Weft;
     let (ours, theirs): (Vec<&Gap>, Vec<&Gap>) =
         gaps.iter().partition(|gap| is_weft(gap.ends.0) || is_weft(gap.ends.1));
-    for (which, gaps) in [("with a weft end", &ours), ("between daemons", &theirs)] {
+    for (which, gaps) in [("with a weft end", &ours), ("of daemons", &theirs)] {
         if !gaps.is_empty() {
-            println!("{}: {victim} killed, {which}: {}", net.name, describe(gaps));
+            println!("{}: {victim} is killed, {which}: {}", net.name, describe(gaps));
         }
     }
     assert!(ours.iter().all(|gap| gap.over), "{}", net.name);
-    let times = reach_all(&net, &pairs(Some(victim)), since, DAEMONS_HEALED);
-    println!("{}: all 42 pairs {:.0} s after that", net.name, times[41]);
+    // Daemons whose session is lost with the root wait for 90 s, and anew at each further change of the tree.
+    let lenient = victim == plan.root;
+    let when = format!("{} s after {victim} was killed", HEALED.as_secs());
+    assert_reach(&net, plan, Some(victim), Instant::now(), &when, lenient);
     let since = Instant::now();
     net.restart(victim);
-    let [ours, theirs] = reach_by_kind(&net, plan, since);
-    println!(
-        "{}: {victim} back; all pairs with a weft end within {ours:.1} s, all others within {theirs:.1} s",
-        net.name
-    );
+    assert_reach(&net, plan, None, since, &format!("{victim} is back"), lenient);
     net.assert_understood();
     net.finish_but(&EXPECTED);
 }
@@ -165,8 +165,8 @@ fn after_the_fips_root_is_killed() {
     in_namespaces(|| heals(&fips, &plan(7), 7));
 }
 
-/// What weft cannot be asked to do better.
 #[test]
+#[ignore = "daemons alone, for comparison"]
 fn daemons_alone_after_their_root_is_killed() {
     let Some(fips) = binary() else { return };
     let alone = |root: usize| Plan::new(&[Side::Fips; 8], plan(root).cables, root);
