@@ -22,7 +22,7 @@ pub(crate) enum Action {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
-    /// What to compare, with commas between: [LABEL=]KIND[@BINARY][+KEY=VALUE]..., where KIND is direct, null, weft, fips,
+    /// What to compare, with commas between: `[LABEL=]KIND[@BINARY][+KEY=VALUE]`, where KIND is direct, null, weft, fips,
     /// nvpn, wireguard-go, boringtun, gotatun, nebula or meshguard. Ratios are to the first
     #[arg(long, value_name = "ARMS", default_value = "direct,null,weft", value_parser = parse_arms)]
     arms: Arms,

@@ -11,7 +11,7 @@
 //! | [`burden`] | a machine too slow for its daemon |
 //! | [`relay`] | a middlebox that loses, doubles, delays or spoils chosen datagrams |
 //! | [`stats`] | what a few runs say, and how sure it is |
-//! | [`bench`], [`null`] | tunnels side by side; the tunnel that does nothing |
+//! | [`mod@bench`], [`null`] | tunnels side by side; the tunnel that does nothing |
 //! | [`interrupt`], [`random`] | Ctrl-C; chance that a seed decides |
 //! | [`demo`] | `weft demo`: five nodes, real traffic, figures |
 //!
