@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -42,11 +42,10 @@ impl LoggedChild {
         let second = file.try_clone().map_err(no_log)?;
         command.stdin(Stdio::null()).stdout(file).stderr(second);
         command.process_group(0);
-        let child = host.spawn(command).map_err(|source| ChildError::Start {
+        let child = tracked(|| host.spawn(command)).map_err(|source| ChildError::Start {
             program: program.clone(),
             source,
         })?;
-        running().push(child.id());
         Ok(Self {
             child,
             program,
@@ -161,13 +160,32 @@ impl Drop for LoggedChild {
     }
 }
 
-/// Kills every [`LoggedChild`] of this process, for a process that is about to end itself.
-pub fn kill_all() {
-    for pid in running().drain(..) {
-        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
+/// Kills every process under test and waits for its end, for a process that is about to end itself. As long as what is
+/// returned lives, no other is started: whoever tries waits.
+#[must_use]
+pub fn kill_all() -> impl Sized {
+    let mut running = running();
+    for pid in running.drain(..) {
+        let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+            continue;
+        };
+        // Both fail only if it has ended already.
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty());
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+        let _ = pidfd.map(|pidfd| ended(pidfd.as_fd(), LAST));
     }
+    running
+}
+
+/// How long a killed process may take to end.
+const LAST: Duration = Duration::from_secs(1);
+
+/// Starts a process that [`kill_all`] knows of.
+fn tracked(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+    let mut running = running();
+    let child = spawn()?;
+    running.push(child.id());
+    Ok(child)
 }
 
 /// The processes that have not been seen to end.
@@ -184,10 +202,17 @@ pub fn run_command(mut command: Command, limit: Duration) -> Result<Output, Chil
     let program = program(&command);
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|source| ChildError::Start {
+    let child = tracked(|| command.spawn()).map_err(|source| ChildError::Start {
         program: program.clone(),
         source,
     })?;
+    let pid = child.id();
+    let result = finish(child, program, limit);
+    running().retain(|other| *other != pid);
+    result
+}
+
+fn finish(mut child: Child, program: String, limit: Duration) -> Result<Output, ChildError> {
     let wait_failed = |source| ChildError::Wait {
         program: program.clone(),
         source,
@@ -259,8 +284,13 @@ fn wait_for_end(child: &mut Child, limit: Duration) -> io::Result<bool> {
         return Ok(true);
     }
     let pidfd = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    ended(pidfd.as_fd(), limit)
+}
+
+/// True if the process behind a pidfd ended within `limit`.
+fn ended(pidfd: BorrowedFd<'_>, limit: Duration) -> io::Result<bool> {
     let timeout = Timespec::try_from(limit).ok();
-    let mut set = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+    let mut set = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
     match rustix::event::poll(&mut set, timeout.as_ref()) {
         Ok(ready) => Ok(ready > 0),
         Err(error) => Err(error.into()),

@@ -44,10 +44,14 @@ impl Identity {
     /// When the command fails or its answer is not understood.
     pub fn create(weft: &Path, parent: &Path, name: &str) -> Result<Self, DaemonError> {
         let state = parent.join(name);
-        std::fs::create_dir_all(&state).map_err(|source| DaemonError::File {
-            path: state.clone(),
-            source,
-        })?;
+        // Not its parents: a world that is being removed must not come back.
+        match std::fs::create_dir(&state) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(|source| DaemonError::File {
+                path: state.clone(),
+                source,
+            })?,
+        }
         run_weft(weft, &state, &["identity", "new"])?;
         Self::load(weft, &state, name)
     }

@@ -1,10 +1,11 @@
 //! Ctrl-C: nothing stays behind.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -52,8 +53,9 @@ impl Interrupts {
                         }
                         let _ = sender.send(());
                     }
-                    child::kill_all();
-                    let _ = std::fs::remove_dir_all(&directory);
+                    // No other thread starts a process from here on.
+                    let _nobody = child::kill_all();
+                    remove(&directory);
                     std::process::exit(INTERRUPTED);
                 });
             })?;
@@ -70,3 +72,18 @@ impl Interrupts {
         let _ = self.signals.recv();
     }
 }
+
+/// Removes a directory in which another thread may be making files still: what comes into one being emptied makes that
+/// fail, and nothing comes into one that is gone.
+fn remove(directory: &Path) {
+    for _ in 0..REMOVALS {
+        match std::fs::remove_dir_all(directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(PAUSE),
+            _ => return,
+        }
+    }
+}
+
+/// How often a removal is tried, and how long in between.
+const REMOVALS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);

@@ -49,7 +49,7 @@ impl Stage {
     /// # Errors
     /// [`DriverError`]
     pub fn set(world: &World, folder: PathBuf) -> Result<Self, DriverError> {
-        std::fs::create_dir_all(&folder).map_err(|source| DriverError::file(&folder, source))?;
+        std::fs::create_dir(&folder).map_err(|source| DriverError::file(&folder, source))?;
         let hosts = [world.host("a")?, world.host("b")?];
         let [a, b] = UNDERLAY.map(|address| format!("{address}/24"));
         let link = world.link((&hosts[0], &[a.as_str()]), (&hosts[1], &[b.as_str()]))?;

@@ -61,7 +61,7 @@ pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError
 /// A folder with a new key and the configuration for it.
 fn home(program: &Path, stage: &Stage, end: usize) -> Result<PathBuf, DriverError> {
     let home = stage.folder.join(end.to_string());
-    std::fs::create_dir_all(&home).map_err(|source| DriverError::file(&home, source))?;
+    std::fs::create_dir(&home).map_err(|source| DriverError::file(&home, source))?;
     run(program, &home, &["init"])?;
     Ok(home)
 }
