@@ -105,9 +105,7 @@ impl Quality {
         let cost = etx * (100_000 + rtt) / 100_000;
         Some(u32::try_from(cost).unwrap_or(u32::MAX))
     }
-}
 
-impl Quality {
     /// Whether what is sent over a link should be marked, if it is so far or not. Source: FIPS fips-mmp, "ECN Congestion
     /// Signaling": from 5 % of loss or an ETX of 3 on. It ends a fifth below that, so as not to come and go.
     pub(crate) fn is_congested(&self, so_far: bool) -> bool {

@@ -22,7 +22,7 @@ fn direct() -> (World, Stage, Tunnel) {
     let world = World::new().unwrap();
     let stage = Stage::set(&world, world.directory().join("stage")).unwrap();
     let arm: Arm = "direct".parse().unwrap();
-    let tunnel = driver::start(&arm, Path::new("/nowhere"), &stage).unwrap();
+    let tunnel = driver::start(&arm, Path::new("/nowhere"), Path::new("/nowhere"), &stage).unwrap();
     (world, stage, tunnel)
 }
 
@@ -94,11 +94,23 @@ fn a_tunnel_whose_process_has_ended_voids_the_run() {
     in_namespaces(|| {
         let (_world, stage, mut tunnel) = direct();
         converge(&stage, &tunnel, LIMIT).unwrap();
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = child.id();
-        child.wait().unwrap();
-        tunnel.ends[0].processes.push(pid);
-        let error = measure(&stage, &tunnel, &case("tcp"), 1).unwrap_err();
-        assert!(matches!(error, RunError::Ended), "{error:?}");
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        tunnel.ends[0].processes.push(child.id());
+        measure(&stage, &tunnel, &case("tcp"), 1).unwrap();
+        // Killed, and not waited for, as a tunnel's process is that dies by itself; then waited for.
+        child.kill().unwrap();
+        for _ in 0..2 {
+            let error = loop {
+                // It takes a moment to end.
+                if let Err(error) = measure(&stage, &tunnel, &case("tcp"), 1) {
+                    break error;
+                }
+            };
+            assert!(matches!(error, RunError::Ended), "{error:?}");
+            child.wait().unwrap();
+        }
     });
 }

@@ -144,7 +144,8 @@ fn draw(text: &mut String, curve: &Curve, bottom: f64, ceiling: f64) {
 }
 
 /// The least of 1, 2, 4, 6, 8 and 10 times a power of ten that is not below `most`.
-fn ceiling(most: f64) -> f64 {
+#[must_use]
+pub fn ceiling(most: f64) -> f64 {
     if !most.is_finite() || most <= 0.0 {
         return 1.0;
     }
@@ -158,7 +159,8 @@ fn ceiling(most: f64) -> f64 {
 }
 
 /// Text as it may stand in an SVG element.
-fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -6,6 +6,7 @@ use weft_wire::link::LinkMessageType;
 use super::{Link, Stage};
 use crate::ReportMode;
 use crate::context::Context;
+use crate::metrics::Quality;
 use crate::reports::REKEY_PAUSE;
 
 impl Link {
@@ -56,8 +57,7 @@ impl Link {
     }
 
     /// Has lanes mark what they forward over the link, for as long as it loses much.
-    pub(crate) fn review_congestion(&mut self, ctx: &mut Context, now: u64) {
-        let quality = self.metrics.quality(now);
+    pub(crate) fn review_congestion(&mut self, ctx: &mut Context, quality: &Quality) {
         let congested = quality.is_congested(self.congested);
         if std::mem::replace(&mut self.congested, congested) != congested {
             let (link, on) = (self.id, congested);

@@ -134,11 +134,11 @@ impl Node {
             return;
         };
         let Some(peer) = self.peers.get_mut(&addr) else { return };
+        let quality = peer.link.metrics.quality(now);
         if self.ctx.config.transit {
-            peer.link.review_congestion(&mut self.ctx, now);
+            peer.link.review_congestion(&mut self.ctx, &quality);
         }
-        let cost = peer.link.metrics.quality(now).cost();
-        if let Some(cost) = cost {
+        if let Some(cost) = quality.cost() {
             if self.mesh.set_cost(now, addr, cost) {
                 self.withdraw_routes_over(link);
             }

@@ -222,7 +222,9 @@ impl Counts {
 fn used(end: &EndPoint) -> Result<(f64, u64), RunError> {
     let mut sum = (0.0, 0);
     for pid in &end.processes {
-        let usage = usage_of(*pid).map_err(|_| RunError::Ended)?;
+        // One that has ended and that nobody has waited for is still listed, without memory.
+        let usage = usage_of(*pid).ok().filter(|usage| usage.rss_bytes > 0);
+        let usage = usage.ok_or(RunError::Ended)?;
         sum = (sum.0 + usage.cpu.as_secs_f64(), sum.1 + usage.rss_bytes);
     }
     Ok(sum)

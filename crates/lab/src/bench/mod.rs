@@ -150,10 +150,10 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, BenchError
             _ => entrants.iter().rev().collect(),
         };
         for entrant in order {
-            for record in run_arm(&world, options, round, entrant) {
+            run_arm(&world, options, round, entrant, &mut |record| {
                 writeln!(out, "{record}").map_err(BenchError::Output)?;
-                records.add(record).map_err(BenchError::file(&options.out))?;
-            }
+                records.add(record).map_err(BenchError::file(&options.out))
+            })?;
         }
     }
     let report = report::write(options, &setup, &entrants, &missing, records.all());
@@ -215,38 +215,51 @@ fn same(a: &Entrant, b: &Entrant) -> bool {
         && (a.arm.kind == Kind::Direct || a.program == b.program || content(a) == content(b))
 }
 
-/// One arm's turn in a round.
-fn run_arm(world: &World, options: &Options, round: u32, entrant: &Entrant) -> Vec<Record> {
-    let record = |case: &Case, result: RunResult| Record {
-        round,
-        arm: entrant.arm.label.clone(),
-        case: case.name.to_owned(),
-        result,
-    };
-    let void = |error: &dyn std::error::Error| RunResult::Void(error.to_string());
-    let folder = world
-        .directory()
-        .join(format!("{round}-{}", entrant.arm.label.replace('/', "_")));
-    let (stage, tunnel) = match set_up(world, entrant, folder) {
-        Ok(ready) => ready,
-        Err(error) => return options.cases.iter().map(|case| record(case, void(&error))).collect(),
-    };
-    let run = |case: &Case| -> Result<Figures, RunError> {
-        measure::converge(&stage, &tunnel, driver::READY)?;
-        measure::measure(&stage, &tunnel, case, options.seconds)
-    };
-    let runs = options.cases.iter().map(|case| match run(case) {
-        Ok(figures) => record(case, RunResult::Figures(Box::new(figures))),
-        Err(error) => record(case, void(&error)),
-    });
-    let records = runs.collect();
-    keep_logs(&stage, &options.out);
-    records
+/// One arm's turn in a round. Each run is told when it is over.
+fn run_arm(
+    world: &World,
+    options: &Options,
+    round: u32,
+    entrant: &Entrant,
+    tell: &mut dyn FnMut(Record) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    let label = &entrant.arm.label;
+    let folder = world.directory().join(format!("{round}-{}", label.replace('/', "_")));
+    let ready = set_up(world, options, entrant, folder);
+    for case in &options.cases {
+        let result = match &ready {
+            Ok((stage, tunnel)) => run_case(stage, tunnel, case, options.seconds).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        tell(Record {
+            round,
+            arm: label.clone(),
+            case: case.name.to_owned(),
+            result: match result {
+                Ok(figures) => RunResult::Figures(Box::new(figures)),
+                Err(why) => RunResult::Void(why),
+            },
+        })?;
+    }
+    if let Ok((stage, _)) = &ready {
+        keep_logs(stage, &options.out);
+    }
+    Ok(())
 }
 
-fn set_up(world: &World, entrant: &Entrant, folder: PathBuf) -> Result<(Stage, Tunnel), DriverError> {
+fn run_case(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Figures, RunError> {
+    measure::converge(stage, tunnel, driver::READY)?;
+    measure::measure(stage, tunnel, case, seconds)
+}
+
+fn set_up(
+    world: &World,
+    options: &Options,
+    entrant: &Entrant,
+    folder: PathBuf,
+) -> Result<(Stage, Tunnel), DriverError> {
     let stage = Stage::set(world, folder)?;
-    let tunnel = driver::start(&entrant.arm, &entrant.program, &stage)?;
+    let tunnel = driver::start(&entrant.arm, &entrant.program, &options.weft, &stage)?;
     Ok((stage, tunnel))
 }
 

@@ -45,9 +45,8 @@ pub(super) fn start_weft(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tun
     super::both(ends, mtu, Running::Daemons(Box::new(Daemons::Weft(daemons))))
 }
 
-pub(super) fn start_fips(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
-    let weft = std::env::current_exe().map_err(|source| DriverError::file(Path::new("weft"), source))?;
-    let identities = identities(&weft, stage)?;
+pub(super) fn start_fips(program: &Path, weft: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
+    let identities = identities(weft, stage)?;
     let mut daemons = Vec::new();
     for end in 0..2 {
         let mut spec = spec(&identities, end);

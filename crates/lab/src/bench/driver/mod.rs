@@ -132,16 +132,16 @@ enum Running {
     Daemons(#[expect(dead_code, reason = "killed when dropped")] Box<mesh::Daemons>),
 }
 
-/// Starts `arm`'s tunnel on `stage`. It may take a moment until packets pass.
+/// Starts `arm`'s tunnel on `stage`; `weft` makes identities for arms that have none of their own. It may take a moment until packets pass.
 ///
 /// # Errors
 /// [`DriverError`]
-pub fn start(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
+pub fn start(arm: &Arm, program: &Path, weft: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
     match arm.kind {
         Kind::Direct => Ok(direct(stage)),
         Kind::Null => null::start(arm, program, stage),
         Kind::Weft => mesh::start_weft(arm, program, stage),
-        Kind::Fips => mesh::start_fips(program, stage),
+        Kind::Fips => mesh::start_fips(program, weft, stage),
         Kind::WireguardGo | Kind::Boringtun | Kind::Gotatun => wireguard::start(arm, program, stage),
         Kind::Nebula => nebula::start(program, stage),
         Kind::Nvpn => nvpn::start(program, stage),
@@ -160,6 +160,15 @@ fn direct(stage: &Stage) -> Tunnel {
         mtu: 1500,
         _running: Running::Nothing,
     }
+}
+
+/// A program behind a `/run` of its own, where it finds no daemon before it and leaves nothing. The process stays the one
+/// that is started.
+fn with_own_run(program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && exec \"$@\"", "sh"]);
+    command.arg(program);
+    command
 }
 
 /// A tunnel of exactly two ends.

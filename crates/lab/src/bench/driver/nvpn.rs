@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{DriverError, EndPoint, Running, Stage, Tunnel, UNDERLAY};
+use super::{DriverError, EndPoint, Running, Stage, Tunnel, UNDERLAY, with_own_run};
 use crate::child::run_command;
 
 const DEVICE: &str = "nvpn0";
@@ -89,11 +89,9 @@ fn run(program: &Path, home: &Path, arguments: &[&str]) -> Result<(), DriverErro
     ))
 }
 
-/// The daemon behind a `/run` of its own; the process stays the one that was started.
 fn daemon(program: &Path, home: &Path) -> Command {
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && exec \"$@\"", "sh"]);
-    command.arg(program).arg("connect").arg("--config").arg(config(home));
+    let mut command = with_own_run(program);
+    command.arg("connect").arg("--config").arg(config(home));
     command.args(["--iface", DEVICE]).env("HOME", home);
     command
 }

@@ -1,14 +1,13 @@
 //! WireGuard in user space: wireguard-go, boringtun-cli, gotatun. All take the same configuration protocol
-//! (<https://www.wireguard.com/xplatform/>) on a socket in `/var/run/wireguard`.
+//! (<https://www.wireguard.com/xplatform/>) on a socket in `/run/wireguard`, which each has for itself.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{DriverError, EndPoint, POLL, READY, Running, Stage, Tunnel, UNDERLAY};
+use super::{DriverError, EndPoint, POLL, READY, Running, Stage, Tunnel, UNDERLAY, with_own_run};
 use crate::bench::arm::{Arm, Kind};
 
 /// Both ends' keys, private and public, in hexadecimal digits. Anybody may know them: what they protect are benchmark bytes
@@ -27,25 +26,22 @@ const KEYS: [[&str; 2]; 2] = [
 /// MTU inside, bytes: 1,500 less 80, as wg-quick sets it.
 const MTU: u32 = 1420;
 const PORT: u16 = 51820;
+const DEVICE: &str = "wg0";
 
 /// How long an answer on the socket may take.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Sockets are in one folder for all namespaces, so names must differ between all that run.
-static NUMBER: AtomicU32 = AtomicU32::new(0);
-
 pub(super) fn start(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
     let (mut ends, mut children) = (Vec::new(), Vec::new());
     for end in 0..2 {
-        let device = format!("wl{}x{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let mut child = stage.start(end, command(arm, program, &device))?;
-        let index = stage.wait_interface(end, &device, &mut child)?;
-        configure(&device, end)?;
+        let mut child = stage.start(end, command(arm, program))?;
+        let index = stage.wait_interface(end, DEVICE, &mut child)?;
+        configure(child.pid(), end)?;
         let address = std::net::Ipv4Addr::new(10, 98, 0, end as u8 + 1).into();
         stage.address(end, index, (address, 24), MTU)?;
         ends.push(EndPoint {
             address,
-            device,
+            device: DEVICE.to_owned(),
             processes: vec![child.pid()],
         });
         children.push(child);
@@ -53,13 +49,13 @@ pub(super) fn start(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tunnel, 
     super::both(ends, MTU, Running::Children(children))
 }
 
-fn command(arm: &Arm, program: &Path, device: &str) -> Command {
-    let mut command = Command::new(program);
+fn command(arm: &Arm, program: &Path) -> Command {
+    let mut command = with_own_run(program);
     command.env("LOG_LEVEL", "error").env("WG_LOG_LEVEL", "error");
     match arm.kind {
-        Kind::WireguardGo => command.args(["-f", device]),
+        Kind::WireguardGo => command.args(["-f", DEVICE]),
         // Without this boringtun wants to become another user, which the namespace may not have.
-        _ => command.args(["--foreground", "--disable-drop-privileges", device]),
+        _ => command.args(["--foreground", "--disable-drop-privileges", DEVICE]),
     };
     for setting in &arm.settings {
         match arm.kind {
@@ -72,7 +68,7 @@ fn command(arm: &Arm, program: &Path, device: &str) -> Command {
 }
 
 /// Tells one end its key, its peer and what the peer may send.
-fn configure(device: &str, end: usize) -> Result<(), DriverError> {
+fn configure(pid: u32, end: usize) -> Result<(), DriverError> {
     let [own, _] = KEYS[end];
     let [_, peer] = KEYS[1 - end];
     let text = format!(
@@ -81,7 +77,7 @@ fn configure(device: &str, end: usize) -> Result<(), DriverError> {
         UNDERLAY[1 - end],
         2 - end,
     );
-    let path = PathBuf::from(format!("/var/run/wireguard/{device}.sock"));
+    let path = PathBuf::from(format!("/proc/{pid}/root/run/wireguard/{DEVICE}.sock"));
     let limit = Instant::now() + READY;
     let mut stream = loop {
         match UnixStream::connect(&path) {
