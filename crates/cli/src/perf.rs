@@ -16,6 +16,7 @@ use weft_perf::human as text;
 use weft_perf::near::{self, Second};
 use weft_perf::plan::{self, Direction, Load, Plan};
 use weft_perf::plot;
+use weft_perf::quic;
 use weft_perf::report::{Peer, Report, SecondReport};
 
 use crate::failure::Failure;
@@ -57,13 +58,16 @@ pub(crate) struct Args {
     /// Small datagrams, as many as will go
     #[arg(long, conflicts_with_all = ["udp", "streams", "window", "congestion", "ping"])]
     pps: bool,
+    /// Datagrams in trains, paced and answered, as QUIC sends them; without its cryptography
+    #[arg(long, conflicts_with_all = ["udp", "pps", "streams", "window", "congestion", "ping"])]
+    quic: bool,
     /// Round trips alone, no load
     #[arg(long, conflicts_with_all = ["udp", "streams", "window", "congestion", "rate", "size", "reverse", "both"])]
     ping: bool,
     /// Bits of payload a second in each direction, such as 100M
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<u64>,
-    /// Payload of a datagram in bytes [default: what passes whole; 64 with --pps]
+    /// Payload of a datagram in bytes [default: what passes whole; 64 with --pps, 1200 at the most with --quic]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(i64::from(plan::MIN_SIZE)..=i64::from(plan::MAX_SIZE)))]
     size: Option<u16>,
     /// Receive buffer of each TCP connection in bytes [default: as the system sizes it]
@@ -151,6 +155,11 @@ impl Args {
         let whole = whole.and_then(|size| u16::try_from(size).ok()).unwrap_or(DEFAULT_SIZE);
         let load = if self.ping {
             Load::None
+        } else if self.quic {
+            Load::Quic {
+                rate: self.rate,
+                size: self.size.unwrap_or(whole.min(quic::SIZE)),
+            }
         } else if self.pps {
             Load::Udp {
                 rate: self.rate,

@@ -27,7 +27,7 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
             "--arms",
             arms,
             "--cases",
-            "tcp,pps64",
+            "tcp,pps64,quic-back",
             "--rounds",
             "2",
             "--seconds",
@@ -39,7 +39,7 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
         String::from_utf8_lossy(&output.stderr),
     );
     assert_eq!(output.status.code(), Some(3), "{said}\n{complained}");
-    assert!(said.contains("12 runs, 0 void, 1 arms missing"), "{said}\n{complained}");
+    assert!(said.contains("18 runs, 0 void, 1 arms missing"), "{said}\n{complained}");
     let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
     let report = read("report.md");
     for arm in ["direct", "null", "weft"] {
@@ -49,8 +49,13 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
         report.contains("**gone did not run: /nowhere/nebula is missing.**"),
         "{report}"
     );
-    assert_eq!(read("runs.jsonl").lines().count(), 12);
-    assert_eq!(read("runs.csv").lines().count(), 13);
+    assert_eq!(read("runs.jsonl").lines().count(), 18);
+    assert_eq!(read("runs.csv").lines().count(), 19);
+    let quic: Vec<_> = said.lines().filter(|line| line.contains(" quic-back ")).collect();
+    assert!(
+        quic.len() == 6 && quic.iter().all(|line| line.contains("% lost")),
+        "{said}"
+    );
     assert!(read("tcp.svg").starts_with("<svg") && read("pps64-time.svg").ends_with("</svg>\n"));
     // The second round went the other way round.
     let order: Vec<_> = said

@@ -133,6 +133,15 @@ fn every_load_every_way() {
         let (all, _) = directions(&document(&pair.a, &["b", "--time", "1", "--pps"]));
         assert_eq!(all[0]["bytes"].as_u64().unwrap() % 64, 0);
         assert!(all[0]["udp"]["packets_s"].as_f64() > Some(100.0), "{}", all[0]);
+        let report = document(&pair.a, &["b", "--time", "2", "--quic", "--both"]);
+        // What passes whole here.
+        assert_eq!(report["plan"]["load"]["size"], 1155);
+        for direction in directions(&report).0 {
+            let udp = &direction["udp"];
+            let figure = |name: &str| udp[name].as_u64().unwrap();
+            assert!(figure("received") > 1000, "{direction}");
+            assert_eq!(figure("received") + figure("lost"), figure("sent"), "{direction}");
+        }
         let ping = document(&pair.a, &["b", "--time", "1", "--ping"]);
         assert_eq!(ping["directions"].as_array().unwrap().len(), 0);
         assert!(ping["rtt"]["loaded"]["received"].as_u64() > Some(10), "{ping}");

@@ -9,6 +9,7 @@ use weft_lab::bench::driver::{self, Stage, Tunnel};
 use weft_lab::bench::matrix::{CASES, Case};
 use weft_lab::bench::measure::{RunError, converge, measure};
 use weft_lab::world::World;
+use weft_os::netlink::Netlink;
 use weft_os::test_support::in_namespaces;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -41,6 +42,12 @@ fn a_run_has_figures_both_ways() {
                 "there is no tunnel"
             );
         }
+        for name in ["quic", "quic-back"] {
+            let figures = measure(&stage, &tunnel, &case(name), 1).unwrap();
+            let bits = figures.packets_s.unwrap() * 1200.0 * 8e-6;
+            assert!(figures.mbit_s > 1.0 && bits > 1.0, "{figures:?}");
+            assert!(figures.loss.unwrap() < 1.0, "{figures:?}");
+        }
         let figures = measure(&stage, &tunnel, &case("pps64-back"), 1).unwrap();
         assert!(
             figures.packets_s.unwrap() > 10.0 && figures.loss.is_some(),
@@ -59,6 +66,27 @@ fn traffic_that_goes_another_way_voids_the_run() {
             Err(RunError::WrongRoute { device, host, .. }) => assert_eq!((device.as_str(), host.as_str()), ("lo", "b")),
             other => panic!("{other:?}"),
         }
+    });
+}
+
+/// QUIC asks for datagrams of 1,200 bytes that nobody fragments.
+#[test]
+fn a_path_too_narrow_for_quic_voids_its_case() {
+    in_namespaces(|| {
+        let (_world, stage, tunnel) = direct();
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        for (host, end) in stage.hosts.iter().zip(&tunnel.ends) {
+            let narrow = |netlink: &mut Netlink| {
+                let index = netlink.interface(&end.device)?.index;
+                netlink.set_mtu(index, 1200)
+            };
+            host.netlink(narrow).unwrap();
+        }
+        let error = measure(&stage, &tunnel, &case("quic"), 1).unwrap_err();
+        assert!(error.to_string().contains("do not pass whole"), "{error}");
+        let error = measure(&stage, &tunnel, &case("quic-back"), 3).unwrap_err();
+        assert!(error.to_string().contains("do not pass whole"), "{error}");
+        measure(&stage, &tunnel, &case("udp500"), 1).unwrap();
     });
 }
 

@@ -65,9 +65,27 @@ impl UdpSocket {
             .map_err(|error| BindError::new(address, error))?;
         let local = bind::local_address(fd.as_fd()).map_err(BindError::Option)?;
 
+        Self::finish(fd, local, options).map_err(BindError::Option)
+    }
+
+    /// Takes a socket that was bound elsewhere, connected or not. It blocks no more, and what it sends is never
+    /// fragmented. Of `options`, `reuse_port` and `ipv6_only` come too late and mean nothing.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub fn adopt(socket: std::net::UdpSocket, options: BindOptions) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let fd = OwnedFd::from(socket);
+        let local = bind::local_address(fd.as_fd())?;
+        bind::forbid_fragments(fd.as_fd(), local.is_ipv6(), false)?;
+        Self::finish(fd, local, options)
+    }
+
+    fn finish(fd: OwnedFd, local: SocketAddr, options: BindOptions) -> io::Result<Self> {
+        let ipv6 = local.is_ipv6();
         let gro = options.gro && syscall::set_option(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         let gso = options.gso && syscall::option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
-        let buffers = BufferSizes::set(fd.as_fd(), options).map_err(BindError::Option)?;
+        let buffers = BufferSizes::set(fd.as_fd(), options)?;
         Ok(Self {
             fd,
             local,

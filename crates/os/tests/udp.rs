@@ -40,6 +40,33 @@ fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31) >> 3) as u8).collect()
 }
 
+/// One that the standard library bound and connected serves as one of ours.
+#[test]
+fn a_socket_bound_elsewhere_is_taken_over() {
+    in_namespaces(|| {
+        NetNs::new().unwrap().run(check_adopted).unwrap();
+    });
+}
+
+fn check_adopted() {
+    for ip in ["127.0.0.1", "::1"] {
+        let sockets = [(); 2].map(|()| std::net::UdpSocket::bind((ip, 0)).unwrap());
+        let addresses = [0, 1].map(|n: usize| sockets[n].local_addr().unwrap());
+        sockets[0].connect(addresses[1]).unwrap();
+        sockets[1].connect(addresses[0]).unwrap();
+        let [a, b] = sockets.map(|socket| UdpSocket::adopt(socket, BindOptions::default()).unwrap());
+        assert_eq!((a.local_address(), b.local_address()), (addresses[0], addresses[1]));
+        let nothing = b.recv(&mut [0; 10]).unwrap_err();
+        assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+        let bytes = payload(5 * 1200);
+        assert_eq!(a.send(addresses[1], &bytes, Some(1200)).unwrap(), bytes.len());
+        assert_eq!(datagrams(&b, 5).concat(), bytes);
+        if a.gso() {
+            assert_eq!(a.counters().gso_sends, 1);
+        }
+    }
+}
+
 #[test]
 fn segments_leave_and_arrive_in_one_call() {
     in_namespaces(|| {

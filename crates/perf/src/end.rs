@@ -16,7 +16,7 @@ use crate::message::Token;
 use crate::meter::{Meter, Reading};
 use crate::plan::{Load, Plan};
 use crate::tcp::{self, StreamCounts};
-use crate::udp;
+use crate::{quic, udp};
 
 /// What the daemon of this end knows of the peer at the other.
 pub trait DaemonView: Send {
@@ -101,7 +101,7 @@ impl End {
             all.into_iter().map(stream).collect()
         };
         let (udp_size, has_udp) = match plan.load {
-            Load::Udp { size, .. } => (size, flows.udp.is_some()),
+            Load::Udp { size, .. } | Load::Quic { size, .. } => (size, flows.udp.is_some()),
             Load::Tcp { .. } | Load::None => (0, false),
         };
         let shared = Arc::new(Shared {
@@ -131,7 +131,7 @@ impl End {
         end.path.note(look.path);
         end.start_tcp(plan)?;
         if let Some(socket) = flows.udp {
-            end.start_udp(plan, &socket, flows.token)?;
+            end.start_udp(plan, socket, flows.token)?;
         }
         Ok(end)
     }
@@ -160,9 +160,11 @@ impl End {
         Ok(())
     }
 
-    fn start_udp(&mut self, plan: &Plan, socket: &UdpSocket, token: Token) -> io::Result<()> {
-        let Load::Udp { rate, size } = plan.load else {
-            return Ok(());
+    fn start_udp(&mut self, plan: &Plan, socket: UdpSocket, token: Token) -> io::Result<()> {
+        let (rate, size) = match plan.load {
+            Load::Udp { rate, size } => (rate, size),
+            Load::Quic { rate, size } => return self.start_quic(quic::Flow::new(socket, token)?, rate, size),
+            Load::Tcp { .. } | Load::None => return Ok(()),
         };
         if plan.direction.reverse() {
             let socket = socket.try_clone()?;
@@ -179,6 +181,19 @@ impl End {
             })?;
         }
         Ok(())
+    }
+
+    fn start_quic(&mut self, flow: quic::Flow, rate: Option<u64>, size: u16) -> io::Result<()> {
+        let flow = Arc::new(flow);
+        let of_receiver = Arc::clone(&flow);
+        // An end that only sends has answers to take.
+        self.thread("perf-take".to_owned(), move |shared| {
+            of_receiver.receive(&shared.stop, shared.udp_received.as_ref())
+        })?;
+        self.thread("perf-send".to_owned(), move |shared| match &shared.udp_sent {
+            Some(sent) => flow.send(size, rate, &shared.stop_sending, sent),
+            None => Ok(()),
+        })
     }
 
     fn thread(

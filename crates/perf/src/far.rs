@@ -12,7 +12,7 @@ use weft_os::random::random_bytes;
 
 use crate::end::{DaemonView, End, Flows};
 use crate::message::{FromFar, Hello, Messages, Ready, SCHEMA, ToFar, Token, write};
-use crate::plan::{Load, Plan};
+use crate::plan::Plan;
 use crate::{probe, tcp, udp};
 
 /// How long the near end may take for its first message, and for each of the flows.
@@ -233,7 +233,7 @@ fn gather(
     std::thread::Builder::new()
         .name("perf-gather".to_owned())
         .spawn(move || {
-            let udp = matches!(plan.load, Load::Udp { .. });
+            let udp = plan.sends_datagrams();
             let gathered = accept_all(&listener, &plan, token).and_then(|(outgoing, incoming)| {
                 if udp {
                     udp::await_greeting(&socket, token, PATIENCE).map_err(FarError::Flow)?;

@@ -26,6 +26,12 @@ pub fn heading(plan: &Plan, peer: &str) -> String {
             )
         }
         Load::Udp { rate: None, size } => format!("UDP, datagrams of {size} bytes as fast as they go, {way}"),
+        Load::Quic { rate, size } => {
+            let rate = rate.map_or_else(String::new, |rate| {
+                format!(", {} Mbit/s at the most", rate as f64 * 1e-6)
+            });
+            format!("QUIC-like UDP, trains of {size} bytes each{rate}, {way}")
+        }
         Load::None => format!("round trips to {peer}"),
     };
     let raw = plan

@@ -8,7 +8,7 @@
 //! | [`near`], [`far`] | the two ends of a run |
 //! | [`plan`], [`message`] | what is asked for, within limits; how the ends talk |
 //! | [`end`] | what both do alike: load, one sample a second, an account |
-//! | [`tcp`], [`udp`], [`probe`] | the load, and round trips beside it |
+//! | [`tcp`], [`udp`], [`mod@quic`], [`probe`] | the load, and round trips beside it |
 //! | [`arrivals`], [`latency`] | loss, order and jitter of numbered datagrams; round trips in few figures |
 //! | [`meter`] | processor and memory of the daemon and of the test itself |
 //! | [`judge`] | what held the run up, and the evidence: pure |
@@ -29,6 +29,7 @@ pub mod near;
 pub mod plan;
 pub mod plot;
 pub mod probe;
+pub mod quic;
 pub mod report;
 pub mod tcp;
 pub mod udp;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::end::{DaemonView, End, EndReport, EndSecond, Flows};
 use crate::latency::Latency;
 use crate::message::{FromFar, Hello, Messages, Ready, ToFar, printable, write};
-use crate::plan::{Load, Plan};
+use crate::plan::Plan;
 use crate::probe::{self, Probes};
 use crate::{tcp, udp};
 
@@ -97,6 +97,9 @@ pub enum NearError {
         /// What the system said.
         source: io::Error,
     },
+    /// The way there does not take what the test is made of.
+    #[error("cannot be sent this load: {0}")]
+    Load(#[source] io::Error),
     /// Something of this system.
     #[error("the test cannot run here ({0})")]
     Here(#[source] io::Error),
@@ -226,15 +229,14 @@ fn open_flows(address: IpAddr, ready: &Ready, plan: &Plan) -> Result<Flows, Near
     };
     let outgoing = connections(plan.direction.forward(), true)?;
     let incoming = connections(plan.direction.reverse(), false)?;
-    let udp = match plan.load {
-        Load::Udp { .. } => {
-            let to = SocketAddr::new(address, ready.udp);
-            let failed = |source| NearError::Flow { address: to, source };
-            let socket = udp::bind(any(address), None).map_err(NearError::Here)?;
-            udp::greet(&socket, to, ready.token, PATIENCE).map_err(failed)?;
-            Some(socket)
-        }
-        Load::Tcp { .. } | Load::None => None,
+    let udp = if plan.sends_datagrams() {
+        let to = SocketAddr::new(address, ready.udp);
+        let failed = |source| NearError::Flow { address: to, source };
+        let socket = udp::bind(any(address), None).map_err(NearError::Here)?;
+        udp::greet(&socket, to, ready.token, PATIENCE).map_err(failed)?;
+        Some(socket)
+    } else {
+        None
     };
     Ok(Flows {
         outgoing,
@@ -332,7 +334,10 @@ impl Run {
             if self.heard.elapsed() > SILENCE {
                 return Err(far.gone(io::ErrorKind::TimedOut.into()));
             }
-            let sample = end.second().map_err(|source| far.gone(source))?;
+            let sample = end.second().map_err(|source| match source.kind() {
+                io::ErrorKind::InvalidInput => NearError::Load(source),
+                _ => far.gone(source),
+            })?;
             self.near.push((sample, prober.probes.lap()));
             self.tell_new(tell);
         }

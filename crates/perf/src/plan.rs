@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::quic;
+
 /// The longest run, in seconds.
 pub const MAX_SECONDS: u32 = 3600;
 
@@ -22,6 +24,9 @@ pub const MIN_SIZE: u16 = 32;
 
 /// The largest datagram, in bytes.
 pub const MAX_SIZE: u16 = 9000;
+
+/// The smallest datagram of a QUIC-like load, in bytes: it has to hold an answer.
+pub const MIN_QUIC_SIZE: u16 = 48;
 
 /// The lowest rate, in bits a second.
 pub const MIN_RATE: u64 = 1000;
@@ -67,6 +72,14 @@ pub enum Load {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rate: Option<u64>,
         /// Payload of each, in bytes: [`MIN_SIZE`] to [`MAX_SIZE`].
+        size: u16,
+    },
+    /// Numbered datagrams as a QUIC stack sends them (see [`crate::quic`]).
+    Quic {
+        /// Bits of payload a second, at the most, in each direction; none: as the path carries.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rate: Option<u64>,
+        /// Payload of each, in bytes: [`MIN_QUIC_SIZE`] to [`quic::MAX_SIZE`].
         size: u16,
     },
     /// Nothing: round trips alone.
@@ -116,12 +129,18 @@ impl Plan {
         Duration::from_secs(self.seconds.into())
     }
 
+    /// Whether the load is datagrams.
+    #[must_use]
+    pub const fn sends_datagrams(&self) -> bool {
+        matches!(self.load, Load::Udp { .. } | Load::Quic { .. })
+    }
+
     /// TCP connections in one direction.
     #[must_use]
     pub const fn streams(&self) -> u16 {
         match self.load {
             Load::Tcp { streams, .. } => streams,
-            Load::Udp { .. } | Load::None => 0,
+            Load::Udp { .. } | Load::Quic { .. } | Load::None => 0,
         }
     }
 
@@ -149,6 +168,10 @@ impl Plan {
             }
             Load::Udp { rate, size } => {
                 within("size", (*size).into(), MIN_SIZE.into(), MAX_SIZE.into())?;
+                check_rate(*rate)
+            }
+            Load::Quic { rate, size } => {
+                within("size", (*size).into(), MIN_QUIC_SIZE.into(), quic::MAX_SIZE.into())?;
                 check_rate(*rate)
             }
             Load::None => Ok(()),
@@ -221,6 +244,8 @@ mod tests {
         assert_eq!(plan(tcp()).check(), Ok(()));
         let udp = |rate, size| plan(Load::Udp { rate, size });
         assert_eq!(udp(None, 64).check(), Ok(()));
+        let quic = |size| plan(Load::Quic { rate: None, size });
+        assert_eq!(quic(quic::SIZE).check(), Ok(()));
         let bad = [
             Plan {
                 seconds: 0,
@@ -233,6 +258,8 @@ mod tests {
             udp(Some(999), 64),
             udp(None, MIN_SIZE - 1),
             udp(None, MAX_SIZE + 1),
+            quic(MIN_QUIC_SIZE - 1),
+            quic(quic::MAX_SIZE + 1),
         ];
         for plan in bad {
             assert!(matches!(plan.check(), Err(BadPlan::Range { .. })), "{plan:?}");
@@ -262,6 +289,10 @@ mod tests {
             Load::Udp {
                 rate: Some(1_000_000),
                 size: 1200,
+            },
+            Load::Quic {
+                rate: None,
+                size: quic::SIZE,
             },
             Load::None,
         ] {

@@ -260,7 +260,9 @@ fn direction(plan: &Plan, outcome: &Outcome, way: Way) -> DirectionReport {
     });
     let tcp = sent.and_then(|sent| sent.tcp.clone());
     let asked = match plan.load {
-        Load::Tcp { rate, .. } | Load::Udp { rate, .. } => rate.map(|rate| rate as f64 * 1e-6),
+        Load::Tcp { rate, .. } | Load::Udp { rate, .. } | Load::Quic { rate, .. } => {
+            rate.map(|rate| rate as f64 * 1e-6)
+        }
         Load::None => None,
     };
     let flow = match (&tcp, &udp) {

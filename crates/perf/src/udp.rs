@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -14,19 +14,19 @@ use crate::plan::MAX_SIZE;
 use crate::tcp::{TICK, bind_device};
 
 /// Bytes that may wait to be read or sent, so that a moment without a processor is no loss.
-const BUFFER: usize = 4 << 20;
+pub(crate) const BUFFER: usize = 4 << 20;
 
 /// From one greeting to the next until it is returned.
 const GREET: Duration = Duration::from_millis(200);
 
 /// How long a system that has no room for a datagram is left alone.
-const FULL: Duration = Duration::from_micros(50);
+pub(crate) const FULL: Duration = Duration::from_micros(50);
 
 /// The most time whose datagrams are sent at once after a stall.
-const CATCH_UP: Duration = Duration::from_millis(10);
+pub(crate) const CATCH_UP: Duration = Duration::from_millis(10);
 
 /// Token, number, time: what each datagram of the load begins with.
-const HEADER_LEN: usize = Token::LEN + 16;
+pub(crate) const HEADER_LEN: usize = Token::LEN + 16;
 
 /// What was sent so far.
 #[derive(Debug, Default)]
@@ -49,7 +49,11 @@ impl Received {
     /// Loss, order, jitter.
     #[must_use]
     pub fn counts(&self) -> ArrivalCounts {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).counts()
+        self.arrivals().counts()
+    }
+
+    pub(crate) fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,13 +179,14 @@ pub fn receive(socket: &UdpSocket, token: Token, stop: &AtomicBool, received: &R
             continue;
         };
         received.bytes.fetch_add(len as u64, Ordering::Relaxed);
-        let mut arrivals = received.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        arrivals.take(number, sent, start.elapsed().as_nanos() as u64);
+        let now = start.elapsed().as_nanos() as u64;
+        received.arrivals().take(number, sent, now);
     }
     Ok(())
 }
 
-fn stamp(datagram: &mut [u8], number: u64, time: u64) {
+/// Writes number and time behind the token.
+pub(crate) fn stamp(datagram: &mut [u8], number: u64, time: u64) {
     let words = datagram.get_mut(Token::LEN..).unwrap_or_default();
     for (word, value) in words.as_chunks_mut().0.iter_mut().zip([number, time]) {
         *word = value.to_be_bytes();
@@ -189,7 +194,7 @@ fn stamp(datagram: &mut [u8], number: u64, time: u64) {
 }
 
 /// Number and time of a datagram of this run.
-fn read(datagram: &[u8], token: Token) -> Option<(u64, u64)> {
+pub(crate) fn read(datagram: &[u8], token: Token) -> Option<(u64, u64)> {
     let rest = datagram.get(Token::LEN..).filter(|_| token.begins(datagram))?;
     let (number, rest) = rest.split_first_chunk()?;
     let time = rest.first_chunk()?;
@@ -197,7 +202,7 @@ fn read(datagram: &[u8], token: Token) -> Option<(u64, u64)> {
 }
 
 /// Time was up, there was no room, or an ICMP error told of an earlier datagram.
-fn is_passing(error: &io::Error) -> bool {
+pub(crate) fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, Interrupted, NetworkUnreachable, WouldBlock};
     let kinds = [
         WouldBlock,

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use weft_perf::plan::{Direction, Load, Plan};
+use weft_perf::quic;
 
 /// One case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -21,6 +22,8 @@ enum CaseLoad {
     Tcp(u16),
     /// Bits a second (0: as fast as it goes) and bytes of payload.
     Udp(u64, u16),
+    /// QUIC-like trains.
+    Quic,
 }
 
 const fn case(name: &'static str, about: &'static str, load: CaseLoad, direction: Direction) -> Case {
@@ -33,7 +36,7 @@ const fn case(name: &'static str, about: &'static str, load: CaseLoad, direction
 }
 
 /// All cases. The first ones are those of `--cases` left out.
-pub const CASES: [Case; 12] = [
+pub const CASES: [Case; 14] = [
     case("tcp", "one TCP stream there", CaseLoad::Tcp(1), Direction::Forward),
     case("tcp-back", "one TCP stream back", CaseLoad::Tcp(1), Direction::Reverse),
     case("tcp4", "4 TCP streams there", CaseLoad::Tcp(4), Direction::Forward),
@@ -56,6 +59,12 @@ pub const CASES: [Case; 12] = [
         CaseLoad::Udp(0, 1200),
         Direction::Forward,
     ),
+    case(
+        "quic",
+        "QUIC-like UDP, trains of 1,200 bytes each, there",
+        CaseLoad::Quic,
+        Direction::Forward,
+    ),
     case("tcp4-back", "4 TCP streams back", CaseLoad::Tcp(4), Direction::Reverse),
     case("tcp8-back", "8 TCP streams back", CaseLoad::Tcp(8), Direction::Reverse),
     case(
@@ -76,10 +85,16 @@ pub const CASES: [Case; 12] = [
         CaseLoad::Udp(0, 1200),
         Direction::Reverse,
     ),
+    case(
+        "quic-back",
+        "QUIC-like UDP, trains of 1,200 bytes each, back",
+        CaseLoad::Quic,
+        Direction::Reverse,
+    ),
 ];
 
 /// The cases that are measured where none are named.
-pub const DEFAULT: &[Case] = CASES.split_at(7).0;
+pub const DEFAULT: &[Case] = CASES.split_at(8).0;
 
 impl Case {
     /// What the load generator is told.
@@ -95,6 +110,10 @@ impl Case {
             CaseLoad::Udp(rate, size) => Load::Udp {
                 rate: (rate > 0).then_some(rate),
                 size,
+            },
+            CaseLoad::Quic => Load::Quic {
+                rate: None,
+                size: quic::SIZE,
             },
         };
         Plan {
@@ -152,7 +171,7 @@ mod tests {
             assert_eq!(case.plan(5).check(), Ok(()), "{}", case.name);
             assert_eq!(case.is_forward(), !case.name.ends_with("-back"));
         }
-        assert_eq!(DEFAULT.last().map(|case| case.name), Some("pps1200"));
+        assert_eq!(DEFAULT.last().map(|case| case.name), Some("quic"));
     }
 
     #[test]

@@ -130,6 +130,13 @@ pub(super) fn configure(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool, option
     if ipv6 {
         let only = i32::from(!dual_stack);
         syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, only)?;
+    }
+    forbid_fragments(fd, ipv6, dual_stack)
+}
+
+/// Sets DF, and leaves the path MTU that the kernel believes in alone.
+pub(super) fn forbid_fragments(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool) -> io::Result<()> {
+    if ipv6 {
         syscall::set_option(
             fd,
             libc::IPPROTO_IPV6,
