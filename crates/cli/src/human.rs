@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use weft_node::status::{LinkStatus, MeshStatus, PeerStatus, QualityStatus, SessionStatus, Status, Traffic};
+use weft_node::status::{
+    LinkStatus, MeshStatus, Offload, OffloadStatus, PeerStatus, QualityStatus, SessionStatus, Status, Traffic,
+};
 
 /// No line is wider, in characters.
 const WIDTH: usize = 100;
@@ -37,10 +39,11 @@ pub(crate) fn status(status: &Status) -> String {
         ),
         format!("listening on {}", listen.join(", ")),
     ];
+    let offload = node.offload.as_ref().and_then(unused_offloads);
     let mesh = node.mesh.as_ref().map(mesh);
     let tests = node.perf.iter().map(|perf| format!("tests: {}", perf.why));
     let mut text = String::new();
-    for line in lines.into_iter().chain(mesh).chain(names).chain(tests) {
+    for line in lines.into_iter().chain(offload).chain(mesh).chain(names).chain(tests) {
         push_clipped(&mut text, &line);
     }
     text.push('\n');
@@ -60,6 +63,18 @@ pub(crate) fn status(status: &Status) -> String {
         push_clipped(&mut text, &line);
     }
     text
+}
+
+/// One line about what the kernel does not do; none if it does all.
+fn unused_offloads(offload: &OffloadStatus) -> Option<String> {
+    let all = [("tun", offload.tun), ("gso", offload.gso), ("gro", offload.gro)];
+    let unused = all.into_iter().filter_map(|(name, state)| match state {
+        Offload::On | Offload::Other => None,
+        Offload::Off => Some(format!("{name} (switched off)")),
+        Offload::Refused => Some(format!("{name} (refused by the kernel)")),
+    });
+    let unused: Vec<_> = unused.collect();
+    (!unused.is_empty()).then(|| format!("without offload: {}", unused.join(", ")))
 }
 
 /// One line about the node's part in the mesh.
@@ -308,6 +323,7 @@ mod tests {
                 "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
                 "commit": times("0123456789ab"), "started_unix": 1, "uptime_s": 3700,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": [times("tso4")]},
+                "offload": {"tun": "on", "gso": "off", "gro": "refused", "batch": 1},
                 "listen": vec!["[::]:2121"; if long { 20 } else { 1 }],
                 "mesh": {
                     "root": "00", "parent": null, "depth": if long { usize::MAX } else { 2 },
@@ -340,7 +356,7 @@ mod tests {
         let text = status(&sample(false));
         for part in [
             "weft 0.1.0 (0123456789ab), up 1 h 1 min, memory 12.3 MB",
-            "listening on [::]:2121\nmesh: 3 neighbours (1 not configured), 2 hops from the root; carries for others; look-ups 7 of 8\nnames: answered on [::1]:5354\n       set up in nothing\n\n",
+            "listening on [::]:2121\nwithout offload: gso (switched off), gro (refused by the kernel)\nmesh: 3 neighbours (1 not configured), 2 hops from the root; carries for others; look-ups 7 of 8\nnames: answered on [::1]:5354\n       set up in nothing\n\n",
             "\nbob  ",
             "\nnpub1qqqqq\u{2026}qqqqqq  ",
             "payload   2 d 7 h       10000.4 ms      1.0 GB     18.4 EB\n",

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use weft_noise::PublicKey;
+use weft_packet::MAX_TRAIN_SEGMENTS;
 
 pub use error::{ConfigError, Problem};
 pub use perf::PerfAllow;
@@ -77,6 +78,10 @@ pub struct UdpConfig {
     pub listen: Vec<SocketAddr>,
     /// The largest UDP payload sent, in bytes; FIPS's `mtu` means the same. 1,200 to 9,000.
     pub mtu: u16,
+    /// Datagrams that leave in one call at most: 1 to [`MAX_TRAIN_SEGMENTS`]; 1 does without `UDP_SEGMENT`.
+    pub batch: usize,
+    /// Whether the kernel may join datagrams that arrive (`UDP_GRO`).
+    pub gro: bool,
 }
 
 /// The interface for IP packets.
@@ -86,6 +91,8 @@ pub struct TunConfig {
     pub name: String,
     /// Its MTU in bytes; at least 1,280, under which Linux turns IPv6 off.
     pub mtu: u16,
+    /// Whether packets cross it unsplit and without checksums where the kernel can do that.
+    pub offload: bool,
 }
 
 /// Our part in the mesh.
@@ -156,10 +163,13 @@ impl Default for Config {
                     SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), DEFAULT_PORT),
                 ],
                 mtu: 1280,
+                batch: MAX_TRAIN_SEGMENTS,
+                gro: true,
             },
             tun: TunConfig {
                 name: "weft0".to_owned(),
                 mtu: 1280,
+                offload: true,
             },
             link: LinkConfig {
                 heartbeat: Duration::from_secs(10),
@@ -301,6 +311,12 @@ impl Config {
         if let Some(mtu) = bytes(&mut section, "mtu", 1200, 9000)? {
             self.udp.mtu = mtu;
         }
+        if let Some(item) = section.integer("batch", 1..=MAX_TRAIN_SEGMENTS as u32, "datagrams")? {
+            self.udp.batch = item.value as usize;
+        }
+        if let Some(item) = section.boolean("gro")? {
+            self.udp.gro = item.value;
+        }
         section.finish()
     }
 
@@ -310,6 +326,9 @@ impl Config {
         }
         if let Some(mtu) = bytes(&mut section, "mtu", 1280, 65_535)? {
             self.tun.mtu = mtu;
+        }
+        if let Some(item) = section.boolean("offload")? {
+            self.tun.offload = item.value;
         }
         section.finish()
     }

@@ -11,7 +11,6 @@ mod run;
 mod standing;
 mod watch;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use rand_chacha::ChaCha20Rng;
@@ -102,7 +101,6 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         program,
     } = options;
     let sockets = bind(&config)?;
-    let listen: Vec<SocketAddr> = sockets.iter().map(UdpSocket::local_address).collect();
     let interface = Interface::create(&config.tun, identity.node_addr())?;
     interface.limit_trains(config.udp.mtu);
     let names = names::bind(&config, interface.index());
@@ -152,11 +150,12 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             device: interface.name().to_owned(),
         };
         let perf = perf::PerfServer::start(perf, &config, launch);
-        let facts = standing::Facts::new(key, &interface, listen, &config, names, perf);
+        let facts = standing::Facts::new(key, &interface, &sockets, &config, names, perf);
         let lane = LaneThread::start(LaneSetup {
             lane,
             tun: interface.into_tun(),
             sockets,
+            batch: config.udp.batch,
             reports: Box::new(move |report| sender.try_send(report).is_ok()),
         })?;
         run::Daemon::new(node, lane, facts, state, known)
@@ -174,6 +173,8 @@ fn bind(config: &Config) -> Result<Vec<UdpSocket>, DaemonError> {
             *address,
             BindOptions {
                 ipv6_only: true,
+                gso: config.udp.batch > 1,
+                gro: config.udp.gro,
                 ..BindOptions::default()
             },
         ) {

@@ -78,6 +78,9 @@ pub struct NodeStatus {
     pub uptime_s: u64,
     /// The interface for IP packets.
     pub tun: TunStatus,
+    /// What the kernel does in the daemon's place; none from a daemon that cannot be told to do without.
+    #[serde(default)]
+    pub offload: Option<OffloadStatus>,
     /// The addresses in use for UDP, with the ports that the system chose.
     pub listen: Vec<SocketAddr>,
     /// Its part in the mesh; none where `[mesh] enabled` is off.
@@ -103,6 +106,47 @@ pub struct TunStatus {
     pub mtu: u32,
     /// The offloads that the kernel accepted, such as `tso4`; empty: one packet per read and write.
     pub offloads: Vec<String>,
+}
+
+/// What the kernel does in the daemon's place, a few calls for many packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OffloadStatus {
+    /// Packets cross the interface unsplit and without checksums (`[tun] offload`); which kinds is in
+    /// [`TunStatus::offloads`].
+    pub tun: Offload,
+    /// Datagrams leave in one call (`[udp] batch`, `UDP_SEGMENT`).
+    pub gso: Offload,
+    /// Datagrams that arrive are joined (`[udp] gro`, `UDP_GRO`).
+    pub gro: Offload,
+    /// Datagrams that leave in one call at most.
+    pub batch: usize,
+}
+
+/// Whether something is done by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Offload {
+    /// It is.
+    On,
+    /// Switched off in the configuration.
+    Off,
+    /// The kernel, or a device, refuses.
+    Refused,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+impl Offload {
+    /// What becomes of a wish.
+    #[must_use]
+    pub fn new(wanted: bool, granted: bool) -> Self {
+        match (wanted, granted) {
+            (false, _) => Self::Off,
+            (true, false) => Self::Refused,
+            (true, true) => Self::On,
+        }
+    }
 }
 
 /// A node's part in the mesh.
@@ -487,6 +531,7 @@ mod tests {
                 "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
                 "commit": "abc", "pid": 7, "started_unix": 1, "uptime_s": 2,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": ["tso4"]},
+                "offload": {"tun": "on", "gso": "refused", "gro": "off", "batch": 64},
                 "mesh": {
                     "root": "00", "parent": "npub1z", "depth": 2, "neighbours": 3, "strangers": 1,
                     "transit": true, "known": 5, "lookups_found": 7, "lookups_failed": 1, "state_bytes": 9000

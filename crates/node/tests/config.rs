@@ -27,9 +27,12 @@ fn everything_set() {
         [udp]
         listen = ["127.0.0.1:0"]
         mtu = 1_472
+        batch = 20
+        gro = false
         [tun]
         name = "mesh"
         mtu = 0x578
+        offload = false
         [link]
         heartbeat_s = 1
         dead_after_s = 3
@@ -66,6 +69,10 @@ fn everything_set() {
         npub(2),
     );
     let config = parse(&text).unwrap();
+    assert_eq!(
+        (config.udp.batch, config.udp.gro, config.tun.offload),
+        (20, false, false)
+    );
     let listed = [&config.mesh.allow, &config.mesh.deny].map(|keys| keys.iter().map(ToString::to_string).collect());
     assert_eq!((config.mesh.open, listed), (false, [vec![npub(3)], vec![npub(4)]]));
     assert_eq!(config.key_file, Path::new("keys/me"));
@@ -114,7 +121,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 26, "every setting, and [[peer]]");
+    assert_eq!(settings, 29, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -132,7 +139,7 @@ fn each_fault_is_one_exact_line() {
     let peer = format!("[[peer]]\nnpub = \"{own}\"\n");
     let cases: Vec<(String, String)> = [
         // Keys.
-        ("[udp]\nlissten = []", "2: udp.lissten: unknown key; the ones here are listen, mtu"),
+        ("[udp]\nlissten = []", "2: udp.lissten: unknown key; the ones here are listen, mtu, batch, gro"),
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
@@ -142,7 +149,7 @@ fn each_fault_is_one_exact_line() {
             "[mesh]\nallow = [\"me\"]",
             "2: mesh.allow[0]: this is not a public key: expected npub1... or 64 hexadecimal digits; copy it from the peer's `weft identity show`",
         ),
-        ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu"),
+        ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload"),
         ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, reports, perf, log, peer"),
         ("[[peer]]", "1: peer.npub: missing; write npub = \"npub1...\" under [[peer]]"),
         ("[rekey]\ninterval = 5", "2: rekey.interval: unknown key; the only one here is interval_s"),
@@ -160,6 +167,9 @@ fn each_fault_is_one_exact_line() {
         ("[tun]\nmtu = 1279", "2: tun.mtu: 1279 is out of range; write 1280 to 65535 (bytes)"),
         ("[udp]\nmtu = 1199", "2: udp.mtu: 1199 is out of range; write 1200 to 9000 (bytes)"),
         ("[udp]\nmtu = 9001", "2: udp.mtu: 9001 is out of range; write 1200 to 9000 (bytes)"),
+        ("[udp]\nbatch = 0", "2: udp.batch: 0 is out of range; write 1 to 64 (datagrams)"),
+        ("[udp]\nbatch = 65", "2: udp.batch: 65 is out of range; write 1 to 64 (datagrams)"),
+        ("[tun]\noffload = 1", "2: tun.offload: a whole number where true or false is expected"),
         ("[rekey]\ninterval_s = 0", "2: rekey.interval_s: 0 is out of range; write 1 to 86400 (seconds)"),
         ("[session]\nidle_s = -1", "2: session.idle_s: -1 is out of range; write 1 to 86400 (seconds)"),
         (

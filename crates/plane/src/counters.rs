@@ -54,4 +54,6 @@ pub struct Snapshot {
     pub plane: PlaneCounters,
     /// Each socket, in the order of [`LaneSetup::sockets`](crate::LaneSetup).
     pub sockets: Vec<UdpCounters>,
+    /// A socket that was to send trains in one call each has been told to send one by one.
+    pub gso_refused: bool,
 }

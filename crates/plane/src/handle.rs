@@ -25,6 +25,8 @@ pub struct LaneSetup {
     pub tun: Tun,
     /// Its sockets: datagrams leave by the first that serves their IP version.
     pub sockets: Vec<UdpSocket>,
+    /// Datagrams that leave in one call at most.
+    pub batch: usize,
     /// Where its reports go.
     pub reports: ReportSink,
 }

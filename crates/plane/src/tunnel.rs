@@ -28,6 +28,8 @@ pub(crate) struct Tunnel {
     pub(crate) tun: Tun,
     writable: Poller,
     coalescer: Coalescer,
+    /// Whether packets are written several in one; not where the interface does without offloads.
+    joins: bool,
     places: Vec<Place>,
 }
 
@@ -36,10 +38,12 @@ impl Tunnel {
         let writable = Poller::new()?;
         writable.add(&tun, 0, Interest::Writable)?;
         let coalescer = Coalescer::new(BATCH, tun.offloads().udp);
+        let joins = tun.offloads().tcp;
         Ok(Self {
             tun,
             writable,
             coalescer,
+            joins,
             places: Vec::with_capacity(BATCH),
         })
     }
@@ -51,7 +55,7 @@ impl Tunnel {
 
     /// Adds the packet at `range` of `buffers[buffer]`, which must stay as it is until [`Tunnel::write_batch`].
     pub(crate) fn push(&mut self, buffer: usize, range: Range<usize>, packet: &[u8]) {
-        if self.coalescer.push(self.places.len() as u32, packet).is_ok() {
+        if !self.joins || self.coalescer.push(self.places.len() as u32, packet).is_ok() {
             self.places.push(Place { buffer, range });
         }
     }
@@ -60,6 +64,9 @@ impl Tunnel {
     pub(crate) fn write_batch(&mut self, buffers: &[Box<[u8]>], counters: &mut PlaneCounters) {
         if self.places.is_empty() {
             return;
+        }
+        if !self.joins {
+            self.write_singly(buffers, counters);
         }
         for group in self.coalescer.groups() {
             let mut slices = Vec::with_capacity(2 + group.packet_count());
@@ -74,8 +81,17 @@ impl Tunnel {
         self.places.clear();
     }
 
+    /// Writes the batch one packet at a time.
+    fn write_singly(&self, buffers: &[Box<[u8]>], counters: &mut PlaneCounters) {
+        for place in &self.places {
+            if let Some(packet) = buffers.get(place.buffer).and_then(|b| b.get(place.range.clone())) {
+                self.write_one(packet, counters);
+            }
+        }
+    }
+
     /// Writes one whole IP packet.
-    pub(crate) fn write_one(&mut self, packet: &[u8], counters: &mut PlaneCounters) {
+    pub(crate) fn write_one(&self, packet: &[u8], counters: &mut PlaneCounters) {
         let virtio = VirtioNetHdr::default().to_bytes();
         write(
             &self.tun,

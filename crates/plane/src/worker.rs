@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_os::clock::boottime_ms;
 use weft_os::poll::{Events, Interest, Poller};
 use weft_os::tun::{READ_BUFFER_LEN, VNET_HEADER_LEN};
-use weft_os::udp::{MAX_SEGMENTS, RECEIVE_BUFFER_LEN};
+use weft_os::udp::{RECEIVE_BUFFER_LEN, UdpSocket};
 use weft_packet::{Command, Inbound, Lane, Train};
 use weft_wire::virtio::VirtioNetHdr;
 
@@ -54,7 +54,7 @@ impl Worker {
         Ok(Self {
             lane: setup.lane,
             tunnel: Tunnel::new(setup.tun)?,
-            train: Train::new(Underlay::new(setup.sockets)?, MAX_SEGMENTS),
+            train: Train::new(Underlay::new(setup.sockets)?, setup.batch),
             reports: setup.reports,
             shared,
             poller,
@@ -194,7 +194,8 @@ impl Worker {
         self.shared.publish(Snapshot {
             lane: *self.lane.counters(),
             plane: underlay.counters,
-            sockets: underlay.sockets().map(weft_os::udp::UdpSocket::counters).collect(),
+            sockets: underlay.sockets().map(UdpSocket::counters).collect(),
+            gso_refused: !underlay.sockets().all(UdpSocket::gso),
         });
     }
 }

@@ -20,11 +20,18 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #listen = ["0.0.0.0:2121", "[::]:2121"]
 # Largest UDP payload sent, in bytes.
 #mtu = 1280
+# Datagrams that leave in one call at most: 1 to 64; 1 does without UDP_SEGMENT. What the kernel or a driver refuses falls
+# back by itself: `weft status` tells.
+#batch = 64
+# Let the kernel join datagrams that arrive (UDP_GRO).
+#gro = true
 
 [tun]
 #name = "weft0"
 # In bytes, 1280 at least.
 #mtu = 1280
+# Take and give packets unsplit and without checksums, where the kernel can. false: one packet in each read and write.
+#offload = true
 
 [link]
 # A silent link is probed this often, and given up after that long.

@@ -51,7 +51,11 @@ pub(super) struct Interface {
 impl Interface {
     /// Makes the interface and sets it up. It exists as long as this value.
     pub(super) fn create(config: &TunConfig, me: NodeAddr) -> Result<Self, InterfaceError> {
-        let tun = Tun::create(&config.name, TunOptions::default()).map_err(|error| match error {
+        let options = TunOptions {
+            offloads: config.offload,
+            ..TunOptions::default()
+        };
+        let tun = Tun::create(&config.name, options).map_err(|error| match error {
             TunError::NameTaken(name) => InterfaceError::NameTaken { name },
             TunError::MissingCapability => InterfaceError::NotAllowed(error),
             TunError::DevicePermission => InterfaceError::DeviceClosed(error),

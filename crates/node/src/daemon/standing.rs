@@ -10,6 +10,7 @@ use weft_core::{
 };
 use weft_noise::PublicKey;
 use weft_os::process;
+use weft_os::udp::UdpSocket;
 use weft_packet::{IPV6_OVERHEAD, Totals};
 use weft_plane::Snapshot;
 
@@ -19,8 +20,8 @@ use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::peer::PeerName;
 use crate::status::{
-    Document as _, LinkStatus, MeshStatus, NodeStatus, PathChangeStatus, PathStatus, PeerState, PeerStatus, Peers,
-    QualityStatus, SessionStatus, Status, Traffic, TunStatus,
+    Document as _, LinkStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PathChangeStatus, PathStatus, PeerState,
+    PeerStatus, Peers, QualityStatus, SessionStatus, Status, Traffic, TunStatus,
 };
 
 /// What does not change while the daemon runs, and who else knows something.
@@ -28,6 +29,8 @@ pub(super) struct Facts {
     pub(super) key: PublicKey,
     pub(super) names: BTreeMap<PublicKey, PeerName>,
     tun: TunStatus,
+    /// As at the start; sending in trains can be refused later.
+    offload: OffloadStatus,
     listen: Vec<SocketAddr>,
     /// Answers questions about names, unless that is turned off.
     dns: Option<Responder>,
@@ -42,12 +45,18 @@ impl Facts {
     pub(super) fn new(
         key: PublicKey,
         interface: &Interface,
-        listen: Vec<SocketAddr>,
+        sockets: &[UdpSocket],
         config: &Config,
         dns: Option<Responder>,
         perf: PerfServer,
     ) -> Self {
         let offloads = interface.offloads();
+        let offload = OffloadStatus {
+            tun: Offload::new(config.tun.offload, offloads.checksum),
+            gso: Offload::new(config.udp.batch > 1, sockets.iter().all(UdpSocket::gso)),
+            gro: Offload::new(config.udp.gro, sockets.iter().all(UdpSocket::gro)),
+            batch: config.udp.batch,
+        };
         let offloads = [
             ("checksum", offloads.checksum),
             ("tcp", offloads.tcp),
@@ -66,7 +75,8 @@ impl Facts {
                     .map(|(name, _)| (*name).to_owned())
                     .collect(),
             },
-            listen,
+            offload,
+            listen: sockets.iter().map(UdpSocket::local_address).collect(),
             dns,
             perf,
             max_inner: u32::from(config.udp.mtu)
@@ -98,6 +108,13 @@ impl Facts {
                 started_unix: self.started_unix,
                 uptime_s: self.started.elapsed().as_secs(),
                 tun: self.tun.clone(),
+                offload: Some(OffloadStatus {
+                    gso: match self.offload.gso {
+                        Offload::On if snapshot.gso_refused => Offload::Refused,
+                        gso => gso,
+                    },
+                    ..self.offload
+                }),
                 listen: self.listen.clone(),
                 mesh: node.mesh_status().as_ref().map(mesh),
                 dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
