@@ -5,6 +5,7 @@ mod null;
 use std::path::PathBuf;
 
 use weft_lab::bench::arm::{Arm, parse_arms};
+use weft_lab::bench::experiment::{Experiment, ExperimentError, FOLDER};
 use weft_lab::bench::matrix::{Case, DEFAULT, parse_cases};
 use weft_lab::bench::{self, Options};
 
@@ -39,6 +40,9 @@ pub(crate) struct Bench {
     /// The folder for the results
     #[arg(long, value_name = "FOLDER", default_value = "weft-bench")]
     out: PathBuf,
+    /// Begin docs/experiments/DATE-NAME.md with the tables, and room for what they mean
+    #[arg(long, value_name = "NAME", value_parser = experiment)]
+    record: Option<Experiment>,
     /// Let two arms be the same program with the same settings, to see the noise
     #[arg(long)]
     same: bool,
@@ -52,6 +56,10 @@ fn cases(text: &str) -> Result<Cases, String> {
     parse_cases(text).map_err(|name| format!("no case is called {name:?}"))
 }
 
+fn experiment(name: &str) -> Result<Experiment, ExperimentError> {
+    Experiment::new(FOLDER.as_ref(), name)
+}
+
 pub(crate) fn run(action: Action) -> Result<(), Failure> {
     match action {
         Action::Bench(args) => bench(args),
@@ -60,6 +68,7 @@ pub(crate) fn run(action: Action) -> Result<(), Failure> {
 }
 
 fn bench(args: Bench) -> Result<(), Failure> {
+    let record = args.record.as_ref().map(|record| record.path().to_owned());
     let options = Options {
         arms: args.arms,
         cases: args.cases.unwrap_or_else(|| DEFAULT.to_vec()),
@@ -69,6 +78,7 @@ fn bench(args: Bench) -> Result<(), Failure> {
         weft: std::env::current_exe().map_err(Failure::OwnPath)?,
         same: args.same,
         command: command(),
+        record: args.record,
     };
     let outcome = bench::run(&options, &mut std::io::stdout().lock()).map_err(Failure::Bench)?;
     let mut out = Out::new();
@@ -77,6 +87,9 @@ fn bench(args: Bench) -> Result<(), Failure> {
         "\n{} runs, {} void, {} arms missing: {report}\n",
         outcome.runs, outcome.void, outcome.missing
     ))?;
+    if let Some(record) = record {
+        out.text(&format!("Begun: {}; say there what it means.\n", record.display()))?;
+    }
     match outcome.void + outcome.missing {
         0 => Ok(()),
         _ => Err(Failure::Incomplete),

@@ -74,6 +74,51 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
 }
 
 #[test]
+fn a_record_is_begun_once() {
+    let project = tempfile::tempdir().unwrap();
+    let bench = |out: &str| {
+        let mut command = Command::new(WEFT);
+        command.args(["lab", "bench", "--arms", "direct", "--cases", "tcp", "--rounds", "1"]);
+        command.args(["--seconds", "1", "--record", "first", "--out", out]);
+        command.current_dir(project.path()).output().unwrap()
+    };
+    let complaint = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let nowhere = bench("a");
+    assert_eq!(nowhere.status.code(), Some(2));
+    assert!(
+        complaint(&nowhere).contains("run this in the project's folder"),
+        "{nowhere:?}"
+    );
+    let folder = project.path().join("docs/experiments");
+    fs::create_dir_all(&folder).unwrap();
+    let begun = bench("b");
+    assert_eq!(begun.status.code(), Some(0), "{begun:?}");
+    let files = || {
+        let mut files: Vec<_> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.sort();
+        files
+    };
+    let [data, page] = &files()[..] else {
+        panic!("{:?}", files())
+    };
+    assert!(page.to_str().unwrap().ends_with("-first.md"), "{page:?}");
+    let text = fs::read_to_string(page).unwrap();
+    assert!(
+        text.contains("\n### tcp\n") && text.contains("--record first"),
+        "{text}"
+    );
+    assert_eq!(fs::read_to_string(data).unwrap().lines().count(), 2);
+    fs::write(page, "what it means").unwrap();
+    let again = bench("c");
+    assert_eq!(again.status.code(), Some(2));
+    assert!(complaint(&again).contains("is there already"), "{again:?}");
+    assert_eq!(fs::read_to_string(page).unwrap(), "what it means");
+}
+
+#[test]
 fn one_program_on_both_arms_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy");

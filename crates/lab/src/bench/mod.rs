@@ -10,12 +10,14 @@
 //! | [`record`] | what is kept of every run: JSON lines and CSV |
 //! | [`table`], [`report`] | what the runs say together; as Markdown |
 //! | [`plot`] | the same as pictures |
+//! | [`experiment`] | a record of the project's experiments, begun |
 //!
 //! All arms run in every round, one after the other, each on hosts of its own that are gone before the next begins, and
 //! every other round in the opposite order: what slows the machine for a while slows all of them (L37).
 
 pub mod arm;
 pub mod driver;
+pub mod experiment;
 pub mod matrix;
 pub mod measure;
 pub mod plot;
@@ -32,6 +34,7 @@ use serde::Serialize;
 
 use self::arm::{Arm, Kind};
 use self::driver::{DriverError, Stage, Tunnel};
+use self::experiment::Experiment;
 use self::matrix::Case;
 use self::measure::{Figures, RunError};
 use self::record::{Record, Records, Result as RunResult};
@@ -58,6 +61,8 @@ pub struct Options {
     pub same: bool,
     /// The command as it was typed, for the report.
     pub command: String,
+    /// The record that is begun, if the runs are one of the project's experiments.
+    pub record: Option<Experiment>,
 }
 
 /// What came of it.
@@ -158,6 +163,10 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, BenchError
     }
     let report = report::write(options, &setup, &entrants, &missing, records.all());
     let report = report.map_err(BenchError::file(&options.out))?;
+    if let Some(record) = &options.record {
+        let begun = record.begin(&report, &options.out.join("runs.csv"), &setup);
+        begun.map_err(BenchError::file(record.path()))?;
+    }
     Ok(Outcome {
         runs: records.all().len(),
         void: records.all().iter().filter(|record| record.figures().is_none()).count(),

@@ -88,6 +88,19 @@ impl Setup {
     }
 }
 
+/// Today, `2026-11-21` (UTC).
+#[must_use]
+pub fn today() -> String {
+    date(now())
+}
+
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
+
 /// The civil date of a Unix time, after H. Hinnant's "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
 fn date(unix: u64) -> String {
     let days = unix / 86_400 + 719_468;
