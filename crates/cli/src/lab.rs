@@ -43,6 +43,9 @@ pub(crate) struct Bench {
     /// Begin docs/experiments/DATE-NAME.md with the tables, and room for what they mean
     #[arg(long, value_name = "NAME", value_parser = experiment)]
     record: Option<Experiment>,
+    /// Let the cable carry each UDP datagram by itself, as a wire does
+    #[arg(long)]
+    wire: bool,
     /// Let two arms be the same program with the same settings, to see the noise
     #[arg(long)]
     same: bool,
@@ -75,6 +78,7 @@ fn bench(args: Bench) -> Result<(), Failure> {
         rounds: args.rounds,
         seconds: args.seconds,
         out: args.out,
+        wire: args.wire,
         weft: std::env::current_exe().map_err(Failure::OwnPath)?,
         same: args.same,
         command: command(),

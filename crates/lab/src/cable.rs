@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
+use weft_os::ethtool;
 use weft_os::netlink::{InterfaceAddress, NetlinkError};
 
 use crate::emulator::{Emulator, Impairments, PipeCounts};
@@ -42,6 +43,20 @@ impl Link {
     #[must_use]
     pub fn b(&self) -> &Port {
         &self.b
+    }
+
+    /// Makes the cable carry UDP as a wire does, each datagram by itself: the sender's kernel cuts what was handed over
+    /// in one piece, the receiver's may join what arrives together (L24b). TCP goes on in super-packets, as real cards
+    /// cut and join it too.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn like_a_wire(&self) -> Result<(), WorldError> {
+        for port in [&self.a, &self.b] {
+            port.set_feature("tx-udp-segmentation", false)?;
+            port.set_feature("rx-gro", true)?;
+        }
+        self.a.wait_until_usable()
     }
 
     /// Cuts the cable: the second host's interface goes down, the first host's has no carrier.
@@ -256,6 +271,11 @@ impl Port {
     /// What the kernel refused.
     pub fn set_mtu(&self, mtu: u32) -> Result<(), WorldError> {
         Ok(self.socket.host.netlink(|netlink| netlink.set_mtu(self.index, mtu))?)
+    }
+
+    fn set_feature(&self, name: &str, on: bool) -> Result<(), WorldError> {
+        let Socket { host, name: port } = &self.socket;
+        Ok(host.run(|| ethtool::set_feature(port, name, on))??)
     }
 
     fn add(&self, address: Cidr) -> Result<(), WorldError> {

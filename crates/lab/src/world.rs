@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use tempfile::TempDir;
+use weft_os::ethtool::EthtoolError;
 use weft_os::netlink::{Interface, Netlink, NetlinkError, VethEnd};
 use weft_os::netns::{self, Access, NamespaceError};
 use weft_os::sysctl::SysctlError;
@@ -219,6 +220,9 @@ pub enum WorldError {
     /// The kernel refused a setting.
     #[error(transparent)]
     Setting(SysctlError),
+    /// An interface does not do what was asked of it.
+    #[error(transparent)]
+    Feature(#[from] EthtoolError),
     /// There is no TAP interface for an emulated cable or a NAT box.
     #[error(transparent)]
     Tap(#[from] TunError),

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use weft_lab::bench::arm::Arm;
-use weft_lab::bench::driver::{self, Stage, Tunnel};
+use weft_lab::bench::driver::{self, Stage, Tunnel, UNDERLAY};
 use weft_lab::bench::matrix::{CASES, Case};
 use weft_lab::bench::measure::{RunError, converge, measure};
 use weft_lab::world::World;
 use weft_os::netlink::Netlink;
 use weft_os::test_support::in_namespaces;
+use weft_os::udp::{BindOptions, UdpSocket};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -20,8 +21,12 @@ fn case(name: &str) -> Case {
 
 /// Two hosts, a cable, and no tunnel.
 fn direct() -> (World, Stage, Tunnel) {
+    direct_over(false)
+}
+
+fn direct_over(wire: bool) -> (World, Stage, Tunnel) {
     let world = World::new().unwrap();
-    let stage = Stage::set(&world, world.directory().join("stage")).unwrap();
+    let stage = Stage::set(&world, world.directory().join("stage"), wire).unwrap();
     let arm: Arm = "direct".parse().unwrap();
     let tunnel = driver::start(&arm, Path::new("/nowhere"), Path::new("/nowhere"), &stage).unwrap();
     (world, stage, tunnel)
@@ -54,6 +59,43 @@ fn a_run_has_figures_both_ways() {
             "{figures:?}"
         );
     });
+}
+
+#[test]
+fn a_cable_like_a_wire_carries_datagrams_one_by_one() {
+    in_namespaces(|| {
+        for (wire, at_least, at_most) in [(false, 1, 10), (true, 40, 50)] {
+            let (_world, stage, _tunnel) = direct_over(wire);
+            let to = format!("{}:9", UNDERLAY[1]).parse().unwrap();
+            let from = format!("{}:0", UNDERLAY[0]).parse().unwrap();
+            let before = sent(&stage);
+            let send = || {
+                let socket = UdpSocket::bind(from, BindOptions::default()).unwrap();
+                assert_eq!(socket.send(to, &[7; 40_000], Some(1000)).unwrap(), 40_000);
+                assert!(socket.gso(), "a wire takes super-datagrams as well");
+            };
+            stage.hosts[0].run(send).unwrap();
+            // Few others are sent meanwhile: a question for the neighbour, IPv6's own.
+            let packets = sent(&stage) - before;
+            assert!(
+                (at_least..=at_most).contains(&packets),
+                "{packets} packets, wire: {wire}"
+            );
+        }
+    });
+}
+
+/// Packets that the first host's interface has sent.
+fn sent(stage: &Stage) -> u64 {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let text = stage.hosts[0].run(read).unwrap();
+    let name = format!("{}:", stage.link.a().name());
+    let line = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(&name))
+        .unwrap();
+    // Eight columns of what was received, then bytes and packets.
+    line.split_whitespace().nth(9).unwrap().parse().unwrap()
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! | [`tcp`] | what the kernel knows of a TCP connection |
 //! | [`poll`] | waiting for descriptors, and waking a thread that waits |
 //! | [`netlink`] | interfaces, addresses and routes of one network namespace |
+//! | [`ethtool`] | what an interface does for its packets |
 //! | [`sysctl`] | the per-interface settings that netlink does not reach |
 //! | [`netns`] | network namespaces held by a descriptor, threads and processes inside them |
 //! | [`process`] | capabilities, memory and processor time |
@@ -25,6 +26,8 @@ compile_error!("weft-os is written for Linux only so far");
 
 #[cfg(target_os = "linux")]
 pub mod clock;
+#[cfg(target_os = "linux")]
+pub mod ethtool;
 #[cfg(target_os = "linux")]
 pub mod lock;
 #[cfg(target_os = "linux")]

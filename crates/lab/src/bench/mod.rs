@@ -55,6 +55,8 @@ pub struct Options {
     pub seconds: u32,
     /// The folder that the results go to. Made if it is not there; must be empty.
     pub out: PathBuf,
+    /// The cable carries UDP as a wire does, not whole trains.
+    pub wire: bool,
     /// The weft program.
     pub weft: PathBuf,
     /// Arms may be the same program with the same settings: their ratio then shows the noise.
@@ -267,7 +269,7 @@ fn set_up(
     entrant: &Entrant,
     folder: PathBuf,
 ) -> Result<(Stage, Tunnel), DriverError> {
-    let stage = Stage::set(world, folder)?;
+    let stage = Stage::set(world, folder, options.wire)?;
     let tunnel = driver::start(&entrant.arm, &entrant.program, &options.weft, &stage)?;
     Ok((stage, tunnel))
 }

@@ -38,6 +38,8 @@ pub struct Setup {
     pub rounds: u32,
     /// Seconds of load in each run.
     pub seconds: u32,
+    /// Whether the cable carried UDP as a wire does.
+    pub wire: bool,
     /// Kernel and processor.
     pub machine: Vec<(String, String)>,
     /// The arms that ran.
@@ -75,6 +77,7 @@ impl Setup {
             command: options.command.clone(),
             rounds: options.rounds,
             seconds: options.seconds,
+            wire: options.wire,
             machine: machine(),
             arms: entrants.iter().map(arm).collect(),
             missing: missing.to_vec(),

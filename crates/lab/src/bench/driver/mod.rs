@@ -44,15 +44,19 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Lays the cable. Files go to `folder`, which is made.
+    /// Lays the cable, one that carries UDP [as a wire does](Link::like_a_wire) if it should. Files go to `folder`, which
+    /// is made.
     ///
     /// # Errors
     /// [`DriverError`]
-    pub fn set(world: &World, folder: PathBuf) -> Result<Self, DriverError> {
+    pub fn set(world: &World, folder: PathBuf, wire: bool) -> Result<Self, DriverError> {
         std::fs::create_dir(&folder).map_err(|source| DriverError::file(&folder, source))?;
         let hosts = [world.host("a")?, world.host("b")?];
         let [a, b] = UNDERLAY.map(|address| format!("{address}/24"));
         let link = world.link((&hosts[0], &[a.as_str()]), (&hosts[1], &[b.as_str()]))?;
+        if wire {
+            link.like_a_wire()?;
+        }
         Ok(Self { hosts, link, folder })
     }
 
