@@ -5,6 +5,7 @@
 //! | [`tun`] | the TUN interface: virtio header, TSO/USO, several queues |
 //! | [`tap`] | the TAP interface: Ethernet frames, for the lab |
 //! | [`udp`] | the UDP socket: GSO out, GRO in, never fragments, counts what it falls back to |
+//! | [`icmp`] | pings that are never cut into fragments |
 //! | [`tcp`] | what the kernel knows of a TCP connection |
 //! | [`poll`] | waiting for descriptors, and waking a thread that waits |
 //! | [`netlink`] | interfaces, addresses and routes of one network namespace |
@@ -28,6 +29,8 @@ compile_error!("weft-os is written for Linux only so far");
 pub mod clock;
 #[cfg(target_os = "linux")]
 pub mod ethtool;
+#[cfg(target_os = "linux")]
+pub mod icmp;
 #[cfg(target_os = "linux")]
 pub mod lock;
 #[cfg(target_os = "linux")]

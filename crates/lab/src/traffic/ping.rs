@@ -1,4 +1,5 @@
-//! Pings: ICMPv6 echo (RFC 4443, section 4) from inside a host.
+//! Pings: ICMPv6 echo (RFC 4443, section 4) from inside a host. They are never cut into fragments: one that is larger
+//! than what the host knows of the path is refused, and counts as lost.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -59,9 +60,9 @@ impl Pinger {
     /// # Errors
     /// When there is no raw socket, for want of CAP_NET_RAW in the host's namespace.
     pub fn start(host: &Host, target: Ipv6Addr, options: PingOptions) -> Result<Self, TrafficError> {
-        let socket = host.run(raw_socket)?.map_err(|error| TrafficError::Socket {
+        let socket = host.run(raw_socket)?.map_err(|source| TrafficError::Socket {
             what: "raw ICMPv6 socket",
-            source: error.into(),
+            source,
         })?;
         let stop = Arc::new(AtomicBool::new(false));
         let session = Session {
@@ -187,10 +188,12 @@ fn answer(message: &[u8], identifier: u16) -> Option<u64> {
     (kind == ECHO_REPLY && u16::from_be_bytes([id_high, id_low]) == identifier).then(|| u64::from_be_bytes(*number))
 }
 
-fn raw_socket() -> Result<OwnedFd, rustix::io::Errno> {
+fn raw_socket() -> io::Result<OwnedFd> {
     let protocol = Some(ipproto::ICMPV6);
     let flags = SocketFlags::CLOEXEC;
-    rustix::net::socket_with(AddressFamily::INET6, SocketType::RAW, flags, protocol)
+    let socket = rustix::net::socket_with(AddressFamily::INET6, SocketType::RAW, flags, protocol)?;
+    weft_os::icmp::forbid_fragments(&socket)?;
+    Ok(socket)
 }
 
 /// Every pinger of this process gets its own identifier: a raw socket sees all answers of its host.

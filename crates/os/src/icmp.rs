@@ -1,0 +1,31 @@
+//! What raw ICMPv6 sockets need besides what every socket has.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::syscall;
+
+/// What an IPv6 socket sends is never cut into fragments, whatever the system knows of the path: too large a message is
+/// refused with `EMSGSIZE` (RFC 3542, section 11.2).
+///
+/// # Errors
+/// When `socket` is no IPv6 socket.
+pub fn forbid_fragments(socket: impl AsFd) -> io::Result<()> {
+    syscall::set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn the_option_is_set_on_ipv6_sockets_and_others_have_none() {
+        let v4 = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(forbid_fragments(&v4).is_err());
+        let v6 = UdpSocket::bind("[::1]:0").unwrap();
+        forbid_fragments(&v6).unwrap();
+        let option = syscall::option(v6.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG).unwrap();
+        assert_eq!(option, 1);
+    }
+}
