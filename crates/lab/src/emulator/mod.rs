@@ -19,15 +19,17 @@
 //!
 //! The interface of each host is a TAP; its kernel therefore hands over plain frames, split and with checksums, as to a
 //! card without offloads (L24b). [`Pipe`] decides, purely; each direction is a thread that reads a batch, asks the pipe
-//! and writes what is due. The threads end with the [`Emulator`], and with the process.
+//! and writes what is due. The threads end with the [`Emulator`], and with the process. A [`Witness`] sees what passes
+//! either end.
 
 mod pipe;
 mod too_big;
 
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -64,6 +66,21 @@ impl Cable {
     }
 }
 
+/// An end of a cable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// The first host's.
+    A,
+    /// The second host's.
+    B,
+}
+
+/// Somebody who sees all frames at the ends of a cable, sent and received, as a sniffer on the interface there would.
+pub trait Witness: fmt::Debug + Send + Sync {
+    /// This frame passes this end now. Called by the threads of the cable, which wait meanwhile.
+    fn frame(&self, end: End, frame: &[u8]);
+}
+
 /// The program in the middle of a cable. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Emulator {
@@ -76,10 +93,13 @@ impl Emulator {
     pub(crate) fn start(a: Tap, b: Tap, cable: Cable) -> io::Result<Self> {
         let (a, b) = (Arc::new(a), Arc::new(b));
         let start = Instant::now();
-        let lane = |from: &Arc<Tap>, to: &Arc<Tap>, impairments, seed| {
+        let lane = |(near, from): (End, &Arc<Tap>), (far, to): (End, &Arc<Tap>), impairments, seed| {
             Ok::<_, io::Error>(Arc::new(Lane {
+                near,
                 from: Arc::clone(from),
+                far,
                 to: Arc::clone(to),
+                witness: OnceLock::new(),
                 pipe: Mutex::new(Pipe::new(impairments, seed)),
                 ended: AtomicBool::new(false),
                 wake: EventFd::new()?,
@@ -87,8 +107,8 @@ impl Emulator {
             }))
         };
         let lanes = [
-            lane(&a, &b, cable.a_to_b, cable.seed)?,
-            lane(&b, &a, cable.b_to_a, !cable.seed)?,
+            lane((End::A, &a), (End::B, &b), cable.a_to_b, cable.seed)?,
+            lane((End::B, &b), (End::A, &a), cable.b_to_a, !cable.seed)?,
         ];
         let mut emulator = Self {
             lanes,
@@ -111,6 +131,13 @@ impl Emulator {
     #[must_use]
     pub fn counts(&self, direction: Direction) -> PipeCounts {
         self.lane(direction).pipe().counts()
+    }
+
+    /// From now on `witness` sees all frames. The first one stays.
+    pub fn watch(&self, witness: &Arc<dyn Witness>) {
+        for lane in &self.lanes {
+            let _ = lane.witness.set(Arc::clone(witness));
+        }
     }
 
     fn lane(&self, direction: Direction) -> &Lane {
@@ -137,8 +164,11 @@ impl Drop for Emulator {
 /// One direction and its thread.
 #[derive(Debug)]
 struct Lane {
+    near: End,
     from: Arc<Tap>,
+    far: End,
     to: Arc<Tap>,
+    witness: OnceLock<Arc<dyn Witness>>,
     pipe: Mutex<Pipe>,
     ended: AtomicBool,
     wake: EventFd,
@@ -172,8 +202,10 @@ impl Lane {
                 return;
             };
             let frame = buf.get(..len).unwrap_or_default().to_vec();
+            self.tell(self.near, &frame);
             let answer = self.pipe().push(self.now(), frame);
             if let Some(answer) = answer {
+                self.tell(self.near, &answer);
                 let _ = self.from.write(&answer);
             }
         }
@@ -185,8 +217,15 @@ impl Lane {
             let Some(frame) = frame else {
                 return;
             };
+            self.tell(self.far, &frame);
             // An interface that is down loses frames, as interfaces do.
             let _ = self.to.write(&frame);
+        }
+    }
+
+    fn tell(&self, end: End, frame: &[u8]) {
+        if let Some(witness) = self.witness.get() {
+            witness.frame(end, frame);
         }
     }
 
