@@ -275,27 +275,35 @@ fn send(
     Ok(hash.finalize().into())
 }
 
-/// Spreads a [`Limit::Paced`] flow: ten blocks a second, none of them to catch up with a stall.
+/// Spreads a [`Limit::Paced`] flow: ten blocks a second, or more where they would be too long, none of them to catch up
+/// with a stall.
 struct Pace {
     block: usize,
+    interval: Duration,
     next: Instant,
 }
 
 impl Pace {
     fn new(limit: Limit) -> Self {
-        let block = match limit {
-            Limit::Paced(rate) => (rate / 10).clamp(1, BLOCK as u64) as usize,
-            _ => BLOCK,
+        let (block, interval) = match limit {
+            Limit::Paced(rate) => {
+                let block = (rate / 10).clamp(1, BLOCK as u64);
+                (
+                    block as usize,
+                    Duration::from_secs_f64(block as f64 / rate.max(1) as f64),
+                )
+            }
+            _ => (BLOCK, TICK),
         };
         let next = Instant::now();
-        Self { block, next }
+        Self { block, interval, next }
     }
 
     /// Waits for the time of the next block and gives its length.
     fn next_block(&mut self) -> usize {
         let now = Instant::now();
         std::thread::sleep(self.next.saturating_duration_since(now));
-        self.next = self.next.max(now) + TICK;
+        self.next = self.next.max(now) + self.interval;
         self.block
     }
 }
@@ -332,4 +340,19 @@ fn receive(mut stream: TcpStream, progress: &AtomicU64, deadline: Deadline) -> R
         longest_stall,
         hash: hash.finalize().into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paced_flow_has_its_rate_slow_or_fast() {
+        for rate in [1, 15, 100_000, 655_360, 2_000_000, 100_000_000] {
+            let pace = Pace::new(Limit::Paced(rate));
+            let found = pace.block as f64 / pace.interval.as_secs_f64();
+            assert!((found / rate as f64 - 1.0).abs() < 0.01, "{rate}: {found}");
+            assert!(pace.block <= BLOCK);
+        }
+    }
 }
