@@ -7,6 +7,7 @@
 
 mod spawn;
 mod user;
+mod visit;
 
 use std::fs::File;
 use std::io;

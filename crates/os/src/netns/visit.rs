@@ -1,0 +1,40 @@
+//! Namespaces that another process holds.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+
+use super::{NamespaceError, NetNs};
+use crate::{process, syscall};
+
+impl NetNs {
+    /// The network namespace that the process `pid` holds open as its descriptor `fd`. Where that process is in another
+    /// user namespace, this one moves there for good: only there it may start processes in the network namespace.
+    ///
+    /// # Errors
+    /// [`NamespaceError::SeveralThreads`], or [`NamespaceError::Io`] where the process is gone, is another user's, or has
+    /// no such descriptor.
+    pub fn visit(pid: u32, fd: i32) -> Result<Self, NamespaceError> {
+        let open = |what: &'static str, path: String| File::open(path).map_err(|e| NamespaceError::io(what, e));
+        let user = open("open the user namespace of the process", format!("/proc/{pid}/ns/user"))?;
+        let net = open(
+            "open the network namespace of the process",
+            format!("/proc/{pid}/fd/{fd}"),
+        )?;
+        let own = open("open /proc/self/ns/user", "/proc/self/ns/user".to_owned())?;
+        let inode = |file: &File| Ok::<_, io::Error>((file.metadata()?.dev(), file.metadata()?.ino()));
+        let compare = |file: &File| inode(file).map_err(|e| NamespaceError::io("read a user namespace", e));
+        if compare(&user)? != compare(&own)? {
+            match process::thread_count() {
+                Ok(1) => {}
+                Ok(threads) => return Err(NamespaceError::SeveralThreads(threads)),
+                Err(error) => return Err(NamespaceError::io("count the threads", error)),
+            }
+            // SAFETY: no pointers are passed.
+            syscall::check(unsafe { libc::setns(user.as_raw_fd(), libc::CLONE_NEWUSER) })
+                .map_err(|e| NamespaceError::io("enter the user namespace of the process", e))?;
+        }
+        Ok(Self { fd: net.into() })
+    }
+}
