@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use weft_lab::bench::BenchError;
 use weft_lab::demo::DemoError;
+use weft_lab::scenario::hold::HoldError;
+use weft_lab::scenario::run::RunError;
+use weft_lab::scenario::source::SourceError;
 use weft_node::config::ConfigError;
 use weft_node::control::ControlError;
 use weft_node::daemon::DaemonError;
@@ -67,6 +70,17 @@ pub(crate) enum Failure {
     #[error("some runs do not count; the report says which and why")]
     Incomplete,
     #[error(transparent)]
+    LabFile(#[from] SourceError),
+    #[error("{}", chain(.0))]
+    LabRun(RunError),
+    #[error("{}", chain(.0))]
+    LabHold(#[from] HoldError),
+    /// A command on a host of the lab has told by itself why.
+    #[error("the command ended with {0}")]
+    Ended(u8),
+    #[error("{failed} of {steps} steps failed; {} has logs, statuses and results.json", .out.display())]
+    LabFailed { failed: usize, steps: usize, out: PathBuf },
+    #[error(transparent)]
     Logging(#[from] LoggingError),
     #[error("standard output cannot be written ({0}); check where it goes")]
     Output(io::Error),
@@ -81,14 +95,17 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         match &self {
             Self::Closed => return ExitCode::SUCCESS,
-            Self::Told | Self::Helped | Self::Invalid => {}
+            Self::Told | Self::Helped | Self::Invalid | Self::Ended(_) => {}
             // Nothing more can be done if standard error is closed as well.
             other => drop(writeln!(io::stderr(), "weft: {other}")),
         }
         match self {
             Self::Usage(_) | Self::Helped | Self::Config(_) | Self::Scenario { .. } => ExitCode::from(2),
             Self::Bench(BenchError::SameArm(..) | BenchError::NotEmpty(_) | BenchError::NoArms(_)) => ExitCode::from(2),
+            Self::LabFile(_) | Self::LabRun(RunError::NotEmpty(_) | RunError::NoLink(..)) => ExitCode::from(2),
             Self::Invalid | Self::Incomplete => ExitCode::from(3),
+            Self::LabHold(HoldError::NoHost(..)) => ExitCode::from(2),
+            Self::Ended(code) => ExitCode::from(code),
             Self::Daemon(error) => ExitCode::from(error.exit_code()),
             _ => ExitCode::FAILURE,
         }
@@ -100,6 +117,15 @@ impl From<DemoError> for Failure {
         match error {
             DemoError::Output(error) => error.into(),
             other => Self::Demo(other),
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Output(error) => error.into(),
+            other => Self::LabRun(other),
         }
     }
 }

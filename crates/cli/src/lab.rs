@@ -1,6 +1,8 @@
-//! `weft lab`: tunnels measured side by side in namespaces of this machine.
+//! `weft lab`: topologies and measurements in namespaces of this machine.
 
+mod hold;
 mod null;
+mod scenario;
 
 use std::path::PathBuf;
 
@@ -14,6 +16,19 @@ use crate::output::Out;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Action {
+    /// Run a scenario: build its hosts, NAT boxes and links, take its steps, say what held
+    Run(scenario::Run),
+    /// List the ready scenarios, or print one
+    List(scenario::List),
+    /// Build a scenario's hosts, NAT boxes and links, start its nodes, and keep them in the background
+    Up(hold::Up),
+    /// Run a command, or a shell, on a host of the lab that is up
+    Exec(hold::Exec),
+    /// End the lab that is up
+    Down,
+    /// Hold a lab in the background
+    #[command(hide = true)]
+    Hold(hold::Hold),
     /// Measure tunnels side by side, weft's and those of others
     Bench(Bench),
     /// One end of the null tunnel: no cryptography, the limit to chase
@@ -65,6 +80,12 @@ fn experiment(name: &str) -> Result<Experiment, ExperimentError> {
 
 pub(crate) fn run(action: Action) -> Result<(), Failure> {
     match action {
+        Action::Run(args) => scenario::run(args),
+        Action::List(args) => scenario::list(&args),
+        Action::Up(args) => hold::up(&args),
+        Action::Exec(args) => hold::exec(&args),
+        Action::Down => hold::down(),
+        Action::Hold(args) => hold::hold(&args),
         Action::Bench(args) => bench(args),
         Action::Null(args) => null::run(&args),
     }

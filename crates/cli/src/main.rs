@@ -65,7 +65,7 @@ enum Command {
     Demo(demo::Args),
     /// Run a mesh of many nodes on a virtual clock and print figures
     Sim(Box<sim::Args>),
-    /// Measure tunnels side by side in network namespaces of this machine
+    /// Build networks in namespaces of this machine, run scenarios in them, measure tunnels side by side
     #[command(subcommand)]
     Lab(lab::Action),
 }

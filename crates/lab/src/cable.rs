@@ -250,6 +250,18 @@ impl Port {
         self.wait_until_usable()
     }
 
+    /// The first address of the same IP version as `like`, with its prefix length.
+    ///
+    /// # Errors
+    /// [`WorldError::BadAddress`] if there is none, or if `like` is none.
+    pub(crate) fn first_like(&self, like: &str) -> Result<String, WorldError> {
+        let version = like.parse::<Cidr>()?.address.is_ipv4();
+        let addresses = self.addresses();
+        let first = addresses.iter().find(|cidr| cidr.address.is_ipv4() == version);
+        let first = first.ok_or_else(|| WorldError::BadAddress(like.to_owned()))?;
+        Ok(format!("{}/{}", first.address, first.prefix_len))
+    }
+
     /// Keeps the host apart from the others of its switch that are kept apart, or no longer. Frames between them are
     /// lost without a sign, as where a firewall drops them.
     ///

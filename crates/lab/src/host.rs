@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::process::{Child, Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -137,6 +137,11 @@ impl Host {
     /// The descriptor of the namespace, for moving interfaces there.
     pub(crate) fn namespace(&self) -> BorrowedFd<'_> {
         self.inner.namespace.as_fd()
+    }
+
+    /// The number of that descriptor, by which other processes of this user find the namespace in `/proc`.
+    pub(crate) fn namespace_number(&self) -> i32 {
+        self.namespace().as_raw_fd()
     }
 
     /// A name for its next interface: `eth0`, `eth1` and so on.

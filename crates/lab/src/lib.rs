@@ -10,6 +10,7 @@
 //! | [`traffic`] | pings, TCP with verified content, UDP flows |
 //! | [`burden`] | a machine too slow for its daemon |
 //! | [`relay`] | a middlebox that loses, doubles, delays or spoils chosen datagrams |
+//! | [`scenario`] | topologies and what happens in them, as files: `weft lab run`, `up`, `down` |
 //! | [`stats`] | what a few runs say, and how sure it is |
 //! | [`mod@bench`], [`null`] | tunnels side by side; the tunnel that does nothing |
 //! | [`interrupt`], [`random`] | Ctrl-C; chance that a seed decides |
@@ -34,6 +35,7 @@ pub mod nat;
 pub mod null;
 pub mod random;
 pub mod relay;
+pub mod scenario;
 pub mod spec;
 pub mod stats;
 pub mod traffic;

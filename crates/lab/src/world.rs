@@ -197,7 +197,7 @@ impl Switch {
     }
 
     /// A port whose other end is a program of this process.
-    fn plug(&self) -> Result<Tap, WorldError> {
+    pub(crate) fn plug(&self) -> Result<Tap, WorldError> {
         let tap = tap(&self.host)?;
         self.host.netlink(|netlink| {
             netlink.set_bridge(tap.index(), Some(self.bridge))?;
@@ -241,7 +241,7 @@ pub enum WorldError {
 }
 
 /// A new interface of `host`, down, whose other end is this process.
-fn tap(host: &Host) -> Result<Tap, WorldError> {
+pub(crate) fn tap(host: &Host) -> Result<Tap, WorldError> {
     let name = host.next_port();
     let tap = host.run(|| Tap::create(&name))??;
     host.netlink(|netlink| netlink.set_tx_queue_len(tap.index(), TAP_QUEUE))?;

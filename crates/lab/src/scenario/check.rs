@@ -1,0 +1,309 @@
+//! Whether a scenario makes sense: every name is there, once, and can do what is asked of it.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::expected::Expect;
+use super::file::{HostSpec, LinkSpec, Scenario, dialled};
+use super::steps::{Action, Step};
+use crate::cable::Cidr;
+
+/// The longest name: it is the name of files.
+const LONGEST: usize = 40;
+
+/// A fault of a table, with its name.
+type Fault = (String, String);
+
+/// Refuses a name that is no name for a file.
+pub(super) fn name(name: &str) -> Result<(), String> {
+    let fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    match name.len() {
+        1..=LONGEST if name.bytes().all(fit) && !name.starts_with('-') => Ok(()),
+        _ => Err(format!(
+            "{name:?} is no name; use up to {LONGEST} letters, digits, - and _"
+        )),
+    }
+}
+
+/// What is wrong with the topology.
+pub(super) fn topology(scenario: &Scenario) -> Result<(), Fault> {
+    name(&scenario.name).map_err(|what| ("name".to_owned(), what))?;
+    let mut seen = BTreeSet::new();
+    let networks = scenario.networks.iter();
+    for (kind, own) in networks
+        .map(|own| ("networks", own))
+        .chain(scenario.nats.keys().map(|own| ("nat", own)))
+        .chain(scenario.hosts.keys().map(|own| ("host", own)))
+    {
+        let fault = |what| (format!("{kind}.{own}"), what);
+        name(own).map_err(fault)?;
+        if !seen.insert(own) {
+            return Err(fault(format!(
+                "there is another {own:?}; hosts, NAT boxes and networks share their names"
+            )));
+        }
+    }
+    for (own, nat) in &scenario.nats {
+        let fault = |what| (format!("nat.{own}"), what);
+        for side in [&nat.inside, &nat.outside] {
+            network(scenario, side).map_err(fault)?;
+        }
+        for address in [&nat.inner, &nat.outer] {
+            v4(address).map_err(fault)?;
+        }
+        if nat.inside == nat.outside {
+            return Err(fault("inside and outside are the same network".to_owned()));
+        }
+    }
+    for (own, link) in &scenario.links {
+        self::link(scenario, link).map_err(|what| (format!("link.{own}"), what))?;
+    }
+    for (own, host) in &scenario.hosts {
+        self::host(scenario, own, host).map_err(|what| (format!("host.{own}"), what))?;
+    }
+    Ok(())
+}
+
+fn link(scenario: &Scenario, link: &LinkSpec) -> Result<(), String> {
+    let [a, b] = &link.between;
+    if a == b {
+        return Err(format!("both ends are {a:?}"));
+    }
+    for end in [a, b] {
+        let host = scenario.hosts.contains_key(end);
+        if !host && !scenario.networks.contains(end) {
+            return Err(format!("there is no host or network {end:?}"));
+        }
+        if host && !link.addresses.contains_key(end) {
+            return Err(format!(
+                "{end} has no address; write addresses = {{ {end} = \"192.0.2.1/24\" }}"
+            ));
+        }
+    }
+    for (end, addresses) in &link.addresses {
+        if !scenario.hosts.contains_key(end) || link.end(end).is_none() {
+            return Err(format!("addresses: this link ends at no host {end:?}"));
+        }
+        for address in addresses {
+            cidr(address)?;
+        }
+    }
+    match link.gateways.keys().find(|end| !link.addresses.contains_key(*end)) {
+        Some(end) => Err(format!("gateways: this link ends at no host {end:?}")),
+        None => Ok(()),
+    }
+}
+
+fn host(scenario: &Scenario, own: &str, host: &HostSpec) -> Result<(), String> {
+    let told = !host.dials.is_empty() || !host.knows.is_empty() || !host.config.is_empty();
+    if told && !host.node {
+        return Err("dials, knows and config are for nodes, and node is false".to_owned());
+    }
+    let mut known = BTreeSet::new();
+    for entry in host.dials.iter().chain(&host.knows) {
+        let (peer, endpoint) = dialled(entry);
+        node(scenario, peer)?;
+        if peer == own {
+            return Err("it knows itself".to_owned());
+        }
+        if !known.insert(peer) {
+            return Err(format!("it knows {peer} twice"));
+        }
+        if let Some(Err(_)) = endpoint {
+            return Err(format!("{entry:?} has no address and port behind the @"));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the step at this place, where those before are right.
+pub(super) fn step(scenario: &Scenario, at: usize) -> Result<(), String> {
+    let Some((step, before)) = scenario.steps.get(..=at).and_then(<[_]>::split_last) else {
+        return Ok(());
+    };
+    let is_load = matches!(step.action, Action::Ping(_) | Action::Tcp(_) | Action::Udp(_));
+    if let Some(own) = &step.name {
+        name(own)?;
+        if !is_load {
+            return Err("only ping, tcp and udp have names".to_owned());
+        }
+        if before.iter().any(|step| step.name.as_ref() == Some(own)) {
+            return Err(format!("another step is called {own:?}"));
+        }
+    }
+    if let (Some(time), Some(last)) = (step.at, before.iter().filter_map(|step| step.at).next_back())
+        && time < last
+    {
+        return Err(format!(
+            "at = {time} is before an earlier step's {last}; put steps in their order"
+        ));
+    }
+    let pair = |from: &str, to: &str| {
+        node(scenario, from)?;
+        node(scenario, to)?;
+        if from == to {
+            Err(format!("from and to are both {from:?}"))
+        } else {
+            Ok(())
+        }
+    };
+    match &step.action {
+        Action::Wait(_) => Ok(()),
+        Action::Cut(step) => find_link(scenario, &step.link).map(drop),
+        Action::Heal(step) => find_link(scenario, &step.link).map(drop),
+        Action::Change(step) => {
+            let link = find_link(scenario, &step.link)?;
+            if step.flaws.is_empty() {
+                return Err("it changes nothing; say what, such as loss = 0.1".to_owned());
+            }
+            match &step.toward {
+                Some(end) if link.end(end).is_none() => Err(format!("toward: the link does not end at {end:?}")),
+                _ => Ok(()),
+            }
+        }
+        Action::Roam(step) => {
+            let on = |name: &str| {
+                let link = find_link(scenario, name)?;
+                let host = link.addresses.contains_key(&step.host);
+                host.then_some(())
+                    .ok_or_else(|| format!("{} has no end of {name:?}", step.host))
+            };
+            match (&step.link, &step.address, &step.from, &step.to) {
+                (Some(link), Some(address), None, None) => on(link).and_then(|()| cidr(address).map(drop)),
+                (None, None, Some(from), Some(to)) => on(from).and_then(|()| on(to)),
+                _ => Err("write either link and address, or from and to".to_owned()),
+            }
+        }
+        Action::Stop(step) | Action::Kill(step) | Action::Start(step) | Action::Restart(step) => {
+            node(scenario, &step.node)
+        }
+        Action::Forget(step) => match scenario.nats.contains_key(&step.nat) {
+            true => Ok(()),
+            false => Err(format!("there is no nat {:?}", step.nat)),
+        },
+        Action::Ping(load) => {
+            pair(&load.from, &load.to)?;
+            if load.count.is_some() && load.time.is_some() {
+                return Err("write count or for, not both".to_owned());
+            }
+            ended(
+                load.count.is_some() || load.time.is_some(),
+                "count or for",
+                load.background,
+                &step.name,
+            )
+        }
+        Action::Tcp(load) => {
+            pair(&load.from, &load.to)?;
+            if load.bytes.is_some() && (load.time.is_some() || load.rate.is_some()) {
+                return Err("write bytes, or for with or without rate".to_owned());
+            }
+            ended(
+                load.bytes.is_some() || load.time.is_some(),
+                "bytes or for",
+                load.background,
+                &step.name,
+            )
+        }
+        Action::Udp(load) => {
+            pair(&load.from, &load.to)?;
+            ended(load.time.is_some(), "for", load.background, &step.name)
+        }
+        Action::Expect(expect) => expectation(scenario, expect, before, pair),
+    }
+}
+
+/// A load has an end of its own, or one that another step gives it.
+fn ended(ends: bool, how: &str, background: bool, name: &Option<String>) -> Result<(), String> {
+    match (ends, background, name) {
+        (false, false, _) => Err(format!("it has no end; write {how}")),
+        (_, true, None) => Err("a load in the background needs a name, by which expect = \"load\" ends it".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn expectation(
+    scenario: &Scenario,
+    expect: &Expect,
+    before: &[Step],
+    pair: impl Fn(&str, &str) -> Result<(), String>,
+) -> Result<(), String> {
+    let bounds = |any: bool| match any {
+        true => Ok(()),
+        false => Err("it expects nothing; write a bound, such as at_least or lost_at_most".to_owned()),
+    };
+    match expect {
+        Expect::Path(expect) => {
+            pair(&expect.from, &expect.to)?;
+            match (expect.is.as_str(), expect.is.strip_prefix("via ")) {
+                ("direct" | "none", _) => Ok(()),
+                (_, Some(relay)) => node(scenario, relay),
+                _ => Err(format!(
+                    "is = {:?}; write \"direct\", \"via NAME\" or \"none\"",
+                    expect.is
+                )),
+            }
+        }
+        Expect::State(expect) => {
+            pair(&expect.from, &expect.to)?;
+            bounds(expect.at_least.is_some() || expect.at_most.is_some())
+        }
+        Expect::Answer(expect) => pair(&expect.from, &expect.to),
+        Expect::Load(expect) => {
+            let load = before.iter().find(|step| step.name.as_ref() == Some(&expect.of));
+            let load = load.ok_or_else(|| format!("no earlier step is called {:?}", expect.of))?;
+            let probes = expect.lost_at_most.is_some() || expect.lost_at_least.is_some();
+            let means = expect.mean_at_least.is_some() || expect.mean_at_most.is_some();
+            let rates = expect.rate_at_least.is_some() || expect.rate_at_most.is_some();
+            match &load.action {
+                Action::Tcp(_) if probes || means => Err("TCP loses nothing, and has no mean time".to_owned()),
+                Action::Ping(_) | Action::Udp(_) if rates => Err("only TCP has a throughput".to_owned()),
+                // That the content arrived unchanged is always expected.
+                Action::Tcp(_) => Ok(()),
+                _ => bounds(probes || means || expect.gap_at_most.is_some()),
+            }
+        }
+        Expect::Largest(expect) => {
+            pair(&expect.from, &expect.to)?;
+            bounds(expect.at_least.is_some() || expect.at_most.is_some())
+        }
+        Expect::Frames(expect) => {
+            find_link(scenario, &expect.link)?;
+            bounds(expect.at_least.is_some() || expect.at_most.is_some())
+        }
+        Expect::Quiet(expect) => expect.nodes.iter().flatten().try_for_each(|name| node(scenario, name)),
+    }
+}
+
+fn node(scenario: &Scenario, name: &str) -> Result<(), String> {
+    match scenario.hosts.get(name) {
+        None => Err(format!("there is no host {name:?}")),
+        Some(host) if !host.node => Err(format!("{name} has no node")),
+        Some(_) => Ok(()),
+    }
+}
+
+fn network(scenario: &Scenario, name: &str) -> Result<(), String> {
+    match scenario.networks.iter().any(|network| network == name) {
+        true => Ok(()),
+        false => Err(format!("there is no network {name:?}; name it in networks = [...]")),
+    }
+}
+
+fn find_link<'a>(scenario: &'a Scenario, name: &str) -> Result<&'a LinkSpec, String> {
+    let link = scenario.links.get(name);
+    link.ok_or_else(|| format!("there is no link {name:?}"))
+}
+
+fn cidr(text: &str) -> Result<Cidr, String> {
+    text.parse()
+        .map_err(|error: crate::world::WorldError| error.to_string())
+}
+
+/// The address in `192.0.2.1/24`.
+pub(super) fn v4(text: &str) -> Result<Ipv4Addr, String> {
+    match cidr(text)?.address {
+        IpAddr::V4(address) => Ok(address),
+        IpAddr::V6(_) => Err(format!("{text:?} is no IPv4 address, and a NAT box knows no others")),
+    }
+}

@@ -1,0 +1,382 @@
+//! What must be so, and what is.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use super::expected::{
+    ExpectAnswer, ExpectFrames, ExpectLargest, ExpectLoad, ExpectPath, ExpectQuiet, ExpectState, Fate,
+};
+use super::load::Report;
+use super::topology::{Stage, StageError};
+use super::units::Time;
+use crate::daemon::PeerState;
+use crate::traffic::{PingOptions, Pinger, TrafficError};
+
+/// From one look to the next.
+const POLL: Duration = Duration::from_millis(50);
+/// How long an answer may take that says whether a size passes, and how often it is asked for.
+const ANSWER: Duration = Duration::from_millis(500);
+const TRIES: u32 = 2;
+/// The headers of IPv6 and ICMPv6, and the least that a ping carries.
+const HEADERS: u32 = 48;
+const LEAST: u32 = HEADERS + 8;
+
+/// Whether something is as expected, and what was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// It is.
+    pub holds: bool,
+    /// What was seen, and what was expected instead.
+    pub seen: String,
+}
+
+impl Finding {
+    fn new(holds: bool, seen: impl Display, wanted: impl Display) -> Self {
+        let seen = match holds {
+            true => seen.to_string(),
+            false => format!("{seen}; expected {wanted}"),
+        };
+        Self { holds, seen }
+    }
+}
+
+/// Why nothing could be seen.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// A node does not run, or does not answer.
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// A ping could not be sent.
+    #[error(transparent)]
+    Traffic(#[from] TrafficError),
+    /// A status without what it must have.
+    #[error("the status of {0} is not understood")]
+    Status(String),
+}
+
+/// Both ways, or one.
+fn ways<'a>(from: &'a str, to: &'a str, both: bool) -> Vec<(&'a str, &'a str)> {
+    let ways = [(from, to), (to, from)];
+    ways.into_iter().take(if both { 2 } else { 1 }).collect()
+}
+
+/// Looks until all ways show what is wanted, or `within` is over. Says what each shows.
+fn settle<T: PartialEq + Display>(
+    ways: &[(&str, &str)],
+    within: Time,
+    wanted: &str,
+    look: impl Fn(&str, &str) -> Result<T, LookError>,
+    right: impl Fn(&T) -> bool,
+) -> Result<Finding, LookError> {
+    let start = Instant::now();
+    loop {
+        let seen: Result<Vec<_>, _> = ways.iter().map(|(from, to)| look(from, to)).collect();
+        // A daemon that is busy with its start answers a moment later.
+        let over = start.elapsed() >= within.0;
+        let seen = match seen {
+            Err(error) if over => return Err(error),
+            Err(_) => Vec::new(),
+            Ok(seen) => seen,
+        };
+        let holds = !seen.is_empty() && seen.iter().all(&right);
+        if holds || over {
+            let text = match seen.as_slice() {
+                [one, other] if one != other => {
+                    let (from, to) = ways[0];
+                    format!("{one} from {from}, {other} from {to}")
+                }
+                [one, ..] => one.to_string(),
+                [] => "nothing".to_owned(),
+            };
+            let text = match within.0.is_zero() {
+                true => text,
+                false => format!("{text} after {:.1} s", start.elapsed().as_secs_f64()),
+            };
+            return Ok(Finding::new(holds, text, wanted));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+pub(super) fn path(stage: &Stage, expect: &ExpectPath) -> Result<Finding, LookError> {
+    let ways = ways(&expect.from, &expect.to, expect.both);
+    let look = |from: &str, to: &str| path_of(stage, from, to);
+    settle(&ways, expect.within, &expect.is, look, |seen| *seen == expect.is)
+}
+
+/// `direct`, `via NAME` or `none`.
+fn path_of(stage: &Stage, from: &str, to: &str) -> Result<String, LookError> {
+    let target = &stage.node(to)?.identity.npub;
+    let peer = stage.daemon(from)?.peer(target).map_err(StageError::Daemon)?;
+    let path = peer.unwrap_or_default();
+    let path = &path["path"];
+    Ok(match (path["kind"].as_str(), path["via"].as_str()) {
+        (Some("relayed"), Some(via)) => {
+            let relay = stage.nodes().find(|(_, node)| node.identity.npub == via);
+            format!("via {}", relay.map_or(via, |(name, _)| name))
+        }
+        (Some(kind), _) => kind.to_owned(),
+        (None, _) => "none".to_owned(),
+    })
+}
+
+/// A state as the file writes it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Stated(Option<PeerState>);
+
+impl Display for Stated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = match self.0 {
+            None => "not a peer",
+            Some(PeerState::Known) => "known",
+            Some(PeerState::Linking) => "linking",
+            Some(PeerState::Linked) => "linked",
+            Some(PeerState::Session) => "session",
+            Some(PeerState::Payload) => "payload",
+        };
+        f.write_str(text)
+    }
+}
+
+pub(super) fn state(stage: &Stage, expect: &ExpectState) -> Result<Finding, LookError> {
+    let look = |from: &str, to: &str| {
+        let npub = &stage.node(to)?.identity.npub;
+        let state = stage.daemon(from)?.peer_state(npub).map_err(StageError::Daemon)?;
+        Ok(Stated(state))
+    };
+    let (least, most) = (expect.at_least, expect.at_most);
+    let wanted = bounds(
+        least.map(|state| Stated(Some(state))),
+        most.map(|state| Stated(Some(state))),
+    );
+    let ways = ways(&expect.from, &expect.to, expect.both);
+    settle(&ways, expect.within, &wanted, look, |seen| {
+        seen.0.is_some()
+            && least.is_none_or(|least| seen.0 >= Some(least))
+            && most.is_none_or(|most| seen.0 <= Some(most))
+    })
+}
+
+/// "at least 1 and at most 2"
+fn bounds<T: Display>(least: Option<T>, most: Option<T>) -> String {
+    match (least, most) {
+        (Some(least), Some(most)) => format!("at least {least} and at most {most}"),
+        (Some(least), None) => format!("at least {least}"),
+        (None, Some(most)) => format!("at most {most}"),
+        (None, None) => "anything".to_owned(),
+    }
+}
+
+pub(super) fn answer(stage: &Stage, expect: &ExpectAnswer) -> Result<Finding, LookError> {
+    let start = Instant::now();
+    for (from, to) in ways(&expect.from, &expect.to, expect.both) {
+        while !passes(stage, from, to, LEAST, Duration::from_millis(200))? {
+            if start.elapsed() >= expect.within.0 {
+                let seen = format!("{to} did not answer {from}");
+                return Ok(Finding::new(false, seen, format!("an answer within {}", expect.within)));
+            }
+        }
+    }
+    let seen = format!("answered after {:.1} s", start.elapsed().as_secs_f64());
+    Ok(Finding::new(true, seen, ""))
+}
+
+/// Whether one echo of an IP packet of `len` bytes is answered.
+fn passes(stage: &Stage, from: &str, to: &str, len: u32, patience: Duration) -> Result<bool, LookError> {
+    let options = PingOptions {
+        payload: (len - HEADERS) as usize,
+        count: Some(1),
+        grace: patience,
+        ..PingOptions::default()
+    };
+    let target = stage.node(to)?.identity.address;
+    let report = Pinger::start(&stage.place(from)?.host, target, options)?.join()?;
+    if report.refused > 0 {
+        // Without a route it is refused at once, and shall not be asked a thousand times a second.
+        std::thread::sleep(POLL);
+    }
+    Ok(report.received > 0)
+}
+
+pub(super) fn largest(stage: &Stage, expect: &ExpectLargest) -> Result<Finding, LookError> {
+    let status = stage.daemon(&expect.from)?.status().map_err(StageError::Daemon)?;
+    let mtu = status["node"]["tun"]["mtu"]
+        .as_u64()
+        .and_then(|mtu| u32::try_from(mtu).ok());
+    let mtu = mtu.ok_or_else(|| LookError::Status(expect.from.clone()))?;
+    let pass = |len| {
+        for _ in 0..TRIES {
+            if passes(stage, &expect.from, &expect.to, len, ANSWER)? {
+                return Ok(true);
+            }
+        }
+        Ok::<_, LookError>(false)
+    };
+    // `low` passes, `high` does not.
+    let (mut low, mut high) = (0, mtu + 1);
+    let mut next = LEAST;
+    while high - low > 1 {
+        match pass(next)? {
+            true => low = next,
+            false => high = next,
+        }
+        // What is smaller than the least is not asked for.
+        next = low.midpoint(high).max(LEAST);
+        if low == 0 {
+            break;
+        }
+    }
+    let holds = expect.at_least.is_none_or(|least| low >= least) && expect.at_most.is_none_or(|most| low <= most);
+    let seen = format!("{low} bytes pass whole");
+    Ok(Finding::new(holds, seen, bounds(expect.at_least, expect.at_most)))
+}
+
+pub(super) fn frames(stage: &Stage, expect: &ExpectFrames) -> Result<Finding, LookError> {
+    let counts = stage.wire(&expect.link)?.counts();
+    let of = |counts: &crate::emulator::PipeCounts| match expect.are {
+        Fate::Given => counts.given,
+        Fate::Lost => counts.lost,
+        Fate::Doubled => counts.duplicated,
+        Fate::Reordered => counts.reordered,
+        Fate::Overflowed => counts.overflowed,
+        Fate::TooBig => counts.too_big,
+    };
+    let [there, back] = counts.each_ref().map(of);
+    let all = there + back;
+    let holds = expect.at_least.is_none_or(|least| all >= least) && expect.at_most.is_none_or(|most| all <= most);
+    let seen = format!("{all} frames ({there} and {back})");
+    Ok(Finding::new(holds, seen, bounds(expect.at_least, expect.at_most)))
+}
+
+pub(super) fn quiet(stage: &Stage, expect: &ExpectQuiet) -> Result<Finding, LookError> {
+    let asked = |name: &String| expect.nodes.as_ref().is_none_or(|nodes| nodes.contains(name));
+    let mut all = 0;
+    for (name, node) in stage.nodes().filter(|(name, _)| asked(name)) {
+        let Some(daemon) = node.daemon() else { continue };
+        let warnings = daemon.warnings().map_err(StageError::Daemon)?;
+        if let Some(first) = warnings.first() {
+            let seen = format!("{} warnings in the log of {name}, the first: {first}", warnings.len());
+            return Ok(Finding::new(false, seen, "none"));
+        }
+        all += 1;
+    }
+    Ok(Finding::new(true, format!("no warning in {all} logs"), ""))
+}
+
+/// Judges a load by its report.
+pub(super) fn load(report: &Report, expect: &ExpectLoad) -> Finding {
+    let mut faults = Vec::new();
+    let mut ask = |holds: bool, wanted: String| {
+        if !holds {
+            faults.push(wanted);
+        }
+    };
+    let millis = |time: Time| time.0.as_secs_f64() * 1e3;
+    let gap = match report {
+        Report::Tcp(report) => {
+            ask(report.hash_ok, "what arrives to be what was sent".to_owned());
+            let rate = report.mbit_s * 1e6;
+            if let Some(least) = expect.rate_at_least {
+                ask(rate >= least.0 as f64, format!("at least {least}"));
+            }
+            if let Some(most) = expect.rate_at_most {
+                ask(rate <= most.0 as f64, format!("at most {most}"));
+            }
+            report.longest_stall_ms
+        }
+        Report::Ping(report) | Report::Udp(report) => {
+            let lost = report.lost.len() as u64;
+            if let Some(most) = expect.lost_at_most {
+                ask(report.sent > 0 && lost <= most, format!("at most {most} lost"));
+            }
+            if let Some(least) = expect.lost_at_least {
+                ask(lost >= least, format!("at least {least} lost"));
+            }
+            if let Some(least) = expect.mean_at_least {
+                let mean = report.avg_ms;
+                ask(
+                    mean.is_some_and(|mean| mean >= millis(least)),
+                    format!("a mean of at least {least}"),
+                );
+            }
+            if let Some(most) = expect.mean_at_most {
+                let mean = report.avg_ms;
+                ask(
+                    mean.is_some_and(|mean| mean <= millis(most)),
+                    format!("a mean of at most {most}"),
+                );
+            }
+            report.longest_gap_ms
+        }
+    };
+    if let Some(most) = expect.gap_at_most {
+        ask(gap <= millis(most), format!("no gap of more than {most}"));
+    }
+    Finding::new(faults.is_empty(), report, faults.join(" and "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::ProbeLog;
+
+    fn expecting(text: &str) -> ExpectLoad {
+        let table: toml::Table = format!("of = \"x\"\n{text}").parse().unwrap();
+        table.try_into().unwrap()
+    }
+
+    /// Ten echoes 100 ms apart, of which two are lost; the others take 2 ms.
+    fn report() -> Report {
+        let mut log = ProbeLog::default();
+        for number in 0..10 {
+            log.sent(Duration::from_millis(100 * number));
+            if !(3..5).contains(&number) {
+                log.arrived(number, Duration::from_millis(100 * number + 2));
+            }
+        }
+        Report::Ping(log.report())
+    }
+
+    #[test]
+    fn a_load_is_judged_by_every_bound() {
+        for (text, holds) in [
+            ("lost_at_most = 2", true),
+            ("lost_at_most = 1", false),
+            ("lost_at_least = 2", true),
+            ("lost_at_least = 3", false),
+            ("gap_at_most = \"300ms\"", true),
+            ("gap_at_most = \"299ms\"", false),
+            ("mean_at_least = \"2ms\"", true),
+            ("mean_at_least = \"3ms\"", false),
+            ("mean_at_most = \"1ms\"", false),
+        ] {
+            assert_eq!(load(&report(), &expecting(text)).holds, holds, "{text}");
+        }
+        let finding = load(&report(), &expecting("lost_at_most = 1\ngap_at_most = \"100ms\""));
+        let said = "2 of 10 echoes lost, mean round trip 2.0 ms, longest gap 300 ms; expected at most 1 lost and no gap of \
+                    more than 100 ms";
+        assert_eq!(finding.seen, said);
+    }
+
+    #[test]
+    fn a_load_that_sent_nothing_lost_nothing_and_does_not_pass() {
+        let nothing = Report::Ping(ProbeLog::default().report());
+        assert!(!load(&nothing, &expecting("lost_at_most = 0")).holds);
+    }
+
+    #[test]
+    fn a_changed_stream_never_passes() {
+        let report = |hash_ok| {
+            Report::Tcp(crate::traffic::TcpReport {
+                bytes: 1,
+                seconds: 1.0,
+                mbit_s: 8.0,
+                longest_stall_ms: 1.0,
+                hash_ok,
+            })
+        };
+        assert!(load(&report(true), &expecting("rate_at_least = \"8Mbit\"")).holds);
+        assert!(!load(&report(true), &expecting("rate_at_most = \"7Mbit\"")).holds);
+        assert!(!load(&report(false), &expecting("")).holds);
+    }
+}

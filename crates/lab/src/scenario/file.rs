@@ -1,0 +1,388 @@
+//! A scenario as its file says it, read strictly: what it does not know is an error that says where and what to do.
+//!
+//! The whole reference, with examples, is docs/guides/lab.md.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::{Spanned, Table, Value};
+
+use super::check;
+use super::flaws::{FLAW_KEYS, Flaws};
+use super::steps::{Action, Step};
+use crate::nat::NatKind;
+
+/// A topology, and what happens in it.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// What it is called.
+    pub name: String,
+    /// What it shows, in a sentence.
+    pub about: String,
+    /// Decides all that is left to chance.
+    pub seed: u64,
+    /// Switches, by name.
+    pub networks: Vec<String>,
+    /// NAT boxes by name.
+    pub nats: BTreeMap<String, NatSpec>,
+    /// Machines by name.
+    pub hosts: BTreeMap<String, HostSpec>,
+    /// Cables by name.
+    pub links: BTreeMap<String, LinkSpec>,
+    /// What happens, in this order.
+    pub steps: Vec<Step>,
+}
+
+/// A NAT box between two networks.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NatSpec {
+    /// What it maps and lets in.
+    #[serde(with = "NatKindName")]
+    pub kind: NatKind,
+    /// The network that it hides.
+    pub inside: String,
+    /// Its address there, with the prefix length.
+    pub inner: String,
+    /// The network where it has one address for all.
+    pub outside: String,
+    /// That address, with the prefix length.
+    pub outer: String,
+    /// Whether hosts inside reach each other by their outer ports.
+    #[serde(default)]
+    pub hairpin: bool,
+}
+
+/// [`NatKind`] as files name it.
+#[derive(Deserialize)]
+#[serde(remote = "NatKind", rename_all = "kebab-case")]
+enum NatKindName {
+    FullCone,
+    Restricted,
+    PortRestricted,
+    Symmetric,
+}
+
+/// A machine.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// Whether a weft node runs on it.
+    #[serde(default = "yes")]
+    pub node: bool,
+    /// Whether the node is started with the others; else a step starts it.
+    #[serde(default = "yes")]
+    pub started: bool,
+    /// Whether it forwards packets between its links.
+    #[serde(default)]
+    pub forwards: bool,
+    /// Nodes that its node knows with their addresses: `NAME`, or `NAME@ADDRESS:PORT`.
+    #[serde(default)]
+    pub dials: Vec<String>,
+    /// Nodes whose keys alone its node knows.
+    #[serde(default)]
+    pub knows: Vec<String>,
+    /// Further settings of its node, as in weft.toml.
+    #[serde(default)]
+    pub config: Table,
+}
+
+/// A cable between two hosts, a host and a network, or two networks.
+#[derive(Debug, Clone)]
+pub struct LinkSpec {
+    /// Its two ends, by name.
+    pub between: [String; 2],
+    /// The addresses of its hosts, with prefix lengths.
+    pub addresses: BTreeMap<String, Vec<String>>,
+    /// Its hosts' way to everywhere else, where no NAT box of the network is that.
+    pub gateways: BTreeMap<String, std::net::IpAddr>,
+    /// Whether it is in use from the start; else a step brings it up.
+    pub up: bool,
+    /// Whether its frames are kept.
+    pub pcap: bool,
+    /// What it does to frames, towards the second end and towards the first.
+    pub flaws: [Flaws; 2],
+}
+
+#[derive(Deserialize)]
+struct RawLink {
+    between: [String; 2],
+    #[serde(default)]
+    addresses: BTreeMap<String, OneOrMore>,
+    #[serde(default)]
+    gateways: BTreeMap<String, std::net::IpAddr>,
+    #[serde(default = "yes")]
+    up: bool,
+    #[serde(default)]
+    pcap: bool,
+    #[serde(default)]
+    toward: BTreeMap<String, Flaws>,
+}
+
+const LINK_KEYS: &[&str] = &["between", "addresses", "gateways", "up", "pcap", "toward"];
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    name: String,
+    #[serde(default)]
+    about: String,
+    #[serde(default = "one")]
+    seed: u64,
+    #[serde(default)]
+    networks: Vec<String>,
+    #[serde(default)]
+    nat: BTreeMap<String, Spanned<Table>>,
+    #[serde(default)]
+    host: BTreeMap<String, Spanned<Table>>,
+    #[serde(default)]
+    link: BTreeMap<String, Spanned<Table>>,
+    #[serde(default)]
+    step: Vec<Spanned<Table>>,
+}
+
+impl Raw {
+    /// Where its tables stand.
+    fn spans(&self) -> BTreeMap<String, Range<usize>> {
+        let kinds = [("nat", &self.nat), ("host", &self.host), ("link", &self.link)];
+        let tables = kinds
+            .into_iter()
+            .flat_map(|(kind, tables)| tables.iter().map(move |(name, table)| (kind, name, table)));
+        tables
+            .map(|(kind, name, table)| (format!("{kind}.{name}"), table.span()))
+            .collect()
+    }
+}
+
+/// What is wrong with a scenario: one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {at}: {what}")]
+pub struct FileError {
+    /// The file, or the name of a ready scenario.
+    pub file: String,
+    /// The line, and the table or the step.
+    pub at: String,
+    /// What is wrong there, and what to do.
+    pub what: String,
+}
+
+impl Scenario {
+    /// Reads a scenario. `file` is its name for errors; each of `settings` is a `KEY=VALUE` that stands for what the
+    /// file says, such as `link.uplink.delay=50ms`.
+    ///
+    /// # Errors
+    /// [`FileError`] for the first fault.
+    pub fn parse(file: &str, text: &str, settings: &[String]) -> Result<Self, FileError> {
+        let place = Place { file, text };
+        let mut raw: Raw = toml::from_str(text).map_err(|error| place.error(error.span(), "", error.message()))?;
+        for setting in settings {
+            set(&mut raw, setting).map_err(|what| place.fault("--set", what))?;
+        }
+        let spans = raw.spans();
+        let mut scenario = Self {
+            name: raw.name,
+            about: raw.about,
+            seed: raw.seed,
+            networks: raw.networks,
+            nats: place.tables("nat", raw.nat, read)?,
+            hosts: place.tables("host", raw.host, read)?,
+            links: place.tables("link", raw.link, link)?,
+            steps: Vec::new(),
+        };
+        for (table, number) in raw.step.into_iter().zip(1..) {
+            let span = table.span();
+            let step = Step::read(number, table.into_inner());
+            let step = step.map_err(|(name, what)| place.error(Some(span.clone()), &name, &what))?;
+            scenario.steps.push(step);
+            // Faults of a step are told with its line, which only this place knows.
+            let last = scenario.steps.len() - 1;
+            check::step(&scenario, last)
+                .map_err(|what| place.error(Some(span), &scenario.steps[last].title(), &what))?;
+        }
+        check::topology(&scenario).map_err(|(at, what)| place.error(spans.get(&at).cloned(), &at, &what))?;
+        Ok(scenario)
+    }
+
+    /// Hosts with a node.
+    pub fn nodes(&self) -> impl Iterator<Item = (&String, &HostSpec)> {
+        self.hosts.iter().filter(|(_, host)| host.node)
+    }
+
+    /// True if a step of the file is of this kind.
+    #[must_use]
+    pub fn has(&self, kind: impl Fn(&Action) -> bool) -> bool {
+        self.steps.iter().any(|step| kind(&step.action))
+    }
+}
+
+impl LinkSpec {
+    /// Which end this is: 0 or 1.
+    #[must_use]
+    pub fn end(&self, name: &str) -> Option<usize> {
+        self.between.iter().position(|end| end == name)
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn other(&self, name: &str) -> &str {
+        &self.between[usize::from(self.between[0] == name)]
+    }
+}
+
+/// Where a fault can be.
+struct Place<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl Place<'_> {
+    fn error(&self, span: Option<Range<usize>>, section: &str, what: &str) -> FileError {
+        let before = span.and_then(|span| self.text.get(..span.start));
+        let line = before.map(|before| before.matches('\n').count() + 1);
+        let at = match (line, section) {
+            (Some(line), "") => format!("line {line}"),
+            (Some(line), section) => format!("line {line}, {section}"),
+            (None, "") => "the file".to_owned(),
+            (None, section) => section.to_owned(),
+        };
+        self.fault(&at, one_line(what))
+    }
+
+    fn fault(&self, at: &str, what: String) -> FileError {
+        FileError {
+            file: self.file.to_owned(),
+            at: at.to_owned(),
+            what,
+        }
+    }
+
+    fn tables<T>(
+        &self,
+        kind: &str,
+        raw: BTreeMap<String, Spanned<Table>>,
+        read: impl Fn(Table) -> Result<T, String>,
+    ) -> Result<BTreeMap<String, T>, FileError> {
+        let mut tables = BTreeMap::new();
+        for (name, table) in raw {
+            let span = table.span();
+            let fault = |what: String| self.error(Some(span.clone()), &format!("{kind}.{name}"), &what);
+            check::name(&name).map_err(fault)?;
+            let table = read(table.into_inner()).map_err(fault)?;
+            tables.insert(name, table);
+        }
+        Ok(tables)
+    }
+}
+
+/// The endpoint in `NAME@ADDRESS:PORT`, and the name.
+#[must_use]
+pub fn dialled(entry: &str) -> (&str, Option<Result<SocketAddr, std::net::AddrParseError>>) {
+    match entry.split_once('@') {
+        Some((name, endpoint)) => (name, Some(endpoint.parse())),
+        None => (entry, None),
+    }
+}
+
+fn link(mut table: Table) -> Result<LinkSpec, String> {
+    let flaws = Flaws::take(&mut table)?;
+    known(&table, &[LINK_KEYS, FLAW_KEYS])?;
+    let raw: RawLink = read(table)?;
+    let mut both = [flaws.clone(), flaws];
+    for (end, flaws) in &raw.toward {
+        let Some(number) = raw.between.iter().position(|name| name == end) else {
+            return Err(format!("toward.{end}: this link does not end at {end:?}"));
+        };
+        flaws.check()?;
+        // Towards the second end comes first.
+        both[1 - number].merge(flaws);
+    }
+    let addresses = raw.addresses.into_iter().map(|(host, addresses)| match addresses {
+        OneOrMore::One(address) => (host, vec![address]),
+        OneOrMore::More(addresses) => (host, addresses),
+    });
+    Ok(LinkSpec {
+        between: raw.between,
+        addresses: addresses.collect(),
+        gateways: raw.gateways,
+        up: raw.up,
+        pcap: raw.pcap,
+        flaws: both,
+    })
+}
+
+/// Refuses keys that are in none of the lists.
+pub(super) fn known(table: &Table, lists: &[&[&str]]) -> Result<(), String> {
+    let all = lists.concat();
+    match table.keys().find(|key| !all.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => Err(format!("there is no {key:?} here; there are {}", all.join(", "))),
+    }
+}
+
+/// A table as a type.
+pub(super) fn read<T: DeserializeOwned>(table: Table) -> Result<T, String> {
+    Value::Table(table)
+        .try_into()
+        .map_err(|error: toml::de::Error| one_line(&error.to_string()))
+}
+
+/// A message of several lines as one.
+fn one_line(text: &str) -> String {
+    let words: Vec<_> = text.split_whitespace().collect();
+    words.join(" ")
+}
+
+/// Puts one `KEY=VALUE` in its place.
+fn set(raw: &mut Raw, setting: &str) -> Result<(), String> {
+    let bad = |why: &str| format!("{setting}: {why}; write a line such as link.uplink.delay=50ms");
+    let (key, value) = setting.split_once('=').ok_or_else(|| bad("there is no \"=\""))?;
+    // What is no value of TOML is text: quotes would have to be kept from the shell.
+    let parsed = format!("x = {value}").parse::<Table>();
+    let value = parsed.ok().and_then(|mut table| table.remove("x"));
+    let value = value.unwrap_or_else(|| Value::String(setting.split_once('=').map_or("", |(_, text)| text).to_owned()));
+    if key == "seed" {
+        let seed = value.as_integer().and_then(|seed| u64::try_from(seed).ok());
+        raw.seed = seed.ok_or_else(|| bad("the seed is a number"))?;
+        return Ok(());
+    }
+    let mut parts: Vec<_> = key.split('.').collect();
+    let (Some(last), true) = (parts.pop(), parts.len() >= 2) else {
+        return Err(bad("the key is not nat.NAME.KEY, host.NAME.KEY or link.NAME.KEY"));
+    };
+    let tables = match parts[0] {
+        "nat" => &mut raw.nat,
+        "host" => &mut raw.host,
+        "link" => &mut raw.link,
+        _ => return Err(bad("the key is not nat.NAME.KEY, host.NAME.KEY or link.NAME.KEY")),
+    };
+    let table = tables.get_mut(parts[1]);
+    let mut table = table
+        .map(Spanned::as_mut)
+        .ok_or_else(|| bad(&format!("there is no {} {:?}", parts[0], parts[1])))?;
+    for part in &parts[2..] {
+        let inner = table.entry(*part).or_insert_with(|| Table::new().into());
+        table = inner
+            .as_table_mut()
+            .ok_or_else(|| bad(&format!("{part:?} is no table")))?;
+    }
+    table.insert(last.to_owned(), value);
+    Ok(())
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn one() -> u64 {
+    1
+}

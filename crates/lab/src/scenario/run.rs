@@ -1,0 +1,278 @@
+//! `weft lab run`: a scenario from its first step to its last, told live, with everything kept in one folder.
+//!
+//! | in the folder | what it is |
+//! |---|---|
+//! | `scenario.toml` | the file |
+//! | `results.json` | [`Results`], of schema `weft.lab/1` |
+//! | `logs/NODE.log` | what each node said |
+//! | `status/NODE.json` | its status after the last step; `status/step-N-NODE.json` after a step that failed |
+//! | `pcap/LINK.END.pcap` | the frames at both ends of each link that asks for it |
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::act::Run;
+use super::file::LinkSpec;
+use super::pcap::Capture;
+use super::results::{self, LinkResult, Results};
+use super::source::Source;
+use super::topology::{Stage, StageError};
+use crate::emulator::Witness;
+use crate::interrupt::Interrupts;
+use crate::world::{World, WorldError};
+
+/// How to run a scenario.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What to run.
+    pub source: Source,
+    /// What was set instead of what the file says, for the record.
+    pub settings: Vec<String>,
+    /// The folder for what it leaves: made if it is not there, must be empty.
+    pub out: PathBuf,
+    /// Links to keep the frames of, besides those that ask for it; `all` is all of them.
+    pub pcap: Vec<String>,
+    /// The weft program.
+    pub weft: PathBuf,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Steps that failed.
+    pub failed: usize,
+    /// All steps.
+    pub steps: usize,
+    /// The folder.
+    pub out: PathBuf,
+}
+
+/// Why a scenario did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The machine gives no world.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// The topology could not be built.
+    #[error("the topology cannot be built; {logs} has the logs of its nodes", logs = .logs.display())]
+    Build {
+        /// Why.
+        source: StageError,
+        /// What they said.
+        logs: PathBuf,
+    },
+    /// The folder has something in it.
+    #[error("{} is not empty; name another folder with --out", .0.display())]
+    NotEmpty(PathBuf),
+    /// A link of `--pcap` is none.
+    #[error("--pcap {0:?}: there is no such link; write \"all\" or one of {1}")]
+    NoLink(String, String),
+    /// A file could not be written.
+    #[error("{} cannot be used", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Signals could not be caught.
+    #[error("signals cannot be caught")]
+    Signals(#[source] io::Error),
+    /// Progress could not be told.
+    #[error("standard output cannot be written")]
+    Output(#[source] io::Error),
+}
+
+impl RunError {
+    fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
+    }
+}
+
+/// Runs a scenario. Call it first thing in the process: a user without root's rights moves to a user namespace, which a
+/// process with several threads cannot.
+///
+/// # Errors
+/// [`RunError`]; a step that fails is none, see [`Outcome::failed`].
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, RunError> {
+    let scenario = &options.source.scenario;
+    let wanted = pcaps(options)?;
+    prepare(&options.out)?;
+    World::enter()?;
+    let world = World::new()?;
+    let _interrupts = Interrupts::catch(world.directory().to_owned()).map_err(RunError::Signals)?;
+    let (begin, started) = (Instant::now(), SystemTime::now());
+    let copy = options.out.join("scenario.toml");
+    fs::write(&copy, &options.source.text).map_err(RunError::file(&copy))?;
+    let say = |out: &mut dyn Write, text: &str| writeln!(out, "{text}").map_err(RunError::Output);
+    let title = [scenario.name.as_str(), scenario.about.as_str()];
+    let title: Vec<_> = title.into_iter().filter(|text| !text.is_empty()).collect();
+    say(out, &title.join(": "))?;
+    let stage = Stage::set(scenario, &world, &options.weft).map_err(|source| {
+        let logs = options.out.join("logs");
+        let _ = keep_logs(world.directory(), &logs);
+        RunError::Build { source, logs }
+    })?;
+    let mut run = Run {
+        stage,
+        folder: &options.out,
+        loads: BTreeMap::new(),
+        reports: BTreeMap::new(),
+        steps: Vec::new(),
+        start: Instant::now(),
+    };
+    let captures = run.capture(&wanted)?;
+    say(out, &run.shape(begin.elapsed()))?;
+    run.start = Instant::now();
+    for step in &scenario.steps {
+        let result = run.step(step)?;
+        let mark = if result.ok { "ok    " } else { "FAILED" };
+        let (what, seen) = (&result.what, &result.seen);
+        let line = match seen.as_str() {
+            "" => what.clone(),
+            seen => format!("{what}: {seen}"),
+        };
+        say(out, &format!("{:5.1}  {mark}  {line}", result.at + result.seconds))?;
+        run.steps.push(result);
+    }
+    run.statuses("")?;
+    let failed: Vec<_> = run
+        .steps
+        .iter()
+        .filter(|step| !step.ok)
+        .map(|step| step.number)
+        .collect();
+    let results = Results {
+        schema: "weft.lab/1",
+        scenario: scenario.name.clone(),
+        settings: options.settings.clone(),
+        started_unix: started
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs(),
+        seconds: begin.elapsed().as_secs_f64(),
+        ok: failed.is_empty(),
+        nodes: results::nodes(&run.stage),
+        links: run.links(&captures),
+        nats: results::nats(&run.stage),
+        steps: std::mem::take(&mut run.steps),
+    };
+    drop(run);
+    keep_logs(world.directory(), &options.out.join("logs"))?;
+    let path = options.out.join("results.json");
+    let text = serde_json::to_string_pretty(&results).map_err(io::Error::other);
+    text.and_then(|text| fs::write(&path, text + "\n"))
+        .map_err(RunError::file(&path))?;
+    Ok(Outcome {
+        failed: failed.len(),
+        steps: results.steps.len(),
+        out: options.out.clone(),
+    })
+}
+
+impl Run<'_> {
+    /// Has the frames of these links kept.
+    fn capture(&self, links: &[String]) -> Result<BTreeMap<String, Vec<String>>, RunError> {
+        let folder = self.folder.join("pcap");
+        let mut captures = BTreeMap::new();
+        for (name, link) in self.stage.links().filter(|(name, _)| links.contains(name)) {
+            fs::create_dir_all(&folder).map_err(RunError::file(&folder))?;
+            let files = link.between.each_ref().map(|end| format!("pcap/{name}.{end}.pcap"));
+            let [a, b] = files.each_ref().map(|file| self.folder.join(file));
+            let capture = Capture::create([&a, &b]).map_err(RunError::file(&folder))?;
+            let witness: Arc<dyn Witness> = Arc::new(capture);
+            let watched = self.stage.watch(name, &witness);
+            watched.map_err(|source| RunError::Build {
+                source,
+                logs: folder.clone(),
+            })?;
+            captures.insert(name.clone(), files.into());
+        }
+        Ok(captures)
+    }
+
+    /// Writes down what every node says of itself; one that does not answer has none.
+    pub(super) fn statuses(&self, prefix: &str) -> Result<(), RunError> {
+        let folder = self.folder.join("status");
+        fs::create_dir_all(&folder).map_err(RunError::file(&folder))?;
+        for (name, node) in self.stage.nodes().filter(|(_, node)| node.is_running()) {
+            let Some(Ok(status)) = node.daemon().map(crate::daemon::Daemon::status) else {
+                continue;
+            };
+            let path = folder.join(format!("{prefix}{name}.json"));
+            fs::write(&path, format!("{status:#}\n")).map_err(RunError::file(&path))?;
+        }
+        Ok(())
+    }
+
+    fn links(&self, captures: &BTreeMap<String, Vec<String>>) -> Vec<LinkResult> {
+        let link = |(name, link): (&String, &LinkSpec)| {
+            let [to_second, to_first] = self.stage.wire(name).ok()?.counts();
+            Some(LinkResult {
+                name: name.clone(),
+                between: link.between.clone(),
+                to_second,
+                to_first,
+                pcap: captures.get(name).cloned().unwrap_or_default(),
+            })
+        };
+        self.stage.links().filter_map(link).collect()
+    }
+
+    /// What was built, in a line.
+    fn shape(&self, took: Duration) -> String {
+        let counts = [
+            (self.stage.nodes().count(), "nodes"),
+            (self.stage.places().count() - self.stage.nodes().count(), "plain hosts"),
+            (self.stage.nat_boxes().count(), "NAT boxes"),
+            (self.stage.links().count(), "links"),
+        ];
+        let parts = counts.iter().filter(|(count, _)| *count > 0);
+        let parts: Vec<_> = parts.map(|(count, what)| format!("{what}: {count}")).collect();
+        format!("{}; up after {:.1} s", parts.join(", "), took.as_secs_f64())
+    }
+}
+
+/// The links whose frames are to be kept.
+fn pcaps(options: &Options) -> Result<Vec<String>, RunError> {
+    let links = &options.source.scenario.links;
+    let all = options.pcap.iter().any(|name| name == "all");
+    if let Some(wrong) = options
+        .pcap
+        .iter()
+        .find(|name| *name != "all" && !links.contains_key(*name))
+    {
+        let names: Vec<_> = links.keys().map(String::as_str).collect();
+        return Err(RunError::NoLink(wrong.clone(), names.join(", ")));
+    }
+    let wanted = |name: &&String| all || links[*name].pcap || options.pcap.contains(name);
+    Ok(links.keys().filter(wanted).cloned().collect())
+}
+
+fn prepare(folder: &Path) -> Result<(), RunError> {
+    fs::create_dir_all(folder).map_err(RunError::file(folder))?;
+    let mut entries = fs::read_dir(folder).map_err(RunError::file(folder))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(RunError::NotEmpty(folder.to_owned())),
+    }
+}
+
+/// Copies the logs of a world's directory.
+fn keep_logs(from: &Path, to: &Path) -> Result<(), RunError> {
+    fs::create_dir_all(to).map_err(RunError::file(to))?;
+    let entries = fs::read_dir(from).map_err(RunError::file(from))?;
+    for log in entries
+        .flatten()
+        .filter(|entry| entry.path().extension().is_some_and(|kind| kind == "log"))
+    {
+        let path = to.join(log.file_name());
+        fs::copy(log.path(), &path).map_err(RunError::file(&path))?;
+    }
+    Ok(())
+}

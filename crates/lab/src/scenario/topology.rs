@@ -1,0 +1,372 @@
+//! The machines and networks of a scenario, built: what steps act upon.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_os::netlink::NetlinkError;
+
+use super::check;
+use super::file::{LinkSpec, Scenario};
+use super::told;
+use super::wire::{Plug, Wire};
+use crate::daemon::{Daemon, DaemonError, Identity};
+use crate::emulator::Witness;
+use crate::host::Host;
+use crate::nat::{NatBox, NatConfig};
+use crate::spec::NodeSpec;
+use crate::world::{Switch, World, WorldError};
+
+/// How long a node may take until it answers.
+const READY: Duration = Duration::from_secs(30);
+
+/// A scenario's world. Everything in it ends when this is dropped.
+#[derive(Debug)]
+pub struct Stage {
+    weft: PathBuf,
+    // Nodes end before their links do.
+    places: BTreeMap<String, Place>,
+    wires: BTreeMap<String, Wire>,
+    nats: BTreeMap<String, NatBox>,
+    _networks: BTreeMap<String, Switch>,
+    links: BTreeMap<String, LinkSpec>,
+    /// The inner address of the NAT box that serves a network.
+    gateways: BTreeMap<String, IpAddr>,
+}
+
+/// A machine.
+#[derive(Debug)]
+pub struct Place {
+    /// The machine.
+    pub host: Host,
+    /// Its node, if it has one.
+    pub node: Option<Node>,
+}
+
+/// A node, running or not.
+#[derive(Debug)]
+pub struct Node {
+    /// Who it is.
+    pub identity: Identity,
+    spec: NodeSpec,
+    daemon: Option<Daemon>,
+    running: bool,
+}
+
+impl Stage {
+    /// Builds everything, and starts the nodes that are to be started.
+    ///
+    /// # Errors
+    /// What the system refused, or a node that does not answer.
+    pub fn set(scenario: &Scenario, world: &World, weft: &Path) -> Result<Self, StageError> {
+        let mut stage = Self::build(scenario, world, weft)?;
+        let started: Vec<_> = scenario.nodes().filter(|(_, host)| host.started).collect();
+        for (name, _) in &started {
+            stage.launch(name)?;
+        }
+        for (name, _) in &started {
+            stage.daemon_mut(name)?.wait_ready(READY)?;
+        }
+        Ok(stage)
+    }
+
+    fn build(scenario: &Scenario, world: &World, weft: &Path) -> Result<Self, StageError> {
+        let mut networks = BTreeMap::new();
+        for name in &scenario.networks {
+            networks.insert(name.clone(), world.switch(name)?);
+        }
+        let mut stage = Self {
+            weft: weft.to_owned(),
+            places: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            nats: BTreeMap::new(),
+            _networks: networks,
+            links: scenario.links.clone(),
+            gateways: BTreeMap::new(),
+        };
+        for nat in scenario.nats.values() {
+            let inner = check::v4(&nat.inner).map_err(StageError::Scenario)?;
+            stage.gateways.insert(nat.inside.clone(), inner.into());
+        }
+        for (name, seed) in scenario.nats.keys().zip(scenario.seed..) {
+            let nat = stage.nat(scenario, world, name, seed)?;
+            stage.nats.insert(name.clone(), nat);
+        }
+        for (name, spec) in &scenario.hosts {
+            let host = world.host(name)?;
+            if spec.forwards {
+                host.forward()?;
+            }
+            stage.places.insert(name.clone(), Place { host, node: None });
+        }
+        for (name, seed) in scenario.links.keys().zip(scenario.seed..) {
+            stage.lay(name, seed)?;
+        }
+        stage.identify(scenario, world)?;
+        Ok(stage)
+    }
+
+    fn nat(&self, scenario: &Scenario, world: &World, name: &str, seed: u64) -> Result<NatBox, StageError> {
+        let spec = scenario.nats.get(name).ok_or_else(|| StageError::missing(name))?;
+        let config = NatConfig {
+            hairpin: spec.hairpin,
+            // Behind another box it has that as its way out.
+            gateway: self.gateways.get(&spec.outside).and_then(|address| match address {
+                IpAddr::V4(address) => Some(*address),
+                IpAddr::V6(_) => None,
+            }),
+            seed,
+            ..NatConfig::new(spec.kind)
+        };
+        let side = |network: &str| self._networks.get(network).ok_or_else(|| StageError::missing(network));
+        let (inside, outside) = (side(&spec.inside)?, side(&spec.outside)?);
+        Ok(world.nat(config, (inside, &spec.inner), (outside, &spec.outer))?)
+    }
+
+    fn lay(&mut self, name: &str, seed: u64) -> Result<(), StageError> {
+        let spec = self.links.get(name).ok_or_else(|| StageError::missing(name))?;
+        let plug = |end: &String| {
+            if let Some(switch) = self._networks.get(end) {
+                return Ok(Plug::Switch(switch));
+            }
+            let place = self.places.get(end).ok_or_else(|| StageError::missing(end))?;
+            let addresses = spec.addresses.get(end).map(Vec::as_slice).unwrap_or_default();
+            Ok::<_, StageError>(Plug::Host(&place.host, addresses))
+        };
+        let ends = [plug(&spec.between[0])?, plug(&spec.between[1])?];
+        let mut wire = Wire::lay(ends, spec.flaws.clone(), seed)?;
+        if !spec.up {
+            wire.cut(true)?;
+        }
+        let hosts: Vec<_> = spec.addresses.keys().cloned().collect();
+        self.wires.insert(name.to_owned(), wire);
+        hosts.iter().try_for_each(|host| self.route(host))
+    }
+
+    /// Gives every node its key and what it is told.
+    fn identify(&mut self, scenario: &Scenario, world: &World) -> Result<(), StageError> {
+        let mut identities = BTreeMap::new();
+        for (name, _) in scenario.nodes() {
+            identities.insert(name.as_str(), Identity::create(&self.weft, world.directory(), name)?);
+        }
+        for (name, host) in scenario.nodes() {
+            let (Some(place), Some(identity)) = (self.places.get_mut(name), identities.get(name.as_str())) else {
+                return Err(StageError::missing(name));
+            };
+            place.node = Some(Node {
+                identity: identity.clone(),
+                spec: told::spec(scenario, name, host, &identities),
+                daemon: None,
+                running: false,
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives a host its way to everywhere else, by any of its links that is up. It keeps the one it has.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn route(&self, host: &str) -> Result<(), StageError> {
+        for (name, link) in self.links.iter().filter(|(_, link)| link.addresses.contains_key(host)) {
+            let whole = self.wires.get(name).is_some_and(Wire::is_whole);
+            let gateway = link.gateways.get(host).or_else(|| self.gateways.get(link.other(host)));
+            if let Some(gateway) = gateway.filter(|_| whole) {
+                match self.place(host)?.host.add_default_route(*gateway) {
+                    Err(WorldError::Netlink(NetlinkError::Exists { .. })) => {}
+                    done => done?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a node, or starts it again, and does not wait.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn launch(&mut self, name: &str) -> Result<(), StageError> {
+        let weft = self.weft.clone();
+        let place = self.places.get_mut(name).ok_or_else(|| StageError::missing(name))?;
+        let node = place.node.as_mut().ok_or_else(|| StageError::missing(name))?;
+        match &mut node.daemon {
+            Some(daemon) => daemon.restart()?,
+            none => *none = Some(Daemon::start(&place.host, &weft, &node.identity, &node.spec)?),
+        }
+        node.running = true;
+        Ok(())
+    }
+
+    /// Starts a node and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn start(&mut self, name: &str) -> Result<(), StageError> {
+        self.launch(name)?;
+        Ok(self.daemon_mut(name)?.wait_ready(READY)?)
+    }
+
+    /// Stops a node, which must end with status 0, or kills it.
+    ///
+    /// # Errors
+    /// [`StageError::ExitStatus`].
+    pub fn end(&mut self, name: &str, kill: bool) -> Result<(), StageError> {
+        let daemon = self.daemon_mut(name)?;
+        let ended = if kill {
+            daemon.kill().map(|()| Ok(()))
+        } else {
+            daemon
+                .stop()
+                .map(|status| if status.code() == Some(0) { Ok(()) } else { Err(status) })
+        };
+        self.node_mut(name)?.running = false;
+        ended?.map_err(|status| StageError::ExitStatus(name.to_owned(), status))
+    }
+
+    /// Has `witness` see all frames of a link.
+    ///
+    /// # Errors
+    /// [`StageError::Missing`].
+    pub fn watch(&self, link: &str, witness: &Arc<dyn Witness>) -> Result<(), StageError> {
+        self.wire(link)?.watch(witness);
+        Ok(())
+    }
+
+    /// A running node.
+    ///
+    /// # Errors
+    /// [`StageError::NotRunning`].
+    pub fn daemon(&self, name: &str) -> Result<&Daemon, StageError> {
+        let node = self.node(name)?;
+        let daemon = node.daemon.as_ref().filter(|_| node.running);
+        daemon.ok_or_else(|| StageError::NotRunning(name.to_owned()))
+    }
+
+    fn daemon_mut(&mut self, name: &str) -> Result<&mut Daemon, StageError> {
+        let node = self.node_mut(name)?;
+        let running = node.running;
+        let daemon = node.daemon.as_mut().filter(|_| running);
+        daemon.ok_or_else(|| StageError::NotRunning(name.to_owned()))
+    }
+
+    /// A node, running or not.
+    ///
+    /// # Errors
+    /// [`StageError::Missing`].
+    pub fn node(&self, name: &str) -> Result<&Node, StageError> {
+        let node = self.place(name)?.node.as_ref();
+        node.ok_or_else(|| StageError::missing(name))
+    }
+
+    fn node_mut(&mut self, name: &str) -> Result<&mut Node, StageError> {
+        let place = self.places.get_mut(name).and_then(|place| place.node.as_mut());
+        place.ok_or_else(|| StageError::missing(name))
+    }
+
+    /// A machine.
+    ///
+    /// # Errors
+    /// [`StageError::Missing`].
+    pub fn place(&self, name: &str) -> Result<&Place, StageError> {
+        self.places.get(name).ok_or_else(|| StageError::missing(name))
+    }
+
+    /// All machines by name.
+    pub fn places(&self) -> impl Iterator<Item = (&String, &Place)> {
+        self.places.iter()
+    }
+
+    /// All nodes by name.
+    pub fn nodes(&self) -> impl Iterator<Item = (&String, &Node)> {
+        self.places
+            .iter()
+            .filter_map(|(name, place)| Some((name, place.node.as_ref()?)))
+    }
+
+    /// A link.
+    ///
+    /// # Errors
+    /// [`StageError::Missing`].
+    pub fn wire(&self, name: &str) -> Result<&Wire, StageError> {
+        self.wires.get(name).ok_or_else(|| StageError::missing(name))
+    }
+
+    /// A link, to change it.
+    ///
+    /// # Errors
+    /// [`StageError::Missing`].
+    pub fn wire_mut(&mut self, name: &str) -> Result<&mut Wire, StageError> {
+        self.wires.get_mut(name).ok_or_else(|| StageError::missing(name))
+    }
+
+    /// What the file says of a link.
+    ///
+    /// # Errors
+    /// [`StageError::Missing`].
+    pub fn link(&self, name: &str) -> Result<&LinkSpec, StageError> {
+        self.links.get(name).ok_or_else(|| StageError::missing(name))
+    }
+
+    /// All links by name.
+    pub fn links(&self) -> impl Iterator<Item = (&String, &LinkSpec)> {
+        self.links.iter()
+    }
+
+    /// A NAT box.
+    ///
+    /// # Errors
+    /// [`StageError::Missing`].
+    pub fn nat_box(&self, name: &str) -> Result<&NatBox, StageError> {
+        self.nats.get(name).ok_or_else(|| StageError::missing(name))
+    }
+
+    /// All NAT boxes by name.
+    pub fn nat_boxes(&self) -> impl Iterator<Item = (&String, &NatBox)> {
+        self.nats.iter()
+    }
+}
+
+impl Node {
+    /// Its daemon, if that was ever started.
+    #[must_use]
+    pub fn daemon(&self) -> Option<&Daemon> {
+        self.daemon.as_ref()
+    }
+
+    /// Whether it was started, and not ended since by a step.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.running
+    }
+}
+
+/// Why the machines are not as they should be.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// The system refused something.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// A daemon did not do what was wanted.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// The scenario was not checked.
+    #[error("{0}")]
+    Scenario(String),
+    /// There is nothing by this name; a checked scenario asks for nothing that is not there.
+    #[error("there is no {0:?}")]
+    Missing(String),
+    /// The node was stopped, killed or never started.
+    #[error("the node of {0} is not running")]
+    NotRunning(String),
+    /// A node that was asked to stop did not exit with 0.
+    #[error("the node of {0} ended with {1}")]
+    ExitStatus(String, std::process::ExitStatus),
+}
+
+impl StageError {
+    fn missing(name: &str) -> Self {
+        Self::Missing(name.to_owned())
+    }
+}

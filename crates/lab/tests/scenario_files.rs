@@ -1,0 +1,361 @@
+//! Scenario files: every fault is one line that says where and what to do.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use weft_lab::scenario::file::Scenario;
+use weft_lab::scenario::source::{READY, Source, SourceError};
+use weft_lab::scenario::steps::Action;
+
+/// Two nodes on a cable, and one on a network behind a box.
+const BASE: &str = r#"name = "base"
+networks = ["home", "internet"]
+
+[nat.box]
+kind = "symmetric"
+inside = "home"
+inner = "192.168.1.1/24"
+outside = "internet"
+outer = "203.0.113.9/24"
+
+[host.a]
+dials = ["b"]
+
+[host.b]
+
+[host.plain]
+node = false
+
+[link.line]
+between = ["a", "b"]
+addresses = { a = "192.0.2.1/24", b = ["192.0.2.2/24", "2001:db8::2/64"] }
+delay = "5ms"
+toward = { b = { loss = 0.5 } }
+
+[link.drop]
+between = ["plain", "internet"]
+addresses = { plain = "203.0.113.7/24" }
+
+[[step]]
+do = "ping"
+name = "row"
+from = "a"
+to = "b"
+count = 3
+"#;
+
+fn fault(text: &str) -> String {
+    Scenario::parse("x.toml", text, &[]).unwrap_err().to_string()
+}
+
+/// The fault of the base with a step behind it, which is in line 38.
+fn step(text: &str) -> String {
+    fault(&format!("{BASE}\n[[step]]\n{text}\n"))
+}
+
+#[test]
+fn the_base_says_what_it_says() {
+    let scenario = Scenario::parse("x.toml", BASE, &[]).unwrap();
+    let line = &scenario.links["line"];
+    assert_eq!((line.flaws[0].loss, line.flaws[1].loss), (Some(0.5), None));
+    assert_eq!(line.addresses["b"].len(), 2);
+    assert_eq!((line.end("b"), line.other("b")), (Some(1), "a"));
+    assert_eq!(scenario.nodes().count(), 2);
+    assert!(matches!(scenario.steps[0].action, Action::Ping(_)));
+    assert_eq!(scenario.steps[0].title(), "step 1 \"row\" (ping a to b)");
+}
+
+#[test]
+fn a_fault_of_a_table_names_its_line_and_what_to_do() {
+    let with = |from: &str, to: &str| {
+        assert!(BASE.contains(from), "{from}");
+        fault(&BASE.replacen(from, to, 1))
+    };
+    for (found, wanted) in [
+        (with("name = \"base\"", "name = base"), "x.toml: line 1: "),
+        (
+            with("name = \"base\"", "name = \"a b\""),
+            "x.toml: name: \"a b\" is no name; use up to 40 letters, digits, - and _",
+        ),
+        (
+            with("networks", "network"),
+            "x.toml: line 2: unknown field `network`, expected one of ",
+        ),
+        (
+            with("\"symmetric\"", "\"cone\""),
+            "x.toml: line 4, nat.box: unknown variant `cone`, expected one of `full-cone`, `restricted`, ",
+        ),
+        (
+            with("inside = \"home\"", "inside = \"hom\""),
+            "x.toml: line 4, nat.box: there is no network \"hom\"; name it in networks = [...]",
+        ),
+        (
+            with("192.168.1.1/24", "192.168.1.1"),
+            "x.toml: line 4, nat.box: \"192.168.1.1\" is no address with a prefix length, like 192.0.2.1/24",
+        ),
+        (
+            with("192.168.1.1/24", "fd00::1/64"),
+            "x.toml: line 4, nat.box: \"fd00::1/64\" is no IPv4 address, and a NAT box knows no others",
+        ),
+        (
+            with("dials = [\"b\"]", "dials = [\"c\"]"),
+            "x.toml: line 11, host.a: there is no host \"c\"",
+        ),
+        (
+            with("dials = [\"b\"]", "dials = [\"plain\"]"),
+            "x.toml: line 11, host.a: plain has no node",
+        ),
+        (
+            with("dials = [\"b\"]", "dials = [\"b@x\"]"),
+            "x.toml: line 11, host.a: \"b@x\" has no address and port behind the @",
+        ),
+        (
+            with("dials = [\"b\"]", "dials = [\"b\"]\nknows = [\"b\"]"),
+            "x.toml: line 11, host.a: it knows b twice",
+        ),
+        (
+            with("dials = [\"b\"]", "dial = [\"b\"]"),
+            "x.toml: line 11, host.a: unknown field `dial`, expected one of ",
+        ),
+        (
+            with("node = false", "node = false\nknows = [\"a\"]"),
+            "x.toml: line 16, host.plain: dials, knows and config are for nodes, and node is false",
+        ),
+        (
+            with("[host.b]", "[host.home]\n[host.b]"),
+            "x.toml: line 14, host.home: there is another \"home\"; hosts, NAT boxes and networks share their names",
+        ),
+        (
+            with("[\"a\", \"b\"]", "[\"a\", \"c\"]"),
+            "x.toml: line 19, link.line: toward.b: this link does not end at \"b\"",
+        ),
+        (
+            with("[\"plain\", \"internet\"]", "[\"plain\", \"inter\"]"),
+            "x.toml: line 25, link.drop: there is no host or network \"inter\"",
+        ),
+        (
+            with("{ plain = \"203.0.113.7/24\" }", "{}"),
+            "x.toml: line 25, link.drop: plain has no address; write addresses = { plain = \"192.0.2.1/24\" }",
+        ),
+        (
+            with("delay = \"5ms\"", "delay = 5"),
+            "x.toml: line 19, link.line: 5 is no time; write \"20ms\", \"1.5s\" or \"2min\", a day at most",
+        ),
+        (
+            with("delay = \"5ms\"", "dely = \"5ms\""),
+            "x.toml: line 19, link.line: there is no \"dely\" here; there are between, addresses, ",
+        ),
+        (
+            with("loss = 0.5", "loss = 5.0"),
+            "x.toml: line 19, link.line: loss is 5; write a share from 0.0 to 1.0",
+        ),
+    ] {
+        assert!(found.starts_with(wanted), "{found}");
+        assert!(!found.contains('\n'), "{found}");
+    }
+}
+
+#[test]
+fn a_fault_of_a_step_names_its_line_and_what_to_do() {
+    for (text, wanted) in [
+        ("at = \"1s\"", "step 2: a step has either do = \"...\" (cut, heal, "),
+        ("do = \"cut\"\nexpect = \"quiet\"", "step 2: a step has either do = "),
+        (
+            "do = \"dance\"",
+            "step 2 (dance): nothing is done by this name; write cut, heal, ",
+        ),
+        (
+            "expect = \"joy\"",
+            "step 2 (expect joy): nothing is expected by this name; write path, state, ",
+        ),
+        ("do = \"cut\"", "step 2 (cut): missing field `link`"),
+        (
+            "do = \"cut\"\nlink = \"rope\"",
+            "step 2 (cut rope): there is no link \"rope\"",
+        ),
+        (
+            "do = \"cut\"\nlink = \"line\"\nhow = 1",
+            "step 2 (cut): unknown field `how`, expected `link` or `noticed`",
+        ),
+        (
+            "do = \"wait\"\nfor = \"soon\"",
+            "step 2 (wait): \"soon\" is no time; write \"20ms\", ",
+        ),
+        (
+            "do = \"change\"\nlink = \"line\"",
+            "step 2 (change line): it changes nothing; say what, such as loss = 0.1",
+        ),
+        (
+            "do = \"change\"\nlink = \"line\"\nlos = 1",
+            "step 2 (change): there is no \"los\" here; there are link, toward, rate, ",
+        ),
+        (
+            "do = \"change\"\nlink = \"line\"\nloss = 1.0\ntoward = \"home\"",
+            "step 2 (change line): toward: the link does not end at \"home\"",
+        ),
+        (
+            "do = \"roam\"\nhost = \"a\"\nlink = \"line\"",
+            "step 2 (roam a): write either link and address, or from and to",
+        ),
+        (
+            "do = \"roam\"\nhost = \"a\"\nfrom = \"line\"\nto = \"drop\"",
+            "step 2 (roam a): a has no end of \"drop\"",
+        ),
+        (
+            "do = \"kill\"\nnode = \"plain\"",
+            "step 2 (kill plain): plain has no node",
+        ),
+        (
+            "do = \"forget\"\nnat = \"bo\"",
+            "step 2 (forget bo): there is no nat \"bo\"",
+        ),
+        (
+            "do = \"ping\"\nfrom = \"a\"\nto = \"a\"\ncount = 1",
+            "step 2 (ping a to a): from and to are both \"a\"",
+        ),
+        (
+            "do = \"ping\"\nfrom = \"a\"\nto = \"b\"",
+            "step 2 (ping a to b): it has no end; write count or for",
+        ),
+        (
+            "do = \"ping\"\nfrom = \"a\"\nto = \"b\"\ncount = 1\nfor = \"1s\"",
+            "step 2 (ping a to b): write count or for, not both",
+        ),
+        (
+            "do = \"tcp\"\nfrom = \"a\"\nto = \"b\"\nbackground = true",
+            "step 2 (tcp a to b): a load in the background needs a name, by which expect = \"load\" ends it",
+        ),
+        (
+            "do = \"tcp\"\nfrom = \"a\"\nto = \"b\"\nbytes = \"1MB\"\nrate = \"1Mbit\"",
+            "step 2 (tcp a to b): write bytes, or for with or without rate",
+        ),
+        (
+            "do = \"wait\"\nfor = \"1s\"\nname = \"row\"",
+            "step 2 \"row\" (wait 1 s): only ping, tcp and udp have names",
+        ),
+        (
+            "do = \"ping\"\nname = \"row\"\nfrom = \"a\"\nto = \"b\"\ncount = 1",
+            "step 2 \"row\" (ping a to b): another step is called \"row\"",
+        ),
+        (
+            "expect = \"load\"\nof = \"column\"\nlost_at_most = 0",
+            "step 2 (expect load column): no earlier step is called \"column\"",
+        ),
+        (
+            "expect = \"load\"\nof = \"row\"",
+            "step 2 (expect load row): it expects nothing; write a bound, ",
+        ),
+        (
+            "expect = \"load\"\nof = \"row\"\nrate_at_least = \"1Mbit\"",
+            "step 2 (expect load row): only TCP has a throughput",
+        ),
+        (
+            "expect = \"path\"\nfrom = \"a\"\nto = \"b\"\nis = \"short\"",
+            "step 2 (expect path a to b short): is = \"short\"; write \"direct\", \"via NAME\" or \"none\"",
+        ),
+        (
+            "expect = \"path\"\nfrom = \"a\"\nto = \"b\"\nis = \"via c\"",
+            "step 2 (expect path a to b via c): there is no host \"c\"",
+        ),
+        (
+            "expect = \"state\"\nfrom = \"a\"\nto = \"b\"\nat_least = \"happy\"",
+            "step 2 (expect state): unknown variant `happy`, expected one of `known`, ",
+        ),
+    ] {
+        let found = step(text);
+        let wanted = format!("x.toml: line 36, {wanted}");
+        assert!(found.starts_with(&wanted), "{found}\n{wanted}");
+        assert!(!found.contains('\n'), "{found}");
+    }
+    let late = fault(&format!(
+        "{BASE}at = \"2s\"\n[[step]]\ndo = \"wait\"\nfor = \"1s\"\nat = \"1s\"\n"
+    ));
+    let wanted =
+        "x.toml: line 36, step 2 (wait 1 s): at = 1 s is before an earlier step's 2 s; put steps in their order";
+    assert_eq!(late, wanted);
+}
+
+#[test]
+fn settings_stand_for_what_the_file_says() {
+    let set = |settings: &[&str]| {
+        let settings: Vec<_> = settings.iter().map(ToString::to_string).collect();
+        Scenario::parse("x.toml", BASE, &settings).map_err(|error| error.to_string())
+    };
+    let scenario = set(&[
+        "link.line.delay=50ms",
+        "host.a.config.udp.mtu=1232",
+        "seed=7",
+        "link.line.pcap=true",
+    ])
+    .unwrap();
+    assert_eq!(scenario.links["line"].flaws[0].delay.unwrap().0.as_millis(), 50);
+    assert_eq!(scenario.hosts["a"].config["udp"]["mtu"].as_integer(), Some(1232));
+    assert_eq!((scenario.seed, scenario.links["line"].pcap), (7, true));
+    for (setting, why) in [
+        ("link.line.delay", "there is no \"=\""),
+        ("link.rope.delay=1ms", "there is no link \"rope\""),
+        (
+            "delay=1ms",
+            "the key is not nat.NAME.KEY, host.NAME.KEY or link.NAME.KEY",
+        ),
+        ("seed=x", "the seed is a number"),
+        ("link.line.delay.x=1", "\"delay\" is no table"),
+    ] {
+        let found = set(&[setting]).unwrap_err();
+        assert_eq!(
+            found,
+            format!("x.toml: --set: {setting}: {why}; write a line such as link.uplink.delay=50ms")
+        );
+    }
+    assert!(set(&["link.line.delay=5"]).unwrap_err().contains("5 is no time"));
+}
+
+#[test]
+fn every_ready_scenario_is_right_and_ends_with_its_logs() {
+    for ready in READY {
+        let source = Source::open(ready.name, &[]).unwrap();
+        assert_eq!(source.scenario.name, ready.name);
+        assert!(!source.scenario.about.is_empty(), "{}", ready.name);
+        let last = source.scenario.steps.last().unwrap();
+        assert_eq!(last.action.to_string(), "expect quiet", "{}", ready.name);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let found = Source::open("lann", &[]).unwrap_err();
+    assert!(matches!(found, SourceError::NoneReady(_)), "{found}");
+    let found = Source::open("./lan", &[]).unwrap_err().to_string();
+    assert!(found.starts_with("./lan: it cannot be read ("), "{found}");
+}
+
+proptest! {
+    /// A line too few or twice is right or one line of error, never a panic.
+    #[test]
+    fn a_slip_of_the_pen_is_told_in_one_line(which in 0..READY.len(), line in 0_usize..200, twice: bool) {
+        let lines: Vec<_> = READY[which].text.lines().collect();
+        let at = line % lines.len();
+        let mut text = String::new();
+        for (number, line) in lines.iter().enumerate() {
+            let times = match (number == at, twice) {
+                (true, true) => 2,
+                (true, false) => 0,
+                _ => 1,
+            };
+            text.push_str(&format!("{line}\n").repeat(times));
+        }
+        if let Err(error) = Scenario::parse("x.toml", &text, &[]) {
+            let said = error.to_string();
+            prop_assert!(said.starts_with("x.toml: ") && !said.contains('\n'), "{}", said);
+        }
+    }
+}
+
+/// The file that the guide shows from start to end.
+#[test]
+fn the_example_of_the_guide_is_right() {
+    let guide = include_str!("../../../docs/guides/lab.md");
+    let (_, rest) = guide.split_once("```toml\nname = \"stall\"").unwrap();
+    let (body, _) = rest.split_once("```").unwrap();
+    let scenario = Scenario::parse("stall.toml", &format!("name = \"stall\"{body}"), &[]).unwrap();
+    assert_eq!(scenario.steps.len(), 6);
+}
