@@ -46,8 +46,8 @@ impl Link {
     }
 
     /// Makes the cable carry UDP as a wire does, each datagram by itself: the sender's kernel cuts what was handed over
-    /// in one piece, the receiver's may join what arrives together (L24b). TCP goes on in super-packets, as real cards
-    /// cut and join it too.
+    /// in one piece, the receiver's joins what arrives together for sockets that take it so (L24b). TCP goes on in
+    /// super-packets, as real cards cut and join it too.
     ///
     /// # Errors
     /// What the kernel refused.
@@ -55,6 +55,9 @@ impl Link {
         for port in [&self.a, &self.b] {
             port.set_feature("tx-udp-segmentation", false)?;
             port.set_feature("rx-gro", true)?;
+            // Without it a veth's GRO passes over whatever comes from a sender that has TSO: `veth_skb_is_eligible_for_gro`
+            // in the kernel's `drivers/net/veth.c`.
+            port.set_feature("rx-udp-gro-forwarding", true)?;
         }
         self.a.wait_until_usable()
     }

@@ -10,8 +10,9 @@ use weft_lab::bench::matrix::{CASES, Case};
 use weft_lab::bench::measure::{RunError, converge, measure};
 use weft_lab::world::World;
 use weft_os::netlink::Netlink;
+use weft_os::poll::{Events, Interest, Poller};
 use weft_os::test_support::in_namespaces;
-use weft_os::udp::{BindOptions, UdpSocket};
+use weft_os::udp::{BindOptions, RECEIVE_BUFFER_LEN, UdpCounters, UdpSocket};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -66,15 +67,18 @@ fn a_cable_like_a_wire_carries_datagrams_one_by_one() {
     in_namespaces(|| {
         for (wire, at_least, at_most) in [(false, 1, 10), (true, 40, 50)] {
             let (_world, stage, _tunnel) = direct_over(wire);
-            let to = format!("{}:9", UNDERLAY[1]).parse().unwrap();
-            let from = format!("{}:0", UNDERLAY[0]).parse().unwrap();
-            let before = sent(&stage);
-            let send = || {
-                let socket = UdpSocket::bind(from, BindOptions::default()).unwrap();
-                assert_eq!(socket.send(to, &[7; 40_000], Some(1000)).unwrap(), 40_000);
-                assert!(socket.gso(), "a wire takes super-datagrams as well");
+            let bind = |end: usize| {
+                let address = format!("{}:0", UNDERLAY[end]).parse().unwrap();
+                let bind = || UdpSocket::bind(address, BindOptions::default()).unwrap();
+                stage.hosts[end].run(bind).unwrap()
             };
-            stage.hosts[0].run(send).unwrap();
+            let (from, to) = (bind(0), bind(1));
+            let before = sent(&stage);
+            assert_eq!(from.send(to.local_address(), &[7; 40_000], Some(1000)).unwrap(), 40_000);
+            assert!(from.gso(), "a wire takes super-datagrams as well");
+            let arrived = receive(&to, 40);
+            // What arrives together is joined again.
+            assert!(arrived.plain_receives < 20, "{arrived:?}");
             // Few others are sent meanwhile: a question for the neighbour, IPv6's own.
             let packets = sent(&stage) - before;
             assert!(
@@ -83,6 +87,22 @@ fn a_cable_like_a_wire_carries_datagrams_one_by_one() {
             );
         }
     });
+}
+
+/// Receives so many datagrams, however they are joined.
+fn receive(socket: &UdpSocket, datagrams: u64) -> UdpCounters {
+    let (poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(1));
+    poller.add(socket, 0, Interest::Readable).unwrap();
+    while socket.counters().segments_received < datagrams {
+        assert_eq!(
+            poller.wait(&mut events, Some(LIMIT)).unwrap(),
+            1,
+            "{:?}",
+            socket.counters()
+        );
+        socket.recv(&mut [0; RECEIVE_BUFFER_LEN]).unwrap();
+    }
+    socket.counters()
 }
 
 /// Packets that the first host's interface has sent.
