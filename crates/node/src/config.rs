@@ -78,9 +78,11 @@ pub struct UdpConfig {
     pub listen: Vec<SocketAddr>,
     /// The largest UDP payload sent, in bytes; FIPS's `mtu` means the same. 1,200 to 9,000.
     pub mtu: u16,
-    /// Datagrams that leave in one call at most: 1 to [`MAX_TRAIN_SEGMENTS`]; 1 does without `UDP_SEGMENT`.
+    /// Datagrams that leave in one call at most: 1 to [`MAX_TRAIN_SEGMENTS`], its default; 1 does without `UDP_SEGMENT`.
+    /// `docs/experiments/2026-11-21-gso-cap.md`.
     pub batch: usize,
-    /// Whether the kernel may join datagrams that arrive (`UDP_GRO`).
+    /// Whether the kernel may join datagrams that arrive (`UDP_GRO`); it does by default.
+    /// `docs/experiments/2026-11-21-gro.md`.
     pub gro: bool,
 }
 
