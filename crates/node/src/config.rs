@@ -93,7 +93,8 @@ pub struct TunConfig {
     pub name: String,
     /// Its MTU in bytes; at least 1,280, under which Linux turns IPv6 off.
     pub mtu: u16,
-    /// Whether packets cross it unsplit and without checksums where the kernel can do that.
+    /// Whether packets cross it unsplit and without checksums where the kernel can do that; they do by default.
+    /// `docs/experiments/2026-11-21-tun-offload.md`.
     pub offload: bool,
 }
 
