@@ -196,9 +196,9 @@ impl Switch {
         Ok(interfaces.iter().filter(ours).count())
     }
 
-    /// A port whose other end is a program of this process.
+    /// A port whose other end is a program of this process, which gets plain frames.
     pub(crate) fn plug(&self) -> Result<Tap, WorldError> {
-        let tap = tap(&self.host)?;
+        let tap = tap_by(&self.host, Tap::create)?;
         self.host.netlink(|netlink| {
             netlink.set_bridge(tap.index(), Some(self.bridge))?;
             netlink.set_up(tap.index())?;
@@ -240,10 +240,14 @@ pub enum WorldError {
     BadAddress(String),
 }
 
-/// A new interface of `host`, down, whose other end is this process.
+/// A new interface of `host`, down, whose other end is this process: one for super-frames, if the kernel has them.
 pub(crate) fn tap(host: &Host) -> Result<Tap, WorldError> {
+    tap_by(host, Tap::with_offloads)
+}
+
+fn tap_by(host: &Host, create: fn(&str) -> Result<Tap, TunError>) -> Result<Tap, WorldError> {
     let name = host.next_port();
-    let tap = host.run(|| Tap::create(&name))??;
+    let tap = host.run(|| create(&name))??;
     host.netlink(|netlink| netlink.set_tx_queue_len(tap.index(), TAP_QUEUE))?;
     Ok(tap)
 }

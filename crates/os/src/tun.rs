@@ -145,7 +145,7 @@ pub struct Offloads {
 
 impl Offloads {
     /// Asks for the most and takes what the kernel grants.
-    fn negotiate(file: &File) -> Self {
+    pub(crate) fn negotiate(file: &File) -> Self {
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
         let wishes = [
             (tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6, true, true),
@@ -231,7 +231,7 @@ pub(crate) fn attach(file: &File, name: &str, flags: libc::c_int) -> Result<Stri
     Ok(String::from_utf8_lossy(&name).into_owned())
 }
 
-fn set_header_len(file: &File) -> io::Result<()> {
+pub(crate) fn set_header_len(file: &File) -> io::Result<()> {
     let len = VNET_HEADER_LEN as libc::c_int;
     // SAFETY: TUNSETVNETHDRSZ reads one `int` through the pointer.
     syscall::check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const len) })?;

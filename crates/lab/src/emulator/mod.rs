@@ -17,12 +17,14 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The interface of each host is a TAP; its kernel therefore hands over plain frames, split and with checksums, as to a
-//! card without offloads (L24b). [`Pipe`] decides, purely; each direction is a thread that reads a batch, asks the pipe
-//! and writes what is due. The threads end with the [`Emulator`], and with the process. A [`Witness`] sees what passes
-//! either end.
+//! The interface of each host is a TAP. With offloads its kernel hands over super-frames, as to a card that splits them
+//! itself; [`Pipe`] decides, purely, what becomes of each of their segments, and hands on in one piece what stays
+//! together. A plain TAP gets plain frames, split and with checksums (L24b). Each direction is a thread that reads a
+//! batch, asks the pipe and writes what is due. The threads end with the [`Emulator`], and with the process. A
+//! [`Witness`] sees what passes either end, as it would be on a wire.
 
 mod pipe;
+mod super_frame;
 mod too_big;
 
 use std::fmt;
@@ -35,9 +37,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use weft_os::poll::EventFd;
-use weft_os::tap::{FRAME_BUFFER_LEN, Tap};
+use weft_os::tap::{SUPER_FRAME_BUFFER_LEN, Tap};
+use weft_os::tun::VNET_HEADER_LEN;
 
-pub use self::pipe::{Impairments, Pipe, PipeCounts, TooBig};
+pub use self::pipe::{GATHER, Impairments, Pipe, PipeCounts, TooBig};
+use self::super_frame::on_the_wire;
 use crate::relay::Direction;
 
 /// Frames read before those are written that are due.
@@ -77,7 +81,8 @@ pub enum End {
 
 /// Somebody who sees all frames at the ends of a cable, sent and received, as a sniffer on the interface there would.
 pub trait Witness: fmt::Debug + Send + Sync {
-    /// This frame passes this end now. Called by the threads of the cable, which wait meanwhile.
+    /// This frame passes this end now; of a super-frame, each segment. Called by the threads of the cable, which wait
+    /// meanwhile.
     fn frame(&self, end: End, frame: &[u8]);
 }
 
@@ -177,11 +182,11 @@ struct Lane {
 
 impl Lane {
     fn run(&self) {
-        let mut buf = vec![0; FRAME_BUFFER_LEN];
+        let (mut taken, mut given) = (vec![0; SUPER_FRAME_BUFFER_LEN], Vec::new());
         while !self.ended.load(Ordering::Relaxed) {
             self.wait();
-            self.take(&mut buf);
-            self.give();
+            self.take(&mut taken);
+            self.give(&mut given);
         }
     }
 
@@ -198,34 +203,33 @@ impl Lane {
 
     fn take(&self, buf: &mut [u8]) {
         for _ in 0..BATCH {
-            let Ok(len) = self.from.read(buf) else {
+            let Some(frame) = read(&self.from, buf) else {
                 return;
             };
-            let frame = buf.get(..len).unwrap_or_default().to_vec();
-            self.tell(self.near, &frame);
-            let answer = self.pipe().push(self.now(), frame);
-            if let Some(answer) = answer {
-                self.tell(self.near, &answer);
-                let _ = self.from.write(&answer);
-            }
+            self.tell(self.near, frame);
+            self.pipe().push(self.now(), frame, |answer| {
+                let whole = [&[0; VNET_HEADER_LEN], answer].concat();
+                self.tell(self.near, &whole);
+                write(&self.from, &whole);
+            });
         }
     }
 
-    fn give(&self) {
+    fn give(&self, frame: &mut Vec<u8>) {
         loop {
-            let frame = self.pipe().pop(self.now());
-            let Some(frame) = frame else {
+            // Not in the loop's head, where the pipe would stay locked.
+            let is_due = self.pipe().pop(self.now(), frame);
+            if !is_due {
                 return;
-            };
-            self.tell(self.far, &frame);
-            // An interface that is down loses frames, as interfaces do.
-            let _ = self.to.write(&frame);
+            }
+            self.tell(self.far, frame);
+            write(&self.to, frame);
         }
     }
 
     fn tell(&self, end: End, frame: &[u8]) {
         if let Some(witness) = self.witness.get() {
-            witness.frame(end, frame);
+            on_the_wire(frame, |segment| witness.frame(end, segment));
         }
     }
 
@@ -235,5 +239,26 @@ impl Lane {
 
     fn now(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The next frame, with a virtio header whether the interface has one or not; none if there is none.
+fn read<'a>(tap: &Tap, buf: &'a mut [u8]) -> Option<&'a [u8]> {
+    if tap.offloads().is_some() {
+        let len = tap.read(buf).ok()?;
+        return buf.get(..len);
+    }
+    let (header, rest) = buf.split_at_mut_checked(VNET_HEADER_LEN)?;
+    header.fill(0);
+    let len = tap.read(rest).ok()?;
+    buf.get(..VNET_HEADER_LEN + len)
+}
+
+/// Gives a frame to the system. An interface that is down loses it, as interfaces do.
+fn write(tap: &Tap, frame: &[u8]) {
+    if tap.offloads().is_some() {
+        let _ = tap.write(frame);
+    } else {
+        on_the_wire(frame, |segment| drop(tap.write(segment)));
     }
 }

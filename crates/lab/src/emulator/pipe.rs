@@ -1,17 +1,27 @@
 //! One direction of an emulated cable: which frame leaves when.
+//!
+//! A super-frame meets what its segments would, one by one; those neighbours that come through it unharmed leave as one
+//! again, at the moment of the last, so that the receiver has less to do. It is what a card does that gathers frames for
+//! [`GATHER`] before it interrupts.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use serde::Serialize;
+use weft_os::tun::VNET_HEADER_LEN;
 
+use super::super_frame::{Segments, complete};
 use super::too_big;
 use crate::random::SplitMix64;
 
+/// How long a segment may wait for its neighbours, ns. Where frames are held back none does, as it would change their
+/// order.
+pub const GATHER: u64 = 200_000;
+
 /// What one direction of a cable does to frames. The default does nothing.
 ///
-/// A frame meets, in this order: the largest packet, the queue in front of the rate, loss, duplication, delay with
+/// A frame, or a segment of a super-frame, meets, in this order: the largest packet, the queue in front of the rate, loss, duplication, delay with
 /// jitter, reordering. Each is decided by the seed and the frames before, never by the clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Impairments {
@@ -93,7 +103,7 @@ impl Impairments {
     }
 }
 
-/// What became of the frames so far.
+/// What became of the frames so far, those of super-frames counted one by one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct PipeCounts {
     /// Taken from the sender.
@@ -112,7 +122,7 @@ pub struct PipeCounts {
     pub too_big: u64,
 }
 
-/// One direction. Pure: times are nanoseconds from any start.
+/// One direction. Pure: times are nanoseconds from any start. Frames have a virtio header in front.
 #[derive(Debug)]
 pub struct Pipe {
     impairments: Impairments,
@@ -122,7 +132,11 @@ pub struct Pipe {
     /// When the last frame that keeps its place leaves.
     last_due: u64,
     sequence: u64,
-    under_way: BinaryHeap<Frame>,
+    /// Frames that keep their place, and their bytes one behind the other.
+    in_order: VecDeque<Waiting>,
+    bytes: VecDeque<u8>,
+    held_back: BinaryHeap<HeldBack>,
+    scratch: Vec<u8>,
     counts: PipeCounts,
 }
 
@@ -136,7 +150,10 @@ impl Pipe {
             busy_until: 0,
             last_due: 0,
             sequence: 0,
-            under_way: BinaryHeap::new(),
+            in_order: VecDeque::new(),
+            bytes: VecDeque::new(),
+            held_back: BinaryHeap::new(),
+            scratch: Vec::new(),
             counts: PipeCounts::default(),
         }
     }
@@ -152,56 +169,120 @@ impl Pipe {
         self.counts
     }
 
-    /// A frame enters. Gives the frame that goes back to its sender, if it is too large and the sender shall know.
-    pub fn push(&mut self, now: u64, frame: Vec<u8>) -> Option<Vec<u8>> {
-        let with = self.impairments;
-        self.counts.taken += 1;
-        if let Some(mtu) = with.mtu.filter(|mtu| too_big::is_too_big(&frame, *mtu)) {
-            self.counts.too_big += 1;
-            return match with.too_big {
-                TooBig::Silent => None,
-                TooBig::Icmp => too_big::answer(&frame, mtu),
+    /// A frame enters. `answer` is given the frames, without virtio header, that go back to its sender: those about
+    /// segments that are too large, if the sender shall know.
+    pub fn push(&mut self, now: u64, frame: &[u8], mut answer: impl FnMut(&[u8])) {
+        let segments = Segments::of(frame);
+        let mut run: Option<Run> = None;
+        for index in 0..segments.count() {
+            self.counts.taken += 1;
+            if self.is_too_big(frame, &segments, index, &mut answer) {
+                continue;
+            }
+            let Some(sent) = self.survives(now, segments.wire_len(index)) else {
+                continue;
             };
-        }
-        let Some(sent) = self.transmit(now, frame.len()) else {
-            self.counts.overflowed += 1;
-            return None;
-        };
-        if self.random.chance(with.loss) {
-            self.counts.lost += 1;
-            return None;
-        }
-        let twice = self.random.chance(with.duplicate).then(|| frame.clone());
-        self.counts.duplicated += u64::from(twice.is_some());
-        for frame in std::iter::once(frame).chain(twice) {
-            let jitter = self.random.below(nanos(with.jitter).saturating_add(1));
-            let due = self.last_due.max(sent + nanos(with.delay) + jitter);
-            let held = self.random.chance(with.reorder);
-            if held {
-                self.counts.reordered += 1;
-                self.enter(due + nanos(with.reorder_by), frame);
-            } else {
-                self.last_due = due;
-                self.enter(due, frame);
+            let twice = self.random.chance(self.impairments.duplicate);
+            self.counts.duplicated += u64::from(twice);
+            for _ in 0..=u8::from(twice) {
+                let waiting = self.schedule(sent);
+                match &mut run {
+                    _ if waiting.held_back => {
+                        segments.cut(frame, index..index + 1, &mut self.scratch);
+                        let bytes = self.scratch.clone();
+                        self.held_back.push(HeldBack { waiting, bytes });
+                    }
+                    Some(run) if run.takes(index, waiting.due, self.gather()) => {
+                        run.end = index + 1;
+                        run.waiting.due = waiting.due;
+                    }
+                    _ => {
+                        if let Some(run) = run.replace(Run::new(index, waiting)) {
+                            self.enter(frame, &segments, run);
+                        }
+                    }
+                }
             }
         }
-        None
+        if let Some(run) = run {
+            self.enter(frame, &segments, run);
+        }
     }
 
-    /// The next frame that leaves at `now` or has left before.
-    pub fn pop(&mut self, now: u64) -> Option<Vec<u8>> {
-        if self.under_way.peek()?.due > now {
-            return None;
+    /// Moves the next frame that leaves at `now`, or has left before, to `out`. False if there is none.
+    pub fn pop(&mut self, now: u64, out: &mut Vec<u8>) -> bool {
+        if self.next_due().is_none_or(|due| due > now) {
+            return false;
         }
-        let frame = self.under_way.pop()?;
-        self.counts.given += 1;
-        Some(frame.bytes)
+        out.clear();
+        let waiting = if self.held_back_is_next() {
+            let Some(HeldBack { waiting, bytes }) = self.held_back.pop() else {
+                return false;
+            };
+            out.extend_from_slice(&bytes);
+            waiting
+        } else {
+            let Some(waiting) = self.in_order.pop_front() else {
+                return false;
+            };
+            // As two slices, since a drain goes byte by byte.
+            let (front, back) = self.bytes.as_slices();
+            let first = waiting.len.min(front.len());
+            out.extend_from_slice(front.get(..first).unwrap_or_default());
+            out.extend_from_slice(back.get(..waiting.len - first).unwrap_or_default());
+            self.bytes.drain(..waiting.len);
+            waiting
+        };
+        self.counts.given += waiting.segments;
+        true
     }
 
     /// When the next frame leaves.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
-        Some(self.under_way.peek()?.due)
+        let held_back = self.held_back.peek().map(|held| held.waiting.due);
+        let in_order = self.in_order.front().map(|waiting| waiting.due);
+        held_back.into_iter().chain(in_order).min()
+    }
+
+    fn held_back_is_next(&self) -> bool {
+        match (self.held_back.peek(), self.in_order.front()) {
+            (Some(held), Some(next)) => held.waiting.key() < next.key(),
+            (held, _) => held.is_some(),
+        }
+    }
+
+    fn is_too_big(&mut self, frame: &[u8], segments: &Segments, index: usize, answer: &mut impl FnMut(&[u8])) -> bool {
+        let Some(mtu) = self.impairments.mtu else {
+            return false;
+        };
+        let headers = frame.get(VNET_HEADER_LEN..).unwrap_or_default();
+        if !too_big::is_too_big(headers, segments.wire_len(index), mtu) {
+            return false;
+        }
+        self.counts.too_big += 1;
+        if self.impairments.too_big == TooBig::Icmp {
+            segments.cut(frame, index..index + 1, &mut self.scratch);
+            complete(&mut self.scratch);
+            let segment = self.scratch.get(VNET_HEADER_LEN..).unwrap_or_default();
+            if let Some(error) = too_big::answer(segment, mtu) {
+                answer(&error);
+            }
+        }
+        true
+    }
+
+    /// When a segment that comes now has left the queue; none if it is lost, there or behind it.
+    fn survives(&mut self, now: u64, len: usize) -> Option<u64> {
+        let Some(sent) = self.transmit(now, len) else {
+            self.counts.overflowed += 1;
+            return None;
+        };
+        if self.random.chance(self.impairments.loss) {
+            self.counts.lost += 1;
+            return None;
+        }
+        Some(sent)
     }
 
     /// When a frame that comes now has left the queue; none if there is no room for it. An idle line takes any.
@@ -219,173 +300,120 @@ impl Pipe {
         Some(self.busy_until)
     }
 
-    fn enter(&mut self, due: u64, bytes: Vec<u8>) {
+    /// When a segment that has left the queue arrives.
+    fn schedule(&mut self, sent: u64) -> Waiting {
+        let with = self.impairments;
+        let jitter = self.random.below(nanos(with.jitter).saturating_add(1));
+        let due = self.last_due.max(sent + nanos(with.delay) + jitter);
+        let held_back = self.random.chance(with.reorder);
+        if held_back {
+            self.counts.reordered += 1;
+        } else {
+            self.last_due = due;
+        }
         let sequence = self.sequence;
         self.sequence += 1;
-        self.under_way.push(Frame { due, sequence, bytes });
+        Waiting {
+            due: due + if held_back { nanos(with.reorder_by) } else { 0 },
+            sequence,
+            held_back,
+            len: 0,
+            segments: 1,
+        }
+    }
+
+    fn gather(&self) -> u64 {
+        if self.impairments.reorder > 0.0 || !self.held_back.is_empty() {
+            0
+        } else {
+            GATHER
+        }
+    }
+
+    fn enter(&mut self, frame: &[u8], segments: &Segments, run: Run) {
+        segments.cut(frame, run.start..run.end, &mut self.scratch);
+        self.bytes.extend(&self.scratch);
+        self.in_order.push_back(Waiting {
+            len: self.scratch.len(),
+            segments: (run.end - run.start) as u64,
+            ..run.waiting
+        });
     }
 }
 
-/// A frame under way. The greatest is the one that leaves first.
-#[derive(Debug)]
-struct Frame {
+/// A frame under way.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
     due: u64,
     sequence: u64,
-    bytes: Vec<u8>,
+    held_back: bool,
+    len: usize,
+    segments: u64,
 }
 
-impl Frame {
+impl Waiting {
     fn key(&self) -> (u64, u64) {
         (self.due, self.sequence)
     }
 }
 
-impl Ord for Frame {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.key().cmp(&self.key())
+/// Segments of one super-frame that leave together.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    start: usize,
+    end: usize,
+    /// When the first would leave alone.
+    first_due: u64,
+    waiting: Waiting,
+}
+
+impl Run {
+    fn new(index: usize, waiting: Waiting) -> Self {
+        Self {
+            start: index,
+            end: index + 1,
+            first_due: waiting.due,
+            waiting,
+        }
+    }
+
+    fn takes(&self, index: usize, due: u64, gather: u64) -> bool {
+        self.end == index && due - self.first_due <= gather
     }
 }
 
-impl PartialOrd for Frame {
+/// A frame that others overtake. The greatest is the one that leaves first.
+#[derive(Debug)]
+struct HeldBack {
+    waiting: Waiting,
+    bytes: Vec<u8>,
+}
+
+impl Ord for HeldBack {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.waiting.key().cmp(&self.waiting.key())
+    }
+}
+
+impl PartialOrd for HeldBack {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Frame {
+impl PartialEq for HeldBack {
     fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
+        self.waiting.key() == other.waiting.key()
     }
 }
 
-impl Eq for Frame {}
+impl Eq for HeldBack {}
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: u64 = 1_000_000;
-
-    fn frame(number: usize, len: usize) -> Vec<u8> {
-        let mut frame = vec![0; len];
-        frame[..8].copy_from_slice(&number.to_be_bytes());
-        frame
-    }
-
-    /// Frames of 1000 bytes, one each `gap` ns; what comes out, as (number, time).
-    fn run(impairments: Impairments, seed: u64, count: usize, gap: u64) -> Vec<(usize, u64)> {
-        let mut pipe = Pipe::new(impairments, seed);
-        let mut out = Vec::new();
-        let mut drain = |pipe: &mut Pipe, until: u64| {
-            while let Some(due) = pipe.next_due().filter(|due| *due <= until) {
-                if due > 0 {
-                    assert_eq!(pipe.pop(due - 1), None);
-                }
-                let bytes = pipe.pop(due).unwrap();
-                out.push((usize::from_be_bytes(bytes[..8].try_into().unwrap()), due));
-            }
-        };
-        for number in 0..count {
-            let now = number as u64 * gap;
-            drain(&mut pipe, now);
-            assert_eq!(pipe.push(now, frame(number, 1000)), None);
-        }
-        drain(&mut pipe, u64::MAX);
-        let counts = pipe.counts();
-        assert_eq!(counts.taken, count as u64);
-        let gone = counts.lost + counts.overflowed + counts.too_big;
-        assert_eq!(counts.given, out.len() as u64);
-        assert_eq!(counts.given, counts.taken - gone + counts.duplicated);
-        out
-    }
-
-    #[test]
-    fn nothing_is_the_default_and_delay_is_exact() {
-        let out = run(Impairments::default(), 1, 100, MS);
-        assert!(out.iter().enumerate().all(|(i, frame)| *frame == (i, i as u64 * MS)));
-        let out = run(Impairments::delay(Duration::from_millis(20)), 1, 100, MS);
-        assert!(
-            out.iter()
-                .enumerate()
-                .all(|(i, frame)| *frame == (i, (20 + i as u64) * MS))
-        );
-    }
-
-    #[test]
-    fn jitter_spreads_and_keeps_the_order() {
-        let jittery = Impairments {
-            jitter: Duration::from_millis(5),
-            ..Impairments::delay(Duration::from_millis(20))
-        };
-        let out = run(jittery, 1, 1000, 10 * MS);
-        assert!(out.iter().map(|(number, _)| *number).eq(0..1000));
-        let extra: Vec<u64> = out.iter().map(|(i, due)| due - (20 + 10 * *i as u64) * MS).collect();
-        assert!(extra.iter().all(|extra| *extra <= 5 * MS));
-        let mean = extra.iter().sum::<u64>() / 1000;
-        assert!((2 * MS..3 * MS).contains(&mean), "{mean}");
-        // Closer together than the jitter they still keep their order.
-        assert!(run(jittery, 1, 1000, MS / 10).is_sorted());
-    }
-
-    #[test]
-    fn loss_duplication_and_reordering_have_their_shares() {
-        let out = run(Impairments::loss(0.1), 1, 10_000, MS);
-        assert!((8800..9200).contains(&out.len()), "{}", out.len());
-        assert!(run(Impairments::loss(1.0), 1, 100, MS).is_empty());
-        let doubled = Impairments {
-            duplicate: 0.2,
-            ..Impairments::default()
-        };
-        let out = run(doubled, 1, 10_000, MS);
-        assert!((11_700..12_300).contains(&out.len()), "{}", out.len());
-        let reordered = Impairments {
-            reorder: 0.05,
-            reorder_by: Duration::from_millis(3),
-            ..Impairments::default()
-        };
-        let out = run(reordered, 1, 10_000, MS);
-        assert_eq!(out.len(), 10_000);
-        let late = out.windows(2).filter(|pair| pair[0].0 > pair[1].0).count();
-        assert!((400..600).contains(&late), "{late}");
-    }
-
-    #[test]
-    fn a_rate_spaces_frames_and_its_queue_is_bounded() {
-        // 8 Mbit/s: 1000 bytes take 1 ms. They come twice as fast.
-        let narrow = Impairments {
-            rate: Some(8_000_000),
-            queue: 10_000,
-            ..Impairments::default()
-        };
-        let out = run(narrow, 1, 1000, MS / 2);
-        assert!(out.windows(2).all(|pair| pair[1].1 - pair[0].1 == MS));
-        assert!((500..=510).contains(&out.len()), "{}", out.len());
-        // No frame waits longer than the queue is long.
-        assert!(
-            out.iter()
-                .all(|(number, due)| due - *number as u64 * (MS / 2) <= 11 * MS)
-        );
-        // A frame longer than the queue passes an idle line.
-        let tight = Impairments { queue: 10, ..narrow };
-        assert_eq!(run(tight, 1, 10, 2 * MS).len(), 10);
-    }
-
-    #[test]
-    fn the_seed_decides_all() {
-        let all = Impairments {
-            delay: Duration::from_millis(7),
-            jitter: Duration::from_millis(2),
-            loss: 0.05,
-            duplicate: 0.05,
-            reorder: 0.05,
-            rate: Some(20_000_000),
-            ..Impairments::default()
-        };
-        assert_eq!(run(all, 7, 2000, MS), run(all, 7, 2000, MS));
-        assert_ne!(run(all, 7, 2000, MS), run(all, 8, 2000, MS));
-    }
-}
+mod model;
+#[cfg(test)]
+mod tests;

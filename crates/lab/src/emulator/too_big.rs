@@ -18,10 +18,10 @@ const QUOTE_V6: usize = 1280 - IPV6_HEADER_LEN - ICMP_HEADER_LEN;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// True for a frame with an IP packet of more than `mtu` bytes.
-pub(super) fn is_too_big(frame: &[u8], mtu: u16) -> bool {
+/// True for a frame of `len` bytes, beginning like this, with an IP packet of more than `mtu` bytes.
+pub(super) fn is_too_big(frame: &[u8], len: usize, mtu: u16) -> bool {
     let is_ip = frame.get(12..14).is_some_and(|kind| kind == IPV4 || kind == IPV6);
-    is_ip && frame.len() > ETHERNET_HEADER_LEN + usize::from(mtu)
+    is_ip && len > ETHERNET_HEADER_LEN + usize::from(mtu)
 }
 
 /// The frame that tells the sender of `frame`; none if that may not be told (RFC 1122, section 3.2.2: no errors about
@@ -113,6 +113,7 @@ mod tests {
 
     #[test]
     fn only_ip_packets_have_a_size_limit() {
+        let is_too_big = |frame: &[u8], mtu| is_too_big(frame, frame.len(), mtu);
         assert!(is_too_big(&frame(IPV4, &v4(1281)), 1280));
         assert!(!is_too_big(&frame(IPV4, &v4(1280)), 1280));
         assert!(is_too_big(&frame(IPV6, &[0; 1281]), 1280));
