@@ -4,6 +4,7 @@
 //! reach each other and which interfaces must then carry the traffic. Whether they do is measured, not believed.
 
 mod mesh;
+mod meshguard;
 mod nebula;
 mod null;
 mod nvpn;
@@ -149,7 +150,7 @@ pub fn start(arm: &Arm, program: &Path, weft: &Path, stage: &Stage) -> Result<Tu
         Kind::WireguardGo | Kind::Boringtun | Kind::Gotatun => wireguard::start(arm, program, stage),
         Kind::Nebula => nebula::start(program, stage),
         Kind::Nvpn => nvpn::start(program, stage),
-        Kind::Meshguard => Err(DriverError::NoDriver(arm.kind.name())),
+        Kind::Meshguard => meshguard::start(program, stage),
     }
 }
 
@@ -223,9 +224,6 @@ pub enum DriverError {
     /// A setting that means nothing to it.
     #[error("{0:?} is no setting of this arm")]
     Setting(String),
-    /// Nobody has taught the bench how to start it.
-    #[error("there is no driver for {0} yet; see docs/peers.md")]
-    NoDriver(&'static str),
 }
 
 impl DriverError {

@@ -1,0 +1,85 @@
+//! meshguard: two nodes that trust each other's keys, each the other's seed; nothing asks STUN, as each says where it is.
+//!
+//! It takes its addresses from its keys and its ports from nobody, and has its control socket in `/run`, of which each
+//! end therefore gets one of its own.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::{DriverError, EndPoint, POLL, READY, Running, Stage, Tunnel, UNDERLAY, with_own_run};
+use crate::child::{LoggedChild, run_command};
+
+const DEVICE: &str = "mg0";
+/// Of its discovery, over which everything goes.
+const PORT: u16 = 51821;
+/// How long a command that only reads or writes keys may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
+    let homes = [home(program, stage, 0)?, home(program, stage, 1)?];
+    for (end, home) in homes.iter().enumerate() {
+        let key = homes[1 - end].join("identity.pub");
+        let mut trust = command(Command::new(program), home, &["trust"]);
+        trust.arg(key).args(["--name", "peer"]);
+        run(trust)?;
+    }
+    let (mut ends, mut children) = (Vec::new(), Vec::new());
+    for (end, home) in homes.iter().enumerate() {
+        let seed = format!("{}:{PORT}", UNDERLAY[1 - end]);
+        let up = ["up", "--announce", UNDERLAY[end], "--seed", &seed];
+        let mut child = stage.start(end, command(with_own_run(program), home, &up))?;
+        let index = stage.wait_interface(end, DEVICE, &mut child)?;
+        ends.push(EndPoint {
+            address: wait_address(stage, end, index, &mut child)?,
+            device: DEVICE.to_owned(),
+            processes: vec![child.pid()],
+        });
+        children.push(child);
+    }
+    let mtu = stage.hosts[0].netlink(|netlink| netlink.interface(DEVICE))?.mtu;
+    super::both(ends, mtu, Running::Children(children))
+}
+
+/// A folder with a new key.
+fn home(program: &Path, stage: &Stage, end: usize) -> Result<PathBuf, DriverError> {
+    let home = stage.folder.join(end.to_string());
+    std::fs::create_dir(&home).map_err(|source| DriverError::file(&home, source))?;
+    run(command(Command::new(program), &home, &["keygen"]))?;
+    Ok(home)
+}
+
+fn command(mut command: Command, home: &Path, arguments: &[&str]) -> Command {
+    command
+        .args(arguments)
+        .env("MESHGUARD_CONFIG_DIR", home)
+        .env("HOME", home);
+    command
+}
+
+fn run(command: Command) -> Result<(), DriverError> {
+    let output = run_command(command, LIMIT)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(DriverError::Configuration(
+        said.lines().next().unwrap_or_default().to_owned(),
+    ))
+}
+
+/// Its IPv4 address, which it gives its interface itself.
+fn wait_address(stage: &Stage, end: usize, index: u32, child: &mut LoggedChild) -> Result<IpAddr, DriverError> {
+    let limit = Instant::now() + READY;
+    loop {
+        let all = stage.hosts[end].netlink(|netlink| netlink.addresses(index))?;
+        if let Some(found) = all.into_iter().find(|found| found.address.is_ipv4()) {
+            return Ok(found.address);
+        }
+        if Instant::now() >= limit || child.ended()?.is_some() {
+            return Err(DriverError::not_up(child));
+        }
+        std::thread::sleep(POLL);
+    }
+}
