@@ -8,6 +8,11 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use weft_lab::bench::driver::{self, Stage};
+use weft_lab::bench::matrix::CASES;
+use weft_lab::bench::measure::{RunError, converge, measure};
+use weft_lab::world::World;
+use weft_os::test_support::in_namespaces;
 
 const WEFT: &str = env!("CARGO_BIN_EXE_weft");
 
@@ -174,6 +179,27 @@ fn an_interrupted_bench_leaves_nothing_behind() {
             .count()
             > 1
     );
+}
+
+/// The daemons roam while the load runs: their figures would be those of two paths.
+#[test]
+fn a_path_that_changes_during_a_run_voids_it() {
+    in_namespaces(|| {
+        let (world, weft) = (World::new().unwrap(), Path::new(WEFT));
+        let stage = Stage::set(&world, world.directory().join("stage"), false).unwrap();
+        let tunnel = driver::start(&"weft".parse().unwrap(), weft, weft, &stage).unwrap();
+        converge(&stage, &tunnel, driver::READY).unwrap();
+        let case = CASES.into_iter().find(|case| case.name == "udp500").unwrap();
+        measure(&stage, &tunnel, &case, 1).unwrap();
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| measure(&stage, &tunnel, &case, 10));
+            std::thread::sleep(Duration::from_secs(3));
+            stage.link.b().change_address("10.96.0.2/24", "10.96.0.77/24").unwrap();
+            let error = run.join().unwrap().unwrap_err();
+            assert!(matches!(error, RunError::PathChanged { .. }), "{error:?}");
+            assert!(error.to_string().contains("10.96.0.77"), "{error}");
+        });
+    });
 }
 
 /// Processes that have a text in their command line.

@@ -9,7 +9,7 @@ use weft_lab::bench::driver::{self, Stage, Tunnel, UNDERLAY};
 use weft_lab::bench::matrix::{CASES, Case};
 use weft_lab::bench::measure::{RunError, converge, measure};
 use weft_lab::world::World;
-use weft_os::netlink::Netlink;
+use weft_os::netlink::{Netlink, Route};
 use weft_os::poll::{Events, Interest, Poller};
 use weft_os::test_support::in_namespaces;
 use weft_os::udp::{BindOptions, RECEIVE_BUFFER_LEN, UdpCounters, UdpSocket};
@@ -161,6 +161,25 @@ fn a_tunnel_that_carries_nothing_is_not_measured() {
         assert!(matches!(error, RunError::NotConverged { .. }), "{error:?}");
         stage.link.heal().unwrap();
         converge(&stage, &tunnel, LIMIT).unwrap();
+    });
+}
+
+/// Another cable appears, and a route over it, while the load runs: what went the first way is too little.
+#[test]
+fn a_route_that_changes_during_a_run_voids_it() {
+    in_namespaces(|| {
+        let (world, stage, tunnel) = direct();
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        let [a, b] = &stage.hosts;
+        let other = world.link((a, &["10.97.0.1/24"]), (b, &["10.97.0.2/24"])).unwrap();
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| measure(&stage, &tunnel, &case("tcp"), 8));
+            std::thread::sleep(Duration::from_secs(3));
+            let route = Route::to_interface(tunnel.ends[1].address, 32, other.a().index());
+            a.netlink(|netlink| netlink.add_route(route)).unwrap();
+            let error = run.join().unwrap().unwrap_err();
+            assert!(matches!(error, RunError::WrongRoute { .. }), "{error:?}");
+        });
     });
 }
 

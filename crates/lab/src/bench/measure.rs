@@ -17,6 +17,7 @@ use weft_perf::near::{self, NearError, Outcome};
 
 use super::driver::{EndPoint, Stage, Tunnel};
 use super::matrix::Case;
+use crate::daemon::DaemonError;
 use crate::host::Host;
 use crate::world::WorldError;
 
@@ -87,6 +88,14 @@ pub enum RunError {
         /// What the load's receiver counted.
         payload: u64,
     },
+    /// The tunnel's packets took another way behind the load than before it.
+    #[error("the path changed during the run: {from}, then {to}")]
+    PathChanged {
+        /// Before.
+        from: String,
+        /// Behind.
+        to: String,
+    },
     /// A process of the tunnel has gone.
     #[error("a process of the tunnel ended")]
     Ended,
@@ -96,6 +105,9 @@ pub enum RunError {
     /// Nothing arrived at all.
     #[error("nothing arrived")]
     Nothing,
+    /// A daemon did not say which way its packets take.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
     /// The lab could not enter a host.
     #[error(transparent)]
     World(#[from] WorldError),
@@ -144,9 +156,14 @@ fn connect(near: &Host, far: &Host, address: IpAddr) -> Result<io::Result<()>, W
 /// # Errors
 /// [`RunError`]: the run is void.
 pub fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Figures, RunError> {
+    let paths = tunnel.paths()?;
     let before = Counts::take(stage, tunnel)?;
     let outcome = load(stage, tunnel, case, seconds)?;
     let after = Counts::take(stage, tunnel)?;
+    let now = tunnel.paths()?;
+    if let Some((from, to)) = paths.into_iter().zip(now).find(|(from, to)| from != to) {
+        return Err(RunError::PathChanged { from, to });
+    }
     let forward = case.is_forward();
     let received = if forward { &outcome.far } else { &outcome.near };
     let received = received.received.as_ref().ok_or(RunError::Nothing)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{DriverError, EndPoint, READY, Running, Stage, Tunnel, underlay};
 use crate::bench::arm::Arm;
-use crate::daemon::{Daemon, Identity, PeerState};
+use crate::daemon::{Daemon, DaemonError, Identity, PeerState};
 use crate::fips::FipsDaemon;
 use crate::spec::{DEFAULT_PORT, FipsSettings, NodeSpec};
 
@@ -17,10 +17,24 @@ const DEVICE: &str = "weft0";
 const NAMES: [&str; 2] = ["a", "b"];
 
 /// Either kind's daemons.
-#[expect(dead_code, reason = "killed when dropped")]
 pub(super) enum Daemons {
     Weft(Vec<Daemon>),
-    Fips(Vec<FipsDaemon>),
+    Fips(#[expect(dead_code, reason = "killed when dropped")] Vec<FipsDaemon>),
+}
+
+impl Daemons {
+    /// The ways that both ends' packets take, if the daemons tell, for people.
+    pub(super) fn paths(&self) -> Result<Vec<String>, DaemonError> {
+        let Self::Weft(daemons) = self else {
+            return Ok(Vec::new());
+        };
+        let path = |(daemon, other): (&Daemon, &Daemon)| {
+            let peer = daemon.peer(&other.identity().npub)?;
+            let path = peer.as_ref().and_then(|peer| peer.get("path"));
+            Ok::<_, DaemonError>(path.map_or_else(|| "none".to_owned(), ToString::to_string))
+        };
+        daemons.iter().zip(daemons.iter().rev()).map(path).collect()
+    }
 }
 
 pub(super) fn start_weft(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {

@@ -127,14 +127,27 @@ pub struct Tunnel {
     pub ends: [EndPoint; 2],
     /// MTU inside, bytes.
     pub mtu: u32,
-    _running: Running,
+    running: Running,
+}
+
+impl Tunnel {
+    /// The ways that both ends' packets take now, for people; none for what does not tell.
+    ///
+    /// # Errors
+    /// When a daemon that tells it does not answer.
+    pub fn paths(&self) -> Result<Vec<String>, DaemonError> {
+        match &self.running {
+            Running::Daemons(daemons) => daemons.paths(),
+            Running::Nothing | Running::Children(_) => Ok(Vec::new()),
+        }
+    }
 }
 
 /// What has to live as long as the tunnel.
 enum Running {
     Nothing,
     Children(#[expect(dead_code, reason = "killed when dropped")] Vec<LoggedChild>),
-    Daemons(#[expect(dead_code, reason = "killed when dropped")] Box<mesh::Daemons>),
+    Daemons(Box<mesh::Daemons>),
 }
 
 /// Starts `arm`'s tunnel on `stage`; `weft` makes identities for arms that have none of their own. It may take a moment until packets pass.
@@ -163,7 +176,7 @@ fn direct(stage: &Stage) -> Tunnel {
     Tunnel {
         ends: [end(0, stage.link.a()), end(1, stage.link.b())],
         mtu: 1500,
-        _running: Running::Nothing,
+        running: Running::Nothing,
     }
 }
 
@@ -181,11 +194,7 @@ fn both(ends: Vec<EndPoint>, mtu: u32, running: Running) -> Result<Tunnel, Drive
     let ends = ends
         .try_into()
         .map_err(|_| DriverError::NotUp("it has not two ends".to_owned()))?;
-    Ok(Tunnel {
-        ends,
-        mtu,
-        _running: running,
-    })
+    Ok(Tunnel { ends, mtu, running })
 }
 
 fn underlay(end: usize) -> std::net::Ipv4Addr {
