@@ -1,5 +1,6 @@
 //! `weft lab`: topologies and measurements in namespaces of this machine.
 
+mod compare;
 mod hold;
 mod null;
 mod scenario;
@@ -31,6 +32,8 @@ pub(crate) enum Action {
     Hold(hold::Hold),
     /// Measure tunnels side by side, weft's and those of others
     Bench(Bench),
+    /// Say whether two benches agree
+    Compare(compare::Args),
     /// One end of the null tunnel: no cryptography, the limit to chase
     #[command(hide = true)]
     Null(null::Args),
@@ -87,6 +90,7 @@ pub(crate) fn run(action: Action) -> Result<(), Failure> {
         Action::Down => hold::down(),
         Action::Hold(args) => hold::hold(&args),
         Action::Bench(args) => bench(args),
+        Action::Compare(args) => compare::run(&args),
         Action::Null(args) => null::run(&args),
     }
 }

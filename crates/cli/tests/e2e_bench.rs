@@ -70,6 +70,18 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
         .collect();
     let names = ["direct", "null", "weft", "weft", "null", "direct"].map(Some);
     assert_eq!(order, names, "{said}");
+    let twins = [folder.path(), folder.path()];
+    let compared = Command::new(WEFT)
+        .args(["lab", "compare"])
+        .args(twins)
+        .output()
+        .unwrap();
+    let rows = String::from_utf8_lossy(&compared.stdout).into_owned();
+    assert_eq!(compared.status.code(), Some(0), "{rows}");
+    assert_eq!(rows.matches("too few runs").count(), 9, "{rows}");
+    let strict = ["lab", "compare", "--expect-same"];
+    let compared = Command::new(WEFT).args(strict).args(twins).output().unwrap();
+    assert_eq!(compared.status.code(), Some(1), "two runs are no interval");
     let again = bench(folder.path(), &["--arms", "direct", "--rounds", "1", "--seconds", "1"]);
     assert_eq!(
         again.status.code(),

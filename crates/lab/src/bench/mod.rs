@@ -9,6 +9,7 @@
 //! | [`setup`] | the machine and the programs |
 //! | [`record`] | what is kept of every run: JSON lines and CSV |
 //! | [`table`], [`report`] | what the runs say together; as Markdown |
+//! | [`mod@compare`] | whether two benches agree |
 //! | [`plot`] | the same as pictures |
 //! | [`experiment`] | a record of the project's experiments, begun |
 //!
@@ -16,6 +17,7 @@
 //! every other round in the opposite order: what slows the machine for a while slows all of them (L37).
 
 pub mod arm;
+pub mod compare;
 pub mod driver;
 pub mod experiment;
 pub mod matrix;

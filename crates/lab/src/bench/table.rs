@@ -46,7 +46,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    fn of(runs: &[f64]) -> Option<Self> {
+    pub(super) fn of(runs: &[f64]) -> Option<Self> {
         Some(Self {
             summary: Summary::of(runs).ok()?,
             interval: (runs.len() > 1)
