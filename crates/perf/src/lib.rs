@@ -12,7 +12,7 @@
 //! | [`arrivals`], [`latency`] | loss, order and jitter of numbered datagrams; round trips in few figures |
 //! | [`meter`] | processor and memory of the daemon and of the test itself |
 //! | [`judge`] | what held the run up, and the evidence: pure |
-//! | [`report`] | the document `weft.perf/1`; as text ([`human`]), as a drawing ([`plot`]) |
+//! | [`report`] | the document `weft.perf/1`; as text ([`human`]), as a drawing ([`plot`], by [`svg`]) |
 //!
 //! Never here: the daemon, its control socket and its configuration (weft-node, which says through
 //! [`end::DaemonView`] what a run has to know), and the protocol of the mesh.
@@ -31,6 +31,7 @@ pub mod plot;
 pub mod probe;
 pub mod quic;
 pub mod report;
+pub mod svg;
 pub mod tcp;
 pub mod udp;
 

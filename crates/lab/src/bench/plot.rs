@@ -1,8 +1,6 @@
 //! Pictures of a bench: bars with intervals, and throughput over time.
 
-use std::fmt::Write as _;
-
-use weft_perf::plot::{ceiling, escape};
+use weft_perf::svg::{Anchor, COLOURS, Drawing, ceiling, quarters, through};
 
 use super::matrix::Case;
 use super::record::Record;
@@ -18,11 +16,6 @@ const TOP: f64 = 46.0;
 const BOTTOM: f64 = 40.0;
 /// Height of the picture over time, without what is around it.
 const HEIGHT: f64 = 260.0;
-
-/// Colours that differ for the colour-blind too (Okabe and Ito, "Color Universal Design").
-const COLOURS: [&str; 8] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999",
-];
 
 /// One bar an arm: the median, and its interval as a whisker.
 #[must_use]
@@ -41,28 +34,20 @@ pub fn bars(case: &Case, rows: &[Row]) -> String {
     for (n, row) in rows.iter().enumerate() {
         let y = TOP + n as f64 * (BAR + GAP);
         let middle = y + BAR / 2.0;
-        text(&mut svg, (LEFT - 8.0, middle + 4.0), "end", &row.arm);
+        svg.text((LEFT - 8.0, middle + 4.0), Anchor::End, &row.arm);
         let Some(rate) = &row.rate else {
-            text(&mut svg, (LEFT + 6.0, middle + 4.0), "start", "void");
+            svg.text((LEFT + 6.0, middle + 4.0), Anchor::Start, "void");
             continue;
         };
         let width = axis.x(rate.median()) - LEFT;
-        let colour = COLOURS[n % COLOURS.len()];
-        let _ = writeln!(
-            svg,
-            r#"<rect x="{LEFT}" y="{y}" width="{width:.1}" height="{BAR}" fill="{colour}"/>"#
-        );
+        svg.rectangle((LEFT, y), (width, BAR), COLOURS[n % COLOURS.len()]);
         if let Some(interval) = rate.interval {
-            let (low, high) = (axis.x(interval.low), axis.x(interval.high));
-            let _ = writeln!(
-                svg,
-                r##"<path d="M{low:.1} {middle}H{high:.1}M{low:.1} {}v8M{high:.1} {}v8" stroke="#333" fill="none"/>"##,
-                middle - 4.0,
-                middle - 4.0
-            );
+            let (low, high, top) = (axis.x(interval.low), axis.x(interval.high), middle - 4.0);
+            let whisker = format!("M{low:.1} {middle}H{high:.1}M{low:.1} {top}v8M{high:.1} {top}v8");
+            svg.path(&whisker, "#333", 1.0, 1.0);
         }
     }
-    end(svg)
+    svg.finish()
 }
 
 /// One line a run: what arrived in each second.
@@ -89,36 +74,22 @@ pub fn over_time(case: &Case, arms: &[String], records: &[Record]) -> String {
     let y = |value: f64| bottom - value / axis.top * HEIGHT;
     for tick in axis.ticks() {
         let at = y(tick);
-        let _ = writeln!(svg, r##"<path d="M{LEFT} {at:.1}H{}" stroke="#ddd"/>"##, WIDTH - RIGHT);
-        text(&mut svg, (LEFT - 8.0, at + 4.0), "end", &label(tick));
+        svg.scale_line((LEFT, at), (WIDTH - RIGHT, at));
+        svg.text((LEFT - 8.0, at + 4.0), Anchor::End, &label(tick));
     }
     let x = |second: usize| LEFT + second as f64 / (seconds - 1) as f64 * (WIDTH - RIGHT - LEFT);
     for (arm, run) in &runs {
-        let points: Vec<_> = run
-            .iter()
-            .enumerate()
-            .map(|(n, value)| format!("{:.1},{:.1}", x(n), y(*value)))
-            .collect();
-        let colour = COLOURS[arm % COLOURS.len()];
-        let points = points.join(" ");
-        let _ = writeln!(
-            svg,
-            r#"<polyline points="{points}" stroke="{colour}" fill="none" opacity="0.7"/>"#
-        );
+        let points = run.iter().enumerate().map(|(n, value)| Some((x(n), y(*value))));
+        svg.path(&through(points), COLOURS[arm % COLOURS.len()], 1.0, 0.7);
     }
     for (n, arm) in arms.iter().enumerate() {
         let at = TOP + n as f64 * 16.0;
-        let colour = COLOURS[n % COLOURS.len()];
-        let _ = writeln!(svg, r#"<rect x="8" y="{at}" width="10" height="10" fill="{colour}"/>"#);
-        text(&mut svg, (24.0, at + 9.0), "start", arm);
+        svg.rectangle((8.0, at), (10.0, 10.0), COLOURS[n % COLOURS.len()]);
+        svg.text((24.0, at + 9.0), Anchor::Start, arm);
     }
-    text(
-        &mut svg,
-        (LEFT, bottom + 24.0),
-        "start",
-        &format!("Mbit/s in each of {seconds} seconds"),
-    );
-    end(svg)
+    let unit = format!("Mbit/s in each of {seconds} seconds");
+    svg.text((LEFT, bottom + 24.0), Anchor::Start, &unit);
+    svg.finish()
 }
 
 /// From zero to a round number above the largest value, in quarters.
@@ -132,19 +103,18 @@ impl Axis {
     }
 
     fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
-        let top = self.top;
-        (0..=4).map(move |quarter| f64::from(quarter) / 4.0 * top)
+        quarters(self.top)
     }
 
     fn x(&self, value: f64) -> f64 {
         LEFT + value / self.top * (WIDTH - RIGHT - LEFT)
     }
 
-    fn draw(&self, svg: &mut String, bottom: f64) {
+    fn draw(&self, svg: &mut Drawing, bottom: f64) {
         for tick in self.ticks() {
             let x = self.x(tick);
-            let _ = writeln!(svg, r##"<path d="M{x:.1} {}V{bottom}" stroke="#ddd"/>"##, TOP - 6.0);
-            text(svg, (x, bottom + 18.0), "middle", &label(tick));
+            svg.scale_line((x, TOP - 6.0), (x, bottom));
+            svg.text((x, bottom + 18.0), Anchor::Middle, &label(tick));
         }
     }
 }
@@ -158,32 +128,12 @@ fn label(value: f64) -> String {
     }
 }
 
-fn begin(case: &Case, height: f64) -> String {
+fn begin(case: &Case, height: f64) -> Drawing {
     let unit = if case.counts_packets() { "packets/s" } else { "Mbit/s" };
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
-         font-size=\"12\"><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
-    );
-    text(
-        &mut svg,
-        (8.0, 20.0),
-        "start",
-        &format!("{}: {} ({unit})", case.name, case.about),
-    );
+    let mut svg = Drawing::new(WIDTH, height);
+    let title = format!("{}: {} ({unit})", case.name, case.about);
+    svg.text((8.0, 20.0), Anchor::Start, &title);
     svg
-}
-
-fn end(mut svg: String) -> String {
-    svg.push_str("</svg>\n");
-    svg
-}
-
-fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, words: &str) {
-    let words = escape(words);
-    let _ = writeln!(
-        svg,
-        r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{words}</text>"#
-    );
 }
 
 #[cfg(test)]
@@ -201,7 +151,7 @@ mod tests {
         assert_eq!(bars.matches("<rect").count(), 2, "the background and one bar");
         assert!(bars.contains("a&lt;b") && bars.contains(">void<"));
         let lines = over_time(&CASES[0], &arms, &records);
-        assert_eq!(lines.matches("<polyline").count(), 2);
+        assert_eq!(lines.matches("<path d=\"M170").count(), 5 + 2, "a scale and two runs");
         assert!(!lines.contains("NaN") && !bars.contains("NaN"));
     }
 }
