@@ -2,6 +2,7 @@
 // Each test binary uses a part.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod lab;
 pub mod net;
 
 use std::fs::File;
