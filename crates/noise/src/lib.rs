@@ -8,6 +8,7 @@
 //!   end in three. Both end in [`Established`].
 //! - [`Key`], [`Established`]: what a handshake leaves behind, and the exporter that fast frames start from.
 //! - [`aead`]: ChaCha20-Poly1305 in place, for the handshakes and for every FIPS frame after them.
+//! - [`fast`]: the keys and suites of fast frames, weft's own.
 //! - [`replay`]: the window that accepts each counter once.
 //!
 //! What never is: sockets, clocks, threads, logging, and randomness of its own. Whoever calls brings the random
@@ -35,6 +36,7 @@
 //! that the compiler makes in registers and on the stack, and the keyed state inside *ring*, are beyond it.
 
 pub mod aead;
+pub mod fast;
 mod handshake;
 pub mod identity;
 mod keys;
@@ -44,3 +46,4 @@ mod symmetric;
 pub use handshake::{NoiseError, ik, xk};
 pub use identity::{Identity, KeyError, PublicKey, SecretKey, SignatureError, parse_public, parse_secret};
 pub use keys::{Established, Key};
+pub use symmetric::Role;

@@ -19,10 +19,12 @@ pub(crate) const SEALED_EPOCH_LEN: usize = EPOCH_LEN + TAG_LEN;
 pub(crate) type SealedPoint = [u8; SEALED_POINT_LEN];
 pub(crate) type SealedEpoch = [u8; SEALED_EPOCH_LEN];
 
-/// Which end of the handshake we are; decides which of the two final keys sends.
-#[derive(Clone, Copy)]
-pub(crate) enum Role {
+/// Which end of a handshake we are; decides which of two keys sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// We sent the first message.
     Initiator,
+    /// The other side did.
     Responder,
 }
 

@@ -20,6 +20,7 @@
 //!   for the handshake, [`signal`] for errors in the clear. Inside a sealed one, [`fsp::FspInner`]
 //!   names a session message, whose *body* follows: [`session`], [`mmp`].
 //! - [`session::DataPorts`] carries an IP packet behind the [`shim`].
+//! - [`fast`]: fast frames, weft's own, and the session messages that agree on them.
 //! - [`ip`], [`transport`], [`checksum`], [`virtio`]: packets as a TUN device has them.
 //!
 //! # Never here
@@ -35,6 +36,7 @@ pub mod checksum;
 mod coords;
 mod cursor;
 mod error;
+pub mod fast;
 pub mod filter;
 pub mod fmp;
 pub mod fsp;

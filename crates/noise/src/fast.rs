@@ -1,0 +1,383 @@
+//! Keys of fast frames: what both ends derive once they have told each other their capabilities.
+//!
+//! Specified in docs/protocol/fast.md, "Keys". From an FSP session's exporter and both `Capabilities` comes a secret for
+//! each direction of each lane; from a secret the key and IV of one phase, and the secret of the next. A secret tells
+//! nothing about those before it, so old phases stay closed once their secret is gone.
+
+use std::fmt;
+
+use hkdf::Hkdf;
+use ring::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+};
+use sha2::{Digest, Sha256};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::aead::{OpenError, TAG_LEN};
+use crate::symmetric::hmac;
+use crate::{Established, Key, Role};
+
+/// The label of the exporter that fast frames start from; see [`Established::exporter`].
+pub const EXPORTER_LABEL: &[u8] = b"weft fast 1";
+
+/// An authenticated cipher of fast frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Suite {
+    /// AES-256-GCM (NIST SP 800-38D): the fastest where the CPU has instructions for it.
+    Aes256Gcm = 1,
+    /// AES-128-GCM.
+    Aes128Gcm = 2,
+    /// ChaCha20-Poly1305 (RFC 8439): the fastest where it has not.
+    ChaCha20Poly1305 = 3,
+}
+
+impl Suite {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Aes256Gcm, Self::Aes128Gcm, Self::ChaCha20Poly1305];
+
+    /// The suite of a number on the wire, or `None` for an unknown one.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|suite| suite.number() == number)
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// Its name, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Aes256Gcm => "AES-256-GCM",
+            Self::Aes128Gcm => "AES-128-GCM",
+            Self::ChaCha20Poly1305 => "ChaCha20-Poly1305",
+        }
+    }
+
+    fn algorithm(self) -> &'static Algorithm {
+        match self {
+            Self::Aes256Gcm => &AES_256_GCM,
+            Self::Aes128Gcm => &AES_128_GCM,
+            Self::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+        }
+    }
+
+    /// What both sides choose from what both offer: the lowest sum of costs, and of equal ones the lowest number. An
+    /// offer is a suite's number and its cost; numbers that are not known are passed over, and of a repeated one the
+    /// first counts.
+    #[must_use]
+    pub fn choose(ours: &[(u8, u32)], theirs: &[(u8, u32)]) -> Option<Self> {
+        let cost = |offers: &[(u8, u32)], suite: Self| {
+            let offer = offers.iter().find(|(number, _)| *number == suite.number());
+            offer.map(|(_, cost)| u64::from(*cost))
+        };
+        let both = Self::ALL
+            .into_iter()
+            .filter_map(|suite| Some((cost(ours, suite)? + cost(theirs, suite)?, suite)));
+        both.min().map(|(_, suite)| suite)
+    }
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What one side sends with, on one lane, from one phase on; overwritten when dropped.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct Secret([u8; 32]);
+
+/// Both directions of a lane in their first phase.
+pub struct LaneSecrets {
+    /// For what this side sends.
+    pub send: Secret,
+    /// For what it receives.
+    pub recv: Secret,
+}
+
+/// What the handshake of a session epoch leaves for fast frames; wiped when dropped.
+pub struct Seed {
+    exporter: Zeroizing<[u8; 32]>,
+    role: Role,
+}
+
+impl Seed {
+    /// The seed of a completed handshake in which we had this role.
+    #[must_use]
+    pub fn new(established: &Established, role: Role) -> Self {
+        Self {
+            exporter: established.exporter(EXPORTER_LABEL),
+            role,
+        }
+    }
+
+    /// Derives the secrets of `lane` from the bodies of both sides' `Capabilities`. The other side gets the same, the
+    /// other way round, if it has the same bodies and the same transcript of the handshake.
+    #[must_use]
+    pub fn secrets(&self, ours: &[u8], theirs: &[u8], suite: Suite, lane: u8) -> LaneSecrets {
+        let (of_initiator, of_responder) = match self.role {
+            Role::Initiator => (ours, theirs),
+            Role::Responder => (theirs, ours),
+        };
+        let salt = Sha256::new().chain_update(of_initiator).chain_update(of_responder);
+        let prk = hmac(&Key::from_bytes(salt.finalize().into()), &[&self.exporter[..]]);
+        let prk = Secret(*prk.as_bytes());
+        let direction = |number: u8| {
+            let mut secret = Secret([0; 32]);
+            prk.expand(&[b"weft fast 1 lane", &[suite.number(), number, lane]], &mut secret.0);
+            secret
+        };
+        let (from_initiator, from_responder) = (direction(0), direction(1));
+        match self.role {
+            Role::Initiator => LaneSecrets {
+                send: from_initiator,
+                recv: from_responder,
+            },
+            Role::Responder => LaneSecrets {
+                send: from_responder,
+                recv: from_initiator,
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seed(..)")
+    }
+}
+
+impl Secret {
+    /// A secret that does not come from a handshake: to measure ciphers with, and for tests.
+    #[must_use]
+    pub fn from_key(key: &Key) -> Self {
+        Self(*key.as_bytes())
+    }
+
+    /// The cipher of this phase.
+    #[must_use]
+    #[expect(
+        clippy::expect_used,
+        reason = "the only failure is a wrong length, which the algorithm itself gave"
+    )]
+    pub fn cipher(&self, suite: Suite) -> FastCipher {
+        let algorithm = suite.algorithm();
+        let mut key = Zeroizing::new([0; 32]);
+        let key = &mut key[..algorithm.key_len()];
+        self.expand(&[b"weft fast 1 key"], key);
+        let mut iv = [0; NONCE_LEN];
+        self.expand(&[b"weft fast 1 iv"], &mut iv);
+        let key = UnboundKey::new(algorithm, key).expect("a key as long as the algorithm says");
+        FastCipher {
+            key: LessSafeKey::new(key),
+            iv,
+        }
+    }
+
+    /// The secret of the next phase. There is no way back.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        let mut next = Self([0; 32]);
+        self.expand(&[b"weft fast 1 next"], &mut next.0);
+        next
+    }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "fails only for more than 255 hashes, and a secret is one"
+    )]
+    fn expand(&self, info: &[&[u8]], out: &mut [u8]) {
+        let prk = Hkdf::<Sha256>::from_prk(&self.0).expect("a hash is long enough");
+        prk.expand_multi_info(info, out).expect("a few dozen bytes");
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl fmt::Debug for LaneSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LaneSecrets(..)")
+    }
+}
+
+/// A cipher under one key and IV, with the key schedule done once. The nonce of a frame is the IV, its last eight bytes
+/// combined by exclusive or with the counter in network byte order (as in RFC 8446, section 5.3).
+///
+/// Nothing here counts: whoever seals never repeats a counter under one key.
+pub struct FastCipher {
+    key: LessSafeKey,
+    iv: [u8; NONCE_LEN],
+}
+
+impl FastCipher {
+    /// Encrypts `buf` where it lies and returns the tag over it and `aad`.
+    ///
+    /// # Panics
+    /// On a buffer beyond the limit of the cipher, 64 GiB.
+    #[must_use = "without the tag the other side cannot open the data"]
+    #[expect(
+        clippy::expect_used,
+        reason = "fails only past the limit of the cipher, far above any buffer"
+    )]
+    pub fn seal_in_place(&self, counter: u64, aad: &[u8], buf: &mut [u8]) -> [u8; TAG_LEN] {
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(self.nonce(counter), Aad::from(aad), buf)
+            .expect("a buffer below 64 GiB");
+        let mut bytes = [0; TAG_LEN];
+        bytes.copy_from_slice(tag.as_ref());
+        bytes
+    }
+
+    /// Verifies and decrypts `ciphertext_and_tag` where it lies and returns the plaintext part of it.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the tag does not match or there is no room for one. The buffer's contents are then
+    /// unspecified.
+    pub fn open_in_place<'a>(
+        &self,
+        counter: u64,
+        aad: &[u8],
+        ciphertext_and_tag: &'a mut [u8],
+    ) -> Result<&'a mut [u8], OpenError> {
+        self.key
+            .open_in_place(self.nonce(counter), Aad::from(aad), ciphertext_and_tag)
+            .map_err(|_| OpenError)
+    }
+
+    fn nonce(&self, counter: u64) -> Nonce {
+        let mut nonce = self.iv;
+        for (byte, counter) in nonce[NONCE_LEN - 8..].iter_mut().zip(counter.to_be_bytes()) {
+            *byte ^= counter;
+        }
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+impl fmt::Debug for FastCipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FastCipher(..)")
+    }
+}
+
+/// The first bytes of the SHA-256 of a `Capabilities` body, by which the other side says that it has it.
+#[must_use]
+pub fn digest<const N: usize>(body: &[u8]) -> [u8; N] {
+    let hash = Sha256::digest(body);
+    core::array::from_fn(|at| hash.get(at).copied().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seed(role: Role) -> Seed {
+        Seed {
+            exporter: Zeroizing::new([7; 32]),
+            role,
+        }
+    }
+
+    /// From an implementation in Python of docs/protocol/fast.md (hmac, hashlib; AESGCM of its cryptography package).
+    #[test]
+    fn known_answers() {
+        let [ours, theirs] = [&b"initiator"[..], b"responder"];
+        let secrets = seed(Role::Initiator).secrets(ours, theirs, Suite::Aes256Gcm, 0);
+        assert_eq!(hex::encode(secrets.send.0), VECTORS[0]);
+        assert_eq!(hex::encode(secrets.recv.0), VECTORS[1]);
+        assert_eq!(hex::encode(secrets.send.next().0), VECTORS[2]);
+        for (suite, sealed) in Suite::ALL.into_iter().zip(&VECTORS[3..]) {
+            let mut buf = *b"content";
+            let tag = secrets
+                .send
+                .cipher(suite)
+                .seal_in_place(0x0102_0304, b"header", &mut buf);
+            assert_eq!(hex::encode([&buf[..], &tag].concat()), *sealed, "{suite}");
+        }
+    }
+
+    #[test]
+    fn both_sides_share_what_they_have_in_common() {
+        let [a, b] = [&b"a"[..], b"b"];
+        let pair = |ours, theirs, suite, lane| {
+            let secrets = seed(Role::Initiator).secrets(ours, theirs, suite, lane);
+            (secrets.send.0, secrets.recv.0)
+        };
+        let first = pair(a, b, Suite::Aes256Gcm, 0);
+        let other = seed(Role::Responder).secrets(b, a, Suite::Aes256Gcm, 0);
+        assert_eq!(first, (other.recv.0, other.send.0));
+        for different in [
+            pair(b, a, Suite::Aes256Gcm, 0),
+            pair(a, b"B", Suite::Aes256Gcm, 0),
+            pair(a, b, Suite::Aes128Gcm, 0),
+            pair(a, b, Suite::Aes256Gcm, 1),
+        ] {
+            assert!(first.0 != different.0 && first.1 != different.1);
+        }
+        assert_ne!(first.0, first.1);
+    }
+
+    #[test]
+    fn the_cheapest_common_suite_wins() {
+        let (aes, small, chacha) = (1, 2, 3);
+        let choose = |ours: &[(u8, u32)], theirs: &[(u8, u32)]| {
+            let chosen = Suite::choose(ours, theirs);
+            assert_eq!(chosen, Suite::choose(theirs, ours));
+            chosen
+        };
+        let fast = [(aes, 300), (chacha, 1_100)];
+        assert_eq!(choose(&fast, &fast), Some(Suite::Aes256Gcm));
+        assert_eq!(
+            choose(&fast, &[(aes, 9_000), (chacha, 4_000)]),
+            Some(Suite::ChaCha20Poly1305)
+        );
+        assert_eq!(
+            choose(&fast, &[(200, 1), (chacha, u32::MAX)]),
+            Some(Suite::ChaCha20Poly1305)
+        );
+        assert_eq!(choose(&fast, &[(small, 1)]), None);
+        assert_eq!(
+            choose(&[(small, 5), (aes, 5)], &[(aes, 5), (small, 5)]),
+            Some(Suite::Aes256Gcm)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn opens_what_it_sealed_and_nothing_else(
+            key: [u8; 32], suite in 0usize..3, counter: u64, aad in prop::collection::vec(any::<u8>(), 0..20),
+            plain in prop::collection::vec(any::<u8>(), 0..100), flip: prop::sample::Index,
+        ) {
+            let cipher = Secret(key).cipher(Suite::ALL[suite]);
+            let mut sealed = plain.clone();
+            let tag = cipher.seal_in_place(counter, &aad, &mut sealed);
+            sealed.extend_from_slice(&tag);
+            let mut copy = sealed.clone();
+            prop_assert_eq!(cipher.open_in_place(counter, &aad, &mut copy).unwrap(), &plain[..]);
+            prop_assert!(cipher.open_in_place(counter ^ 1, &aad, &mut sealed.clone()).is_err());
+            let bit = flip.index(sealed.len() * 8);
+            sealed[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(cipher.open_in_place(counter, &aad, &mut sealed).is_err());
+        }
+    }
+
+    const VECTORS: [&str; 6] = [
+        "9c8bc71e79e7f4222c1d8672dc4d1c706327bf578a8137a813f32a2994313a97",
+        "33f50adf485eaaf1f57b919100c9d6d434eda400857105a805822ad6264ddb45",
+        "5f275406a363982492fe98cfcd45afb74e73430f47d131e9203f300cb101800a",
+        "333d2162ea83923b46d3998bc01aec3d771a2bf601aa4d",
+        "ceffc5af9c00ed01ea7972c5e95ed4f02fa5669667a118",
+        "cc550e7fb851600baf9afca47053f999b476095aa19dc4",
+    ];
+}

@@ -1,0 +1,326 @@
+//! Fast frames, weft's own: one seal for a packet between neighbours, and the messages that agree on them.
+//!
+//! Specified in docs/protocol/fast.md. A fast frame is a UDP payload whose first nibble is 0xA; nobody sends one before
+//! the other side has shown, inside the FSP session, that it reads them.
+//!
+//! ```text
+//!  0        1        2                 4                 8                16
+//!  +--------+--------+--------+--------+-----------------+----------------+------------------+-----+
+//!  | A,kind | flags  | length          | receiver index  | counter        | sealed content   | tag |
+//!  +--------+--------+--------+--------+-----------------+----------------+------------------+-----+
+//! ```
+//!
+//! All 16 bytes of the header are associated data. The sealed content begins with the sender's clock, as FIPS's inner
+//! headers do: [`TIMESTAMP_LEN`] bytes, milliseconds since its keys began.
+
+use core::net::Ipv6Addr;
+
+use crate::WireError;
+use crate::cursor::{Reader, len_u16};
+use crate::ip::Ipv6Header;
+
+mod capabilities;
+
+pub use capabilities::{CAPABILITIES_VERSION, Capabilities, MAX_LISTED};
+
+/// The first nibble of a fast frame. FMP has 0 and keeps 1; STUN, FIPS's punch packets and QUIC share the others
+/// that are in use on such ports.
+pub const VERSION: u8 = 0xa;
+/// Length of the authentication tag behind the sealed content.
+pub const TAG_LEN: usize = 16;
+/// Length of the clock at the start of the sealed content.
+pub const TIMESTAMP_LEN: usize = 4;
+/// What is left of an IPv6 header: its first four bytes, next header and hop limit. Both ends know the addresses, and
+/// the length follows from the frame's.
+pub const IPV6_REST: usize = 6;
+/// Where the upper layer of a packet starts in a frame of [`Kind::Ipv6`].
+pub const UPPER_AT: usize = Header::LEN + TIMESTAMP_LEN + IPV6_REST;
+/// What a frame of [`Kind::Ipv6`] has more than the packet in it: 2 bytes.
+pub const IPV6_OVERHEAD: usize = UPPER_AT + TAG_LEN - Ipv6Header::LEN;
+/// What a frame of [`Kind::Message`] has more than the body of the message.
+pub const MESSAGE_OVERHEAD: usize = Header::LEN + TIMESTAMP_LEN + 1 + TAG_LEN;
+
+/// Bit of [`Header::flags`]: the phase of the key, modulo 2.
+pub const FLAG_PHASE: u8 = 0x01;
+/// Bit of [`Header::flags`]: the checksum of the TCP or UDP header right behind the IPv6 header is not there; its field
+/// is zero. The tag covers the packet, and the receiving kernel completes the sum where anybody needs it.
+pub const FLAG_PARTIAL: u8 = 0x02;
+const FLAGS: u8 = FLAG_PHASE | FLAG_PARTIAL;
+
+/// What a fast frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// An IPv6 packet between the addresses of the two nodes, which are left out.
+    Ipv6 = 0,
+    /// A session message: its type (as in FSP) and body.
+    Message = 1,
+}
+
+impl Kind {
+    /// The kind of a nibble, or `None` for one that is not in use.
+    #[must_use]
+    pub const fn from_nibble(nibble: u8) -> Option<Self> {
+        Some(match nibble {
+            0 => Self::Ipv6,
+            1 => Self::Message,
+            _ => return None,
+        })
+    }
+}
+
+/// The 16 bytes in front of the sealed content; they are its associated data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What is inside.
+    pub kind: Kind,
+    /// [`FLAG_PHASE`], [`FLAG_PARTIAL`].
+    pub flags: u8,
+    /// Bytes behind the header, the tag among them.
+    pub length: u16,
+    /// Names the receiver's keys, lane and session.
+    pub receiver_index: u32,
+    /// Which frame this is under its keys; counts from 0 over all phases.
+    pub counter: u64,
+}
+
+impl Header {
+    /// Bytes on the wire.
+    pub const LEN: usize = 16;
+
+    /// Reads the header of a datagram that is one whole frame.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`], [`WireError::UnsupportedVersion`], [`WireError::WrongMessageType`] for a kind,
+    /// [`WireError::NonZeroFlags`] for a flag that is not in use, [`WireError::LengthMismatch`].
+    pub fn parse(datagram: &[u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(datagram);
+        let first = r.u8()?;
+        if first >> 4 != VERSION {
+            return Err(WireError::UnsupportedVersion(first >> 4));
+        }
+        let kind = Kind::from_nibble(first & 0x0f).ok_or(WireError::WrongMessageType(first))?;
+        let flags = r.u8()?;
+        let header = Self {
+            kind,
+            flags,
+            length: r.u16()?,
+            receiver_index: r.u32()?,
+            counter: r.u64()?,
+        };
+        if flags & !FLAGS != 0 || kind == Kind::Message && flags & FLAG_PARTIAL != 0 {
+            return Err(WireError::NonZeroFlags(flags));
+        }
+        let rest = r.rest().len();
+        if rest != usize::from(header.length) {
+            return Err(WireError::LengthMismatch {
+                declared: usize::from(header.length),
+                actual: rest,
+            });
+        }
+        if rest < TIMESTAMP_LEN + TAG_LEN {
+            return Err(WireError::TooShort {
+                needed: Self::LEN + TIMESTAMP_LEN + TAG_LEN,
+                got: datagram.len(),
+            });
+        }
+        Ok(header)
+    }
+
+    /// The header as it stands on the wire.
+    #[must_use]
+    pub const fn to_bytes(&self) -> [u8; Self::LEN] {
+        let [l0, l1] = self.length.to_le_bytes();
+        let [i0, i1, i2, i3] = self.receiver_index.to_le_bytes();
+        let [c0, c1, c2, c3, c4, c5, c6, c7] = self.counter.to_le_bytes();
+        [
+            VERSION << 4 | self.kind as u8,
+            self.flags,
+            l0,
+            l1,
+            i0,
+            i1,
+            i2,
+            i3,
+            c0,
+            c1,
+            c2,
+            c3,
+            c4,
+            c5,
+            c6,
+            c7,
+        ]
+    }
+}
+
+/// Whether a datagram claims to be a fast frame.
+#[must_use]
+pub fn is_fast(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|first| first >> 4 == VERSION)
+}
+
+/// What is kept of the header of an IPv6 packet, or `None` if it has none.
+#[must_use]
+pub fn compress(packet: &[u8]) -> Option<[u8; IPV6_REST]> {
+    let [a, b, c, d, _, _, next_header, hop_limit] = *packet.first_chunk::<8>()?;
+    (packet.len() >= Ipv6Header::LEN && a >> 4 == 6).then_some([a, b, c, d, next_header, hop_limit])
+}
+
+/// Bytes in front of a frame that [`expand_in_place`] overwrites: a packet begins that much before its frame. Where one
+/// frame lies behind the other, these are part of the tag before, which nobody needs any more.
+pub const HEADROOM: usize = Ipv6Header::LEN - UPPER_AT;
+
+/// Rebuilds the IPv6 header of an opened frame of [`Kind::Ipv6`] in front of its upper layer, which does not move: it
+/// starts at `buf[upper_at]` and runs to the end of `buf` (the tag is cut off). Returns where the packet begins, 40
+/// bytes before. The version nibble on the wire is not read.
+///
+/// # Errors
+/// [`WireError::TooShort`] if `buf` ends before `upper_at`, [`WireError::NoHeadroom`] if that is below 40,
+/// [`WireError::TooLong`] for an upper layer above 65,535 bytes. The buffer is then as it was.
+pub fn expand_in_place(buf: &mut [u8], upper_at: usize, src: Ipv6Addr, dst: Ipv6Addr) -> Result<usize, WireError> {
+    let got = buf.len();
+    let upper = buf
+        .get(upper_at..)
+        .ok_or(WireError::TooShort { needed: upper_at, got })?;
+    let [high, low] = len_u16(upper.len())?.to_be_bytes();
+    let no_headroom = WireError::NoHeadroom {
+        needed: Ipv6Header::LEN,
+        got: upper_at,
+    };
+    let start = upper_at.checked_sub(Ipv6Header::LEN).ok_or(no_headroom)?;
+    let header = buf
+        .get_mut(start..)
+        .and_then(|packet| packet.first_chunk_mut::<{ Ipv6Header::LEN }>())
+        .ok_or(no_headroom)?;
+    let [.., a, b, c, d, next_header, hop_limit] = *header;
+    header[..8].copy_from_slice(&[0x60 | a & 0x0f, b, c, d, high, low, next_header, hop_limit]);
+    header[8..24].copy_from_slice(&src.octets());
+    header[24..].copy_from_slice(&dst.octets());
+    Ok(start)
+}
+
+/// Session message type of [`Capabilities`], and of nothing else of weft's.
+pub const CAPABILITIES: u8 = 0xf0;
+/// Session message type of the answer to [`CAPABILITIES`]: [`DIGEST_LEN`] bytes of the SHA-256 of the body that came.
+pub const CAPABILITIES_ACK: u8 = 0xf2;
+/// Session message type of a confirm, in fast frames only: a body of one byte, [`CONFIRM_ASKS`] or
+/// [`CONFIRM_ANSWERS`].
+pub const CONFIRM: u8 = 0xf3;
+/// Session message type, in fast frames only: the phase that the sender opens with, u32, so that the other side may go
+/// on to the next one.
+pub const PHASE: u8 = 0xf4;
+
+/// Body of a [`CONFIRM`] that wants one back.
+pub const CONFIRM_ASKS: u8 = 0;
+/// Body of a [`CONFIRM`] that answers one.
+pub const CONFIRM_ANSWERS: u8 = 1;
+/// Bytes of the digest in a [`CAPABILITIES_ACK`].
+pub const DIGEST_LEN: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Ipv6,
+            flags: FLAG_PHASE | FLAG_PARTIAL,
+            length: 24,
+            receiver_index: 0x0403_0201,
+            counter: 0x0c0b_0a09_0807_0605,
+        }
+    }
+
+    #[test]
+    fn the_header_is_little_endian() {
+        let bytes = header().to_bytes();
+        assert_eq!(bytes, [0xa0, 3, 24, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    }
+
+    #[test]
+    fn what_a_header_must_not_have() {
+        let frame = |at: usize, value: u8| {
+            let mut frame = header().to_bytes().to_vec();
+            frame.resize(40, 0);
+            frame[at] = value;
+            Header::parse(&frame)
+        };
+        assert_eq!(frame(1, 3), Ok(header()));
+        assert_eq!(frame(0, 0x00), Err(WireError::UnsupportedVersion(0)));
+        assert_eq!(frame(0, 0xa2), Err(WireError::WrongMessageType(0xa2)));
+        assert_eq!(frame(0, 0xa1), Err(WireError::NonZeroFlags(3)));
+        assert_eq!(frame(1, 4), Err(WireError::NonZeroFlags(4)));
+        let mismatch = WireError::LengthMismatch {
+            declared: 25,
+            actual: 24,
+        };
+        assert_eq!(frame(2, 25), Err(mismatch));
+        let mut short = header();
+        short.length = 19;
+        let mut short = short.to_bytes().to_vec();
+        short.resize(35, 0);
+        assert_eq!(Header::parse(&short), Err(WireError::TooShort { needed: 36, got: 35 }));
+    }
+
+    proptest! {
+        #[test]
+        fn headers_round_trip(message: bool, flags in 0u8..4, length in 20u16..200, receiver_index: u32, counter: u64) {
+            let kind = if message { Kind::Message } else { Kind::Ipv6 };
+            let flags = if message { flags & FLAG_PHASE } else { flags };
+            let header = Header { kind, flags, length, receiver_index, counter };
+            let mut frame = header.to_bytes().to_vec();
+            frame.resize(Header::LEN + usize::from(length), 0);
+            prop_assert!(is_fast(&frame));
+            prop_assert_eq!(Header::parse(&frame), Ok(header));
+        }
+
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok(header) = Header::parse(&bytes) {
+                prop_assert_eq!(&header.to_bytes()[..], &bytes[..Header::LEN]);
+            }
+        }
+
+        #[test]
+        fn a_packet_comes_back(
+            first in any::<[u8; 4]>(), next_header: u8, hop_limit: u8, src: [u8; 16], dst: [u8; 16],
+            upper in prop::collection::vec(any::<u8>(), 0..50),
+        ) {
+            let (src, dst) = (Ipv6Addr::from(src), Ipv6Addr::from(dst));
+            let mut packet = Vec::from([0x60 | first[0] & 0x0f, first[1], first[2], first[3]]);
+            packet.extend([0, upper.len() as u8, next_header, hop_limit]);
+            packet.extend(src.octets());
+            packet.extend(dst.octets());
+            packet.extend(&upper);
+            let rest = compress(&packet).unwrap();
+            let mut buf = [0xee; 40].to_vec();
+            buf[34..].copy_from_slice(&rest);
+            buf.extend(&upper);
+            prop_assert_eq!(expand_in_place(&mut buf, 40, src, dst), Ok(0));
+            prop_assert_eq!(buf, packet);
+        }
+    }
+
+    #[test]
+    fn what_is_no_ipv6_packet_is_not_compressed() {
+        assert_eq!(compress(&[0x60; 39]), None);
+        assert_eq!(compress(&[0x45; 60]), None);
+    }
+
+    #[test]
+    fn there_has_to_be_room_for_the_header() {
+        let (a, b) = (Ipv6Addr::LOCALHOST, Ipv6Addr::UNSPECIFIED);
+        let mut buf = [0; 60];
+        let needed = WireError::NoHeadroom { needed: 40, got: 39 };
+        assert_eq!(expand_in_place(&mut buf, 39, a, b), Err(needed));
+        assert_eq!(
+            expand_in_place(&mut buf, 61, a, b),
+            Err(WireError::TooShort { needed: 61, got: 60 })
+        );
+        assert_eq!(expand_in_place(&mut buf, 60, a, b), Ok(20));
+    }
+}
