@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use weft_node::status::{
-    LinkStatus, MeshStatus, Offload, OffloadStatus, PeerStatus, QualityStatus, SessionStatus, Status, Traffic,
+    FramesKind, FramesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus, PeerStatus, QualityStatus, SessionStatus,
+    Status, Traffic,
 };
 
 /// No line is wider, in characters.
@@ -177,10 +178,23 @@ pub(crate) fn peer(peer: &PeerStatus) -> String {
                 session.max_inner
             ),
         );
+        if let Some(frames) = &session.frames {
+            line("frames", self::frames(frames));
+        }
         line("", both_ways(session.rx, session.tx));
         line("", quality(&session.quality));
     }
     text
+}
+
+/// What data goes in, and why where that is not the best there is.
+fn frames(frames: &FramesStatus) -> String {
+    let suite = frames.suite.as_deref().unwrap_or("unknown cipher");
+    match frames.kind {
+        FramesKind::Fast => format!("fast, {suite}"),
+        FramesKind::Fips => format!("FIPS: {}", frames.why),
+        FramesKind::Downgraded => format!("FIPS, downgraded from fast: {}", frames.why),
+    }
 }
 
 /// What to call a peer: its name, or both ends of its key.

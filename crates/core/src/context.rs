@@ -29,6 +29,8 @@ pub(crate) struct Context {
     pub(crate) rng: Box<dyn CryptoRng + Send>,
     /// Receiver indices in use on our side, so that none is given twice.
     indices: BTreeSet<u32>,
+    /// The same for fast frames, which have indices of their own.
+    fast_indices: BTreeSet<u32>,
     outputs: VecDeque<Output>,
 }
 
@@ -44,6 +46,7 @@ impl Context {
             epoch,
             rng,
             indices: BTreeSet::new(),
+            fast_indices: BTreeSet::new(),
             outputs: VecDeque::new(),
         }
     }
@@ -68,6 +71,20 @@ impl Context {
                 return index;
             }
         }
+    }
+
+    /// A receiver index that no fast keys of ours use.
+    pub(crate) fn allocate_fast_index(&mut self) -> u32 {
+        loop {
+            let index = self.rng.next_u32();
+            if self.fast_indices.insert(index) {
+                return index;
+            }
+        }
+    }
+
+    pub(crate) fn free_fast_index(&mut self, index: u32) {
+        self.fast_indices.remove(&index);
     }
 
     pub(crate) fn free_index(&mut self, index: u32) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 
-use crate::{Path, PathReason};
+use crate::{Frames, Path, PathReason};
 
 /// Something happened to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,13 @@ pub enum Event {
     SessionRekeyed {
         /// The other end.
         peer: PublicKey,
+    },
+    /// Data of a session goes in other frames from now on.
+    FramesChanged {
+        /// The other end.
+        peer: PublicKey,
+        /// Which.
+        frames: Frames,
     },
     /// An end-to-end session ended.
     SessionDown {

@@ -28,10 +28,10 @@ mod reports;
 mod session;
 mod status;
 
-pub use config::{Admit, Config, PeerConfig, ReportMode};
+pub use config::{Admit, Config, PeerConfig, ReportMode, SuiteCosts};
 pub use context::Output;
 pub use event::{Event, LinkDown, SessionDown};
 pub use metrics::Quality;
 pub use node::{Node, NodeCounters};
 pub use path::{Path, PathChange, PathReason};
-pub use status::{MeshStatus, PeerState, PeerStatus};
+pub use status::{Frames, MeshStatus, PeerState, PeerStatus};

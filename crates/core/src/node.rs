@@ -9,7 +9,7 @@ use weft_packet::{Command, Layer, LinkId, Report};
 use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, PROBE, PROBE_ANSWER, SessionDatagram};
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
 use weft_wire::signal::Signal;
-use weft_wire::{NodeAddr, fmp, fsp};
+use weft_wire::{NodeAddr, fast, fmp, fsp};
 
 use self::carry::Held;
 use crate::context::{Context, Output};
@@ -18,7 +18,7 @@ use crate::mesh::Mesh;
 use crate::path::PathHistory;
 use crate::session::Session;
 use crate::status::PeerStatus;
-use crate::{Config, PeerConfig};
+use crate::{Config, PeerConfig, Quality};
 
 mod carry;
 mod check;
@@ -39,6 +39,25 @@ pub(crate) struct Peer {
     pub(crate) since: u64,
     /// Named in the configuration: IP packets may pass. Others are neighbours only while they are linked.
     pub(crate) configured: bool,
+}
+
+impl Peer {
+    /// How well the hop to this peer does. Data in fast frames passes the link uncounted, and the session counts it.
+    pub(crate) fn hop_quality(&self, now: u64) -> Quality {
+        let link = self.link.metrics.quality(now);
+        if !self.session.is_fast() {
+            return link;
+        }
+        let session = self.session.metrics.quality(now);
+        // Reports about sessions may be off where those about links are on.
+        Quality {
+            rtt_us: session.rtt_us.or(link.rtt_us),
+            rtt_variation_us: session.rtt_variation_us.or(link.rtt_variation_us),
+            loss_out: session.loss_out.or(link.loss_out),
+            etx: session.etx.or(link.etx),
+            ..session
+        }
+    }
 }
 
 /// What came in and led to nothing, counted.
@@ -170,7 +189,12 @@ impl Node {
                 body,
             } => self.handle_link_message(now, link, index, msg_type, &body),
             Report::SessionProven { peer, id } => self.with_peer(peer, |ctx, p| p.session.handle_proven(ctx, now, id)),
-            Report::SessionConfirmed { peer, id } => self.with_peer(peer, |_, p| p.session.handle_confirmed(now, id)),
+            Report::SessionConfirmed { peer, id } => {
+                self.with_peer(peer, |ctx, p| p.session.handle_confirmed(ctx, now, id));
+            }
+            Report::FastProven { peer, id } => {
+                self.with_peer(peer, |ctx, p| p.session.handle_fast_proven(ctx, now, id));
+            }
             Report::Measured {
                 on,
                 epoch,
@@ -184,17 +208,36 @@ impl Node {
                     });
                     self.note_cost(now, link);
                 }
-                Layer::Session(peer) => self.with_peer(peer, |_, p| {
-                    p.session.metrics.handle_report(now, epoch, sent, clock, &report);
-                }),
+                Layer::Session(addr) => {
+                    self.with_peer(addr, |_, p| {
+                        p.session.metrics.handle_report(now, epoch, sent, clock, &report);
+                    });
+                    let fast = self.peers.get(&addr).filter(|p| p.session.is_fast());
+                    if let Some(link) = fast.map(|p| p.link.id) {
+                        self.note_cost(now, link);
+                    }
+                }
             },
             Report::SessionMessage {
-                peer, msg_type, body, ..
+                peer,
+                id,
+                msg_type,
+                body,
             } => {
                 if msg_type == SessionMessageType::PathMtuNotification.to_byte() {
                     self.handle_path_mtu(now, peer, &body);
                 }
-                let known = msg_type == session::ALIVE || SessionMessageType::from_byte(msg_type).is_some();
+                match msg_type {
+                    fast::CAPABILITIES => {
+                        self.with_peer(peer, |ctx, p| p.session.handle_capabilities(ctx, now, id, &body));
+                    }
+                    fast::CAPABILITIES_ACK => {
+                        self.with_peer(peer, |_, p| p.session.handle_capabilities_ack(id, &body));
+                    }
+                    _ => {}
+                }
+                let ours = matches!(msg_type, session::ALIVE | fast::CAPABILITIES | fast::CAPABILITIES_ACK);
+                let known = ours || SessionMessageType::from_byte(msg_type).is_some();
                 self.counters.messages_unknown += u64::from(!known);
             }
             Report::UnknownSession { link, src } => {

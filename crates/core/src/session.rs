@@ -6,23 +6,26 @@
 
 use std::collections::BTreeSet;
 
+mod fast;
 mod handshake;
 mod reports;
 mod size;
 
-use weft_noise::{Established, PublicKey, xk};
+use weft_noise::fast::Seed;
+use weft_noise::{Established, PublicKey, Role, xk};
 use weft_packet::{Command, EpochId, EpochUse, LinkId, SessionActivity, SessionKeys};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session;
 
+use self::fast::Agreement;
 use self::handshake::{Awaiting, Finishing, Initiating};
 use crate::context::Context;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::path_mtu::{PathMtu, PathWatch};
 use crate::reports::{Reports, SESSION};
-use crate::{Event, SessionDown};
+use crate::{Event, Frames, SessionDown};
 
 /// How long replaced keys still open late frames (L5).
 const DRAIN: u64 = 10_000;
@@ -41,6 +44,18 @@ struct Epoch {
     id: EpochId,
     born: u64,
     stage: Stage,
+    /// For fast frames, until they are agreed on.
+    seed: Option<Seed>,
+    /// Our receiver index of its fast frames.
+    fast_index: Option<u32>,
+}
+
+impl Epoch {
+    fn free(&self, ctx: &mut Context) {
+        if let Some(index) = self.fast_index {
+            ctx.free_fast_index(index);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +69,8 @@ enum Stage {
 /// The session with one configured peer.
 pub(crate) struct Session {
     peer: PublicKey,
+    /// The link with the other end itself.
+    own_link: LinkId,
     we_are_smaller: bool,
     link: Option<LinkId>,
     epochs: Vec<Epoch>,
@@ -64,6 +81,9 @@ pub(crate) struct Session {
     finishing: Option<Finishing>,
     awaiting: Vec<Awaiting>,
     last_msg3: Option<[u8; xk::MSG3_LEN]>,
+    fast: Option<Agreement>,
+    /// What data goes in on a direct way, as far as that is known.
+    frames: Option<Frames>,
     /// Packets wait since then.
     pub(crate) wanted: Option<u64>,
     not_before: u64,
@@ -90,9 +110,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(me_smaller: bool, peer: PublicKey) -> Self {
+    pub(crate) fn new(me_smaller: bool, peer: PublicKey, own_link: LinkId) -> Self {
         Self {
             peer,
+            own_link,
             we_are_smaller: me_smaller,
             link: None,
             epochs: Vec::new(),
@@ -102,6 +123,8 @@ impl Session {
             finishing: None,
             awaiting: Vec::new(),
             last_msg3: None,
+            fast: None,
+            frames: None,
             wanted: None,
             not_before: 0,
             next_setup: 0,
@@ -237,6 +260,16 @@ impl Session {
         }
     }
 
+    /// No other node lies between.
+    fn is_direct(&self) -> bool {
+        self.link == Some(self.own_link)
+    }
+
+    /// Data goes straight to the other end, in fast frames.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.is_direct() && matches!(self.frames, Some(Frames::Fast(_)))
+    }
+
     /// The link that frames go over.
     pub(crate) fn route(&self) -> Option<LinkId> {
         self.link
@@ -260,13 +293,14 @@ impl Session {
         if self.epochs.iter().any(|e| e.id == id && e.stage == Stage::Candidate) {
             self.promote(ctx, now, id);
         }
-        self.handle_confirmed(now, id);
+        self.handle_confirmed(ctx, now, id);
     }
 
     /// The other end used the epoch that we seal with.
-    pub(crate) fn handle_confirmed(&mut self, now: u64, id: EpochId) {
+    pub(crate) fn handle_confirmed(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
         self.liveness.heard(now);
         self.finishing.take_if(|f| f.id == id);
+        self.begin_agreement(ctx, now, id);
     }
 
     pub(crate) fn handle_activity(&mut self, now: u64, activity: &SessionActivity) {
@@ -280,10 +314,13 @@ impl Session {
     fn install(&mut self, ctx: &mut Context, now: u64, keys: Established, usage: EpochUse, initiator: bool) -> EpochId {
         let id = EpochId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
+        let role = if initiator { Role::Initiator } else { Role::Responder };
         self.epochs.push(Epoch {
             id,
             born: now,
             stage: Stage::Candidate,
+            seed: Some(Seed::new(&keys, role)),
+            fast_index: None,
         });
         let keys = SessionKeys {
             id,
@@ -419,6 +456,7 @@ impl Session {
             (self.idle_at(ctx), "session idle"),
             (self.follow_at(), "follow the other end"),
             (self.silent_at(), "session silent"),
+            (self.agreement_at(), "fast frames"),
         ]
         .into_iter()
         .min_by_key(|(at, _)| *at)
@@ -434,6 +472,7 @@ impl Session {
         if now >= self.initiate_at().0 {
             self.renew(ctx, now);
         }
+        self.drive_agreement(ctx, now);
         if now >= self.report_at(ctx) {
             self.send_reports(ctx, now);
         }
@@ -463,6 +502,7 @@ impl Session {
         self.epochs.retain(|epoch| {
             let keep = now < Self::retire_at(epoch);
             if !keep {
+                epoch.free(ctx);
                 ctx.lane(Command::RetireSessionEpoch { peer, id: epoch.id });
             }
             keep
@@ -474,6 +514,7 @@ impl Session {
     fn fall_asleep(&mut self, ctx: &mut Context, now: u64) {
         self.initiating = None;
         self.finishing = None;
+        self.forget_agreement();
         for epoch in self
             .epochs
             .iter_mut()
@@ -495,7 +536,8 @@ impl Session {
 
     pub(crate) fn take_down(&mut self, ctx: &mut Context, reason: SessionDown) {
         let was_up = self.is_up();
-        self.epochs.clear();
+        self.forget_agreement();
+        self.epochs.drain(..).for_each(|epoch| epoch.free(ctx));
         self.initiating = None;
         self.finishing = None;
         self.awaiting.clear();

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
+use weft_noise::fast::Suite;
 use weft_packet::Totals;
 use weft_wire::NodeAddr;
 
@@ -25,6 +26,20 @@ pub enum PeerState {
     Session,
     /// End-to-end keys are agreed and the peer used them within the last 30 s.
     Payload,
+}
+
+/// What data between both ends of a session goes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frames {
+    /// FIPS frames: the other end has not told of others, or we do not offer any.
+    Fips,
+    /// Fast frames of this suite while the way is direct, and FIPS frames through others.
+    Fast(Suite),
+    /// FIPS frames, although both ends have agreed on this suite: no fast frame of the other end has opened. Something
+    /// in between swallows them, or has meddled with the handshake.
+    Unproven(Suite),
+    /// FIPS frames: both ends have fast ones, but no suite in common.
+    NoCommonSuite,
 }
 
 /// Our part in the mesh at one moment.
@@ -89,9 +104,12 @@ pub struct PeerStatus {
     pub session_rekeys: u64,
     /// What passed in the session.
     pub session_totals: Totals,
+    /// What data of the session goes in, while it is up.
+    pub frames: Frames,
     /// Packets wait for the session.
     pub waiting: bool,
-    /// How well the link does, while it is up.
+    /// How well the link does, while it is up. Data in fast frames is measured in the session alone, and that is shown
+    /// here too as long as it goes straight over the link.
     pub link_quality: Quality,
     /// The largest UDP payload that the session sends, if its path was ever heard of.
     pub path_mtu_out: Option<u16>,
@@ -139,8 +157,9 @@ impl PeerStatus {
             session_up: session.up_since.map(|at| now.saturating_sub(at)),
             session_rekeys: session.rekeys,
             session_totals: *session.liveness.totals(),
+            frames: session.frames(),
             waiting: session.wanted.is_some(),
-            link_quality: link.metrics.quality(now),
+            link_quality: peer.hop_quality(now),
             path_mtu_out: session.path_mtu_out(),
             path_mtu_in: session.path_mtu_in(),
             session_quality: session.metrics.quality(now),

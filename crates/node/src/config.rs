@@ -4,6 +4,7 @@
 //! name file, line and setting, and say what to write instead.
 
 mod error;
+mod fast;
 mod perf;
 mod reader;
 mod reports;
@@ -21,6 +22,7 @@ use weft_noise::PublicKey;
 use weft_packet::MAX_TRAIN_SEGMENTS;
 
 pub use error::{ConfigError, Problem};
+pub use fast::FastConfig;
 pub use perf::PerfAllow;
 use reader::{Fault, Item, Section};
 pub use reports::ReportsConfig;
@@ -61,6 +63,8 @@ pub struct Config {
     pub mesh: MeshConfig,
     /// `[dns]`
     pub dns: DnsConfig,
+    /// `[fast]`
+    pub fast: FastConfig,
     /// `[reports]`
     pub reports: ReportsConfig,
     /// Who may run tests with this node (`perf.allow`).
@@ -195,6 +199,7 @@ impl Default for Config {
                 ],
                 register: true,
             },
+            fast: FastConfig::default(),
             reports: ReportsConfig::default(),
             perf: PerfAllow::default(),
             log: LogConfig::default(),
@@ -285,6 +290,7 @@ impl Config {
         self.session_idle = seconds(root.section("session")?, "idle_s", self.session_idle)?;
         self.read_mesh(root.section("mesh")?)?;
         self.read_dns(root.section("dns")?)?;
+        self.read_fast(root.section("fast")?)?;
         self.read_reports(root.section("reports")?)?;
         self.read_perf(root.section("perf")?)?;
         self.read_log(root.section("log")?)?;

@@ -9,6 +9,7 @@ mod names;
 mod perf;
 mod run;
 mod standing;
+mod suites;
 mod watch;
 
 use std::path::PathBuf;
@@ -208,6 +209,9 @@ fn core_config(config: &Config) -> weft_core::Config {
         rekey: ms(config.rekey_interval),
         session_idle: ms(config.session_idle),
         mtu: config.udp.mtu,
+        fast: config.fast.enabled,
+        suites: suites::measured(config.fast.suite),
+        phase_frames: config.fast.phase_frames.into(),
         mesh: config.mesh.enabled,
         transit: config.mesh.transit,
         link_reports: config.reports.link,

@@ -394,6 +394,29 @@ pub struct LinkStatus {
     pub last_rx_s: Option<u64>,
 }
 
+/// What the data of a session goes in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FramesStatus {
+    /// Which frames.
+    pub kind: FramesKind,
+    /// The cipher of fast frames, if both ends agreed on one: `AES-256-GCM`, `ChaCha20-Poly1305`.
+    pub suite: Option<String>,
+    /// Why these and no others, for a person.
+    pub why: String,
+}
+
+/// Which frames data goes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FramesKind {
+    /// Fast frames while the way is direct; FIPS frames through other nodes.
+    Fast,
+    /// FIPS frames.
+    Fips,
+    /// FIPS frames, although both ends agreed on fast ones.
+    Downgraded,
+}
+
 /// A session: keys shared end to end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionStatus {
@@ -408,6 +431,9 @@ pub struct SessionStatus {
     pub rx: Traffic,
     /// Sent.
     pub tx: Traffic,
+    /// What its data goes in.
+    #[serde(default)]
+    pub frames: Option<FramesStatus>,
     /// Packets that wait for the session.
     pub queued: u64,
     /// Largest IP packet that passes whole, in bytes.
@@ -517,6 +543,7 @@ mod tests {
             "session": {
                 "age_s": 9, "rekeys": 1, "quality": quality(), "rx": {"packets": 1, "bytes": 2},
                 "tx": {"packets": 3, "bytes": 4}, "queued": 0, "max_inner": 1203,
+                "frames": {"kind": "fast", "suite": "AES-256-GCM", "why": "both ends agreed"},
                 "path_mtu_out": 1280, "path_mtu_in": null
             },
         })

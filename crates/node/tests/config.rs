@@ -121,7 +121,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 29, "every setting, and [[peer]]");
+    assert_eq!(settings, 32, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -143,14 +143,14 @@ fn each_fault_is_one_exact_line() {
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
-            "2: peers: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, reports, perf, log, peer",
+            "2: peers: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer",
         ),
         (
             "[mesh]\nallow = [\"me\"]",
             "2: mesh.allow[0]: this is not a public key: expected npub1... or 64 hexadecimal digits; copy it from the peer's `weft identity show`",
         ),
         ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload"),
-        ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, reports, perf, log, peer"),
+        ("b = 1\na = 1", "1: b: unknown key; the ones here are identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer"),
         ("[[peer]]", "1: peer.npub: missing; write npub = \"npub1...\" under [[peer]]"),
         ("[rekey]\ninterval = 5", "2: rekey.interval: unknown key; the only one here is interval_s"),
         // Types.

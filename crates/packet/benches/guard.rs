@@ -14,12 +14,15 @@ use std::hint::black_box;
 use std::net::SocketAddr;
 
 use weft_noise::Key;
+use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_noise::replay::ReplayWindow;
+use weft_packet::checksum::Checksum;
 use weft_packet::coalesce::Coalescer;
 use weft_packet::flow::FlowHasher;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train, Transmit,
+    Command, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train,
+    Transmit,
 };
 use weft_wire::NodeAddr;
 use weft_wire::virtio::{GSO_TCPV6, NEEDS_CSUM, VirtioNetHdr};
@@ -37,7 +40,7 @@ const NOW: u64 = 1_000;
 /// Name, what one of its units is, and what runs so many of them.
 type Case = (&'static str, &'static str, fn(usize));
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 11] = [
     ("split", "super-packet of 48 TCP segments", split),
     ("coalesce", "batch of 48 TCP segments, one flow", coalesce),
     ("classify", "flow hash of a TCP segment", classify),
@@ -46,6 +49,13 @@ const CASES: [Case; 8] = [
     ("open", "frame of such a packet, both layers", open),
     ("route", "frame carried for others: open, look up, seal the link", route),
     ("small", "packet of 100 bytes sealed, both layers", small),
+    (
+        "fast_seal",
+        "super-packet of 48 TCP segments into fast frames",
+        fast_seal,
+    ),
+    ("fast_open", "fast frame of a TCP segment", fast_open),
+    ("fast_small", "packet of 100 bytes into a fast frame", fast_small),
 ];
 
 fn main() {
@@ -89,7 +99,7 @@ fn coalesce(count: usize) {
     measured(|| {
         for _ in 0..count {
             for (id, segment) in segments.iter().enumerate() {
-                coalescer.push(id as u32, black_box(segment)).unwrap();
+                coalescer.push(id as u32, black_box(segment), Checksum::Full).unwrap();
             }
             let groups = coalescer.groups().map(|group| group.packet_count()).max();
             assert_eq!(groups, Some(SEGMENTS));
@@ -132,12 +142,11 @@ fn small(count: usize) {
 fn open(count: usize) {
     let [(mut sender, mut sent), (mut lane, mut train)] = pair();
     send(&mut sender, &mut sent, &segments()[0], count);
-    let mut frames = std::mem::take(&mut sent.out_mut().0);
-    assert_eq!(frames.len(), count);
+    let mut frames = received(&mut sent, count);
     measured(|| {
         for frame in &mut frames {
             let inbound = lane.inbound(NOW, address(1), frame, &mut train);
-            assert!(matches!(inbound, Inbound::Packet(_)));
+            assert!(matches!(inbound, Inbound::Packet(..)));
         }
     });
 }
@@ -150,8 +159,7 @@ fn route(count: usize) {
     let (dest, link) = (C, LinkId(2));
     lane.apply(NOW, Command::SetRoute { dest, link }, &mut train);
     send(&mut sender, &mut sent, &ip_packet(usize::from(PAYLOAD), 2), count);
-    let mut frames = std::mem::take(&mut sent.out_mut().0);
-    assert_eq!(frames.len(), count);
+    let mut frames = received(&mut sent, count);
     measured(|| {
         for frame in &mut frames {
             lane.inbound(NOW, address(1), frame, &mut train);
@@ -159,6 +167,82 @@ fn route(count: usize) {
         train.flush();
     });
     assert_eq!(train.out_mut().0.len(), count);
+}
+
+fn fast_seal(count: usize) {
+    let [(mut lane, mut train), _] = fast_pair();
+    let (hdr, packet) = super_packet();
+    measured(|| {
+        for _ in 0..count {
+            lane.outbound(NOW, hdr, black_box(&packet), &mut train);
+            train.flush();
+            train.out_mut().0.clear();
+        }
+    });
+}
+
+fn fast_small(count: usize) {
+    let [(mut lane, mut train), _] = fast_pair();
+    let packet = ip_packet(40, 1);
+    measured(|| send(&mut lane, &mut train, &packet, count));
+}
+
+fn fast_open(count: usize) {
+    let [(mut sender, mut sent), (mut lane, mut train)] = fast_pair();
+    send(&mut sender, &mut sent, &segments()[0], count);
+    let mut frames = received(&mut sent, count);
+    measured(|| {
+        for frame in &mut frames {
+            let inbound = lane.inbound(NOW, address(1), frame, &mut train);
+            assert!(matches!(inbound, Inbound::Packet(..)));
+        }
+    });
+}
+
+/// A pair that has fast keys and has proven them.
+fn fast_pair() -> [End; 2] {
+    let [mut a, mut b] = pair();
+    let id = EpochId(1);
+    for ((lane, train), peer, send, recv) in [(&mut a, B, 1, 2), (&mut b, A, 2, 1)] {
+        let secret = |of: u8| Secret::from_key(&Key::from_bytes([of; 32]));
+        let keys = FastKeys {
+            id,
+            our_index: u32::from(recv),
+            their_index: u32::from(send),
+            max_payload: MTU,
+            suite: Suite::Aes256Gcm,
+            secrets: LaneSecrets {
+                send: secret(send),
+                recv: secret(recv),
+            },
+            phase_frames: 1 << 23,
+        };
+        lane.apply(NOW, Command::InstallFast { peer, keys }, train);
+        lane.apply(NOW, Command::ConfirmFast { peer, id }, train);
+    }
+    // Questions, then answers.
+    for _ in 0..2 {
+        let [from_a, from_b] = [&mut a, &mut b].map(|(_, train)| {
+            train.flush();
+            std::mem::take(&mut train.out_mut().0)
+        });
+        for (frames, (lane, train)) in [(from_a, &mut b), (from_b, &mut a)] {
+            for frame in frames {
+                lane.inbound_alone(NOW, address(1), &frame, train);
+            }
+        }
+    }
+    [a, b]
+}
+
+/// What was sent, as it lies when it is received.
+fn received(sent: &mut Train<Sent>, count: usize) -> Vec<Vec<u8>> {
+    let frames = std::mem::take(&mut sent.out_mut().0);
+    assert_eq!(frames.len(), count);
+    frames
+        .iter()
+        .map(|frame| [&[0; HEADROOM], &frame[..]].concat())
+        .collect()
 }
 
 #[derive(Default)]
@@ -205,6 +289,11 @@ fn install_session(lane: &mut Lane, train: &mut Train<Sent>, peer: NodeAddr, sen
 fn install_link(link: u32, send: u8, recv: u8) -> Command {
     Command::InstallLink {
         link: LinkId(link),
+        peer: match (link, send) {
+            (2, _) => C,
+            (_, 3) => B,
+            _ => A,
+        },
         path: address(link as u8),
         keys: LinkKeys {
             our_index: u32::from(recv),

@@ -9,14 +9,15 @@
 //! Rules for TCP are those of the kernel's receive offload, without its exceptions: only ACK
 //! segments with payload, equal but for sequence, length and checksum, in sequence, the same length
 //! but for a shorter last; PSH ends a group. UDP: same addresses, ports and length but for a
-//! shorter last. A packet joins only after its own checksum was verified; a bad one passes alone,
-//! for the kernel to count. Packets of a flow never overtake each other.
+//! shorter last. A packet joins only after its own checksum was verified, or with others that leave
+//! theirs to the kernel; a bad one passes alone, for the kernel to count. Packets of a flow never overtake each other.
 
 use weft_wire::checksum::checksum_fold;
 use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
 use weft_wire::transport::{TcpHeader, UdpHeader};
 use weft_wire::virtio::{GSO_NONE, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 
+use crate::checksum::{Checksum, field_of};
 use crate::inner::{ADDRESSES, Inner, put_be16};
 
 /// Groups that may grow at one time, so flows that interleave within a batch without loss of
@@ -47,6 +48,7 @@ pub struct BatchFull;
 /// Joins the packets of one batch. Allocates when made, never after.
 #[derive(Debug)]
 pub struct Coalescer {
+    joins: bool,
     udp: bool,
     capacity: usize,
     segments: Vec<Segment>,
@@ -78,6 +80,8 @@ struct Pending {
     protocol: u8,
     /// Sum of the pseudo-header without the length.
     pseudo_sum: u64,
+    /// Its packets leave the checksum to the kernel.
+    checksum: Checksum,
     header: [u8; HEADER_ROOM],
 }
 
@@ -97,6 +101,7 @@ struct Candidate {
     sequence: u32,
     pushed: bool,
     pseudo_sum: u64,
+    checksum: Checksum,
 }
 
 impl Coalescer {
@@ -105,12 +110,21 @@ impl Coalescer {
     pub fn new(capacity: usize, udp: bool) -> Self {
         let capacity = capacity.min(usize::from(NONE));
         Self {
+            joins: true,
             udp,
             capacity,
             segments: Vec::with_capacity(capacity),
             groups: Vec::with_capacity(capacity),
             open: [0; OPEN_GROUPS],
             open_count: 0,
+        }
+    }
+
+    /// For a TUN that takes no super-packets: every packet is a group of one.
+    pub fn joining_nothing(capacity: usize) -> Self {
+        Self {
+            joins: false,
+            ..Self::new(capacity, false)
         }
     }
 
@@ -126,11 +140,13 @@ impl Coalescer {
 
     /// Adds the next packet in arrival order. `id` is the caller's name for it and comes back in
     /// [`Piece`]; the octets must stay unchanged until the groups are written. Any bytes are taken;
-    /// what is not a coalescible IPv6 packet passes as it is.
+    /// what is not a coalescible IPv6 packet passes as it is. A packet said to be
+    /// [`Checksum::Partial`] has the sum of its pseudo-header in place, and the kernel is told to
+    /// complete it.
     ///
     /// # Errors
     /// [`BatchFull`] when `capacity` packets were pushed; the packet was not added.
-    pub fn push(&mut self, id: u32, packet: &[u8]) -> Result<(), BatchFull> {
+    pub fn push(&mut self, id: u32, packet: &[u8], checksum: Checksum) -> Result<(), BatchFull> {
         if self.segments.len() == self.capacity {
             return Err(BatchFull);
         }
@@ -140,16 +156,20 @@ impl Coalescer {
             len: u32::try_from(packet.len()).unwrap_or(u32::MAX),
             next: NONE,
         });
-        match classify(packet, self.udp) {
+        if !self.joins {
+            self.groups.push(Pending::single(segment, packet, checksum));
+            return Ok(());
+        }
+        match classify(packet, self.udp, checksum) {
             Class::Opaque => {
                 if let Some(addresses) = packet.get(ADDRESSES) {
                     self.close_where(|group| group.header[ADDRESSES] == *addresses);
                 }
-                self.groups.push(Pending::single(segment));
+                self.groups.push(Pending::single(segment, packet, checksum));
             }
             Class::Alone => {
                 self.close_where(|group| group.same_flow(packet));
-                self.groups.push(Pending::single(segment));
+                self.groups.push(Pending::single(segment, packet, checksum));
             }
             Class::Joinable(candidate) => self.join(segment, packet, &candidate),
         }
@@ -223,7 +243,7 @@ impl Coalescer {
 }
 
 impl Pending {
-    fn single(segment: u16) -> Self {
+    fn single(segment: u16, packet: &[u8], checksum: Checksum) -> Self {
         Self {
             first: segment,
             last: segment,
@@ -232,14 +252,15 @@ impl Pending {
             segment_payload: 0,
             payload: 0,
             next_sequence: 0,
-            protocol: 0,
+            protocol: packet.get(Ipv6Header::NEXT_HEADER_AT).copied().unwrap_or_default(),
             pseudo_sum: 0,
+            checksum,
             header: [0; HEADER_ROOM],
         }
     }
 
     fn start(segment: u16, packet: &[u8], candidate: &Candidate) -> Self {
-        let mut group = Self::single(segment);
+        let mut group = Self::single(segment, packet, candidate.checksum);
         group.header_len = candidate.header_len as u16;
         group.header[..candidate.header_len].copy_from_slice(&packet[..candidate.header_len]);
         group.segment_payload = candidate.payload as u16;
@@ -264,7 +285,11 @@ impl Pending {
         // Version, traffic class (with ECN) and flow label; hop limit.
         let same_ip = self.header[..4] == packet[..4]
             && self.header[Ipv6Header::HOP_LIMIT_AT] == packet[Ipv6Header::HOP_LIMIT_AT];
-        if !same_ip || candidate.payload > usize::from(self.segment_payload) || total > MAX_SUPER_PACKET {
+        if !same_ip
+            || candidate.checksum != self.checksum
+            || candidate.payload > usize::from(self.segment_payload)
+            || total > MAX_SUPER_PACKET
+        {
             return false;
         }
         if self.protocol == PROTOCOL_UDP {
@@ -310,7 +335,7 @@ impl Pending {
     }
 }
 
-fn classify(packet: &[u8], udp: bool) -> Class {
+fn classify(packet: &[u8], udp: bool, checksum: Checksum) -> Class {
     let Ok(inner) = Inner::parse(packet) else {
         return Class::Opaque;
     };
@@ -318,15 +343,15 @@ fn classify(packet: &[u8], udp: bool) -> Class {
         return Class::Opaque;
     }
     let candidate = if inner.protocol() == PROTOCOL_TCP {
-        tcp_candidate(&inner)
+        tcp_candidate(&inner, checksum)
     } else {
-        udp_candidate(&inner, udp)
+        udp_candidate(&inner, udp, checksum)
     };
     match candidate {
         Some(candidate)
             if inner.packet().len() == packet.len()
                 && candidate.payload > 0
-                && inner.checksum_of(inner.transport()) == 0 =>
+                && (checksum == Checksum::Partial || inner.checksum_of(inner.transport()) == 0) =>
         {
             Class::Joinable(candidate)
         }
@@ -334,7 +359,7 @@ fn classify(packet: &[u8], udp: bool) -> Class {
     }
 }
 
-fn tcp_candidate(inner: &Inner<'_>) -> Option<Candidate> {
+fn tcp_candidate(inner: &Inner<'_>, checksum: Checksum) -> Option<Candidate> {
     let tcp = inner.tcp()?;
     // Reserved bits, which AccECN uses, sit beside the data offset.
     let reserved = inner.transport()[TcpHeader::FLAGS_AT - 1] & 0x0f;
@@ -346,13 +371,15 @@ fn tcp_candidate(inner: &Inner<'_>) -> Option<Candidate> {
         sequence: tcp.seq(),
         pushed: tcp.flags() & TcpHeader::PSH != 0,
         pseudo_sum: inner.pseudo_sum(),
+        checksum,
     })
 }
 
-fn udp_candidate(inner: &Inner<'_>, enabled: bool) -> Option<Candidate> {
+fn udp_candidate(inner: &Inner<'_>, enabled: bool, checksum: Checksum) -> Option<Candidate> {
     let udp = UdpHeader::parse(inner.transport()).ok()?;
     // Zero is "no checksum", which IPv6 forbids and a super-packet could not keep.
-    let plain = usize::from(udp.length()) == inner.transport().len() && udp.checksum() != 0;
+    let has_sum = checksum == Checksum::Partial || udp.checksum() != 0;
+    let plain = usize::from(udp.length()) == inner.transport().len() && has_sum;
     (enabled && plain).then(|| Candidate {
         protocol: PROTOCOL_UDP,
         header_len: Ipv6Header::LEN + UdpHeader::LEN,
@@ -360,6 +387,7 @@ fn udp_candidate(inner: &Inner<'_>, enabled: bool) -> Option<Candidate> {
         sequence: 0,
         pushed: false,
         pseudo_sum: inner.pseudo_sum(),
+        checksum,
     })
 }
 
@@ -390,27 +418,32 @@ impl<'c> Group<'c> {
         self.group.count > 1
     }
 
-    /// The header to write first; all zero for a single packet, which carries its own full
-    /// checksum.
+    /// The header to write first; all zero for a single packet that carries its own full checksum.
     pub fn virtio(&self) -> VirtioNetHdr {
-        if !self.coalesced() {
-            return VirtioNetHdr {
-                gso_type: GSO_NONE,
-                ..VirtioNetHdr::default()
-            };
-        }
-        let udp = self.group.protocol == PROTOCOL_UDP;
-        VirtioNetHdr {
+        let group = self.group;
+        let whole = VirtioNetHdr {
+            gso_type: GSO_NONE,
+            ..VirtioNetHdr::default()
+        };
+        let Some(field) = field_of(group.protocol).filter(|_| self.coalesced() || group.checksum == Checksum::Partial)
+        else {
+            return whole;
+        };
+        let open = VirtioNetHdr {
             flags: NEEDS_CSUM,
-            gso_type: if udp { GSO_UDP_L4 } else { GSO_TCPV6 },
-            hdr_len: self.group.header_len,
-            gso_size: self.group.segment_payload,
             csum_start: Ipv6Header::LEN as u16,
-            csum_offset: if udp {
-                UdpHeader::CHECKSUM_AT
-            } else {
-                TcpHeader::CHECKSUM_AT
-            } as u16,
+            csum_offset: field as u16,
+            ..whole
+        };
+        if !self.coalesced() {
+            return open;
+        }
+        let udp = group.protocol == PROTOCOL_UDP;
+        VirtioNetHdr {
+            gso_type: if udp { GSO_UDP_L4 } else { GSO_TCPV6 },
+            hdr_len: group.header_len,
+            gso_size: group.segment_payload,
+            ..open
         }
     }
 

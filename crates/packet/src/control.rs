@@ -7,6 +7,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weft_noise::Key;
+use weft_noise::fast::{LaneSecrets, Suite};
 use weft_wire::NodeAddr;
 use weft_wire::mmp::ReceiverReport;
 
@@ -56,6 +57,25 @@ pub struct SessionKeys {
     pub recv: Key,
 }
 
+/// Keys for fast frames of one session epoch.
+#[derive(Debug)]
+pub struct FastKeys {
+    /// The number of the session epoch that they come from.
+    pub id: EpochId,
+    /// The index the peer writes into fast frames to us.
+    pub our_index: u32,
+    /// The index we write into fast frames to the peer.
+    pub their_index: u32,
+    /// The largest fast frame that the peer takes, bytes of UDP payload.
+    pub max_payload: u16,
+    /// What both sides chose.
+    pub suite: Suite,
+    /// Both directions.
+    pub secrets: LaneSecrets,
+    /// Frames after which a key of ours moves on.
+    pub phase_frames: u64,
+}
+
 /// From the core to the lane that owns a link or session.
 #[derive(Debug)]
 pub enum Command {
@@ -76,6 +96,8 @@ pub enum Command {
     InstallLink {
         /// The link.
         link: LinkId,
+        /// Who is at its other end.
+        peer: NodeAddr,
         /// Where to send until an authenticated frame says otherwise.
         path: SocketAddr,
         /// The epoch's keys.
@@ -131,6 +153,21 @@ pub enum Command {
         /// The other end.
         peer: NodeAddr,
         /// The epoch.
+        id: EpochId,
+    },
+    /// Opens fast frames under these keys from now on, and seals data in them once one has opened
+    /// ([`Report::FastProven`]). They end with the session epoch of their number.
+    InstallFast {
+        /// The other end.
+        peer: NodeAddr,
+        /// The keys.
+        keys: FastKeys,
+    },
+    /// Shows the other end in a fast frame that we hold these keys, and asks it to do the same.
+    ConfirmFast {
+        /// The other end.
+        peer: NodeAddr,
+        /// The keys.
         id: EpochId,
     },
     /// Seals nothing more under a session's keys, but opens what still comes. The next packet asks for new ones.
@@ -293,6 +330,14 @@ pub enum Report {
         /// The other end.
         peer: NodeAddr,
         /// The epoch.
+        id: EpochId,
+    },
+    /// A fast frame under these keys opened that shows that ours open at the other end. Data goes in fast frames now,
+    /// while no other node lies between.
+    FastProven {
+        /// The other end.
+        peer: NodeAddr,
+        /// The keys.
         id: EpochId,
     },
     /// The first frame from the peer under an epoch that we already seal with: it has the keys too.

@@ -30,6 +30,16 @@ pub struct Counters {
     pub session_open_failed: u64,
     /// Session frames seen before or too old.
     pub session_replays: u64,
+    /// Fast frames opened.
+    pub fast_rx: u64,
+    /// IP packets sealed in fast frames.
+    pub fast_tx: u64,
+    /// Fast frames for an index that is not ours.
+    pub fast_unknown: u64,
+    /// Fast frames whose tag was wrong.
+    pub fast_open_failed: u64,
+    /// Fast frames seen before or too old.
+    pub fast_replays: u64,
     /// Handshake messages over the rate, or answers to nothing.
     pub handshakes_refused: u64,
     /// Session datagrams addressed to another node.
@@ -86,6 +96,11 @@ impl Counters {
             ("link_replays", self.link_replays),
             ("session_open_failed", self.session_open_failed),
             ("session_replays", self.session_replays),
+            ("fast_rx", self.fast_rx),
+            ("fast_tx", self.fast_tx),
+            ("fast_unknown", self.fast_unknown),
+            ("fast_open_failed", self.fast_open_failed),
+            ("fast_replays", self.fast_replays),
             ("handshakes_refused", self.handshakes_refused),
             ("not_for_us", self.not_for_us),
             ("forwarded", self.forwarded),
@@ -107,6 +122,13 @@ impl Counters {
             ("reports_dropped", self.reports_dropped),
         ]
         .into_iter()
+    }
+
+    pub(crate) fn fast_open_failed(&mut self, failure: OpenFailure) {
+        match failure {
+            OpenFailure::Replay => self.fast_replays += 1,
+            OpenFailure::Tag => self.fast_open_failed += 1,
+        }
     }
 
     pub(crate) fn link_open_failed(&mut self, failure: OpenFailure) {

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use weft_noise::aead::TAG_LEN;
+use weft_wire::fast::{HEADROOM, is_fast};
 use weft_wire::link::{LinkMessageType, PROBE, PROBE_ANSWER, SessionDatagram};
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType};
 use weft_wire::{NodeAddr, fmp, fsp, shim};
 
+use crate::checksum::Checksum;
 use crate::control::{EpochId, Layer, LinkId, Report};
 use crate::echo;
 use crate::ecn;
@@ -23,13 +25,13 @@ const UNKNOWN_SESSION_INTERVAL: u64 = 200;
 const ARRIVAL_INTERVAL: u64 = 100;
 /// The largest link or session message that is handed to the core, bytes. The largest in FIPS is FilterAnnounce,
 /// 1,035 bytes; a TreeAnnounce is bounded by the datagram.
-const MAX_CONTROL: usize = 4096;
+pub(crate) const MAX_CONTROL: usize = 4096;
 
 /// What became of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbound {
-    /// An IP packet for the TUN lies at this range of the datagram's buffer, with a complete checksum.
-    Packet(Range<usize>),
+    /// An IP packet for the TUN lies at this range of the buffer.
+    Packet(Range<usize>, Checksum),
     /// Nothing for the TUN: control, or dropped and counted.
     Done,
 }
@@ -43,17 +45,55 @@ enum Routed {
 }
 
 impl Lane {
-    /// Takes one datagram from the network and opens it where it lies.
+    /// Takes one datagram from the network and opens it where it lies: in `room`, behind [`HEADROOM`] bytes that may be
+    /// overwritten. These may be the end of a datagram that was taken before: all that matters there is its tag.
     ///
     /// `train` is for packets that waited for what this datagram proves.
     pub fn inbound<T: Transmit>(
         &mut self,
         now: u64,
         from: SocketAddr,
-        datagram: &mut [u8],
+        room: &mut [u8],
         train: &mut Train<T>,
     ) -> Inbound {
         self.counters.udp_rx += 1;
+        let datagram = room.get_mut(HEADROOM..).unwrap_or_default();
+        if is_fast(datagram) {
+            return self.fast_frame(now, from, room, train).unwrap_or(Inbound::Done);
+        }
+        match self.fips_datagram(now, from, datagram, train) {
+            Inbound::Packet(range, checksum) => Inbound::Packet(range.start + HEADROOM..range.end + HEADROOM, checksum),
+            Inbound::Done => Inbound::Done,
+        }
+    }
+
+    /// The same for a datagram that lies alone: returns the IP packet for the TUN in it, if there is one, with its
+    /// checksum complete. For tests and simulations; it copies.
+    pub fn inbound_alone<T: Transmit>(
+        &mut self,
+        now: u64,
+        from: SocketAddr,
+        datagram: &[u8],
+        train: &mut Train<T>,
+    ) -> Option<Vec<u8>> {
+        let mut room = [&[0; HEADROOM], datagram].concat();
+        let Inbound::Packet(range, checksum) = self.inbound(now, from, &mut room, train) else {
+            return None;
+        };
+        let mut packet = room.get(range)?.to_vec();
+        if checksum == Checksum::Partial {
+            crate::checksum::complete(&mut packet);
+        }
+        Some(packet)
+    }
+
+    fn fips_datagram<T: Transmit>(
+        &mut self,
+        now: u64,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        train: &mut Train<T>,
+    ) -> Inbound {
         let Ok(prefix) = fmp::CommonPrefix::parse(datagram) else {
             self.counters.malformed += 1;
             return Inbound::Done;
@@ -360,22 +400,27 @@ impl Lane {
             self.counters.malformed += 1;
             return None;
         };
-        mss::clamp(opened.get_mut(start..)?, self.max_tcp_to(&src));
-        if marked && ecn::mark(opened.get_mut(start..)?) {
+        let packet = opened.get_mut(start..)?;
+        self.hand_over(src, packet);
+        if marked && ecn::mark(packet) {
             self.counters.ce_delivered += 1;
         }
-        if let Some(seq) = self
-            .echo_token
-            .and_then(|token| echo::reply(opened.get(start..)?, token))
-        {
+        self.counters.tun_tx += 1;
+        Some(Inbound::Packet(start..end, Checksum::Full))
+    }
+
+    /// What is done to and with every IP packet that goes to the TUN.
+    pub(crate) fn hand_over(&mut self, src: NodeAddr, packet: &mut [u8]) {
+        if mss::opens_connection(packet) {
+            mss::clamp(packet, self.room_to(&src).max_tcp());
+        }
+        if let Some(seq) = self.echo_token.and_then(|token| echo::reply(packet, token)) {
             self.report(Report::EchoReply { peer: src, seq });
         }
-        self.counters.tun_tx += 1;
-        Some(Inbound::Packet(start..end))
     }
 
     /// The newest frame of a session came over this link.
-    fn note_arrival(&mut self, now: u64, link: LinkId, peer: NodeAddr) {
+    pub(crate) fn note_arrival(&mut self, now: u64, link: LinkId, peer: NodeAddr) {
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
         };

@@ -9,13 +9,14 @@ use std::ops::Range;
 
 use weft_wire::link::LinkMessageType;
 use weft_wire::virtio::VirtioNetHdr;
-use weft_wire::{NodeAddr, fmp};
+use weft_wire::{NodeAddr, fast, fmp};
 
 use crate::SessionKeys;
 use crate::control::{Command, EpochUse, LinkActivity, LinkId, Report, SessionActivity, Totals};
 use crate::counters::Counters;
 use crate::echo;
 use crate::epoch::Epochs;
+use crate::fast::{Fast, FastEpoch};
 use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
 use crate::gate::Gate;
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
@@ -54,6 +55,8 @@ pub struct LaneConfig {
 
 /// One peer relation and its keys.
 pub(crate) struct Link {
+    /// Who is at the other end.
+    pub(crate) peer: NodeAddr,
     pub(crate) path: SocketAddr,
     pub(crate) epochs: Epochs,
     pub(crate) totals: Totals,
@@ -72,6 +75,7 @@ pub(crate) struct Link {
 pub(crate) struct Session {
     pub(crate) link: Option<LinkId>,
     pub(crate) epochs: Epochs,
+    pub(crate) fast: Fast,
     pub(crate) queue: VecDeque<(VirtioNetHdr, Vec<u8>)>,
     pub(crate) wanted: Option<u64>,
     /// The last message of a handshake went to the core at this time: its keys are on their way.
@@ -92,6 +96,32 @@ pub(crate) struct Session {
     pub(crate) path_mtu: Option<u16>,
 }
 
+/// What frames to a node have room for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// They are fast frames.
+    pub(crate) fast: bool,
+    /// The largest UDP payload, bytes.
+    payload: u16,
+}
+
+impl Room {
+    /// The largest IP packet, bytes.
+    pub(crate) fn max_inner(self) -> usize {
+        usize::from(self.payload).saturating_sub(self.overhead())
+    }
+
+    /// The largest TCP packet that the hosts shall agree on, bytes; see [`Lane::max_tcp`].
+    pub(crate) fn max_tcp(self) -> usize {
+        usize::from(crate::mss::cautious_payload(self.payload)).saturating_sub(self.overhead())
+    }
+
+    /// What a frame has more than the packet in it, bytes.
+    fn overhead(self) -> usize {
+        if self.fast { fast::IPV6_OVERHEAD } else { IPV6_OVERHEAD }
+    }
+}
+
 /// What an index stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Index {
@@ -107,6 +137,8 @@ pub struct Lane {
     pub(crate) links: BTreeMap<LinkId, Link>,
     pub(crate) indices: BTreeMap<u32, Index>,
     pub(crate) sessions: BTreeMap<NodeAddr, Session>,
+    /// Whose fast frames come under an index.
+    pub(crate) fast_indices: BTreeMap<u32, NodeAddr>,
     /// Nodes that IP packets may pass to and from, by their IPv6 address.
     pub(crate) allowed: BTreeMap<[u8; 16], NodeAddr>,
     /// The link of the next hop, for nodes whose datagrams pass through us.
@@ -128,6 +160,7 @@ impl Lane {
             links: BTreeMap::new(),
             indices: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            fast_indices: BTreeMap::new(),
             allowed: BTreeMap::new(),
             routes: BTreeMap::new(),
             gate: Gate::new(),
@@ -153,18 +186,19 @@ impl Lane {
 
     /// The largest IP packet that fits one frame to this node, bytes.
     pub fn max_inner_to(&self, peer: &NodeAddr) -> usize {
-        usize::from(self.payload_to(peer)).saturating_sub(IPV6_OVERHEAD)
+        self.room_to(peer).max_inner()
     }
 
-    /// The same of TCP, as [`Lane::max_tcp`].
-    pub(crate) fn max_tcp_to(&self, peer: &NodeAddr) -> usize {
-        usize::from(crate::mss::cautious_payload(self.payload_to(peer))).saturating_sub(IPV6_OVERHEAD)
-    }
-
-    /// The largest UDP payload to this node, bytes.
-    fn payload_to(&self, peer: &NodeAddr) -> u16 {
-        let limit = self.sessions.get(peer).and_then(|session| session.limit);
-        limit.map_or(self.config.mtu, |limit| limit.min(self.config.mtu))
+    /// What a frame to this node has room for.
+    pub(crate) fn room_to(&self, peer: &NodeAddr) -> Room {
+        let session = self.sessions.get(peer);
+        let keys = session.and_then(|session| self.fast_keys(session, peer));
+        let limit = session.and_then(|session| session.limit).unwrap_or(u16::MAX);
+        let payload = self.config.mtu.min(limit);
+        Room {
+            fast: keys.is_some(),
+            payload: keys.map_or(payload, |keys| payload.min(keys.max_payload)),
+        }
     }
 
     /// Carries out a command. What it makes ready to send is committed to `train`, not flushed.
@@ -180,11 +214,12 @@ impl Lane {
             }
             Command::InstallLink {
                 link,
+                peer,
                 path,
                 keys,
                 usage,
             } => {
-                self.install_link(now, link, path, &keys, usage);
+                self.install_link(now, (link, peer), path, &keys, usage);
                 if usage == EpochUse::Send {
                     self.flush_queues(now, link, train);
                 }
@@ -227,16 +262,26 @@ impl Lane {
             Command::RetireSessionEpoch { peer, id } => {
                 if let Some(session) = self.sessions.get_mut(&peer) {
                     session.epochs.retire(id.0);
+                    let index = session.fast.retire(id.0);
+                    self.fast_indices.retain(|known, _| Some(*known) != index);
                 }
+            }
+            Command::InstallFast { peer, keys } => self.install_fast(now, peer, &keys),
+            Command::ConfirmFast { peer, id } => {
+                let ask = (fast::CONFIRM, &[fast::CONFIRM_ASKS][..]);
+                self.send_fast(now, peer, Some(id.0), ask, train);
             }
             Command::SuspendSession { peer } => {
                 if let Some(session) = self.sessions.get_mut(&peer) {
                     session.epochs.suspend();
+                    session.fast.suspend();
                     session.wanted = None;
                 }
             }
             Command::RemoveSession { peer } => {
                 if let Some(session) = self.sessions.get_mut(&peer) {
+                    self.fast_indices.retain(|_, of| *of != peer);
+                    session.fast = Fast::default();
                     session.epochs = Epochs::default();
                     session.wanted = None;
                     session.early.clear();
@@ -251,6 +296,7 @@ impl Lane {
             }
             Command::DenyPeer { peer } => {
                 self.allowed.remove(&peer.to_ipv6().octets());
+                self.fast_indices.retain(|_, of| *of != peer);
                 self.sessions.remove(&peer);
             }
             Command::SetRoute { dest, link } => {
@@ -404,7 +450,7 @@ impl Lane {
         };
         for (link, mut datagram, at) in std::mem::take(&mut session.early) {
             let inbound = self.session_frame(now, link, peer, &mut datagram, at, train);
-            if let Some(Inbound::Packet(range)) = inbound {
+            if let Some(Inbound::Packet(range, _)) = inbound {
                 self.push_reply(datagram[range].to_vec());
             }
         }
@@ -450,8 +496,24 @@ impl Lane {
         }
     }
 
-    fn install_link(&mut self, now: u64, id: LinkId, path: SocketAddr, keys: &crate::LinkKeys, usage: EpochUse) {
+    fn install_fast(&mut self, now: u64, peer: NodeAddr, keys: &crate::FastKeys) {
+        let session = self.sessions.entry(peer).or_default();
+        if let Some(index) = session.fast.install(FastEpoch::new(now, keys)) {
+            self.fast_indices.remove(&index);
+        }
+        self.fast_indices.insert(keys.our_index, peer);
+    }
+
+    fn install_link(
+        &mut self,
+        now: u64,
+        (id, peer): (LinkId, NodeAddr),
+        path: SocketAddr,
+        keys: &crate::LinkKeys,
+        usage: EpochUse,
+    ) {
         let link = self.links.entry(id).or_insert_with(|| Link {
+            peer,
             path,
             epochs: Epochs::default(),
             totals: Totals::default(),
@@ -548,6 +610,9 @@ impl Lane {
         body: &[u8],
         train: &mut Train<T>,
     ) {
+        if epoch.is_none() && self.send_fast(now, peer, None, (msg_type, body), train) {
+            return;
+        }
         let ends = self.ends(peer);
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;

@@ -5,21 +5,25 @@
 //!   `inbound` (wire to TUN, or to the next hop), `apply` (what the core decided). [`Command`] and [`Report`] are all that passes between
 //!   a lane and the core.
 //! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, where the frame is sent from.
+//! - `fast`: weft's own frames, sealed once and under keys that move on in place.
 //! - [`split`], [`coalesce`]: TUN super-packets to segments, and back.
 //! - [`mss`], [`icmp`]: what an endpoint tells TCP and its own host about sizes and reachability.
 //! - [`Train`]: equal datagrams one behind the other, for one system call.
 //! - `meter`, `measure`: what came and how, and the reports about it.
+//! - [`checksum`]: transport checksums that are left to the kernel.
 //! - `ecn`: congestion marks of frames and packets.
 //! - `echo`: echo requests of the node's own. `gate`: how many handshakes a second reach the core. [`Counters`]: what became of everything else.
 //!
 //! What never is: handshakes, timers and decisions (weft-core); IO (weft-os, weft-plane).
 
+pub mod checksum;
 pub mod coalesce;
 mod control;
 mod counters;
 mod echo;
 mod ecn;
 mod epoch;
+mod fast;
 pub mod flow;
 mod frame;
 mod gate;
@@ -36,11 +40,13 @@ mod train;
 mod transit;
 
 pub use control::{
-    Command, EpochId, EpochUse, Layer, LinkActivity, LinkId, LinkKeys, Received, Report, ReportKind, SessionActivity,
-    SessionKeys, Totals,
+    Command, EpochId, EpochUse, FastKeys, Layer, LinkActivity, LinkId, LinkKeys, Received, Report, ReportKind,
+    SessionActivity, SessionKeys, Totals,
 };
 pub use counters::Counters;
 pub use frame::IPV6_OVERHEAD;
 pub use inbound::Inbound;
 pub use lane::{Lane, LaneConfig};
 pub use train::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Train, Transmit};
+/// Bytes that a datagram has in front of it when it is given to [`Lane::inbound`].
+pub use weft_wire::fast::HEADROOM;

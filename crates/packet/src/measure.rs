@@ -10,7 +10,7 @@ use weft_wire::session::SessionMessageType;
 
 use crate::control::{Layer, LinkId, Report, ReportKind, Totals};
 use crate::epoch::Epochs;
-use crate::lane::Lane;
+use crate::lane::{Lane, Link, Session};
 use crate::meter::Meter;
 use crate::train::{Train, Transmit};
 
@@ -24,14 +24,13 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// What was sent since the last report of the epoch in use, and a new interval.
-    fn report(&mut self, now: u64, epochs: &Epochs, totals: &Totals) -> Option<SenderReport> {
-        let epoch = epochs.current()?;
-        if self.epoch != Some(epoch.id) {
-            (self.epoch, self.counter, self.clock) = (Some(epoch.id), 0, 0);
+    /// What was sent since the last report of the keys in use, and a new interval.
+    fn report(&mut self, keys: Sealed, totals: &Totals) -> Option<SenderReport> {
+        if self.epoch != Some(keys.number) {
+            (self.epoch, self.counter, self.clock) = (Some(keys.number), 0, 0);
         }
-        let end = epoch.sealed().checked_sub(1).filter(|end| *end >= self.counter)?;
-        let clock = epoch.timestamp(totals.last_tx.min(now));
+        let end = keys.frames.checked_sub(1).filter(|end| *end >= self.counter)?;
+        let clock = keys.clock;
         let report = SenderReport {
             interval_start_counter: self.counter,
             interval_end_counter: end,
@@ -46,20 +45,56 @@ impl Told {
     }
 }
 
+/// The keys in use, as reports speak of them.
+#[derive(Clone, Copy, Debug)]
+struct Sealed {
+    /// Their number.
+    number: u32,
+    /// Frames sealed so far.
+    frames: u64,
+    /// Their clock when the last frame was sealed, ms.
+    clock: u32,
+}
+
+impl Sealed {
+    fn of_link(link: &Link, now: u64) -> Option<Self> {
+        Self::of(&link.epochs, link.totals.last_tx.min(now))
+    }
+
+    fn of_session(session: &Session, now: u64, fast: bool) -> Option<Self> {
+        let last = session.totals.last_tx.min(now);
+        if !fast {
+            return Self::of(&session.epochs, last);
+        }
+        session.fast.current().map(|keys| Self {
+            number: keys.number(),
+            frames: keys.sealed(),
+            clock: keys.timestamp(last),
+        })
+    }
+
+    fn of(epochs: &Epochs, last: u64) -> Option<Self> {
+        epochs.current().map(|epoch| Self {
+            number: epoch.id,
+            frames: epoch.sealed(),
+            clock: epoch.timestamp(last),
+        })
+    }
+}
+
 /// The body of a report with this framing, if there is anything to tell.
 fn body(
     now: u64,
     kind: ReportKind,
     framing: ReportFraming,
-    (epochs, totals): (&Epochs, &Totals),
+    (keys, totals): (Sealed, &Totals),
     (meter, told): (&mut Meter, &mut Told),
 ) -> Option<Vec<u8>> {
     let mut bytes = vec![0; ReceiverReport::wire_len(framing).max(SenderReport::wire_len(framing))];
     let len = match kind {
-        ReportKind::Sender => told.report(now, epochs, totals)?.emit(&mut bytes, framing),
+        ReportKind::Sender => told.report(keys, totals)?.emit(&mut bytes, framing),
         ReportKind::Receiver => {
-            let current = epochs.current()?;
-            let about = meter.follows(current.id).then(|| meter.report(now)).flatten()?;
+            let about = meter.follows(keys.number).then(|| meter.report(now)).flatten()?;
             about.emit(&mut bytes, framing)
         }
     };
@@ -70,14 +105,10 @@ fn body(
 impl Lane {
     pub(crate) fn report_on_link<T: Transmit>(&mut self, now: u64, id: LinkId, kind: ReportKind, train: &mut Train<T>) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        let sources = (&link.epochs, &link.totals);
-        let body = body(
-            now,
-            kind,
-            ReportFraming::Link,
-            sources,
-            (&mut link.meter, &mut link.told),
-        );
+        let body = Sealed::of_link(link, now).and_then(|keys| {
+            let meters = (&mut link.meter, &mut link.told);
+            body(now, kind, ReportFraming::Link, (keys, &link.totals), meters)
+        });
         let msg_type = match (kind, &body) {
             (ReportKind::Receiver, None) => LinkMessageType::Heartbeat,
             (ReportKind::Sender, None) => return,
@@ -95,14 +126,21 @@ impl Lane {
         kind: ReportKind,
         train: &mut Train<T>,
     ) {
+        let fast = self.is_fast(&peer);
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
         };
-        let sources = (&session.epochs, &session.totals);
-        let meters = (&mut session.meter, &mut session.told);
-        let Some(body) = body(now, kind, ReportFraming::Session, sources, meters) else {
+        let Some(keys) = Sealed::of_session(session, now, fast) else {
             return;
         };
+        let meters = (&mut session.meter, &mut session.told);
+        let Some(body) = body(now, kind, ReportFraming::Session, (keys, &session.totals), meters) else {
+            return;
+        };
+        if kind == ReportKind::Receiver {
+            // In case the word that went at once was lost.
+            self.tell_phase(now, peer, None, train);
+        }
         let msg_type = match kind {
             ReportKind::Sender => SessionMessageType::SenderReport,
             ReportKind::Receiver => SessionMessageType::ReceiverReport,
@@ -112,18 +150,24 @@ impl Lane {
 
     /// The other side tells what it received from us under our epoch `epoch`.
     pub(crate) fn measured(&mut self, now: u64, on: Layer, epoch: u32, body: &[u8]) {
-        let (framing, epochs) = match on {
-            Layer::Link(id) => (ReportFraming::Link, self.links.get(&id).map(|link| &link.epochs)),
-            Layer::Session(peer) => (ReportFraming::Session, self.sessions.get(&peer).map(|s| &s.epochs)),
+        let framing = match on {
+            Layer::Link(_) => ReportFraming::Link,
+            Layer::Session(_) => ReportFraming::Session,
         };
         let Ok(report) = ReceiverReport::parse(body, framing) else {
             self.counters.malformed += 1;
             return;
         };
-        let Some(known) = epochs.and_then(|epochs| epochs.get(epoch)) else {
-            return;
+        let of = |epochs: &Epochs| epochs.get(epoch).map(|known| (known.sealed(), known.timestamp(now)));
+        let known = match on {
+            Layer::Link(id) => self.links.get(&id).and_then(|link| of(&link.epochs)),
+            Layer::Session(peer) => self.sessions.get(&peer).and_then(|session| {
+                let fast = session.fast.measured(epoch);
+                let fast = fast.map(|known| (known.sealed(), known.timestamp(now)));
+                fast.or_else(|| of(&session.epochs))
+            }),
         };
-        let (sent, clock) = (known.sealed(), known.timestamp(now));
+        let Some((sent, clock)) = known else { return };
         self.report(Report::Measured {
             on,
             epoch,

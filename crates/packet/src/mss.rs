@@ -5,7 +5,7 @@
 //! checksum: the incremental update (RFC 1624) needs a full one.
 
 use weft_wire::checksum::checksum_replace;
-use weft_wire::ip::Ipv6Header;
+use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
 use weft_wire::transport::{TcpHeader, TcpOption};
 
 use crate::inner::{Inner, put_be16};
@@ -22,6 +22,18 @@ const SURE: u16 = 1232;
 /// say more; until then only a setting above the default counts as knowledge of the path.
 pub fn cautious_payload(mtu: u16) -> u16 {
     if mtu > UNMEASURED { mtu } else { mtu.min(SURE) }
+}
+
+/// Whether a packet may be a TCP SYN: a cheap question for the many that are not. Anything with extension headers may.
+pub(crate) fn opens_connection(packet: &[u8]) -> bool {
+    match packet.get(Ipv6Header::NEXT_HEADER_AT) {
+        Some(&PROTOCOL_TCP) => {
+            let flags = packet.get(Ipv6Header::LEN + TcpHeader::FLAGS_AT);
+            flags.is_some_and(|flags| flags & TcpHeader::SYN != 0)
+        }
+        Some(&PROTOCOL_UDP) | None => false,
+        Some(_) => true,
+    }
 }
 
 /// Lowers the MSS option of a TCP SYN inside the IPv6 packet to what a packet of `max_packet`
@@ -78,7 +90,6 @@ fn lower(tcp: &mut [u8], at: usize, old: u16, mss: u16) {
 mod tests {
     use proptest::prelude::*;
     use weft_wire::checksum::{checksum_add, checksum_finish, pseudo_header_sum_v6};
-    use weft_wire::ip::PROTOCOL_TCP;
 
     use super::*;
 
@@ -202,6 +213,7 @@ mod tests {
         ) {
             let before = syn(TcpHeader::SYN, &options);
             let mut after = before.clone();
+            prop_assert!(opens_connection(&before));
             let changed = clamp(&mut after, max_packet);
             prop_assert_eq!(changed, before != after);
             prop_assert!(valid(&after));

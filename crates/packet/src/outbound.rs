@@ -1,11 +1,12 @@
 //! From the TUN to the wire: route, split, seal.
 
-use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
+use weft_wire::{NodeAddr, fast};
 
+use crate::fast::Spent;
 use crate::frame::{IP_OFFSET, IPV6_OVERHEAD, Layers};
 use crate::icmp::IcmpError;
-use crate::lane::Lane;
+use crate::lane::{Lane, Room};
 use crate::mss;
 use crate::split::{SplitError, Splitter};
 use crate::train::{Train, Transmit};
@@ -32,8 +33,10 @@ impl Lane {
             self.enqueue(now, peer, hdr, packet);
             return;
         }
-        match Splitter::new(hdr, packet, self.max_inner_to(&peer)) {
-            Ok(splitter) => self.seal_segments(now, peer, splitter, train),
+        let room = self.room_to(&peer);
+        match Splitter::new(hdr, packet, room.max_inner()) {
+            Ok(splitter) if room.fast => self.seal_fast(now, (peer, room), splitter, train),
+            Ok(splitter) => self.seal_segments(now, (peer, room), splitter, train),
             Err(SplitError::TooBig { mtu }) => {
                 self.counters.too_big += 1;
                 self.answer(now, IcmpError::PacketTooBig { mtu }, packet);
@@ -42,14 +45,57 @@ impl Lane {
         }
     }
 
-    fn seal_segments<T: Transmit>(
+    fn seal_fast<T: Transmit>(
         &mut self,
         now: u64,
-        peer: NodeAddr,
+        (peer, room): (NodeAddr, Room),
         mut splitter: Splitter<'_>,
         train: &mut Train<T>,
     ) {
-        let (ends, max_inner, max_tcp) = (self.ends(peer), self.max_inner_to(&peer), self.max_tcp_to(&peer));
+        let (max_inner, max_tcp) = (room.max_inner(), room.max_tcp());
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        let Some(link) = session.link.and_then(|id| self.links.get_mut(&id)) else {
+            return;
+        };
+        let Some(epoch) = session.fast.current_mut() else {
+            return;
+        };
+        splitter.elide_checksums();
+        loop {
+            let room = train.reserve_with_headroom(max_inner + fast::IPV6_OVERHEAD);
+            let sealed = epoch.seal_next(now, &mut splitter, room, |packet| {
+                if mss::opens_connection(packet) {
+                    mss::clamp(packet, max_tcp);
+                }
+            });
+            let (ip_len, len) = match sealed {
+                None => break,
+                Some(Ok(lengths)) => lengths,
+                Some(Err(Spent)) => {
+                    self.counters.epoch_spent += 1;
+                    break;
+                }
+            };
+            self.counters.fast_tx += 1;
+            link.totals.sent(now, len);
+            session.totals.sent(now, ip_len);
+            train.commit(link.path, len);
+        }
+        link.totals.last_payload_tx = now;
+        session.last_data = now;
+        session.last_data_tx = now;
+    }
+
+    fn seal_segments<T: Transmit>(
+        &mut self,
+        now: u64,
+        (peer, room): (NodeAddr, Room),
+        mut splitter: Splitter<'_>,
+        train: &mut Train<T>,
+    ) {
+        let (ends, max_inner, max_tcp) = (self.ends(peer), room.max_inner(), room.max_tcp());
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
         };
@@ -68,7 +114,9 @@ impl Lane {
             let Some(ip_len) = splitter.next_into(&mut slot[IP_OFFSET..]) else {
                 break;
             };
-            mss::clamp(&mut slot[IP_OFFSET..IP_OFFSET + ip_len], max_tcp);
+            if mss::opens_connection(&slot[IP_OFFSET..IP_OFFSET + ip_len]) {
+                mss::clamp(&mut slot[IP_OFFSET..IP_OFFSET + ip_len], max_tcp);
+            }
             let Some(len) = layers.seal_ip(now, ends, slot, ip_len) else {
                 self.counters.epoch_spent += 1;
                 break;

@@ -12,6 +12,7 @@ use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
 use weft_wire::transport::{TcpHeader, UdpHeader};
 use weft_wire::virtio::{GSO_NONE, GSO_TCPV6, GSO_UDP_L4, VirtioNetHdr};
 
+use crate::checksum::elidable;
 use crate::inner::{Inner, put_be16};
 
 pub use crate::inner::InnerError;
@@ -88,6 +89,8 @@ pub struct Splitter<'a> {
     payload_each: usize,
     count: usize,
     next: usize,
+    /// Where in each packet the checksum is that is left out, if it is.
+    elided: Option<usize>,
 }
 
 impl<'a> Splitter<'a> {
@@ -136,6 +139,7 @@ impl<'a> Splitter<'a> {
             payload_each: 0,
             count: 1,
             next: 0,
+            elided: None,
         })
     }
 
@@ -173,7 +177,28 @@ impl<'a> Splitter<'a> {
             payload_each,
             count,
             next: 0,
+            elided: None,
         })
+    }
+
+    /// Leaves the checksum out of every packet from now on, where that may be done: its field is zero, and
+    /// [`Checksum::Partial`](crate::checksum::Checksum::Partial) has to go along. A sum that is there already stays.
+    pub fn elide_checksums(&mut self) {
+        let field = elidable(&self.inner);
+        self.elided = match self.kind {
+            Kind::Whole => None,
+            Kind::Complete { start, offset } => field.filter(|at| start == Ipv6Header::LEN && *at == start + offset),
+            Kind::Tcp | Kind::Udp => field,
+        };
+    }
+
+    /// Clears the checksum's field of a packet that [`next_into`](Self::next_into) wrote, after the packet was changed;
+    /// returns whether checksums are left out.
+    pub(crate) fn leave_checksum(&self, packet: &mut [u8]) -> bool {
+        if let Some(at) = self.elided {
+            put_be16(packet, at, 0);
+        }
+        self.elided.is_some()
     }
 
     /// Number of packets this read becomes; at least one.
@@ -203,6 +228,7 @@ impl<'a> Splitter<'a> {
         out[self.headers..].copy_from_slice(payload);
         match self.kind {
             Kind::Whole => {}
+            Kind::Complete { .. } if self.elided.is_some() => {}
             Kind::Complete { start, offset } => complete(&mut out[start..], offset),
             Kind::Tcp => self.finish_tcp(out),
             Kind::Udp => self.finish_udp(out),
@@ -224,14 +250,18 @@ impl<'a> Splitter<'a> {
             tcp[TcpHeader::FLAGS_AT] &= !(TcpHeader::PSH | TcpHeader::FIN);
         }
         put_be16(tcp, TcpHeader::CHECKSUM_AT, 0);
-        put_be16(tcp, TcpHeader::CHECKSUM_AT, self.inner.checksum_of(tcp));
+        if self.elided.is_none() {
+            put_be16(tcp, TcpHeader::CHECKSUM_AT, self.inner.checksum_of(tcp));
+        }
     }
 
     fn finish_udp(&self, out: &mut [u8]) {
         let udp = self.finish_ip(out);
         put_be16(udp, UdpHeader::LENGTH_AT, udp.len() as u16);
         put_be16(udp, UdpHeader::CHECKSUM_AT, 0);
-        put_be16(udp, UdpHeader::CHECKSUM_AT, never_zero(self.inner.checksum_of(udp)));
+        if self.elided.is_none() {
+            put_be16(udp, UdpHeader::CHECKSUM_AT, never_zero(self.inner.checksum_of(udp)));
+        }
     }
 
     /// Rewrites the IPv6 payload length; returns the transport header and what follows.

@@ -3,6 +3,8 @@
 
 use std::net::SocketAddr;
 
+use weft_wire::fast::HEADROOM;
+
 /// The largest train: what one IPv4 datagram can carry, which bounds UDP_SEGMENT too (L20).
 pub const MAX_TRAIN_BYTES: usize = 65_507;
 /// Segments in a train that every kernel with UDP_SEGMENT accepts (L20).
@@ -19,6 +21,7 @@ pub trait Transmit {
 /// Reserve room, write, commit: a datagram is written once, straight to where it is sent from.
 pub struct Train<T> {
     out: T,
+    /// Trains start behind the first [`HEADROOM`] bytes.
     buf: Box<[u8]>,
     len: usize,
     segment: usize,
@@ -34,7 +37,7 @@ impl<T: Transmit> Train<T> {
     pub fn new(out: T, max_segments: usize) -> Self {
         Self {
             out,
-            buf: vec![0; 2 * MAX_TRAIN_BYTES].into_boxed_slice(),
+            buf: vec![0; HEADROOM + 2 * MAX_TRAIN_BYTES].into_boxed_slice(),
             len: 0,
             segment: 0,
             count: 0,
@@ -47,17 +50,23 @@ impl<T: Transmit> Train<T> {
     /// Room for one datagram of up to `len` bytes behind those that wait. `len` is at most [`MAX_TRAIN_BYTES`];
     /// a longer request gets that much. What is written there counts only after [`Train::commit`].
     pub fn reserve(&mut self, len: usize) -> &mut [u8] {
+        &mut self.reserve_with_headroom(len)[HEADROOM..]
+    }
+
+    /// The same, behind [`HEADROOM`] bytes more. Those are the end of the datagram before, and must be what they were
+    /// when the room is committed.
+    pub fn reserve_with_headroom(&mut self, len: usize) -> &mut [u8] {
         let len = len.min(MAX_TRAIN_BYTES);
-        &mut self.buf[self.len..self.len + len]
+        &mut self.buf[self.len..self.len + HEADROOM + len]
     }
 
     /// Adds the `len` bytes just written into the reserved room as one datagram to `to`.
     pub fn commit(&mut self, to: SocketAddr, len: usize) {
         let len = len.min(MAX_TRAIN_BYTES);
         if !self.takes(to, len) {
-            let start = self.len;
+            let start = HEADROOM + self.len;
             self.flush();
-            self.buf.copy_within(start..start + len, 0);
+            self.buf.copy_within(start..start + len, HEADROOM);
         }
         if self.count == 0 {
             self.segment = len;
@@ -74,7 +83,8 @@ impl<T: Transmit> Train<T> {
     /// Sends what waits.
     pub fn flush(&mut self) {
         if let Some(to) = self.to.take().filter(|_| self.count > 0) {
-            self.out.transmit(to, &self.buf[..self.len], self.segment);
+            self.out
+                .transmit(to, &self.buf[HEADROOM..HEADROOM + self.len], self.segment);
         }
         (self.len, self.segment, self.count, self.closed) = (0, 0, 0, false);
     }

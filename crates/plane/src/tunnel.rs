@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use weft_os::poll::{Events, Interest, Poller};
 use weft_os::tun::Tun;
+use weft_packet::checksum::Checksum;
 use weft_packet::coalesce::{Coalescer, Group};
 use weft_wire::virtio::VirtioNetHdr;
 
@@ -28,8 +29,6 @@ pub(crate) struct Tunnel {
     pub(crate) tun: Tun,
     writable: Poller,
     coalescer: Coalescer,
-    /// Whether packets are written several in one; not where the interface does without offloads.
-    joins: bool,
     places: Vec<Place>,
 }
 
@@ -37,13 +36,16 @@ impl Tunnel {
     pub(crate) fn new(tun: Tun) -> io::Result<Self> {
         let writable = Poller::new()?;
         writable.add(&tun, 0, Interest::Writable)?;
-        let coalescer = Coalescer::new(BATCH, tun.offloads().udp);
-        let joins = tun.offloads().tcp;
+        let offloads = tun.offloads();
+        let coalescer = if offloads.tcp {
+            Coalescer::new(BATCH, offloads.udp)
+        } else {
+            Coalescer::joining_nothing(BATCH)
+        };
         Ok(Self {
             tun,
             writable,
             coalescer,
-            joins,
             places: Vec::with_capacity(BATCH),
         })
     }
@@ -54,8 +56,8 @@ impl Tunnel {
     }
 
     /// Adds the packet at `range` of `buffers[buffer]`, which must stay as it is until [`Tunnel::write_batch`].
-    pub(crate) fn push(&mut self, buffer: usize, range: Range<usize>, packet: &[u8]) {
-        if !self.joins || self.coalescer.push(self.places.len() as u32, packet).is_ok() {
+    pub(crate) fn push(&mut self, buffer: usize, range: Range<usize>, packet: &[u8], checksum: Checksum) {
+        if self.coalescer.push(self.places.len() as u32, packet, checksum).is_ok() {
             self.places.push(Place { buffer, range });
         }
     }
@@ -64,9 +66,6 @@ impl Tunnel {
     pub(crate) fn write_batch(&mut self, buffers: &[Box<[u8]>], counters: &mut PlaneCounters) {
         if self.places.is_empty() {
             return;
-        }
-        if !self.joins {
-            self.write_singly(buffers, counters);
         }
         for group in self.coalescer.groups() {
             let mut slices = Vec::with_capacity(2 + group.packet_count());
@@ -79,15 +78,6 @@ impl Tunnel {
         }
         self.coalescer.clear();
         self.places.clear();
-    }
-
-    /// Writes the batch one packet at a time.
-    fn write_singly(&self, buffers: &[Box<[u8]>], counters: &mut PlaneCounters) {
-        for place in &self.places {
-            if let Some(packet) = buffers.get(place.buffer).and_then(|b| b.get(place.range.clone())) {
-                self.write_one(packet, counters);
-            }
-        }
     }
 
     /// Writes one whole IP packet.

@@ -9,7 +9,7 @@ use weft_os::clock::boottime_ms;
 use weft_os::poll::{Events, Interest, Poller};
 use weft_os::tun::{READ_BUFFER_LEN, VNET_HEADER_LEN};
 use weft_os::udp::{RECEIVE_BUFFER_LEN, UdpSocket};
-use weft_packet::{Command, Inbound, Lane, Train};
+use weft_packet::{Command, HEADROOM, Inbound, Lane, Train};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::Snapshot;
@@ -58,7 +58,9 @@ impl Worker {
             reports: setup.reports,
             shared,
             poller,
-            receive: (0..RECEIVES_PER_ROUND).map(|_| buffer(RECEIVE_BUFFER_LEN)).collect(),
+            receive: (0..RECEIVES_PER_ROUND)
+                .map(|_| buffer(HEADROOM + RECEIVE_BUFFER_LEN))
+                .collect(),
             read: buffer(READ_BUFFER_LEN),
             commands: VecDeque::new(),
             next_sample: 0,
@@ -122,24 +124,26 @@ impl Worker {
                 .train
                 .out()
                 .socket(socket)
-                .and_then(|s| s.recv(&mut self.receive[at]).ok())
+                .and_then(|s| s.recv(&mut self.receive[at][HEADROOM..]).ok())
             else {
                 break;
             };
             let (mut start, step) = (0, received.segment_size.max(1));
             while start < received.len {
                 let end = (start + step).min(received.len);
-                let Some(datagram) = self.receive[at].get_mut(start..end) else {
+                // Its headroom is the end of the datagram before, which is done with.
+                let Some(room) = self.receive[at].get_mut(start..HEADROOM + end) else {
                     break;
                 };
-                if let Inbound::Packet(range) = self.lane.inbound(now, received.from, datagram, &mut self.train) {
+                let inbound = self.lane.inbound(now, received.from, room, &mut self.train);
+                if let Inbound::Packet(range, checksum) = inbound {
                     if !self.tunnel.has_room() {
                         self.tunnel
                             .write_batch(&self.receive, &mut self.train.out_mut().counters);
                     }
                     let range = start + range.start..start + range.end;
                     let packet = self.receive[at].get(range.clone()).unwrap_or_default();
-                    self.tunnel.push(at, range, packet);
+                    self.tunnel.push(at, range, packet, checksum);
                 }
                 start = end;
             }

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Config, Event, Node, Output, PeerConfig};
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::{Command, Inbound, Lane, LaneConfig, Report, Train, Transmit};
+use weft_packet::{Command, Lane, LaneConfig, Report, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::virtio::VirtioNetHdr;
@@ -193,7 +193,7 @@ impl Host {
     pub(crate) fn receive(&mut self, now: u64, from: SocketAddr, datagram: &mut [u8]) {
         self.train.out_mut().kind = Kind::Data;
         let forwarded = self.lane.counters().forwarded;
-        let inbound = self.lane.inbound(now, from, datagram, &mut self.train);
+        let packet = self.lane.inbound_alone(now, from, datagram, &mut self.train);
         self.train.flush();
         if self.lane.counters().forwarded > forwarded
             && let Some(sent) = self.train.out_mut().sent.last_mut()
@@ -201,8 +201,8 @@ impl Host {
             sent.trail.clone_from(&self.carrying);
         }
         self.active(now);
-        if let Inbound::Packet(range) = inbound {
-            self.deliver(now, &datagram[range]);
+        if let Some(packet) = packet {
+            self.deliver(now, &packet);
         }
         self.settle(now);
     }

@@ -350,6 +350,7 @@ impl Link {
         };
         ctx.lane(Command::InstallLink {
             link: self.id,
+            peer: self.peer.node_addr(),
             path,
             keys,
             usage,

@@ -86,7 +86,7 @@ impl Node {
         let (addr, id) = (key.node_addr(), LinkId(self.next_link));
         self.next_link += 1;
         let link = Link::new(&mut self.ctx, now, id, key, addresses);
-        let session = Session::new(self.ctx.me < addr, key);
+        let session = Session::new(self.ctx.me < addr, key, link.id);
         self.by_link.insert(id, addr);
         self.peers.insert(
             addr,
@@ -134,7 +134,7 @@ impl Node {
             return;
         };
         let Some(peer) = self.peers.get_mut(&addr) else { return };
-        let quality = peer.link.metrics.quality(now);
+        let quality = peer.hop_quality(now);
         if self.ctx.config.transit {
             peer.link.review_congestion(&mut self.ctx, &quality);
         }

@@ -397,6 +397,7 @@ impl Session {
     }
 
     fn withdraw(&mut self, ctx: &mut Context, id: EpochId) {
+        self.epochs.iter().filter(|e| e.id == id).for_each(|e| e.free(ctx));
         self.epochs.retain(|e| e.id != id);
         ctx.lane(Command::RetireSessionEpoch {
             peer: self.peer.node_addr(),
@@ -449,7 +450,7 @@ mod tests {
         let peer = theirs.public();
         let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
         let (me, root) = (ctx.me, NodeAddr::new([0; 16]));
-        let mut session = Session::new(true, peer);
+        let mut session = Session::new(true, peer, LinkId(1));
         session.handle_route(&mut ctx, 0, Some(LinkId(1)));
         session.handle_wanted(&mut ctx, 0);
         let first = setups(&mut ctx);
@@ -476,7 +477,7 @@ mod tests {
         let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
         let mut ctx = Context::new(Config::default(), ours, Box::new(ChaCha20Rng::seed_from_u64(3)));
         let link = LinkId(1);
-        let mut session = Session::new(true, theirs.public());
+        let mut session = Session::new(true, theirs.public(), LinkId(1));
         session.handle_route(&mut ctx, 0, Some(link));
         session.handle_wanted(&mut ctx, 0);
         let first = setups(&mut ctx).remove(0).2;
@@ -520,7 +521,7 @@ mod tests {
         let (peer, me) = (theirs.public(), ours.public());
         let (_, msg1) = xk::Initiator::start(me, &mut rng);
         let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
-        let mut session = Session::new(true, peer);
+        let mut session = Session::new(true, peer, LinkId(1));
         let (own_way, other) = (LinkId(1), LinkId(2));
         let path = [peer.node_addr()];
         let setup = SessionSetup {

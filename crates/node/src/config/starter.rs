@@ -64,6 +64,15 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # Have systemd-resolved send such questions here, where it runs. Other names go where they went before.
 #register = true
 
+[fast]
+# Fast frames: between weft nodes that are linked directly, each packet is sealed once, not twice.
+# Off, or with a FIPS node, packets go in FIPS frames.
+#enabled = true
+# "auto" takes the cipher that costs both ends least; "aes-256-gcm" or "chacha20-poly1305" offers that alone.
+#suite = "auto"
+# Frames after which a key moves on to the next.
+#phase_frames = 8388608
+
 [reports]
 # What the other side is told of its measurements: "full" (what was sent and what came),
 # "lightweight" (what came) or "minimal" (nothing: it then knows neither round trip nor loss).

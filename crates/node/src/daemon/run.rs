@@ -188,6 +188,13 @@ impl Daemon {
             Event::LinkRekeyed { peer } => tracing::debug!(peer = name(peer), "link rekeyed"),
             Event::SessionUp { peer } => tracing::info!(peer = name(peer), "session up"),
             Event::SessionRekeyed { peer } => tracing::debug!(peer = name(peer), "session rekeyed"),
+            Event::FramesChanged { peer, frames } => {
+                tracing::info!(
+                    peer = name(peer),
+                    frames = standing::frames(*frames).why,
+                    "frames changed"
+                );
+            }
             Event::SessionDown { peer, reason } => tracing::info!(peer = name(peer), ?reason, "session down"),
         }
     }

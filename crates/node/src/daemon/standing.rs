@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use weft_core::{
-    LinkDown, MeshStatus as CoreMesh, Node, Path, PathChange, PathReason, PeerState as CoreState,
+    Frames, LinkDown, MeshStatus as CoreMesh, Node, Path, PathChange, PathReason, PeerState as CoreState,
     PeerStatus as CorePeer, Quality,
 };
 use weft_noise::PublicKey;
@@ -20,8 +20,9 @@ use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::peer::PeerName;
 use crate::status::{
-    Document as _, LinkStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PathChangeStatus, PathStatus, PeerState,
-    PeerStatus, Peers, QualityStatus, SessionStatus, Status, Traffic, TunStatus,
+    Document as _, FramesKind, FramesStatus, LinkStatus, MeshStatus, NodeStatus, Offload, OffloadStatus,
+    PathChangeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus, SessionStatus, Status, Traffic,
+    TunStatus,
 };
 
 /// What does not change while the daemon runs, and who else knows something.
@@ -205,6 +206,7 @@ impl Facts {
                 rx: traffic(&peer.session_totals).0,
                 tx: traffic(&peer.session_totals).1,
                 queued: u64::from(peer.waiting),
+                frames: Some(frames(peer.frames)),
                 max_inner: peer.path_mtu_out.map_or(self.max_inner, |mtu| {
                     u32::from(mtu).saturating_sub(IPV6_OVERHEAD as u32).min(self.max_inner)
                 }),
@@ -212,6 +214,30 @@ impl Facts {
                 path_mtu_in: peer.path_mtu_in,
             }),
         }
+    }
+}
+
+/// What data goes in, and why.
+pub(super) fn frames(frames: Frames) -> FramesStatus {
+    let (kind, suite, why) = match frames {
+        Frames::Fast(suite) => (FramesKind::Fast, Some(suite), "both ends agreed".to_owned()),
+        Frames::Fips => (
+            FramesKind::Fips,
+            None,
+            "the peer has not told of fast frames".to_owned(),
+        ),
+        Frames::Unproven(suite) => (
+            FramesKind::Downgraded,
+            Some(suite),
+            "no fast frame of the peer has opened: something on the way swallows them or meddled with the handshake"
+                .to_owned(),
+        ),
+        Frames::NoCommonSuite => (FramesKind::Fips, None, "no cipher in common with the peer".to_owned()),
+    };
+    FramesStatus {
+        kind,
+        suite: suite.map(|suite| suite.name().to_owned()),
+        why,
     }
 }
 

@@ -40,6 +40,13 @@ impl Lane {
                 }
             }
         }
+        let fast = self
+            .sessions
+            .iter()
+            .flat_map(|(peer, s)| s.fast.indices().map(|index| (index, *peer)));
+        if fast.collect::<BTreeMap<_, _>>() != self.fast_indices {
+            return Err("the indices of fast keys do not lead to them".into());
+        }
         for (index, to) in &self.indices {
             if let Index::Keyed(id) = to
                 && !self.links.get(id).is_some_and(|l| l.epochs.ids().any(|i| i == *index))

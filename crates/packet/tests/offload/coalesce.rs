@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use weft_packet::checksum::Checksum;
 use weft_packet::coalesce::{BatchFull, Coalescer, MAX_SEGMENTS, MAX_SUPER_PACKET, OPEN_GROUPS};
 use weft_wire::virtio::{GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 
@@ -11,9 +12,9 @@ type Write = (VirtioNetHdr, Vec<u8>, usize);
 fn coalesce(packets: &[Vec<u8>], udp: bool) -> Vec<Write> {
     let mut coalescer = Coalescer::new(packets.len(), udp);
     for (id, packet) in packets.iter().enumerate() {
-        coalescer.push(id as u32, packet).unwrap();
+        coalescer.push(id as u32, packet, Checksum::Full).unwrap();
     }
-    assert_eq!(coalescer.push(0, &[]), Err(BatchFull));
+    assert_eq!(coalescer.push(0, &[], Checksum::Full), Err(BatchFull));
     let writes = coalescer.groups().map(|group| {
         let mut bytes = group.header().to_vec();
         for piece in group.pieces() {
@@ -336,12 +337,12 @@ fn the_flow_that_opened_first_makes_room_for_a_ninth() {
 fn a_cleared_coalescer_starts_anew() {
     let packets: Vec<_> = stream([0, 1, 0, 2], 3).iter().map(Packet::bytes).collect();
     let mut coalescer = Coalescer::new(3, false);
-    coalescer.push(0, &packets[0]).unwrap();
+    coalescer.push(0, &packets[0], Checksum::Full).unwrap();
     assert_eq!((coalescer.len(), coalescer.groups().len()), (1, 1));
     coalescer.clear();
     assert!(coalescer.is_empty());
-    coalescer.push(8, &packets[1]).unwrap();
-    coalescer.push(9, &packets[2]).unwrap();
+    coalescer.push(8, &packets[1], Checksum::Full).unwrap();
+    coalescer.push(9, &packets[2], Checksum::Full).unwrap();
     let ids: Vec<_> = coalescer
         .groups()
         .flat_map(|group| group.pieces().map(|piece| piece.packet))

@@ -1,5 +1,6 @@
 //! A batch of packets: joined for the TUN, cut again.
 
+use weft_packet::checksum::Checksum;
 use weft_packet::coalesce::{BatchFull, Coalescer, MAX_SEGMENTS, MAX_SUPER_PACKET};
 use weft_packet::split::Splitter;
 use weft_wire::virtio::VirtioNetHdr;
@@ -19,14 +20,14 @@ pub fn coalesce(data: &[u8]) {
     let mut coalescer = Coalescer::new(packets.len(), udp);
     // A batch before this one leaves nothing behind.
     for (id, packet) in packets.iter().take(usize::from(packets.len() > 3)).enumerate() {
-        coalescer.push(id as u32, packet).unwrap();
+        coalescer.push(id as u32, packet, Checksum::Full).unwrap();
     }
     coalescer.clear();
     assert!(coalescer.is_empty());
     for (id, packet) in packets.iter().enumerate() {
-        coalescer.push(id as u32, packet).unwrap();
+        coalescer.push(id as u32, packet, Checksum::Full).unwrap();
     }
-    assert_eq!(coalescer.push(0, &[]), Err(BatchFull));
+    assert_eq!(coalescer.push(0, &[], Checksum::Full), Err(BatchFull));
     assert_eq!(coalescer.len(), packets.len());
 
     let mut received = Vec::new();

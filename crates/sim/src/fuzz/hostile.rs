@@ -6,9 +6,7 @@ use std::net::SocketAddr;
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_noise::{Identity, PublicKey, SecretKey, ik, xk};
-use weft_packet::{
-    Command, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train,
-};
+use weft_packet::{Command, EpochId, EpochUse, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::virtio::VirtioNetHdr;
@@ -92,8 +90,7 @@ impl Hostile {
 
     /// A datagram for it. It remembers what it can use.
     pub(super) fn receive(&mut self, now: u64, from: SocketAddr, datagram: &mut [u8]) {
-        let inbound = self.lane.inbound(now, from, datagram, &mut self.train);
-        assert!(matches!(inbound, Inbound::Done | Inbound::Packet(_)));
+        let _ = self.lane.inbound_alone(now, from, datagram, &mut self.train);
         while let Some(report) = self.lane.poll_report() {
             match report {
                 Report::Handshake { datagram, .. } => self.link_handshake(now, &datagram),
@@ -128,6 +125,7 @@ impl Hostile {
             now,
             Command::InstallLink {
                 link: LINK,
+                peer: self.target.node_addr(),
                 path: self.target_addr,
                 keys,
                 usage: EpochUse::Send,

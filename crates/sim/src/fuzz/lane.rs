@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use weft_noise::Key;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, ReportKind, SessionKeys, Train,
-    Transmit, mss,
+    Command, EpochId, EpochUse, Lane, LaneConfig, LinkId, LinkKeys, Report, ReportKind, SessionKeys, Train, Transmit,
+    mss,
 };
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
@@ -124,14 +124,15 @@ impl Pair {
             recv,
         };
         let (mine, theirs) = (keys(key(0x10), key(0x20)), keys(key(0x20), key(0x10)));
-        let install = |path, keys, usage| Command::InstallLink {
+        let install = |peer, path, keys, usage| Command::InstallLink {
             link: LINK,
+            peer,
             path,
             keys,
             usage,
         };
-        self.command(install(self.path, mine, usage));
-        self.tell_peer(install(address(1), theirs, EpochUse::Send));
+        self.command(install(PEER, self.path, mine, usage));
+        self.tell_peer(install(ME, address(1), theirs, EpochUse::Send));
     }
 
     fn rekey_session(&mut self, usage: EpochUse) {
@@ -182,7 +183,7 @@ impl Pair {
             payload: &payload,
         });
         for frame in self.peer_flush() {
-            self.frame(0, frame);
+            self.frame(0, &frame);
         }
         self.next_epoch += 1;
         self.peer_session();
@@ -206,15 +207,15 @@ impl Pair {
     fn event(&mut self, input: &mut Input<'_>) {
         match input.below(16) {
             0 => {
-                let mut datagram = input.bytes().to_vec();
-                self.forged(input.below(4), &mut datagram);
+                let datagram = input.bytes().to_vec();
+                self.forged(input.below(4), &datagram);
             }
             1 | 2 => self.peer_sends(input),
             3 => self.peer_link_message(input),
             4 => self.peer_session_message(input),
             5 | 6 => {
                 if let Some(frame) = input.latest(&self.captured).cloned() {
-                    self.frame(input.below(4), frame);
+                    self.frame(input.below(4), &frame);
                 }
             }
             7 => self.spoiled(input),
@@ -305,26 +306,30 @@ impl Pair {
     fn maybe_deliver(&mut self, input: &mut Input<'_>, frames: Vec<Vec<u8>>) {
         if input.below(4) != 3 {
             for frame in frames {
-                self.frame(0, frame);
+                self.frame(0, &frame);
             }
         }
     }
 
     /// A genuine frame comes, for the first time or again, from the peer's address or another.
-    fn frame(&mut self, from: usize, mut frame: Vec<u8>) {
-        let inbound = self.me.inbound(self.now, address(from), &mut frame, &mut self.my_train);
+    fn frame(&mut self, from: usize, frame: &[u8]) {
+        let packet = self
+            .me
+            .inbound_alone(self.now, address(from), frame, &mut self.my_train);
         self.my_flush();
-        if let Inbound::Packet(range) = inbound {
-            self.delivered(&frame[range]);
+        if let Some(packet) = packet {
+            self.delivered(&packet);
         }
         self.drain();
     }
 
     /// A datagram that no key of ours has sealed: it is counted or reported, and nothing else.
-    fn forged(&mut self, from: usize, datagram: &mut [u8]) {
+    fn forged(&mut self, from: usize, datagram: &[u8]) {
         let (counters, links, sessions) = (*self.me.counters(), self.me.held_links(), self.me.held_sessions());
-        let inbound = self.me.inbound(self.now, address(from), datagram, &mut self.my_train);
-        assert_eq!(inbound, Inbound::Done, "a forged datagram is delivered");
+        let packet = self
+            .me
+            .inbound_alone(self.now, address(from), datagram, &mut self.my_train);
+        assert_eq!(packet, None, "a forged datagram is delivered");
         assert_eq!(self.my_flush(), 0, "a forged datagram is answered by the lane");
         let mut one_more = counters;
         one_more.udp_rx += 1;
@@ -350,14 +355,14 @@ impl Pair {
             }
         }
         if !self.captured.contains(&frame) {
-            self.forged(input.below(4), &mut frame);
+            self.forged(input.below(4), &frame);
         }
     }
 
     /// Nothing sealed, but an index that is ours, or the form of a handshake.
     fn aimed(&mut self, input: &mut Input<'_>) {
         let index = self.next_index.wrapping_sub(input.u32() & 3);
-        let mut datagram = match input.below(3) {
+        let datagram = match input.below(3) {
             0 => {
                 let header = fmp::EstablishedHeader {
                     flags: input.u8(),
@@ -385,7 +390,7 @@ impl Pair {
                 out
             }
         };
-        self.forged(input.below(4), &mut datagram);
+        self.forged(input.below(4), &datagram);
     }
 
     /// An IP packet of our own host. What the peer makes of it is what was sent.
@@ -397,13 +402,13 @@ impl Pair {
         let segments = segments(hdr, &packet, &self.me);
         let frames = self.answers[at..].to_vec();
         assert!(frames.is_empty() || frames.len() == segments.len());
-        for (mut frame, segment) in frames.into_iter().zip(segments) {
-            let inbound = self
+        for (frame, segment) in frames.into_iter().zip(segments) {
+            let packet = self
                 .peer
-                .inbound(self.now, address(1), &mut frame, &mut self.peer_train);
-            if let Inbound::Packet(range) = inbound {
+                .inbound_alone(self.now, address(1), &frame, &mut self.peer_train);
+            if let Some(packet) = packet {
                 assert_eq!(addresses(&segment), Some((ME, PEER)));
-                assert!(frame[range] == segment, "the peer got another packet");
+                assert!(packet == segment, "the peer got another packet");
             }
         }
         self.peer_flush();
@@ -477,7 +482,7 @@ impl Pair {
         self.peer
             .outbound(self.now, VirtioNetHdr::default(), &packet, &mut self.peer_train);
         for frame in self.peer_flush() {
-            self.frame(0, frame);
+            self.frame(0, &frame);
         }
         assert_eq!(
             self.owed.values().sum::<u32>(),
@@ -491,9 +496,11 @@ impl Pair {
             .outbound(self.now, VirtioNetHdr::default(), &packet, &mut self.my_train);
         self.my_flush();
         let last = self.answers.split_off(at).pop();
-        let mut last = last.unwrap_or_else(|| panic!("nothing is sent under fresh keys"));
-        let inbound = self.peer.inbound(self.now, address(1), &mut last, &mut self.peer_train);
-        assert!(matches!(inbound, Inbound::Packet(range) if last[range.clone()] == packet));
+        let last = last.unwrap_or_else(|| panic!("nothing is sent under fresh keys"));
+        let arrived = self
+            .peer
+            .inbound_alone(self.now, address(1), &last, &mut self.peer_train);
+        assert_eq!(arrived, Some(packet));
     }
 
     fn owe(&mut self, mut packet: Vec<u8>) {

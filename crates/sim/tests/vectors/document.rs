@@ -9,7 +9,7 @@ use weft_wire::link::{self, Disconnect, LinkMessageType, SessionDatagram};
 use weft_wire::session::{self, DataPorts, SessionMessageType};
 use weft_wire::shim::ShimHeader;
 use weft_wire::signal::{CoordsRequired, MtuExceeded, SignalType};
-use weft_wire::{filter, fmp, fsp, mmp, tree};
+use weft_wire::{fast, filter, fmp, fsp, mmp, tree};
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
 const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -190,6 +190,8 @@ fn message_types_have_their_names() {
             "link" if byte == link::PROBE_ANSWER => Some("ProbeAnswer".to_owned()),
             "link" => LinkMessageType::from_byte(byte).map(|t| format!("{t:?}")),
             "session" if byte == session::ALIVE => Some("Alive".to_owned()),
+            "session" if byte == fast::CAPABILITIES => Some("Capabilities".to_owned()),
+            "session" if byte == fast::CAPABILITIES_ACK => Some("CapabilitiesAck".to_owned()),
             "session" => SessionMessageType::from_byte(byte)
                 .map(|t| format!("{t:?}"))
                 .or(SignalType::from_byte(byte).map(|t| format!("{t:?}"))),
@@ -205,7 +207,7 @@ fn message_types_have_their_names() {
     assert_eq!(links, 2 + defined(|b| LinkMessageType::from_byte(b).is_some()));
     assert_eq!(
         sessions,
-        1 + defined(|b| SessionMessageType::from_byte(b).is_some() || SignalType::from_byte(b).is_some())
+        3 + defined(|b| SessionMessageType::from_byte(b).is_some() || SignalType::from_byte(b).is_some())
     );
 }
 

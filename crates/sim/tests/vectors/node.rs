@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use rand_core::{TryCryptoRng, TryRng};
 use weft_noise::{Established, Identity, Key, SecretKey};
 use weft_packet::{
-    Command, EpochId, EpochUse, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train, Transmit,
+    Command, EpochId, EpochUse, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train, Transmit,
 };
 use weft_wire::NodeAddr;
 
@@ -73,12 +73,7 @@ impl Node {
 
     /// Takes a datagram: the IP packet in it, or what is reported.
     pub fn receive(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) -> (Option<Vec<u8>>, Vec<Report>) {
-        let mut buffer = datagram.to_vec();
-        let inbound = self.lane.inbound(now, from, &mut buffer, &mut self.train);
-        let packet = match inbound {
-            Inbound::Packet(range) => Some(buffer[range].to_vec()),
-            Inbound::Done => None,
-        };
+        let packet = self.lane.inbound_alone(now, from, datagram, &mut self.train);
         (packet, std::iter::from_fn(|| self.lane.poll_report()).collect())
     }
 
@@ -95,6 +90,7 @@ impl Node {
             now,
             Command::InstallLink {
                 link: LINK,
+                peer: keys.remote.node_addr(),
                 path: peer,
                 keys: LinkKeys {
                     our_index: ours,

@@ -1,0 +1,257 @@
+//! Agreeing on fast frames with the other end of a session, anew for each of its epochs.
+//!
+//! Each side tells its capabilities, until the other has acknowledged them, and installs the keys once it knows both.
+//! Then each asks in a fast frame for one back. That is the proof: the handshake of FIPS authenticates no transcript, so
+//! somebody in between can make the two ends derive different keys while FIPS frames go on working. Whatever fails, the
+//! epoch stays on FIPS frames and says why. docs/protocol/fast.md, "Negotiation".
+
+use rand_core::Rng as _;
+use weft_noise::fast::{self, Seed, Suite};
+use weft_packet::{Command, EpochId, FastKeys};
+use weft_wire::NodeAddr;
+use weft_wire::fast::{CAPABILITIES, CAPABILITIES_ACK, Capabilities, DIGEST_LEN};
+
+use super::Session;
+use crate::context::Context;
+use crate::{Event, Frames};
+
+/// The largest frame that we take: whatever a datagram can have.
+const MAX_PAYLOAD: u16 = 65_507;
+/// First wait before capabilities are told again; doubles each time.
+const TELL_AGAIN: u64 = 500;
+/// Told that often without an answer: the other end does not know of fast frames.
+const MAX_TELLS: u32 = 4;
+/// First wait before a confirm is asked for again; doubles each time.
+const ASK_AGAIN: u64 = 250;
+/// Asked that often in vain: fast frames do not get through, or open with other keys than ours. One in three lost each
+/// way, which is bad, leaves one in 50 agreements to the next epoch.
+const MAX_ASKS: u32 = 5;
+
+/// The agreement of one epoch.
+pub(super) struct Agreement {
+    id: EpochId,
+    /// Needed until the keys are made.
+    seed: Option<Seed>,
+    our_index: u32,
+    ours: Vec<u8>,
+    acknowledged: bool,
+    tells: u32,
+    next: u64,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The other end's capabilities are not known.
+    Telling,
+    /// Keys are installed, and asked that often for a confirm.
+    Asking(Suite, u32),
+    /// Fast frames open at both ends.
+    Proven(Suite),
+    /// Nothing more is tried in this epoch.
+    Over(Frames),
+}
+
+impl Session {
+    /// The other end holds the keys of this epoch, so it can be told what we can do.
+    pub(super) fn begin_agreement(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
+        if !ctx.config.fast || self.fast.as_ref().is_some_and(|fast| fast.id >= id) {
+            return;
+        }
+        let Some(epoch) = self.epochs.iter_mut().find(|epoch| epoch.id == id) else {
+            return;
+        };
+        let Some(seed) = epoch.seed.take() else { return };
+        let our_index = ctx.allocate_fast_index();
+        epoch.fast_index = Some(our_index);
+        let mut random = [0; 16];
+        ctx.rng.fill_bytes(&mut random);
+        let mut ours = vec![0; Capabilities::MAX_LEN];
+        let suites = ctx.config.suites.0;
+        let Ok(len) = Capabilities::emit_with(0, MAX_PAYLOAD, &random, &suites, &[our_index], &mut ours) else {
+            return;
+        };
+        ours.truncate(len);
+        self.fast = Some(Agreement {
+            id,
+            seed: Some(seed),
+            our_index,
+            ours,
+            acknowledged: false,
+            tells: 0,
+            next: now,
+            stage: Stage::Telling,
+        });
+        self.drive_agreement(ctx, now);
+    }
+
+    /// The other end tells what it can do.
+    pub(crate) fn handle_capabilities(&mut self, ctx: &mut Context, now: u64, id: EpochId, body: &[u8]) {
+        let Some(fast) = self.fast.as_mut().filter(|fast| fast.id == id) else {
+            return;
+        };
+        let Ok(theirs) = Capabilities::parse(body) else {
+            return;
+        };
+        if let Some(seed) = fast.seed.take() {
+            fast.install(ctx, now, self.peer.node_addr(), &seed, body, &theirs);
+            if fast.stage == Stage::Over(Frames::NoCommonSuite) {
+                self.end_agreement(ctx, Frames::NoCommonSuite);
+            }
+        }
+        let Some(fast) = &mut self.fast else { return };
+        if !fast.acknowledged {
+            // It may have come to know of us only now.
+            fast.next = now;
+        }
+        let digest: [u8; DIGEST_LEN] = fast::digest(body);
+        self.send_message(ctx, id, CAPABILITIES_ACK, digest.to_vec());
+        self.drive_agreement(ctx, now);
+    }
+
+    /// The other end has our capabilities.
+    pub(crate) fn handle_capabilities_ack(&mut self, id: EpochId, body: &[u8]) {
+        if let Some(fast) = self.fast.as_mut().filter(|fast| fast.id == id) {
+            let digest: [u8; DIGEST_LEN] = fast::digest(&fast.ours);
+            fast.acknowledged |= body == digest;
+        }
+    }
+
+    /// Fast frames open at both ends, and the lane seals in them where it can.
+    pub(crate) fn handle_fast_proven(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
+        self.liveness.heard(now);
+        let Some(fast) = self.fast.as_mut().filter(|fast| fast.id == id) else {
+            return;
+        };
+        let (Stage::Asking(suite, _) | Stage::Over(Frames::Unproven(suite))) = fast.stage else {
+            return;
+        };
+        fast.stage = Stage::Proven(suite);
+        fast.acknowledged = true;
+        let before = self.frames.replace(Frames::Fast(suite));
+        if before != self.frames {
+            ctx.event(Event::FramesChanged {
+                peer: self.peer,
+                frames: Frames::Fast(suite),
+            });
+        }
+    }
+
+    /// What data goes in while it goes to the other end directly.
+    pub(crate) fn frames(&self) -> Frames {
+        self.frames.unwrap_or(Frames::Fips)
+    }
+
+    /// When the agreement needs attention.
+    pub(super) fn agreement_at(&self) -> u64 {
+        let Some(fast) = self.fast.as_ref().filter(|_| self.link.is_some()) else {
+            return u64::MAX;
+        };
+        match fast.stage {
+            Stage::Telling => fast.next,
+            // A confirm takes the way of data, so it waits for there to be one.
+            Stage::Asking(..) if self.is_direct() || !fast.acknowledged => fast.next,
+            Stage::Proven(_) | Stage::Asking(..) | Stage::Over(_) => u64::MAX,
+        }
+    }
+
+    pub(super) fn drive_agreement(&mut self, ctx: &mut Context, now: u64) {
+        if now < self.agreement_at() {
+            return;
+        }
+        let (peer, direct) = (self.peer.node_addr(), self.is_direct());
+        let Some(fast) = &mut self.fast else { return };
+        let id = fast.id;
+        let mut tell = None;
+        if !fast.acknowledged && fast.tells < MAX_TELLS {
+            fast.tells += 1;
+            tell = Some(fast.ours.clone());
+        }
+        match fast.stage {
+            Stage::Telling if tell.is_none() => self.end_agreement(ctx, Frames::Fips),
+            Stage::Telling => fast.next = now + (TELL_AGAIN << (fast.tells - 1)),
+            Stage::Asking(suite, asks) if direct => {
+                if asks == MAX_ASKS {
+                    self.end_agreement(ctx, Frames::Unproven(suite));
+                } else {
+                    fast.stage = Stage::Asking(suite, asks + 1);
+                    fast.next = now + (ASK_AGAIN << asks);
+                    ctx.lane(Command::ConfirmFast { peer, id });
+                }
+            }
+            Stage::Asking(..) => {
+                // Acknowledged or not, nothing more can be told until the way is direct.
+                fast.acknowledged |= tell.is_none();
+                fast.next = now + (TELL_AGAIN << fast.tells.saturating_sub(1));
+            }
+            Stage::Proven(_) | Stage::Over(_) => {}
+        }
+        if let Some(body) = tell {
+            self.send_message(ctx, id, CAPABILITIES, body);
+        }
+    }
+
+    fn end_agreement(&mut self, ctx: &mut Context, frames: Frames) {
+        if let Some(fast) = &mut self.fast {
+            fast.stage = Stage::Over(frames);
+            fast.seed = None;
+        }
+        // Older keys that work go on until they are retired.
+        let before = self.frames.replace(frames);
+        if before != Some(frames) && !(before.is_none() && frames == Frames::Fips) {
+            ctx.event(Event::FramesChanged {
+                peer: self.peer,
+                frames,
+            });
+        }
+    }
+
+    /// The epochs that it was about are over.
+    pub(super) fn forget_agreement(&mut self) {
+        self.fast = None;
+        self.frames = None;
+    }
+
+    fn send_message(&mut self, ctx: &mut Context, id: EpochId, msg_type: u8, body: Vec<u8>) {
+        ctx.lane(Command::SendOnSession {
+            peer: self.peer.node_addr(),
+            epoch: Some(id),
+            msg_type,
+            body,
+        });
+    }
+}
+
+impl Agreement {
+    /// Makes the keys and hands them to the lane.
+    fn install(
+        &mut self,
+        ctx: &mut Context,
+        now: u64,
+        peer: NodeAddr,
+        seed: &Seed,
+        body: &[u8],
+        theirs: &Capabilities<'_>,
+    ) {
+        let offers: Vec<(u8, u32)> = theirs.suites().collect();
+        let chosen = Suite::choose(&ctx.config.suites.0, &offers).zip(theirs.indices().next());
+        let Some((suite, their_index)) = chosen else {
+            self.stage = Stage::Over(Frames::NoCommonSuite);
+            return;
+        };
+        ctx.lane(Command::InstallFast {
+            peer,
+            keys: FastKeys {
+                id: self.id,
+                our_index: self.our_index,
+                their_index,
+                max_payload: theirs.max_payload,
+                suite,
+                secrets: seed.secrets(&self.ours, body, suite, 0),
+                phase_frames: ctx.config.phase_frames,
+            },
+        });
+        self.stage = Stage::Asking(suite, 0);
+        self.next = now;
+    }
+}

@@ -1,0 +1,56 @@
+//! `[fast]`: fast frames, weft's own.
+
+use weft_noise::fast::Suite;
+
+use super::reader::{Fault, Section};
+use super::{Config, Problem};
+
+/// Fast frames with other weft nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastConfig {
+    /// Offer them, and take them (`fast.enabled`). Off, data goes in FIPS frames.
+    pub enabled: bool,
+    /// The only cipher to offer (`fast.suite`); `None` offers all and takes the one that costs both ends least.
+    pub suite: Option<Suite>,
+    /// Frames after which a key moves on (`fast.phase_frames`).
+    pub phase_frames: u32,
+}
+
+impl Default for FastConfig {
+    /// On, every suite, 2^23 frames: some 12 GB.
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            suite: None,
+            phase_frames: 1 << 23,
+        }
+    }
+}
+
+/// Suites that can be offered.
+const SUITES: [(&str, Suite); 2] = [
+    ("aes-256-gcm", Suite::Aes256Gcm),
+    ("chacha20-poly1305", Suite::ChaCha20Poly1305),
+];
+
+impl Config {
+    pub(super) fn read_fast(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        if let Some(item) = section.boolean("enabled")? {
+            self.fast.enabled = item.value;
+        }
+        if let Some(item) = section.string("suite")? {
+            self.fast.suite = item.map(|text| match SUITES.iter().find(|(name, _)| name == text) {
+                Some((_, suite)) => Ok(Some(*suite)),
+                None if text == "auto" => Ok(None),
+                None => Err(Problem::NotOneOf {
+                    found: super::reader::printable(text),
+                    allowed: "\"auto\", \"aes-256-gcm\" or \"chacha20-poly1305\"",
+                }),
+            })?;
+        }
+        if let Some(item) = section.integer("phase_frames", 1000..=u32::MAX, "frames")? {
+            self.fast.phase_frames = item.value;
+        }
+        section.finish()
+    }
+}

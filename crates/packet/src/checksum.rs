@@ -1,0 +1,72 @@
+//! Transport checksums that are left to the kernel: fast frames authenticate the packet, so the sum is completed only
+//! where a packet leaves for somebody else.
+//!
+//! Only the TCP or UDP header right behind an IPv6 header takes part; whatever else there is has a full sum.
+
+use weft_wire::checksum::{checksum_add, checksum_finish, checksum_fold};
+use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
+use weft_wire::transport::{TcpHeader, UdpHeader};
+
+use crate::inner::{Inner, put_be16};
+
+/// How much of a packet's transport checksum is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// All of it, or the packet has none.
+    Full,
+    /// The sum of the pseudo-header: whoever passes the packet on completes it.
+    Partial,
+}
+
+/// Where the checksum of this protocol is in its header.
+pub(crate) fn field_of(protocol: u8) -> Option<usize> {
+    match protocol {
+        PROTOCOL_TCP => Some(TcpHeader::CHECKSUM_AT),
+        PROTOCOL_UDP => Some(UdpHeader::CHECKSUM_AT),
+        _ => None,
+    }
+}
+
+/// Where in the packet the checksum is that may be left out; `None` for a packet that must have a full one.
+pub(crate) fn elidable(inner: &Inner<'_>) -> Option<usize> {
+    if inner.transport_start() != Ipv6Header::LEN || inner.is_fragment() {
+        return None;
+    }
+    let whole = match inner.protocol() {
+        PROTOCOL_TCP => inner.tcp().is_some(),
+        _ => inner.transport().len() >= UdpHeader::LEN,
+    };
+    field_of(inner.protocol())
+        .filter(|_| whole)
+        .map(|at| Ipv6Header::LEN + at)
+}
+
+/// Writes the sum of the pseudo-header where the checksum belongs, as the kernel expects it of a packet that is
+/// [`Checksum::Partial`]. False for a packet that cannot be one; it is then as it was.
+pub(crate) fn start(packet: &mut [u8]) -> bool {
+    let found = Inner::parse(packet).ok().and_then(|inner| {
+        let length = inner.transport().len() as u64;
+        Some((elidable(&inner)?, checksum_fold(inner.pseudo_sum() + length)))
+    });
+    let Some((at, sum)) = found else { return false };
+    put_be16(packet, at, sum);
+    true
+}
+
+/// Completes the checksum of a packet that is [`Checksum::Partial`], as the kernel would. Others stay as they are.
+pub fn complete(packet: &mut [u8]) {
+    let found = Inner::parse(packet).ok().and_then(|inner| {
+        let (at, protocol) = (elidable(&inner)?, inner.protocol());
+        let sum = checksum_finish(checksum_add(0, inner.transport()));
+        // Zero would say that there is none (RFC 8200 section 8.1).
+        let sum = if sum == 0 && protocol == PROTOCOL_UDP {
+            0xffff
+        } else {
+            sum
+        };
+        Some((at, sum))
+    });
+    if let Some((at, sum)) = found {
+        put_be16(packet, at, sum);
+    }
+}

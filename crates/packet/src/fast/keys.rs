@@ -1,0 +1,246 @@
+//! One set of fast keys: both directions, each with a key that moves on in place.
+//!
+//! A direction's key is replaced after a number of frames, by a one-way step that both ends take alone; the phase bit of
+//! the header tells which of two neighbouring phases a frame is of. Counters go on over all phases, so that one replay
+//! window serves them all and the bit is never in doubt: a frame with the other bit is of the phase before if its counter
+//! is below that of the first frame of the present phase, and of the next one otherwise.
+
+use weft_noise::aead::TAG_LEN;
+use weft_noise::fast::{FastCipher, Secret, Suite};
+use weft_noise::replay::ReplayWindow;
+use weft_wire::fast;
+
+use super::FAST_BIT;
+use crate::control::FastKeys;
+use crate::epoch::OpenFailure;
+
+/// A peer that claims to take less gets this: it must take what FIPS's smallest setting allows.
+const MIN_PAYLOAD: u16 = 1200;
+/// How long the key before still opens late frames, ms (L5).
+const DRAIN: u64 = 10_000;
+/// Frames under one key that the other side has not acknowledged; then nothing more is sealed. Eight times the
+/// interval, and far below what AES-GCM allows (2^34.5 full frames for an advantage of 2^-57, RFC 8446 section 5.5).
+const MAX_UNACKNOWLEDGED: u64 = 1 << 26;
+/// Forgeries that one set of keys withstands before it is given up (RFC 9001 section 6.6 has 2^36 for ChaCha20-Poly1305
+/// and 2^52 for AES-GCM).
+const MAX_FORGERIES: u64 = 1 << 36;
+
+/// Fast keys of one session epoch.
+pub(crate) struct FastEpoch {
+    /// The number of the session epoch that they come from.
+    pub(crate) id: u32,
+    pub(crate) our_index: u32,
+    their_index: u32,
+    /// The largest frame that the other side takes, bytes.
+    pub(crate) max_payload: u16,
+    started: u64,
+    /// The other side holds them, and ours reach it: a frame of its that does not ask for a confirm has opened.
+    pub(super) proven: bool,
+    send: Sending,
+    recv: Receiving,
+}
+
+struct Sending {
+    suite: Suite,
+    secret: Secret,
+    cipher: FastCipher,
+    phase: u32,
+    /// The other side opens with this phase.
+    acknowledged: bool,
+    counter: u64,
+    /// The counter that the phase began with.
+    since: u64,
+    /// Frames after which the next phase begins.
+    interval: u64,
+}
+
+struct Receiving {
+    suite: Suite,
+    cipher: FastCipher,
+    next: (Secret, FastCipher),
+    /// The phase before, while late frames may come.
+    previous: Option<(FastCipher, u64)>,
+    phase: u32,
+    /// The counter of the first frame of the phase that came.
+    since: u64,
+    /// Any frame has opened.
+    heard: bool,
+    window: ReplayWindow,
+    forgeries: u64,
+}
+
+/// What an opened frame means for its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Opened {
+    /// Its counter is the highest so far.
+    pub(super) newest: bool,
+    /// It is the first of its phase, and the other side waits to hear that.
+    pub(super) new_phase: bool,
+}
+
+/// Counter and flags for one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket {
+    counter: u64,
+    phase: u8,
+}
+
+impl FastEpoch {
+    pub(crate) fn new(now: u64, keys: &FastKeys) -> Self {
+        let (send, recv) = (&keys.secrets.send, &keys.secrets.recv);
+        let next = recv.next();
+        let next_cipher = next.cipher(keys.suite);
+        Self {
+            id: keys.id.0,
+            our_index: keys.our_index,
+            their_index: keys.their_index,
+            max_payload: keys.max_payload.max(MIN_PAYLOAD),
+            started: now,
+            proven: false,
+            send: Sending {
+                suite: keys.suite,
+                secret: send.clone(),
+                cipher: send.cipher(keys.suite),
+                phase: 0,
+                acknowledged: true,
+                counter: 0,
+                since: 0,
+                interval: keys.phase_frames.max(1),
+            },
+            recv: Receiving {
+                suite: keys.suite,
+                cipher: recv.cipher(keys.suite),
+                next: (next, next_cipher),
+                previous: None,
+                phase: 0,
+                since: 0,
+                heard: false,
+                window: ReplayWindow::new(),
+                forgeries: 0,
+            },
+        }
+    }
+
+    /// By what number measurements know these keys.
+    pub(crate) fn number(&self) -> u32 {
+        self.id | FAST_BIT
+    }
+
+    /// Frames sealed so far.
+    pub(crate) fn sealed(&self) -> u64 {
+        self.send.counter
+    }
+
+    /// Milliseconds since the keys began, for the clock that frames carry.
+    pub(crate) fn timestamp(&self, now: u64) -> u32 {
+        now.wrapping_sub(self.started) as u32
+    }
+
+    /// The phase that frames from the other side are in.
+    pub(super) fn opens_with(&self) -> u32 {
+        self.recv.phase
+    }
+
+    /// The other side says that it opens with this phase.
+    pub(super) fn acknowledge(&mut self, phase: u32) {
+        self.send.acknowledged |= phase == self.send.phase;
+    }
+
+    /// The number of the next frame; the key moves on first where that is due. `None` once nothing may be sealed any
+    /// more: the counter is used up, or the other side has not kept up for far too long.
+    pub(super) fn ticket(&mut self) -> Option<Ticket> {
+        let send = &mut self.send;
+        let counter = send.counter;
+        let used = counter - send.since;
+        if used >= send.interval && send.acknowledged {
+            send.move_on();
+        } else if used >= MAX_UNACKNOWLEDGED {
+            return None;
+        }
+        send.counter = counter.checked_add(1)?;
+        Some(Ticket {
+            counter,
+            phase: if send.phase & 1 == 1 { fast::FLAG_PHASE } else { 0 },
+        })
+    }
+
+    /// Seals the content at `frame[16..end]`, writes the header in front of it and the tag behind it, and returns the
+    /// length of the frame; `None` if there is no room for the tag or the length does not fit its field.
+    pub(super) fn seal(
+        &self,
+        ticket: Ticket,
+        kind: fast::Kind,
+        flags: u8,
+        frame: &mut [u8],
+        end: usize,
+    ) -> Option<usize> {
+        let length = (end + TAG_LEN).checked_sub(fast::Header::LEN)?;
+        let header = fast::Header {
+            kind,
+            flags: flags | ticket.phase,
+            length: u16::try_from(length).ok()?,
+            receiver_index: self.their_index,
+            counter: ticket.counter,
+        }
+        .to_bytes();
+        let (content, rest) = frame
+            .get_mut(fast::Header::LEN..)?
+            .split_at_mut_checked(length - TAG_LEN)?;
+        let tag = self.send.cipher.seal_in_place(ticket.counter, &header, content);
+        *rest.first_chunk_mut()? = tag;
+        *frame.first_chunk_mut()? = header;
+        Some(end + TAG_LEN)
+    }
+
+    /// Opens content and tag in place. On failure the bytes are undefined.
+    pub(super) fn open(
+        &mut self,
+        now: u64,
+        header: &fast::Header,
+        aad: &[u8],
+        sealed: &mut [u8],
+    ) -> Result<Opened, OpenFailure> {
+        let recv = &mut self.recv;
+        recv.window.check(header.counter).map_err(|_| OpenFailure::Replay)?;
+        let same = header.flags & fast::FLAG_PHASE == if recv.phase & 1 == 1 { fast::FLAG_PHASE } else { 0 };
+        let old = !same && header.counter < recv.since;
+        let previous = recv.previous.as_ref().filter(|(_, until)| now < *until);
+        let cipher = match (same, old) {
+            (true, _) => &recv.cipher,
+            (false, true) => &previous.ok_or(OpenFailure::Replay)?.0,
+            (false, false) => &recv.next.1,
+        };
+        if recv.forgeries >= MAX_FORGERIES || cipher.open_in_place(header.counter, aad, sealed).is_err() {
+            recv.forgeries += 1;
+            return Err(OpenFailure::Tag);
+        }
+        let newest = !std::mem::replace(&mut recv.heard, true) || header.counter > recv.window.highest();
+        recv.window.accept(header.counter).map_err(|_| OpenFailure::Replay)?;
+        let new_phase = !same && !old;
+        if new_phase {
+            recv.move_on(now, header.counter);
+        }
+        Ok(Opened { newest, new_phase })
+    }
+}
+
+impl Sending {
+    fn move_on(&mut self) {
+        self.secret = self.secret.next();
+        self.cipher = self.secret.cipher(self.suite);
+        self.phase = self.phase.wrapping_add(1);
+        self.since = self.counter;
+        self.acknowledged = false;
+    }
+}
+
+impl Receiving {
+    fn move_on(&mut self, now: u64, counter: u64) {
+        let secret = self.next.0.next();
+        let cipher = secret.cipher(self.suite);
+        let (_, present) = std::mem::replace(&mut self.next, (secret, cipher));
+        self.previous = Some((std::mem::replace(&mut self.cipher, present), now + DRAIN));
+        self.phase = self.phase.wrapping_add(1);
+        self.since = counter;
+    }
+}

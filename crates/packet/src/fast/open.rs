@@ -1,0 +1,209 @@
+//! Opening: fast frames from the wire, to IP packets and messages.
+
+use std::net::SocketAddr;
+
+use weft_noise::aead::TAG_LEN;
+use weft_wire::NodeAddr;
+use weft_wire::fast::{self, HEADROOM, Kind, UPPER_AT};
+use weft_wire::session::{ALIVE, SessionMessageType};
+
+use super::keys::Opened;
+use crate::checksum::{self, Checksum};
+use crate::control::{EpochId, Layer, LinkId, Report};
+use crate::inbound::{Inbound, MAX_CONTROL};
+use crate::lane::Lane;
+use crate::meter::Arrival;
+use crate::train::{Train, Transmit};
+
+/// Where the content starts behind the clock.
+const CONTENT_AT: usize = fast::Header::LEN + fast::TIMESTAMP_LEN;
+
+impl Lane {
+    /// Takes the fast frame behind the first [`HEADROOM`] bytes of `room`.
+    pub(crate) fn fast_frame<T: Transmit>(
+        &mut self,
+        now: u64,
+        from: SocketAddr,
+        room: &mut [u8],
+        train: &mut Train<T>,
+    ) -> Option<Inbound> {
+        let frame = room.get_mut(HEADROOM..)?;
+        let Ok(header) = fast::Header::parse(frame) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let Some(&peer) = self.fast_indices.get(&header.receiver_index) else {
+            self.counters.fast_unknown += 1;
+            return None;
+        };
+        let session = self.sessions.get_mut(&peer)?;
+        let epoch = session.fast.by_index_mut(header.receiver_index)?;
+        let (aad, sealed) = frame.split_at_mut_checked(fast::Header::LEN)?;
+        let opened = match epoch.open(now, &header, aad, sealed) {
+            Ok(opened) => opened,
+            Err(failure) => {
+                self.counters.fast_open_failed(failure);
+                return None;
+            }
+        };
+        let (id, number) = (epoch.id, epoch.number());
+        self.counters.fast_rx += 1;
+        let clock = frame.get(fast::Header::LEN..)?.first_chunk()?;
+        let arrival = Arrival {
+            epoch: number,
+            counter: header.counter,
+            timestamp: u32::from_le_bytes(*clock),
+            bytes: frame.len(),
+            ce: false,
+        };
+        self.fast_arrived(now, from, peer, id, opened, arrival);
+        if !asks(header.kind, frame_content(room)) && session_proven(self, peer, id) {
+            self.report(Report::FastProven { peer, id: EpochId(id) });
+            self.flush_queue(now, peer, train);
+        }
+        if opened.new_phase {
+            self.tell_phase(now, peer, Some(id), train);
+        }
+        match header.kind {
+            Kind::Ipv6 => self.fast_packet(now, peer, room, header.flags),
+            Kind::Message => {
+                self.fast_message(now, peer, id, frame_content(room), train);
+                None
+            }
+        }
+    }
+
+    /// Where a frame came from, and when, for the link and the session that it is of.
+    fn fast_arrived(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, id: u32, opened: Opened, arrival: Arrival) {
+        let bytes = arrival.bytes;
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        if session.fast.current().is_some_and(|current| current.id == id) {
+            session.meter.receive(now, arrival);
+        }
+        let bound = session.link;
+        let Some(id) = self.direct_link(bound, peer) else {
+            return;
+        };
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.totals.received(now, bytes);
+        link.totals.rx_payload += 1;
+        if opened.newest {
+            if link.path != from {
+                link.path = from;
+                self.report(Report::Roamed { link: id, path: from });
+            }
+            self.note_arrival(now, id, peer);
+        }
+    }
+
+    /// The link with this node itself: the one that its session goes over, as a rule.
+    fn direct_link(&self, bound: Option<LinkId>, peer: NodeAddr) -> Option<LinkId> {
+        let is_direct = |id: &LinkId| self.links.get(id).is_some_and(|link| link.peer == peer);
+        let other = || self.links.iter().find(|(_, link)| link.peer == peer).map(|(id, _)| *id);
+        bound.filter(is_direct).or_else(other)
+    }
+
+    fn fast_packet(&mut self, now: u64, peer: NodeAddr, room: &mut [u8], flags: u8) -> Option<Inbound> {
+        if !self.allowed.contains_key(&peer.to_ipv6().octets()) {
+            self.counters.not_allowed += 1;
+            return None;
+        }
+        let end = room.len() - TAG_LEN;
+        let opened = room.get_mut(..end)?;
+        let ends = (peer.to_ipv6(), self.config.me.to_ipv6());
+        let Ok(start) = fast::expand_in_place(opened, HEADROOM + UPPER_AT, ends.0, ends.1) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let session = self.sessions.get_mut(&peer)?;
+        session.totals.received(now, end - start);
+        session.totals.rx_payload += 1;
+        session.last_data = now;
+        let packet = opened.get_mut(start..)?;
+        self.hand_over(peer, packet);
+        let checksum = if flags & fast::FLAG_PARTIAL == 0 {
+            Checksum::Full
+        } else if checksum::start(packet) {
+            Checksum::Partial
+        } else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        self.counters.tun_tx += 1;
+        Some(Inbound::Packet(start..end, checksum))
+    }
+
+    fn fast_message<T: Transmit>(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        id: u32,
+        content: &[u8],
+        train: &mut Train<T>,
+    ) -> Option<()> {
+        let Some((&msg_type, body)) = content.split_first() else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let session = self.sessions.get_mut(&peer)?;
+        session.totals.received(now, 0);
+        match msg_type {
+            fast::CONFIRM if body == [fast::CONFIRM_ASKS] => {
+                let answer = (fast::CONFIRM, &[fast::CONFIRM_ANSWERS][..]);
+                self.send_fast(now, peer, Some(id), answer, train);
+            }
+            fast::CONFIRM => {}
+            fast::PHASE => {
+                let phase = u32::from_le_bytes(*body.first_chunk()?);
+                session.fast.get_mut(id)?.acknowledge(phase);
+            }
+            _ if msg_type == SessionMessageType::ReceiverReport.to_byte() => {
+                let number = session.fast.get_mut(id)?.number();
+                self.measured(now, Layer::Session(peer), number, body);
+            }
+            ALIVE => {}
+            _ if body.len() > MAX_CONTROL => self.counters.control_too_long += 1,
+            _ => {
+                let body = body.to_vec();
+                self.report(Report::SessionMessage {
+                    peer,
+                    id: EpochId(id),
+                    msg_type,
+                    body,
+                });
+            }
+        }
+        Some(())
+    }
+
+    /// Tells the other side which phase its frames are opened with.
+    pub(crate) fn tell_phase<T: Transmit>(&mut self, now: u64, peer: NodeAddr, id: Option<u32>, train: &mut Train<T>) {
+        let session = self.sessions.get_mut(&peer);
+        let epoch = session.and_then(|s| match id {
+            Some(id) => s.fast.get_mut(id),
+            None => s.fast.current_mut(),
+        });
+        if let Some(phase) = epoch.map(|epoch| epoch.opens_with()).filter(|phase| *phase > 0) {
+            self.send_fast(now, peer, id, (fast::PHASE, &phase.to_le_bytes()), train);
+        }
+    }
+}
+
+/// Whether this asks for a confirm. Whoever asks has not heard from us, so nothing shows that our frames get there.
+fn asks(kind: Kind, content: &[u8]) -> bool {
+    kind == Kind::Message && content == [fast::CONFIRM, fast::CONFIRM_ASKS]
+}
+
+/// The opened content of the frame behind the headroom, without the clock.
+fn frame_content(room: &[u8]) -> &[u8] {
+    let content = HEADROOM + CONTENT_AT..room.len() - TAG_LEN;
+    room.get(content).unwrap_or_default()
+}
+
+fn session_proven(lane: &mut Lane, peer: NodeAddr, id: u32) -> bool {
+    lane.sessions
+        .get_mut(&peer)
+        .is_some_and(|session| session.fast.prove(id))
+}

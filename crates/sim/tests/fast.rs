@@ -1,0 +1,277 @@
+//! Fast frames between nodes: agreed on where both have them, proven before they carry data, left where they fail.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weft_core::{Config, Event, Frames, Path, SuiteCosts};
+use weft_noise::fast::Suite;
+use weft_sim::{Conditions, Datagram, Fate, HostId, Kind, World};
+use weft_wire::fast;
+
+const AES: Frames = Frames::Fast(Suite::Aes256Gcm);
+
+fn is_fast(datagram: &Datagram) -> bool {
+    fast::is_fast(&datagram.bytes)
+}
+
+fn frames(world: &World, host: HostId) -> Frames {
+    world.host(host).node.peer_status(world.now()).next().unwrap().frames
+}
+
+/// Probes both ways, one every 20 ms; how many arrived at each end.
+fn stream(world: &mut World, a: HostId, b: HostId, count: u32) -> (usize, usize) {
+    let before = (world.host(b).received.len(), world.host(a).received.len());
+    for seq in 0..count {
+        world.send(a, b, seq, 200);
+        world.send(b, a, seq, 200);
+        world.run(20);
+    }
+    world.run(1_000);
+    assert_eq!((world.host(a).garbled, world.host(b).garbled), (0, 0));
+    (
+        world.host(b).received.len() - before.0,
+        world.host(a).received.len() - before.1,
+    )
+}
+
+/// Packets sealed in fast frames by a host so far.
+fn sealed(world: &World, host: HostId) -> u64 {
+    world.host(host).lane.counters().fast_tx
+}
+
+fn config(change: impl FnOnce(&mut Config)) -> Config {
+    let mut config = Config::default();
+    change(&mut config);
+    config
+}
+
+#[test]
+fn two_nodes_agree_within_a_second_and_data_moves_over() {
+    for seed in 0..10 {
+        let (mut world, a, b) = World::pair(seed, Config::default());
+        world.send(a, b, 0, 100);
+        world.run(1_000);
+        assert_eq!((frames(&world, a), frames(&world, b)), (AES, AES), "seed {seed}");
+        let before = (sealed(&world, a), sealed(&world, b));
+        assert_eq!(stream(&mut world, a, b, 200), (200, 200), "seed {seed}");
+        assert_eq!((sealed(&world, a) - before.0, sealed(&world, b) - before.1), (200, 200));
+    }
+}
+
+#[test]
+fn keys_move_on_and_epochs_change_without_a_loss() {
+    for seed in 0..5 {
+        let often = config(|c| {
+            c.rekey = 5_000;
+            c.phase_frames = 40;
+        });
+        let (mut world, a, b) = World::pair(seed, often);
+        world.conditions = Conditions {
+            delay: 30,
+            jitter: 25,
+            loss: 0,
+            duplicate: 50,
+            ..Conditions::default()
+        };
+        // Sixteen packets may wait for the session, fewer than come within this path's handshake.
+        world.send(a, b, 0, 100);
+        world.run(1_000);
+        assert_eq!(stream(&mut world, a, b, 1_500), (1_500, 1_500), "seed {seed}");
+        let status = world.host(a).node.peer_status(world.now()).next().unwrap();
+        assert!(status.session_rekeys >= 4, "seed {seed}: {}", status.session_rekeys);
+        assert!(sealed(&world, a) > 1_300, "seed {seed}: {}", sealed(&world, a));
+        assert_eq!(world.host(a).lane.counters().fast_open_failed, 0, "seed {seed}");
+        // Once agreed, the next epochs change nothing that anybody would have to know.
+        let changes = |host: HostId| {
+            let events = world.host(host).events.iter();
+            events.filter(|(_, e)| matches!(e, Event::FramesChanged { .. })).count()
+        };
+        assert_eq!((changes(a), changes(b)), (1, 1), "seed {seed}");
+    }
+}
+
+#[test]
+fn loss_delays_the_agreement_and_nothing_else() {
+    let mut fast = 0;
+    for seed in 0..20 {
+        let (mut world, a, b) = World::pair(seed, Config::default());
+        world.send(a, b, 0, 100);
+        world.run(3_000);
+        world.conditions.loss = 300;
+        world.run(20_000);
+        world.conditions.loss = 0;
+        // Nothing waits for it: what is agreed late or not at all goes in FIPS frames.
+        assert_eq!(stream(&mut world, a, b, 50), (50, 50), "seed {seed}");
+        fast += usize::from(frames(&world, a) == AES && frames(&world, b) == AES);
+    }
+    assert!(fast >= 18, "{fast} of 20");
+}
+
+#[test]
+fn who_does_not_offer_them_gets_fips_frames() {
+    let mut world = World::new(3);
+    let (a, b) = (
+        world.add_host(Config::default()),
+        world.add_host(config(|c| c.fast = false)),
+    );
+    world.add_peer(a, b, true);
+    world.add_peer(b, a, false);
+    world.set_rule(|_, datagram| {
+        assert!(!is_fast(datagram));
+        Fate::Pass
+    });
+    assert_eq!(stream(&mut world, a, b, 500), (500, 500));
+    assert_eq!((frames(&world, a), frames(&world, b)), (Frames::Fips, Frames::Fips));
+}
+
+#[test]
+fn without_a_common_cipher_there_are_none() {
+    let mut world = World::new(4);
+    let only = |suite: Suite| config(|c| c.suites = SuiteCosts([(suite.number(), 1), (0, 1)]));
+    let (a, b) = (
+        world.add_host(only(Suite::Aes256Gcm)),
+        world.add_host(only(Suite::ChaCha20Poly1305)),
+    );
+    world.add_peer(a, b, true);
+    world.add_peer(b, a, false);
+    assert_eq!(stream(&mut world, a, b, 100), (100, 100));
+    let none = Frames::NoCommonSuite;
+    assert_eq!((frames(&world, a), frames(&world, b)), (none, none));
+}
+
+/// Whatever swallows fast frames, a confirm withheld among them, costs no packet: none has carried data yet.
+#[test]
+fn fast_frames_that_do_not_get_through_are_a_downgrade_that_is_told() {
+    for (seed, from) in [(1, None), (2, Some(0)), (3, Some(1))] {
+        let quick = config(|c| c.rekey = 30_000);
+        let (mut world, a, b) = World::pair(seed, quick);
+        let blocked = Rc::new(RefCell::new(true));
+        let rule = blocked.clone();
+        world.set_rule(move |_, datagram| {
+            let theirs = from.is_none_or(|at: usize| datagram.from == [a, b][at]);
+            if *rule.borrow() && theirs && is_fast(datagram) {
+                return Fate::Drop;
+            }
+            Fate::Pass
+        });
+        assert_eq!(stream(&mut world, a, b, 1_000), (1_000, 1_000), "from {from:?}");
+        let down = Frames::Unproven(Suite::Aes256Gcm);
+        // Who hears the other end's question knows that the keys are the same, but not that its own frames arrive.
+        assert_eq!((frames(&world, a), frames(&world, b)), (down, down), "from {from:?}");
+        *blocked.borrow_mut() = false;
+        world.run(10_000);
+        assert_eq!(stream(&mut world, a, b, 2_500), (2_500, 2_500), "from {from:?}");
+        assert_eq!((frames(&world, a), frames(&world, b)), (AES, AES), "from {from:?}");
+    }
+}
+
+#[test]
+fn old_frames_are_worth_nothing() {
+    let often = config(|c| {
+        c.rekey = 8_000;
+        c.phase_frames = 60;
+    });
+    let (mut world, a, b) = World::pair(6, often);
+    let seen: Rc<RefCell<Vec<Datagram>>> = Rc::default();
+    let tap = seen.clone();
+    world.set_rule(move |_, datagram| {
+        if datagram.from != Datagram::NOBODY && is_fast(datagram) {
+            tap.borrow_mut().push(datagram.clone());
+        }
+        Fate::Pass
+    });
+    assert_eq!(stream(&mut world, a, b, 1_000), (1_000, 1_000));
+    let seen = seen.borrow().clone();
+    assert!(seen.len() > 1_500, "{}", seen.len());
+    let received = (world.host(a).received.len(), world.host(b).received.len());
+    let opened = [a, b].map(|host| world.host(host).lane.counters().fast_rx);
+    for datagram in seen.iter() {
+        // As it was, and back to its sender.
+        world.inject(datagram.src, datagram.dst, datagram.bytes.clone());
+        world.inject(datagram.dst, datagram.src, datagram.bytes.clone());
+        let mut altered = datagram.bytes.clone();
+        altered[1] ^= fast::FLAG_PHASE;
+        world.inject(datagram.src, datagram.dst, altered);
+        world.run(1);
+    }
+    world.run(1_000);
+    assert_eq!((world.host(a).received.len(), world.host(b).received.len()), received);
+    // The two daemons' own reports go on meanwhile, so a few genuine ones came.
+    for (host, before) in [a, b].into_iter().zip(opened) {
+        let counters = world.host(host).lane.counters();
+        assert!(counters.fast_rx - before < 50, "{}", counters.fast_rx - before);
+        assert!(counters.fast_replays > 100, "{}", counters.fast_replays);
+    }
+    assert_eq!(stream(&mut world, a, b, 100), (100, 100));
+}
+
+#[test]
+fn through_others_data_goes_in_fips_frames_and_comes_back() {
+    let mut world = World::new(7);
+    let mesh = config(|c| {
+        c.mesh = true;
+        c.heartbeat = 1_000;
+        c.link_dead = 3_000;
+    });
+    let hosts: Vec<HostId> = (0..3).map(|_| world.add_host(mesh)).collect();
+    let [a, b, relay] = hosts[..] else { unreachable!() };
+    for (x, y) in [(a, b), (a, relay), (b, relay)] {
+        world.add_peer(x, y, true);
+        world.add_peer(y, x, false);
+    }
+    world.run(5_000);
+    assert_eq!(stream(&mut world, a, b, 100), (100, 100));
+    let status = |world: &World| {
+        let key = world.host(b).identity().public();
+        let now = world.now();
+        world
+            .host(a)
+            .node
+            .peer_status(now)
+            .find(|peer| peer.key == key)
+            .unwrap()
+    };
+    assert!(matches!(status(&world).path, Some(Path::Direct(_))));
+    assert_eq!(status(&world).frames, AES);
+
+    world.set_link(
+        a,
+        b,
+        Some(Conditions {
+            loss: 1_000,
+            ..Conditions::default()
+        }),
+    );
+    world.run(10_000);
+    let before = sealed(&world, a);
+    assert_eq!(stream(&mut world, a, b, 300), (300, 300));
+    assert!(matches!(status(&world).path, Some(Path::Relayed(_))));
+    assert_eq!(sealed(&world, a), before);
+
+    world.set_link(a, b, None);
+    world.run(60_000);
+    let before = sealed(&world, a);
+    assert_eq!(stream(&mut world, a, b, 300), (300, 300));
+    assert!(matches!(status(&world).path, Some(Path::Direct(_))));
+    assert!(sealed(&world, a) - before > 250);
+}
+
+#[test]
+fn capabilities_that_are_lost_are_told_again() {
+    for lost in 1..4 {
+        let (mut world, a, b) = World::pair(8, Config::default());
+        let mut left = lost;
+        world.set_rule(move |_, datagram| {
+            if datagram.kind == Kind::SessionControl && datagram.from == a && left > 0 {
+                left -= 1;
+                return Fate::Drop;
+            }
+            Fate::Pass
+        });
+        world.send(a, b, 0, 100);
+        world.run(8_000);
+        assert_eq!((frames(&world, a), frames(&world, b)), (AES, AES), "{lost} lost");
+    }
+}
