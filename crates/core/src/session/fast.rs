@@ -30,7 +30,7 @@ const MAX_ASKS: u32 = 5;
 /// The agreement of one epoch.
 pub(super) struct Agreement {
     id: EpochId,
-    /// Needed until the keys are made.
+    /// Needed until the keys are made; the other end may tell late.
     seed: Option<Seed>,
     our_index: u32,
     ours: Vec<u8>,
@@ -100,9 +100,10 @@ impl Session {
             }
         }
         let Some(fast) = &mut self.fast else { return };
-        if !fast.acknowledged {
+        if !fast.acknowledged && fast.stage != Stage::Telling {
             // It may have come to know of us only now.
             fast.next = now;
+            fast.tells = fast.tells.min(MAX_TELLS - 1);
         }
         let digest: [u8; DIGEST_LEN] = fast::digest(body);
         self.send_message(ctx, id, CAPABILITIES_ACK, digest.to_vec());
@@ -162,13 +163,11 @@ impl Session {
         let (peer, direct) = (self.peer.node_addr(), self.is_direct());
         let Some(fast) = &mut self.fast else { return };
         let id = fast.id;
-        let mut tell = None;
-        if !fast.acknowledged && fast.tells < MAX_TELLS {
-            fast.tells += 1;
-            tell = Some(fast.ours.clone());
-        }
+        let waits = fast.tells < MAX_TELLS;
+        fast.tells += u32::from(waits);
+        let tell = (waits && !fast.acknowledged).then(|| fast.ours.clone());
         match fast.stage {
-            Stage::Telling if tell.is_none() => self.end_agreement(ctx, Frames::Fips),
+            Stage::Telling if !waits => self.end_agreement(ctx, Frames::Fips),
             Stage::Telling => fast.next = now + (TELL_AGAIN << (fast.tells - 1)),
             Stage::Asking(suite, asks) if direct => {
                 if asks == MAX_ASKS {
@@ -181,7 +180,7 @@ impl Session {
             }
             Stage::Asking(..) => {
                 // Acknowledged or not, nothing more can be told until the way is direct.
-                fast.acknowledged |= tell.is_none();
+                fast.acknowledged |= !waits;
                 fast.next = now + (TELL_AGAIN << fast.tells.saturating_sub(1));
             }
             Stage::Proven(_) | Stage::Over(_) => {}
@@ -194,7 +193,6 @@ impl Session {
     fn end_agreement(&mut self, ctx: &mut Context, frames: Frames) {
         if let Some(fast) = &mut self.fast {
             fast.stage = Stage::Over(frames);
-            fast.seed = None;
         }
         // Older keys that work go on until they are retired.
         let before = self.frames.replace(frames);

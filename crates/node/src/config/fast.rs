@@ -12,7 +12,7 @@ pub struct FastConfig {
     pub enabled: bool,
     /// The only cipher to offer (`fast.suite`); `None` offers all and takes the one that costs both ends least.
     pub suite: Option<Suite>,
-    /// Frames after which a key moves on (`fast.phase_frames`).
+    /// Frames after which a key moves on (`fast.phase_frames`), 1,000 to 2^23.
     pub phase_frames: u32,
 }
 
@@ -48,7 +48,7 @@ impl Config {
                 }),
             })?;
         }
-        if let Some(item) = section.integer("phase_frames", 1000..=u32::MAX, "frames")? {
+        if let Some(item) = section.integer("phase_frames", 1000..=1 << 23, "frames")? {
             self.fast.phase_frames = item.value;
         }
         section.finish()

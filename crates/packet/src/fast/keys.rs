@@ -18,9 +18,10 @@ use crate::epoch::OpenFailure;
 const MIN_PAYLOAD: u16 = 1200;
 /// How long the key before still opens late frames, ms (L5).
 const DRAIN: u64 = 10_000;
-/// Frames under one key that the other side has not acknowledged; then nothing more is sealed. Eight times the
-/// interval, and far below what AES-GCM allows (2^34.5 full frames for an advantage of 2^-57, RFC 8446 section 5.5).
-const MAX_UNACKNOWLEDGED: u64 = 1 << 26;
+/// Intervals that a phase lasts at the most while the other side has not acknowledged it; then nothing more is sealed.
+/// With the default interval that is 2^26 frames. RFC 8446 section 5.5 has 2^24.5 records of 16 KiB for AES-GCM, which
+/// is 2^28 of ours.
+const MAX_INTERVALS: u64 = 8;
 /// Forgeries that one set of keys withstands before it is given up (RFC 9001 section 6.6 has 2^36 for ChaCha20-Poly1305
 /// and 2^52 for AES-GCM).
 const MAX_FORGERIES: u64 = 1 << 36;
@@ -136,6 +137,11 @@ impl FastEpoch {
         now.wrapping_sub(self.started) as u32
     }
 
+    /// Nothing more may be sealed, as far as is known now: the other side may yet acknowledge.
+    pub(super) fn is_spent(&self) -> bool {
+        self.send.is_spent()
+    }
+
     /// The phase that frames from the other side are in.
     pub(super) fn opens_with(&self) -> u32 {
         self.recv.phase
@@ -151,10 +157,9 @@ impl FastEpoch {
     pub(super) fn ticket(&mut self) -> Option<Ticket> {
         let send = &mut self.send;
         let counter = send.counter;
-        let used = counter - send.since;
-        if used >= send.interval && send.acknowledged {
+        if send.acknowledged && counter - send.since >= send.interval {
             send.move_on();
-        } else if used >= MAX_UNACKNOWLEDGED {
+        } else if send.is_spent() {
             return None;
         }
         send.counter = counter.checked_add(1)?;
@@ -225,6 +230,11 @@ impl FastEpoch {
 }
 
 impl Sending {
+    fn is_spent(&self) -> bool {
+        let used = self.counter - self.since;
+        !self.acknowledged && used >= self.interval.saturating_mul(MAX_INTERVALS) || self.counter == u64::MAX
+    }
+
     fn move_on(&mut self) {
         self.secret = self.secret.next();
         self.cipher = self.secret.cipher(self.suite);

@@ -71,7 +71,7 @@ impl Lane {
 
     /// The keys of those frames.
     pub(crate) fn fast_keys<'s>(&self, session: &'s Session, peer: &NodeAddr) -> Option<&'s FastEpoch> {
-        let keys = session.fast.current()?;
+        let keys = session.fast.current().filter(|keys| !keys.is_spent())?;
         let link = self.links.get(&session.link?)?;
         (link.peer == *peer).then_some(keys)
     }
