@@ -78,17 +78,12 @@ impl Fast {
         self.list.iter().find(|e| e.number() == number)
     }
 
-    /// A frame opened under `id` that does not ask for a confirm. Returns whether that was the first, which lets data go under it if it is the newest.
-    fn prove(&mut self, id: u32) -> bool {
-        let Some(epoch) = self.list.iter_mut().find(|e| e.id == id) else {
-            return false;
-        };
-        if std::mem::replace(&mut epoch.proven, true) {
-            return false;
-        }
+    /// A first frame opened under `id` that does not ask for a confirm, which lets data go under it if it is the newest.
+    fn prove(&mut self, id: u32) {
+        let Some(epoch) = self.get_mut(id) else { return };
+        epoch.proven = true;
         if self.current.is_none_or(|current| current < id) {
             self.current = Some(id);
         }
-        true
     }
 }

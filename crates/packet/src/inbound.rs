@@ -25,7 +25,7 @@ const UNKNOWN_SESSION_INTERVAL: u64 = 200;
 const ARRIVAL_INTERVAL: u64 = 100;
 /// The largest link or session message that is handed to the core, bytes. The largest in FIPS is FilterAnnounce,
 /// 1,035 bytes; a TreeAnnounce is bounded by the datagram.
-pub(crate) const MAX_CONTROL: usize = 4096;
+const MAX_CONTROL: usize = 4096;
 
 /// What became of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -371,20 +371,33 @@ impl Lane {
             return self.ip_packet(src, datagram, shim_at, at.end - TAG_LEN);
         }
         session.totals.received(now, 0);
-        if inner.msg_type == SessionMessageType::ReceiverReport.to_byte() {
-            self.measured(now, Layer::Session(src), id, body);
+        self.session_message(now, src, (EpochId(id), id), inner.msg_type, body);
+        None
+    }
+
+    /// Takes an opened session message that is no IP packet: for the lane, or for the core. `number` is what
+    /// measurements know its keys by.
+    pub(crate) fn session_message(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        (id, number): (EpochId, u32),
+        msg_type: u8,
+        body: &[u8],
+    ) {
+        if msg_type == SessionMessageType::ReceiverReport.to_byte() {
+            self.measured(now, Layer::Session(peer), number, body);
         } else if body.len() > MAX_CONTROL {
             self.counters.control_too_long += 1;
         } else {
             let body = body.to_vec();
             self.report(Report::SessionMessage {
-                peer: src,
-                id: EpochId(id),
-                msg_type: inner.msg_type,
+                peer,
+                id,
+                msg_type,
                 body,
             });
         }
-        None
     }
 
     /// Rebuilds the IPv6 header in front of the payload, over the headers that were read.

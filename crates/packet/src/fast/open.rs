@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 use weft_noise::aead::TAG_LEN;
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, HEADROOM, Kind, UPPER_AT};
-use weft_wire::session::{ALIVE, SessionMessageType};
 
 use super::keys::Opened;
 use crate::checksum::{self, Checksum};
-use crate::control::{EpochId, Layer, LinkId, Report};
-use crate::inbound::{Inbound, MAX_CONTROL};
+use crate::control::{EpochId, LinkId, Report};
+use crate::inbound::Inbound;
 use crate::lane::Lane;
 use crate::meter::Arrival;
 use crate::train::{Train, Transmit};
@@ -46,7 +45,7 @@ impl Lane {
                 return None;
             }
         };
-        let (id, number) = (epoch.id, epoch.number());
+        let (id, number, proven) = (epoch.id, epoch.number(), epoch.proven);
         self.counters.fast_rx += 1;
         let clock = frame.get(fast::Header::LEN..)?.first_chunk()?;
         let arrival = Arrival {
@@ -57,7 +56,8 @@ impl Lane {
             ce: false,
         };
         self.fast_arrived(now, from, peer, id, opened, arrival);
-        if !asks(header.kind, frame_content(room)) && session_proven(self, peer, id) {
+        if !proven && !asks(header.kind, frame_content(room)) {
+            self.sessions.get_mut(&peer)?.fast.prove(id);
             self.report(Report::FastProven { peer, id: EpochId(id) });
             self.flush_queue(now, peer, train);
         }
@@ -76,10 +76,12 @@ impl Lane {
     /// Where a frame came from, and when, for the link and the session that it is of.
     fn fast_arrived(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, id: u32, opened: Opened, arrival: Arrival) {
         let bytes = arrival.bytes;
+        // Late frames of old keys may come from where the peer was, and are not what reports are about.
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
         };
-        if session.fast.current().is_some_and(|current| current.id == id) {
+        let current = session.fast.current().is_some_and(|current| current.id == id);
+        if current {
             session.meter.receive(now, arrival);
         }
         let bound = session.link;
@@ -89,7 +91,7 @@ impl Lane {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.totals.received(now, bytes);
         link.totals.rx_payload += 1;
-        if opened.newest {
+        if opened.newest && current {
             if link.path != from {
                 link.path = from;
                 self.report(Report::Roamed { link: id, path: from });
@@ -159,20 +161,9 @@ impl Lane {
                 let phase = u32::from_le_bytes(*body.first_chunk()?);
                 session.fast.get_mut(id)?.acknowledge(phase);
             }
-            _ if msg_type == SessionMessageType::ReceiverReport.to_byte() => {
-                let number = session.fast.get_mut(id)?.number();
-                self.measured(now, Layer::Session(peer), number, body);
-            }
-            ALIVE => {}
-            _ if body.len() > MAX_CONTROL => self.counters.control_too_long += 1,
             _ => {
-                let body = body.to_vec();
-                self.report(Report::SessionMessage {
-                    peer,
-                    id: EpochId(id),
-                    msg_type,
-                    body,
-                });
+                let number = session.fast.get_mut(id)?.number();
+                self.session_message(now, peer, (EpochId(id), number), msg_type, body);
             }
         }
         Some(())
@@ -200,10 +191,4 @@ fn asks(kind: Kind, content: &[u8]) -> bool {
 fn frame_content(room: &[u8]) -> &[u8] {
     let content = HEADROOM + CONTENT_AT..room.len() - TAG_LEN;
     room.get(content).unwrap_or_default()
-}
-
-fn session_proven(lane: &mut Lane, peer: NodeAddr, id: u32) -> bool {
-    lane.sessions
-        .get_mut(&peer)
-        .is_some_and(|session| session.fast.prove(id))
 }

@@ -27,7 +27,7 @@ impl FastEpoch {
         let len = splitter.next_into(room)?;
         let packet = room.get_mut(..len)?;
         prepare(packet);
-        let rest = fast::compress(packet)?;
+        let rest = fast::compress(packet);
         let flags = if splitter.leave_checksum(packet) {
             fast::FLAG_PARTIAL
         } else {
@@ -37,7 +37,7 @@ impl FastEpoch {
         let frame = room.get_mut(HEADROOM..)?;
         frame
             .get_mut(UPPER_AT - fast::IPV6_REST..UPPER_AT)?
-            .copy_from_slice(&rest);
+            .copy_from_slice(&rest?);
         let sealed = self.seal_stamped(now, Kind::Ipv6, flags, frame, len - HEADROOM);
         Some(sealed.map(|frame| (len, frame)).ok_or(Spent))
     }
