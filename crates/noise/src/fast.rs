@@ -19,6 +19,8 @@ use crate::{Established, Key, Role};
 
 /// The label of the exporter that fast frames start from; see [`Established::exporter`].
 pub const EXPORTER_LABEL: &[u8] = b"weft fast 1";
+/// The label of the exporter that the keys of a hop start from.
+pub const HOP_EXPORTER_LABEL: &[u8] = b"weft hop 1";
 
 /// An authenticated cipher of fast frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,6 +114,15 @@ impl Seed {
     pub fn new(established: &Established, role: Role) -> Self {
         Self {
             exporter: established.exporter(EXPORTER_LABEL),
+            role,
+        }
+    }
+
+    /// The seed for the hop over a link, from the handshake of one of its epochs, in which we had this role.
+    #[must_use]
+    pub fn hop(established: &Established, role: Role) -> Self {
+        Self {
+            exporter: established.exporter(HOP_EXPORTER_LABEL),
             role,
         }
     }

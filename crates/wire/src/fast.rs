@@ -20,8 +20,14 @@ use crate::cursor::{Reader, len_u16};
 use crate::ip::Ipv6Header;
 
 mod capabilities;
+mod label;
+mod relayed;
 
 pub use capabilities::{CAPABILITIES_VERSION, Capabilities, MAX_LISTED};
+pub use label::{Bind, Bound, Refusal, Unbind, UnbindBy};
+pub use relayed::{
+    FLAG_CE, HOP_TAG_AT, INNER_AT, IPV6_RELAYED_OVERHEAD, LABEL_AT, MAX_HOPS, RELAYED_OVERHEAD, RelayHeader, SEALED_HEADER,
+};
 
 /// The first nibble of a fast frame. FMP has 0 and keeps 1; STUN, FIPS's punch packets and QUIC share the others
 /// that are in use on such ports.
@@ -45,7 +51,8 @@ pub const FLAG_PHASE: u8 = 0x01;
 /// Bit of [`Header::flags`]: the checksum of the TCP or UDP header right behind the IPv6 header is not there; its field
 /// is zero. The tag covers the packet, and the receiving kernel completes the sum where anybody needs it.
 pub const FLAG_PARTIAL: u8 = 0x02;
-const FLAGS: u8 = FLAG_PHASE | FLAG_PARTIAL;
+/// Bit of [`Header::flags`], of [`Kind::Relayed`] alone: the hop's seal covers the whole frame behind the hop's tag.
+pub const FLAG_WHOLE: u8 = 0x04;
 
 /// What a fast frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,8 +60,10 @@ const FLAGS: u8 = FLAG_PHASE | FLAG_PARTIAL;
 pub enum Kind {
     /// An IPv6 packet between the addresses of the two nodes, which are left out.
     Ipv6 = 0,
-    /// A session message: its type (as in FSP) and body.
+    /// A message of the session, or of the hop: its type and body.
     Message = 1,
+    /// A frame of either other kind on its way through other nodes; see [`RelayHeader`].
+    Relayed = 2,
 }
 
 impl Kind {
@@ -64,8 +73,26 @@ impl Kind {
         Some(match nibble {
             0 => Self::Ipv6,
             1 => Self::Message,
+            2 => Self::Relayed,
             _ => return None,
         })
+    }
+
+    /// The flags that a frame of this kind may have.
+    const fn flags(self) -> u8 {
+        match self {
+            Self::Ipv6 => FLAG_PHASE | FLAG_PARTIAL,
+            Self::Message => FLAG_PHASE,
+            Self::Relayed => FLAG_PHASE | FLAG_WHOLE,
+        }
+    }
+
+    /// The shortest frame of this kind, bytes.
+    const fn min_len(self) -> usize {
+        match self {
+            Self::Ipv6 | Self::Message => Header::LEN + TIMESTAMP_LEN + TAG_LEN,
+            Self::Relayed => INNER_AT + Self::Ipv6.min_len(),
+        }
     }
 }
 
@@ -74,7 +101,7 @@ impl Kind {
 pub struct Header {
     /// What is inside.
     pub kind: Kind,
-    /// [`FLAG_PHASE`], [`FLAG_PARTIAL`].
+    /// [`FLAG_PHASE`], [`FLAG_PARTIAL`], [`FLAG_WHOLE`].
     pub flags: u8,
     /// Bytes behind the header, the tag among them.
     pub length: u16,
@@ -108,7 +135,7 @@ impl Header {
             receiver_index: r.u32()?,
             counter: r.u64()?,
         };
-        if flags & !FLAGS != 0 || kind == Kind::Message && flags & FLAG_PARTIAL != 0 {
+        if flags & !kind.flags() != 0 {
             return Err(WireError::NonZeroFlags(flags));
         }
         let rest = r.rest().len();
@@ -118,9 +145,9 @@ impl Header {
                 actual: rest,
             });
         }
-        if rest < TIMESTAMP_LEN + TAG_LEN {
+        if datagram.len() < kind.min_len() {
             return Err(WireError::TooShort {
-                needed: Self::LEN + TIMESTAMP_LEN + TAG_LEN,
+                needed: kind.min_len(),
                 got: datagram.len(),
             });
         }
@@ -251,8 +278,9 @@ mod tests {
         };
         assert_eq!(frame(1, 3), Ok(header()));
         assert_eq!(frame(0, 0x00), Err(WireError::UnsupportedVersion(0)));
-        assert_eq!(frame(0, 0xa2), Err(WireError::WrongMessageType(0xa2)));
+        assert_eq!(frame(0, 0xa3), Err(WireError::WrongMessageType(0xa3)));
         assert_eq!(frame(0, 0xa1), Err(WireError::NonZeroFlags(3)));
+        assert_eq!(frame(0, 0xa2), Err(WireError::NonZeroFlags(3)));
         assert_eq!(frame(1, 4), Err(WireError::NonZeroFlags(4)));
         let mismatch = WireError::LengthMismatch {
             declared: 25,
@@ -268,9 +296,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_round_trip(message: bool, flags in 0u8..4, length in 20u16..200, receiver_index: u32, counter: u64) {
-            let kind = if message { Kind::Message } else { Kind::Ipv6 };
-            let flags = if message { flags & FLAG_PHASE } else { flags };
+        fn headers_round_trip(
+            kind in 0u8..3, flags in 0u8..8, length in 58u16..200, receiver_index: u32, counter: u64,
+        ) {
+            let kind = Kind::from_nibble(kind).unwrap();
+            let flags = flags & kind.flags();
             let header = Header { kind, flags, length, receiver_index, counter };
             let mut frame = header.to_bytes().to_vec();
             frame.resize(Header::LEN + usize::from(length), 0);

@@ -17,6 +17,22 @@ pub const PROBE: u8 = 0xf1;
 /// Answers [`PROBE`] with its body.
 pub const PROBE_ANSWER: u8 = 0xf2;
 
+/// What a neighbour can do in relayed fast frames, weft's own: the body is
+/// [`Capabilities`](crate::fast::Capabilities). docs/protocol/fast.md, "Hop keys".
+pub const HOP_CAPABILITIES: u8 = 0xf8;
+
+/// Answers [`HOP_CAPABILITIES`]: [`DIGEST_LEN`](crate::fast::DIGEST_LEN) bytes of the SHA-256 of the body that came.
+pub const HOP_CAPABILITIES_ACK: u8 = 0xf9;
+
+/// A [`Bind`](crate::fast::Bind), weft's own: asks for frames with a label to be carried.
+pub const BIND: u8 = 0xfa;
+
+/// A [`Bound`](crate::fast::Bound), weft's own: answers [`BIND`].
+pub const BOUND: u8 = 0xfb;
+
+/// An [`Unbind`](crate::fast::Unbind), weft's own: ends a label.
+pub const UNBIND: u8 = 0xfc;
+
 /// The longest body of a [`PROBE`], bytes. Weft sends 4.
 pub const MAX_PROBE: usize = 16;
 
