@@ -192,9 +192,11 @@ impl Node {
             Report::SessionConfirmed { peer, id } => {
                 self.with_peer(peer, |ctx, p| p.session.handle_confirmed(ctx, now, id));
             }
-            Report::FastProven { peer, id } => {
+            Report::FastProven { peer, id, .. } => {
                 self.with_peer(peer, |ctx, p| p.session.handle_fast_proven(ctx, now, id));
             }
+            // Nothing of ours asks for hop keys or labels yet, so none can prove or fail.
+            Report::HopProven { .. } | Report::LabelFailed { .. } => {}
             Report::Measured {
                 on,
                 epoch,

@@ -76,6 +76,31 @@ pub struct FastKeys {
     pub phase_frames: u64,
 }
 
+/// How the fast frames of a session go through other nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relay {
+    /// The link to the next hop.
+    pub link: LinkId,
+    /// What the next hop knows the other end by.
+    pub label: u32,
+    /// The largest relayed frame that passes all the way, bytes of UDP payload.
+    pub mtu: u16,
+}
+
+/// Where frames with a label go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carry {
+    /// They are for us.
+    Here,
+    /// On, over this link and with this label.
+    On {
+        /// The link to the next hop.
+        link: LinkId,
+        /// What the next hop knows the destination by.
+        label: u32,
+    },
+}
+
 /// From the core to the lane that owns a link or session.
 #[derive(Debug)]
 pub enum Command {
@@ -170,6 +195,54 @@ pub enum Command {
         /// The keys.
         id: EpochId,
     },
+    /// Opens the fast frames of a hop under these keys from now on, and seals such once one has opened
+    /// ([`Report::HopProven`]). Their numbers count up within the link.
+    InstallHop {
+        /// The link.
+        link: LinkId,
+        /// The keys.
+        keys: FastKeys,
+    },
+    /// Shows the neighbour in a fast frame that we hold these keys, and asks it to do the same.
+    ConfirmHop {
+        /// The link.
+        link: LinkId,
+        /// The keys.
+        id: EpochId,
+    },
+    /// Ends the keys of a hop.
+    RetireHop {
+        /// The link.
+        link: LinkId,
+        /// The keys.
+        id: EpochId,
+    },
+    /// Frames with this label, from the neighbour at the other end of this link, go there from now on.
+    SetLabel {
+        /// The link that they come over.
+        link: LinkId,
+        /// The neighbour's label.
+        label: u32,
+        /// Where they go.
+        to: Carry,
+    },
+    /// They are not carried any more.
+    RemoveLabel {
+        /// The link that they come over.
+        link: LinkId,
+        /// The neighbour's label.
+        label: u32,
+    },
+    /// How fast frames of this session go while it is bound to the link of that way; `None` if they do not.
+    RelaySession {
+        /// The other end.
+        peer: NodeAddr,
+        /// The way.
+        relay: Option<Relay>,
+    },
+    /// Seals relayed frames whole for each hop from now on, ours and those of others, so that nobody who watches two hops
+    /// sees the same bytes on both.
+    SealWhole,
     /// Seals nothing more under a session's keys, but opens what still comes. The next packet asks for new ones.
     SuspendSession {
         /// The other end.
@@ -332,13 +405,30 @@ pub enum Report {
         /// The epoch.
         id: EpochId,
     },
-    /// A fast frame under these keys opened that shows that ours open at the other end. Data goes in fast frames now,
-    /// while no other node lies between.
+    /// A fast frame under these keys opened that shows that ours open at the other end: the first one of all, or the
+    /// first that no other node has carried. Data goes in fast frames now, directly only after the latter.
     FastProven {
         /// The other end.
         peer: NodeAddr,
         /// The keys.
         id: EpochId,
+        /// No other node has carried it.
+        direct: bool,
+    },
+    /// The same for the keys of a hop: relayed frames may go over it.
+    HopProven {
+        /// The link.
+        link: LinkId,
+        /// The keys.
+        id: EpochId,
+    },
+    /// A neighbour sends relayed frames with a label that we do not have, or that lead to where they cannot go. Told
+    /// seldom.
+    LabelFailed {
+        /// The link that they came over.
+        link: LinkId,
+        /// The neighbour's label.
+        label: u32,
     },
     /// The first frame from the peer under an epoch that we already seal with: it has the keys too.
     SessionConfirmed {

@@ -40,6 +40,18 @@ pub struct Counters {
     pub fast_open_failed: u64,
     /// Fast frames seen before or too old.
     pub fast_replays: u64,
+    /// IP packets sealed in fast frames that go through other nodes; they count as `fast_tx` too.
+    pub relayed_tx: u64,
+    /// Fast frames opened that came through other nodes; they count as `fast_rx` too.
+    pub relayed_rx: u64,
+    /// Fast frames of others that the lane carried from one neighbour to the next.
+    pub relayed: u64,
+    /// Relayed fast frames with a label that their sender has not bound.
+    pub label_unknown: u64,
+    /// Relayed fast frames of others that had no hop left.
+    pub relay_ttl_expired: u64,
+    /// Relayed fast frames of others whose next hop was lost, or too small for them.
+    pub relay_failed: u64,
     /// Handshake messages over the rate, or answers to nothing.
     pub handshakes_refused: u64,
     /// Session datagrams addressed to another node.
@@ -101,6 +113,12 @@ impl Counters {
             ("fast_unknown", self.fast_unknown),
             ("fast_open_failed", self.fast_open_failed),
             ("fast_replays", self.fast_replays),
+            ("relayed_tx", self.relayed_tx),
+            ("relayed_rx", self.relayed_rx),
+            ("relayed", self.relayed),
+            ("label_unknown", self.label_unknown),
+            ("relay_ttl_expired", self.relay_ttl_expired),
+            ("relay_failed", self.relay_failed),
             ("handshakes_refused", self.handshakes_refused),
             ("not_for_us", self.not_for_us),
             ("forwarded", self.forwarded),

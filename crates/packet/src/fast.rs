@@ -3,13 +3,22 @@
 //! A session has them beside its FIPS epochs, under the same numbers. The lane opens a fast frame as soon as its keys
 //! are installed, and seals data in them once one from the other side has opened that shows that ours open there: the core
 //! cannot see that both ends derived the same keys, nor that fast frames get through. docs/protocol/fast.md.
+//!
+//! A link has such keys too where frames are relayed over it: they seal what a frame tells the next hop.
 
 mod keys;
 mod open;
+mod relay;
 mod seal;
+mod way;
 
 pub(crate) use keys::FastEpoch;
 pub(crate) use seal::Spent;
+pub(crate) use way::Way;
+
+use weft_wire::NodeAddr;
+
+use crate::control::LinkId;
 
 /// Fast keys of one session at a time: the present ones, those before and those to come.
 const MAX_EPOCHS: usize = 4;
@@ -17,7 +26,16 @@ const MAX_EPOCHS: usize = 4;
 /// In numbers of epochs that measurements go by: fast frames of an epoch count on their own.
 const FAST_BIT: u32 = 1 << 31;
 
-/// The fast keys of one session.
+/// Whose keys an index of fast frames names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FastIndex {
+    /// Those of the session with this node.
+    Session(NodeAddr),
+    /// Those of the hop over this link.
+    Hop(LinkId),
+}
+
+/// The fast keys of one session, or of one link.
 #[derive(Default)]
 pub(crate) struct Fast {
     list: Vec<FastEpoch>,
@@ -78,10 +96,12 @@ impl Fast {
         self.list.iter().find(|e| e.number() == number)
     }
 
-    /// A first frame opened under `id` that does not ask for a confirm, which lets data go under it if it is the newest.
-    fn prove(&mut self, id: u32) {
+    /// A first frame opened under `id` that does not ask for a confirm, or the first that came directly. It lets data go
+    /// under `id` if that is the newest.
+    fn prove(&mut self, id: u32, direct: bool) {
         let Some(epoch) = self.get_mut(id) else { return };
         epoch.proven = true;
+        epoch.direct |= direct;
         if self.current.is_none_or(|current| current < id) {
             self.current = Some(id);
         }

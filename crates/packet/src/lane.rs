@@ -12,11 +12,11 @@ use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast, fmp};
 
 use crate::SessionKeys;
-use crate::control::{Command, EpochUse, LinkActivity, LinkId, Report, SessionActivity, Totals};
+use crate::control::{Carry, Command, EpochUse, LinkActivity, LinkId, Relay, Report, SessionActivity, Totals};
 use crate::counters::Counters;
 use crate::echo;
 use crate::epoch::Epochs;
-use crate::fast::{Fast, FastEpoch};
+use crate::fast::{Fast, FastEpoch, FastIndex, Way};
 use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
 use crate::gate::Gate;
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
@@ -68,6 +68,12 @@ pub(crate) struct Link {
     pub(crate) told: Told,
     /// When [`Report::UnknownSession`] was last sent for this link, so that it is rare.
     pub(crate) last_unknown: u64,
+    /// The keys that relayed fast frames go over it with.
+    pub(crate) hop: Fast,
+    /// Where those that come over it go, by the neighbour's labels.
+    pub(crate) labels: BTreeMap<u32, Carry>,
+    /// When [`Report::LabelFailed`] was last sent for this link.
+    pub(crate) last_failed_label: u64,
 }
 
 /// One end-to-end session, its keys, and packets that wait for them.
@@ -76,6 +82,8 @@ pub(crate) struct Session {
     pub(crate) link: Option<LinkId>,
     pub(crate) epochs: Epochs,
     pub(crate) fast: Fast,
+    /// How its fast frames go while that is their link.
+    pub(crate) relay: Option<Relay>,
     pub(crate) queue: VecDeque<(VirtioNetHdr, Vec<u8>)>,
     pub(crate) wanted: Option<u64>,
     /// The last message of a handshake went to the core at this time: its keys are on their way.
@@ -99,8 +107,8 @@ pub(crate) struct Session {
 /// What frames to a node have room for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// They are fast frames.
-    pub(crate) fast: bool,
+    /// They are fast frames, which go this way.
+    pub(crate) fast: Option<Way>,
     /// The largest UDP payload, bytes.
     payload: u16,
 }
@@ -118,7 +126,7 @@ impl Room {
 
     /// What a frame has more than the packet in it, bytes.
     fn overhead(self) -> usize {
-        if self.fast { fast::IPV6_OVERHEAD } else { IPV6_OVERHEAD }
+        self.fast.map_or(IPV6_OVERHEAD, Way::overhead)
     }
 }
 
@@ -138,7 +146,9 @@ pub struct Lane {
     pub(crate) indices: BTreeMap<u32, Index>,
     pub(crate) sessions: BTreeMap<NodeAddr, Session>,
     /// Whose fast frames come under an index.
-    pub(crate) fast_indices: BTreeMap<u32, NodeAddr>,
+    pub(crate) fast_indices: BTreeMap<u32, FastIndex>,
+    /// Relayed frames are sealed whole at each hop.
+    pub(crate) whole: bool,
     /// Nodes that IP packets may pass to and from, by their IPv6 address.
     pub(crate) allowed: BTreeMap<[u8; 16], NodeAddr>,
     /// The link of the next hop, for nodes whose datagrams pass through us.
@@ -161,6 +171,7 @@ impl Lane {
             indices: BTreeMap::new(),
             sessions: BTreeMap::new(),
             fast_indices: BTreeMap::new(),
+            whole: false,
             allowed: BTreeMap::new(),
             routes: BTreeMap::new(),
             gate: Gate::new(),
@@ -196,8 +207,8 @@ impl Lane {
         let limit = session.and_then(|session| session.limit).unwrap_or(u16::MAX);
         let payload = self.config.mtu.min(limit);
         Room {
-            fast: keys.is_some(),
-            payload: keys.map_or(payload, |keys| payload.min(keys.max_payload)),
+            fast: keys.map(|(_, way)| way),
+            payload: keys.map_or(payload, |(keys, way)| payload.min(keys.max_payload).min(way.limit())),
         }
     }
 
@@ -271,6 +282,20 @@ impl Lane {
                 let ask = (fast::CONFIRM, &[fast::CONFIRM_ASKS][..]);
                 self.send_fast(now, peer, Some(id.0), ask, train);
             }
+            Command::InstallHop { link, keys } => self.install_hop(now, link, &keys),
+            Command::ConfirmHop { link, id } => {
+                let ask = (fast::CONFIRM, &[fast::CONFIRM_ASKS][..]);
+                self.send_on_hop(now, link, Some(id.0), ask, train);
+            }
+            Command::RetireHop { link, id } => self.retire_hop(link, id),
+            Command::SetLabel { link, label, to } => self.set_label(link, label, to),
+            Command::RemoveLabel { link, label } => self.remove_label(link, label),
+            Command::RelaySession { peer, relay } => {
+                if let Some(session) = self.sessions.get_mut(&peer) {
+                    session.relay = relay;
+                }
+            }
+            Command::SealWhole => self.whole = true,
             Command::SuspendSession { peer } => {
                 if let Some(session) = self.sessions.get_mut(&peer) {
                     session.epochs.suspend();
@@ -280,7 +305,7 @@ impl Lane {
             }
             Command::RemoveSession { peer } => {
                 if let Some(session) = self.sessions.get_mut(&peer) {
-                    self.fast_indices.retain(|_, of| *of != peer);
+                    self.fast_indices.retain(|_, of| *of != FastIndex::Session(peer));
                     session.fast = Fast::default();
                     session.epochs = Epochs::default();
                     session.wanted = None;
@@ -296,7 +321,7 @@ impl Lane {
             }
             Command::DenyPeer { peer } => {
                 self.allowed.remove(&peer.to_ipv6().octets());
-                self.fast_indices.retain(|_, of| *of != peer);
+                self.fast_indices.retain(|_, of| *of != FastIndex::Session(peer));
                 self.sessions.remove(&peer);
             }
             Command::SetRoute { dest, link } => {
@@ -501,7 +526,7 @@ impl Lane {
         if let Some(index) = session.fast.install(FastEpoch::new(now, keys)) {
             self.fast_indices.remove(&index);
         }
-        self.fast_indices.insert(keys.our_index, peer);
+        self.fast_indices.insert(keys.our_index, FastIndex::Session(peer));
     }
 
     fn install_link(
@@ -522,6 +547,9 @@ impl Lane {
             meter: Meter::default(),
             told: Told::default(),
             last_unknown: 0,
+            hop: Fast::default(),
+            labels: BTreeMap::new(),
+            last_failed_label: 0,
         });
         if link.epochs.current().is_none() || usage == EpochUse::Send {
             link.path = path;
@@ -544,6 +572,9 @@ impl Lane {
         let Some(link) = self.links.remove(&id) else { return };
         for index in link.epochs.ids() {
             self.indices.remove(&index);
+        }
+        for index in link.hop.indices() {
+            self.fast_indices.remove(&index);
         }
     }
 

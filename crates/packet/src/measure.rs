@@ -116,6 +116,9 @@ impl Lane {
             (ReportKind::Sender, Some(_)) => LinkMessageType::SenderReport,
         };
         let body = body.unwrap_or_default();
+        if kind == ReportKind::Receiver {
+            self.tell_hop_phase(now, id, None, train);
+        }
         self.send_on_link(now, id, None, msg_type.to_byte(), &body, train);
     }
 

@@ -3,7 +3,7 @@
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
 
-use crate::fast::Spent;
+use crate::fast::{Spent, Way};
 use crate::frame::{IP_OFFSET, IPV6_OVERHEAD, Layers};
 use crate::icmp::IcmpError;
 use crate::lane::{Lane, Room};
@@ -35,8 +35,14 @@ impl Lane {
         }
         let room = self.room_to(&peer);
         match Splitter::new(hdr, packet, room.max_inner()) {
-            Ok(splitter) if room.fast => self.seal_fast(now, (peer, room), splitter, train),
-            Ok(splitter) => self.seal_segments(now, (peer, room), splitter, train),
+            Ok(splitter) => match room.fast {
+                Some(Way::Direct(_)) => self.seal_fast(now, (peer, room), splitter, train),
+                Some(Way::Relayed(relay)) => {
+                    let room = (relay, room.max_inner(), room.max_tcp());
+                    self.seal_relayed(now, peer, room, splitter, train);
+                }
+                None => self.seal_segments(now, (peer, room), splitter, train),
+            },
             Err(SplitError::TooBig { mtu }) => {
                 self.counters.too_big += 1;
                 self.answer(now, IcmpError::PacketTooBig { mtu }, packet);

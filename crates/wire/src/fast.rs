@@ -26,7 +26,8 @@ mod relayed;
 pub use capabilities::{CAPABILITIES_VERSION, Capabilities, MAX_LISTED};
 pub use label::{Bind, Bound, Refusal, Unbind, UnbindBy};
 pub use relayed::{
-    FLAG_CE, HOP_TAG_AT, INNER_AT, IPV6_RELAYED_OVERHEAD, LABEL_AT, MAX_HOPS, RELAYED_OVERHEAD, RelayHeader, SEALED_HEADER,
+    FLAG_CE, HOP_TAG_AT, INNER_AT, IPV6_RELAYED_OVERHEAD, LABEL_AT, MAX_HOPS, RELAYED_OVERHEAD, RelayHeader,
+    SEALED_HEADER,
 };
 
 /// The first nibble of a fast frame. FMP has 0 and keeps 1; STUN, FIPS's punch packets and QUIC share the others

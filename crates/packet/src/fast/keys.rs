@@ -37,6 +37,8 @@ pub(crate) struct FastEpoch {
     started: u64,
     /// The other side holds them, and ours reach it: a frame of its that does not ask for a confirm has opened.
     pub(super) proven: bool,
+    /// One of those came directly, so ours get there directly too.
+    pub(super) direct: bool,
     send: Sending,
     recv: Receiving,
 }
@@ -98,6 +100,7 @@ impl FastEpoch {
             max_payload: keys.max_payload.max(MIN_PAYLOAD),
             started: now,
             proven: false,
+            direct: false,
             send: Sending {
                 suite: keys.suite,
                 secret: send.clone(),
@@ -195,6 +198,58 @@ impl FastEpoch {
         *rest.first_chunk_mut()? = tag;
         *frame.first_chunk_mut()? = header;
         Some(end + TAG_LEN)
+    }
+
+    /// Seals what a relayed frame tells the next hop, or all of it, and writes the hop's header and tag in front.
+    pub(super) fn seal_hop(&mut self, frame: &mut [u8], whole: bool) -> Option<()> {
+        let length = u16::try_from(frame.len().checked_sub(fast::Header::LEN)?).ok()?;
+        let (front, inner) = frame.split_at_mut_checked(fast::LABEL_AT)?;
+        let sealed = if whole {
+            inner
+        } else {
+            inner.get_mut(..fast::SEALED_HEADER)?
+        };
+        let ticket = self.ticket()?;
+        let header = fast::Header {
+            kind: fast::Kind::Relayed,
+            flags: ticket.phase | if whole { fast::FLAG_WHOLE } else { 0 },
+            length,
+            receiver_index: self.their_index,
+            counter: ticket.counter,
+        }
+        .to_bytes();
+        let tag = self.send.cipher.seal_in_place(ticket.counter, &header, sealed);
+        let (header_room, tag_room) = front.split_at_mut_checked(fast::HOP_TAG_AT)?;
+        header_room.copy_from_slice(&header);
+        tag_room.copy_from_slice(&tag);
+        Some(())
+    }
+
+    /// Opens what a relayed frame tells this hop, where it lies. On failure the bytes are undefined.
+    pub(super) fn open_hop(
+        &mut self,
+        now: u64,
+        header: &fast::Header,
+        frame: &mut [u8],
+    ) -> Result<Opened, OpenFailure> {
+        const TAG_END: usize = fast::SEALED_HEADER + TAG_LEN;
+        let (aad, rest) = frame.split_at_mut_checked(fast::Header::LEN).ok_or(OpenFailure::Tag)?;
+        if header.flags & fast::FLAG_WHOLE != 0 {
+            // The tag in front would have to lie behind.
+            rest.rotate_left(TAG_LEN);
+            let opened = self.open(now, header, aad, rest);
+            rest.rotate_right(TAG_LEN);
+            return opened;
+        }
+        let (tag, inner) = rest.split_first_chunk_mut::<TAG_LEN>().ok_or(OpenFailure::Tag)?;
+        let sealed = inner.first_chunk_mut::<{ fast::SEALED_HEADER }>();
+        let sealed = sealed.ok_or(OpenFailure::Tag)?;
+        let mut together = [0; TAG_END];
+        together[..fast::SEALED_HEADER].copy_from_slice(sealed);
+        together[fast::SEALED_HEADER..].copy_from_slice(tag);
+        let opened = self.open(now, header, aad, &mut together)?;
+        sealed.copy_from_slice(&together[..fast::SEALED_HEADER]);
+        Ok(opened)
     }
 
     /// Opens content and tag in place. On failure the bytes are undefined.

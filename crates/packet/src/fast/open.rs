@@ -6,9 +6,11 @@ use weft_noise::aead::TAG_LEN;
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, HEADROOM, Kind, UPPER_AT};
 
+use super::FastIndex;
 use super::keys::Opened;
 use crate::checksum::{self, Checksum};
 use crate::control::{EpochId, LinkId, Report};
+use crate::ecn;
 use crate::inbound::Inbound;
 use crate::lane::Lane;
 use crate::meter::Arrival;
@@ -31,42 +33,68 @@ impl Lane {
             self.counters.malformed += 1;
             return None;
         };
-        let Some(&peer) = self.fast_indices.get(&header.receiver_index) else {
-            self.counters.fast_unknown += 1;
+        match self.fast_indices.get(&header.receiver_index) {
+            Some(&FastIndex::Session(peer)) => self.ends_frame(now, (from, None), peer, &header, room, train),
+            Some(&FastIndex::Hop(link)) => self.hop_frame(now, from, link, &header, room, train),
+            None => {
+                self.counters.fast_unknown += 1;
+                None
+            }
+        }
+    }
+
+    /// Takes the frame of a session, as its source sealed it: from the peer itself, or by the link of another node.
+    pub(crate) fn ends_frame<T: Transmit>(
+        &mut self,
+        now: u64,
+        (from, via): (SocketAddr, Option<Via>),
+        peer: NodeAddr,
+        header: &fast::Header,
+        room: &mut [u8],
+        train: &mut Train<T>,
+    ) -> Option<Inbound> {
+        if header.kind == Kind::Relayed {
+            self.counters.malformed += 1;
             return None;
-        };
+        }
+        let frame = room.get_mut(HEADROOM..)?;
         let session = self.sessions.get_mut(&peer)?;
         let epoch = session.fast.by_index_mut(header.receiver_index)?;
         let (aad, sealed) = frame.split_at_mut_checked(fast::Header::LEN)?;
-        let opened = match epoch.open(now, &header, aad, sealed) {
+        let opened = match epoch.open(now, header, aad, sealed) {
             Ok(opened) => opened,
             Err(failure) => {
                 self.counters.fast_open_failed(failure);
                 return None;
             }
         };
-        let (id, number, proven) = (epoch.id, epoch.number(), epoch.proven);
+        let (id, number) = (epoch.id, epoch.number());
+        let proven = epoch.proven && (epoch.direct || via.is_some());
         self.counters.fast_rx += 1;
+        self.counters.relayed_rx += u64::from(via.is_some());
+        let marked = via.is_some_and(|via| via.marked);
         let clock = frame.get(fast::Header::LEN..)?.first_chunk()?;
         let arrival = Arrival {
             epoch: number,
             counter: header.counter,
             timestamp: u32::from_le_bytes(*clock),
             bytes: frame.len(),
-            ce: false,
+            ce: marked,
         };
-        self.fast_arrived(now, from, peer, id, opened, arrival);
+        self.fast_arrived(now, (from, via), peer, id, opened, arrival);
         if !proven && !asks(header.kind, frame_content(room)) {
-            self.sessions.get_mut(&peer)?.fast.prove(id);
-            self.report(Report::FastProven { peer, id: EpochId(id) });
+            let direct = via.is_none();
+            self.sessions.get_mut(&peer)?.fast.prove(id, direct);
+            let id = EpochId(id);
+            self.report(Report::FastProven { peer, id, direct });
             self.flush_queue(now, peer, train);
         }
         if opened.new_phase {
             self.tell_phase(now, peer, Some(id), train);
         }
         match header.kind {
-            Kind::Ipv6 => self.fast_packet(now, peer, room, header.flags),
-            Kind::Message => {
+            Kind::Ipv6 => self.fast_packet(now, peer, room, header.flags, marked),
+            Kind::Message | Kind::Relayed => {
                 self.fast_message(now, peer, id, frame_content(room), train);
                 None
             }
@@ -74,7 +102,15 @@ impl Lane {
     }
 
     /// Where a frame came from, and when, for the link and the session that it is of.
-    fn fast_arrived(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, id: u32, opened: Opened, arrival: Arrival) {
+    fn fast_arrived(
+        &mut self,
+        now: u64,
+        (from, via): (SocketAddr, Option<Via>),
+        peer: NodeAddr,
+        id: u32,
+        opened: Opened,
+        arrival: Arrival,
+    ) {
         let bytes = arrival.bytes;
         // Late frames of old keys may come from where the peer was, and are not what reports are about.
         let Some(session) = self.sessions.get_mut(&peer) else {
@@ -85,6 +121,12 @@ impl Lane {
             session.meter.receive(now, arrival);
         }
         let bound = session.link;
+        if let Some(via) = via {
+            if opened.newest && current {
+                self.note_arrival(now, via.link, peer);
+            }
+            return;
+        }
         let Some(id) = self.direct_link(bound, peer) else {
             return;
         };
@@ -107,7 +149,7 @@ impl Lane {
         bound.filter(is_direct).or_else(other)
     }
 
-    fn fast_packet(&mut self, now: u64, peer: NodeAddr, room: &mut [u8], flags: u8) -> Option<Inbound> {
+    fn fast_packet(&mut self, now: u64, peer: NodeAddr, room: &mut [u8], flags: u8, marked: bool) -> Option<Inbound> {
         if !self.allowed.contains_key(&peer.to_ipv6().octets()) {
             self.counters.not_allowed += 1;
             return None;
@@ -133,6 +175,9 @@ impl Lane {
             self.counters.malformed += 1;
             return None;
         };
+        if marked && ecn::mark(packet) {
+            self.counters.ce_delivered += 1;
+        }
         self.counters.tun_tx += 1;
         Some(Inbound::Packet(start..end, checksum))
     }
@@ -182,13 +227,22 @@ impl Lane {
     }
 }
 
+/// The node that carried a frame to us.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Via {
+    /// The link with it.
+    pub(crate) link: LinkId,
+    /// It says that the frame has experienced congestion.
+    pub(crate) marked: bool,
+}
+
 /// Whether this asks for a confirm. Whoever asks has not heard from us, so nothing shows that our frames get there.
-fn asks(kind: Kind, content: &[u8]) -> bool {
+pub(super) fn asks(kind: Kind, content: &[u8]) -> bool {
     kind == Kind::Message && content == [fast::CONFIRM, fast::CONFIRM_ASKS]
 }
 
 /// The opened content of the frame behind the headroom, without the clock.
-fn frame_content(room: &[u8]) -> &[u8] {
+pub(super) fn frame_content(room: &[u8]) -> &[u8] {
     let content = HEADROOM + CONTENT_AT..room.len() - TAG_LEN;
     room.get(content).unwrap_or_default()
 }

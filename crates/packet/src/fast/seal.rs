@@ -1,12 +1,9 @@
 //! Sealing: IP packets and session messages into fast frames.
 
-use weft_wire::NodeAddr;
 use weft_wire::fast::{self, HEADROOM, Kind, UPPER_AT};
 
 use super::FastEpoch;
-use crate::lane::{Lane, Session};
 use crate::split::Splitter;
-use crate::train::{Train, Transmit};
 
 /// Where the body of a message starts in its frame.
 const BODY_AT: usize = fast::Header::LEN + fast::TIMESTAMP_LEN + 1;
@@ -61,51 +58,3 @@ impl FastEpoch {
 /// Nothing more may be sealed under these keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spent;
-
-impl Lane {
-    /// Whether data for this node goes in fast frames now: both ends hold the keys, and no other node lies between.
-    pub(crate) fn is_fast(&self, peer: &NodeAddr) -> bool {
-        let session = self.sessions.get(peer);
-        session.is_some_and(|session| self.fast_keys(session, peer).is_some())
-    }
-
-    /// The keys of those frames.
-    pub(crate) fn fast_keys<'s>(&self, session: &'s Session, peer: &NodeAddr) -> Option<&'s FastEpoch> {
-        let keys = session.fast.current().filter(|keys| !keys.is_spent())?;
-        let link = self.links.get(&session.link?)?;
-        (link.peer == *peer).then_some(keys)
-    }
-
-    /// Seals a session message in a fast frame under the keys of `id`, or the present ones, and returns whether it went.
-    pub(crate) fn send_fast<T: Transmit>(
-        &mut self,
-        now: u64,
-        peer: NodeAddr,
-        id: Option<u32>,
-        (msg_type, body): (u8, &[u8]),
-        train: &mut Train<T>,
-    ) -> bool {
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return false;
-        };
-        let link = session.link.and_then(|id| self.links.get_mut(&id));
-        let Some(link) = link.filter(|link| link.peer == peer) else {
-            return false;
-        };
-        let epoch = match id {
-            Some(id) => session.fast.get_mut(id),
-            None => session.fast.current_mut(),
-        };
-        let Some(epoch) = epoch else { return false };
-        let frame = train.reserve(fast::MESSAGE_OVERHEAD + body.len());
-        let Some(len) = epoch.seal_message(now, msg_type, body, frame) else {
-            self.counters.epoch_spent += 1;
-            return false;
-        };
-        link.totals.sent(now, len);
-        link.totals.last_payload_tx = now;
-        session.totals.sent(now, 0);
-        train.commit(link.path, len);
-        true
-    }
-}

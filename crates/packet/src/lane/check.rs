@@ -7,6 +7,7 @@ use weft_wire::NodeAddr;
 use super::{Index, Lane, MAX_EARLY, MAX_QUEUE, MAX_REPLIES, MAX_REPORTS};
 use crate::control::LinkId;
 use crate::epoch::{Epochs, MAX_EPOCHS};
+use crate::fast::FastIndex;
 
 /// The epochs of one link or session: all that open, and the one that seals.
 type HeldEpochs = (BTreeSet<u32>, Option<u32>);
@@ -43,8 +44,12 @@ impl Lane {
         let fast = self
             .sessions
             .iter()
-            .flat_map(|(peer, s)| s.fast.indices().map(|index| (index, *peer)));
-        if fast.collect::<BTreeMap<_, _>>() != self.fast_indices {
+            .flat_map(|(peer, s)| s.fast.indices().map(|index| (index, FastIndex::Session(*peer))));
+        let hops = self
+            .links
+            .iter()
+            .flat_map(|(id, l)| l.hop.indices().map(|index| (index, FastIndex::Hop(*id))));
+        if fast.chain(hops).collect::<BTreeMap<_, _>>() != self.fast_indices {
             return Err("the indices of fast keys do not lead to them".into());
         }
         for (index, to) in &self.indices {

@@ -87,9 +87,19 @@ mod tests {
 
     #[test]
     fn the_layout() {
-        assert_eq!((HOP_TAG_AT, LABEL_AT, INNER_AT, IPV6_RELAYED_OVERHEAD), (16, 32, 38, 40));
-        let header = RelayHeader { label: 0x0403_0201, ttl: 5, marks: 6 };
+        assert_eq!(
+            (HOP_TAG_AT, LABEL_AT, INNER_AT, IPV6_RELAYED_OVERHEAD),
+            (16, 32, 38, 40)
+        );
+        let header = RelayHeader {
+            label: 0x0403_0201,
+            ttl: 5,
+            marks: 6,
+        };
         assert_eq!(header.to_bytes(), [1, 2, 3, 4, 5, 6]);
-        assert_eq!(RelayHeader::parse(&[0; 5]), Err(WireError::TooShort { needed: 6, got: 5 }));
+        assert_eq!(
+            RelayHeader::parse(&[0; 5]),
+            Err(WireError::TooShort { needed: 6, got: 5 })
+        );
     }
 }

@@ -1,0 +1,115 @@
+//! By which way fast frames of a session go now, and its messages with them.
+
+use weft_wire::NodeAddr;
+use weft_wire::fast::{self, IPV6_OVERHEAD, IPV6_RELAYED_OVERHEAD};
+
+use super::FastEpoch;
+use crate::control::{LinkId, Relay};
+use crate::lane::{Lane, Session};
+use crate::train::{Train, Transmit};
+
+/// By which way fast frames go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Over the link with the other end itself.
+    Direct(LinkId),
+    /// Through other nodes.
+    Relayed(Relay),
+}
+
+impl Way {
+    /// What a frame has more than the IPv6 packet in it, bytes.
+    pub(crate) fn overhead(self) -> usize {
+        match self {
+            Self::Direct(_) => IPV6_OVERHEAD,
+            Self::Relayed(_) => IPV6_RELAYED_OVERHEAD,
+        }
+    }
+
+    /// The largest frame that passes, as far as nodes on the way have told, bytes.
+    pub(crate) fn limit(self) -> u16 {
+        match self {
+            Self::Direct(_) => u16::MAX,
+            Self::Relayed(relay) => relay.mtu,
+        }
+    }
+}
+
+impl Lane {
+    /// Whether data for this node goes in fast frames now: both ends hold the keys, and there is a way for them.
+    pub(crate) fn is_fast(&self, peer: &NodeAddr) -> bool {
+        let session = self.sessions.get(peer);
+        session.is_some_and(|session| self.fast_keys(session, peer).is_some())
+    }
+
+    /// The keys of those frames, and their way.
+    pub(crate) fn fast_keys<'s>(&self, session: &'s Session, peer: &NodeAddr) -> Option<(&'s FastEpoch, Way)> {
+        let keys = session.fast.current().filter(|keys| !keys.is_spent())?;
+        let way = self.fast_way(session, peer)?;
+        may_carry_data(keys, way).then_some((keys, way))
+    }
+
+    fn fast_way(&self, session: &Session, peer: &NodeAddr) -> Option<Way> {
+        let id = session.link?;
+        let link = self.links.get(&id)?;
+        if link.peer == *peer {
+            return Some(Way::Direct(id));
+        }
+        let relay = session.relay.filter(|relay| relay.link == id)?;
+        let keys = link.hop.current().filter(|keys| !keys.is_spent());
+        keys.map(|_| Way::Relayed(relay))
+    }
+
+    /// Seals a session message in a fast frame under the keys of `id`, or the present ones, and returns whether it went.
+    pub(crate) fn send_fast<T: Transmit>(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        id: Option<u32>,
+        (msg_type, body): (u8, &[u8]),
+        train: &mut Train<T>,
+    ) -> bool {
+        let way = self.sessions.get(&peer).and_then(|s| self.fast_way(s, &peer));
+        let (Some(way), Some(session)) = (way, self.sessions.get_mut(&peer)) else {
+            return false;
+        };
+        let epoch = match id {
+            Some(id) => session.fast.get_mut(id),
+            None => session.fast.current_mut().filter(|keys| may_carry_data(keys, way)),
+        };
+        let Some(epoch) = epoch else { return false };
+        let (link, inner_at) = match way {
+            Way::Direct(link) => (link, 0),
+            Way::Relayed(relay) => (relay.link, fast::INNER_AT),
+        };
+        let Some(link) = self.links.get_mut(&link) else {
+            return false;
+        };
+        let slot = train.reserve(inner_at + fast::MESSAGE_OVERHEAD + body.len());
+        let Some(inner) = slot.get_mut(inner_at..) else {
+            return false;
+        };
+        let Some(mut len) = epoch.seal_message(now, msg_type, body, inner) else {
+            self.counters.epoch_spent += 1;
+            return false;
+        };
+        len += inner_at;
+        if let Way::Relayed(relay) = way
+            && link.seal_relayed(relay, self.whole, slot, len).is_none()
+        {
+            self.counters.epoch_spent += 1;
+            return false;
+        }
+        link.totals.sent(now, len);
+        link.totals.last_payload_tx = now;
+        session.totals.sent(now, 0);
+        train.commit(link.path, len);
+        true
+    }
+}
+
+/// Frames that reached the other end through others prove nothing about the direct way. The other way round each hop has
+/// been proven by itself.
+fn may_carry_data(keys: &FastEpoch, way: Way) -> bool {
+    keys.direct || matches!(way, Way::Relayed(_))
+}

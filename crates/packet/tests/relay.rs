@@ -1,0 +1,522 @@
+//! Relayed fast frames between lanes, without a network: A and B reach each other through R.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends where its ground is missing"
+)]
+
+use std::net::SocketAddr;
+
+use proptest::prelude::*;
+use weft_noise::Key;
+use weft_noise::fast::{LaneSecrets, Secret, Suite};
+use weft_packet::{
+    Carry, Command, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Relay, Report, SessionKeys, Train,
+    Transmit,
+};
+use weft_wire::virtio::VirtioNetHdr;
+use weft_wire::{NodeAddr, fast};
+
+const A: NodeAddr = NodeAddr::new([1; 16]);
+const B: NodeAddr = NodeAddr::new([2; 16]);
+const R: NodeAddr = NodeAddr::new([3; 16]);
+const MTU: u16 = 1280;
+const NOW: u64 = 1_000;
+/// What the source of frames to a node calls it towards R, and R towards the node.
+const FIRST: u32 = 7;
+const SECOND: u32 = 9;
+
+#[derive(Default)]
+struct Sent(Vec<(SocketAddr, Vec<u8>)>);
+
+impl Transmit for Sent {
+    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+        self.0.extend(train.chunks(segment).map(|frame| (to, frame.to_vec())));
+    }
+}
+
+struct Host {
+    me: NodeAddr,
+    lane: Lane,
+    train: Train<Sent>,
+}
+
+fn number(of: NodeAddr) -> u32 {
+    of.as_bytes()[0].into()
+}
+
+fn address(of: NodeAddr) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, of.as_bytes()[0]], 2121))
+}
+
+/// The link with a node has its number.
+fn link(with: NodeAddr) -> LinkId {
+    LinkId(number(with))
+}
+
+/// A key that one end sends to the other with.
+fn key(kind: u8, from: NodeAddr, to: NodeAddr, id: u32) -> Key {
+    Key::from_bytes(core::array::from_fn(|i| match i {
+        0 => kind,
+        1 => number(from) as u8,
+        2 => number(to) as u8,
+        _ => id as u8,
+    }))
+}
+
+fn index(of: NodeAddr, with: NodeAddr) -> u32 {
+    number(of) << 8 | number(with)
+}
+
+impl Host {
+    fn new(me: NodeAddr, mtu: u16) -> Self {
+        let transit = me == R;
+        Self {
+            me,
+            lane: Lane::new(LaneConfig { me, mtu, transit }),
+            train: Train::new(Sent::default(), 64),
+        }
+    }
+
+    fn apply(&mut self, command: Command) {
+        self.lane.apply(NOW, command, &mut self.train);
+    }
+
+    fn install_link(&mut self, peer: NodeAddr) {
+        let keys = LinkKeys {
+            our_index: index(self.me, peer),
+            their_index: index(peer, self.me),
+            send: key(1, self.me, peer, 0),
+            recv: key(1, peer, self.me, 0),
+        };
+        self.apply(Command::InstallLink {
+            link: link(peer),
+            peer,
+            path: address(peer),
+            keys,
+            usage: EpochUse::Send,
+        });
+    }
+
+    fn fast_keys(&self, kind: u8, peer: NodeAddr, id: u32, phase_frames: u64) -> FastKeys {
+        let secret = |from, to| Secret::from_key(&key(kind, from, to, id));
+        let index = |of, with| u32::from(kind) << 24 | id << 16 | index(of, with);
+        FastKeys {
+            id: EpochId(id),
+            our_index: index(self.me, peer),
+            their_index: index(peer, self.me),
+            max_payload: 9_000,
+            suite: Suite::Aes256Gcm,
+            secrets: LaneSecrets {
+                send: secret(self.me, peer),
+                recv: secret(peer, self.me),
+            },
+            phase_frames,
+        }
+    }
+
+    fn install_hop(&mut self, peer: NodeAddr, id: u32, phase_frames: u64) {
+        let keys = self.fast_keys(3, peer, id, phase_frames);
+        self.apply(Command::InstallHop { link: link(peer), keys });
+    }
+
+    /// A session with the other end that goes through R.
+    fn install_session(&mut self, peer: NodeAddr) {
+        self.apply(Command::AllowPeer { peer });
+        let keys = SessionKeys {
+            id: EpochId(0),
+            initiator: self.me == A,
+            send: key(2, self.me, peer, 0),
+            recv: key(2, peer, self.me, 0),
+        };
+        self.apply(Command::InstallSession {
+            peer,
+            keys,
+            usage: EpochUse::Send,
+        });
+        self.apply(Command::BindSession { peer, link: link(R) });
+        let keys = self.fast_keys(4, peer, 0, 1 << 20);
+        self.apply(Command::InstallFast { peer, keys });
+        let relay = Relay {
+            link: link(R),
+            label: FIRST,
+            mtu: MTU,
+        };
+        self.apply(Command::RelaySession {
+            peer,
+            relay: Some(relay),
+        });
+        self.apply(Command::SetLabel {
+            link: link(R),
+            label: SECOND,
+            to: Carry::Here,
+        });
+    }
+
+    fn send(&mut self, packet: &[u8]) {
+        self.lane
+            .outbound(NOW, VirtioNetHdr::default(), packet, &mut self.train);
+    }
+
+    fn sent(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
+        self.train.flush();
+        std::mem::take(&mut self.train.out_mut().0)
+    }
+
+    fn receive(&mut self, from: NodeAddr, frame: &[u8]) -> Option<Vec<u8>> {
+        self.lane.inbound_alone(NOW, address(from), frame, &mut self.train)
+    }
+
+    fn reports(&mut self) -> Vec<Report> {
+        std::iter::from_fn(|| self.lane.poll_report()).collect()
+    }
+
+    fn failed_labels(&mut self) -> Vec<(LinkId, u32)> {
+        let failed = |report| match report {
+            Report::LabelFailed { link, label } => Some((link, label)),
+            _ => None,
+        };
+        self.reports().into_iter().filter_map(failed).collect()
+    }
+}
+
+/// Three hosts in a line: A, R and B.
+struct Line([Host; 3]);
+
+impl Line {
+    /// With proven keys of both hops and of the session, and labels both ways.
+    fn new(phase_frames: u64, mtu_of_relay: u16) -> Self {
+        let mut line = Self([Host::new(A, MTU), Host::new(R, mtu_of_relay), Host::new(B, MTU)]);
+        for (one, other) in [(0, 1), (1, 2)] {
+            let ends = (line.0[one].me, line.0[other].me);
+            line.0[one].install_link(ends.1);
+            line.0[other].install_link(ends.0);
+        }
+        line.agree_on_hops(0, phase_frames);
+        line.0[0].install_session(B);
+        line.0[2].install_session(A);
+        for (from, to) in [(A, B), (B, A)] {
+            line.0[1].apply(Command::SetLabel {
+                link: link(from),
+                label: FIRST,
+                to: Carry::On {
+                    link: link(to),
+                    label: SECOND,
+                },
+            });
+        }
+        line.0[0].apply(Command::ConfirmFast {
+            peer: B,
+            id: EpochId(0),
+        });
+        line.run();
+        line.0[2].apply(Command::ConfirmFast {
+            peer: A,
+            id: EpochId(0),
+        });
+        line.run();
+        for (host, peer) in [(0, B), (2, A)] {
+            let proven = line.0[host].reports().into_iter();
+            let proven =
+                proven.filter(|r| matches!(r, Report::FastProven { peer: p, direct: false, .. } if *p == peer));
+            assert_eq!(proven.count(), 1);
+        }
+        line
+    }
+
+    fn agree_on_hops(&mut self, id: u32, phase_frames: u64) {
+        for (one, other) in [(0, 1), (1, 2)] {
+            let (a, b) = (self.0[one].me, self.0[other].me);
+            self.0[one].install_hop(b, id, phase_frames);
+            self.0[other].install_hop(a, id, phase_frames);
+            for (host, peer) in [(one, b), (other, a)] {
+                let (link, id) = (link(peer), EpochId(id));
+                self.0[host].apply(Command::ConfirmHop { link, id });
+                self.run();
+                let proven = |host: &mut Host, link| {
+                    let reports = host.reports().into_iter();
+                    let proven = reports.filter(|r| matches!(r, Report::HopProven { link: l, .. } if *l == link));
+                    proven.count()
+                };
+                // The answer proves it to who asked.
+                assert_eq!(proven(&mut self.0[host], link), 1);
+            }
+        }
+    }
+
+    fn at(&mut self, address: SocketAddr) -> &mut Host {
+        let at = self.0.iter().position(|h| self::address(h.me) == address).unwrap();
+        &mut self.0[at]
+    }
+
+    /// Passes everything that is sent until nothing is; the packets that came out, and the frames that passed.
+    fn run(&mut self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let (mut out, mut passed) = (Vec::new(), Vec::new());
+        loop {
+            let mut quiet = true;
+            for at in 0..3 {
+                let from = self.0[at].me;
+                for (to, frame) in self.0[at].sent() {
+                    quiet = false;
+                    out.extend(self.at(to).receive(from, &frame));
+                    passed.push(frame);
+                }
+            }
+            if quiet {
+                return (out, passed);
+            }
+        }
+    }
+
+    fn relayed(&self) -> u64 {
+        self.0[1].lane.counters().relayed
+    }
+}
+
+/// A packet of A's to B, of a protocol for experiments (RFC 3692).
+fn packet(payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x60, 1, 2, 3, 0, 0, 253, 61];
+    packet[4..6].copy_from_slice(&(payload.len() as u16).to_be_bytes());
+    packet.extend(A.to_ipv6().octets());
+    packet.extend(B.to_ipv6().octets());
+    packet.extend(payload);
+    packet
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_goes_in_comes_out(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..1_150), 1..20)) {
+        let mut line = Line::new(1 << 20, MTU);
+        let before = line.relayed();
+        let packets: Vec<Vec<u8>> = payloads.iter().map(|p| packet(p)).collect();
+        packets.iter().for_each(|p| line.0[0].send(p));
+        prop_assert_eq!(&line.run().0, &packets);
+        prop_assert_eq!(line.relayed() - before, packets.len() as u64);
+        for host in &line.0 {
+            prop_assert_eq!(host.lane.check_invariants(), Ok(()));
+        }
+    }
+
+    /// Any bit of a frame: a relay drops what it cannot open, and carries on what only the other end can judge.
+    #[test]
+    fn an_altered_frame_ends_where_it_is_noticed(whole: bool, flip: prop::sample::Index) {
+        let mut line = Line::new(1 << 20, MTU);
+        if whole {
+            line.0[0].apply(Command::SealWhole);
+        }
+        line.0[0].send(&packet(&[1; 100]));
+        let mut frame = line.0[0].sent().remove(0).1;
+        let bit = flip.index(frame.len() * 8);
+        frame[bit / 8] ^= 1 << (bit % 8);
+        let before = line.relayed();
+        prop_assert_eq!(line.0[1].receive(A, &frame), None);
+        prop_assert_eq!(line.run().0.len(), 0);
+        let for_the_hop = whole || bit / 8 < fast::INNER_AT + fast::Header::LEN;
+        prop_assert_eq!(line.relayed() - before, u64::from(!for_the_hop));
+        let failed = line.0[2].lane.counters().fast_open_failed;
+        prop_assert_eq!(failed, u64::from(!for_the_hop));
+    }
+}
+
+#[test]
+fn a_relay_seals_the_header_alone_or_all() {
+    for whole in [false, true] {
+        let mut line = Line::new(1 << 20, MTU);
+        if whole {
+            line.0[0].apply(Command::SealWhole);
+        }
+        line.0[0].send(&packet(&[5; 500]));
+        let (out, passed) = line.run();
+        assert_eq!(out, [packet(&[5; 500])]);
+        let [first, second] = &passed[..] else {
+            panic!("{}", passed.len())
+        };
+        assert_eq!(
+            (first.len(), second.len()),
+            (540 + fast::IPV6_RELAYED_OVERHEAD, first.len())
+        );
+        let payload = fast::INNER_AT + fast::Header::LEN;
+        assert_ne!(first[..payload], second[..payload]);
+        assert_eq!(first[payload..] == second[payload..], !whole);
+        // Neither tells whose frame it is, nor which.
+        let same = first[fast::HOP_TAG_AT..payload]
+            .iter()
+            .zip(&second[fast::HOP_TAG_AT..payload]);
+        assert!(same.filter(|(a, b)| a == b).count() < 8);
+    }
+}
+
+#[test]
+fn a_frame_passes_a_hop_once() {
+    let mut line = Line::new(1 << 20, MTU);
+    line.0[0].send(&packet(&[1; 100]));
+    let frame = line.0[0].sent().remove(0).1;
+    let before = line.relayed();
+    for _ in 0..3 {
+        line.0[1].receive(A, &frame);
+    }
+    assert_eq!(line.run().0.len(), 1);
+    assert_eq!(line.relayed() - before, 1);
+    assert_eq!(line.0[1].lane.counters().fast_replays, 2);
+    // Nor does it pass from the other side, or where it came from.
+    line.0[1].receive(B, &frame);
+    line.0[0].receive(R, &frame);
+    assert_eq!(line.0[0].lane.counters().fast_unknown, 1);
+    assert_eq!(line.relayed() - before, 1);
+}
+
+#[test]
+fn a_circle_ends() {
+    let mut line = Line::new(1 << 20, MTU);
+    line.0[1].apply(Command::SetLabel {
+        link: link(A),
+        label: FIRST,
+        to: Carry::On {
+            link: link(A),
+            label: 20,
+        },
+    });
+    line.0[0].apply(Command::SetLabel {
+        link: link(R),
+        label: 20,
+        to: Carry::On {
+            link: link(R),
+            label: FIRST,
+        },
+    });
+    let before = line.relayed();
+    line.0[0].send(&packet(&[1; 100]));
+    assert_eq!(line.run().0.len(), 0);
+    let relayed = line.relayed() - before + line.0[0].lane.counters().relayed;
+    assert_eq!(relayed, u64::from(fast::MAX_HOPS) - 1);
+    let expired = [0, 1].map(|at| line.0[at].lane.counters().relay_ttl_expired);
+    assert_eq!(expired.iter().sum::<u64>(), 1);
+}
+
+#[test]
+fn what_cannot_be_carried_is_dropped_and_told_seldom() {
+    // No such label.
+    let mut line = Line::new(1 << 20, MTU);
+    line.0[1].apply(Command::RemoveLabel {
+        link: link(A),
+        label: FIRST,
+    });
+    for _ in 0..50 {
+        line.0[0].send(&packet(&[1; 100]));
+    }
+    let (out, passed) = line.run();
+    assert_eq!((out.len(), passed.len()), (0, 50));
+    assert_eq!(line.0[1].lane.counters().label_unknown, 50);
+    assert_eq!(line.0[1].failed_labels(), [(link(A), FIRST)]);
+
+    // Larger than the next link's datagrams.
+    let mut line = Line::new(1 << 20, 1_200);
+    line.0[0].send(&packet(&[1; 1_150]));
+    assert_eq!(line.run().0.len(), 0);
+    assert_eq!(line.0[1].lane.counters().relay_failed, 1);
+    assert_eq!(line.0[1].failed_labels(), [(link(A), FIRST)]);
+
+    // The next link is gone, or its keys are.
+    for gone in [
+        Command::RemoveLink { link: link(B) },
+        Command::RetireHop {
+            link: link(B),
+            id: EpochId(0),
+        },
+    ] {
+        let mut line = Line::new(1 << 20, MTU);
+        line.0[1].apply(gone);
+        line.0[0].send(&packet(&[1; 100]));
+        assert_eq!(line.run().0.len(), 0);
+        assert_eq!(line.0[1].lane.counters().relay_failed, 1);
+        assert_eq!(line.0[1].failed_labels(), [(link(A), FIRST)]);
+        assert_eq!(line.0[1].lane.check_invariants(), Ok(()));
+    }
+}
+
+#[test]
+fn keys_of_hops_move_on_and_are_replaced_without_a_loss() {
+    let mut line = Line::new(20, MTU);
+    for id in 1..4 {
+        for seq in 0..200u8 {
+            line.0[0].send(&packet(&[seq; 30]));
+            assert_eq!(line.run().0, [packet(&[seq; 30])]);
+        }
+        line.agree_on_hops(id, 20);
+        for peer in [A, B] {
+            let (link, id) = (link(peer), EpochId(id - 1));
+            line.0[1].apply(Command::RetireHop { link, id });
+        }
+    }
+    for host in &line.0 {
+        assert_eq!(
+            (host.lane.counters().fast_open_failed, host.lane.counters().epoch_spent),
+            (0, 0)
+        );
+        assert_eq!(host.lane.check_invariants(), Ok(()));
+    }
+}
+
+/// Frames that got there through R show nothing about the direct way.
+#[test]
+fn the_direct_way_has_to_be_proven_by_itself() {
+    let mut line = Line::new(1 << 20, MTU);
+    for (host, peer) in [(0, B), (2, A)] {
+        line.0[host].install_link(peer);
+        line.0[host].apply(Command::BindSession { peer, link: link(peer) });
+    }
+    let sealed = line.0[0].lane.counters().fast_tx;
+    line.0[0].send(&packet(&[1; 100]));
+    assert_eq!(line.run().0.len(), 1);
+    assert_eq!(line.0[0].lane.counters().fast_tx, sealed, "in a FIPS frame");
+    line.0[0].apply(Command::ConfirmFast {
+        peer: B,
+        id: EpochId(0),
+    });
+    line.run();
+    let direct = |r: &Report| matches!(r, Report::FastProven { direct: true, .. });
+    assert!(line.0[0].reports().iter().any(direct));
+    line.0[0].send(&packet(&[1; 100]));
+    let (out, passed) = line.run();
+    assert_eq!((out.len(), line.0[0].lane.counters().fast_tx), (1, sealed + 1));
+    assert_eq!(passed[0].len(), 140 + fast::IPV6_OVERHEAD);
+    assert_eq!(line.0[0].lane.counters().relayed, 0);
+}
+
+#[test]
+fn without_a_label_or_keys_of_the_hop_data_goes_in_fips_frames() {
+    for take in [
+        Command::RelaySession { peer: B, relay: None },
+        Command::RetireHop {
+            link: link(R),
+            id: EpochId(0),
+        },
+    ] {
+        let mut line = Line::new(1 << 20, MTU);
+        line.0[1].apply(Command::SetRoute { dest: B, link: link(B) });
+        line.0[0].apply(take);
+        line.0[0].send(&packet(&[1; 100]));
+        let (out, passed) = line.run();
+        assert_eq!(out, [packet(&[1; 100])]);
+        assert!(passed.iter().all(|frame| !fast::is_fast(frame)));
+    }
+}
+
+#[test]
+fn nobody_but_the_ends_puts_packets_into_a_hop() {
+    let mut line = Line::new(1 << 20, MTU);
+    // A frame of the session under the index of the hop, and the other way round.
+    line.0[0].send(&packet(&[1; 100]));
+    let relayed = line.0[0].sent().remove(0).1;
+    for kind in [fast::Kind::Ipv6, fast::Kind::Message] {
+        let mut frame = relayed.clone();
+        frame[0] = fast::VERSION << 4 | kind as u8;
+        assert_eq!(line.0[1].receive(A, &frame), None);
+    }
+    let counters = *line.0[1].lane.counters();
+    assert_eq!((counters.malformed, counters.fast_open_failed), (1, 1));
+    assert_eq!(line.run().0.len(), 0);
+}
