@@ -22,6 +22,8 @@ pub const MAX_CONNECTIONS: usize = 32;
 
 /// How long a TCP connection may take from one request to the end of the next (RFC 7766, 6.2.3: a few seconds).
 const IDLE: Duration = Duration::from_secs(10);
+/// Ports to try where the system chooses.
+const MAX_PORTS: usize = 16;
 /// The pause after the system refuses to receive or accept, out of memory or descriptors for instance.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -34,11 +36,25 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Binds `address` for both. Port 0 takes a port that is free for UDP.
+    /// Binds `address` for both. Port 0 takes a port that is free for both.
     ///
     /// # Errors
     /// What the system says: the address is in use, not there, or not allowed.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        // The system chooses a port that is free for UDP alone, so TCP may have to ask for another.
+        let tries = if address.port() == 0 { MAX_PORTS } else { 1 };
+        let taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        let mut bound = Self::bind_once(address);
+        for _ in 1..tries {
+            if !bound.as_ref().is_err_and(taken) {
+                break;
+            }
+            bound = Self::bind_once(address);
+        }
+        bound
+    }
+
+    fn bind_once(address: SocketAddr) -> io::Result<Self> {
         let udp = std::net::UdpSocket::bind(address)?;
         let address = udp.local_addr()?;
         let tcp = std::net::TcpListener::bind(address)?;

@@ -1,7 +1,7 @@
 //! The responder's sockets, on loopback.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use simple_dns::{Packet, TYPE};
@@ -29,6 +29,17 @@ fn serving() -> (Responder, SocketAddr) {
     let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = endpoint.address();
     (responder(vec![endpoint], Vec::new()), address)
+}
+
+/// One of a hundred ports that the system chooses for UDP is not free for TCP.
+#[test]
+fn a_free_port_is_free_for_both() {
+    let bind = |_| TcpListener::bind("127.0.0.1:0").unwrap();
+    let _taken: Vec<TcpListener> = (0..300).map(bind).collect();
+    for _ in 0..1_000 {
+        let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert_ne!(endpoint.address().port(), 0);
+    }
 }
 
 fn counter(responder: &Responder, name: &str) -> u64 {
