@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use thiserror::Error;
 
 use crate::Key;
@@ -22,18 +22,13 @@ pub struct OpenError;
 /// ChaCha20-Poly1305 (RFC 8439) under one key, with the key schedule done once.
 ///
 /// Sealing and opening take `&self` and allocate nothing, so one direction of a link can be shared by reference.
-pub struct Cipher(LessSafeKey);
+pub struct Cipher(Aead);
 
 impl Cipher {
     /// Prepares `key` for use.
     #[must_use]
-    #[expect(
-        clippy::expect_used,
-        reason = "the only failure is a wrong length, which the type rules out"
-    )]
     pub fn new(key: &Key) -> Self {
-        let unbound = UnboundKey::new(&CHACHA20_POLY1305, key.as_bytes()).expect("32 bytes of key");
-        Self(LessSafeKey::new(unbound))
+        Self(Aead::new(&CHACHA20_POLY1305, key.as_bytes()))
     }
 
     /// Encrypts `buf` where it lies and returns the tag over it and `aad`.
@@ -44,18 +39,8 @@ impl Cipher {
     ///
     /// On a buffer of more than 256 GiB, the limit of the cipher.
     #[must_use = "without the tag the other side cannot open the data"]
-    #[expect(
-        clippy::expect_used,
-        reason = "fails only past the limit of the cipher, far above any buffer"
-    )]
     pub fn seal_in_place(&self, counter: u64, aad: &[u8], buf: &mut [u8]) -> [u8; TAG_LEN] {
-        let tag = self
-            .0
-            .seal_in_place_separate_tag(nonce(counter), Aad::from(aad), buf)
-            .expect("a buffer below 256 GiB");
-        let mut bytes = [0; TAG_LEN];
-        bytes.copy_from_slice(tag.as_ref());
-        bytes
+        self.0.seal(nonce(counter), aad, buf)
     }
 
     /// Verifies and decrypts `ciphertext_and_tag` where it lies and returns the plaintext part of it.
@@ -70,9 +55,7 @@ impl Cipher {
         aad: &[u8],
         ciphertext_and_tag: &'a mut [u8],
     ) -> Result<&'a mut [u8], OpenError> {
-        self.0
-            .open_in_place(nonce(counter), Aad::from(aad), ciphertext_and_tag)
-            .map_err(|_| OpenError)
+        self.0.open(nonce(counter), aad, ciphertext_and_tag)
     }
 }
 
@@ -82,10 +65,50 @@ impl fmt::Debug for Cipher {
     }
 }
 
-fn nonce(counter: u64) -> Nonce {
-    let mut bytes = [0; 12];
+fn nonce(counter: u64) -> [u8; NONCE_LEN] {
+    let mut bytes = [0; NONCE_LEN];
     bytes[4..].copy_from_slice(&counter.to_le_bytes());
-    Nonce::assume_unique_for_key(bytes)
+    bytes
+}
+
+/// Any of the ciphers under one key: the only place that calls the library.
+pub(crate) struct Aead(LessSafeKey);
+
+impl Aead {
+    /// # Panics
+    /// If `key` is not as long as `algorithm` says.
+    #[expect(clippy::expect_used, reason = "the callers' types give the length")]
+    pub(crate) fn new(algorithm: &'static Algorithm, key: &[u8]) -> Self {
+        let unbound = UnboundKey::new(algorithm, key).expect("a key as long as the algorithm says");
+        Self(LessSafeKey::new(unbound))
+    }
+
+    /// # Panics
+    /// On a buffer past the cipher's limit, 64 GiB at least.
+    #[expect(
+        clippy::expect_used,
+        reason = "fails only past the limit of the cipher, far above any buffer"
+    )]
+    pub(crate) fn seal(&self, nonce: [u8; NONCE_LEN], aad: &[u8], buf: &mut [u8]) -> [u8; TAG_LEN] {
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(aad), buf)
+            .expect("a buffer below the cipher's limit");
+        let mut bytes = [0; TAG_LEN];
+        bytes.copy_from_slice(tag.as_ref());
+        bytes
+    }
+
+    pub(crate) fn open<'a>(
+        &self,
+        nonce: [u8; NONCE_LEN],
+        aad: &[u8],
+        ciphertext_and_tag: &'a mut [u8],
+    ) -> Result<&'a mut [u8], OpenError> {
+        self.0
+            .open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(aad), ciphertext_and_tag)
+            .map_err(|_| OpenError)
+    }
 }
 
 #[cfg(test)]
@@ -108,13 +131,10 @@ mod tests {
         let mut ours = *b"hello";
         let tag = Cipher::new(&key).seal_in_place(counter, b"header", &mut ours);
 
-        let raw = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key.as_bytes()).unwrap());
-        let nonce = Nonce::assume_unique_for_key([0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1]);
+        let raw = Aead::new(&CHACHA20_POLY1305, key.as_bytes());
         let mut theirs = *b"hello";
-        let expected = raw
-            .seal_in_place_separate_tag(nonce, Aad::from(b"header"), &mut theirs)
-            .unwrap();
-        assert_eq!((ours, &tag[..]), (theirs, expected.as_ref()));
+        let expected = raw.seal([0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1], b"header", &mut theirs);
+        assert_eq!((ours, tag), (theirs, expected));
     }
 
     #[test]

@@ -6,14 +6,12 @@
 
 use std::fmt;
 
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305, NONCE_LEN};
 use hkdf::Hkdf;
-use ring::aead::{
-    AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
-};
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::aead::{OpenError, TAG_LEN};
+use crate::aead::{Aead, OpenError, TAG_LEN};
 use crate::symmetric::hmac;
 use crate::{Established, Key, Role};
 
@@ -172,10 +170,6 @@ impl Secret {
 
     /// The cipher of this phase.
     #[must_use]
-    #[expect(
-        clippy::expect_used,
-        reason = "the only failure is a wrong length, which the algorithm itself gave"
-    )]
     pub fn cipher(&self, suite: Suite) -> FastCipher {
         let algorithm = suite.algorithm();
         let mut key = Zeroizing::new([0; 32]);
@@ -183,9 +177,8 @@ impl Secret {
         self.expand(&[b"weft fast 1 key"], key);
         let mut iv = [0; NONCE_LEN];
         self.expand(&[b"weft fast 1 iv"], &mut iv);
-        let key = UnboundKey::new(algorithm, key).expect("a key as long as the algorithm says");
         FastCipher {
-            key: LessSafeKey::new(key),
+            aead: Aead::new(algorithm, key),
             iv,
         }
     }
@@ -225,7 +218,7 @@ impl fmt::Debug for LaneSecrets {
 ///
 /// Nothing here counts: whoever seals never repeats a counter under one key.
 pub struct FastCipher {
-    key: LessSafeKey,
+    aead: Aead,
     iv: [u8; NONCE_LEN],
 }
 
@@ -235,18 +228,8 @@ impl FastCipher {
     /// # Panics
     /// On a buffer beyond the limit of the cipher, 64 GiB.
     #[must_use = "without the tag the other side cannot open the data"]
-    #[expect(
-        clippy::expect_used,
-        reason = "fails only past the limit of the cipher, far above any buffer"
-    )]
     pub fn seal_in_place(&self, counter: u64, aad: &[u8], buf: &mut [u8]) -> [u8; TAG_LEN] {
-        let tag = self
-            .key
-            .seal_in_place_separate_tag(self.nonce(counter), Aad::from(aad), buf)
-            .expect("a buffer below 64 GiB");
-        let mut bytes = [0; TAG_LEN];
-        bytes.copy_from_slice(tag.as_ref());
-        bytes
+        self.aead.seal(self.nonce(counter), aad, buf)
     }
 
     /// Verifies and decrypts `ciphertext_and_tag` where it lies and returns the plaintext part of it.
@@ -260,17 +243,15 @@ impl FastCipher {
         aad: &[u8],
         ciphertext_and_tag: &'a mut [u8],
     ) -> Result<&'a mut [u8], OpenError> {
-        self.key
-            .open_in_place(self.nonce(counter), Aad::from(aad), ciphertext_and_tag)
-            .map_err(|_| OpenError)
+        self.aead.open(self.nonce(counter), aad, ciphertext_and_tag)
     }
 
-    fn nonce(&self, counter: u64) -> Nonce {
+    fn nonce(&self, counter: u64) -> [u8; NONCE_LEN] {
         let mut nonce = self.iv;
         for (byte, counter) in nonce[NONCE_LEN - 8..].iter_mut().zip(counter.to_be_bytes()) {
             *byte ^= counter;
         }
-        Nonce::assume_unique_for_key(nonce)
+        nonce
     }
 }
 
