@@ -40,7 +40,7 @@ const NOW: u64 = 1_000;
 /// Name, what one of its units is, and what runs so many of them.
 type Case = (&'static str, &'static str, fn(usize));
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 12] = [
     ("split", "super-packet of 48 TCP segments", split),
     ("coalesce", "batch of 48 TCP segments, one flow", coalesce),
     ("classify", "flow hash of a TCP segment", classify),
@@ -55,6 +55,11 @@ const CASES: [Case; 11] = [
         fast_seal,
     ),
     ("fast_open", "fast frame of a TCP segment", fast_open),
+    (
+        "fast_receive",
+        "receive of 48 fast frames, opened and coalesced",
+        fast_receive,
+    ),
     ("fast_small", "packet of 100 bytes into a fast frame", fast_small),
 ];
 
@@ -195,6 +200,32 @@ fn fast_open(count: usize) {
         for frame in &mut frames {
             let inbound = lane.inbound(NOW, address(1), frame, &mut train);
             assert!(matches!(inbound, Inbound::Packet(..)));
+        }
+    });
+}
+
+fn fast_receive(count: usize) {
+    let [(mut sender, mut sent), (mut lane, mut train)] = fast_pair();
+    let (hdr, packet) = super_packet();
+    let mut receives: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..count {
+        sender.outbound(NOW, hdr, &packet, &mut sent);
+        sent.flush();
+        receives.push([&[0; HEADROOM], &sent.out_mut().0.concat()[..]].concat());
+        sent.out_mut().0.clear();
+    }
+    let step = usize::from(PAYLOAD) + 62;
+    let mut coalescer = Coalescer::new(SEGMENTS, true);
+    measured(|| {
+        for room in &mut receives {
+            let mut id = 0;
+            lane.inbound_train(NOW, address(1), room, step, &mut train, |packet, _, checksum| {
+                coalescer.push(id, packet, checksum).unwrap();
+                id += 1;
+            });
+            let groups = coalescer.groups().map(|group| group.packet_count()).max();
+            assert_eq!(groups, Some(SEGMENTS));
+            coalescer.clear();
         }
     });
 }

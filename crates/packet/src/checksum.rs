@@ -42,14 +42,23 @@ pub(crate) fn elidable(inner: &Inner<'_>) -> Option<usize> {
 }
 
 /// Writes the sum of the pseudo-header where the checksum belongs, as the kernel expects it of a packet that is
-/// [`Checksum::Partial`]. False for a packet that cannot be one; it is then as it was.
+/// [`Checksum::Partial`]. `packet` has an IPv6 header whose length is right. False for a packet that cannot be partial; it
+/// is then as it was.
 pub(crate) fn start(packet: &mut [u8]) -> bool {
-    let found = Inner::parse(packet).ok().and_then(|inner| {
-        let length = inner.transport().len() as u64;
-        Some((elidable(&inner)?, checksum_fold(inner.pseudo_sum() + length)))
-    });
-    let Some((at, sum)) = found else { return false };
-    put_be16(packet, at, sum);
+    let Some((header, transport)) = packet.split_first_chunk_mut::<{ Ipv6Header::LEN }>() else {
+        return false;
+    };
+    let protocol = header[Ipv6Header::NEXT_HEADER_AT];
+    let whole = match protocol {
+        PROTOCOL_TCP => TcpHeader::parse(transport).is_ok(),
+        _ => transport.len() >= UdpHeader::LEN,
+    };
+    let Some(at) = field_of(protocol).filter(|_| whole) else {
+        return false;
+    };
+    let addresses = checksum_add(0, &header[Ipv6Header::SRC_AT..]);
+    let sum = checksum_fold(addresses + u64::from(protocol) + transport.len() as u64);
+    put_be16(transport, at, sum);
     true
 }
 

@@ -12,7 +12,7 @@
 //! shorter last. A packet joins only after its own checksum was verified, or with others that leave
 //! theirs to the kernel; a bad one passes alone, for the kernel to count. Packets of a flow never overtake each other.
 
-use weft_wire::checksum::checksum_fold;
+use weft_wire::checksum::{checksum_add, checksum_fold};
 use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
 use weft_wire::transport::{TcpHeader, UdpHeader};
 use weft_wire::virtio::{GSO_NONE, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
@@ -78,8 +78,6 @@ struct Pending {
     /// Sequence number that the next TCP segment must have.
     next_sequence: u32,
     protocol: u8,
-    /// Sum of the pseudo-header without the length.
-    pseudo_sum: u64,
     /// Its packets leave the checksum to the kernel.
     checksum: Checksum,
     header: [u8; HEADER_ROOM],
@@ -100,7 +98,6 @@ struct Candidate {
     payload: usize,
     sequence: u32,
     pushed: bool,
-    pseudo_sum: u64,
     checksum: Checksum,
 }
 
@@ -253,7 +250,6 @@ impl Pending {
             payload: 0,
             next_sequence: 0,
             protocol: packet.get(Ipv6Header::NEXT_HEADER_AT).copied().unwrap_or_default(),
-            pseudo_sum: 0,
             checksum,
             header: [0; HEADER_ROOM],
         }
@@ -267,7 +263,6 @@ impl Pending {
         group.payload = candidate.payload as u32;
         group.next_sequence = candidate.sequence.wrapping_add(candidate.payload as u32);
         group.protocol = candidate.protocol;
-        group.pseudo_sum = candidate.pseudo_sum;
         group
     }
 
@@ -323,7 +318,8 @@ impl Pending {
     /// checksum.
     fn rewrite_header(&mut self) {
         let transport_len = usize::from(self.header_len) - Ipv6Header::LEN + self.payload as usize;
-        let partial = checksum_fold(self.pseudo_sum + transport_len as u64);
+        let addresses = checksum_add(0, &self.header[ADDRESSES]);
+        let partial = checksum_fold(addresses + u64::from(self.protocol) + transport_len as u64);
         put_be16(&mut self.header, Ipv6Header::PAYLOAD_LEN_AT, transport_len as u16);
         let transport = &mut self.header[Ipv6Header::LEN..];
         if self.protocol == PROTOCOL_UDP {
@@ -370,7 +366,6 @@ fn tcp_candidate(inner: &Inner<'_>, checksum: Checksum) -> Option<Candidate> {
         payload: tcp.payload().len(),
         sequence: tcp.seq(),
         pushed: tcp.flags() & TcpHeader::PSH != 0,
-        pseudo_sum: inner.pseudo_sum(),
         checksum,
     })
 }
@@ -386,7 +381,6 @@ fn udp_candidate(inner: &Inner<'_>, enabled: bool, checksum: Checksum) -> Option
         payload: udp.payload().len(),
         sequence: 0,
         pushed: false,
-        pseudo_sum: inner.pseudo_sum(),
         checksum,
     })
 }

@@ -9,6 +9,7 @@
 mod keys;
 mod open;
 mod relay;
+mod run;
 mod seal;
 mod way;
 

@@ -678,8 +678,8 @@ impl Totals {
         self.last_tx = now;
     }
 
-    pub(crate) fn received(&mut self, now: u64, bytes: usize) {
-        self.rx_frames += 1;
+    pub(crate) fn received(&mut self, now: u64, frames: u64, bytes: usize) {
+        self.rx_frames += frames;
         self.rx_bytes += bytes as u64;
         self.last_rx = now;
     }

@@ -293,6 +293,64 @@ proptest! {
         prop_assert_eq!(got, packets);
     }
 
+    /// Taking a whole receive is taking each of its datagrams: the same packets, answers, counters and reports, whatever
+    /// lies among the packets and however the phases go.
+    #[test]
+    fn a_receive_is_its_datagrams(
+        interval in 1u64..20,
+        rounds in prop::collection::vec((prop::collection::vec(0u8..12, 1..40), any::<prop::sample::Index>()), 1..12),
+    ) {
+        let (mut a, mut one) = pair(interval);
+        let (_, mut many) = pair(interval);
+        let mut number = 0u32;
+        for (deeds, spoiled) in rounds {
+            for deed in &deeds {
+                number += 1;
+                match deed {
+                    0 => a.apply(Command::ConfirmFast { peer: B, id: EpochId(0) }),
+                    1 => a.apply(Command::SendOnLink { link: LINK, epoch: None, msg_type: 0x51, body: vec![7; 20] }),
+                    2 => a.send(VirtioNetHdr::default(), &packet(59, &[1; 9])),
+                    3 => {
+                        let (hdr, segments) = super_packet(number.is_multiple_of(2), &[5; 300], 100);
+                        a.send(hdr, &segments);
+                    }
+                    _ => a.send(VirtioNetHdr::default(), &packet(59, &[&number.to_be_bytes()[..], &[9; 40]].concat())),
+                }
+            }
+            let mut frames = a.take_sent();
+            let at = spoiled.index(frames.len());
+            *frames[at].last_mut().unwrap() ^= u8::from(at.is_multiple_of(3));
+            let from = address(A);
+            for receive in frames.chunk_by(|before, after| before.len() == after.len()) {
+                let step = receive[0].len();
+                let mut room = [&[0; HEADROOM], &receive.concat()[..]].concat();
+                let mut got = Vec::new();
+                many.lane.inbound_train(NOW, from, &mut room, step, &mut many.train, |packet, place, checksum| {
+                    got.push((packet.to_vec(), place, checksum));
+                });
+                for (packet, place, _) in &got {
+                    prop_assert_eq!(packet, &room[place.clone()], "it stays where it lies");
+                }
+                let mut expected = Vec::new();
+                for frame in receive {
+                    let mut room = [&[0; HEADROOM], &frame[..]].concat();
+                    if let Inbound::Packet(range, checksum) = one.lane.inbound(NOW, from, &mut room, &mut one.train) {
+                        expected.push((room[range].to_vec(), checksum));
+                    }
+                }
+                let got: Vec<_> = got.into_iter().map(|(packet, _, checksum)| (packet, checksum)).collect();
+                prop_assert_eq!(got, expected);
+            }
+            one.lane.sample();
+            many.lane.sample();
+            prop_assert_eq!(format!("{:?}", one.reports()), format!("{:?}", many.reports()));
+            prop_assert_eq!(one.lane.counters(), many.lane.counters());
+            let answers = one.take_sent();
+            prop_assert_eq!(&answers, &many.take_sent());
+            answers.iter().for_each(|frame| drop(a.receive(frame)));
+        }
+    }
+
     #[test]
     fn every_key_opens_its_frames_once_in_any_order(
         interval in 1u64..40, rounds in prop::collection::vec((0usize..30, any::<u64>()), 1..40),

@@ -7,13 +7,15 @@ use std::time::Duration;
 use weft_os::poll::{Events, Interest, Poller};
 use weft_os::tun::Tun;
 use weft_packet::checksum::Checksum;
-use weft_packet::coalesce::{Coalescer, Group};
+use weft_packet::coalesce::{BatchFull, Coalescer, Group};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::PlaneCounters;
 
-/// Packets in a batch: what the receive buffers of one round can hold at the usual size, and to spare.
-const BATCH: usize = 1024;
+/// Packets in one receive at the most: what the kernel cuts one send into (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
+const MAX_RECEIVED: usize = 128;
+/// Packets in a batch: what the receive buffers of one round can hold.
+const BATCH: usize = 8 * MAX_RECEIVED;
 /// Longest wait for a TUN that is full.
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -30,6 +32,8 @@ pub(crate) struct Tunnel {
     writable: Poller,
     coalescer: Coalescer,
     places: Vec<Place>,
+    /// Packets that the batch had no room for, and that are not counted yet.
+    refused: u64,
 }
 
 impl Tunnel {
@@ -47,18 +51,20 @@ impl Tunnel {
             writable,
             coalescer,
             places: Vec::with_capacity(BATCH),
+            refused: 0,
         })
     }
 
-    /// Whether the batch takes another packet.
+    /// Whether the batch takes what another receive may bring.
     pub(crate) fn has_room(&self) -> bool {
-        self.places.len() < BATCH
+        self.places.len() + MAX_RECEIVED <= BATCH
     }
 
     /// Adds the packet at `range` of `buffers[buffer]`, which must stay as it is until [`Tunnel::write_batch`].
     pub(crate) fn push(&mut self, buffer: usize, range: Range<usize>, packet: &[u8], checksum: Checksum) {
-        if self.coalescer.push(self.places.len() as u32, packet, checksum).is_ok() {
-            self.places.push(Place { buffer, range });
+        match self.coalescer.push(self.places.len() as u32, packet, checksum) {
+            Ok(()) => self.places.push(Place { buffer, range }),
+            Err(BatchFull) => self.refused += 1,
         }
     }
 
@@ -76,6 +82,7 @@ impl Tunnel {
             counters.tun_coalesced += u64::from(group.packet_count() > 1);
             write(&self.tun, &self.writable, &slices, counters);
         }
+        counters.tun_write_failed += std::mem::take(&mut self.refused);
         self.coalescer.clear();
         self.places.clear();
     }

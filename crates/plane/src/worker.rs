@@ -9,7 +9,7 @@ use weft_os::clock::boottime_ms;
 use weft_os::poll::{Events, Interest, Poller};
 use weft_os::tun::{READ_BUFFER_LEN, VNET_HEADER_LEN};
 use weft_os::udp::{RECEIVE_BUFFER_LEN, UdpSocket};
-use weft_packet::{Command, HEADROOM, Inbound, Lane, Train};
+use weft_packet::{Command, HEADROOM, Lane, Train};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::Snapshot;
@@ -128,24 +128,19 @@ impl Worker {
             else {
                 break;
             };
-            let (mut start, step) = (0, received.segment_size.max(1));
-            while start < received.len {
-                let end = (start + step).min(received.len);
-                // Its headroom is the end of the datagram before, which is done with.
-                let Some(room) = self.receive[at].get_mut(start..HEADROOM + end) else {
-                    break;
-                };
-                let inbound = self.lane.inbound(now, received.from, room, &mut self.train);
-                if let Inbound::Packet(range, checksum) = inbound {
-                    if !self.tunnel.has_room() {
-                        self.tunnel
-                            .write_batch(&self.receive, &mut self.train.out_mut().counters);
-                    }
-                    let range = start + range.start..start + range.end;
-                    let packet = self.receive[at].get(range.clone()).unwrap_or_default();
-                    self.tunnel.push(at, range, packet, checksum);
-                }
-                start = end;
+            let room = self.receive[at].get_mut(..HEADROOM + received.len);
+            let tunnel = &mut self.tunnel;
+            self.lane.inbound_train(
+                now,
+                received.from,
+                room.unwrap_or_default(),
+                received.segment_size,
+                &mut self.train,
+                |packet, range, checksum| tunnel.push(at, range, packet, checksum),
+            );
+            if !self.tunnel.has_room() {
+                self.tunnel
+                    .write_batch(&self.receive, &mut self.train.out_mut().counters);
             }
         }
         self.tunnel

@@ -188,6 +188,13 @@ pub fn is_fast(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first >> 4 == VERSION)
 }
 
+/// The receiver index of what claims to be a fast frame; `None` for anything else.
+#[must_use]
+pub fn index_of(datagram: &[u8]) -> Option<u32> {
+    let [first, _, _, _, index @ ..] = *datagram.first_chunk::<8>()?;
+    (first >> 4 == VERSION).then_some(u32::from_le_bytes(index))
+}
+
 /// What is kept of the header of an IPv6 packet, or `None` if it has none.
 #[must_use]
 pub fn compress(packet: &[u8]) -> Option<[u8; IPV6_REST]> {

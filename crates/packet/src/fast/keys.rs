@@ -252,6 +252,11 @@ impl FastEpoch {
         Ok(opened)
     }
 
+    /// Whether a frame says that it is of the phase that we open with, and not of one before or after.
+    pub(super) fn is_in_phase(&self, header: &fast::Header) -> bool {
+        self.recv.is_phase_of(header)
+    }
+
     /// Opens content and tag in place. On failure the bytes are undefined.
     pub(super) fn open(
         &mut self,
@@ -262,7 +267,7 @@ impl FastEpoch {
     ) -> Result<Opened, OpenFailure> {
         let recv = &mut self.recv;
         recv.window.check(header.counter).map_err(|_| OpenFailure::Replay)?;
-        let same = header.flags & fast::FLAG_PHASE == if recv.phase & 1 == 1 { fast::FLAG_PHASE } else { 0 };
+        let same = recv.is_phase_of(header);
         let old = !same && header.counter < recv.since;
         let previous = recv.previous.as_ref().filter(|(_, until)| now < *until);
         let cipher = match (same, old) {
@@ -300,6 +305,10 @@ impl Sending {
 }
 
 impl Receiving {
+    fn is_phase_of(&self, header: &fast::Header) -> bool {
+        (header.flags & fast::FLAG_PHASE != 0) == (self.phase & 1 == 1)
+    }
+
     fn move_on(&mut self, now: u64, counter: u64) {
         let secret = self.next.0.next();
         let cipher = secret.cipher(self.suite);

@@ -1,6 +1,7 @@
 //! Opening: fast frames from the wire, to IP packets and messages.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::ops::Range;
 
 use weft_noise::aead::TAG_LEN;
 use weft_wire::NodeAddr;
@@ -14,6 +15,7 @@ use crate::ecn;
 use crate::inbound::Inbound;
 use crate::lane::Lane;
 use crate::meter::Arrival;
+use crate::mss;
 use crate::train::{Train, Transmit};
 
 /// Where the content starts behind the clock.
@@ -73,13 +75,9 @@ impl Lane {
         self.counters.fast_rx += 1;
         self.counters.relayed_rx += u64::from(via.is_some());
         let marked = via.is_some_and(|via| via.marked);
-        let clock = frame.get(fast::Header::LEN..)?.first_chunk()?;
         let arrival = Arrival {
-            epoch: number,
-            counter: header.counter,
-            timestamp: u32::from_le_bytes(*clock),
-            bytes: frame.len(),
             ce: marked,
+            ..arrival(number, header, frame)
         };
         self.fast_arrived(now, (from, via), peer, id, opened, arrival);
         if !proven && !asks(header.kind, frame_content(room)) {
@@ -101,7 +99,7 @@ impl Lane {
         }
     }
 
-    /// Where a frame came from, and when, for the link and the session that it is of.
+    /// What a frame shows of the session and the link that it is of.
     fn fast_arrived(
         &mut self,
         now: u64,
@@ -111,29 +109,39 @@ impl Lane {
         opened: Opened,
         arrival: Arrival,
     ) {
-        let bytes = arrival.bytes;
-        // Late frames of old keys may come from where the peer was, and are not what reports are about.
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
         };
+        // Late frames of old keys may come from where the peer was, and are not what reports are about.
         let current = session.fast.current().is_some_and(|current| current.id == id);
         if current {
             session.meter.receive(now, arrival);
         }
-        let bound = session.link;
-        if let Some(via) = via {
-            if opened.newest && current {
-                self.note_arrival(now, via.link, peer);
-            }
-            return;
+        let newest = opened.newest && current;
+        match via {
+            Some(via) if newest => self.note_arrival(now, via.link, peer),
+            Some(_) => {}
+            None => self.heard(now, from, peer, (1, arrival.bytes), newest),
         }
+    }
+
+    /// So many frames, of so many bytes together, came from there; `newest` says that one of them is the newest of all.
+    pub(super) fn heard(
+        &mut self,
+        now: u64,
+        from: SocketAddr,
+        peer: NodeAddr,
+        (frames, bytes): (u64, usize),
+        newest: bool,
+    ) {
+        let bound = self.sessions.get(&peer).and_then(|session| session.link);
         let Some(id) = self.direct_link(bound, peer) else {
             return;
         };
         let Some(link) = self.links.get_mut(&id) else { return };
-        link.totals.received(now, bytes);
-        link.totals.rx_payload += 1;
-        if opened.newest && current {
+        link.totals.received(now, frames, bytes);
+        link.totals.rx_payload += frames;
+        if newest {
             if link.path != from {
                 link.path = from;
                 self.report(Report::Roamed { link: id, path: from });
@@ -154,32 +162,22 @@ impl Lane {
             self.counters.not_allowed += 1;
             return None;
         }
-        let end = room.len() - TAG_LEN;
-        let opened = room.get_mut(..end)?;
         let ends = (peer.to_ipv6(), self.config.me.to_ipv6());
-        let Ok(start) = fast::expand_in_place(opened, HEADROOM + UPPER_AT, ends.0, ends.1) else {
+        let Some((range, checksum)) = expand(room, flags, ends, || self.room_to(&peer).max_tcp()) else {
             self.counters.malformed += 1;
             return None;
         };
         let session = self.sessions.get_mut(&peer)?;
-        session.totals.received(now, end - start);
+        session.totals.received(now, 1, range.len());
         session.totals.rx_payload += 1;
         session.last_data = now;
-        let packet = opened.get_mut(start..)?;
-        self.hand_over(peer, packet);
-        let checksum = if flags & fast::FLAG_PARTIAL == 0 {
-            Checksum::Full
-        } else if checksum::start(packet) {
-            Checksum::Partial
-        } else {
-            self.counters.malformed += 1;
-            return None;
-        };
+        let packet = room.get_mut(range.clone())?;
         if marked && ecn::mark(packet) {
             self.counters.ce_delivered += 1;
         }
+        self.note_echo(peer, packet);
         self.counters.tun_tx += 1;
-        Some(Inbound::Packet(start..end, checksum))
+        Some(Inbound::Packet(range, checksum))
     }
 
     fn fast_message<T: Transmit>(
@@ -195,7 +193,7 @@ impl Lane {
             return None;
         };
         let session = self.sessions.get_mut(&peer)?;
-        session.totals.received(now, 0);
+        session.totals.received(now, 1, 0);
         match msg_type {
             fast::CONFIRM if body == [fast::CONFIRM_ASKS] => {
                 let answer = (fast::CONFIRM, &[fast::CONFIRM_ANSWERS][..]);
@@ -234,6 +232,43 @@ pub(crate) struct Via {
     pub(crate) link: LinkId,
     /// It says that the frame has experienced congestion.
     pub(crate) marked: bool,
+}
+
+/// What a frame that opened tells of its way.
+pub(super) fn arrival(epoch: u32, header: &fast::Header, frame: &[u8]) -> Arrival {
+    let clock = frame.get(fast::Header::LEN..).and_then(<[u8]>::first_chunk);
+    Arrival {
+        epoch,
+        counter: header.counter,
+        timestamp: clock.map_or(0, |clock| u32::from_le_bytes(*clock)),
+        bytes: frame.len(),
+        ce: false,
+    }
+}
+
+/// Makes the IP packet of an opened frame, which lies behind the first [`HEADROOM`] bytes of `room`, where it is: returns
+/// where, and how much of its checksum is there. `None` if it can be none. `max_tcp` bounds what TCP connections agree on.
+pub(super) fn expand(
+    room: &mut [u8],
+    flags: u8,
+    (source, dest): (Ipv6Addr, Ipv6Addr),
+    max_tcp: impl FnOnce() -> usize,
+) -> Option<(Range<usize>, Checksum)> {
+    let end = room.len().checked_sub(TAG_LEN)?;
+    let opened = room.get_mut(..end)?;
+    let start = fast::expand_in_place(opened, HEADROOM + UPPER_AT, source, dest).ok()?;
+    let packet = opened.get_mut(start..)?;
+    if mss::opens_connection(packet) {
+        mss::clamp(packet, max_tcp());
+    }
+    let checksum = if flags & fast::FLAG_PARTIAL == 0 {
+        Checksum::Full
+    } else if checksum::start(packet) {
+        Checksum::Partial
+    } else {
+        return None;
+    };
+    Some((start..end, checksum))
 }
 
 /// Whether this asks for a confirm. Whoever asks has not heard from us, so nothing shows that our frames get there.

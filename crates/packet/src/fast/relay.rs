@@ -116,7 +116,7 @@ impl Lane {
             }
         };
         let (key, proven) = (epoch.id, epoch.proven);
-        link.totals.received(now, frame.len());
+        link.totals.received(now, 1, frame.len());
         self.hop_arrived(from, id, key, opened);
         if !proven && !asks(header.kind, frame_content(room)) {
             self.links.get_mut(&id)?.hop.prove(key, true);

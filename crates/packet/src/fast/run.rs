@@ -1,0 +1,111 @@
+//! Opening many: the packets of one receive under one set of keys, with the look-ups made once.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use weft_wire::NodeAddr;
+use weft_wire::fast::{self, HEADROOM, Kind};
+
+use super::FastIndex;
+use super::open::{arrival, expand};
+use crate::checksum::Checksum;
+use crate::lane::Lane;
+
+/// What came so far.
+#[derive(Default)]
+struct Run {
+    /// Frames that opened, and their bytes.
+    frames: u64,
+    bytes: usize,
+    /// Packets made of them, and their bytes.
+    packets: u64,
+    packet_bytes: usize,
+    /// One of the frames is the newest of all.
+    newest: bool,
+}
+
+impl Lane {
+    /// Takes the frames from `at` on, `step` bytes each but the last, as long as they are packets under the keys in use
+    /// and nothing has to be answered. Frames start behind the first [`HEADROOM`] bytes of `room`, where `at` counts from.
+    /// Returns where the first frame starts that is left, for [`Lane::inbound`] to take.
+    pub(crate) fn fast_run(
+        &mut self,
+        now: u64,
+        from: SocketAddr,
+        room: &mut [u8],
+        (mut at, step): (usize, usize),
+        mut deliver: impl FnMut(&[u8], Range<usize>, Checksum),
+    ) -> usize {
+        let total = room.len().saturating_sub(HEADROOM);
+        let index = room.get(HEADROOM + at..).and_then(fast::index_of);
+        let found = index.and_then(|index| Some((index, self.fast_indices.get(&index)?)));
+        let Some((index, &FastIndex::Session(peer))) = found else {
+            return at;
+        };
+        let ends = (peer.to_ipv6(), self.config.me.to_ipv6());
+        // The answers to our own echo requests are looked for in every packet, which is not for here.
+        if self.echo_token.is_some() || !self.allowed.contains_key(&ends.0.octets()) {
+            return at;
+        }
+        let max_tcp = self.room_to(&peer).max_tcp();
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return at;
+        };
+        // Until frames have come directly, each may be the first that does.
+        let keys = session.fast.current_mut();
+        let Some(keys) = keys.filter(|keys| keys.our_index == index && keys.direct) else {
+            return at;
+        };
+        let mut run = Run::default();
+        while at < total {
+            let end = (at + step).min(total);
+            let Some((frame, header)) = room.get_mut(HEADROOM + at..HEADROOM + end).and_then(|frame| {
+                let header = fast::Header::parse(frame).ok()?;
+                Some((frame, header))
+            }) else {
+                break;
+            };
+            if header.kind != Kind::Ipv6 || header.receiver_index != index || !keys.is_in_phase(&header) {
+                break;
+            }
+            let Some((aad, sealed)) = frame.split_at_mut_checked(fast::Header::LEN) else {
+                break;
+            };
+            self.counters.udp_rx += 1;
+            let begin = std::mem::replace(&mut at, end);
+            match keys.open(now, &header, aad, sealed) {
+                Ok(opened) => run.newest |= opened.newest,
+                Err(failure) => {
+                    self.counters.fast_open_failed(failure);
+                    continue;
+                }
+            }
+            session.meter.receive(now, arrival(keys.number(), &header, frame));
+            run.frames += 1;
+            run.bytes += frame.len();
+            let lone = room.get_mut(begin..HEADROOM + end).unwrap_or_default();
+            match expand(lone, header.flags, ends, || max_tcp) {
+                Some((range, checksum)) => {
+                    run.packets += 1;
+                    run.packet_bytes += range.len();
+                    let packet = lone.get(range.clone()).unwrap_or_default();
+                    deliver(packet, begin + range.start..begin + range.end, checksum);
+                }
+                None => self.counters.malformed += 1,
+            }
+        }
+        if run.frames > 0 {
+            session.totals.received(now, run.packets, run.packet_bytes);
+            session.totals.rx_payload += run.packets;
+            session.last_data = now;
+            self.end_run(now, from, peer, &run);
+        }
+        at
+    }
+
+    fn end_run(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, run: &Run) {
+        self.counters.fast_rx += run.frames;
+        self.counters.tun_tx += run.packets;
+        self.heard(now, from, peer, (run.frames, run.bytes), run.newest);
+    }
+}
