@@ -11,6 +11,7 @@
 
 mod book;
 mod document;
+mod fast;
 mod fips;
 mod node;
 mod reader;
@@ -182,6 +183,7 @@ fn session(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys) {
     b.install_session(1_060, a_addr, &at_b);
     alive(book, a, b, link_keys, &keys);
     data(book, a, b, link_keys, &keys);
+    fast::fast_frames(book, (a, b), (&at_a, &at_b), (link_keys, &keys));
 }
 
 /// SessionSetup, SessionAck and SessionMsg3 as weft fills them.
@@ -308,18 +310,16 @@ fn data(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, keys: &Ke
     book.bytes("datagram", &frame);
     assert_eq!(frame.len(), ip.len() + weft_packet::IPV6_OVERHEAD);
 
-    a.lane.outbound(6_000, VirtioNetHdr::default(), &ip, &mut a.train);
-    a.train.flush();
-    assert_eq!(std::mem::take(&mut a.train.out_mut().0), std::slice::from_ref(&frame));
+    assert_eq!(a.outbound(6_000, VirtioNetHdr::default(), &ip), frame);
     assert_eq!(b.receive(6_010, a.addr, &frame).0, Some(ip));
     assert_eq!(b.receive(6_010, a.addr, &frame).0, None, "a replay");
     assert_eq!(b.lane.counters().link_replays, 1);
 }
 
 fn disconnect(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys) {
-    book.section("disconnect", &["A stops: reason 0x00, link counter 5 at 9,000 ms."]);
+    book.section("disconnect", &["A stops: reason 0x00, link counter 6 at 9,000 ms."]);
     let msg_type = LinkMessageType::Disconnect.to_byte();
-    let frame = to_b(keys, 5, 9_000, msg_type, &[0x00]).seal(book);
+    let frame = to_b(keys, 6, 9_000, msg_type, &[0x00]).seal(book);
     book.bytes("datagram", &frame);
     let mut body = [0; Disconnect::LEN];
     let reason = DisconnectReason::Shutdown;
@@ -358,9 +358,30 @@ fn carry(book: &mut Book, a: &Node, b: &Node, keys: &Keys, counter: u64, at: u32
     to_b(keys, counter, at, 0x00, &body).seal(book)
 }
 
+/// Wraps B's session message for A.
+fn carry_back(book: &mut Book, b: &Node, a: &Node, keys: &Keys, counter: u64, at: u32, message: &[u8]) -> Vec<u8> {
+    let body = reader::datagram(MTU, b.node_addr().as_bytes(), a.node_addr().as_bytes(), message);
+    let frame = LinkFrame {
+        key: keys.k2,
+        receiver_idx: A_INDEX,
+        // B brings back the bit that A's newest frame had.
+        ..to_b(keys, counter, at, 0x00, &body)
+    };
+    LinkFrame {
+        flags: weft_wire::fmp::FLAG_SPIN,
+        ..frame
+    }
+    .seal(book)
+}
+
 fn to_b<'a>(keys: &Keys, counter: u64, timestamp: u32, msg_type: u8, body: &'a [u8]) -> LinkFrame<'a> {
-    // B's first frame brings the spin bit back that A began with, so A turns it.
-    let flags = if counter < 2 { 0 } else { weft_wire::fmp::FLAG_SPIN };
+    // B's first frame, behind A's second, brings the spin bit back that A began with, so A turns it; its second, behind
+    // A's sixth, brings that back.
+    let flags = if !(2..=5).contains(&counter) {
+        0
+    } else {
+        weft_wire::fmp::FLAG_SPIN
+    };
     LinkFrame {
         key: keys.k1,
         flags,
@@ -383,6 +404,13 @@ fn from_a<'a>(keys: &Keys, counter: u64, timestamp: u32, msg_type: u8, body: &'a
     }
 }
 
+fn from_b<'a>(keys: &Keys, counter: u64, timestamp: u32, msg_type: u8, body: &'a [u8]) -> SessionMessage<'a> {
+    SessionMessage {
+        key: keys.k2,
+        ..from_a(keys, counter, timestamp, msg_type, body)
+    }
+}
+
 fn on_link(msg_type: u8, body: Vec<u8>) -> Command {
     Command::SendOnLink {
         link: LINK,
@@ -397,4 +425,7 @@ fn check_keys(keys: &Keys, at_a: &Established, at_b: &Established) {
     assert_eq!(of(at_a), (keys.k1, keys.k2));
     assert_eq!(of(at_b), (keys.k2, keys.k1));
     assert_eq!((at_a.handshake_hash, at_b.handshake_hash), (keys.h, keys.h));
+    for established in [at_a, at_b] {
+        assert_eq!(*established.exporter(b"weft fast 1"), keys.exporter);
+    }
 }

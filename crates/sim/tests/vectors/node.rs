@@ -9,6 +9,7 @@ use weft_packet::{
     Command, EpochId, EpochUse, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train, Transmit,
 };
 use weft_wire::NodeAddr;
+use weft_wire::virtio::VirtioNetHdr;
 
 use crate::reader::{End, sha256};
 
@@ -59,10 +60,25 @@ impl Node {
     /// Runs a command and returns the one datagram it sends.
     pub fn send(&mut self, now: u64, command: Command) -> Vec<u8> {
         self.lane.apply(now, command, &mut self.train);
-        self.train.flush();
-        let mut sent = std::mem::take(&mut self.train.out_mut().0);
+        self.take_one()
+    }
+
+    /// Takes an IP packet from the TUN and returns the one datagram it becomes.
+    pub fn outbound(&mut self, now: u64, hdr: VirtioNetHdr, ip: &[u8]) -> Vec<u8> {
+        self.lane.outbound(now, hdr, ip, &mut self.train);
+        self.take_one()
+    }
+
+    fn take_one(&mut self) -> Vec<u8> {
+        let mut sent = self.take_sent();
         assert_eq!(sent.len(), 1);
         sent.remove(0)
+    }
+
+    /// What the lane has sent by itself.
+    pub fn take_sent(&mut self) -> Vec<Vec<u8>> {
+        self.train.flush();
+        std::mem::take(&mut self.train.out_mut().0)
     }
 
     pub fn apply(&mut self, now: u64, command: Command) {

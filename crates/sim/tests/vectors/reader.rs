@@ -10,6 +10,8 @@ use weft_noise::aead::Cipher;
 
 use crate::book::Book;
 
+pub mod fast;
+
 /// What both ends have after a handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Keys {
@@ -19,6 +21,8 @@ pub struct Keys {
     pub k2: [u8; 32],
     /// The transcript.
     pub h: [u8; 32],
+    /// What fast frames start from.
+    pub exporter: [u8; 32],
 }
 
 /// noise.md, "State".
@@ -83,10 +87,10 @@ impl<'b> State<'b> {
         let mut out = [0; 64];
         Hkdf::<Sha256>::new(Some(&self.ck), &[]).expand(&[], &mut out).unwrap();
         let (k1, k2) = halves(&out);
-        let h = self.h;
+        let (h, exporter) = (self.h, fast::exporter(&self.ck, &self.h));
         self.book.bytes("k1", k1);
         self.book.bytes("k2", k2);
-        Keys { k1, k2, h }
+        Keys { k1, k2, h, exporter }
     }
 }
 

@@ -1,0 +1,149 @@
+//! fast.md read once more: the key schedule, capabilities and frames.
+
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use hkdf::Hkdf;
+use sha2::Sha256;
+
+use super::sha256;
+use crate::book::Book;
+
+/// fast.md, "Content of kind 0": an IPv6 packet.
+pub const IPV6: u8 = 0;
+/// fast.md, "Content of kind 1": a message.
+pub const MESSAGE: u8 = 1;
+
+/// fast.md, "Keys": the suites by number.
+fn algorithm(suite: u8) -> &'static Algorithm {
+    match suite {
+        1 => &AES_256_GCM,
+        2 => &AES_128_GCM,
+        3 => &CHACHA20_POLY1305,
+        _ => unreachable!("no suite {suite}"),
+    }
+}
+
+/// The exporter of a handshake that ended with `ck` and `h`. HKDF-Extract is HMAC with the salt for a key.
+pub fn exporter(ck: &[u8; 32], h: &[u8; 32]) -> [u8; 32] {
+    let ikm = [&b"weft fast 1"[..], h].concat();
+    Hkdf::<Sha256>::extract(Some(ck), &ikm).0.into()
+}
+
+/// fast.md, "Negotiation": the body of capabilities.
+pub fn capabilities(max_payload: u16, random: &[u8; 16], suites: &[(u8, u32)], indices: &[u32]) -> Vec<u8> {
+    let mut body = vec![1, 0];
+    body.extend(max_payload.to_le_bytes());
+    body.extend(random);
+    body.push(suites.len() as u8);
+    for (suite, cost) in suites {
+        body.push(*suite);
+        body.extend(cost.to_le_bytes());
+    }
+    body.push(indices.len() as u8);
+    body.extend(indices.iter().flat_map(|index| index.to_le_bytes()));
+    body
+}
+
+/// The body of their acknowledgement.
+pub fn acknowledgement(capabilities: &[u8]) -> Vec<u8> {
+    sha256(&[capabilities])[..16].to_vec()
+}
+
+/// PRK from the exporter and both bodies.
+pub fn prk(exporter: &[u8; 32], of_initiator: &[u8], of_responder: &[u8]) -> [u8; 32] {
+    let salt = sha256(&[of_initiator, of_responder]);
+    Hkdf::<Sha256>::extract(Some(&salt), exporter).0.into()
+}
+
+fn expand<const N: usize>(from: &[u8; 32], info: &[u8]) -> [u8; N] {
+    let mut out = [0; N];
+    Hkdf::<Sha256>::from_prk(from).unwrap().expand(info, &mut out).unwrap();
+    out
+}
+
+/// The key of one direction of lane 0 in one phase.
+pub struct Phase {
+    suite: u8,
+    secret: [u8; 32],
+    key: Vec<u8>,
+    iv: [u8; 12],
+}
+
+impl Phase {
+    /// The first one.
+    pub fn first(prk: &[u8; 32], suite: u8, direction: u8) -> Self {
+        let info = [&b"weft fast 1 lane"[..], &[suite, direction, 0]].concat();
+        Self::of(suite, expand(prk, &info))
+    }
+
+    /// The one behind it.
+    pub fn next(&self) -> Self {
+        Self::of(self.suite, expand(&self.secret, b"weft fast 1 next"))
+    }
+
+    fn of(suite: u8, secret: [u8; 32]) -> Self {
+        // Output of HKDF-Expand is the same from the front on, however much is asked for up to one hash.
+        let key: [u8; 32] = expand(&secret, b"weft fast 1 key");
+        Self {
+            suite,
+            secret,
+            key: key[..algorithm(suite).key_len()].to_vec(),
+            iv: expand(&secret, b"weft fast 1 iv"),
+        }
+    }
+
+    pub fn tell(&self, name: &str, book: &mut Book) {
+        book.bytes(&format!("{name}.secret"), self.secret);
+        book.bytes(&format!("{name}.key"), &self.key);
+        book.bytes(&format!("{name}.iv"), self.iv);
+    }
+}
+
+/// fast.md, "Frame".
+pub struct Frame<'a> {
+    pub keys: &'a Phase,
+    pub kind: u8,
+    pub flags: u8,
+    pub receiver_index: u32,
+    pub counter: u64,
+    pub clock: u32,
+    /// Behind the clock.
+    pub content: &'a [u8],
+}
+
+impl Frame<'_> {
+    pub fn seal(&self, book: &mut Book) -> Vec<u8> {
+        let plain = [&self.clock.to_le_bytes()[..], self.content].concat();
+        let length = plain.len() as u16 + 16;
+        let header = [
+            &[0xa0 | self.kind, self.flags][..],
+            &length.to_le_bytes(),
+            &self.receiver_index.to_le_bytes(),
+            &self.counter.to_le_bytes(),
+        ]
+        .concat();
+        let mut nonce = self.keys.iv;
+        for (byte, counter) in nonce[4..].iter_mut().zip(self.counter.to_be_bytes()) {
+            *byte ^= counter;
+        }
+        book.bytes("fast.header", &header);
+        book.bytes("fast.plain", &plain);
+        book.bytes("fast.nonce", nonce);
+        let key = UnboundKey::new(algorithm(self.keys.suite), &self.keys.key).unwrap();
+        let mut sealed = plain;
+        LessSafeKey::new(key)
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(&header), &mut sealed)
+            .unwrap();
+        let frame = [header, sealed].concat();
+        book.bytes("datagram", &frame);
+        frame
+    }
+}
+
+/// "Content of kind 0", behind the clock; `partial` leaves the checksum of UDP out.
+pub fn ipv6_content(ip: &[u8], partial: bool) -> Vec<u8> {
+    let mut content = [&ip[..4], &ip[6..8], &ip[40..]].concat();
+    if partial {
+        content[6 + 6..6 + 8].fill(0);
+    }
+    content
+}
