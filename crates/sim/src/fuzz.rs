@@ -4,6 +4,7 @@
 //! - [`split`]: a TUN read against a plain model of segmentation, and what else is done to its packets.
 //! - [`coalesce`]: packets of several flows joined and cut again: the same packets, each flow in order.
 //! - [`lane`]: a lane with keys, its peer, and somebody between them who owns neither.
+//! - [`fast`]: the same with fast frames, and with a peer that has keys and keeps no rule.
 //! - [`core`]: two nodes and one that has turned hostile, on a network that does what the bytes say.
 //! - [`mesh`]: up to eight nodes that reach each other through each other, and some of them lie.
 //!
@@ -18,6 +19,7 @@
 
 mod coalesce;
 mod core;
+mod fast;
 mod hostile;
 mod input;
 mod lane;
@@ -28,6 +30,7 @@ mod wire;
 
 pub use coalesce::coalesce;
 pub use core::core;
+pub use fast::fast;
 pub use lane::lane;
 pub use mesh::mesh;
 pub use split::split;
@@ -37,11 +40,12 @@ pub use wire::wire;
 pub type Target = fn(&[u8]);
 
 /// All of them by name, which is also the name of their corpus.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("wire", wire),
     ("split", split),
     ("coalesce", coalesce),
     ("lane", lane),
+    ("fast", fast),
     ("core", core),
     ("mesh", mesh),
 ];

@@ -81,7 +81,7 @@ fn random(name: &str, count: u64, max: usize) {
 #[test]
 fn every_target_has_a_test() {
     let names = TARGETS.map(|(name, _)| name);
-    assert_eq!(names, ["wire", "split", "coalesce", "lane", "core", "mesh"]);
+    assert_eq!(names, ["wire", "split", "coalesce", "lane", "fast", "core", "mesh"]);
 }
 
 macro_rules! tests {
@@ -105,6 +105,7 @@ tests! {
     split: 5_000 of up to 300 bytes;
     coalesce: 3_000 of up to 400 bytes;
     lane: 2_000 of up to 600 bytes;
+    fast: 1_500 of up to 600 bytes;
     core: 3000 of up to 300 bytes;
     mesh: 150 of up to 300 bytes;
 }

@@ -45,8 +45,9 @@ pub fn lane(data: &[u8]) {
     pair.packets_pass();
 }
 
+/// What a lane has sent.
 #[derive(Default)]
-struct Sent(Vec<(SocketAddr, Vec<u8>)>);
+pub(super) struct Sent(pub(super) Vec<(SocketAddr, Vec<u8>)>);
 
 impl Transmit for Sent {
     fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
@@ -558,7 +559,7 @@ impl Pair {
 }
 
 /// A number of the whole input (FNV-1a). Keys depend on it, or a fuzzer that compares would learn to seal.
-fn salt(data: &[u8]) -> u64 {
+pub(super) fn salt(data: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325;
     data.iter().fold(start, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -566,7 +567,7 @@ fn salt(data: &[u8]) -> u64 {
 }
 
 /// A key that no other epoch has.
-fn key(tag: u8, epoch: u32, salt: u64) -> Key {
+pub(super) fn key(tag: u8, epoch: u32, salt: u64) -> Key {
     let mut bytes = [tag; 32];
     bytes[..4].copy_from_slice(&epoch.to_be_bytes());
     bytes[4..12].copy_from_slice(&salt.to_be_bytes());
@@ -599,7 +600,7 @@ fn any_link_type(input: &mut Input<'_>) -> u8 {
 }
 
 /// What a host writes to its TUN: mostly an IPv6 packet between the two, with what a virtio header can ask for.
-fn tun_read(input: &mut Input<'_>, from: NodeAddr, to: &[NodeAddr]) -> (VirtioNetHdr, Vec<u8>) {
+pub(super) fn tun_read(input: &mut Input<'_>, from: NodeAddr, to: &[NodeAddr]) -> (VirtioNetHdr, Vec<u8>) {
     let shape = input.u8();
     let mut hdr = VirtioNetHdr::default();
     if shape & 1 != 0 {
@@ -617,16 +618,20 @@ fn tun_read(input: &mut Input<'_>, from: NodeAddr, to: &[NodeAddr]) -> (VirtioNe
 }
 
 fn segments(hdr: VirtioNetHdr, packet: &[u8], lane: &Lane) -> Vec<Vec<u8>> {
-    let Ok(mut splitter) = Splitter::new(hdr, packet, lane.max_inner()) else {
+    let mut segments = cut(hdr, packet, lane.max_inner());
+    for segment in &mut segments {
+        mss::clamp(segment, lane.max_tcp());
+    }
+    segments
+}
+
+/// The segments of a TUN read, none longer than `max`; nothing if that cannot be.
+pub(super) fn cut(hdr: VirtioNetHdr, packet: &[u8], max: usize) -> Vec<Vec<u8>> {
+    let Ok(mut splitter) = Splitter::new(hdr, packet, max) else {
         return Vec::new();
     };
     let mut out = vec![0; splitter.segment_len()];
-    let mut segments = Vec::new();
-    while let Some(len) = splitter.next_into(&mut out) {
-        mss::clamp(&mut out[..len], lane.max_tcp());
-        segments.push(out[..len].to_vec());
-    }
-    segments
+    std::iter::from_fn(|| splitter.next_into(&mut out).map(|len| out[..len].to_vec())).collect()
 }
 
 /// Whose addresses an IPv6 packet has.

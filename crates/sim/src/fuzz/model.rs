@@ -27,6 +27,13 @@ pub(super) fn transport_sum(packet: &[u8], start: usize, protocol: u8) -> u16 {
     sum(&[&packet[8..40], &tail, transport])
 }
 
+/// Sum of the pseudo-header alone, as it stands in the field of a checksum that is begun.
+pub(super) fn pseudo_sum(packet: &[u8], start: usize, protocol: u8) -> u16 {
+    let mut tail = ((packet.len() - start) as u32).to_be_bytes().to_vec();
+    tail.extend([0, 0, 0, protocol]);
+    sum(&[&packet[8..40], &tail])
+}
+
 /// Whether the checksum of the transport at `start` is right.
 pub(super) fn verifies(packet: &[u8], start: usize, protocol: u8) -> bool {
     transport_sum(packet, start, protocol) == 0xffff

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use weft_wire::checksum::{checksum_add, checksum_finish, checksum_fold, checksum_replace};
+use weft_wire::fast::{self, Capabilities};
 use weft_wire::filter::FilterAnnounce;
 use weft_wire::fmp::{CommonPrefix, EstablishedHeader, InnerHeader, Msg1, Msg2};
 use weft_wire::fsp::{EncryptedHeader, EncryptedMessage, FspInner, FspPrefix};
@@ -119,6 +120,44 @@ pub fn wire(bytes: &[u8]) {
     packets(bytes);
     checksums(bytes);
     shims(bytes);
+    fast_frames(bytes);
+}
+
+/// Fast frames: header, capabilities, and a packet without its addresses.
+fn fast_frames(bytes: &[u8]) {
+    if let Ok(header) = fast::Header::parse(bytes) {
+        assert!(fast::is_fast(bytes));
+        assert_eq!(header.to_bytes(), bytes[..fast::Header::LEN]);
+        assert_eq!(usize::from(header.length), bytes.len() - fast::Header::LEN);
+    }
+    if let Ok(told) = Capabilities::parse(bytes) {
+        let (suites, indices): (Vec<_>, Vec<_>) = (told.suites().collect(), told.indices().collect());
+        let mut out = vec![0; Capabilities::MAX_LEN];
+        let len =
+            Capabilities::emit_with(told.flags, told.max_payload, &told.random, &suites, &indices, &mut out).unwrap();
+        assert_same("Capabilities", bytes, &out[..len], &[0..0, 0..0]);
+        assert_eq!(Capabilities::parse(&out[..len]), Ok(told));
+    }
+    let at = usize::from(bytes.first().copied().unwrap_or(0));
+    let (src, dst) = (address(&[0xfd; 16]), address(&[0xfe; 16]));
+    let mut buf = bytes.to_vec();
+    match fast::expand_in_place(&mut buf, at, src, dst) {
+        Ok(start) => {
+            let packet = Ipv6Header::parse(&buf[start..]).unwrap();
+            assert_eq!((packet.src(), packet.dst()), (src, dst));
+            assert_eq!(packet.payload(), &bytes[at..]);
+            assert_eq!(buf[..start], bytes[..start]);
+            let rest = fast::compress(&buf[start..]).unwrap();
+            let sent = &bytes[at - fast::IPV6_REST..at];
+            assert_eq!(rest[0], 0x60 | sent[0] & 0x0f);
+            assert_eq!(rest[1..], sent[1..]);
+        }
+        Err(_) => assert_eq!(buf, bytes),
+    }
+    assert_eq!(
+        fast::compress(bytes).is_some(),
+        bytes.len() >= Ipv6Header::LEN && bytes[0] >> 4 == 6
+    );
 }
 
 /// What is computed from a message that parsed.

@@ -1,0 +1,660 @@
+//! Fast frames: an honest peer, one that holds keys and keeps no rule, and a host that writes anything to its TUN.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
+use weft_packet::checksum::Checksum;
+use weft_packet::{
+    Command, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys,
+    Train,
+};
+use weft_wire::fast::{self, CONFIRM, PHASE};
+use weft_wire::virtio::VirtioNetHdr;
+use weft_wire::{NodeAddr, session};
+
+use super::coalesce::{joins_and_cuts, normal};
+use super::input::Input;
+use super::lane::{Sent, cut, key, salt, tun_read};
+use super::model;
+
+const ME: NodeAddr = NodeAddr::new([1; 16]);
+const HONEST: NodeAddr = NodeAddr::new([2; 16]);
+const HOSTILE: NodeAddr = NodeAddr::new([3; 16]);
+const MTU: u16 = 1280;
+const MAX_EVENTS: usize = 200;
+/// Frames that are kept to be replayed.
+const MAX_CAPTURED: usize = 64;
+/// The largest TUN read has 1,800 segments, and a sender goes on for eight phases without an acknowledgement.
+const PHASE_FRAMES: [u64; 3] = [300, 1_000, 1 << 20];
+/// Datagrams that one frame makes the lane send: an answer to a confirm, and the phase. What waited for keys comes on
+/// top, but nothing waits here.
+const MAX_ANSWERS: usize = 2;
+
+/// Frames of a peer with right keys and of any content, in any order and number; reads from the TUN with any header. No
+/// frame is taken for more than it is, none twice, and none that the peer did not seal; what a peer makes of it never
+/// reaches another; nothing grows; and packets of an honest peer pass both ways whatever came before.
+pub fn fast(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut trio = Trio::new(salt(data));
+    for _ in 0..MAX_EVENTS {
+        if input.is_empty() {
+            break;
+        }
+        trio.event(&mut input);
+        if let Err(broken) = trio.me.check_invariants() {
+            panic!("{broken}");
+        }
+    }
+    trio.packets_pass();
+}
+
+/// The lane under test, an honest one, and somebody who has keys.
+struct Trio {
+    now: u64,
+    salt: u64,
+    me: Lane,
+    train: Train<Sent>,
+    honest: Lane,
+    honest_train: Train<Sent>,
+    hostile: Hostile,
+    /// The number of the newest keys.
+    id: u32,
+    /// Frames of the honest peer, each delivered or withheld.
+    captured: Vec<Vec<u8>>,
+    /// Nothing of the honest peer was withheld since its keys were made.
+    lossless: bool,
+}
+
+/// What an authenticated peer without rules needs.
+struct Hostile {
+    index: u32,
+    suite: Suite,
+    /// The secrets of its phases so far, and one more.
+    secrets: Vec<Secret>,
+    counter: u64,
+    /// Counters of frames that opened under these keys.
+    opened: BTreeSet<u64>,
+}
+
+/// A frame of the hostile peer, and what it may become at most.
+struct Crafted {
+    frame: Vec<u8>,
+    counter: u64,
+    /// The packet, and whether its checksum was left out.
+    packet: Option<(Vec<u8>, bool)>,
+}
+
+impl Trio {
+    fn new(salt: u64) -> Self {
+        let config = |me| LaneConfig {
+            me,
+            mtu: MTU,
+            transit: false,
+        };
+        let train = || Train::new(Sent::default(), 64);
+        let mut trio = Self {
+            now: 1_000,
+            salt,
+            me: Lane::new(config(ME)),
+            train: train(),
+            honest: Lane::new(config(HONEST)),
+            honest_train: train(),
+            hostile: Hostile {
+                index: 0,
+                suite: Suite::Aes256Gcm,
+                secrets: Vec::new(),
+                counter: 0,
+                opened: BTreeSet::new(),
+            },
+            id: 0,
+            captured: Vec::new(),
+            lossless: true,
+        };
+        for (me, peer) in [(ME, HONEST), (ME, HOSTILE), (HONEST, ME)] {
+            trio.install_fips(me, peer);
+        }
+        trio.rekey_honest(1 << 20);
+        trio.rekey_hostile(Suite::Aes256Gcm);
+        trio
+    }
+
+    /// A key that one node sends to another with.
+    fn key(&self, layer: u8, from: NodeAddr, to: NodeAddr) -> weft_noise::Key {
+        key(
+            layer << 4 | from.as_bytes()[0] << 2 | to.as_bytes()[0],
+            self.id,
+            self.salt,
+        )
+    }
+
+    fn apply(&mut self, me: NodeAddr, command: Command) {
+        if me == ME {
+            self.me.apply(self.now, command, &mut self.train);
+        } else {
+            self.honest.apply(self.now, command, &mut self.honest_train);
+        }
+    }
+
+    /// Link and session, which fast frames need beside them.
+    fn install_fips(&mut self, me: NodeAddr, peer: NodeAddr) {
+        let keys = LinkKeys {
+            our_index: self.id << 8 | u32::from(peer.as_bytes()[0]),
+            their_index: self.id << 8 | u32::from(me.as_bytes()[0]),
+            send: self.key(1, me, peer),
+            recv: self.key(1, peer, me),
+        };
+        let usage = EpochUse::Send;
+        let link = link_to(peer);
+        let path = address(peer);
+        self.apply(me, Command::AllowPeer { peer });
+        self.apply(
+            me,
+            Command::InstallLink {
+                link,
+                peer,
+                path,
+                keys,
+                usage,
+            },
+        );
+        let keys = SessionKeys {
+            id: EpochId(self.id),
+            initiator: me == ME,
+            send: self.key(2, me, peer),
+            recv: self.key(2, peer, me),
+        };
+        self.apply(me, Command::InstallSession { peer, keys, usage });
+        self.apply(me, Command::BindSession { peer, link });
+    }
+
+    fn install_fast(&mut self, me: NodeAddr, peer: NodeAddr, suite: Suite, phase_frames: u64) {
+        let secret = |from, to| Secret::from_key(&self.key(3, from, to));
+        let keys = FastKeys {
+            id: EpochId(self.id),
+            our_index: index(self.id, peer),
+            their_index: index(self.id, me),
+            max_payload: 9_000,
+            suite,
+            secrets: LaneSecrets {
+                send: secret(me, peer),
+                recv: secret(peer, me),
+            },
+            phase_frames,
+        };
+        self.apply(me, Command::InstallFast { peer, keys });
+    }
+
+    /// New keys for both layers; each asks the other.
+    fn rekey_honest(&mut self, phase_frames: u64) {
+        self.id += 1;
+        let id = EpochId(self.id);
+        for (me, peer) in [(ME, HONEST), (HONEST, ME)] {
+            self.install_fips(me, peer);
+            self.install_fast(me, peer, Suite::Aes256Gcm, phase_frames);
+        }
+        for (me, peer) in [(ME, HONEST), (HONEST, ME)] {
+            self.apply(me, Command::ConfirmFast { peer, id });
+        }
+        self.lossless = true;
+        self.exchange();
+    }
+
+    fn rekey_hostile(&mut self, suite: Suite) {
+        self.id += 1;
+        self.install_fips(ME, HOSTILE);
+        self.install_fast(ME, HOSTILE, suite, 300);
+        let first = Secret::from_key(&self.key(3, HOSTILE, ME));
+        let next = first.next();
+        self.hostile = Hostile {
+            index: index(self.id, HOSTILE),
+            suite,
+            secrets: vec![first, next],
+            counter: 0,
+            opened: BTreeSet::new(),
+        };
+        self.take_sent();
+        // Any frame but a question proves the keys, so that packets for the hostile peer go in fast frames too.
+        let alive = self.hostile.seal(1, 0, &[0, 0, 0, 0, session::ALIVE], 0, None);
+        self.deliver(&[alive]);
+    }
+
+    fn event(&mut self, input: &mut Input<'_>) {
+        match input.below(16) {
+            0..=4 => self.hostile_sends(input),
+            5..=7 => self.host_writes(input),
+            8 | 9 => self.honest_sends(input),
+            10 => self.replayed(input),
+            11 => self.spoiled(input),
+            12 => {
+                if input.flag() {
+                    self.rekey_honest(PHASE_FRAMES[input.below(3)]);
+                } else {
+                    self.rekey_hostile(Suite::ALL[input.below(3)]);
+                }
+            }
+            13 => self.now += [1, 250, 1_000, 11_000, 100_000][input.below(5)],
+            14 => self.core_says(input),
+            _ => {
+                self.me.sample();
+                self.drain();
+            }
+        }
+    }
+
+    /// Frames under the right keys, one behind the other as the kernel joins them.
+    fn hostile_sends(&mut self, input: &mut Input<'_>) {
+        let count = 1 + input.below(8);
+        let crafted: Vec<Crafted> = (0..count).map(|_| self.craft(input)).collect();
+        self.deliver(&crafted);
+    }
+
+    fn craft(&mut self, input: &mut Input<'_>) -> Crafted {
+        let shape = input.u8();
+        let kind = match shape & 7 {
+            0..=3 => 0,
+            4..=6 => 1,
+            _ => input.u8() & 15,
+        };
+        let flags = if shape & 0x38 == 0x38 {
+            input.u8()
+        } else {
+            shape >> 3 & 3
+        };
+        let clock = input.u8();
+        let mut plain = vec![clock; fast::TIMESTAMP_LEN];
+        match (kind, shape >> 6) {
+            (0, 0..=2) => plain.extend(packet_content(input)),
+            (1, 0) => plain.extend([CONFIRM, input.u8() & 1]),
+            (1, 1) => {
+                plain.push(PHASE);
+                plain.extend([input.u8(), input.u8() & 1, 0, 0]);
+            }
+            (1, 2) => {
+                plain.push(0x10 | input.u8() & 0x0f);
+                plain.extend(input.bytes());
+            }
+            _ => {
+                plain.truncate(input.below(8));
+                plain.extend(input.bytes());
+            }
+        }
+        if shape & 0xc0 == 0x80 {
+            // A gap, a repetition, or anything.
+            self.hostile.counter = match input.below(4) {
+                0 => self.hostile.counter.wrapping_add(u64::from(input.u16())),
+                1 => self.hostile.counter.wrapping_sub(u64::from(input.u8())),
+                2 => self.hostile.counter,
+                _ => u64::from_le_bytes(input.array()),
+            };
+        }
+        // The phase bit goes with the key, unless it is to lie.
+        let back = input.below(4).saturating_sub(1);
+        let lie = (shape == 0xff).then(|| input.u16());
+        let phase = self.hostile.secrets.len().saturating_sub(2 + back);
+        let phase = if shape & 0x3f == 0x15 { phase + 1 } else { phase };
+        self.hostile.seal(kind, flags, &plain, phase, lie)
+    }
+
+    /// The frames lie in one buffer, each behind the one before, and what they become stays there until the end.
+    fn deliver(&mut self, crafted: &[Crafted]) {
+        let mut buffer = vec![0x5a; HEADROOM];
+        let mut ends = Vec::new();
+        for one in crafted {
+            buffer.extend(&one.frame);
+            ends.push(buffer.len());
+        }
+        let (mut start, mut delivered) = (0, Vec::new());
+        for (one, end) in crafted.iter().zip(ends) {
+            let opened = self.me.counters().fast_rx;
+            let room = &mut buffer[start..end];
+            let inbound = self.me.inbound(self.now, address(HOSTILE), room, &mut self.train);
+            if self.me.counters().fast_rx > opened {
+                assert!(self.hostile.opened.insert(one.counter), "a counter opened twice");
+            }
+            let answers = self.take_sent().len();
+            assert!(answers <= MAX_ANSWERS, "{answers} datagrams for one frame");
+            if let Inbound::Packet(range, checksum) = inbound {
+                assert!(
+                    self.me.counters().fast_rx > opened,
+                    "a packet out of a frame that did not open"
+                );
+                let expected = one.packet.clone();
+                delivered.push((start + range.start..start + range.end, checksum, expected));
+            }
+            start = end - HEADROOM;
+        }
+        self.drain();
+        for (range, checksum, expected) in &delivered {
+            let (expected, partial) = expected.as_ref().unwrap_or_else(|| panic!("no packet was in it"));
+            assert_eq!(*checksum == Checksum::Partial, *partial);
+            assert_packet(&buffer[range.clone()], expected, *partial);
+        }
+        let packets: Vec<_> = delivered
+            .iter()
+            .map(|(range, sum, _)| (&buffer[range.clone()], *sum))
+            .collect();
+        joins_and_cuts(&packets);
+    }
+
+    /// The host writes to the TUN what it likes. Whoever it is for gets no more than that.
+    fn host_writes(&mut self, input: &mut Input<'_>) {
+        let (hdr, packet) = tun_read(input, ME, &[HONEST, HONEST, HOSTILE, ME]);
+        let withheld = input.below(8) == 7;
+        let reference = cut(hdr, &packet, self.me.max_inner_to(&HONEST));
+        let before = *self.me.counters();
+        self.me.outbound(self.now, hdr, &packet, &mut self.train);
+        let frames = self.take_sent();
+        self.drain();
+        let to = packet.get(24..40).filter(|_| packet[0] >> 4 == 6);
+        if to != Some(&HONEST.to_ipv6().octets()[..]) || packet[8..24] != ME.to_ipv6().octets() {
+            assert!(frames.len() <= cut(hdr, &packet, usize::MAX).len());
+            return;
+        }
+        let counters = self.me.counters();
+        let spent = counters.epoch_spent > before.epoch_spent;
+        let fast = counters.fast_tx > before.fast_tx;
+        assert!(frames.len() == reference.len() || spent && frames.len() < reference.len());
+        assert!(
+            !(spent && self.lossless),
+            "keys are spent though every phase was acknowledged"
+        );
+        if withheld {
+            self.lossless &= frames.is_empty();
+            return;
+        }
+        for (frame, segment) in frames.iter().zip(&reference) {
+            let arrived = self
+                .honest
+                .inbound_alone(self.now, address(ME), frame, &mut self.honest_train);
+            let arrived = arrived.unwrap_or_else(|| panic!("an honest frame does not open"));
+            assert_packet(&arrived, segment, fast && left_out(hdr, segment));
+        }
+        self.exchange();
+    }
+
+    /// A host behind the honest peer sends to ours.
+    fn honest_sends(&mut self, input: &mut Input<'_>) {
+        let (hdr, packet) = tun_read(input, HONEST, &[ME]);
+        let reference = cut(hdr, &packet, self.honest.max_inner_to(&ME));
+        let before = self.honest.counters().fast_tx;
+        self.honest.outbound(self.now, hdr, &packet, &mut self.honest_train);
+        let fast = self.honest.counters().fast_tx > before;
+        let frames = self.honest_sent();
+        if packet.len() < model::IPV6_HEADER || packet[8..24] != HONEST.to_ipv6().octets() {
+            assert!(frames.is_empty());
+            return;
+        }
+        if input.below(8) == 7 {
+            self.lossless &= frames.is_empty();
+            return;
+        }
+        for (frame, segment) in frames.iter().zip(&reference) {
+            let arrived = self.me.inbound_alone(self.now, address(HONEST), frame, &mut self.train);
+            let arrived = arrived.unwrap_or_else(|| panic!("an honest frame does not open"));
+            assert_packet(&arrived, segment, fast && left_out(hdr, segment));
+        }
+        self.exchange();
+    }
+
+    /// A frame of the honest peer that was delivered before, or withheld: it is not opened twice.
+    fn replayed(&mut self, input: &mut Input<'_>) {
+        let Some(frame) = input.latest(&self.captured).cloned() else {
+            return;
+        };
+        for round in 0..2 {
+            let got = self
+                .me
+                .inbound_alone(self.now, address(HONEST), &frame, &mut self.train);
+            assert!(round == 0 || got.is_none(), "a frame opens again");
+        }
+        self.take_sent();
+        self.drain();
+    }
+
+    /// A frame of the honest peer that is not quite one.
+    fn spoiled(&mut self, input: &mut Input<'_>) {
+        let Some(mut frame) = input.latest(&self.captured).cloned() else {
+            return;
+        };
+        match input.below(3) {
+            0 => frame.truncate(input.within(0..frame.len())),
+            1 => frame.extend(input.bytes()),
+            _ => {
+                let at = input.within(0..frame.len());
+                frame[at] ^= input.u8();
+            }
+        }
+        if self.captured.contains(&frame) {
+            return;
+        }
+        let before = *self.me.counters();
+        let got = self
+            .me
+            .inbound_alone(self.now, address(HOSTILE), &frame, &mut self.train);
+        assert_eq!(got, None, "a forged frame is delivered");
+        assert_eq!(self.take_sent().len(), 0, "a forged frame is answered");
+        let reported = self.drain();
+        assert_eq!(self.me.counters().fast_rx, before.fast_rx);
+        let mut one_more = before;
+        one_more.udp_rx += 1;
+        assert!(
+            *self.me.counters() != one_more || reported > 0,
+            "dropped without a trace"
+        );
+    }
+
+    /// What the core may say of the session with the hostile peer.
+    fn core_says(&mut self, input: &mut Input<'_>) {
+        let (peer, id) = (HOSTILE, EpochId(self.id.wrapping_sub(u32::from(input.u8() & 3))));
+        let command = match input.below(8) {
+            0 => Command::SuspendSession { peer },
+            1 => Command::RemoveSession { peer },
+            2 => Command::DenyPeer { peer },
+            3 => Command::AllowPeer { peer },
+            4 => Command::LimitSession {
+                peer,
+                mtu: 1_200 + u16::from(input.u8()),
+            },
+            5 => Command::ConfirmFast { peer, id },
+            6 => Command::RemoveLink { link: link_to(peer) },
+            _ => Command::SendOnSession {
+                peer,
+                epoch: input.flag().then_some(id),
+                msg_type: input.u8(),
+                body: vec![0; usize::from(input.u16())],
+            },
+        };
+        self.apply(ME, command);
+        self.take_sent();
+        self.drain();
+    }
+
+    /// Fresh keys, and packets pass both ways in fast frames.
+    fn packets_pass(&mut self) {
+        self.now += 10_000;
+        self.rekey_honest(1 << 20);
+        let (of_me, of_honest) = (self.me.counters().fast_rx, self.honest.counters().fast_rx);
+        let (hdr, there) = (VirtioNetHdr::default(), crate::probe(ME, HONEST, 0xffff_ffff, 1_000));
+        self.me.outbound(self.now, hdr, &there, &mut self.train);
+        let frame = self
+            .take_sent()
+            .pop()
+            .unwrap_or_else(|| panic!("nothing is sent under fresh keys"));
+        let arrived = self
+            .honest
+            .inbound_alone(self.now, address(ME), &frame, &mut self.honest_train);
+        assert_eq!(arrived, Some(there));
+        let back = crate::probe(HONEST, ME, 0xffff_fffe, 1_000);
+        self.honest.outbound(self.now, hdr, &back, &mut self.honest_train);
+        let frame = self
+            .honest_sent()
+            .pop()
+            .unwrap_or_else(|| panic!("nothing comes under fresh keys"));
+        let arrived = self
+            .me
+            .inbound_alone(self.now, address(HONEST), &frame, &mut self.train);
+        assert_eq!(arrived, Some(back));
+        assert!(self.me.counters().fast_rx > of_me && self.honest.counters().fast_rx > of_honest);
+    }
+
+    /// Passes what both honest ends have to say until neither has more.
+    fn exchange(&mut self) {
+        loop {
+            let (mine, theirs) = (self.take_sent(), self.honest_sent());
+            if mine.is_empty() && theirs.is_empty() {
+                break;
+            }
+            for frame in mine {
+                self.honest
+                    .inbound_alone(self.now, address(ME), &frame, &mut self.honest_train);
+            }
+            for frame in theirs {
+                self.me
+                    .inbound_alone(self.now, address(HONEST), &frame, &mut self.train);
+            }
+        }
+        self.drain();
+    }
+
+    fn take_sent(&mut self) -> Vec<Vec<u8>> {
+        self.train.flush();
+        let sent = std::mem::take(&mut self.train.out_mut().0);
+        sent.into_iter().map(|(_, datagram)| datagram).collect()
+    }
+
+    fn honest_sent(&mut self) -> Vec<Vec<u8>> {
+        self.honest_train.flush();
+        let sent = std::mem::take(&mut self.honest_train.out_mut().0);
+        let frames: Vec<_> = sent.into_iter().map(|(_, datagram)| datagram).collect();
+        self.captured.extend(frames.iter().cloned());
+        let old = self.captured.len().saturating_sub(MAX_CAPTURED);
+        self.captured.drain(..old);
+        while self.honest.poll_report().is_some() || self.honest.poll_reply().is_some() {}
+        frames
+    }
+
+    /// Takes what waits in the lane: the number of reports.
+    fn drain(&mut self) -> usize {
+        while let Some(packet) = self.me.poll_reply() {
+            assert!(packet[8..24] == ME.to_ipv6().octets() && packet.len() <= 1280);
+        }
+        let reports: Vec<Report> = std::iter::from_fn(|| self.me.poll_report()).collect();
+        reports.len()
+    }
+}
+
+impl Hostile {
+    /// Seals `plain` behind a header of this kind and these flags under the secret of `phase`, one more than the present
+    /// being the next, with a length that may lie.
+    fn seal(&mut self, kind: u8, flags: u8, plain: &[u8], phase: usize, length: Option<u16>) -> Crafted {
+        let phase = phase.min(self.secrets.len() - 1);
+        if phase + 1 == self.secrets.len() {
+            let next = self.secrets[phase].next();
+            self.secrets.push(next);
+        }
+        let cipher: FastCipher = self.secrets[phase].cipher(self.suite);
+        let counter = self.counter;
+        self.counter = counter.wrapping_add(1);
+        let flags = flags & !fast::FLAG_PHASE | (flags ^ phase as u8) & fast::FLAG_PHASE;
+        let real = (plain.len() + fast::TAG_LEN) as u16;
+        let header = [
+            &[fast::VERSION << 4 | kind, flags][..],
+            &length.unwrap_or(real).to_le_bytes(),
+            &self.index.to_le_bytes(),
+            &counter.to_le_bytes(),
+        ]
+        .concat();
+        let mut sealed = plain.to_vec();
+        let tag = cipher.seal_in_place(counter, &header, &mut sealed);
+        let whole = kind == 0 && flags & !(fast::FLAG_PHASE | fast::FLAG_PARTIAL) == 0;
+        let content = plain
+            .get(fast::TIMESTAMP_LEN..)
+            .filter(|content| content.len() >= fast::IPV6_REST);
+        let packet = content.filter(|_| whole).map(expanded);
+        Crafted {
+            frame: [&header, &sealed, &tag[..]].concat(),
+            counter,
+            packet: packet.map(|packet| (packet, flags & fast::FLAG_PARTIAL != 0)),
+        }
+    }
+}
+
+/// The packet of a frame's content, by the document.
+fn expanded(content: &[u8]) -> Vec<u8> {
+    let mut packet = content[..4].to_vec();
+    packet.extend([0, 0]);
+    packet.extend(&content[4..6]);
+    packet.extend(HOSTILE.to_ipv6().octets());
+    packet.extend(ME.to_ipv6().octets());
+    packet.extend(&content[fast::IPV6_REST..]);
+    model::make_ipv6(&mut packet);
+    packet
+}
+
+/// Content of a frame with a packet: mostly TCP or UDP, with a header that may be cut short or lie.
+fn packet_content(input: &mut Input<'_>) -> Vec<u8> {
+    let shape = input.u8();
+    let protocol = [model::TCP, model::UDP, 58, 44, 0, 43, 60, shape][usize::from(shape & 7)];
+    let mut content = vec![0x60, 0, 0, 0, protocol, 64];
+    let mut upper = input.bytes().to_vec();
+    if shape & 8 == 0 {
+        let room = upper.len() + if protocol == model::TCP { 20 } else { 8 };
+        upper.resize(room, shape);
+        match protocol {
+            model::TCP => upper[12] = 5 << 4 | upper[12] & 0x0f,
+            model::UDP => upper[4..6].copy_from_slice(&(room as u16).to_be_bytes()),
+            _ => {}
+        }
+    }
+    content.extend(upper);
+    content
+}
+
+/// `got` is `expected`, but for a smaller MSS, and for the checksum where it was left out: that is begun, or right.
+fn assert_packet(got: &[u8], expected: &[u8], left_out: bool) {
+    let [mut a, mut b] = [got, expected].map(|packet| {
+        let mut packet = packet.to_vec();
+        weft_packet::mss::clamp(&mut packet, model::IPV6_HEADER + 21);
+        packet
+    });
+    if left_out {
+        let (at, protocol) = (model::IPV6_HEADER + model::checksum_at(got[6]), got[6]);
+        let field = u16::from_be_bytes([got[at], got[at + 1]]);
+        let mut begun = got.to_vec();
+        begun[at..at + 2].fill(0);
+        let pseudo = model::pseudo_sum(&begun, model::IPV6_HEADER, protocol);
+        let right = model::verifies(got, model::IPV6_HEADER, protocol);
+        assert!(right || field == pseudo, "the checksum is neither begun nor complete");
+        a[at..at + 2].fill(0);
+        b[at..at + 2].fill(0);
+    }
+    assert!(normal(&a) == normal(&b), "another packet arrives:\n{a:02x?}\n{b:02x?}");
+}
+
+/// Whether a packet goes without the checksum that its virtio header asks for, so that what its sender left in the field
+/// does not count: TCP or UDP with a whole header right behind that of IPv6. Segments have a right one either way.
+fn left_out(hdr: VirtioNetHdr, packet: &[u8]) -> bool {
+    let upper = &packet[model::IPV6_HEADER..];
+    let whole = match packet[6] {
+        model::TCP => upper.len() >= 20 && (20..=upper.len()).contains(&(usize::from(upper[12] >> 4) * 4)),
+        model::UDP => upper.len() >= 8,
+        _ => false,
+    };
+    let (start, offset) = (usize::from(hdr.csum_start), usize::from(hdr.csum_offset));
+    let there = start == model::IPV6_HEADER && offset == model::checksum_at(packet[6]);
+    hdr.gso_kind() == 0 && hdr.needs_csum() && whole && there
+}
+
+fn link_to(peer: NodeAddr) -> LinkId {
+    LinkId(peer.as_bytes()[0].into())
+}
+
+/// What a peer writes into frames to us under these keys.
+fn index(id: u32, peer: NodeAddr) -> u32 {
+    id << 8 | 0x80 | u32::from(peer.as_bytes()[0])
+}
+
+fn address(node: NodeAddr) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, node.as_bytes()[0]], 2121))
+}
