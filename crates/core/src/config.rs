@@ -33,7 +33,7 @@ pub struct Config {
     pub session_reports: ReportMode,
     /// Offer fast frames to other ends that have them, and take theirs.
     pub fast: bool,
-    /// What sealing and opening 1,400 bytes takes this machine, ns, in each suite that is offered.
+    /// The ciphers to offer for them, and what they cost this machine.
     pub suites: SuiteCosts,
     /// Frames after which a key of fast frames moves on.
     pub phase_frames: u64,
@@ -41,17 +41,34 @@ pub struct Config {
     pub unix_at_zero: u64,
 }
 
-/// What each suite of fast frames costs: its number on the wire, and nanoseconds.
+/// The suites of fast frames that are offered, each with what sealing and opening 1,400 bytes costs in it, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SuiteCosts(pub [(u8, u32); 2]);
+pub struct SuiteCosts([Option<(Suite, u32)>; Suite::ALL.len()]);
+
+impl SuiteCosts {
+    /// Offers these and no others; of a repeated suite the last cost counts.
+    pub fn new(offers: impl IntoIterator<Item = (Suite, u32)>) -> Self {
+        let mut costs = [None; Suite::ALL.len()];
+        for (suite, cost) in offers {
+            for (slot, known) in costs.iter_mut().zip(Suite::ALL) {
+                if known == suite {
+                    *slot = Some((suite, cost));
+                }
+            }
+        }
+        Self(costs)
+    }
+
+    /// As capabilities tell them: numbers on the wire, the lowest first, and costs.
+    pub fn offers(&self) -> impl Iterator<Item = (u8, u32)> + '_ {
+        self.0.iter().flatten().map(|(suite, cost)| (suite.number(), *cost))
+    }
+}
 
 impl Default for SuiteCosts {
     /// As on a machine with instructions for AES: AES-256-GCM 700 ns, ChaCha20-Poly1305 2,300 ns.
     fn default() -> Self {
-        Self([
-            (Suite::Aes256Gcm.number(), 700),
-            (Suite::ChaCha20Poly1305.number(), 2_300),
-        ])
+        Self::new([(Suite::Aes256Gcm, 700), (Suite::ChaCha20Poly1305, 2_300)])
     }
 }
 
@@ -103,4 +120,21 @@ pub struct PeerConfig {
     pub key: PublicKey,
     /// Where it may be reached; may be empty for a peer that dials us.
     pub addresses: Vec<SocketAddr>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_offered_is_not_told() {
+        let offers = |suites: &[(Suite, u32)]| SuiteCosts::new(suites.iter().copied()).offers().collect::<Vec<_>>();
+        assert_eq!(offers(&[(Suite::ChaCha20Poly1305, 9)]), [(3, 9)]);
+        assert_eq!(
+            offers(&[(Suite::ChaCha20Poly1305, 9), (Suite::Aes256Gcm, 8)]),
+            [(1, 8), (3, 9)]
+        );
+        assert_eq!(offers(&[(Suite::Aes256Gcm, 8), (Suite::Aes256Gcm, 7)]), [(1, 7)]);
+        assert_eq!(offers(&[]), []);
+    }
 }

@@ -339,6 +339,9 @@ mod tests {
             Some(Suite::ChaCha20Poly1305)
         );
         assert_eq!(choose(&fast, &[(small, 1)]), None);
+        // Number 0, which older nodes told for what they did not offer, is no suite, even if both tell it.
+        assert_eq!(choose(&[(0, 1), (aes, 9)], &[(0, 1), (aes, 9)]), Some(Suite::Aes256Gcm));
+        assert_eq!(choose(&[(0, 1), (aes, 9)], &[(0, 1), (chacha, 9)]), None);
         assert_eq!(
             choose(&[(small, 5), (aes, 5)], &[(aes, 5), (small, 5)]),
             Some(Suite::Aes256Gcm)

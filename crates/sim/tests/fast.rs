@@ -129,7 +129,7 @@ fn who_does_not_offer_them_gets_fips_frames() {
 #[test]
 fn without_a_common_cipher_there_are_none() {
     let mut world = World::new(4);
-    let only = |suite: Suite| config(|c| c.suites = SuiteCosts([(suite.number(), 1), (0, 1)]));
+    let only = |suite: Suite| config(|c| c.suites = SuiteCosts::new([(suite, 1)]));
     let (a, b) = (
         world.add_host(only(Suite::Aes256Gcm)),
         world.add_host(only(Suite::ChaCha20Poly1305)),

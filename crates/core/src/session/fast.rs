@@ -67,7 +67,7 @@ impl Session {
         let mut random = [0; 16];
         ctx.rng.fill_bytes(&mut random);
         let mut ours = vec![0; Capabilities::MAX_LEN];
-        let suites = ctx.config.suites.0;
+        let suites: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
         let Ok(len) = Capabilities::emit_with(0, MAX_PAYLOAD, &random, &suites, &[our_index], &mut ours) else {
             return;
         };
@@ -231,8 +231,9 @@ impl Agreement {
         body: &[u8],
         theirs: &Capabilities<'_>,
     ) {
+        let ours: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
         let offers: Vec<(u8, u32)> = theirs.suites().collect();
-        let chosen = Suite::choose(&ctx.config.suites.0, &offers).zip(theirs.indices().next());
+        let chosen = Suite::choose(&ours, &offers).zip(theirs.indices().next());
         let Some((suite, their_index)) = chosen else {
             self.stage = Stage::Over(Frames::NoCommonSuite);
             return;

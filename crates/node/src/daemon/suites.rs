@@ -11,20 +11,12 @@ const PACKET: usize = 1_400;
 /// Packets in a round; the fastest of some rounds counts, for whatever interrupts only makes one slower.
 const PACKETS: u32 = 16;
 const ROUNDS: u32 = 8;
-/// The cost of a suite that is not to be chosen where there is any other.
-const NEVER: u32 = u32::MAX;
 
 /// The suites to offer, with their costs: all, or `only` one. Takes less than a millisecond.
 pub(super) fn measured(only: Option<Suite>) -> SuiteCosts {
-    SuiteCosts([Suite::Aes256Gcm, Suite::ChaCha20Poly1305].map(|suite| {
-        let offered = only.is_none_or(|only| only == suite);
-        // A number that nobody knows stands for no offer.
-        if offered {
-            (suite.number(), cost(suite))
-        } else {
-            (0, NEVER)
-        }
-    }))
+    let offered = [Suite::Aes256Gcm, Suite::ChaCha20Poly1305].into_iter();
+    let offered = offered.filter(|suite| only.is_none_or(|only| only == *suite));
+    SuiteCosts::new(offered.map(|suite| (suite, cost(suite))))
 }
 
 /// Nanoseconds to seal and open one packet.
@@ -44,5 +36,5 @@ fn cost(suite: Suite) -> u32 {
         start.elapsed() / PACKETS
     };
     let best = (0..ROUNDS).map(|_| round()).min().unwrap_or_default();
-    u32::try_from(best.as_nanos()).unwrap_or(NEVER)
+    u32::try_from(best.as_nanos()).unwrap_or(u32::MAX)
 }
