@@ -1,6 +1,7 @@
 //! Documents as text for people, at most 100 columns wide.
 
 use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use weft_node::status::{
     FramesKind, FramesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus, PeerStatus, QualityStatus, SessionStatus,
@@ -190,11 +191,25 @@ pub(crate) fn peer(peer: &PeerStatus) -> String {
 /// What data goes in, and why where that is not the best there is.
 fn frames(frames: &FramesStatus) -> String {
     let suite = frames.suite.as_deref().unwrap_or("unknown cipher");
+    let since = frames
+        .downgraded_unix
+        .map(|at| format!(" {} ago", duration(unix_now().saturating_sub(at))));
+    let since = since.unwrap_or_default();
     match frames.kind {
         FramesKind::Fast => format!("fast, {suite}"),
+        FramesKind::Fips if frames.required => format!("none, as only fast ones may be used: {}", frames.why),
+        FramesKind::Downgraded if frames.required => {
+            format!("none, downgraded from fast{since}, which are required: {}", frames.why)
+        }
         FramesKind::Fips => format!("FIPS: {}", frames.why),
-        FramesKind::Downgraded => format!("FIPS, downgraded from fast: {}", frames.why),
+        FramesKind::Downgraded => format!("FIPS, downgraded from fast{since}: {}", frames.why),
     }
+}
+
+/// Seconds since 1970 (UTC).
+fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// What to call a peer: its name, or both ends of its key.

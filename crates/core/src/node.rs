@@ -152,6 +152,18 @@ impl Node {
         self.expect_peers();
     }
 
+    /// Data for this peer goes in fast frames from now on or not at all: it waits, and is dropped in the end, while the
+    /// peer has agreed on none or the way to it has none. A key that is no peer's is ignored.
+    pub fn require_fast(&mut self, peer: &PublicKey) {
+        self.with_peer(peer.node_addr(), |ctx, p| p.session.require_fast(ctx));
+    }
+
+    /// Tells that data with this peer went in fast frames before this process began, so that the first agreement that
+    /// fails is an [`Event::FramesChanged`](crate::Event::FramesChanged).
+    pub fn remember_fast(&mut self, peer: &PublicKey) {
+        self.with_peer(peer.node_addr(), |_, p| p.session.remember_fast());
+    }
+
     /// Tells where a peer was last seen, so that it is looked for there too.
     pub fn hint(&mut self, now: u64, peer: &PublicKey, addr: SocketAddr) {
         if let Some(peer) = self.peers.get_mut(&peer.node_addr()) {

@@ -84,6 +84,10 @@ pub(crate) struct Session {
     fast: Option<Agreement>,
     /// What data goes in on a direct way, as far as that is known.
     frames: Option<Frames>,
+    /// Data goes in fast frames or not at all.
+    require_fast: bool,
+    /// Data has gone in fast frames, in this process or one before.
+    was_fast: bool,
     /// Packets wait since then.
     pub(crate) wanted: Option<u64>,
     not_before: u64,
@@ -125,6 +129,8 @@ impl Session {
             last_msg3: None,
             fast: None,
             frames: None,
+            require_fast: false,
+            was_fast: false,
             wanted: None,
             not_before: 0,
             next_setup: 0,

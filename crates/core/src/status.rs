@@ -106,6 +106,10 @@ pub struct PeerStatus {
     pub session_totals: Totals,
     /// What data of the session goes in, while it is up.
     pub frames: Frames,
+    /// Data goes in fast frames or not at all.
+    pub require_fast: bool,
+    /// It does go in fast frames now.
+    pub fast: bool,
     /// Packets wait for the session.
     pub waiting: bool,
     /// How well the link does, while it is up. Data in fast frames is measured in the session alone, and that is shown
@@ -120,6 +124,11 @@ pub struct PeerStatus {
 }
 
 impl PeerStatus {
+    /// Data waits for fast frames.
+    pub fn held_back(&self) -> bool {
+        self.require_fast && !self.fast
+    }
+
     pub(crate) fn of(peer: &Peer, now: u64) -> Self {
         let (link, session) = (&peer.link, &peer.session);
         let targets = link.targets();
@@ -127,7 +136,8 @@ impl PeerStatus {
         let path = peer.paths.path();
         let reachable = path.is_some();
         let state = if reachable && session.is_up() {
-            if heard > 0 && now.saturating_sub(heard) < PAYLOAD_FRESH {
+            let held_back = session.requires_fast() && !session.is_fast();
+            if heard > 0 && !held_back && now.saturating_sub(heard) < PAYLOAD_FRESH {
                 PeerState::Payload
             } else {
                 PeerState::Session
@@ -158,6 +168,8 @@ impl PeerStatus {
             session_rekeys: session.rekeys,
             session_totals: *session.liveness.totals(),
             frames: session.frames(),
+            require_fast: session.requires_fast(),
+            fast: session.is_fast(),
             waiting: session.wanted.is_some(),
             link_quality: peer.hop_quality(now),
             path_mtu_out: session.path_mtu_out(),

@@ -155,6 +155,8 @@ pub struct PeerConfig {
     pub name: Option<PeerName>,
     /// Where it listens, in the order to be tried. Empty: it dials us.
     pub addresses: Vec<SocketAddr>,
+    /// Data for it goes in fast frames or not at all (`require_fast`, by default `fast.require`).
+    pub require_fast: bool,
     /// The line of its `npub` in the file, from 1; 0 where it came from elsewhere.
     pub line: usize,
 }
@@ -442,11 +444,16 @@ impl Config {
                 Some(list) => list.value.iter().map(peer_address).collect::<Result<_, _>>()?,
                 None => Vec::new(),
             };
+            let require_fast = match section.boolean("require_fast")? {
+                Some(item) => self.requirable(&item)?,
+                None => self.fast.require,
+            };
             section.finish()?;
             self.peers.push(PeerConfig {
                 key,
                 name,
                 addresses,
+                require_fast,
                 line: line(npub.at()),
             });
         }

@@ -27,6 +27,7 @@ use weft_plane::{LaneSetup, LaneThread, StartError};
 
 use crate::config::Config;
 use crate::control;
+use crate::fast_peers::FastPeers;
 use crate::known::KnownPeers;
 use crate::state::StateDir;
 use interface::{Interface, InterfaceError};
@@ -134,6 +135,13 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     for (key, address) in known.iter() {
         node.hint(now, &key, address);
     }
+    let fast = FastPeers::load(&state.paths().fast_peers());
+    for key in fast.iter() {
+        node.remember_fast(key);
+    }
+    for peer in config.peers.iter().filter(|peer| peer.require_fast) {
+        node.require_fast(&peer.key);
+    }
 
     // The runtime goes with this function, and its sockets with it, whichever way it ends.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -151,7 +159,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             device: interface.name().to_owned(),
         };
         let perf = perf::PerfServer::start(perf, &config, launch);
-        let facts = standing::Facts::new(key, &interface, &sockets, &config, names, perf);
+        let facts = standing::Facts::new(key, &interface, &sockets, &config, names, perf, fast);
         let lane = LaneThread::start(LaneSetup {
             lane,
             tun: interface.into_tun(),

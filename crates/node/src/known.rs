@@ -1,20 +1,17 @@
 //! Where each peer was last reached, kept so that a restarted node dials again at once.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use weft_noise::PublicKey;
 
+use crate::statefile;
+
 /// The `schema` of the file.
 pub const SCHEMA: &str = "weft.known-peers/1";
-
-/// The longest file that is read, in bytes: about 100,000 peers.
-const MAX_LEN: u64 = 16 << 20;
 
 /// The last address at which each peer proved its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,24 +25,30 @@ struct Document {
     peers: BTreeMap<String, SocketAddr>,
 }
 
+impl statefile::Document for Document {
+    const SCHEMA: &'static str = SCHEMA;
+
+    fn schema(&self) -> &str {
+        &self.schema
+    }
+}
+
 impl KnownPeers {
     /// Reads `path`. A file that cannot be used is moved aside (`.bad` behind its name) and told about
     /// at INFO: what it held is found out again.
     #[must_use]
     pub fn load(path: &Path) -> Self {
-        match Self::read(path) {
-            Ok(known) => known,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::default(),
-            Err(error) => {
-                let aside = with_suffix(path, ".bad");
-                let kept = fs::rename(path, &aside).is_ok();
-                tracing::info!(
-                    path = %path.display(), %error, kept_as = kept.then(|| aside.display().to_string()),
-                    "last known addresses are unusable; starting without"
-                );
-                Self::default()
-            }
-        }
+        statefile::load(path, "last known addresses", |document: Document| {
+            let peers = document.peers.iter().map(|(npub, address)| {
+                let key = npub
+                    .parse()
+                    .map_err(|error: weft_noise::KeyError| statefile::invalid(&error))?;
+                Ok((key, *address))
+            });
+            Ok(Self {
+                addresses: peers.collect::<io::Result<_>>()?,
+            })
+        })
     }
 
     /// Writes `path` as a whole or not at all. Not forced to the disk: it may be lost, not torn.
@@ -57,18 +60,7 @@ impl KnownPeers {
             schema: SCHEMA.to_owned(),
             peers: self.iter().map(|(key, address)| (key.to_string(), address)).collect(),
         };
-        let mut text = serde_json::to_string_pretty(&document).map_err(io::Error::from)?;
-        text.push('\n');
-        let new = with_suffix(path, ".new");
-        // What a crash left would keep its mode.
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())
-            .and_then(|()| fs::rename(&new, path))
-            .inspect_err(|_| drop(fs::remove_file(&new)))
+        statefile::save(path, &document)
     }
 
     /// Where `peer` was last reached.
@@ -91,34 +83,12 @@ impl KnownPeers {
     pub fn iter(&self) -> impl Iterator<Item = (PublicKey, SocketAddr)> {
         self.addresses.iter().map(|(peer, address)| (*peer, *address))
     }
-
-    fn read(path: &Path) -> io::Result<Self> {
-        let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
-        let mut text = String::new();
-        File::open(path)?.take(MAX_LEN).read_to_string(&mut text)?;
-        let document: Document = serde_json::from_str(&text).map_err(io::Error::from)?;
-        if document.schema != SCHEMA {
-            return Err(invalid(format!("its schema is not {SCHEMA}")));
-        }
-        let addresses = document
-            .peers
-            .iter()
-            .map(|(npub, address)| Ok((npub.parse()?, *address)))
-            .collect::<Result<_, weft_noise::KeyError>>()
-            .map_err(|error| invalid(error.to_string()))?;
-        Ok(Self { addresses })
-    }
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(suffix);
-    path.with_file_name(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     fn peer(byte: u8) -> PublicKey {
@@ -170,7 +140,7 @@ mod tests {
             fs::write(&path, &bad).unwrap();
             assert_eq!(KnownPeers::load(&path), KnownPeers::default(), "{bad}");
             assert!(!path.exists());
-            assert_eq!(fs::read_to_string(with_suffix(&path, ".bad")).unwrap(), bad);
+            assert_eq!(fs::read_to_string(statefile::with_suffix(&path, ".bad")).unwrap(), bad);
         }
     }
 }

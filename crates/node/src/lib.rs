@@ -5,6 +5,7 @@
 //! | [`daemon`] | the running node |
 //! | [`config`] | the TOML file, checked setting by setting |
 //! | [`state`] | the state directory: its lock, its files |
+//! | [`fast_peers`] | who has ever been fast, kept between runs |
 //! | [`known`] | the peers' last addresses, kept between runs |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`peer`] | names of peers, and how a person refers to one |
@@ -20,11 +21,13 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod dns;
+pub mod fast_peers;
 pub mod keyfile;
 pub mod known;
 pub mod logging;
 pub mod peer;
 pub mod state;
+mod statefile;
 pub mod status;
 
 pub use weft_noise::Identity;

@@ -74,6 +74,12 @@ impl StatePaths {
         self.directory.join("peers.json")
     }
 
+    /// Which peers have ever been fast: `fast.json`.
+    #[must_use]
+    pub fn fast_peers(&self) -> PathBuf {
+        self.directory.join("fast.json")
+    }
+
     /// The lock: `lock`.
     #[must_use]
     pub fn lock(&self) -> PathBuf {

@@ -403,6 +403,13 @@ pub struct FramesStatus {
     pub suite: Option<String>,
     /// Why these and no others, for a person.
     pub why: String,
+    /// Data goes in fast frames or not at all (`fast.require`, or the peer's `require_fast`): while `kind` is another, it
+    /// waits and is dropped in the end.
+    #[serde(default)]
+    pub required: bool,
+    /// The peer has been fast, in this run of the daemon or one before, and is not since then: seconds since 1970 (UTC).
+    #[serde(default)]
+    pub downgraded_unix: Option<u64>,
 }
 
 /// Which frames data goes in.
@@ -413,7 +420,7 @@ pub enum FramesKind {
     Fast,
     /// FIPS frames.
     Fips,
-    /// FIPS frames, although both ends agreed on fast ones.
+    /// FIPS frames, although both ends agreed on fast ones or have used them before.
     Downgraded,
 }
 
@@ -543,7 +550,8 @@ mod tests {
             "session": {
                 "age_s": 9, "rekeys": 1, "quality": quality(), "rx": {"packets": 1, "bytes": 2},
                 "tx": {"packets": 3, "bytes": 4}, "queued": 0, "max_inner": 1203,
-                "frames": {"kind": "fast", "suite": "AES-256-GCM", "why": "both ends agreed"},
+                "frames": {"kind": "fast", "suite": "AES-256-GCM", "why": "both ends agreed",
+                    "required": false, "downgraded_unix": null},
                 "path_mtu_out": 1280, "path_mtu_in": null
             },
         })

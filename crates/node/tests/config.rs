@@ -62,6 +62,11 @@ fn everything_set() {
         addresses = ["192.0.2.2:2121", "[2001:db8::2]:2121"]
         [[peer]]
         npub = "{}"
+        require_fast = false
+        [fast]
+        require = true
+        suite = "aes-256-gcm"
+        phase_frames = 1_000
         "#,
         npub(3),
         npub(4),
@@ -96,6 +101,9 @@ fn everything_set() {
     };
     assert_eq!(bob.name.as_ref().unwrap().as_str(), "bob");
     assert_eq!(bob.addresses.len(), 2);
+    assert_eq!((bob.require_fast, carol.require_fast), (true, false));
+    assert!(config.fast.enabled && config.fast.require);
+    assert_eq!(config.fast.phase_frames, 1_000);
     assert_eq!(carol.key.to_string(), npub(2));
     assert!(carol.addresses.is_empty() && carol.name.is_none());
 }
@@ -121,7 +129,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 32, "every setting, and [[peer]]");
+    assert_eq!(settings, 34, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -190,6 +198,10 @@ fn each_fault_is_one_exact_line() {
             "2: perf.allow: 'everybody' is none of its values; write \"peers\", \"open\" or \"off\"",
         ),
         (
+            "[fast]\nenabled = false\nrequire = true",
+            "3: fast.require: needs fast.enabled = true; set that, or remove this",
+        ),
+        (
             "[reports]\nlink = \"none\"",
             "2: reports.link: 'none' is none of its values; write \"full\", \"lightweight\" or \"minimal\"",
         ),
@@ -251,7 +263,7 @@ fn each_fault_is_one_exact_line() {
                 "addresses = [\"0.0.0.0:2121\"]",
                 "3: peer.addresses[0]: '0.0.0.0:2121' cannot be dialled; write the address and port where the peer listens",
             ),
-            ("address = []", "3: peer.address: unknown key; the ones here are npub, name, addresses"),
+            ("address = []", "3: peer.address: unknown key; the ones here are npub, name, addresses, require_fast"),
         ]
         .map(|(setting, line)| (format!("{peer}{setting}"), line.to_owned())),
     )

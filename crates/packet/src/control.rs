@@ -296,6 +296,11 @@ pub enum Command {
         /// The node.
         peer: NodeAddr,
     },
+    /// Data for this node goes in fast frames or not at all: it waits while there are none.
+    RequireFast {
+        /// The node.
+        peer: NodeAddr,
+    },
     /// Hosts we expect handshakes from: a flood from elsewhere must not keep them out.
     Expect {
         /// Their addresses; replaces the last list.

@@ -82,6 +82,8 @@ pub struct Counters {
     pub queued: u64,
     /// Packets that waited in vain.
     pub queue_dropped: u64,
+    /// Packets that had to wait because their peer must be reached in fast frames and is not.
+    pub fast_waited: u64,
     /// ICMPv6 errors sent to local senders.
     pub icmp_sent: u64,
     /// Packets not sealed because an epoch had no counter left.
@@ -134,6 +136,7 @@ impl Counters {
             ("malformed_tun", self.malformed_tun),
             ("queued", self.queued),
             ("queue_dropped", self.queue_dropped),
+            ("fast_waited", self.fast_waited),
             ("icmp_sent", self.icmp_sent),
             ("epoch_spent", self.epoch_spent),
             ("replies_dropped", self.replies_dropped),

@@ -3,7 +3,7 @@
 //! Packets run to completion: [`Lane::outbound`] takes a TUN packet to sealed datagrams, [`Lane::inbound`] a datagram
 //! to an IP packet. What is not bulk leaves as a [`Report`]; what the core decides comes in as a [`Command`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
 
@@ -151,6 +151,8 @@ pub struct Lane {
     pub(crate) whole: bool,
     /// Nodes that IP packets may pass to and from, by their IPv6 address.
     pub(crate) allowed: BTreeMap<[u8; 16], NodeAddr>,
+    /// Nodes that get data in fast frames or not at all.
+    fast_only: BTreeSet<NodeAddr>,
     /// The link of the next hop, for nodes whose datagrams pass through us.
     pub(crate) routes: BTreeMap<NodeAddr, LinkId>,
     pub(crate) gate: Gate,
@@ -173,6 +175,7 @@ impl Lane {
             fast_indices: BTreeMap::new(),
             whole: false,
             allowed: BTreeMap::new(),
+            fast_only: BTreeSet::new(),
             routes: BTreeMap::new(),
             gate: Gate::new(),
             icmp_limit: ErrorLimiter::new(ICMP_BURST, ICMP_PER_SECOND, 0),
@@ -324,6 +327,9 @@ impl Lane {
                 self.fast_indices.retain(|_, of| *of != FastIndex::Session(peer));
                 self.sessions.remove(&peer);
             }
+            Command::RequireFast { peer } => {
+                self.fast_only.insert(peer);
+            }
             Command::SetRoute { dest, link } => {
                 self.routes.insert(dest, link);
             }
@@ -448,6 +454,25 @@ impl Lane {
 
     /// Queues a packet until the session can take it, and tells the core (once a second) that it is wanted.
     pub(crate) fn enqueue(&mut self, now: u64, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) {
+        self.keep(peer, hdr, packet);
+        let session = self.sessions.entry(peer).or_default();
+        if session.wanted.is_none_or(|at| now.saturating_sub(at) >= 1000) {
+            session.wanted = Some(now);
+            self.report(Report::Wanted { peer });
+        }
+    }
+
+    /// Queues a packet until it may go in a fast frame, if it may not go in any other.
+    pub(crate) fn waits_for_fast(&mut self, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) -> bool {
+        let waits = self.fast_only.contains(&peer);
+        if waits {
+            self.counters.fast_waited += 1;
+            self.keep(peer, hdr, packet);
+        }
+        waits
+    }
+
+    fn keep(&mut self, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) {
         let session = self.sessions.entry(peer).or_default();
         if session.queue.len() == MAX_QUEUE {
             session.queue.pop_front();
@@ -455,10 +480,6 @@ impl Lane {
         }
         session.queue.push_back((hdr, packet.to_vec()));
         self.counters.queued += 1;
-        if session.wanted.is_none_or(|at| now.saturating_sub(at) >= 1000) {
-            session.wanted = Some(now);
-            self.report(Report::Wanted { peer });
-        }
     }
 
     /// Keeps a frame whose keys the core is about to install.
@@ -491,7 +512,7 @@ impl Lane {
 
     /// Sends what waits for a session, if it can now go.
     pub(crate) fn flush_queue<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
-        if !self.ready(&peer) {
+        if !self.ready(&peer) || self.fast_only.contains(&peer) && !self.is_fast(&peer) {
             return;
         }
         let Some(session) = self.sessions.get_mut(&peer) else {

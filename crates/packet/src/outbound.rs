@@ -34,6 +34,9 @@ impl Lane {
             return;
         }
         let room = self.room_to(&peer);
+        if room.fast.is_none() && self.waits_for_fast(peer, hdr, packet) {
+            return;
+        }
         match Splitter::new(hdr, packet, room.max_inner()) {
             Ok(splitter) => match room.fast {
                 Some(Way::Direct(_)) => self.seal_fast(now, (peer, room), splitter, train),

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weft_core::{Config, Event, Frames, Path, SuiteCosts};
+use weft_core::{Config, Event, Frames, Path, PeerState, SuiteCosts};
 use weft_noise::fast::Suite;
 use weft_sim::{Conditions, Datagram, Fate, HostId, Kind, World};
 use weft_wire::fast;
@@ -280,5 +280,104 @@ fn capabilities_that_are_lost_are_told_again() {
             (AES, AES),
             "{lost} lost, {alone}"
         );
+    }
+}
+
+/// `a` sends data to `b` in fast frames or not at all.
+fn require_fast(world: &mut World, a: HostId, b: HostId) {
+    let key = world.host(b).identity().public();
+    world.host_mut(a).node.require_fast(&key);
+}
+
+#[test]
+fn who_requires_them_and_has_them_notices_nothing() {
+    let often = config(|c| {
+        c.rekey = 5_000;
+        c.phase_frames = 40;
+    });
+    let (mut world, a, b) = World::pair(9, often);
+    require_fast(&mut world, a, b);
+    require_fast(&mut world, b, a);
+    assert_eq!(stream(&mut world, a, b, 600), (600, 600));
+    let fips_data = |host: HostId| {
+        let counters = world.host(host).lane.counters();
+        // What waits comes a second time.
+        counters.tun_rx - counters.queued - counters.fast_tx
+    };
+    assert_eq!((fips_data(a), fips_data(b)), (0, 0));
+}
+
+#[test]
+fn who_requires_them_sends_nothing_else() {
+    let mut world = World::new(10);
+    let (a, b) = (
+        world.add_host(Config::default()),
+        world.add_host(config(|c| c.fast = false)),
+    );
+    world.add_peer(a, b, true);
+    world.add_peer(b, a, false);
+    require_fast(&mut world, a, b);
+    // The other end requires nothing, and what it sends passes.
+    assert_eq!(stream(&mut world, a, b, 500), (0, 500));
+    let status = world.host(a).node.peer_status(world.now()).next().unwrap();
+    assert!(status.held_back() && status.state == PeerState::Session, "{status:?}");
+    assert_eq!(status.frames, Frames::Fips);
+    let counters = world.host(a).lane.counters();
+    assert!(
+        counters.fast_waited > 480 && counters.queue_dropped > 450,
+        "{counters:?}"
+    );
+}
+
+/// Data waits while fast frames are swallowed, and goes on in them, with the newest of what waited.
+#[test]
+fn what_waited_for_fast_frames_goes_in_them() {
+    let quick = config(|c| c.rekey = 30_000);
+    let (mut world, a, b) = World::pair(11, quick);
+    require_fast(&mut world, a, b);
+    let blocked = Rc::new(RefCell::new(true));
+    let rule = blocked.clone();
+    world.set_rule(move |_, datagram| {
+        if *rule.borrow() && is_fast(datagram) {
+            return Fate::Drop;
+        }
+        Fate::Pass
+    });
+    assert_eq!(stream(&mut world, a, b, 1_000).0, 0);
+    *blocked.borrow_mut() = false;
+    world.run(25_000);
+    assert_eq!(frames(&world, a), AES);
+    let waited = world.host(b).received.len();
+    assert!((1..=16).contains(&waited), "{waited}");
+    assert_eq!(stream(&mut world, a, b, 200), (200, 200));
+    assert_eq!(sealed(&world, a) as usize, waited + 200);
+}
+
+#[test]
+fn a_downgrade_is_told_across_restarts_and_the_usual_is_not() {
+    for remembered in [false, true] {
+        let mut world = World::new(12);
+        let (a, b) = (
+            world.add_host(Config::default()),
+            world.add_host(config(|c| c.fast = false)),
+        );
+        world.add_peer(a, b, true);
+        world.add_peer(b, a, false);
+        if remembered {
+            let key = world.host(b).identity().public();
+            world.host_mut(a).node.remember_fast(&key);
+        }
+        stream(&mut world, a, b, 500);
+        let events = world.host(a).events.iter();
+        let told = events.filter(|(_, e)| {
+            matches!(
+                e,
+                Event::FramesChanged {
+                    frames: Frames::Fips,
+                    ..
+                }
+            )
+        });
+        assert_eq!(told.count(), usize::from(remembered));
     }
 }

@@ -127,6 +127,7 @@ impl Session {
         let (Stage::Asking(suite, _) | Stage::Over(Frames::Unproven(suite))) = fast.stage else {
             return;
         };
+        self.was_fast = true;
         fast.stage = Stage::Proven(suite);
         fast.acknowledged = true;
         let before = self.frames.replace(Frames::Fast(suite));
@@ -141,6 +142,24 @@ impl Session {
     /// What data goes in while it goes to the other end directly.
     pub(crate) fn frames(&self) -> Frames {
         self.frames.unwrap_or(Frames::Fips)
+    }
+
+    /// Data waits for fast frames from now on where there are none.
+    pub(crate) fn require_fast(&mut self, ctx: &mut Context) {
+        self.require_fast = true;
+        ctx.lane(Command::RequireFast {
+            peer: self.peer.node_addr(),
+        });
+    }
+
+    /// Data with the other end went in fast frames before this process began: that it does no more is worth telling.
+    pub(crate) fn remember_fast(&mut self) {
+        self.was_fast = true;
+    }
+
+    /// Whether data may go in fast frames alone.
+    pub(crate) fn requires_fast(&self) -> bool {
+        self.require_fast
     }
 
     /// When the agreement needs attention.
@@ -196,10 +215,17 @@ impl Session {
         }
         // Older keys that work go on until they are retired.
         let before = self.frames.replace(frames);
-        if before != Some(frames) && !(before.is_none() && frames == Frames::Fips) {
+        let usual = before.is_none() && frames == Frames::Fips && !self.was_fast;
+        if before != Some(frames) && !usual {
             ctx.event(Event::FramesChanged {
                 peer: self.peer,
                 frames,
+            });
+        }
+        if self.require_fast && !self.is_fast() {
+            // Whoever sent what waits learns that it does not go; what comes later waits for the next epoch.
+            ctx.lane(Command::DropQueue {
+                peer: self.peer.node_addr(),
             });
         }
     }

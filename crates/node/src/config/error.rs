@@ -187,6 +187,12 @@ pub enum Problem {
         /// Its value in use.
         other_s: u64,
     },
+    /// The setting makes no sense while another has the value that it has.
+    #[error("needs {other}; set that, or remove this")]
+    Needs {
+        /// The other setting, with a value that fits.
+        other: &'static str,
+    },
     /// The value stands twice where it may stand once.
     #[error("already in line {line}; remove one of the two")]
     Duplicate {

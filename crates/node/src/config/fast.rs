@@ -2,7 +2,7 @@
 
 use weft_noise::fast::Suite;
 
-use super::reader::{Fault, Section};
+use super::reader::{Fault, Item, Section};
 use super::{Config, Problem};
 
 /// Fast frames with other weft nodes.
@@ -10,6 +10,8 @@ use super::{Config, Problem};
 pub struct FastConfig {
     /// Offer them, and take them (`fast.enabled`). Off, data goes in FIPS frames.
     pub enabled: bool,
+    /// Data for other nodes goes in fast frames or not at all (`fast.require`); a peer's own `require_fast` comes first.
+    pub require: bool,
     /// The only cipher to offer (`fast.suite`); `None` offers all and takes the one that costs both ends least.
     pub suite: Option<Suite>,
     /// Frames after which a key moves on (`fast.phase_frames`), 1,000 to 2^23.
@@ -17,10 +19,11 @@ pub struct FastConfig {
 }
 
 impl Default for FastConfig {
-    /// On, every suite, 2^23 frames: some 12 GB.
+    /// On, not required, every suite, 2^23 frames: some 12 GB.
     fn default() -> Self {
         Self {
             enabled: true,
+            require: false,
             suite: None,
             phase_frames: 1 << 23,
         }
@@ -38,6 +41,9 @@ impl Config {
         if let Some(item) = section.boolean("enabled")? {
             self.fast.enabled = item.value;
         }
+        if let Some(item) = section.boolean("require")? {
+            self.fast.require = self.requirable(&item)?;
+        }
         if let Some(item) = section.string("suite")? {
             self.fast.suite = item.map(|text| match SUITES.iter().find(|(name, _)| name == text) {
                 Some((_, suite)) => Ok(Some(*suite)),
@@ -52,5 +58,15 @@ impl Config {
             self.fast.phase_frames = item.value;
         }
         section.finish()
+    }
+
+    /// Whether fast frames are required; that they are off and required is refused.
+    pub(super) fn requirable(&self, item: &Item<bool>) -> Result<bool, Fault> {
+        if item.value && !self.fast.enabled {
+            return Err(item.fault(Problem::Needs {
+                other: "fast.enabled = true",
+            }));
+        }
+        Ok(item.value)
     }
 }

@@ -10,6 +10,7 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #npub = "npub1..."
 #name = "bob"
 #addresses = ["192.0.2.2:2121", "[2001:db8::2]:2121"]
+#require_fast = false
 
 [identity]
 # The secret key's file, relative to the state directory.
@@ -68,6 +69,9 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # Fast frames: between weft nodes that are linked directly, each packet is sealed once, not twice.
 # Off, or with a FIPS node, packets go in FIPS frames.
 #enabled = true
+# Send data in fast frames or not at all: what cannot go in one waits, and is dropped in the end. A peer's require_fast
+# says so for that peer alone, either way.
+#require = false
 # "auto" takes the cipher that costs both ends least; "aes-256-gcm" or "chacha20-poly1305" offers that alone.
 #suite = "auto"
 # Frames after which a key moves on to the next.

@@ -276,6 +276,7 @@ mod tests {
         Config {
             perf,
             peers: vec![PeerConfig {
+                require_fast: false,
                 key,
                 name: None,
                 addresses: Vec::new(),

@@ -1,12 +1,12 @@
 //! The daemon's loop.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
-use weft_core::{Event, Node, Output, Path};
+use weft_core::{Event, Frames, Node, Output, Path};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_os::random::random_bytes;
@@ -37,7 +37,7 @@ pub(super) struct Daemon {
     state: StateDir,
     known: KnownPeers,
     echoes: Echoes,
-    /// When addresses that changed are to be written.
+    /// When what changed of addresses and frames is to be written.
     save_at: Option<Instant>,
     /// When to react to a change of our addresses or routes.
     network_changed_at: Option<Instant>,
@@ -191,9 +191,10 @@ impl Daemon {
             Event::FramesChanged { peer, frames } => {
                 tracing::info!(
                     peer = name(peer),
-                    frames = standing::frames(*frames).why,
+                    frames = standing::why_frames(*frames),
                     "frames changed"
                 );
+                self.remember_frames(peer, *frames);
             }
             Event::SessionDown { peer, reason } => tracing::info!(peer = name(peer), ?reason, "session down"),
         }
@@ -205,12 +206,25 @@ impl Daemon {
         }
     }
 
+    fn remember_frames(&mut self, peer: &PublicKey, frames: Frames) {
+        let news = match frames {
+            Frames::Fast(_) => self.facts.fast.note_fast(*peer),
+            _ => self.facts.fast.note_downgraded(peer, unix_now()),
+        };
+        if news {
+            self.save_at.get_or_insert(Instant::now() + SAVE_DELAY);
+        }
+    }
+
     fn save(&mut self) {
         if self.save_at.take().is_none() {
             return;
         }
         if let Err(error) = self.known.save(&self.state.paths().known_peers()) {
             tracing::info!(%error, "peers' addresses are not remembered");
+        }
+        if let Err(error) = self.facts.fast.save(&self.state.paths().fast_peers()) {
+            tracing::info!(%error, "who has been fast is not remembered");
         }
     }
 
@@ -265,6 +279,12 @@ impl Daemon {
             .map(|p| p.key)
             .find(|key| peer.matches(key, self.facts.names.get(key)))
     }
+}
+
+/// Seconds since 1970 (UTC).
+fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// SIGTERM and SIGINT.

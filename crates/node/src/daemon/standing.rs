@@ -18,6 +18,7 @@ use super::interface::Interface;
 use super::perf::PerfServer;
 use crate::config::Config;
 use crate::dns::{self, Responder};
+use crate::fast_peers::FastPeers;
 use crate::peer::PeerName;
 use crate::status::{
     Document as _, FramesKind, FramesStatus, LinkStatus, MeshStatus, NodeStatus, Offload, OffloadStatus,
@@ -37,6 +38,8 @@ pub(super) struct Facts {
     dns: Option<Responder>,
     /// Takes tests.
     perf: PerfServer,
+    /// Who has ever been fast.
+    pub(super) fast: FastPeers,
     max_inner: u32,
     started: Instant,
     started_unix: u64,
@@ -50,6 +53,7 @@ impl Facts {
         config: &Config,
         dns: Option<Responder>,
         perf: PerfServer,
+        fast: FastPeers,
     ) -> Self {
         let offloads = interface.offloads();
         let offload = OffloadStatus {
@@ -80,6 +84,7 @@ impl Facts {
             listen: sockets.iter().map(UdpSocket::local_address).collect(),
             dns,
             perf,
+            fast,
             max_inner: u32::from(config.udp.mtu)
                 .saturating_sub(IPV6_OVERHEAD as u32)
                 .min(interface.mtu),
@@ -159,6 +164,24 @@ impl Facts {
         }
     }
 
+    /// What data goes in, and why.
+    fn frames(&self, peer: &CorePeer) -> FramesStatus {
+        let downgraded = self.fast.downgraded_since(&peer.key);
+        let (kind, suite) = match peer.frames {
+            Frames::Fast(suite) => (FramesKind::Fast, Some(suite)),
+            Frames::Unproven(suite) => (FramesKind::Downgraded, Some(suite)),
+            _ if downgraded.is_some() => (FramesKind::Downgraded, None),
+            Frames::Fips | Frames::NoCommonSuite => (FramesKind::Fips, None),
+        };
+        FramesStatus {
+            kind,
+            suite: suite.map(|suite| suite.name().to_owned()),
+            why: why_frames(peer.frames).to_owned(),
+            required: peer.require_fast,
+            downgraded_unix: downgraded,
+        }
+    }
+
     fn path_change(&self, change: &PathChange) -> PathChangeStatus {
         PathChangeStatus {
             ago_s: change.ago / 1000,
@@ -206,7 +229,7 @@ impl Facts {
                 rx: traffic(&peer.session_totals).0,
                 tx: traffic(&peer.session_totals).1,
                 queued: u64::from(peer.waiting),
-                frames: Some(frames(peer.frames)),
+                frames: Some(self.frames(peer)),
                 max_inner: peer.path_mtu_out.map_or(self.max_inner, |mtu| {
                     u32::from(mtu).saturating_sub(IPV6_OVERHEAD as u32).min(self.max_inner)
                 }),
@@ -217,27 +240,15 @@ impl Facts {
     }
 }
 
-/// What data goes in, and why.
-pub(super) fn frames(frames: Frames) -> FramesStatus {
-    let (kind, suite, why) = match frames {
-        Frames::Fast(suite) => (FramesKind::Fast, Some(suite), "both ends agreed".to_owned()),
-        Frames::Fips => (
-            FramesKind::Fips,
-            None,
-            "the peer has not told of fast frames".to_owned(),
-        ),
-        Frames::Unproven(suite) => (
-            FramesKind::Downgraded,
-            Some(suite),
+/// Why data goes in these frames, for a person.
+pub(super) fn why_frames(frames: Frames) -> &'static str {
+    match frames {
+        Frames::Fast(_) => "both ends agreed",
+        Frames::Fips => "the peer has not told of fast frames",
+        Frames::Unproven(_) => {
             "no fast frame of the peer has opened: something on the way swallows them or meddled with the handshake"
-                .to_owned(),
-        ),
-        Frames::NoCommonSuite => (FramesKind::Fips, None, "no cipher in common with the peer".to_owned()),
-    };
-    FramesStatus {
-        kind,
-        suite: suite.map(|suite| suite.name().to_owned()),
-        why,
+        }
+        Frames::NoCommonSuite => "no cipher in common with the peer",
     }
 }
 
@@ -334,10 +345,21 @@ pub(super) fn why(peer: &CorePeer) -> String {
             "payload passes through other nodes; the direct way does not answer".to_owned()
         }
         CoreState::Payload if relayed => format!("payload passes through other nodes{down}"),
+        CoreState::Session if peer.held_back() => {
+            format!("fast frames are required, and data waits: {}", why_held(peer))
+        }
         CoreState::Linked if peer.waiting => "link up; agreeing end-to-end keys".to_owned(),
         CoreState::Linked => "link up; no traffic yet".to_owned(),
         CoreState::Session => "end-to-end keys agreed; nothing came in the last 30 s".to_owned(),
         CoreState::Payload => "payload passes".to_owned(),
+    }
+}
+
+/// Why data that needs fast frames does not go.
+fn why_held(peer: &CorePeer) -> &'static str {
+    match peer.frames {
+        Frames::Fast(_) => "they do not go the way that there is",
+        frames => why_frames(frames),
     }
 }
 

@@ -203,6 +203,8 @@ impl Lane {
             fast::PHASE => {
                 let phase = u32::from_le_bytes(*body.first_chunk()?);
                 session.fast.get_mut(id)?.acknowledge(phase);
+                // What waited for that, if nothing else may carry it.
+                self.flush_queue(now, peer, train);
             }
             _ => {
                 let number = session.fast.get_mut(id)?.number();

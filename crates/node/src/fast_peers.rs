@@ -1,0 +1,154 @@
+//! With whom data has ever gone in fast frames, kept so that a restart hides no downgrade.
+//!
+//! No cryptography tells a peer whose capabilities somebody drops from one that has none (docs/protocol/fast.md, "What an
+//! attacker can do"). But a peer that was fast and is no more is worth looking at.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use weft_noise::PublicKey;
+
+use crate::statefile;
+
+/// The `schema` of the file.
+pub const SCHEMA: &str = "weft.fast-peers/1";
+
+/// Every peer that has been fast, and since when it is not, if so. Times are seconds since 1970 (UTC).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FastPeers {
+    peers: BTreeMap<PublicKey, Option<u64>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    schema: String,
+    peers: BTreeMap<String, Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    downgraded_unix: Option<u64>,
+}
+
+impl statefile::Document for Document {
+    const SCHEMA: &'static str = SCHEMA;
+
+    fn schema(&self) -> &str {
+        &self.schema
+    }
+}
+
+impl FastPeers {
+    /// Reads `path`. A file that cannot be used is moved aside (`.bad` behind its name) and told about at INFO.
+    #[must_use]
+    pub fn load(path: &Path) -> Self {
+        statefile::load(path, "memories of fast frames", |document: Document| {
+            let peers = document.peers.iter().map(|(npub, entry)| {
+                let key = npub
+                    .parse()
+                    .map_err(|error: weft_noise::KeyError| statefile::invalid(&error))?;
+                Ok((key, entry.downgraded_unix))
+            });
+            Ok(Self {
+                peers: peers.collect::<io::Result<_>>()?,
+            })
+        })
+    }
+
+    /// Writes `path` as a whole or not at all. Not forced to the disk: it may be lost, not torn.
+    ///
+    /// # Errors
+    /// What the system said; the old file stays.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        let entries = self.peers.iter();
+        let document = Document {
+            schema: SCHEMA.to_owned(),
+            peers: entries
+                .map(|(key, since)| {
+                    (
+                        key.to_string(),
+                        Entry {
+                            downgraded_unix: *since,
+                        },
+                    )
+                })
+                .collect(),
+        };
+        statefile::save(path, &document)
+    }
+
+    /// Data with `peer` goes in fast frames. True if that is news, and worth a [`save`](Self::save).
+    pub fn note_fast(&mut self, peer: PublicKey) -> bool {
+        self.peers.insert(peer, None) != Some(None)
+    }
+
+    /// It does not, as has turned out at `now`. True if that is news: it was before.
+    pub fn note_downgraded(&mut self, peer: &PublicKey, now: u64) -> bool {
+        match self.peers.get_mut(peer) {
+            Some(since @ None) => {
+                *since = Some(now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Since when `peer` is not fast any more; none if it is, or has never been.
+    #[must_use]
+    pub fn downgraded_since(&self, peer: &PublicKey) -> Option<u64> {
+        self.peers.get(peer).copied().flatten()
+    }
+
+    /// All that have ever been fast, by key.
+    pub fn iter(&self) -> impl Iterator<Item = &PublicKey> {
+        self.peers.keys()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn peer(byte: u8) -> PublicKey {
+        weft_noise::SecretKey::from_bytes(&[byte; 32]).unwrap().public()
+    }
+
+    #[test]
+    fn the_first_failure_counts_until_it_works_again() {
+        let mut peers = FastPeers::default();
+        assert!(!peers.note_downgraded(&peer(1), 10), "it has never been fast");
+        assert!(peers.note_fast(peer(1)) && !peers.note_fast(peer(1)));
+        assert_eq!(peers.downgraded_since(&peer(1)), None);
+        assert!(peers.note_downgraded(&peer(1), 20) && !peers.note_downgraded(&peer(1), 30));
+        assert_eq!(peers.downgraded_since(&peer(1)), Some(20));
+        assert!(peers.note_fast(peer(1)));
+        assert_eq!(peers.downgraded_since(&peer(1)), None);
+        assert_eq!(peers.iter().collect::<Vec<_>>(), [&peer(1)]);
+    }
+
+    #[test]
+    fn survives_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fast.json");
+        assert_eq!(FastPeers::load(&path), FastPeers::default());
+        let mut peers = FastPeers::default();
+        peers.note_fast(peer(1));
+        peers.note_fast(peer(2));
+        peers.note_downgraded(&peer(2), 1_700_000_000);
+        peers.save(&path).unwrap();
+        assert_eq!(FastPeers::load(&path), peers);
+        let text = fs::read_to_string(&path).unwrap();
+        for bad in [
+            text.replace("fast-peers/1", "fast-peers/2"),
+            text.replace("npub1", "npub2"),
+            text.replace("1700000000", "\"then\""),
+        ] {
+            fs::write(&path, &bad).unwrap();
+            assert_eq!(FastPeers::load(&path), FastPeers::default(), "{bad}");
+            assert!(!path.exists());
+        }
+    }
+}
