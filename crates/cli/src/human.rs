@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weft_node::status::{
-    FramesKind, FramesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus, PeerStatus, QualityStatus, SessionStatus,
-    Status, Traffic,
+    FramesKind, FramesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus, PathSizeStatus, PeerStatus,
+    QualityStatus, SessionStatus, SizeKnown, Status, Traffic,
 };
 
 /// No line is wider, in characters.
@@ -180,7 +180,7 @@ pub(crate) fn peer(peer: &PeerStatus) -> String {
             ),
         );
         if let Some(frames) = &session.frames {
-            line("frames", self::frames(frames));
+            line("frames", self::frames(frames, session.path_size));
         }
         line("", both_ways(session.rx, session.tx));
         line("", quality(&session.quality));
@@ -189,14 +189,25 @@ pub(crate) fn peer(peer: &PeerStatus) -> String {
 }
 
 /// What data goes in, and why where that is not the best there is.
-fn frames(frames: &FramesStatus) -> String {
+fn frames(frames: &FramesStatus, size: Option<PathSizeStatus>) -> String {
+    let size = size.map(|size| {
+        let known = match size.known {
+            SizeKnown::Assumed => "assumed",
+            SizeKnown::Probed => "probed",
+            SizeKnown::Set => "set",
+            SizeKnown::Other => "known",
+        };
+        let more = if size.searching { ", looking for more" } else { "" };
+        format!(", up to {} bytes ({known}{more})", size.bytes)
+    });
+    let size = size.unwrap_or_default();
     let suite = frames.suite.as_deref().unwrap_or("unknown cipher");
     let since = frames
         .downgraded_unix
         .map(|at| format!(" {} ago", duration(unix_now().saturating_sub(at))));
     let since = since.unwrap_or_default();
     match frames.kind {
-        FramesKind::Fast => format!("fast, {suite}"),
+        FramesKind::Fast => format!("fast, {suite}{size}"),
         FramesKind::Fips if frames.required => format!("none, as only fast ones may be used: {}", frames.why),
         FramesKind::Downgraded if frames.required => {
             format!("none, downgraded from fast{since}, which are required: {}", frames.why)

@@ -165,6 +165,7 @@ impl Args {
                 loss: self.loss * 10,
                 reorder: self.reorder * 10,
                 duplicate: self.duplicate * 10,
+                ..Conditions::default()
             },
             calm: self.calm * 1_000,
             trouble: self.trouble * 1_000,

@@ -36,7 +36,8 @@ fn hole(underlay: Underlay, too_big: TooBig, udp_mtu: u16) -> Result<(), DaemonE
         let peer = &ids[1 - own];
         let at = SocketAddr::new(addresses[1 - own].parse().unwrap(), DEFAULT_PORT);
         let mut spec = underlay.listener().with_peer(&peer.npub, &peer.name, &[at]);
-        spec.udp_mtu = udp_mtu;
+        spec.udp_mtu = Some(udp_mtu);
+        spec.tun_mtu = Some(1280);
         let mut daemon = Daemon::start(&hosts[own], Path::new(WEFT), &ids[own], &spec)?;
         daemon.wait_ready(PATIENCE)?;
         Ok::<_, DaemonError>(daemon)

@@ -20,6 +20,10 @@ pub struct Config {
     pub session_idle: u64,
     /// The UDP payload our links carry, bytes: told to peers as the path's MTU.
     pub mtu: u16,
+    /// Find out by probes what direct paths between weft nodes take; otherwise that is `mtu`.
+    pub probe: bool,
+    /// How long after a search a path is tried again for more (RFC 8899 `PMTU_RAISE_TIMER`: 600 s).
+    pub path_raise: u64,
     /// Take part in the mesh: tell neighbours who else there is, and reach peers through them. Without it every peer is
     /// reached over its own link or not at all, and nobody who is not configured may link.
     pub mesh: bool,
@@ -100,6 +104,8 @@ impl Default for Config {
             rekey: 120_000,
             session_idle: 80_000,
             mtu: 1280,
+            probe: true,
+            path_raise: 600_000,
             mesh: false,
             transit: true,
             admit: Admit::Everyone,

@@ -18,6 +18,14 @@ pub enum Output {
     Event(Event),
 }
 
+/// What probes of paths did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathCounters {
+    pub(crate) probes: u64,
+    pub(crate) raises: u64,
+    pub(crate) black_holes: u64,
+}
+
 /// The node without its peers: who we are, how we are set up, chance, and the effects so far.
 pub(crate) struct Context {
     pub(crate) config: Config,
@@ -31,6 +39,7 @@ pub(crate) struct Context {
     indices: BTreeSet<u32>,
     /// The same for fast frames, which have indices of their own.
     fast_indices: BTreeSet<u32>,
+    pub(crate) path_counters: PathCounters,
     outputs: VecDeque<Output>,
 }
 
@@ -47,6 +56,7 @@ impl Context {
             rng,
             indices: BTreeSet::new(),
             fast_indices: BTreeSet::new(),
+            path_counters: PathCounters::default(),
             outputs: VecDeque::new(),
         }
     }

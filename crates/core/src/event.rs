@@ -73,6 +73,15 @@ pub enum Event {
         /// Which.
         frames: Frames,
     },
+    /// Fast frames to a peer have another size from now on.
+    PathSized {
+        /// The peer.
+        peer: PublicKey,
+        /// UDP payload, bytes.
+        payload: u16,
+        /// The size before no longer gets through; otherwise a probe showed that the path takes more.
+        black_hole: bool,
+    },
     /// An end-to-end session ended.
     SessionDown {
         /// The other end.

@@ -3,7 +3,7 @@
 //! - [`Node`]: the door. Reports of lanes and the time go in, [`Output`]s come out.
 //! - `link`: FMP with one neighbour: dialling, simultaneous opens, rekey, roaming, liveness, loss.
 //! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
-//! - [`Path`]: the ways by which a peer was reached, and why each was left.
+//! - [`Path`]: the ways by which a peer was reached, and why each was left. `path_mtu`, `prober`: how much they take.
 //! - `mesh`: how nodes find each other through each other.
 //! - `liveness`: whether the other end of either is there. `metrics`: how well; `reports`: when to say so.
 //! - `context`: what both are handed; [`Config`], [`Event`], [`PeerStatus`]: what others see.
@@ -24,6 +24,7 @@ mod metrics;
 mod node;
 mod path;
 mod path_mtu;
+mod prober;
 mod reports;
 mod session;
 mod status;
@@ -34,4 +35,4 @@ pub use event::{Event, LinkDown, SessionDown};
 pub use metrics::Quality;
 pub use node::{Node, NodeCounters};
 pub use path::{Path, PathChange, PathReason};
-pub use status::{Frames, MeshStatus, PeerState, PeerStatus};
+pub use status::{Frames, KnownSize, MeshStatus, PeerState, PeerStatus, SizeSource};

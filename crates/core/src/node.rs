@@ -74,6 +74,12 @@ pub struct NodeCounters {
     pub messages_malformed: u64,
     /// Announcements of neighbours that are old, too frequent, forged or impossible.
     pub announcements_refused: u64,
+    /// Probes sent to find out what direct paths take.
+    pub path_probes: u64,
+    /// Such paths that turned out to take more than was sent.
+    pub path_raises: u64,
+    /// Such paths that turned out to swallow what was sent.
+    pub path_black_holes: u64,
 }
 
 impl NodeCounters {
@@ -85,6 +91,9 @@ impl NodeCounters {
             ("messages_unknown", self.messages_unknown),
             ("messages_malformed", self.messages_malformed),
             ("announcements_refused", self.announcements_refused),
+            ("path_probes", self.path_probes),
+            ("path_raises", self.path_raises),
+            ("path_black_holes", self.path_black_holes),
         ]
         .into_iter()
     }
@@ -205,7 +214,10 @@ impl Node {
                 self.with_peer(peer, |ctx, p| p.session.handle_confirmed(ctx, now, id));
             }
             Report::FastProven { peer, id, .. } => {
-                self.with_peer(peer, |ctx, p| p.session.handle_fast_proven(ctx, now, id));
+                self.with_peer(peer, |ctx, p| {
+                    p.session.handle_fast_proven(ctx, now, id);
+                    p.session.follow_path(ctx, now, p.link.path());
+                });
             }
             // Nothing of ours asks for hop keys or labels yet, so none can prove or fail.
             Report::HopProven { .. } | Report::LabelFailed { .. } => {}
@@ -248,9 +260,18 @@ impl Node {
                     fast::CAPABILITIES_ACK => {
                         self.with_peer(peer, |_, p| p.session.handle_capabilities_ack(id, &body));
                     }
+                    fast::PROBE_ANSWER => {
+                        self.with_peer(peer, |ctx, p| p.session.handle_probe_answer(ctx, now, &body));
+                    }
                     _ => {}
                 }
-                let ours = matches!(msg_type, session::ALIVE | fast::CAPABILITIES | fast::CAPABILITIES_ACK);
+                let ours = [
+                    session::ALIVE,
+                    fast::CAPABILITIES,
+                    fast::CAPABILITIES_ACK,
+                    fast::PROBE_ANSWER,
+                ];
+                let ours = ours.contains(&msg_type);
                 let known = ours || SessionMessageType::from_byte(msg_type).is_some();
                 self.counters.messages_unknown += u64::from(!known);
             }
@@ -292,6 +313,7 @@ impl Node {
     pub fn handle_network_change(&mut self, now: u64) {
         for peer in self.peers.values_mut() {
             peer.link.handle_network_change(&mut self.ctx, now);
+            peer.session.doubt_size();
         }
     }
 
@@ -355,7 +377,7 @@ impl Node {
     /// How each peer stands, in the order of their addresses.
     pub fn peer_status(&self, now: u64) -> impl Iterator<Item = PeerStatus> + '_ {
         let configured = self.peers.values().filter(|peer| peer.configured);
-        configured.map(move |peer| PeerStatus::of(peer, now))
+        configured.map(move |peer| PeerStatus::of(peer, &self.ctx.config, now))
     }
 
     /// Bytes of state about the mesh that others have made us keep, about.
@@ -375,7 +397,13 @@ impl Node {
 
     /// What came in and led to nothing.
     pub fn counters(&self) -> NodeCounters {
-        self.counters
+        let paths = self.ctx.path_counters;
+        NodeCounters {
+            path_probes: paths.probes,
+            path_raises: paths.raises,
+            path_black_holes: paths.black_holes,
+            ..self.counters
+        }
     }
 
     fn handle_handshake(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {

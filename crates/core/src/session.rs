@@ -20,6 +20,7 @@ use weft_wire::session;
 
 use self::fast::Agreement;
 use self::handshake::{Awaiting, Finishing, Initiating};
+use self::size::Probing;
 use crate::context::Context;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
@@ -101,8 +102,11 @@ pub(crate) struct Session {
     /// The size for what we send, once it was in question.
     mtu: Option<PathMtu>,
     watch: PathWatch,
+    /// What fast frames find out about the direct path.
+    probing: Option<Probing>,
     pub(crate) last_data: u64,
     last_data_tx: u64,
+    last_large_tx: u64,
     /// The link that frames come over.
     arrives: Option<LinkId>,
     /// That has changed, and may have to be followed.
@@ -142,8 +146,10 @@ impl Session {
             reports: Reports::new(&SESSION),
             mtu: None,
             watch: PathWatch::default(),
+            probing: None,
             last_data: 0,
             last_data_tx: 0,
+            last_large_tx: 0,
             arrives: None,
             left: false,
             follow_from: 0,
@@ -313,6 +319,7 @@ impl Session {
         self.liveness.sample(now, &activity.totals, activity.last_data_tx);
         self.last_data = self.last_data.max(activity.last_data);
         self.last_data_tx = activity.last_data_tx;
+        self.last_large_tx = activity.last_large_tx;
         self.metrics.handle_received(now, &activity.received);
         self.watch.handle_seen(activity.path_mtu);
     }
@@ -463,6 +470,7 @@ impl Session {
             (self.follow_at(), "follow the other end"),
             (self.silent_at(), "session silent"),
             (self.agreement_at(), "fast frames"),
+            (self.probe_at(), "path probe"),
         ]
         .into_iter()
         .min_by_key(|(at, _)| *at)
@@ -488,6 +496,7 @@ impl Session {
         if now >= self.keepalive_at() {
             self.say_alive(ctx, now);
         }
+        self.drive_probes(ctx, now);
     }
 
     /// A handshake is due: because packets wait, or keys are old, or data goes unanswered.

@@ -8,7 +8,7 @@ use weft_packet::Totals;
 use weft_wire::NodeAddr;
 
 use crate::node::Peer;
-use crate::{LinkDown, Path, PathChange, Quality};
+use crate::{Config, LinkDown, Path, PathChange, Quality};
 
 /// A session that carried authenticated frames this recently passes payload, ms.
 const PAYLOAD_FRESH: u64 = 30_000;
@@ -40,6 +40,28 @@ pub enum Frames {
     Unproven(Suite),
     /// FIPS frames: both ends have fast ones, but no suite in common.
     NoCommonSuite,
+}
+
+/// What fast frames to a peer are bounded by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownSize {
+    /// UDP payload, bytes.
+    pub payload: u16,
+    /// How that is known.
+    pub source: SizeSource,
+    /// Larger sizes are being tried right now.
+    pub searching: bool,
+}
+
+/// How the size of a path is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeSource {
+    /// It is what every path under IPv6 takes; probes have not shown more.
+    Assumed,
+    /// Probes have shown that it passes, and nothing larger.
+    Probed,
+    /// [`Config::mtu`] says so.
+    Set,
 }
 
 /// Our part in the mesh at one moment.
@@ -115,7 +137,9 @@ pub struct PeerStatus {
     /// How well the link does, while it is up. Data in fast frames is measured in the session alone, and that is shown
     /// here too as long as it goes straight over the link.
     pub link_quality: Quality,
-    /// The largest UDP payload that the session sends, if its path was ever heard of.
+    /// The size of fast frames, while data goes in them.
+    pub path_size: Option<KnownSize>,
+    /// The largest UDP payload that the session sends in FIPS frames, if its path was ever heard of.
     pub path_mtu_out: Option<u16>,
     /// The smallest link on the way to us, UDP payload, as the session's last frame told.
     pub path_mtu_in: Option<u16>,
@@ -129,7 +153,7 @@ impl PeerStatus {
         self.require_fast && !self.fast
     }
 
-    pub(crate) fn of(peer: &Peer, now: u64) -> Self {
+    pub(crate) fn of(peer: &Peer, config: &Config, now: u64) -> Self {
         let (link, session) = (&peer.link, &peer.session);
         let targets = link.targets();
         let heard = session.liveness.last_heard();
@@ -172,6 +196,7 @@ impl PeerStatus {
             fast: session.is_fast(),
             waiting: session.wanted.is_some(),
             link_quality: peer.hop_quality(now),
+            path_size: session.known_size(config),
             path_mtu_out: session.path_mtu_out(),
             path_mtu_in: session.path_mtu_in(),
             session_quality: session.metrics.quality(now),

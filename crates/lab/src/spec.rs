@@ -6,6 +6,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
+/// Both MTUs of the reference daemon by default, bytes.
+const FIPS_MTU: u16 = 1280;
+
 /// The UDP port that both daemons use by default.
 pub const DEFAULT_PORT: u16 = 2121;
 
@@ -14,12 +17,12 @@ pub const DEFAULT_PORT: u16 = 2121;
 pub struct NodeSpec {
     /// Local UDP addresses. The reference daemon takes one; it gets the first.
     pub listen: Vec<SocketAddr>,
-    /// UDP payload bytes that a datagram may have.
-    pub udp_mtu: u16,
+    /// UDP payload bytes that a datagram may have; without it weft probes, and the reference daemon has 1280.
+    pub udp_mtu: Option<u16>,
     /// Name of the TUN interface.
     pub tun_name: String,
-    /// MTU of the TUN interface in bytes.
-    pub tun_mtu: u16,
+    /// MTU of the TUN interface in bytes; without it weft has its own default, and the reference daemon 1280.
+    pub tun_mtu: Option<u16>,
     /// Seconds between rekeys, on both layers.
     pub rekey_s: u32,
     /// Who may exchange packets with this node, and where to find them.
@@ -66,13 +69,13 @@ pub struct PeerSpec {
 }
 
 impl Default for NodeSpec {
-    /// IPv4 on every address, port 2121, both MTUs 1280, `weft0`, a rekey every 120 s, nobody known.
+    /// IPv4 on every address, port 2121, both MTUs by default, `weft0`, a rekey every 120 s, nobody known.
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT))],
-            udp_mtu: 1280,
+            udp_mtu: None,
             tun_name: "weft0".to_owned(),
-            tun_mtu: 1280,
+            tun_mtu: None,
             rekey_s: 120,
             peers: Vec::new(),
             settings: Vec::new(),
@@ -153,9 +156,9 @@ impl NodeSpec {
             self.rekey_s,
             self.fips.rekey_after_messages,
             self.tun_name,
-            self.tun_mtu,
+            self.tun_mtu.unwrap_or(FIPS_MTU),
             self.fips.dns,
-            self.udp_mtu,
+            self.udp_mtu.unwrap_or(FIPS_MTU),
         );
         let mut peers = self.peers.iter().filter(|peer| !peer.addresses.is_empty()).peekable();
         text.push_str(if peers.peek().is_none() {
@@ -191,13 +194,15 @@ struct WeftFile<'a> {
 #[derive(Serialize)]
 struct UdpTable<'a> {
     listen: &'a [SocketAddr],
-    mtu: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u16>,
 }
 
 #[derive(Serialize)]
 struct TunTable<'a> {
     name: &'a str,
-    mtu: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u16>,
 }
 
 #[derive(Serialize)]
@@ -226,7 +231,7 @@ mod tests {
         let text = spec().to_toml().unwrap();
         let file: toml::Table = text.parse().unwrap();
         assert_eq!(file["udp"]["listen"][0].as_str(), Some("0.0.0.0:2121"));
-        assert_eq!(file["udp"]["mtu"].as_integer(), Some(1280));
+        assert!(file["udp"].get("mtu").is_none() && file["tun"].get("mtu").is_none());
         assert_eq!(file["tun"]["name"].as_str(), Some("weft0"));
         assert_eq!(file["rekey"]["interval_s"].as_integer(), Some(5));
         let peer = &file["peer"][0];

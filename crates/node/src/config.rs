@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use weft_noise::PublicKey;
 use weft_packet::MAX_TRAIN_SEGMENTS;
+use weft_wire::fast as fast_frame;
 
 pub use error::{ConfigError, Problem};
 pub use fast::FastConfig;
@@ -35,6 +36,15 @@ pub const DEFAULT_PORT: u16 = 2121;
 
 /// The port for questions about names, as FIPS has it.
 pub const DEFAULT_DNS_PORT: u16 = 5354;
+
+/// The UDP payload that FIPS sends by default, in bytes.
+pub const DEFAULT_PAYLOAD: u16 = 1280;
+
+/// The largest UDP payload that probes look for, in bytes: a link of 1,500 bytes over IPv4.
+pub const LARGEST_PROBED: u16 = 1472;
+
+/// The least MTU of an interface with IPv6, in bytes.
+const LEAST_TUN_MTU: u16 = 1280;
 
 /// The longest configuration file, in bytes.
 pub const MAX_LEN: usize = 1 << 20;
@@ -80,8 +90,11 @@ pub struct Config {
 pub struct UdpConfig {
     /// One socket per entry, IPv6 ones for IPv6 only. Port 0 takes a free one. Never empty.
     pub listen: Vec<SocketAddr>,
-    /// The largest UDP payload sent, in bytes; FIPS's `mtu` means the same. 1,200 to 9,000.
-    pub mtu: u16,
+    /// The largest UDP payload sent, in bytes, where it is set; FIPS's `mtu` means the same. 1,200 to 9,000. Where it is
+    /// not, see [`UdpConfig::payload`].
+    pub mtu: Option<u16>,
+    /// How long after a search a direct path is tried again for more (`raise_s`).
+    pub raise: Duration,
     /// Datagrams that leave in one call at most: 1 to [`MAX_TRAIN_SEGMENTS`], its default; 1 does without `UDP_SEGMENT`.
     /// `docs/experiments/2026-11-21-gso-cap.md`.
     pub batch: usize,
@@ -95,8 +108,9 @@ pub struct UdpConfig {
 pub struct TunConfig {
     /// Its name: 1 to 15 bytes that Linux accepts.
     pub name: String,
-    /// Its MTU in bytes; at least 1,280, under which Linux turns IPv6 off.
-    pub mtu: u16,
+    /// Its MTU in bytes, where it is set; at least 1,280, under which Linux turns IPv6 off. Where it is not, see
+    /// [`Config::tun_mtu`].
+    pub mtu: Option<u16>,
     /// Whether packets cross it unsplit and without checksums where the kernel can do that; they do by default.
     /// `docs/experiments/2026-11-21-tun-offload.md`.
     pub offload: bool,
@@ -161,6 +175,21 @@ pub struct PeerConfig {
     pub line: usize,
 }
 
+impl UdpConfig {
+    /// The largest UDP payload of FIPS frames, in bytes: what is set, or FIPS's default. Fast frames have the same where it
+    /// is set, and what their path takes where it is not.
+    #[must_use]
+    pub fn payload(&self) -> u16 {
+        self.mtu.unwrap_or(DEFAULT_PAYLOAD)
+    }
+
+    /// The largest UDP payload that any frame can have, in bytes.
+    #[must_use]
+    pub fn largest(&self) -> u16 {
+        self.mtu.unwrap_or(LARGEST_PROBED)
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -171,13 +200,14 @@ impl Default for Config {
                     SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT),
                     SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), DEFAULT_PORT),
                 ],
-                mtu: 1280,
+                mtu: None,
+                raise: Duration::from_secs(600),
                 batch: MAX_TRAIN_SEGMENTS,
                 gro: true,
             },
             tun: TunConfig {
                 name: "weft0".to_owned(),
-                mtu: 1280,
+                mtu: None,
                 offload: true,
             },
             link: LinkConfig {
@@ -239,6 +269,14 @@ impl Config {
             Ok(()) => Ok(config),
             Err(fault) => Err(fault.into_error(text, path)),
         }
+    }
+
+    /// The MTU of the interface, in bytes: what is set, or what the largest frame carries. A path that takes less is no
+    /// reason for a smaller one: what does not fit is cut or answered.
+    #[must_use]
+    pub fn tun_mtu(&self) -> u16 {
+        let fits = self.udp.largest().saturating_sub(fast_frame::IPV6_OVERHEAD as u16);
+        self.tun.mtu.unwrap_or(fits.max(LEAST_TUN_MTU))
     }
 
     /// Refuses a peer that is the node itself. Not part of reading: the key is known later.
@@ -319,8 +357,9 @@ impl Config {
                 }));
             }
         }
-        if let Some(mtu) = bytes(&mut section, "mtu", 1200, 9000)? {
-            self.udp.mtu = mtu;
+        self.udp.mtu = bytes_or_auto(&mut section, "mtu", 1200, 9000)?;
+        if let Some(item) = section.integer("raise_s", 1..=DAY_S, "seconds")? {
+            self.udp.raise = Duration::from_secs(item.value.into());
         }
         if let Some(item) = section.integer("batch", 1..=MAX_TRAIN_SEGMENTS as u32, "datagrams")? {
             self.udp.batch = item.value as usize;
@@ -335,9 +374,7 @@ impl Config {
         if let Some(item) = section.string("name")? {
             self.tun.name = item.map(|name| interface_name(name))?;
         }
-        if let Some(mtu) = bytes(&mut section, "mtu", 1280, 65_535)? {
-            self.tun.mtu = mtu;
-        }
+        self.tun.mtu = bytes_or_auto(&mut section, "mtu", LEAST_TUN_MTU, 65_535)?;
         if let Some(item) = section.boolean("offload")? {
             self.tun.offload = item.value;
         }
@@ -491,7 +528,11 @@ fn keys(section: &mut Section<'_>, key: &'static str) -> Result<BTreeSet<PublicK
     list.iter().map(parse).collect()
 }
 
-fn bytes(section: &mut Section<'_>, key: &'static str, min: u16, max: u16) -> Result<Option<u16>, Fault> {
+/// A size; none where it is `"auto"` or not there.
+fn bytes_or_auto(section: &mut Section<'_>, key: &'static str, min: u16, max: u16) -> Result<Option<u16>, Fault> {
+    if section.is_auto(key) {
+        return Ok(None);
+    }
     let item = section.integer(key, min.into()..=max.into(), "bytes")?;
     // The range fits, so nothing is lost here.
     Ok(item.and_then(|item| u16::try_from(item.value).ok()))

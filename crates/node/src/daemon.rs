@@ -103,8 +103,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         program,
     } = options;
     let sockets = bind(&config)?;
-    let interface = Interface::create(&config.tun, identity.node_addr())?;
-    interface.limit_trains(config.udp.mtu);
+    let interface = Interface::create(&config, identity.node_addr())?;
+    interface.limit_trains(config.udp.largest());
     let names = names::bind(&config, interface.index());
     let perf = perf::bind(&config, identity.node_addr().to_ipv6(), interface.name());
     drop_privileges_to_net_admin()?;
@@ -112,7 +112,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     random_bytes(&mut seed).map_err(DaemonError::Random)?;
     let lane = Lane::new(LaneConfig {
         me: identity.node_addr(),
-        mtu: config.udp.mtu,
+        mtu: config.udp.payload(),
+        probe: config.udp.mtu.is_none(),
         transit: config.mesh.enabled && config.mesh.transit,
     });
     let key = identity.public();
@@ -216,7 +217,9 @@ fn core_config(config: &Config) -> weft_core::Config {
         link_dead: ms(config.link.dead_after),
         rekey: ms(config.rekey_interval),
         session_idle: ms(config.session_idle),
-        mtu: config.udp.mtu,
+        mtu: config.udp.payload(),
+        probe: config.udp.mtu.is_none(),
+        path_raise: ms(config.udp.raise),
         fast: config.fast.enabled,
         suites: suites::measured(config.fast.suite),
         phase_frames: config.fast.phase_frames.into(),

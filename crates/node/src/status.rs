@@ -424,6 +424,32 @@ pub enum FramesKind {
     Downgraded,
 }
 
+/// What the direct path to a peer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathSizeStatus {
+    /// The largest UDP payload sent.
+    pub bytes: u16,
+    /// How that is known.
+    pub known: SizeKnown,
+    /// Whether larger ones are being tried right now.
+    pub searching: bool,
+}
+
+/// How the size of a path is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SizeKnown {
+    /// Every path takes it, and probes have not shown more.
+    Assumed,
+    /// Probes have shown that it passes, and nothing larger.
+    Probed,
+    /// `[udp] mtu` says so.
+    Set,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
 /// A session: keys shared end to end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionStatus {
@@ -443,8 +469,11 @@ pub struct SessionStatus {
     pub frames: Option<FramesStatus>,
     /// Packets that wait for the session.
     pub queued: u64,
-    /// Largest IP packet that passes whole, in bytes.
+    /// Largest IP packet that passes whole, in one frame, in bytes.
     pub max_inner: u32,
+    /// What fast frames to the peer are bounded by; none while data goes in FIPS frames, which have `path_mtu_out`.
+    #[serde(default)]
+    pub path_size: Option<PathSizeStatus>,
     /// Largest UDP payload that the path to the peer takes, in bytes, as far as it was told.
     #[serde(default)]
     pub path_mtu_out: Option<u16>,
@@ -552,6 +581,7 @@ mod tests {
                 "tx": {"packets": 3, "bytes": 4}, "queued": 0, "max_inner": 1203,
                 "frames": {"kind": "fast", "suite": "AES-256-GCM", "why": "both ends agreed",
                     "required": false, "downgraded_unix": null},
+                "path_size": {"bytes": 1472, "known": "probed", "searching": false},
                 "path_mtu_out": 1280, "path_mtu_in": null
             },
         })

@@ -82,8 +82,8 @@ fn everything_set() {
     assert_eq!((config.mesh.open, listed), (false, [vec![npub(3)], vec![npub(4)]]));
     assert_eq!(config.key_file, Path::new("keys/me"));
     assert_eq!(config.udp.listen, ["127.0.0.1:0".parse().unwrap()]);
-    assert_eq!(config.udp.mtu, 1472);
-    assert_eq!((config.tun.name.as_str(), config.tun.mtu), ("mesh", 1400));
+    assert_eq!(config.udp.mtu, Some(1472));
+    assert_eq!((config.tun.name.as_str(), config.tun.mtu), ("mesh", Some(1400)));
     assert_eq!(config.link.heartbeat, Duration::from_secs(1));
     assert_eq!(config.link.dead_after, Duration::from_secs(3));
     assert_eq!(config.rekey_interval, Duration::from_secs(5));
@@ -120,6 +120,28 @@ fn the_first_file_changes_nothing() {
 }
 
 #[test]
+fn sizes_follow_from_each_other() {
+    let sizes = |text: &str| {
+        let config = parse(text).unwrap();
+        (config.udp.payload(), config.udp.largest(), config.tun_mtu())
+    };
+    let udp = |mtu: &str| format!("[udp]\nmtu = {mtu}");
+    assert_eq!(sizes(""), (1280, 1472, 1470));
+    assert_eq!(
+        sizes("[udp]\nmtu = \"auto\"\n[tun]\nmtu = \"auto\""),
+        (1280, 1472, 1470)
+    );
+    assert_eq!(sizes(&udp("1232")), (1232, 1232, 1280));
+    assert_eq!(sizes(&udp("1400")), (1400, 1400, 1398));
+    assert_eq!(sizes(&udp("8972")), (8972, 8972, 8970));
+    assert_eq!(sizes("[tun]\nmtu = 1280"), (1280, 1472, 1280));
+    assert_eq!(
+        sizes(&format!("{}\n[tun]\nmtu = 1300", udp("1400"))),
+        (1400, 1400, 1300)
+    );
+}
+
+#[test]
 fn the_first_file_shows_the_defaults() {
     let mut settings = 0;
     let mut text = String::new();
@@ -129,7 +151,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 34, "every setting, and [[peer]]");
+    assert_eq!(settings, 35, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -147,7 +169,7 @@ fn each_fault_is_one_exact_line() {
     let peer = format!("[[peer]]\nnpub = \"{own}\"\n");
     let cases: Vec<(String, String)> = [
         // Keys.
-        ("[udp]\nlissten = []", "2: udp.lissten: unknown key; the ones here are listen, mtu, batch, gro"),
+        ("[udp]\nlissten = []", "2: udp.lissten: unknown key; the ones here are listen, mtu, raise_s, batch, gro"),
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",

@@ -293,6 +293,7 @@ fn pair() -> [End; 2] {
         let mut lane = Lane::new(LaneConfig {
             me,
             mtu: MTU,
+            probe: false,
             transit: true,
         });
         let mut train = Train::new(Sent::default(), 64);

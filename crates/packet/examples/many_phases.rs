@@ -55,6 +55,7 @@ impl End {
         let lane = Lane::new(LaneConfig {
             me,
             mtu,
+            probe: false,
             transit: false,
         });
         let mut end = Self {

@@ -101,6 +101,15 @@ pub enum Carry {
     },
 }
 
+/// What the direct path to a node takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathSize {
+    /// UDP payload, bytes.
+    pub payload: u16,
+    /// More is not to be expected soon, so who sends more may be told.
+    pub settled: bool,
+}
+
 /// From the core to the lane that owns a link or session.
 #[derive(Debug)]
 pub enum Command {
@@ -280,6 +289,24 @@ pub enum Command {
         peer: NodeAddr,
         /// UDP payload, bytes.
         mtu: u16,
+    },
+    /// Sends the other end a probe of the path in a fast frame; its answer comes as [`Report::SessionMessage`]. Nothing goes
+    /// while data does not go in fast frames.
+    ProbePath {
+        /// The other end.
+        peer: NodeAddr,
+        /// Returned with the answer.
+        id: u16,
+        /// The whole frame, bytes of UDP payload; made as small as can be if that is more.
+        size: u16,
+    },
+    /// Fast frames to this node have this size at most from now on. Where the lane's settings leave that to probes, it is
+    /// [`SURE_PAYLOAD`](weft_wire::fast::SURE_PAYLOAD) until then.
+    SizePath {
+        /// The other end.
+        peer: NodeAddr,
+        /// What is known.
+        size: PathSize,
     },
     /// The core is asked again about datagrams to this node.
     RemoveRoute {
@@ -607,6 +634,8 @@ pub struct SessionActivity {
     pub last_data: u64,
     /// When an IP packet was last sent, ms; 0 if never.
     pub last_data_tx: u64,
+    /// When a fast frame above [`SURE_PAYLOAD`](weft_wire::fast::SURE_PAYLOAD) was last sent, ms; 0 if never.
+    pub last_large_tx: u64,
     /// The smallest link that the last frame met on its way to us, bytes of UDP payload, as nodes on the way say.
     pub path_mtu: Option<u16>,
 }

@@ -34,6 +34,16 @@ pub struct Counters {
     pub fast_rx: u64,
     /// IP packets sealed in fast frames.
     pub fast_tx: u64,
+    /// IP packets sealed in pieces, because no fast frame takes them whole.
+    pub fast_fragmented: u64,
+    /// IP packets put together of such pieces.
+    pub fast_reassembled: u64,
+    /// Pieces that did not fit those before them.
+    pub fragments_refused: u64,
+    /// Packets of which not all pieces came.
+    pub fragments_expired: u64,
+    /// TCP segments and super-packets cut smaller than the hosts agreed on.
+    pub tcp_recut: u64,
     /// Fast frames for an index that is not ours.
     pub fast_unknown: u64,
     /// Fast frames whose tag was wrong.
@@ -112,6 +122,11 @@ impl Counters {
             ("session_replays", self.session_replays),
             ("fast_rx", self.fast_rx),
             ("fast_tx", self.fast_tx),
+            ("fast_fragmented", self.fast_fragmented),
+            ("fast_reassembled", self.fast_reassembled),
+            ("fragments_refused", self.fragments_refused),
+            ("fragments_expired", self.fragments_expired),
+            ("tcp_recut", self.tcp_recut),
             ("fast_unknown", self.fast_unknown),
             ("fast_open_failed", self.fast_open_failed),
             ("fast_replays", self.fast_replays),

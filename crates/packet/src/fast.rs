@@ -6,14 +6,19 @@
 //!
 //! A link has such keys too where frames are relayed over it: they seal what a frame tells the next hop.
 
+mod fragment;
 mod keys;
 mod open;
+mod reassembly;
 mod relay;
 mod run;
 mod seal;
+mod size;
 mod way;
 
+pub(crate) use fragment::MAX_FRAGMENTED;
 pub(crate) use keys::FastEpoch;
+pub(crate) use reassembly::Reassembly;
 pub(crate) use seal::Spent;
 pub(crate) use way::Way;
 

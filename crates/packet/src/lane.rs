@@ -12,11 +12,13 @@ use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast, fmp};
 
 use crate::SessionKeys;
-use crate::control::{Carry, Command, EpochUse, LinkActivity, LinkId, Relay, Report, SessionActivity, Totals};
+use crate::control::{
+    Carry, Command, EpochUse, LinkActivity, LinkId, PathSize, Relay, Report, SessionActivity, Totals,
+};
 use crate::counters::Counters;
 use crate::echo;
 use crate::epoch::Epochs;
-use crate::fast::{Fast, FastEpoch, FastIndex, Way};
+use crate::fast::{Fast, FastEpoch, FastIndex, Reassembly};
 use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
 use crate::gate::Gate;
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
@@ -26,6 +28,9 @@ use crate::meter::Meter;
 use crate::train::{Train, Transmit};
 
 mod check;
+mod room;
+
+pub(crate) use room::Room;
 
 /// Reports that may wait for the core; more are dropped and counted.
 const MAX_REPORTS: usize = 1024;
@@ -35,8 +40,11 @@ const MAX_QUEUE: usize = 16;
 const MAX_EARLY: usize = 16;
 /// How long the core is given for that, ms.
 pub(crate) const EXPECT_KEYS: u64 = 1000;
-/// Packets for the TUN that wait in the lane: ICMPv6 errors, frames that came before their keys.
-const MAX_REPLIES: usize = 64;
+/// How long after new keys of a session fast ones are waited for, ms.
+const EXPECT_FAST: u64 = 3000;
+/// Packets for the TUN that wait in the lane: ICMPv6 errors, frames that came before their keys, packets that came in
+/// pieces, of which one round of receiving may bring some hundred.
+const MAX_REPLIES: usize = 512;
 
 /// ICMPv6 errors at once, and a second in the long run (RFC 4443 section 2.4 f; FIPS: one per source and 100 ms).
 const ICMP_BURST: u32 = 20;
@@ -49,6 +57,8 @@ pub struct LaneConfig {
     pub me: NodeAddr,
     /// The largest UDP payload we send, bytes (FIPS's `mtu`).
     pub mtu: u16,
+    /// For fast frames that is left to probes ([`Command::SizePath`]), and `mtu` is for FIPS frames alone.
+    pub probe: bool,
     /// Carry session datagrams of others from one neighbour to another.
     pub transit: bool,
 }
@@ -100,34 +110,15 @@ pub(crate) struct Session {
     pub(crate) told: Told,
     /// What the path to the other end takes, if less than our own link.
     pub(crate) limit: Option<u16>,
+    /// What fast frames may have, as far as probes have shown.
+    pub(crate) size: Option<PathSize>,
+    /// The other end has fast frames, whatever data goes in now: it splits TCP by itself.
+    pub(crate) splits: bool,
+    pub(crate) last_large_tx: u64,
+    /// Packets of which some pieces have come.
+    pub(crate) reassembly: Reassembly,
     /// What the last frame from there met.
     pub(crate) path_mtu: Option<u16>,
-}
-
-/// What frames to a node have room for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    /// They are fast frames, which go this way.
-    pub(crate) fast: Option<Way>,
-    /// The largest UDP payload, bytes.
-    payload: u16,
-}
-
-impl Room {
-    /// The largest IP packet, bytes.
-    pub(crate) fn max_inner(self) -> usize {
-        usize::from(self.payload).saturating_sub(self.overhead())
-    }
-
-    /// The largest TCP packet that the hosts shall agree on, bytes; see [`Lane::max_tcp`].
-    pub(crate) fn max_tcp(self) -> usize {
-        usize::from(crate::mss::cautious_payload(self.payload)).saturating_sub(self.overhead())
-    }
-
-    /// What a frame has more than the packet in it, bytes.
-    fn overhead(self) -> usize {
-        self.fast.map_or(IPV6_OVERHEAD, Way::overhead)
-    }
 }
 
 /// What an index stands for.
@@ -196,23 +187,6 @@ impl Lane {
     /// [`cautious_payload`](crate::mss::cautious_payload).
     pub fn max_tcp(&self) -> usize {
         usize::from(crate::mss::cautious_payload(self.config.mtu)) - IPV6_OVERHEAD
-    }
-
-    /// The largest IP packet that fits one frame to this node, bytes.
-    pub fn max_inner_to(&self, peer: &NodeAddr) -> usize {
-        self.room_to(peer).max_inner()
-    }
-
-    /// What a frame to this node has room for.
-    pub(crate) fn room_to(&self, peer: &NodeAddr) -> Room {
-        let session = self.sessions.get(peer);
-        let keys = session.and_then(|session| self.fast_keys(session, peer));
-        let limit = session.and_then(|session| session.limit).unwrap_or(u16::MAX);
-        let payload = self.config.mtu.min(limit);
-        Room {
-            fast: keys.map(|(_, way)| way),
-            payload: keys.map_or(payload, |(keys, way)| payload.min(keys.max_payload).min(way.limit())),
-        }
     }
 
     /// Carries out a command. What it makes ready to send is committed to `train`, not flushed.
@@ -303,6 +277,7 @@ impl Lane {
                 if let Some(session) = self.sessions.get_mut(&peer) {
                     session.epochs.suspend();
                     session.fast.suspend();
+                    session.size = None;
                     session.wanted = None;
                 }
             }
@@ -310,6 +285,7 @@ impl Lane {
                 if let Some(session) = self.sessions.get_mut(&peer) {
                     self.fast_indices.retain(|_, of| *of != FastIndex::Session(peer));
                     session.fast = Fast::default();
+                    session.size = None;
                     session.epochs = Epochs::default();
                     session.wanted = None;
                     session.early.clear();
@@ -332,6 +308,10 @@ impl Lane {
             }
             Command::SetRoute { dest, link } => {
                 self.routes.insert(dest, link);
+            }
+            Command::ProbePath { peer, id, size } => self.probe_path(now, peer, id, size, train),
+            Command::SizePath { peer, size } => {
+                self.sessions.entry(peer).or_default().size = Some(size);
             }
             Command::LimitSession { peer, mtu } => {
                 self.sessions.entry(peer).or_default().limit = Some(mtu);
@@ -399,8 +379,8 @@ impl Lane {
         self.sessions.get(peer).map_or(0, |s| s.queue.len())
     }
 
-    /// Reports the activity of links and sessions that changed since the last call.
-    pub fn sample(&mut self) {
+    /// Reports the activity of links and sessions that changed since the last call, and gives up what waited too long.
+    pub fn sample(&mut self, now: u64) {
         let mut links = Vec::new();
         for (id, link) in &mut self.links {
             if link.totals != link.sampled {
@@ -414,6 +394,7 @@ impl Lane {
         }
         let mut sessions = Vec::new();
         for (peer, session) in &mut self.sessions {
+            session.reassembly.expire(now);
             if session.totals != session.sampled {
                 session.sampled = session.totals;
                 sessions.push(SessionActivity {
@@ -422,6 +403,7 @@ impl Lane {
                     received: session.meter.received(),
                     last_data: session.last_data,
                     last_data_tx: session.last_data_tx,
+                    last_large_tx: session.last_large_tx,
                     path_mtu: session.path_mtu,
                 });
             }
@@ -482,6 +464,29 @@ impl Lane {
         self.counters.queued += 1;
     }
 
+    /// Keeps a packet that fits no FIPS frame until the other end, which has fast frames, has agreed on them anew. False if
+    /// it has had the time for that. Systems remember for minutes what they are told is too big.
+    pub(crate) fn hold(&mut self, now: u64, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) -> bool {
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return false;
+        };
+        let direct = session
+            .link
+            .and_then(|id| self.links.get(&id))
+            .is_some_and(|l| l.peer == peer);
+        let age = session.epochs.current().map(|epoch| u64::from(epoch.timestamp(now)));
+        if !direct || age.is_none_or(|age| age >= EXPECT_FAST) {
+            return false;
+        }
+        if session.queue.len() == MAX_QUEUE {
+            session.queue.pop_front();
+            self.counters.queue_dropped += 1;
+        }
+        session.queue.push_back((hdr, packet.to_vec()));
+        self.counters.queued += 1;
+        true
+    }
+
     /// Keeps a frame whose keys the core is about to install.
     pub(crate) fn keep_early(&mut self, link: LinkId, src: NodeAddr, datagram: &[u8], at: Range<usize>) {
         match self.sessions.get_mut(&src).filter(|s| s.early.len() < MAX_EARLY) {
@@ -502,7 +507,7 @@ impl Lane {
         }
     }
 
-    fn push_reply(&mut self, packet: Vec<u8>) {
+    pub(crate) fn push_reply(&mut self, packet: Vec<u8>) {
         if self.replies.len() < MAX_REPLIES {
             self.replies.push_back(packet);
         } else {

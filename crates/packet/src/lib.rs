@@ -40,8 +40,8 @@ mod train;
 mod transit;
 
 pub use control::{
-    Carry, Command, EpochId, EpochUse, FastKeys, Layer, LinkActivity, LinkId, LinkKeys, Received, Relay, Report,
-    ReportKind, SessionActivity, SessionKeys, Totals,
+    Carry, Command, EpochId, EpochUse, FastKeys, Layer, LinkActivity, LinkId, LinkKeys, PathSize, Received, Relay,
+    Report, ReportKind, SessionActivity, SessionKeys, Totals,
 };
 pub use counters::Counters;
 pub use frame::IPV6_OVERHEAD;

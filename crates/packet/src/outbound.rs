@@ -38,19 +38,56 @@ impl Lane {
             return;
         }
         match Splitter::new(hdr, packet, room.max_inner()) {
-            Ok(splitter) => match room.fast {
-                Some(Way::Direct(_)) => self.seal_fast(now, (peer, room), splitter, train),
-                Some(Way::Relayed(relay)) => {
-                    let room = (relay, room.max_inner(), room.max_tcp());
-                    self.seal_relayed(now, peer, room, splitter, train);
-                }
-                None => self.seal_segments(now, (peer, room), splitter, train),
-            },
-            Err(SplitError::TooBig { mtu }) => {
+            Ok(splitter) => self.seal_packets(now, (peer, room), splitter, train),
+            Err(SplitError::TooBig { .. }) => self.oversized(now, (peer, room), hdr, packet, train),
+            Err(_) => self.counters.malformed_tun += 1,
+        }
+    }
+
+    fn seal_packets<T: Transmit>(
+        &mut self,
+        now: u64,
+        to: (NodeAddr, Room),
+        splitter: Splitter<'_>,
+        train: &mut Train<T>,
+    ) {
+        let (peer, room) = to;
+        match room.fast {
+            Some(Way::Direct(_)) => self.seal_fast(now, to, splitter, train),
+            Some(Way::Relayed(relay)) => {
+                let room = (relay, room.max_inner(), room.max_tcp());
+                self.seal_relayed(now, peer, room, splitter, train);
+            }
+            None => self.seal_segments(now, to, splitter, train),
+        }
+    }
+
+    /// Takes a packet that does not fit one frame: TCP is cut smaller if the other end does the same, the rest goes in
+    /// pieces as far as that makes sense, and whatever is left over is too big.
+    fn oversized<T: Transmit>(
+        &mut self,
+        now: u64,
+        to: (NodeAddr, Room),
+        hdr: VirtioNetHdr,
+        packet: &[u8],
+        train: &mut Train<T>,
+    ) {
+        let room = to.1;
+        if let Some(splitter) = Splitter::recut(hdr, packet, room.max_inner()).filter(|_| room.splits) {
+            self.counters.tcp_recut += 1;
+            self.seal_packets(now, to, splitter, train);
+            return;
+        }
+        if room.fast.is_none() && room.splits && self.hold(now, to.0, hdr, packet) {
+            return;
+        }
+        match Splitter::new(hdr, packet, room.max_fragmented()) {
+            Ok(splitter) => self.seal_fragments(now, to, splitter, train),
+            Err(_) => {
                 self.counters.too_big += 1;
+                let mtu = room.max_fragmented() as u32;
                 self.answer(now, IcmpError::PacketTooBig { mtu }, packet);
             }
-            Err(_) => self.counters.malformed_tun += 1,
         }
     }
 
@@ -72,6 +109,9 @@ impl Lane {
             return;
         };
         splitter.elide_checksums();
+        if room.is_large(splitter.segment_len()) {
+            session.last_large_tx = now;
+        }
         loop {
             let room = train.reserve_with_headroom(max_inner + fast::IPV6_OVERHEAD);
             let sealed = epoch.seal_next(now, &mut splitter, room, |packet| {

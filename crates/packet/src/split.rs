@@ -9,7 +9,7 @@
 
 use weft_wire::checksum::{checksum_add, checksum_finish};
 use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
-use weft_wire::transport::{TcpHeader, UdpHeader};
+use weft_wire::transport::{TcpHeader, TcpOption, UdpHeader};
 use weft_wire::virtio::{GSO_NONE, GSO_TCPV6, GSO_UDP_L4, VirtioNetHdr};
 
 use crate::checksum::elidable;
@@ -116,6 +116,35 @@ impl<'a> Splitter<'a> {
             });
         }
         Ok(splitter)
+    }
+
+    /// The same for TCP whose segments are too large, which are cut smaller than the hosts agreed on: to them it is as if
+    /// the sender had done so. `None` for what is not TCP, and for segments that may not be cut: those that open or reset a
+    /// connection, urgent data, what is sealed by an option (RFC 2385, RFC 5925), and a packet whose checksum is wrong.
+    pub(crate) fn recut(hdr: VirtioNetHdr, packet: &'a [u8], max_packet: usize) -> Option<Self> {
+        let mut splitter = Self::new(hdr, packet, usize::MAX).ok()?;
+        let inner = splitter.inner;
+        let tcp = inner.tcp().filter(may_be_cut)?;
+        let headers = inner.transport_start() + tcp.header_len();
+        let each = max_packet.checked_sub(headers).filter(|each| *each > 0)?;
+        match splitter.kind {
+            Kind::Tcp => {}
+            _ if inner.is_fragment() || inner.is_source_routed() => return None,
+            // A new sum must not hide that the old one was wrong.
+            Kind::Whole if inner.checksum_of(inner.transport()) == 0 => {}
+            Kind::Complete { start, offset }
+                if start == inner.transport_start() && offset == TcpHeader::CHECKSUM_AT => {}
+            _ => return None,
+        }
+        splitter.kind = Kind::Tcp;
+        splitter.headers = headers;
+        splitter.payload_each = match splitter.payload_each {
+            0 => each,
+            old => old.min(each),
+        };
+        let payload = inner.packet().len() - headers;
+        splitter.count = payload.div_ceil(splitter.payload_each).max(1);
+        Some(splitter)
     }
 
     fn whole(hdr: VirtioNetHdr, inner: Inner<'a>) -> Result<Self, SplitError> {
@@ -271,6 +300,14 @@ impl<'a> Splitter<'a> {
         put_be16(out, Ipv6Header::PAYLOAD_LEN_AT, payload);
         &mut out[self.inner.transport_start()..]
     }
+}
+
+/// Whether the data of this segment may go in several.
+fn may_be_cut(tcp: &TcpHeader<'_>) -> bool {
+    const MD5_SIGNATURE: u8 = 19;
+    const AUTHENTICATION: u8 = 29;
+    let sealed = |option: TcpOption<'_>| matches!(option.kind, MD5_SIGNATURE | AUTHENTICATION);
+    tcp.flags() & (TcpHeader::SYN | TcpHeader::RST | TcpHeader::URG) == 0 && !tcp.options().any(sealed)
 }
 
 /// The field at `offset` holds the pseudo-header's sum, so the sum over everything is the

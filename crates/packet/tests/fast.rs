@@ -62,6 +62,7 @@ impl End {
         let config = LaneConfig {
             me,
             mtu: MTU,
+            probe: false,
             transit: false,
         };
         let mut end = Self {
@@ -341,8 +342,8 @@ proptest! {
                 let got: Vec<_> = got.into_iter().map(|(packet, _, checksum)| (packet, checksum)).collect();
                 prop_assert_eq!(got, expected);
             }
-            one.lane.sample();
-            many.lane.sample();
+            one.lane.sample(NOW);
+            many.lane.sample(NOW);
             prop_assert_eq!(format!("{:?}", one.reports()), format!("{:?}", many.reports()));
             prop_assert_eq!(one.lane.counters(), many.lane.counters());
             let answers = one.take_sent();

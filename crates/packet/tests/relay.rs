@@ -74,7 +74,12 @@ impl Host {
         let transit = me == R;
         Self {
             me,
-            lane: Lane::new(LaneConfig { me, mtu, transit }),
+            lane: Lane::new(LaneConfig {
+                me,
+                mtu,
+                probe: false,
+                transit,
+            }),
             train: Train::new(Sent::default(), 64),
         }
     }

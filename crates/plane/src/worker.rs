@@ -183,7 +183,7 @@ impl Worker {
         }
         self.next_sample = now + SAMPLE_MS;
         self.active = false;
-        self.lane.sample();
+        self.lane.sample(now);
         self.finish_round();
         self.publish();
     }

@@ -208,7 +208,7 @@ impl Host {
     }
 
     pub(crate) fn timeout(&mut self, now: u64) {
-        self.lane.sample();
+        self.lane.sample(now);
         self.sample_at = u64::MAX;
         self.settle(now);
         self.node.handle_timeout(now);
@@ -306,6 +306,7 @@ fn start(seed: u64, starts: u64, config: Config) -> (Node, Lane) {
     let lane = Lane::new(LaneConfig {
         me: identity.node_addr(),
         mtu: config.mtu,
+        probe: config.probe,
         transit: config.mesh && config.transit,
     });
     let rng = ChaCha20Rng::seed_from_u64(seed ^ (starts + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));

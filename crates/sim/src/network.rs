@@ -23,6 +23,8 @@ pub struct Conditions {
     pub reorder: u32,
     /// Delivered twice.
     pub duplicate: u32,
+    /// The largest UDP payload that passes, bytes; what is larger is swallowed without a word.
+    pub mtu: u16,
 }
 
 impl Default for Conditions {
@@ -33,6 +35,7 @@ impl Default for Conditions {
             loss: 0,
             reorder: 0,
             duplicate: 0,
+            mtu: u16::MAX,
         }
     }
 }
@@ -161,7 +164,8 @@ impl Network {
             datagram.src = nat.outbound(now, datagram.dst);
         }
         let conditions = self.conditions_to(&datagram);
-        if (self.rule)(now, &datagram) == Fate::Drop || self.chance(conditions.loss) {
+        let too_large = datagram.bytes.len() > usize::from(conditions.mtu);
+        if (self.rule)(now, &datagram) == Fate::Drop || too_large || self.chance(conditions.loss) {
             return;
         }
         if self.chance(conditions.duplicate) {

@@ -17,6 +17,7 @@ fn relayed(seed: u64, relays: &[u16]) -> (World, HostId, HostId, Vec<HostId>) {
         world.add_host(Config {
             mesh: true,
             mtu,
+            probe: false,
             ..Config::default()
         })
     };
@@ -103,6 +104,7 @@ fn a_direct_path_is_as_wide_as_its_link() {
         4,
         Config {
             mtu: WIDE,
+            probe: false,
             ..Config::default()
         },
     );

@@ -20,10 +20,12 @@ use crate::cursor::{Reader, len_u16};
 use crate::ip::Ipv6Header;
 
 mod capabilities;
+mod fragment;
 mod label;
 mod relayed;
 
 pub use capabilities::{CAPABILITIES_VERSION, Capabilities, MAX_LISTED};
+pub use fragment::Fragment;
 pub use label::{Bind, Bound, Refusal, Unbind, UnbindBy};
 pub use relayed::{
     FLAG_CE, HOP_TAG_AT, INNER_AT, IPV6_RELAYED_OVERHEAD, LABEL_AT, MAX_HOPS, RELAYED_OVERHEAD, RelayHeader,
@@ -47,6 +49,10 @@ pub const IPV6_OVERHEAD: usize = UPPER_AT + TAG_LEN - Ipv6Header::LEN;
 /// What a frame of [`Kind::Message`] has more than the body of the message.
 pub const MESSAGE_OVERHEAD: usize = Header::LEN + TIMESTAMP_LEN + 1 + TAG_LEN;
 
+/// What passes wherever IPv6 does, bytes of UDP payload: its least MTU of 1,280 (RFC 8200 section 5) less 48 for the headers
+/// of IPv6 and UDP. Frames are no larger until the path has shown that it takes more.
+pub const SURE_PAYLOAD: u16 = 1_232;
+
 /// Bit of [`Header::flags`]: the phase of the key, modulo 2.
 pub const FLAG_PHASE: u8 = 0x01;
 /// Bit of [`Header::flags`]: the checksum of the TCP or UDP header right behind the IPv6 header is not there; its field
@@ -65,6 +71,8 @@ pub enum Kind {
     Message = 1,
     /// A frame of either other kind on its way through other nodes; see [`RelayHeader`].
     Relayed = 2,
+    /// A piece of a packet that did not fit one frame: [`Fragment`].
+    Fragment = 4,
 }
 
 impl Kind {
@@ -75,6 +83,7 @@ impl Kind {
             0 => Self::Ipv6,
             1 => Self::Message,
             2 => Self::Relayed,
+            4 => Self::Fragment,
             _ => return None,
         })
     }
@@ -83,7 +92,7 @@ impl Kind {
     const fn flags(self) -> u8 {
         match self {
             Self::Ipv6 => FLAG_PHASE | FLAG_PARTIAL,
-            Self::Message => FLAG_PHASE,
+            Self::Message | Self::Fragment => FLAG_PHASE,
             Self::Relayed => FLAG_PHASE | FLAG_WHOLE,
         }
     }
@@ -91,7 +100,7 @@ impl Kind {
     /// The shortest frame of this kind, bytes.
     const fn min_len(self) -> usize {
         match self {
-            Self::Ipv6 | Self::Message => Header::LEN + TIMESTAMP_LEN + TAG_LEN,
+            Self::Ipv6 | Self::Message | Self::Fragment => Header::LEN + TIMESTAMP_LEN + TAG_LEN,
             Self::Relayed => INNER_AT + Self::Ipv6.min_len(),
         }
     }
@@ -245,6 +254,12 @@ pub const CONFIRM: u8 = 0xf3;
 /// Session message type, in fast frames only: the phase that the sender opens with, u32, so that the other side may go
 /// on to the next one.
 pub const PHASE: u8 = 0xf4;
+
+/// Session message type of a probe of the path, in fast frames only: the body is its number, u16, and zeros up to the size
+/// that is probed.
+pub const PROBE: u8 = 0xf5;
+/// Session message type of the answer to a [`PROBE`], in fast frames only: its number, u16.
+pub const PROBE_ANSWER: u8 = 0xf6;
 
 /// Body of a [`CONFIRM`] that wants one back.
 pub const CONFIRM_ASKS: u8 = 0;

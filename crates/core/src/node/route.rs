@@ -92,6 +92,9 @@ impl Node {
         };
         let key = peer.key;
         let Some(peer) = self.peers.get_mut(&addr) else { return };
+        if let Some(Path::Direct(path)) = standing.path {
+            peer.session.follow_path(&mut self.ctx, now, Some(path));
+        }
         if let Some(reason) = peer.paths.note(now, &standing) {
             self.ctx.event(Event::PathChanged {
                 peer: key,

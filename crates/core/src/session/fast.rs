@@ -34,6 +34,8 @@ pub(super) struct Agreement {
     seed: Option<Seed>,
     our_index: u32,
     ours: Vec<u8>,
+    /// The largest frame that the other end takes.
+    max_payload: u16,
     acknowledged: bool,
     tells: u32,
     next: u64,
@@ -77,6 +79,7 @@ impl Session {
             seed: Some(seed),
             our_index,
             ours,
+            max_payload: MAX_PAYLOAD,
             acknowledged: false,
             tells: 0,
             next: now,
@@ -162,6 +165,11 @@ impl Session {
         self.require_fast
     }
 
+    /// The largest frame that the other end takes, bytes of UDP payload, as far as it has told.
+    pub(super) fn their_max_payload(&self) -> u16 {
+        self.fast.as_ref().map_or(MAX_PAYLOAD, |fast| fast.max_payload)
+    }
+
     /// When the agreement needs attention.
     pub(super) fn agreement_at(&self) -> u64 {
         let Some(fast) = self.fast.as_ref().filter(|_| self.link.is_some()) else {
@@ -234,6 +242,7 @@ impl Session {
     pub(super) fn forget_agreement(&mut self) {
         self.fast = None;
         self.frames = None;
+        self.probing = None;
     }
 
     fn send_message(&mut self, ctx: &mut Context, id: EpochId, msg_type: u8, body: Vec<u8>) {
@@ -264,6 +273,7 @@ impl Agreement {
             self.stage = Stage::Over(Frames::NoCommonSuite);
             return;
         };
+        self.max_payload = theirs.max_payload;
         ctx.lane(Command::InstallFast {
             peer,
             keys: FastKeys {

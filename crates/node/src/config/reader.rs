@@ -185,6 +185,15 @@ impl<'i> Section<'i> {
         }
     }
 
+    /// Whether `key` is the text `"auto"`; it is then done with.
+    pub(super) fn is_auto(&mut self, key: &'static str) -> bool {
+        let auto = self.table.get(key).and_then(|value| value.get_ref().as_str()) == Some("auto");
+        if auto {
+            self.take(key);
+        }
+        auto
+    }
+
     /// Blames the table itself for a key that it lacks.
     pub(super) fn missing(&self, key: &'static str, to_do: &'static str) -> Fault {
         Fault {

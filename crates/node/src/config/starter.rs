@@ -19,8 +19,10 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 [udp]
 # One socket for each entry.
 #listen = ["0.0.0.0:2121", "[::]:2121"]
-# Largest UDP payload sent, in bytes.
-#mtu = 1280
+# Largest UDP payload sent, in bytes. "auto" probes direct paths between weft nodes for up to 1472 and has 1280 elsewhere.
+#mtu = "auto"
+# How long after probing a path is tried again for more.
+#raise_s = 600
 # Datagrams that leave in one call at most: 1 to 64; 1 does without UDP_SEGMENT. What the kernel or a driver refuses falls
 # back by itself: `weft status` tells.
 #batch = 64
@@ -29,8 +31,8 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 
 [tun]
 #name = "weft0"
-# In bytes, 1280 at least.
-#mtu = 1280
+# In bytes, 1280 at least. "auto" is what the largest UDP payload has room for: 1470 unless [udp] mtu is set.
+#mtu = "auto"
 # Take and give packets unsplit and without checksums, where the kernel can. false: one packet in each read and write.
 #offload = true
 

@@ -8,7 +8,7 @@ use weft_os::tun::{Offloads, Tun, TunError, TunOptions};
 use weft_packet::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS};
 use weft_wire::{FIPS_PREFIX, NodeAddr};
 
-use crate::config::TunConfig;
+use crate::config::Config;
 
 /// All mesh addresses: `fd00::/8`.
 const MESH: Ipv6Addr = Ipv6Addr::new((FIPS_PREFIX as u16) << 8, 0, 0, 0, 0, 0, 0, 0);
@@ -50,18 +50,18 @@ pub(super) struct Interface {
 
 impl Interface {
     /// Makes the interface and sets it up. It exists as long as this value.
-    pub(super) fn create(config: &TunConfig, me: NodeAddr) -> Result<Self, InterfaceError> {
+    pub(super) fn create(config: &Config, me: NodeAddr) -> Result<Self, InterfaceError> {
         let options = TunOptions {
-            offloads: config.offload,
+            offloads: config.tun.offload,
             ..TunOptions::default()
         };
-        let tun = Tun::create(&config.name, options).map_err(|error| match error {
+        let tun = Tun::create(&config.tun.name, options).map_err(|error| match error {
             TunError::NameTaken(name) => InterfaceError::NameTaken { name },
             TunError::MissingCapability => InterfaceError::NotAllowed(error),
             TunError::DevicePermission => InterfaceError::DeviceClosed(error),
             other => InterfaceError::Tun(other),
         })?;
-        let mtu = u32::from(config.mtu);
+        let mtu = u32::from(config.tun_mtu());
         let failed = |source| InterfaceError::SetUp {
             name: tun.name().to_owned(),
             source,

@@ -196,6 +196,18 @@ impl Daemon {
                 );
                 self.remember_frames(peer, *frames);
             }
+            Event::PathSized {
+                peer,
+                payload,
+                black_hole: true,
+            } => tracing::info!(
+                peer = name(peer),
+                payload,
+                "the path swallows what it took; sending less"
+            ),
+            Event::PathSized { peer, payload, .. } => {
+                tracing::info!(peer = name(peer), payload, "the path takes more");
+            }
             Event::SessionDown { peer, reason } => tracing::info!(peer = name(peer), ?reason, "session down"),
         }
     }

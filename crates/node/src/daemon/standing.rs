@@ -5,14 +5,15 @@ use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use weft_core::{
-    Frames, LinkDown, MeshStatus as CoreMesh, Node, Path, PathChange, PathReason, PeerState as CoreState,
-    PeerStatus as CorePeer, Quality,
+    Frames, KnownSize, LinkDown, MeshStatus as CoreMesh, Node, Path, PathChange, PathReason, PeerState as CoreState,
+    PeerStatus as CorePeer, Quality, SizeSource,
 };
 use weft_noise::PublicKey;
 use weft_os::process;
 use weft_os::udp::UdpSocket;
 use weft_packet::{IPV6_OVERHEAD, Totals};
 use weft_plane::Snapshot;
+use weft_wire::fast;
 
 use super::interface::Interface;
 use super::perf::PerfServer;
@@ -22,8 +23,8 @@ use crate::fast_peers::FastPeers;
 use crate::peer::PeerName;
 use crate::status::{
     Document as _, FramesKind, FramesStatus, LinkStatus, MeshStatus, NodeStatus, Offload, OffloadStatus,
-    PathChangeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus, SessionStatus, Status, Traffic,
-    TunStatus,
+    PathChangeStatus, PathSizeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus, SessionStatus,
+    SizeKnown, Status, Traffic, TunStatus,
 };
 
 /// What does not change while the daemon runs, and who else knows something.
@@ -40,7 +41,8 @@ pub(super) struct Facts {
     perf: PerfServer,
     /// Who has ever been fast.
     pub(super) fast: FastPeers,
-    max_inner: u32,
+    /// The largest UDP payload of FIPS frames.
+    payload: u16,
     started: Instant,
     started_unix: u64,
 }
@@ -85,9 +87,7 @@ impl Facts {
             dns,
             perf,
             fast,
-            max_inner: u32::from(config.udp.mtu)
-                .saturating_sub(IPV6_OVERHEAD as u32)
-                .min(interface.mtu),
+            payload: config.udp.payload(),
             started: Instant::now(),
             started_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
         }
@@ -190,6 +190,16 @@ impl Facts {
         }
     }
 
+    /// The largest IP packet to this peer that goes in one frame.
+    fn max_inner(&self, peer: &CorePeer) -> u32 {
+        let fips = || {
+            let payload = peer.path_mtu_out.unwrap_or(u16::MAX).min(self.payload);
+            usize::from(payload).saturating_sub(IPV6_OVERHEAD)
+        };
+        let fast = |size: KnownSize| usize::from(size.payload).saturating_sub(fast::IPV6_OVERHEAD);
+        (peer.path_size.map_or_else(fips, fast) as u32).min(self.tun.mtu)
+    }
+
     fn peer(&self, peer: &CorePeer) -> PeerStatus {
         PeerStatus {
             npub: peer.key.to_string(),
@@ -230,13 +240,24 @@ impl Facts {
                 tx: traffic(&peer.session_totals).1,
                 queued: u64::from(peer.waiting),
                 frames: Some(self.frames(peer)),
-                max_inner: peer.path_mtu_out.map_or(self.max_inner, |mtu| {
-                    u32::from(mtu).saturating_sub(IPV6_OVERHEAD as u32).min(self.max_inner)
-                }),
+                max_inner: self.max_inner(peer),
+                path_size: peer.path_size.map(path_size),
                 path_mtu_out: peer.path_mtu_out,
                 path_mtu_in: peer.path_mtu_in,
             }),
         }
+    }
+}
+
+fn path_size(size: KnownSize) -> PathSizeStatus {
+    PathSizeStatus {
+        bytes: size.payload,
+        known: match size.source {
+            SizeSource::Assumed => SizeKnown::Assumed,
+            SizeSource::Probed => SizeKnown::Probed,
+            SizeSource::Set => SizeKnown::Set,
+        },
+        searching: size.searching,
     }
 }
 

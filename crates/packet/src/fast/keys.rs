@@ -39,6 +39,8 @@ pub(crate) struct FastEpoch {
     pub(super) proven: bool,
     /// One of those came directly, so ours get there directly too.
     pub(super) direct: bool,
+    /// Packets sent in pieces so far.
+    fragmented: u32,
     send: Sending,
     recv: Receiving,
 }
@@ -101,6 +103,7 @@ impl FastEpoch {
             started: now,
             proven: false,
             direct: false,
+            fragmented: 0,
             send: Sending {
                 suite: keys.suite,
                 secret: send.clone(),
@@ -138,6 +141,12 @@ impl FastEpoch {
     /// Milliseconds since the keys began, for the clock that frames carry.
     pub(crate) fn timestamp(&self, now: u64) -> u32 {
         now.wrapping_sub(self.started) as u32
+    }
+
+    /// The number of the next packet that goes in pieces. It comes round only when its first use is long over.
+    pub(super) fn next_fragmented(&mut self) -> u32 {
+        self.fragmented = self.fragmented.wrapping_add(1);
+        self.fragmented
     }
 
     /// Nothing more may be sealed, as far as is known now: the other side may yet acknowledge.

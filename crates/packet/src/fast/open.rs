@@ -19,7 +19,7 @@ use crate::mss;
 use crate::train::{Train, Transmit};
 
 /// Where the content starts behind the clock.
-const CONTENT_AT: usize = fast::Header::LEN + fast::TIMESTAMP_LEN;
+pub(super) const CONTENT_AT: usize = fast::Header::LEN + fast::TIMESTAMP_LEN;
 
 impl Lane {
     /// Takes the fast frame behind the first [`HEADROOM`] bytes of `room`.
@@ -82,7 +82,9 @@ impl Lane {
         self.fast_arrived(now, (from, via), peer, id, opened, arrival);
         if !proven && !asks(header.kind, frame_content(room)) {
             let direct = via.is_none();
-            self.sessions.get_mut(&peer)?.fast.prove(id, direct);
+            let session = self.sessions.get_mut(&peer)?;
+            session.fast.prove(id, direct);
+            session.splits = true;
             let id = EpochId(id);
             self.report(Report::FastProven { peer, id, direct });
             self.flush_queue(now, peer, train);
@@ -92,6 +94,10 @@ impl Lane {
         }
         match header.kind {
             Kind::Ipv6 => self.fast_packet(now, peer, room, header.flags, marked),
+            Kind::Fragment => {
+                self.fast_piece(now, peer, id, room, marked);
+                None
+            }
             Kind::Message | Kind::Relayed => {
                 self.fast_message(now, peer, id, frame_content(room), train);
                 None
@@ -200,6 +206,10 @@ impl Lane {
                 self.send_fast(now, peer, Some(id), answer, train);
             }
             fast::CONFIRM => {}
+            fast::PROBE => {
+                let number = *body.first_chunk()?;
+                self.answer_probe(now, peer, id, number, train);
+            }
             fast::PHASE => {
                 let phase = u32::from_le_bytes(*body.first_chunk()?);
                 session.fast.get_mut(id)?.acknowledge(phase);

@@ -103,7 +103,7 @@ impl Lane {
                 epoch.open(now, header, aad, sealed)
             }
             // The two ends of a hop have nothing to say to each other but messages.
-            Kind::Ipv6 => {
+            Kind::Ipv6 | Kind::Fragment => {
                 self.counters.malformed += 1;
                 return None;
             }

@@ -47,7 +47,14 @@ impl FastEpoch {
         self.seal_stamped(now, Kind::Message, 0, frame, end)
     }
 
-    fn seal_stamped(&mut self, now: u64, kind: Kind, flags: u8, frame: &mut [u8], end: usize) -> Option<usize> {
+    pub(super) fn seal_stamped(
+        &mut self,
+        now: u64,
+        kind: Kind,
+        flags: u8,
+        frame: &mut [u8],
+        end: usize,
+    ) -> Option<usize> {
         let clock = self.timestamp(now).to_le_bytes();
         *frame.get_mut(fast::Header::LEN..)?.first_chunk_mut()? = clock;
         let ticket = self.ticket()?;

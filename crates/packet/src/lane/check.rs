@@ -7,7 +7,7 @@ use weft_wire::NodeAddr;
 use super::{Index, Lane, MAX_EARLY, MAX_QUEUE, MAX_REPLIES, MAX_REPORTS};
 use crate::control::LinkId;
 use crate::epoch::{Epochs, MAX_EPOCHS};
-use crate::fast::FastIndex;
+use crate::fast::{FastIndex, Reassembly};
 
 /// The epochs of one link or session: all that open, and the one that seals.
 type HeldEpochs = (BTreeSet<u32>, Option<u32>);
@@ -31,6 +31,7 @@ impl Lane {
         for session in self.sessions.values() {
             bounded("packets that wait", session.queue.len(), MAX_QUEUE)?;
             bounded("early frames", session.early.len(), MAX_EARLY)?;
+            bounded("packets in pieces", session.reassembly.len(), Reassembly::MAX)?;
             check_epochs("session", &session.epochs)?;
         }
         for (id, link) in &self.links {

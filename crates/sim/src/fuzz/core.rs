@@ -428,6 +428,7 @@ impl Net {
                     received,
                     last_data: totals.last_rx,
                     last_data_tx: totals.last_payload_tx,
+                    last_large_tx: totals.last_payload_tx,
                     path_mtu: input.flag().then(|| input.u16()),
                 }],
             },

@@ -90,6 +90,7 @@ impl Trio {
         let config = |me| LaneConfig {
             me,
             mtu: MTU,
+            probe: false,
             transit: false,
         };
         let train = || Train::new(Sent::default(), 64);
@@ -236,7 +237,7 @@ impl Trio {
             13 => self.now += [1, 250, 1_000, 11_000, 100_000][input.below(5)],
             14 => self.core_says(input),
             _ => {
-                self.me.sample();
+                self.me.sample(self.now);
                 self.drain();
             }
         }

@@ -51,6 +51,7 @@ impl Hostile {
         let mut lane = Lane::new(LaneConfig {
             me: identity.node_addr(),
             mtu: 1280,
+            probe: false,
             transit: false,
         });
         let mut train = Train::new(Outbox::default(), 64);

@@ -83,6 +83,7 @@ impl Pair {
             Lane::new(LaneConfig {
                 me,
                 mtu: MTU,
+                probe: false,
                 transit: false,
             })
         };
@@ -234,7 +235,7 @@ impl Pair {
             13 => self.any_command(input),
             14 => self.aimed(input),
             _ => {
-                self.me.sample();
+                self.me.sample(self.now);
                 self.drain();
             }
         }

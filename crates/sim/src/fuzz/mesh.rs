@@ -128,6 +128,7 @@ impl Net {
                     loss: [0, 0, 200][input.below(3)],
                     reorder: 0,
                     duplicate: [0, 300][input.below(2)],
+                    ..Conditions::default()
                 };
             }
             11 => self.again(input),

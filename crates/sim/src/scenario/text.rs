@@ -318,7 +318,7 @@ mod tests {
             steps.into_iter().for_each(|(at, action)| scenario.at(at, action));
             scenario.without = without;
             scenario.nats = vec![(2, NATS[nat])];
-            scenario.conditions = Conditions { delay: 1, jitter: 2, loss: 3, reorder: 4, duplicate: 5 };
+            scenario.conditions = Conditions { delay: 1, jitter: 2, loss: 3, reorder: 4, duplicate: 5, ..Conditions::default() };
             let text = scenario.to_string();
             prop_assert_eq!(text.parse(), Ok(scenario));
         }

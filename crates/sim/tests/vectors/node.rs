@@ -34,6 +34,7 @@ impl Node {
         let lane = Lane::new(LaneConfig {
             me: identity.node_addr(),
             mtu: MTU,
+            probe: false,
             transit: false,
         });
         Self {

@@ -90,8 +90,8 @@ fn spec(identities: &[Identity; 2], end: usize) -> NodeSpec {
     let peer = &identities[1 - end];
     let address = SocketAddr::new(IpAddr::V4(underlay(1 - end)), DEFAULT_PORT);
     let spec = NodeSpec {
-        udp_mtu: UDP_MTU,
-        tun_mtu: TUN_MTU,
+        udp_mtu: Some(UDP_MTU),
+        tun_mtu: Some(TUN_MTU),
         ..NodeSpec::default()
     };
     spec.with_peer(&peer.npub, &peer.name, &[address])

@@ -1,0 +1,309 @@
+//! What a path between two ends of fast frames takes: found by probes that are as large as the frames they stand for.
+//!
+//! RFC 8899 (DPLPMTUD) with what two ends can do that answer each other at once:
+//!
+//! - A probe goes with a **pilot**, a frame as small as they come. Only a probe that is missing while its pilot was
+//!   answered speaks against its size; where both are missing nothing was learnt, and both go again. So neither an outage
+//!   nor ordinary loss looks like a path that has become smaller, and the pilot's round trip tells how long to wait.
+//! - The search tries the largest size first, which is right on most paths, and halves what is left.
+//! - While large frames are sent the size in use is **confirmed** each second. That finds a path that swallows what it no
+//!   longer takes, whatever the traffic in it: no answer of anybody's to data is needed.
+//!
+//! Sizes are bytes of UDP payload, times ms.
+
+use weft_wire::fast::SURE_PAYLOAD;
+
+/// Sizes that paths have, as a search tries them, beside the largest: links of 1,280 to 1,500 bytes less 28 for the
+/// headers of IPv4 and UDP, or 48 for IPv6's; 1,444 and 1,464 are those of PPPoE.
+const SIZES: [u16; 12] = [
+    1_252, 1_272, 1_292, 1_312, 1_332, 1_352, 1_372, 1_392, 1_412, 1_432, 1_444, 1_464,
+];
+/// Probes that are missing, while their pilots are not, before a size counts as too large (RFC 8899 `MAX_PROBES`).
+const MAX_PROBES: u32 = 3;
+/// The same before a size in use does.
+const MAX_CONFIRMS: u32 = 4;
+/// While large frames are sent, the size in use is confirmed this often.
+const CONFIRM_EVERY: u64 = 1_000;
+/// The wait for the first pilot of all.
+const FIRST_WAIT: u64 = 1_000;
+/// The least wait for a pilot where the round trip is known.
+const LEAST_WAIT: u64 = 200;
+/// The longest wait for a pilot; waits double while none comes.
+const LONGEST_WAIT: u64 = 5_000;
+/// What a probe gets beyond its pilot's round trip, at least.
+const GRACE: u64 = 50;
+/// The same where data depends on it: a burst must have passed by the time of the next.
+const CONFIRM_GRACE: u64 = 250;
+/// Tries whose late answers still count.
+const REMEMBERED: u16 = 8;
+
+/// What the prober wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Send a probe of this size; 0: as small as a probe can be.
+    Probe { id: u16, size: u16 },
+    /// Frames have this size from now on.
+    Size(u16, Change),
+    /// Nothing larger is looked for, for a while: what does not fit will not fit in a moment either.
+    Settled,
+}
+
+/// Why a size is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A probe of it was answered.
+    Raised,
+    /// The size before no longer gets through.
+    BlackHole,
+}
+
+/// One path in one direction.
+#[derive(Debug)]
+pub(crate) struct Prober {
+    ceiling: u16,
+    /// A search that is over begins again after this.
+    raise: u64,
+    current: u16,
+    /// Sizes from here on do not pass, as far as is known.
+    too_large: u16,
+    flight: Option<Flight>,
+    search: Search,
+    /// When the size in use was last shown to pass.
+    confirmed_at: u64,
+    /// It is to be shown again, whether data depends on it or not.
+    doubted: bool,
+    next_id: u16,
+    rtt: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Search {
+    /// From the top, then by halves.
+    Down,
+    /// The next size above the one in use, to see whether the path has become larger.
+    Up,
+    /// Over, until then.
+    Over(u64),
+}
+
+/// A size in question.
+#[derive(Debug)]
+struct Flight {
+    size: u16,
+    confirms: bool,
+    tries: u16,
+    missing: u32,
+    sent_at: u64,
+    next: u64,
+    wait: u64,
+    /// The last try's pilot was answered.
+    piloted: bool,
+}
+
+impl Prober {
+    /// A path of which nothing is known but that frames above `ceiling` make no sense. `raise` is the time between two
+    /// looks whether it takes more than before.
+    pub(crate) fn new(now: u64, ceiling: u16, raise: u64) -> Self {
+        Self {
+            ceiling,
+            raise,
+            current: SURE_PAYLOAD.min(ceiling),
+            too_large: ceiling.saturating_add(1),
+            flight: None,
+            search: Search::Down,
+            confirmed_at: now,
+            doubted: false,
+            next_id: 0,
+            rtt: None,
+        }
+    }
+
+    /// The size in use.
+    pub(crate) fn current(&self) -> u16 {
+        self.current
+    }
+
+    /// The size in use was found by probes, not assumed.
+    pub(crate) fn is_probed(&self) -> bool {
+        self.current > SURE_PAYLOAD.min(self.ceiling) || matches!(self.search, Search::Over(_))
+    }
+
+    /// Larger sizes are being tried.
+    pub(crate) fn is_searching(&self) -> bool {
+        !matches!(self.search, Search::Over(_))
+    }
+
+    /// When [`Prober::handle_timeout`] has something to do. `large_tx` is when a frame above the sure size was last sent.
+    pub(crate) fn deadline(&self, large_tx: u64) -> u64 {
+        if let Some(flight) = &self.flight {
+            return flight.next;
+        }
+        let search = match self.search {
+            Search::Down | Search::Up => 0,
+            Search::Over(until) => until,
+        };
+        search.min(self.confirm_at(large_tx))
+    }
+
+    fn confirm_at(&self, large_tx: u64) -> u64 {
+        if self.current <= SURE_PAYLOAD {
+            u64::MAX
+        } else if self.doubted {
+            0
+        } else if large_tx > self.confirmed_at {
+            self.confirmed_at + CONFIRM_EVERY
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_timeout(&mut self, now: u64, large_tx: u64, effects: &mut Vec<Effect>) {
+        if now < self.deadline(large_tx) {
+            return;
+        }
+        if let Some(flight) = &mut self.flight {
+            flight.missing += u32::from(flight.piloted);
+            let most = if flight.confirms { MAX_CONFIRMS } else { MAX_PROBES };
+            if flight.missing < most {
+                self.send(now, effects);
+                return;
+            }
+            let (size, confirms) = (flight.size, flight.confirms);
+            self.flight = None;
+            self.handle_too_large(now, size, confirms, effects);
+        }
+        if self.flight.is_none() {
+            self.begin(now, large_tx, effects);
+        }
+    }
+
+    /// The other end answers a probe.
+    pub(crate) fn handle_answer(&mut self, now: u64, id: u16, effects: &mut Vec<Effect>) {
+        let Some(flight) = &mut self.flight else { return };
+        let age = self.next_id.wrapping_sub(id);
+        if age == 0 || age > 2 * flight.tries.min(REMEMBERED) {
+            return;
+        }
+        let is_pilot = id.is_multiple_of(2);
+        if !is_pilot {
+            let size = flight.size;
+            self.flight = None;
+            self.handle_passed(now, size, effects);
+        } else if age == 2 && !flight.piloted {
+            flight.piloted = true;
+            let rtt = now.saturating_sub(flight.sent_at);
+            let grace = if flight.confirms { CONFIRM_GRACE } else { GRACE };
+            flight.next = now + rtt.max(grace);
+            self.rtt = Some(rtt);
+        }
+    }
+
+    /// Our own addresses or routes are others: the path may be, too.
+    pub(crate) fn handle_network_change(&mut self) {
+        self.doubted = true;
+        if let Search::Over(_) = self.search {
+            self.look_higher();
+        }
+    }
+
+    fn look_higher(&mut self) {
+        self.too_large = self.ceiling.saturating_add(1);
+        self.search = Search::Up;
+    }
+
+    fn handle_passed(&mut self, now: u64, size: u16, effects: &mut Vec<Effect>) {
+        self.confirmed_at = now;
+        if size > self.current {
+            self.current = size;
+            effects.push(Effect::Size(size, Change::Raised));
+            if self.search == Search::Up {
+                self.search = Search::Down;
+            }
+        }
+    }
+
+    fn handle_too_large(&mut self, now: u64, size: u16, confirms: bool, effects: &mut Vec<Effect>) {
+        self.too_large = size;
+        if confirms {
+            self.current = SURE_PAYLOAD.min(self.ceiling);
+            self.search = Search::Down;
+            effects.push(Effect::Size(self.current, Change::BlackHole));
+        } else if self.search == Search::Up {
+            self.settle(now, effects);
+        }
+    }
+
+    /// Puts the next size in question, if there is one.
+    fn begin(&mut self, now: u64, large_tx: u64, effects: &mut Vec<Effect>) {
+        if now >= self.confirm_at(large_tx) {
+            self.doubted = false;
+            self.ask(now, self.current, true, effects);
+            return;
+        }
+        if matches!(self.search, Search::Over(until) if now >= until) {
+            self.look_higher();
+        }
+        if self.is_searching() {
+            match self.candidate() {
+                Some(size) => self.ask(now, size, false, effects),
+                None => self.settle(now, effects),
+            }
+        }
+    }
+
+    fn settle(&mut self, now: u64, effects: &mut Vec<Effect>) {
+        self.search = Search::Over(now + self.raise);
+        effects.push(Effect::Settled);
+    }
+
+    /// The next size to try.
+    fn candidate(&self) -> Option<u16> {
+        let sizes = SIZES.iter().copied().filter(|size| *size < self.ceiling);
+        let open = |size: &u16| (self.current + 1..self.too_large).contains(size);
+        let left: Vec<u16> = sizes.chain([self.ceiling]).filter(open).collect();
+        let at = match self.search {
+            Search::Up => 0,
+            _ if self.too_large > self.ceiling => left.len().checked_sub(1)?,
+            _ => left.len() / 2,
+        };
+        left.get(at).copied()
+    }
+
+    fn ask(&mut self, now: u64, size: u16, confirms: bool, effects: &mut Vec<Effect>) {
+        let wait = self.rtt.map_or(FIRST_WAIT, |rtt| (3 * rtt).max(LEAST_WAIT));
+        self.flight = Some(Flight {
+            size,
+            confirms,
+            tries: 0,
+            missing: 0,
+            sent_at: now,
+            next: now,
+            wait: wait.min(LONGEST_WAIT),
+            piloted: true,
+        });
+        self.send(now, effects);
+    }
+
+    /// One more try.
+    fn send(&mut self, now: u64, effects: &mut Vec<Effect>) {
+        let Some(flight) = &mut self.flight else { return };
+        if !flight.piloted {
+            flight.wait = (2 * flight.wait).min(LONGEST_WAIT);
+        }
+        flight.tries = flight.tries.saturating_add(1);
+        flight.sent_at = now;
+        flight.next = now + flight.wait;
+        flight.piloted = false;
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(2);
+        effects.push(Effect::Probe { id, size: 0 });
+        effects.push(Effect::Probe {
+            id: id.wrapping_add(1),
+            size: flight.size,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

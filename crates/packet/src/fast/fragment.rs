@@ -1,0 +1,147 @@
+//! Packets that do not fit one frame: cut here, put together at the other end.
+
+use weft_noise::aead::TAG_LEN;
+use weft_wire::NodeAddr;
+use weft_wire::fast::{self, Fragment, HEADROOM, Kind};
+use weft_wire::ip::Ipv6Header;
+
+use super::open::CONTENT_AT;
+use super::reassembly::Taken;
+use super::{FastEpoch, Spent, Way};
+use crate::ecn;
+use crate::lane::{Lane, Room};
+use crate::split::Splitter;
+use crate::train::{Train, Transmit};
+
+/// What a content lacks of the packet in it: the IPv6 header less what is left of it.
+const ELIDED: usize = Ipv6Header::LEN - fast::IPV6_REST;
+/// The longest packet that can be cut, bytes.
+pub(crate) const MAX_FRAGMENTED: usize = Fragment::MAX_TOTAL + ELIDED;
+/// Where a piece starts in its frame.
+const PIECE_AT: usize = CONTENT_AT + Fragment::LEN;
+
+impl FastEpoch {
+    /// Seals one piece into `frame` and returns its length.
+    fn seal_piece(&mut self, now: u64, fragment: Fragment, piece: &[u8], frame: &mut [u8]) -> Option<usize> {
+        let end = PIECE_AT + piece.len();
+        frame
+            .get_mut(CONTENT_AT..PIECE_AT)?
+            .copy_from_slice(&fragment.to_bytes());
+        frame.get_mut(PIECE_AT..end)?.copy_from_slice(piece);
+        self.seal_stamped(now, Kind::Fragment, 0, frame, end)
+    }
+}
+
+impl Lane {
+    /// Sends the splitter's packets, of at most [`MAX_FRAGMENTED`] bytes each, in pieces of equal size.
+    pub(crate) fn seal_fragments<T: Transmit>(
+        &mut self,
+        now: u64,
+        (peer, room): (NodeAddr, Room),
+        mut splitter: Splitter<'_>,
+        train: &mut Train<T>,
+    ) {
+        let mut packet = std::mem::take(&mut self.scratch);
+        packet.resize(splitter.segment_len(), 0);
+        while let Some(len) = splitter.next_into(&mut packet) {
+            let sent = packet
+                .get_mut(..len)
+                .map(|packet| self.seal_pieces(now, (peer, room), packet, train));
+            if sent != Some(Ok(())) {
+                self.counters.epoch_spent += 1;
+                break;
+            }
+        }
+        self.scratch = packet;
+    }
+
+    fn seal_pieces<T: Transmit>(
+        &mut self,
+        now: u64,
+        (peer, room): (NodeAddr, Room),
+        packet: &mut [u8],
+        train: &mut Train<T>,
+    ) -> Result<(), Spent> {
+        let session = self.sessions.get_mut(&peer).ok_or(Spent)?;
+        let way = room.fast.ok_or(Spent)?;
+        let (link, inner_at) = match way {
+            Way::Direct(link) => (link, 0),
+            Way::Relayed(relay) => (relay.link, fast::INNER_AT),
+        };
+        let link = self.links.get_mut(&link).ok_or(Spent)?;
+        let epoch = session.fast.current_mut().ok_or(Spent)?;
+        let rest = fast::compress(packet).ok_or(Spent)?;
+        let len = packet.len();
+        // What the frame would have had: the rest of the header right in front of the upper layer.
+        let content = packet.get_mut(ELIDED..).ok_or(Spent)?;
+        content.get_mut(..fast::IPV6_REST).ok_or(Spent)?.copy_from_slice(&rest);
+        let overhead = inner_at + Fragment::OVERHEAD;
+        let most = usize::from(room.payload()).saturating_sub(overhead).max(1);
+        let each = content.len().div_ceil(content.len().div_ceil(most));
+        let number = epoch.next_fragmented();
+        for (n, piece) in content.chunks(each).enumerate() {
+            let fragment = Fragment {
+                packet: number,
+                kind: Kind::Ipv6,
+                offset: (n * each) as u16,
+                total: content.len() as u16,
+            };
+            let slot = train.reserve(overhead + piece.len());
+            let inner = slot.get_mut(inner_at..).ok_or(Spent)?;
+            let sealed = inner_at + epoch.seal_piece(now, fragment, piece, inner).ok_or(Spent)?;
+            if let Way::Relayed(relay) = way {
+                link.seal_relayed(relay, self.whole, slot, sealed).ok_or(Spent)?;
+            }
+            link.totals.sent(now, sealed);
+            train.commit(link.path, sealed);
+        }
+        self.counters.fast_fragmented += 1;
+        session.totals.sent(now, len);
+        link.totals.last_payload_tx = now;
+        session.last_data = now;
+        session.last_data_tx = now;
+        Ok(())
+    }
+
+    /// Takes the piece in an opened frame behind the headroom of `room`. A packet that it makes whole goes to the TUN.
+    pub(super) fn fast_piece(&mut self, now: u64, peer: NodeAddr, id: u32, room: &[u8], marked: bool) -> Option<()> {
+        if !self.allowed.contains_key(&peer.to_ipv6().octets()) {
+            self.counters.not_allowed += 1;
+            return None;
+        }
+        let content = room.get(HEADROOM + CONTENT_AT..room.len() - TAG_LEN)?;
+        let Ok((fragment, piece)) = Fragment::parse(content) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let session = self.sessions.get_mut(&peer)?;
+        let taken = session.reassembly.take(now, id, fragment, piece, ELIDED);
+        self.counters.fragments_expired += session.reassembly.take_given_up();
+        match taken {
+            Taken::Kept => {}
+            Taken::Conflict => self.counters.fragments_refused += 1,
+            Taken::Whole(packet) => self.fast_whole(now, peer, packet, marked)?,
+        }
+        Some(())
+    }
+
+    fn fast_whole(&mut self, now: u64, peer: NodeAddr, mut packet: Vec<u8>, marked: bool) -> Option<()> {
+        let ends = (peer.to_ipv6(), self.config.me.to_ipv6());
+        if fast::expand_in_place(&mut packet, Ipv6Header::LEN, ends.0, ends.1).is_err() {
+            self.counters.malformed += 1;
+            return None;
+        }
+        let session = self.sessions.get_mut(&peer)?;
+        session.totals.received(now, 1, packet.len());
+        session.totals.rx_payload += 1;
+        session.last_data = now;
+        self.counters.fast_reassembled += 1;
+        self.hand_over(peer, &mut packet);
+        if marked && ecn::mark(&mut packet) {
+            self.counters.ce_delivered += 1;
+        }
+        self.counters.tun_tx += 1;
+        self.push_reply(packet);
+        Some(())
+    }
+}

@@ -1,0 +1,239 @@
+//! Pieces of packets, until the packet is whole.
+//!
+//! What is kept is bounded whatever the other end sends: so many packets, each of a bounded length in a bounded number of
+//! pieces, for a bounded time. Pieces that overlap, or disagree about their packet, end it (RFC 5722 has the reasons).
+
+use std::collections::VecDeque;
+
+use weft_wire::fast::Fragment;
+
+/// Packets of which some pieces are here. The oldest goes for a new one.
+const MAX_PACKETS: usize = 16;
+/// Pieces of one packet: the longest in the smallest frames.
+const MAX_PIECES: usize = 8;
+/// What is not whole after this is given up, ms.
+const EXPIRY: u64 = 2_000;
+
+/// What became of a piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It waits for others.
+    Kept,
+    /// The content is whole: here it is, behind as many bytes as were asked for.
+    Whole(Vec<u8>),
+    /// It does not fit what came before, and all of the packet is dropped.
+    Conflict,
+}
+
+#[derive(Debug)]
+struct Partial {
+    keys: u32,
+    packet: u32,
+    since: u64,
+    total: u16,
+    missing: usize,
+    /// Offsets and lengths of what came.
+    pieces: Vec<(usize, usize)>,
+    buf: Vec<u8>,
+}
+
+/// The packets of one session that are not whole.
+#[derive(Debug, Default)]
+pub(crate) struct Reassembly {
+    partial: VecDeque<Partial>,
+    /// Packets given up because their other pieces did not come in time, or too many were begun.
+    given_up: u64,
+}
+
+impl Reassembly {
+    /// Takes a piece that came under `keys`. A whole content is returned behind `headroom` bytes.
+    pub(crate) fn take(&mut self, now: u64, keys: u32, fragment: Fragment, piece: &[u8], headroom: usize) -> Taken {
+        self.expire(now);
+        let known = |p: &Partial| (p.keys, p.packet) == (keys, fragment.packet);
+        let at = match self.partial.iter().position(known) {
+            Some(at) => at,
+            None => {
+                if self.partial.len() == MAX_PACKETS {
+                    self.partial.pop_front();
+                    self.given_up += 1;
+                }
+                self.partial.push_back(Partial {
+                    keys,
+                    packet: fragment.packet,
+                    since: now,
+                    total: fragment.total,
+                    missing: usize::from(fragment.total),
+                    pieces: Vec::new(),
+                    buf: vec![0; headroom + usize::from(fragment.total)],
+                });
+                self.partial.len() - 1
+            }
+        };
+        let fits = self
+            .partial
+            .get_mut(at)
+            .is_some_and(|p| p.add(fragment, piece, headroom));
+        if !fits {
+            self.partial.remove(at);
+            return Taken::Conflict;
+        }
+        if self.partial.get(at).is_some_and(|p| p.missing > 0) {
+            return Taken::Kept;
+        }
+        self.partial.remove(at).map_or(Taken::Conflict, |p| Taken::Whole(p.buf))
+    }
+
+    /// Gives up what has waited for too long.
+    pub(crate) fn expire(&mut self, now: u64) {
+        while self
+            .partial
+            .front()
+            .is_some_and(|p| now.saturating_sub(p.since) >= EXPIRY)
+        {
+            self.partial.pop_front();
+            self.given_up += 1;
+        }
+    }
+
+    /// How many were given up since the last call.
+    pub(crate) fn take_given_up(&mut self) -> u64 {
+        std::mem::take(&mut self.given_up)
+    }
+
+    /// Packets that are not whole.
+    pub(crate) fn len(&self) -> usize {
+        self.partial.len()
+    }
+
+    /// The most that [`Reassembly::len`] can be.
+    pub(crate) const MAX: usize = MAX_PACKETS;
+}
+
+impl Partial {
+    /// Puts a piece in its place; false if it has none.
+    fn add(&mut self, fragment: Fragment, piece: &[u8], headroom: usize) -> bool {
+        let (start, len) = (usize::from(fragment.offset), piece.len());
+        let overlaps = |(at, l): &(usize, usize)| start < at + l && *at < start + len;
+        if fragment.total != self.total || self.pieces.len() == MAX_PIECES || self.pieces.iter().any(overlaps) {
+            return false;
+        }
+        let Some(room) = self.buf.get_mut(headroom + start..headroom + start + len) else {
+            return false;
+        };
+        room.copy_from_slice(piece);
+        self.pieces.push((start, len));
+        // Pieces do not overlap and lie inside, so this cannot pass below zero.
+        self.missing = self.missing.saturating_sub(len);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use weft_wire::fast::Kind;
+
+    use super::*;
+
+    /// Headroom of all tests.
+    const ROOM: usize = 3;
+
+    fn piece(packet: u32, offset: u16, total: u16) -> Fragment {
+        Fragment {
+            packet,
+            kind: Kind::Ipv6,
+            offset,
+            total,
+        }
+    }
+
+    /// A packet of the model: keys, number, when it began, total, pieces, and each byte that came.
+    type Slow = (u32, u32, u64, u16, usize, BTreeMap<usize, u8>);
+
+    /// The same promises, kept slowly: a map of bytes for each packet.
+    #[derive(Default)]
+    struct Model {
+        packets: Vec<Slow>,
+    }
+
+    impl Model {
+        fn take(&mut self, now: u64, keys: u32, fragment: Fragment, bytes: &[u8]) -> Taken {
+            self.packets.retain(|p| now - p.2 < EXPIRY);
+            let known = |p: &Slow| (p.0, p.1) == (keys, fragment.packet);
+            let at = self.packets.iter().position(known).unwrap_or_else(|| {
+                if self.packets.len() == MAX_PACKETS {
+                    self.packets.remove(0);
+                }
+                let begun = (keys, fragment.packet, now, fragment.total, 0, BTreeMap::new());
+                self.packets.push(begun);
+                self.packets.len() - 1
+            });
+            let p = &mut self.packets[at];
+            let mut good = p.3 == fragment.total && p.4 < MAX_PIECES;
+            p.4 += 1;
+            for (i, byte) in bytes.iter().enumerate() {
+                good &= p.5.insert(usize::from(fragment.offset) + i, *byte).is_none();
+            }
+            if !good {
+                self.packets.remove(at);
+                return Taken::Conflict;
+            }
+            if p.5.len() < usize::from(p.3) {
+                return Taken::Kept;
+            }
+            let whole = self.packets.remove(at).5;
+            Taken::Whole([0; ROOM].into_iter().chain(whole.into_values()).collect())
+        }
+    }
+
+    proptest! {
+        /// Honest pieces, stray ones, overlaps and floods: always as the slow model has it, and never more than the bound.
+        #[test]
+        fn equals_the_slow_model(events in prop::collection::vec(
+            (0_u64..900, 0_u32..2, 0_u32..24, 0_u16..6, 1_usize..30, prop_oneof![4 => Just(60_u16), 1 => 30_u16..70]), 0..300,
+        )) {
+            let (mut fast, mut slow, mut now) = (Reassembly::default(), Model::default(), 0);
+            for (n, (pause, keys, packet, slot, len, total)) in events.into_iter().enumerate() {
+                now += pause / 100;
+                let offset = (slot * 10).min(total - 1);
+                let len = len.min(usize::from(total - offset)).min(if n % 3 == 0 { 30 } else { 10 });
+                let bytes = vec![n as u8; len];
+                let fragment = piece(packet, offset, total);
+                prop_assert_eq!(fast.take(now, keys, fragment, &bytes, ROOM), slow.take(now, keys, fragment, &bytes));
+                prop_assert!(fast.len() <= MAX_PACKETS && fast.len() == slow.packets.len());
+            }
+        }
+
+        /// However a packet is cut and in whatever order its pieces come, it is the same.
+        #[test]
+        fn any_order_makes_it_whole(content in prop::collection::vec(any::<u8>(), 8..500), cuts in 1_usize..8, seed: u64) {
+            let each = content.len().div_ceil(cuts);
+            let mut pieces: Vec<_> = content.chunks(each).enumerate().collect();
+            let mut state = seed | 1;
+            for i in (1..pieces.len()).rev() {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                pieces.swap(i, (state >> 33) as usize % (i + 1));
+            }
+            let mut all = Reassembly::default();
+            let mut last = Taken::Kept;
+            for (n, bytes) in pieces {
+                prop_assert_eq!(&last, &Taken::Kept);
+                last = all.take(0, 0, piece(7, (n * each) as u16, content.len() as u16), bytes, ROOM);
+            }
+            prop_assert_eq!(last, Taken::Whole([&[0; ROOM], &content[..]].concat()));
+            prop_assert_eq!(all.len(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_not_whole_in_time_is_given_up() {
+        let mut all = Reassembly::default();
+        assert_eq!(all.take(0, 0, piece(1, 0, 10), &[1; 5], ROOM), Taken::Kept);
+        all.expire(EXPIRY - 1);
+        assert_eq!(all.len(), 1);
+        assert_eq!(all.take(EXPIRY, 0, piece(1, 5, 10), &[1; 5], ROOM), Taken::Kept);
+        assert_eq!((all.len(), all.take_given_up(), all.take_given_up()), (1, 1, 0));
+    }
+}

@@ -1,0 +1,212 @@
+//! Direct paths between weft nodes, whatever they take: found by probes, and found again when they change.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use weft_core::{Config, Event, KnownSize, PeerStatus, SizeSource};
+use weft_sim::{Conditions, HostId, World};
+
+/// What probes look for at the most over IPv4, and the IP packet that fits it.
+const CEILING: u16 = 1_472;
+const LARGE: usize = 1_470;
+const SURE: u16 = 1_232;
+
+/// A path that takes so much, bytes of UDP payload.
+fn narrow(mtu: u16) -> Conditions {
+    Conditions {
+        mtu,
+        ..Conditions::default()
+    }
+}
+
+/// Two nodes whose path takes so much, with their session up.
+fn pair(seed: u64, mtu: u16) -> (World, HostId, HostId) {
+    let (mut world, a, b) = World::pair(seed, Config::default());
+    world.conditions = narrow(mtu);
+    world.send(a, b, 0, 100);
+    world.run(8_000);
+    (world, a, b)
+}
+
+fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
+    let key = world.host(peer).key;
+    let mut all = world.host(of).node.peer_status(world.now());
+    all.find(|p| p.key == key).unwrap()
+}
+
+fn size(world: &World, of: HostId, peer: HostId) -> KnownSize {
+    status(world, of, peer).path_size.unwrap()
+}
+
+fn found(payload: u16) -> KnownSize {
+    KnownSize {
+        payload,
+        source: SizeSource::Probed,
+        searching: false,
+    }
+}
+
+/// One packet of `len` bytes every 20 ms; how many arrived.
+fn stream(world: &mut World, a: HostId, b: HostId, count: u32, len: usize) -> usize {
+    let before = world.host(b).received.len();
+    for seq in 0..count {
+        world.send(a, b, seq, len);
+        world.run(20);
+    }
+    world.run(500);
+    assert_eq!(world.host(b).garbled, 0);
+    world.host(b).received.len() - before
+}
+
+fn black_holes(world: &World, of: HostId) -> usize {
+    let events = world.host(of).events.iter();
+    let holes = events.filter(|(_, event)| matches!(event, Event::PathSized { black_hole: true, .. }));
+    holes.count()
+}
+
+#[test]
+fn sizes_rise_by_themselves_to_what_the_path_takes() {
+    for (mtu, payload) in [
+        (u16::MAX, CEILING),
+        (1_472, CEILING),
+        (1_372, 1_372),
+        (1_300, 1_292),
+        (1_240, SURE),
+    ] {
+        let (mut world, a, b) = pair(1, mtu);
+        assert_eq!(size(&world, a, b), found(payload), "{mtu}");
+        assert_eq!(size(&world, b, a), found(payload), "{mtu}");
+        let counters = world.host(a).lane.counters();
+        let before = (counters.fast_tx, counters.fast_fragmented);
+        let fits = usize::from(payload) - 2;
+        assert_eq!(stream(&mut world, a, b, 50, fits), 50, "{mtu}");
+        let counters = world.host(a).lane.counters();
+        assert_eq!(
+            (counters.fast_tx - before.0, counters.fast_fragmented),
+            (50, before.1),
+            "{mtu}: whole"
+        );
+        assert_eq!(black_holes(&world, a), 0);
+    }
+}
+
+#[test]
+fn loss_does_not_look_like_a_smaller_path() {
+    for seed in 0..5 {
+        let (mut world, a, b) = pair(seed, u16::MAX);
+        world.conditions.loss = 50;
+        stream(&mut world, a, b, 6_000, LARGE);
+        assert_eq!(black_holes(&world, a), 0, "seed {seed}");
+        assert_eq!(size(&world, a, b).payload, CEILING, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_a_smaller_path_swallows_is_sent_smaller_within_seconds() {
+    let (mut world, a, b) = pair(3, u16::MAX);
+    assert_eq!(stream(&mut world, a, b, 200, LARGE), 200);
+    world.conditions = narrow(1_372);
+    let (now, before) = (world.now(), world.host(b).received.len());
+    for seq in 0..500 {
+        world.send(a, b, seq, LARGE);
+        world.run(20);
+    }
+    // Ten seconds of packets of which two and a half were lost at the most: those of now go in pieces.
+    let first = world.host(b).received.get(before).unwrap().0;
+    assert!(first - now < 3_000, "{} ms", first - now);
+    assert_eq!(black_holes(&world, a), 1);
+    assert_eq!(size(&world, a, b), found(1_372));
+    let arrived = stream(&mut world, a, b, 100, 1_370);
+    assert_eq!(arrived, 100);
+    // Whoever goes on with more is told.
+    let told = world.host(a).lane.counters().too_big;
+    stream(&mut world, a, b, 10, LARGE);
+    assert_eq!(world.host(a).lane.counters().too_big, told + 10);
+}
+
+#[test]
+fn a_path_that_grows_is_noticed_while_it_is_used() {
+    let (mut world, a, b) = pair(4, 1_372);
+    world.conditions = narrow(u16::MAX);
+    stream(&mut world, a, b, 31_000, 500);
+    assert_eq!(size(&world, a, b), found(CEILING));
+}
+
+#[test]
+fn packets_of_1280_bytes_always_pass() {
+    let (mut world, a, b) = pair(5, SURE);
+    assert_eq!(size(&world, a, b), found(SURE));
+    for len in [1_230, 1_231, 1_279, 1_280] {
+        assert_eq!(stream(&mut world, a, b, 40, len), 40, "{len}");
+    }
+    let (here, there) = (world.host(a).lane.counters(), world.host(b).lane.counters());
+    assert_eq!((here.fast_fragmented, there.fast_reassembled), (120, 120));
+    assert_eq!(stream(&mut world, a, b, 5, 1_281), 0);
+    assert_eq!(world.host(a).lane.counters().too_big, 5);
+    // Pieces of packets that lose some of them do no harm, whatever order they come in.
+    world.conditions = Conditions {
+        loss: 200,
+        jitter: 60,
+        duplicate: 100,
+        ..narrow(SURE)
+    };
+    let arrived = stream(&mut world, a, b, 500, 1_280);
+    assert!((250..400).contains(&arrived), "{arrived}");
+}
+
+#[test]
+fn nothing_is_too_big_before_that_is_known() {
+    let (mut world, a, b) = World::pair(6, Config::default());
+    world.conditions = narrow(1_300);
+    world.send(a, b, 0, 100);
+    world.run(300);
+    // These meet the search, which takes about a second on this path.
+    assert!(size(&world, a, b).searching);
+    let (mut sent, before) = (0, world.host(b).received.len());
+    while size(&world, a, b).searching {
+        world.send(a, b, sent, LARGE);
+        world.run(20);
+        sent += 1;
+    }
+    world.run(100);
+    assert_eq!(world.host(b).received.len() - before, sent as usize);
+    let counters = world.host(a).lane.counters();
+    assert_eq!((counters.too_big, counters.fast_fragmented), (0, sent.into()));
+    assert!(sent > 10, "{sent}");
+    // After a rest, sessions begin in FIPS frames. Those that fit none wait until there are others again.
+    world.run(120_000);
+    assert_eq!(status(&world, a, b).path_size, None);
+    let before = world.host(a).lane.counters().queued;
+    assert_eq!(stream(&mut world, a, b, 10, LARGE), 10);
+    assert_eq!(world.host(a).lane.counters().too_big, 0);
+    assert!(world.host(a).lane.counters().queued > before);
+}
+
+#[test]
+fn another_path_is_another_size() {
+    let (mut world, a, b) = pair(7, 1_472);
+    assert_eq!(size(&world, a, b), found(CEILING));
+    world.conditions = narrow(1_332);
+    world.move_host(b, "198.51.100.9:2121".parse().unwrap());
+    // What the peer sends tells where it is; what it is sent goes there at once, no larger than is sure.
+    world.send(b, a, 0, 100);
+    world.run(30);
+    assert_eq!(size(&world, a, b).payload, SURE);
+    assert_eq!(stream(&mut world, a, b, 50, 1_230), 50);
+    world.run(5_000);
+    assert_eq!(size(&world, a, b), found(1_332));
+    assert_eq!(black_holes(&world, a), 0);
+}
+
+#[test]
+fn a_set_size_stays_and_is_not_probed() {
+    let set = Config {
+        mtu: 1_400,
+        probe: false,
+        ..Config::default()
+    };
+    let (mut world, a, b) = World::pair(8, set);
+    assert_eq!(stream(&mut world, a, b, 100, 1_200), 100);
+    let size = size(&world, a, b);
+    assert_eq!((size.payload, size.source), (1_400, SizeSource::Set));
+    assert_eq!(world.host(a).node.counters().path_probes, 0);
+}
