@@ -106,6 +106,7 @@ impl Run<'_> {
             Expect::State(expect) => expect::state(stage, expect),
             Expect::Answer(expect) => expect::answer(stage, expect),
             Expect::Largest(expect) => expect::largest(stage, expect),
+            Expect::Size(expect) => expect::size(stage, expect),
             Expect::Frames(expect) => expect::frames(stage, expect),
             Expect::Quiet(expect) => expect::quiet(stage, expect),
             // Judged by its own function, which ends the load.

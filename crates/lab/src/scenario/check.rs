@@ -267,6 +267,7 @@ fn expectation(
             pair(&expect.from, &expect.to)?;
             bounds(expect.at_least.is_some() || expect.at_most.is_some())
         }
+        Expect::Size(expect) => pair(&expect.from, &expect.to),
         Expect::Frames(expect) => {
             find_link(scenario, &expect.link)?;
             bounds(expect.at_least.is_some() || expect.at_most.is_some())

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use super::expected::{
-    ExpectAnswer, ExpectFrames, ExpectLargest, ExpectLoad, ExpectPath, ExpectQuiet, ExpectState, Fate,
+    ExpectAnswer, ExpectFrames, ExpectLargest, ExpectLoad, ExpectPath, ExpectQuiet, ExpectSize, ExpectState, Fate,
 };
 use super::load::Report;
 use super::topology::{Stage, StageError};
@@ -229,6 +229,29 @@ pub(super) fn largest(stage: &Stage, expect: &ExpectLargest) -> Result<Finding, 
     let holds = expect.at_least.is_none_or(|least| low >= least) && expect.at_most.is_none_or(|most| low <= most);
     let seen = format!("{low} bytes pass whole");
     Ok(Finding::new(holds, seen, bounds(expect.at_least, expect.at_most)))
+}
+
+pub(super) fn size(stage: &Stage, expect: &ExpectSize) -> Result<Finding, LookError> {
+    let ways = ways(&expect.from, &expect.to, expect.both);
+    let look = |from: &str, to: &str| size_of(stage, from, to);
+    let wanted = format!("{} bytes, probed", expect.is);
+    settle(&ways, expect.within, &wanted, look, |seen| *seen == wanted)
+}
+
+/// `1472 bytes, probed`, with what is under way.
+fn size_of(stage: &Stage, from: &str, to: &str) -> Result<String, LookError> {
+    let target = &stage.node(to)?.identity.npub;
+    let peer = stage.daemon(from)?.peer(target).map_err(StageError::Daemon)?;
+    let size = &peer.unwrap_or_default()["session"]["path_size"];
+    let (Some(bytes), Some(known)) = (size["bytes"].as_u64(), size["known"].as_str()) else {
+        return Ok("no fast frames".to_owned());
+    };
+    let more = if size["searching"] == true {
+        ", looking for more"
+    } else {
+        ""
+    };
+    Ok(format!("{bytes} bytes, {known}{more}"))
 }
 
 pub(super) fn frames(stage: &Stage, expect: &ExpectFrames) -> Result<Finding, LookError> {

@@ -22,6 +22,8 @@ pub enum Expect {
     Load(ExpectLoad),
     /// The largest packet that passes whole.
     Largest(ExpectLargest),
+    /// Frames to a peer have a size that is known.
+    Size(ExpectSize),
     /// What became of the frames of a link.
     Frames(ExpectFrames),
     /// Logs without warnings.
@@ -117,6 +119,24 @@ pub struct ExpectLargest {
     pub at_most: Option<u32>,
 }
 
+/// `expect = "size"`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectSize {
+    /// Whose frames.
+    pub from: String,
+    /// To whom.
+    pub to: String,
+    /// Bytes of UDP payload that they have at the most, as probes have shown.
+    pub is: u16,
+    /// The same the other way.
+    #[serde(default)]
+    pub both: bool,
+    /// How long it may take to become so.
+    #[serde(default)]
+    pub within: Time,
+}
+
 /// `expect = "frames"`
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -158,7 +178,7 @@ pub struct ExpectQuiet {
 }
 
 /// All expectations by name.
-pub(super) const EXPECTATIONS: &str = "path, state, answer, load, largest, frames or quiet";
+pub(super) const EXPECTATIONS: &str = "path, state, answer, load, largest, size, frames or quiet";
 
 /// Reads the rest of a step that expects something of this kind.
 pub(super) fn expectation(kind: &str, table: Table) -> Result<Expect, String> {
@@ -168,6 +188,7 @@ pub(super) fn expectation(kind: &str, table: Table) -> Result<Expect, String> {
         "answer" => Expect::Answer(read(table)?),
         "load" => Expect::Load(read(table)?),
         "largest" => Expect::Largest(read(table)?),
+        "size" => Expect::Size(read(table)?),
         "frames" => Expect::Frames(read(table)?),
         "quiet" => Expect::Quiet(read(table)?),
         _ => return Err(format!("nothing is expected by this name; write {EXPECTATIONS}")),
@@ -183,6 +204,7 @@ impl fmt::Display for Expect {
             Self::Answer(e) => write!(f, "answer {} {} {}", e.from, to(e.both), e.to),
             Self::Load(e) => write!(f, "load {}", e.of),
             Self::Largest(e) => write!(f, "largest {} to {}", e.from, e.to),
+            Self::Size(e) => write!(f, "size {} {} {} {}", e.from, to(e.both), e.to, e.is),
             Self::Frames(e) => write!(f, "frames {}", e.link),
             Self::Quiet(_) => f.write_str("quiet"),
         }
