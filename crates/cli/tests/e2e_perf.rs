@@ -134,8 +134,7 @@ fn every_load_every_way() {
         assert_eq!(all[0]["bytes"].as_u64().unwrap() % 64, 0);
         assert!(all[0]["udp"]["packets_s"].as_f64() > Some(100.0), "{}", all[0]);
         let report = document(&pair.a, &["b", "--time", "2", "--quic", "--both"]);
-        // What passes whole here.
-        assert_eq!(report["plan"]["load"]["size"], 1155);
+        assert_eq!(report["plan"]["load"]["size"], 1200);
         for direction in directions(&report).0 {
             let udp = &direction["udp"];
             let figure = |name: &str| udp[name].as_u64().unwrap();

@@ -322,3 +322,6 @@ fn complete(covered: &mut [u8], offset: usize) {
 fn never_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
+
+#[cfg(test)]
+mod tests;

@@ -211,8 +211,8 @@ pub(crate) fn is_passing(error: &io::Error) -> bool {
         HostUnreachable,
         NetworkUnreachable,
     ];
-    // Linux: ENOMEM, ENOBUFS.
-    kinds.contains(&error.kind()) || matches!(error.raw_os_error(), Some(12 | 105))
+    // Linux: ENOMEM, ENOBUFS; EMSGSIZE, once, when the path has become smaller.
+    kinds.contains(&error.kind()) || matches!(error.raw_os_error(), Some(12 | 105 | 90))
 }
 
 #[cfg(test)]
