@@ -17,6 +17,7 @@ mod perf;
 mod ping;
 mod sim;
 mod status;
+mod trace;
 mod up;
 mod version;
 
@@ -53,6 +54,8 @@ enum Command {
     Ping(ping::Args),
     /// Measure what passes between here and a peer, and name what holds it up
     Perf(Box<perf::Args>),
+    /// Show where the time of a running node's packet path goes, stage by stage
+    Trace(trace::Args),
     /// Serve one test for the daemon, which starts this by itself
     #[command(hide = true)]
     PerfServe(perf::serve::Args),
@@ -93,6 +96,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Peers(args) => peers::run(&paths()?, args),
         Command::Ping(args) => ping::run(&paths()?, &args),
         Command::Perf(args) => perf::run(&paths()?, &args),
+        Command::Trace(args) => trace::run(&paths()?, &args),
         Command::PerfServe(args) => perf::serve::run(&paths()?, &args),
         Command::Identity(action) => identity::run(paths()?, action),
         Command::Version(args) => version::run(&args),

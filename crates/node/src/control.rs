@@ -50,6 +50,9 @@ pub enum ControlCommand {
         /// How long to wait, in milliseconds: 1 to [`MAX_PING_MS`].
         timeout_ms: u32,
     },
+    /// What the stages of the packet path took since they are measured: [`crate::trace::TraceDocument`]. Asking begins it,
+    /// and it ends [`TRACE_LEASE`](crate::trace::LEASE) after the last question.
+    Trace {},
     /// Stop: [`crate::status::Stopping`].
     Down {},
     /// Version and commit of the daemon: [`crate::status::Version`].
@@ -205,6 +208,7 @@ mod tests {
                 },
                 r#"{"schema":"weft.control/1","cmd":"ping","peer":"bob","timeout_ms":1000}"#,
             ),
+            (ControlCommand::Trace {}, r#"{"schema":"weft.control/1","cmd":"trace"}"#),
             (ControlCommand::Down {}, r#"{"schema":"weft.control/1","cmd":"down"}"#),
             (
                 ControlCommand::Version {},

@@ -11,6 +11,7 @@
 //! | [`peer`] | names of peers, and how a person refers to one |
 //! | [`control`] | the control socket, both sides |
 //! | [`status`] | the documents that it carries |
+//! | [`trace`] | where a daemon's time goes, while somebody asks |
 //! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
 //!
@@ -29,6 +30,7 @@ pub mod peer;
 pub mod state;
 mod statefile;
 pub mod status;
+pub mod trace;
 
 pub use weft_noise::Identity;
 

@@ -31,6 +31,7 @@ documents! {
     Pong => "weft.ping/1",
     Version => "weft.version/1",
     Stopping => "weft.down/1",
+    crate::trace::TraceDocument => "weft.trace/1",
 }
 
 /// The answer to `status`.
@@ -91,6 +92,9 @@ pub struct NodeStatus {
     /// Whether others may run tests with it; none from a daemon that knows no tests.
     #[serde(default)]
     pub perf: Option<PerfStatus>,
+    /// The stages of the packet path are being measured (`weft trace`), which takes time.
+    #[serde(default)]
+    pub traced: bool,
     /// Memory in use (resident set), in bytes.
     pub rss_bytes: u64,
     /// Processor time used, user and system, in seconds.
@@ -604,7 +608,7 @@ mod tests {
                 "listen": ["[::]:2121"],
                 "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"]},
                 "perf": {"state": "listening", "why": "taken from configured peers", "listen": "[fd00::2]:2125"},
-                "rss_bytes": 3, "cpu_s": 0.5
+                "traced": false, "rss_bytes": 3, "cpu_s": 0.5
             },
             "peers": [
                 bob(),

@@ -113,11 +113,14 @@ impl Lane {
             session.last_large_tx = now;
         }
         loop {
+            let began = T::clock();
+            let mut split = began;
             let room = train.reserve_with_headroom(max_inner + fast::IPV6_OVERHEAD);
             let sealed = epoch.seal_next(now, &mut splitter, room, |packet| {
                 if mss::opens_connection(packet) {
                     mss::clamp(packet, max_tcp);
                 }
+                split = T::clock();
             });
             let (ip_len, len) = match sealed {
                 None => break,
@@ -127,6 +130,7 @@ impl Lane {
                     break;
                 }
             };
+            train.out_mut().sealed(split - began, T::clock() - split);
             self.counters.fast_tx += 1;
             link.totals.sent(now, len);
             session.totals.sent(now, ip_len);
@@ -159,6 +163,7 @@ impl Lane {
             session: session_epoch,
         };
         loop {
+            let began = T::clock();
             let slot = train.reserve(max_inner + IPV6_OVERHEAD);
             let Some(ip_len) = splitter.next_into(&mut slot[IP_OFFSET..]) else {
                 break;
@@ -166,10 +171,12 @@ impl Lane {
             if mss::opens_connection(&slot[IP_OFFSET..IP_OFFSET + ip_len]) {
                 mss::clamp(&mut slot[IP_OFFSET..IP_OFFSET + ip_len], max_tcp);
             }
+            let split = T::clock();
             let Some(len) = layers.seal_ip(now, ends, slot, ip_len) else {
                 self.counters.epoch_spent += 1;
                 break;
             };
+            train.out_mut().sealed(split - began, T::clock() - split);
             link.totals.sent(now, len);
             session.totals.sent(now, ip_len);
             train.commit(link.path, len);

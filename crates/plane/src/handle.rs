@@ -2,17 +2,19 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use weft_os::clock::monotonic_ns;
 use weft_os::poll::EventFd;
 use weft_os::tun::Tun;
 use weft_os::udp::UdpSocket;
 use weft_packet::{Command, Lane, Report};
 
 use crate::counters::Snapshot;
-use crate::worker::Worker;
+use crate::trace::Trace;
+use crate::worker::{self, Worker};
 
 /// Takes reports out of a lane's thread; it must not wait. Returns false if there was no room, and the report is lost.
 pub type ReportSink = Box<dyn FnMut(Report) -> bool + Send>;
@@ -54,6 +56,10 @@ pub(crate) struct Shared {
     pub(crate) wake: EventFd,
     stop: AtomicBool,
     snapshot: Mutex<Snapshot>,
+    traced: AtomicBool,
+    trace: Mutex<Option<Trace>>,
+    /// While traced: when the oldest command came that has not been taken, ns; 0 if there is none.
+    commands_since: AtomicU64,
 }
 
 impl LaneThread {
@@ -68,11 +74,14 @@ impl LaneThread {
             wake: EventFd::new().map_err(StartError::Poll)?,
             stop: AtomicBool::new(false),
             snapshot: Mutex::default(),
+            traced: AtomicBool::new(false),
+            trace: Mutex::default(),
+            commands_since: AtomicU64::new(0),
         });
         let worker = Worker::new(setup, shared.clone()).map_err(StartError::Poll)?;
         let thread = std::thread::Builder::new()
             .name("weft-lane".into())
-            .spawn(move || worker.run())
+            .spawn(move || worker::run(worker))
             .map_err(StartError::Thread)?;
         Ok(Self {
             shared,
@@ -88,6 +97,10 @@ impl LaneThread {
         let before = queue.len();
         queue.extend(commands);
         if queue.len() > before {
+            if self.shared.traced() {
+                let now = monotonic_ns();
+                let _ = (self.shared.commands_since).compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
+            }
             self.shared.wake.wake();
         }
     }
@@ -95,6 +108,19 @@ impl LaneThread {
     /// What the lane counted.
     pub fn snapshot(&self) -> Snapshot {
         lock(&self.shared.snapshot).clone()
+    }
+
+    /// Has the lane's stages measured from now on, or no longer. That takes some of its time; see [`Trace::clock_ns`].
+    pub fn set_traced(&self, on: bool) {
+        if self.shared.traced.swap(on, Ordering::AcqRel) != on {
+            *lock(&self.shared.trace) = None;
+            self.shared.wake.wake();
+        }
+    }
+
+    /// What was measured since that began, at most 250 ms old; none before the first of it, and while nothing is measured.
+    pub fn trace(&self) -> Option<Trace> {
+        lock(&self.shared.trace).clone().filter(|_| self.shared.traced())
     }
 
     /// Whether the thread has ended, which it does only when it was stopped or its TUN is gone.
@@ -131,6 +157,20 @@ impl Shared {
 
     pub(crate) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn traced(&self) -> bool {
+        self.traced.load(Ordering::Relaxed)
+    }
+
+    /// How long the oldest command waited, ns, if it was noted.
+    pub(crate) fn take_command_wait(&self) -> Option<u64> {
+        let since = self.commands_since.swap(0, Ordering::AcqRel);
+        (since > 0).then(|| monotonic_ns().saturating_sub(since))
+    }
+
+    pub(crate) fn publish_trace(&self, trace: Option<Trace>) {
+        *lock(&self.trace) = trace;
     }
 
     pub(crate) fn publish(&self, snapshot: Snapshot) {

@@ -11,6 +11,8 @@ use weft_packet::coalesce::{BatchFull, Coalescer, Group};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::PlaneCounters;
+use crate::trace::{Stage, Tracer};
+use crate::underlay::Underlay;
 
 /// Packets in one receive at the most: what the kernel cuts one send into (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
 const MAX_RECEIVED: usize = 128;
@@ -69,33 +71,34 @@ impl Tunnel {
     }
 
     /// Writes the batch, and forgets it.
-    pub(crate) fn write_batch(&mut self, buffers: &[Box<[u8]>], counters: &mut PlaneCounters) {
+    pub(crate) fn write_batch<R: Tracer>(&mut self, buffers: &[Box<[u8]>], io: &mut Underlay<R>) {
         if self.places.is_empty() {
             return;
         }
         for group in self.coalescer.groups() {
+            let began = R::clock();
             let mut slices = Vec::with_capacity(2 + group.packet_count());
             let virtio = group.virtio().to_bytes();
             slices.push(IoSlice::new(&virtio));
             slices.push(IoSlice::new(group.header()));
             gather(&group, &self.places, buffers, &mut slices);
-            counters.tun_coalesced += u64::from(group.packet_count() > 1);
-            write(&self.tun, &self.writable, &slices, counters);
+            io.counters.tun_coalesced += u64::from(group.packet_count() > 1);
+            let began = io.tracer.note(Stage::Coalesce, began, 0, 0, 0);
+            let bytes = write(&self.tun, &self.writable, &slices, &mut io.counters);
+            io.tracer.note(Stage::TunWrite, began, 0, group.packet_count(), bytes);
         }
-        counters.tun_write_failed += std::mem::take(&mut self.refused);
+        io.counters.tun_write_failed += std::mem::take(&mut self.refused);
         self.coalescer.clear();
         self.places.clear();
     }
 
     /// Writes one whole IP packet.
-    pub(crate) fn write_one(&self, packet: &[u8], counters: &mut PlaneCounters) {
+    pub(crate) fn write_one<R: Tracer>(&self, packet: &[u8], io: &mut Underlay<R>) {
         let virtio = VirtioNetHdr::default().to_bytes();
-        write(
-            &self.tun,
-            &self.writable,
-            &[IoSlice::new(&virtio), IoSlice::new(packet)],
-            counters,
-        );
+        let slices = [IoSlice::new(&virtio), IoSlice::new(packet)];
+        let began = R::clock();
+        let bytes = write(&self.tun, &self.writable, &slices, &mut io.counters);
+        io.tracer.note(Stage::TunWrite, began, 0, 1, bytes);
     }
 }
 
@@ -109,15 +112,16 @@ fn gather<'b>(group: &Group<'_>, places: &[Place], buffers: &'b [Box<[u8]>], sli
     }
 }
 
-/// Writes, waiting for room if need be (L27).
-fn write(tun: &Tun, writable: &Poller, slices: &[IoSlice<'_>], counters: &mut PlaneCounters) {
+/// Writes, waiting for room if need be (L27), and returns how many bytes.
+fn write(tun: &Tun, writable: &Poller, slices: &[IoSlice<'_>], counters: &mut PlaneCounters) -> usize {
     counters.tun_writes += 1;
-    match tun.writev(slices) {
-        Ok(_) => {}
+    let written = match tun.writev(slices) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             let _ = writable.wait(&mut Events::with_capacity(1), Some(WAIT));
-            counters.tun_write_failed += u64::from(tun.writev(slices).is_err());
+            tun.writev(slices)
         }
-        Err(_) => counters.tun_write_failed += 1,
-    }
+        written => written,
+    };
+    counters.tun_write_failed += u64::from(written.is_err());
+    written.unwrap_or(0)
 }

@@ -9,6 +9,7 @@ use weft_os::udp::{UdpSocket, is_too_long, is_transient};
 use weft_packet::Transmit;
 
 use crate::counters::PlaneCounters;
+use crate::trace::{Stage, Tracer};
 
 /// One wait for a full socket.
 const WAIT: Duration = Duration::from_millis(10);
@@ -16,9 +17,10 @@ const WAIT: Duration = Duration::from_millis(10);
 const MAX_WAITS: u32 = 100;
 
 /// Sends trains. A full socket makes the lane wait, and through it the TUN's queue and the applications behind (L16).
-pub(crate) struct Underlay {
+pub(crate) struct Underlay<R> {
     sockets: Vec<Socket>,
     pub(crate) counters: PlaneCounters,
+    pub(crate) tracer: R,
 }
 
 struct Socket {
@@ -26,7 +28,7 @@ struct Socket {
     writable: Poller,
 }
 
-impl Underlay {
+impl<R: Tracer> Underlay<R> {
     pub(crate) fn new(sockets: Vec<UdpSocket>) -> io::Result<Self> {
         let sockets = sockets
             .into_iter()
@@ -39,7 +41,17 @@ impl Underlay {
         Ok(Self {
             sockets,
             counters: PlaneCounters::default(),
+            tracer: R::new(),
         })
+    }
+
+    /// The same, measured or no longer.
+    pub(crate) fn retraced<N: Tracer>(self) -> Underlay<N> {
+        Underlay {
+            sockets: self.sockets,
+            counters: self.counters,
+            tracer: N::new(),
+        }
     }
 
     pub(crate) fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
@@ -51,7 +63,17 @@ impl Underlay {
     }
 }
 
-impl Transmit for Underlay {
+impl<R: Tracer> Transmit for Underlay<R> {
+    #[inline(always)]
+    fn clock() -> u64 {
+        R::clock()
+    }
+
+    #[inline(always)]
+    fn sealed(&mut self, split: u64, seal: u64) {
+        self.tracer.sealed(split, seal);
+    }
+
     fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
         let Some(socket) = self
             .sockets
@@ -65,12 +87,19 @@ impl Transmit for Underlay {
         while sent < train.len() {
             let rest = &train[sent..];
             let left = rest.len().div_ceil(segment) as u64;
-            match socket.socket.send(to, rest, u16::try_from(segment).ok()) {
+            let began = R::clock();
+            let result = socket.socket.send(to, rest, u16::try_from(segment).ok());
+            let bytes = *result.as_ref().unwrap_or(&0);
+            let ended = self
+                .tracer
+                .note(Stage::UdpSend, began, 0, bytes.div_ceil(segment), bytes);
+            match result {
                 Ok(n) => (sent, waits) = (sent + n, 0),
                 Err(error) if is_transient(&error) && waits < MAX_WAITS => {
                     waits += 1;
                     self.counters.send_waits += 1;
                     socket.wait(&error);
+                    self.tracer.waited(true, R::clock() - ended);
                 }
                 Err(error) => {
                     let counter = if is_transient(&error) {

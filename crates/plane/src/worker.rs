@@ -14,6 +14,7 @@ use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::Snapshot;
 use crate::handle::{LaneSetup, ReportSink, Shared};
+use crate::trace::{Off, On, Stage, Tracer};
 use crate::tunnel::Tunnel;
 use crate::underlay::Underlay;
 
@@ -27,10 +28,18 @@ const SAMPLE_MS: u64 = 250;
 const TUN_TOKEN: u64 = u64::MAX;
 const WAKE_TOKEN: u64 = u64::MAX - 1;
 
-pub(crate) struct Worker {
+/// Runs a lane until it is stopped, or its TUN is gone.
+pub(crate) fn run(worker: Worker<Off>) {
+    let mut unwatched = Some(worker);
+    while let Some(worker) = unwatched.and_then(Worker::run) {
+        unwatched = worker.retraced::<On>().run().map(Worker::retraced);
+    }
+}
+
+pub(crate) struct Worker<R> {
     lane: Lane,
     tunnel: Tunnel,
-    train: Train<Underlay>,
+    train: Train<Underlay<R>>,
     reports: ReportSink,
     shared: Arc<Shared>,
     poller: Poller,
@@ -42,7 +51,7 @@ pub(crate) struct Worker {
     active: bool,
 }
 
-impl Worker {
+impl<R: Tracer> Worker<R> {
     pub(crate) fn new(setup: LaneSetup, shared: Arc<Shared>) -> io::Result<Self> {
         let poller = Poller::new()?;
         for (token, socket) in (0..).zip(&setup.sockets) {
@@ -68,11 +77,34 @@ impl Worker {
         })
     }
 
-    pub(crate) fn run(mut self) {
+    /// The same, watched or no longer.
+    fn retraced<N: Tracer>(self) -> Worker<N> {
+        self.shared.publish_trace(None);
+        Worker {
+            lane: self.lane,
+            tunnel: self.tunnel,
+            train: self.train.redirect(Underlay::retraced),
+            reports: self.reports,
+            shared: self.shared,
+            poller: self.poller,
+            receive: self.receive,
+            read: self.read,
+            commands: self.commands,
+            next_sample: 0,
+            active: true,
+        }
+    }
+
+    /// Returns when it is stopped, and itself when somebody begins to watch, or ends.
+    fn run(mut self) -> Option<Self> {
         let mut events = Events::with_capacity(16);
         loop {
             // Read before the commands: those given before the stop are still carried out.
             let stopping = self.shared.stopping();
+            if self.shared.traced() != R::ON && !stopping {
+                return Some(self);
+            }
+            let (began, inner) = self.mark();
             let now = boottime_ms();
             self.carry_out(now);
             if stopping {
@@ -82,10 +114,12 @@ impl Worker {
             let timeout = self
                 .active
                 .then(|| Duration::from_millis(self.next_sample.saturating_sub(now)));
+            let began = self.note(Stage::Control, began, inner, 0, 0);
             if let Err(error) = self.poller.wait(&mut events, timeout) {
                 tracing::error!(%error, "the packet thread cannot wait for its sockets and ends");
                 break;
             }
+            self.note(Stage::Wait, began, 0, 0, 0);
             let now = boottime_ms();
             for event in events.iter() {
                 match event.token {
@@ -96,18 +130,38 @@ impl Worker {
                         if self.tun_to_wire(now).is_err() {
                             tracing::error!("the TUN interface is gone and the packet thread ends");
                             self.publish();
-                            return;
+                            return None;
                         }
                     }
                     socket => self.wire_to_tun(now, socket as usize),
                 }
             }
+            let (began, inner) = self.mark();
             self.finish_round();
+            self.note(Stage::Control, began, inner, 0, 0);
         }
         self.publish();
+        None
+    }
+
+    /// The moment that something begins, and what it leaves out.
+    #[inline(always)]
+    fn mark(&self) -> (u64, u64) {
+        (R::clock(), self.train.out().tracer.inner())
+    }
+
+    #[inline(always)]
+    fn note(&mut self, stage: Stage, since: u64, inner: u64, packets: usize, bytes: usize) -> u64 {
+        let tracer = &mut self.train.out_mut().tracer;
+        tracer.note(stage, since, inner, packets, bytes)
     }
 
     fn carry_out(&mut self, now: u64) {
+        if R::ON
+            && let Some(ns) = self.shared.take_command_wait()
+        {
+            self.train.out_mut().tracer.waited(false, ns);
+        }
         self.shared.take_commands(&mut self.commands);
         while let Some(command) = self.commands.pop_front() {
             self.active = true;
@@ -120,14 +174,20 @@ impl Worker {
     fn wire_to_tun(&mut self, now: u64, socket: usize) {
         self.active = true;
         for at in 0..self.receive.len() {
+            let began = R::clock();
             let Some(received) = self
                 .train
                 .out()
                 .socket(socket)
                 .and_then(|s| s.recv(&mut self.receive[at][HEADROOM..]).ok())
             else {
+                self.note(Stage::Wait, began, 0, 0, 0);
                 break;
             };
+            let count = received.len.div_ceil(received.segment_size.max(1));
+            self.note(Stage::UdpReceive, began, 0, count, received.len);
+            let (began, inner) = self.mark();
+            let mut coalesce = 0;
             let room = self.receive[at].get_mut(..HEADROOM + received.len);
             let tunnel = &mut self.tunnel;
             self.lane.inbound_train(
@@ -136,31 +196,47 @@ impl Worker {
                 room.unwrap_or_default(),
                 received.segment_size,
                 &mut self.train,
-                |packet, range, checksum| tunnel.push(at, range, packet, checksum),
+                |packet, range, checksum| {
+                    let began = R::clock();
+                    tunnel.push(at, range, packet, checksum);
+                    coalesce += R::clock() - began;
+                },
             );
+            self.train.out_mut().tracer.coalesced(coalesce);
+            self.note(Stage::Open, began, inner, count, 0);
             if !self.tunnel.has_room() {
-                self.tunnel
-                    .write_batch(&self.receive, &mut self.train.out_mut().counters);
+                self.tunnel.write_batch(&self.receive, self.train.out_mut());
             }
         }
-        self.tunnel
-            .write_batch(&self.receive, &mut self.train.out_mut().counters);
+        self.tunnel.write_batch(&self.receive, self.train.out_mut());
     }
 
     /// A batch from the TUN to the wire. An error other than "nothing there" means that the TUN is gone.
     fn tun_to_wire(&mut self, now: u64) -> io::Result<()> {
         self.active = true;
         for _ in 0..READS_PER_ROUND {
+            let began = R::clock();
             let len = match self.tunnel.tun.read(&mut self.read) {
                 Ok(len) => len,
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => break,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    self.note(Stage::Wait, began, 0, 0, 0);
+                    break;
+                }
                 Err(error) => return Err(error),
             };
             self.train.out_mut().counters.tun_reads += 1;
             debug_assert!(len >= VNET_HEADER_LEN);
+            let read = R::clock();
+            let (inner, split) = (self.mark().1, self.train.out().tracer.split());
             if let Ok((header, packet)) = VirtioNetHdr::parse(&self.read[..len]) {
                 self.lane.outbound(now, header, packet, &mut self.train);
             }
+            self.note(Stage::Route, read, inner, 1, 0);
+            let packets = self.train.out().tracer.split() - split;
+            self.train
+                .out_mut()
+                .tracer
+                .read(read - began, packets, len - VNET_HEADER_LEN);
         }
         Ok(())
     }
@@ -168,7 +244,7 @@ impl Worker {
     fn finish_round(&mut self) {
         self.train.flush();
         while let Some(packet) = self.lane.poll_reply() {
-            self.tunnel.write_one(&packet, &mut self.train.out_mut().counters);
+            self.tunnel.write_one(&packet, self.train.out_mut());
         }
         while let Some(report) = self.lane.poll_report() {
             // A full queue means that the core is far behind. What it misses comes again: handshakes are repeated,
@@ -182,7 +258,8 @@ impl Worker {
             return;
         }
         self.next_sample = now + SAMPLE_MS;
-        self.active = false;
+        // Who watches wants to see that nothing happens, too.
+        self.active = R::ON;
         self.lane.sample(now);
         self.finish_round();
         self.publish();
@@ -190,6 +267,9 @@ impl Worker {
 
     fn publish(&self) {
         let underlay = self.train.out();
+        if R::ON {
+            self.shared.publish_trace(underlay.tracer.totals());
+        }
         self.shared.publish(Snapshot {
             lane: *self.lane.counters(),
             plane: underlay.counters,

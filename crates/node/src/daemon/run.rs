@@ -22,6 +22,7 @@ use crate::known::KnownPeers;
 use crate::peer::PeerRef;
 use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
+use crate::trace::{self, TraceDocument};
 
 /// The thread looks after itself at least this often: that the lane lives, that state is written.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
@@ -41,6 +42,8 @@ pub(super) struct Daemon {
     save_at: Option<Instant>,
     /// When to react to a change of our addresses or routes.
     network_changed_at: Option<Instant>,
+    /// The lane is measured until then, if nobody asks again.
+    traced_until: Option<Instant>,
     stopping: bool,
 }
 
@@ -59,6 +62,7 @@ impl Daemon {
             echoes,
             save_at: None,
             network_changed_at: None,
+            traced_until: None,
             stopping: false,
         }
     }
@@ -133,7 +137,12 @@ impl Daemon {
             .poll_timeout()
             .map(|(at, _)| Duration::from_millis(at.saturating_sub(boottime_ms())));
         let now = Instant::now();
-        let others = [self.echoes.deadline(), self.save_at, self.network_changed_at];
+        let others = [
+            self.echoes.deadline(),
+            self.save_at,
+            self.network_changed_at,
+            self.traced_until,
+        ];
         let others = others.into_iter().flatten().map(|at| at.saturating_duration_since(now));
         node.into_iter()
             .chain(others)
@@ -150,6 +159,9 @@ impl Daemon {
         }
         if self.save_at.is_some_and(|at| at <= now) {
             self.save();
+        }
+        if self.traced_until.take_if(|at| *at <= now).is_some() {
+            self.lane.set_traced(false);
         }
         if self.network_changed_at.take_if(|at| *at <= now).is_some() {
             tracing::debug!("addresses or routes changed");
@@ -244,7 +256,10 @@ impl Daemon {
         let ControlRequest { command, reply } = request;
         let now = boottime_ms();
         match command {
-            ControlCommand::Status {} => reply.ok(&self.facts.status(&self.node, &self.lane.snapshot(), now)),
+            ControlCommand::Status {} => {
+                let traced = self.traced_until.is_some();
+                reply.ok(&self.facts.status(&self.node, &self.lane.snapshot(), traced, now));
+            }
             ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, |_| true)),
             ControlCommand::Peers { peer: Some(only) } => match self.find(&only) {
                 Some(key) => reply.ok(&self.facts.peers(&self.node, now, |k| *k == key)),
@@ -258,6 +273,12 @@ impl Daemon {
                 }
                 None => reply.refuse(Refusal::unknown_peer(&peer)),
             },
+            ControlCommand::Trace {} => {
+                self.traced_until = Some(Instant::now() + trace::LEASE);
+                self.lane.set_traced(true);
+                let counters = self.facts.counters(&self.node, &self.lane.snapshot());
+                reply.ok(&TraceDocument::new(self.lane.trace().as_ref(), &counters));
+            }
             ControlCommand::Down {} => {
                 reply.ok(&Stopping::this_process());
                 self.stopping = true;

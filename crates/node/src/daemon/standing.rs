@@ -100,7 +100,7 @@ impl Facts {
             .map_or_else(|| key.to_string(), |name| name.as_str().to_owned())
     }
 
-    pub(super) fn status(&self, node: &Node, snapshot: &Snapshot, now: u64) -> Status {
+    pub(super) fn status(&self, node: &Node, snapshot: &Snapshot, traced: bool, now: u64) -> Status {
         let usage = process::usage().ok();
         Status {
             schema: Status::SCHEMA.to_owned(),
@@ -125,6 +125,7 @@ impl Facts {
                 mesh: node.mesh_status().as_ref().map(mesh),
                 dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
                 perf: Some(self.perf.status()),
+                traced,
                 rss_bytes: usage.map_or(0, |u| u.rss_bytes),
                 cpu_s: usage.map_or(0.0, |u| u.cpu.as_secs_f64()),
             },
@@ -133,7 +134,7 @@ impl Facts {
         }
     }
 
-    fn counters(&self, node: &Node, snapshot: &Snapshot) -> BTreeMap<String, u64> {
+    pub(super) fn counters(&self, node: &Node, snapshot: &Snapshot) -> BTreeMap<String, u64> {
         let mut all = counters(node, snapshot);
         let names = self.dns.iter().flat_map(Responder::counters);
         all.extend(names.map(|(name, n)| (name.to_owned(), n)));

@@ -53,11 +53,14 @@ impl Lane {
         let epoch = session.fast.current_mut()?;
         splitter.elide_checksums();
         loop {
+            let began = T::clock();
+            let mut split = began;
             let slot = train.reserve(max_inner + fast::IPV6_RELAYED_OVERHEAD);
             let sealed = epoch.seal_next(now, &mut splitter, slot.get_mut(INNER_AT - HEADROOM..)?, |packet| {
                 if mss::opens_connection(packet) {
                     mss::clamp(packet, max_tcp);
                 }
+                split = T::clock();
             });
             let (ip_len, len) = match sealed {
                 None => break,
@@ -71,6 +74,7 @@ impl Lane {
                 self.counters.epoch_spent += 1;
                 break;
             }
+            train.out_mut().sealed(split - began, T::clock() - split);
             self.counters.fast_tx += 1;
             self.counters.relayed_tx += 1;
             link.totals.sent(now, len);
