@@ -13,11 +13,12 @@ use weft_wire::virtio::VirtioNetHdr;
 use crate::counters::PlaneCounters;
 use crate::trace::{Stage, Tracer};
 use crate::underlay::Underlay;
+use crate::worker::TURN;
 
 /// Packets in one receive at the most: what the kernel cuts one send into (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
 const MAX_RECEIVED: usize = 128;
-/// Packets in a batch: what the receive buffers of one round can hold.
-const BATCH: usize = 8 * MAX_RECEIVED;
+/// Packets in a batch: what the receives of one turn can bring.
+const BATCH: usize = TURN * MAX_RECEIVED;
 /// Longest wait for a TUN that is full.
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -55,11 +56,6 @@ impl Tunnel {
             places: Vec::with_capacity(BATCH),
             refused: 0,
         })
-    }
-
-    /// Whether the batch takes what another receive may bring.
-    pub(crate) fn has_room(&self) -> bool {
-        self.places.len() + MAX_RECEIVED <= BATCH
     }
 
     /// Adds the packet at `range` of `buffers[buffer]`, which must stay as it is until [`Tunnel::write_batch`].

@@ -18,10 +18,11 @@ use crate::trace::{Off, On, Stage, Tracer};
 use crate::tunnel::Tunnel;
 use crate::underlay::Underlay;
 
-/// Receives before their packets are written to the TUN in one go.
-const RECEIVES_PER_ROUND: usize = 8;
-/// TUN reads before the other side has its turn.
-const READS_PER_ROUND: usize = 8;
+/// Receives, or TUN reads, before the other side has its turn. Up to 64 KiB each: more would keep acknowledgements
+/// waiting, and with them the sender; fewer cost more turns (docs/experiments/2026-11-21-turns.md).
+pub(crate) const TURN: usize = 4;
+/// Turns before commands and samples are looked at.
+const TURNS: usize = 16;
 /// How often activity and counters are published while there is any.
 const SAMPLE_MS: u64 = 250;
 
@@ -67,9 +68,7 @@ impl<R: Tracer> Worker<R> {
             reports: setup.reports,
             shared,
             poller,
-            receive: (0..RECEIVES_PER_ROUND)
-                .map(|_| buffer(HEADROOM + RECEIVE_BUFFER_LEN))
-                .collect(),
+            receive: (0..TURN).map(|_| buffer(HEADROOM + RECEIVE_BUFFER_LEN)).collect(),
             read: buffer(READ_BUFFER_LEN),
             commands: VecDeque::new(),
             next_sample: 0,
@@ -120,25 +119,13 @@ impl<R: Tracer> Worker<R> {
                 break;
             }
             self.note(Stage::Wait, began, 0, 0, 0);
-            let now = boottime_ms();
-            for event in events.iter() {
-                match event.token {
-                    WAKE_TOKEN => {
-                        self.shared.wake.drain();
-                    }
-                    TUN_TOKEN => {
-                        if self.tun_to_wire(now).is_err() {
-                            tracing::error!("the TUN interface is gone and the packet thread ends");
-                            self.publish();
-                            return None;
-                        }
-                    }
-                    socket => self.wire_to_tun(now, socket as usize),
-                }
+            if events.iter().any(|event| event.token == WAKE_TOKEN) {
+                self.shared.wake.drain();
             }
-            let (began, inner) = self.mark();
-            self.finish_round();
-            self.note(Stage::Control, began, inner, 0, 0);
+            if events.iter().any(|event| event.token != WAKE_TOKEN) && self.take_turns().is_err() {
+                tracing::error!("the TUN interface is gone and the packet thread ends");
+                break;
+            }
         }
         self.publish();
         None
@@ -170,9 +157,28 @@ impl<R: Tracer> Worker<R> {
         self.finish_round();
     }
 
-    /// A batch from one socket to the TUN.
-    fn wire_to_tun(&mut self, now: u64, socket: usize) {
+    /// Small batches from each side in turn, as long as there is a whole one. An error means that the TUN is gone.
+    fn take_turns(&mut self) -> io::Result<()> {
         self.active = true;
+        for _ in 0..TURNS {
+            let (now, mut more) = (boottime_ms(), false);
+            for socket in 0..self.train.out().sockets().count() {
+                more |= self.wire_to_tun(now, socket);
+            }
+            more |= self.tun_to_wire(now)?;
+            let (began, inner) = self.mark();
+            self.finish_round();
+            self.note(Stage::Control, began, inner, 0, 0);
+            if !more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A batch from one socket to the TUN; true if there may be more.
+    fn wire_to_tun(&mut self, now: u64, socket: usize) -> bool {
+        let mut more = true;
         for at in 0..self.receive.len() {
             let began = R::clock();
             let Some(received) = self
@@ -182,6 +188,7 @@ impl<R: Tracer> Worker<R> {
                 .and_then(|s| s.recv(&mut self.receive[at][HEADROOM..]).ok())
             else {
                 self.note(Stage::Wait, began, 0, 0, 0);
+                more = false;
                 break;
             };
             let count = received.len.div_ceil(received.segment_size.max(1));
@@ -204,23 +211,21 @@ impl<R: Tracer> Worker<R> {
             );
             self.train.out_mut().tracer.coalesced(coalesce);
             self.note(Stage::Open, began, inner, count, 0);
-            if !self.tunnel.has_room() {
-                self.tunnel.write_batch(&self.receive, self.train.out_mut());
-            }
         }
         self.tunnel.write_batch(&self.receive, self.train.out_mut());
+        more
     }
 
-    /// A batch from the TUN to the wire. An error other than "nothing there" means that the TUN is gone.
-    fn tun_to_wire(&mut self, now: u64) -> io::Result<()> {
-        self.active = true;
-        for _ in 0..READS_PER_ROUND {
+    /// A batch from the TUN to the wire; true if there may be more. An error other than "nothing there" means that the TUN
+    /// is gone.
+    fn tun_to_wire(&mut self, now: u64) -> io::Result<bool> {
+        for _ in 0..TURN {
             let began = R::clock();
             let len = match self.tunnel.tun.read(&mut self.read) {
                 Ok(len) => len,
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                     self.note(Stage::Wait, began, 0, 0, 0);
-                    break;
+                    return Ok(false);
                 }
                 Err(error) => return Err(error),
             };
@@ -238,7 +243,7 @@ impl<R: Tracer> Worker<R> {
                 .tracer
                 .read(read - began, packets, len - VNET_HEADER_LEN);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn finish_round(&mut self) {
