@@ -45,8 +45,8 @@ pub(crate) struct Bench {
     /// nvpn, wireguard-go, boringtun, gotatun, nebula or meshguard. Ratios are to the first
     #[arg(long, value_name = "ARMS", default_value = "direct,null,weft", value_parser = parse_arms)]
     arms: Arms,
-    /// What to measure, with commas between, or all: tcp, tcp-back, tcp4, tcp8, udp500, pps64, pps1200, quic and the others
-    /// with -back [default: these]
+    /// What to measure, with commas between, or all: tcp, tcp-back, tcp4, tcp8, udp500, pps64, pps1200, quic [default:
+    /// these], the others with -back, udp2000, udp2000-back and tcp-rubbish
     #[arg(long, value_name = "CASES", value_parser = cases)]
     cases: Option<Cases>,
     /// How often each arm runs; 5 and more for what is to be believed

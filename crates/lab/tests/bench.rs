@@ -152,6 +152,25 @@ fn a_path_too_narrow_for_quic_voids_its_case() {
     });
 }
 
+/// Rubbish comes to a port that is open, and a host without one is told of.
+#[test]
+fn rubbish_comes_to_open_ports() {
+    in_namespaces(|| {
+        let (_world, stage, tunnel) = direct();
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        let error = measure(&stage, &tunnel, &case("tcp-rubbish"), 1).unwrap_err();
+        assert!(matches!(error, RunError::NoRubbish), "{error}");
+        let open = stage.hosts[1]
+            .run(|| std::net::UdpSocket::bind(("10.96.0.2", 4000)).unwrap())
+            .unwrap();
+        let figures = measure(&stage, &tunnel, &case("tcp-rubbish"), 1).unwrap();
+        assert!(figures.mbit_s > 0.0);
+        open.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 2000];
+        assert!(open.recv(&mut buffer).unwrap() >= 64);
+    });
+}
+
 #[test]
 fn a_tunnel_that_carries_nothing_is_not_measured() {
     in_namespaces(|| {

@@ -15,6 +15,9 @@ pub struct Case {
     load: CaseLoad,
     #[serde(skip)]
     direction: Direction,
+    /// Rubbish comes to the receiving end's ports meanwhile.
+    #[serde(skip)]
+    rubbish: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +35,12 @@ const fn case(name: &'static str, about: &'static str, load: CaseLoad, direction
         about,
         load,
         direction,
+        rubbish: false,
     }
 }
 
 /// All cases. The first ones are those of `--cases` left out.
-pub const CASES: [Case; 14] = [
+pub const CASES: [Case; 17] = [
     case("tcp", "one TCP stream there", CaseLoad::Tcp(1), Direction::Forward),
     case("tcp-back", "one TCP stream back", CaseLoad::Tcp(1), Direction::Reverse),
     case("tcp4", "4 TCP streams there", CaseLoad::Tcp(4), Direction::Forward),
@@ -91,6 +95,27 @@ pub const CASES: [Case; 14] = [
         CaseLoad::Quic,
         Direction::Reverse,
     ),
+    case(
+        "udp2000",
+        "UDP at 2,000 Mbit/s, 1,200 bytes each, there",
+        CaseLoad::Udp(2_000_000_000, 1200),
+        Direction::Forward,
+    ),
+    case(
+        "udp2000-back",
+        "UDP at 2,000 Mbit/s, 1,200 bytes each, back",
+        CaseLoad::Udp(2_000_000_000, 1200),
+        Direction::Reverse,
+    ),
+    Case {
+        rubbish: true,
+        ..case(
+            "tcp-rubbish",
+            "one TCP stream there, while rubbish comes to the receiver's UDP ports",
+            CaseLoad::Tcp(1),
+            Direction::Forward,
+        )
+    },
 ];
 
 /// The cases that are measured where none are named.
@@ -128,6 +153,12 @@ impl Case {
     #[must_use]
     pub fn is_forward(&self) -> bool {
         self.direction.forward()
+    }
+
+    /// Whether rubbish comes to the second host's UDP ports during the load.
+    #[must_use]
+    pub fn has_rubbish(&self) -> bool {
+        self.rubbish
     }
 
     /// Whether packets a second are what it is about.

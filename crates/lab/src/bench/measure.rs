@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -15,8 +16,9 @@ use weft_perf::far::{self, Far};
 use weft_perf::latency::Latency;
 use weft_perf::near::{self, NearError, Outcome};
 
-use super::driver::{EndPoint, Stage, Tunnel};
+use super::driver::{EndPoint, Stage, Tunnel, underlay};
 use super::matrix::Case;
+use super::rubbish;
 use crate::daemon::DaemonError;
 use crate::host::Host;
 use crate::world::WorldError;
@@ -105,6 +107,9 @@ pub enum RunError {
     /// Nothing arrived at all.
     #[error("nothing arrived")]
     Nothing,
+    /// There was no port to send it to.
+    #[error("no rubbish was sent, as the second host has no UDP port open")]
+    NoRubbish,
     /// A daemon did not say which way its packets take.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
@@ -158,7 +163,11 @@ fn connect(near: &Host, far: &Host, address: IpAddr) -> Result<io::Result<()>, W
 pub fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Figures, RunError> {
     let paths = tunnel.paths()?;
     let before = Counts::take(stage, tunnel)?;
-    let outcome = load(stage, tunnel, case, seconds)?;
+    let outcome = if case.has_rubbish() {
+        amid_rubbish(stage, || load(stage, tunnel, case, seconds))?
+    } else {
+        load(stage, tunnel, case, seconds)?
+    };
     let after = Counts::take(stage, tunnel)?;
     let now = tunnel.paths()?;
     if let Some((from, to)) = paths.into_iter().zip(now).find(|(from, to)| from != to) {
@@ -172,6 +181,24 @@ pub fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Res
     }
     prove_route(stage, tunnel, &before, &after, received.bytes)?;
     Ok(figures(&outcome, forward, &before, &after))
+}
+
+/// Runs the load while the first host sends rubbish to the ports that the second has open before it.
+fn amid_rubbish(stage: &Stage, load: impl FnOnce() -> Result<Outcome, RunError>) -> Result<Outcome, RunError> {
+    let [near, far] = &stage.hosts;
+    let ports = rubbish::open_ports(far)?;
+    let stop = AtomicBool::new(false);
+    let (outcome, sent) = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| rubbish::flood(near, IpAddr::V4(underlay(1)), &ports, &stop));
+        let outcome = load();
+        stop.store(true, Ordering::Relaxed);
+        (outcome, flood.join())
+    });
+    let sent = sent.map_err(|_| io::Error::other("the thread that sends rubbish panicked"))???;
+    if sent == 0 {
+        return Err(RunError::NoRubbish);
+    }
+    outcome
 }
 
 /// Both ends of the load, each on its host.

@@ -6,6 +6,7 @@
 //! | [`driver`] | how each kind is set up, and how it is known to be up |
 //! | [`matrix`] | the cases |
 //! | [`measure`] | one run, and whether it is void |
+//! | [`rubbish`] | datagrams that no tunnel can open |
 //! | [`setup`] | the machine and the programs |
 //! | [`record`] | what is kept of every run: JSON lines and CSV |
 //! | [`table`], [`report`] | what the runs say together; as Markdown |
@@ -25,6 +26,7 @@ pub mod measure;
 pub mod plot;
 pub mod record;
 pub mod report;
+pub mod rubbish;
 pub mod setup;
 pub mod table;
 

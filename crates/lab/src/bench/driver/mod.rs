@@ -197,7 +197,8 @@ fn both(ends: Vec<EndPoint>, mtu: u32, running: Running) -> Result<Tunnel, Drive
     Ok(Tunnel { ends, mtu, running })
 }
 
-fn underlay(end: usize) -> std::net::Ipv4Addr {
+/// The address of an end's host outside the tunnel.
+pub(super) fn underlay(end: usize) -> std::net::Ipv4Addr {
     [10, 96, 0, end as u8 + 1].into()
 }
 
