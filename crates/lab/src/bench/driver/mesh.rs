@@ -9,7 +9,7 @@ use crate::daemon::{Daemon, DaemonError, Identity, PeerState};
 use crate::fips::FipsDaemon;
 use crate::spec::{DEFAULT_PORT, FipsSettings, NodeSpec};
 
-/// UDP payload, bytes: 1,500 less IPv4 and UDP headers.
+/// UDP payload that FIPS is told of, bytes: 1,500 less IPv4 and UDP headers. Weft finds that out.
 const UDP_MTU: u16 = 1472;
 /// MTU inside, bytes: less what FIPS adds to a packet, 77 bytes (its `docs/design`, "MTU").
 const TUN_MTU: u16 = UDP_MTU - 77;
@@ -64,6 +64,7 @@ pub(super) fn start_fips(program: &Path, weft: &Path, stage: &Stage) -> Result<T
     let mut daemons = Vec::new();
     for end in 0..2 {
         let mut spec = spec(&identities, end);
+        (spec.udp_mtu, spec.tun_mtu) = (Some(UDP_MTU), Some(TUN_MTU));
         spec.fips = FipsSettings {
             log_level: "warn".to_owned(),
             dns: true,
@@ -89,12 +90,7 @@ fn identities(weft: &Path, stage: &Stage) -> Result<[Identity; 2], DriverError> 
 fn spec(identities: &[Identity; 2], end: usize) -> NodeSpec {
     let peer = &identities[1 - end];
     let address = SocketAddr::new(IpAddr::V4(underlay(1 - end)), DEFAULT_PORT);
-    let spec = NodeSpec {
-        udp_mtu: Some(UDP_MTU),
-        tun_mtu: Some(TUN_MTU),
-        ..NodeSpec::default()
-    };
-    spec.with_peer(&peer.npub, &peer.name, &[address])
+    NodeSpec::default().with_peer(&peer.npub, &peer.name, &[address])
 }
 
 fn end_points(identities: &[Identity; 2], pids: impl Iterator<Item = u32>) -> Vec<EndPoint> {
