@@ -208,6 +208,7 @@ fn frames(frames: &FramesStatus, size: Option<PathSizeStatus>) -> String {
     let since = since.unwrap_or_default();
     match frames.kind {
         FramesKind::Fast => format!("fast, {suite}{size}"),
+        FramesKind::Relayed => format!("fast through others, {suite}"),
         FramesKind::Fips if frames.required => format!("none, as only fast ones may be used: {}", frames.why),
         FramesKind::Downgraded if frames.required => {
             format!("none, downgraded from fast{since}, which are required: {}", frames.why)

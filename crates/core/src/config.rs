@@ -41,6 +41,8 @@ pub struct Config {
     pub suites: SuiteCosts,
     /// Frames after which a key of fast frames moves on.
     pub phase_frames: u64,
+    /// Seal relayed fast frames whole for each hop: nobody who watches two hops sees the same bytes on both.
+    pub seal_whole: bool,
     /// Unix seconds when the caller's clock read zero: announcements carry the time of day.
     pub unix_at_zero: u64,
 }
@@ -114,6 +116,7 @@ impl Default for Config {
             fast: true,
             suites: SuiteCosts::default(),
             phase_frames: 1 << 23,
+            seal_whole: false,
             unix_at_zero: 1_700_000_000,
         }
     }

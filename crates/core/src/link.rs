@@ -5,6 +5,7 @@
 //! them at once. Old epochs stay open until they have drained.
 
 mod handshake;
+mod relay;
 mod reports;
 mod trust;
 
@@ -12,12 +13,14 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
+use weft_noise::fast::Seed;
 use weft_packet::{Command, LinkActivity, LinkId};
 use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, MAX_PROBE, PROBE, PROBE_ANSWER};
 
 use self::handshake::Attempt;
 pub(crate) use self::trust::Trust;
 use crate::context::Context;
+use crate::hop::Hop;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::reports::{LINK, Reports};
@@ -50,6 +53,17 @@ struct Epoch {
     rekey: bool,
     /// Armed while this handshake of ours (its index) was in flight: one of the two must lose.
     crossed: Option<u32>,
+    /// For the keys of relayed frames, until they are agreed on.
+    seed: Option<Seed>,
+    hop: Option<Hop>,
+}
+
+impl Epoch {
+    fn end_hop(&self, ctx: &mut Context, link: LinkId) {
+        if let Some(hop) = &self.hop {
+            hop.end(ctx, link);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +105,8 @@ pub(crate) struct Link {
     pub(crate) trust: Trust,
     announcements: u32,
     announce_at: u64,
+    /// The number of the next keys for relayed frames.
+    next_hop: u32,
 }
 
 /// What a link's event means for the session above it.
@@ -129,6 +145,7 @@ impl Link {
             trust: Trust::new(),
             announcements: 0,
             announce_at: 0,
+            next_hop: 0,
         }
     }
 
@@ -204,6 +221,7 @@ impl Link {
             }
         }
         ctx.lane(Command::SelectLinkEpoch { link: self.id, index });
+        self.renew_hop(ctx, now);
         self.path = Some(path);
         self.last_path = Some(path);
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
@@ -400,6 +418,7 @@ impl Link {
             (self.announce_at(), "announce our address"),
             (self.report_at(ctx), "link report"),
             (self.trust_at(ctx), "probe"),
+            (self.while_up(self.hop_at()), "keys of the hop"),
             (self.dead_at(ctx), "link dead"),
         ]
         .into_iter()
@@ -426,6 +445,7 @@ impl Link {
         if now >= self.announce_at() {
             self.announce(ctx, now);
         }
+        self.drive_hop(ctx, now);
         if now >= self.trust_at(ctx)
             && let Some(number) = self.trust.handle_timeout(now, &self.liveness)
         {
@@ -443,7 +463,12 @@ impl Link {
                 .collect(),
         );
         for index in expired {
-            self.epochs.retain(|e| e.index != index);
+            self.epochs.retain(|e| {
+                if e.index == index {
+                    e.end_hop(ctx, id);
+                }
+                e.index != index
+            });
             ctx.free_index(index);
             ctx.lane(Command::RetireLinkEpoch { link: id, index });
         }
@@ -453,6 +478,7 @@ impl Link {
         self.abandon_attempt(ctx);
         for epoch in std::mem::take(&mut self.epochs) {
             ctx.free_index(epoch.index);
+            epoch.end_hop(ctx, self.id);
         }
         ctx.lane(Command::RemoveLink { link: self.id });
         self.path = None;

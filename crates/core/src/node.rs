@@ -6,13 +6,17 @@ use std::net::SocketAddr;
 use rand_core::CryptoRng;
 use weft_noise::{Identity, PublicKey, ik};
 use weft_packet::{Command, Layer, LinkId, Report};
-use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, PROBE, PROBE_ANSWER, SessionDatagram};
+use weft_wire::link::{
+    BIND, BOUND, Disconnect, DisconnectReason, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, LinkMessageType, PROBE,
+    PROBE_ANSWER, SessionDatagram, UNBIND,
+};
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
 use weft_wire::signal::Signal;
 use weft_wire::{NodeAddr, fast, fmp, fsp};
 
 use self::carry::Held;
 use crate::context::{Context, Output};
+use crate::labels::Labels;
 use crate::link::{Effect, Link};
 use crate::mesh::Mesh;
 use crate::path::PathHistory;
@@ -23,6 +27,7 @@ use crate::{Config, PeerConfig, Quality};
 mod carry;
 mod check;
 mod doubt;
+mod labels;
 mod mesh;
 mod route;
 
@@ -80,6 +85,10 @@ pub struct NodeCounters {
     pub path_raises: u64,
     /// Such paths that turned out to swallow what was sent.
     pub path_black_holes: u64,
+    /// Labels that a neighbour wanted and did not get: too many, or no way for them.
+    pub labels_refused: u64,
+    /// Labels that a neighbour has not bound again.
+    pub labels_expired: u64,
 }
 
 impl NodeCounters {
@@ -94,6 +103,8 @@ impl NodeCounters {
             ("path_probes", self.path_probes),
             ("path_raises", self.path_raises),
             ("path_black_holes", self.path_black_holes),
+            ("labels_refused", self.labels_refused),
+            ("labels_expired", self.labels_expired),
         ]
         .into_iter()
     }
@@ -117,6 +128,8 @@ pub struct Node {
     held: BTreeMap<NodeAddr, Held>,
     /// When an error signal about a destination was last sent.
     signals: BTreeMap<NodeAddr, u64>,
+    /// For relayed fast frames.
+    labels: Labels,
     counters: NodeCounters,
 }
 
@@ -125,6 +138,9 @@ impl Node {
     /// the same.
     pub fn new(config: Config, identity: Identity, rng: Box<dyn CryptoRng + Send>) -> Self {
         let mut ctx = Context::new(config, identity, rng);
+        if config.seal_whole {
+            ctx.lane(Command::SealWhole);
+        }
         Self {
             mesh: Mesh::new(&mut ctx, 0),
             ctx,
@@ -136,6 +152,7 @@ impl Node {
             routes: BTreeMap::new(),
             held: BTreeMap::new(),
             signals: BTreeMap::new(),
+            labels: Labels::default(),
             counters: NodeCounters::default(),
         }
     }
@@ -213,14 +230,14 @@ impl Node {
             Report::SessionConfirmed { peer, id } => {
                 self.with_peer(peer, |ctx, p| p.session.handle_confirmed(ctx, now, id));
             }
-            Report::FastProven { peer, id, .. } => {
+            Report::FastProven { peer, id, direct } => {
                 self.with_peer(peer, |ctx, p| {
-                    p.session.handle_fast_proven(ctx, now, id);
+                    p.session.handle_fast_proven(ctx, now, id, direct);
                     p.session.follow_path(ctx, now, p.link.path());
                 });
             }
-            // Nothing of ours asks for hop keys or labels yet, so none can prove or fail.
-            Report::HopProven { .. } | Report::LabelFailed { .. } => {}
+            Report::HopProven { link, id } => self.handle_hop_proven(now, link, id),
+            Report::LabelFailed { link, label } => self.handle_label_failed(link, label),
             Report::Measured {
                 on,
                 epoch,
@@ -304,6 +321,7 @@ impl Node {
                 for activity in sessions {
                     self.with_peer(activity.peer, |_, p| p.session.handle_activity(now, &activity));
                     self.confirm_way(now, activity.peer);
+                    self.relay_session(now, activity.peer);
                 }
             }
         }
@@ -319,14 +337,17 @@ impl Node {
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
-        let (mut lost, mut due) = (Vec::new(), Vec::new());
+        let (mut lost, mut due, mut keyless) = (Vec::new(), Vec::new(), Vec::new());
         for (addr, peer) in &mut self.peers {
             if peer.link.deadline(&self.ctx).0.min(peer.session.deadline(&self.ctx).0) <= now {
                 due.push(*addr);
             }
             if peer.link.deadline(&self.ctx).0 <= now {
-                let was_up = peer.link.is_up();
+                let (was_up, carried) = (peer.link.is_up(), peer.link.carries_relayed());
                 peer.link.handle_timeout(&mut self.ctx, now);
+                if carried && !peer.link.carries_relayed() {
+                    keyless.push(peer.link.id);
+                }
                 if was_up && !peer.link.is_up() {
                     peer.since = now;
                     lost.push(*addr);
@@ -336,9 +357,13 @@ impl Node {
                 peer.session.handle_timeout(&mut self.ctx, now);
             }
         }
+        for link in keyless {
+            self.lose_next_hop(now, link);
+        }
         for addr in lost {
             self.neighbour_down(now, addr);
         }
+        self.drive_labels(now);
         for addr in due {
             self.follow_trust(now, addr);
             self.follow_other_end(now, addr);
@@ -363,6 +388,7 @@ impl Node {
             .values()
             .flat_map(|p| [p.link.deadline(&self.ctx), p.session.deadline(&self.ctx)])
             .chain(self.ctx.config.mesh.then(|| self.mesh.deadline()))
+            .chain([(self.labels.deadline(), "labels")])
             .filter(|(at, _)| *at != u64::MAX)
             .min_by_key(|(at, _)| *at)
     }
@@ -464,6 +490,15 @@ impl Node {
                 self.with_link(link, |_, p| p.link.handle_probe_answer(now, body));
                 self.follow_trust_of(now, link);
             }
+            None if msg_type == HOP_CAPABILITIES => {
+                self.with_link(link, |ctx, p| p.link.handle_hop_capabilities(ctx, now, index, body));
+            }
+            None if msg_type == HOP_CAPABILITIES_ACK => {
+                self.with_link(link, |_, p| p.link.handle_hop_capabilities_ack(index, body));
+            }
+            None if msg_type == BIND => self.handle_bind(now, link, body),
+            None if msg_type == BOUND => self.handle_bound(now, link, body),
+            None if msg_type == UNBIND => self.handle_unbind(now, link, body),
             None => self.counters.messages_unknown += 1,
         }
     }
@@ -509,6 +544,9 @@ impl Node {
     /// Follows a link's coming up: its session first, then the mesh.
     fn apply(&mut self, now: u64, addr: NodeAddr, effect: Effect) {
         if let Effect::Up { restarted } = effect {
+            if let Some(link) = self.peers.get(&addr).map(|peer| peer.link.id) {
+                self.forget_labels(now, link);
+            }
             if let Some(peer) = self.peers.get_mut(&addr) {
                 peer.since = now;
                 if peer.configured {

@@ -13,7 +13,7 @@ mod size;
 
 use weft_noise::fast::Seed;
 use weft_noise::{Established, PublicKey, Role, xk};
-use weft_packet::{Command, EpochId, EpochUse, LinkId, SessionActivity, SessionKeys};
+use weft_packet::{Command, EpochId, EpochUse, LinkId, Relay, SessionActivity, SessionKeys};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session;
@@ -83,12 +83,16 @@ pub(crate) struct Session {
     awaiting: Vec<Awaiting>,
     last_msg3: Option<[u8; xk::MSG3_LEN]>,
     fast: Option<Agreement>,
-    /// What data goes in on a direct way, as far as that is known.
+    /// What both ends have agreed on, as far as that is known.
     frames: Option<Frames>,
     /// Data goes in fast frames or not at all.
     require_fast: bool,
     /// Data has gone in fast frames, in this process or one before.
     was_fast: bool,
+    /// Fast frames under the keys in use get through on the direct way too.
+    fast_direct: bool,
+    /// How fast frames go through others while that is the way.
+    relay: Option<Relay>,
     /// Packets wait since then.
     pub(crate) wanted: Option<u64>,
     not_before: u64,
@@ -135,6 +139,8 @@ impl Session {
             frames: None,
             require_fast: false,
             was_fast: false,
+            fast_direct: false,
+            relay: None,
             wanted: None,
             not_before: 0,
             next_setup: 0,
@@ -179,6 +185,7 @@ impl Session {
             self.handle_moved(ctx);
         }
         self.link = Some(link);
+        self.hurry_agreement(now);
         ctx.lane(Command::BindSession {
             peer: self.peer.node_addr(),
             link,
@@ -206,6 +213,7 @@ impl Session {
             return;
         }
         self.link = link;
+        self.hurry_agreement(now);
         self.handle_moved(ctx);
         let Some(link) = link else { return };
         ctx.lane(Command::BindSession {
@@ -279,7 +287,7 @@ impl Session {
 
     /// Data goes straight to the other end, in fast frames.
     pub(crate) fn is_fast(&self) -> bool {
-        self.is_direct() && matches!(self.frames, Some(Frames::Fast(_)))
+        self.is_direct() && matches!(self.frames(), Frames::Fast(_))
     }
 
     /// The link that frames go over.

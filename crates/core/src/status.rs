@@ -33,8 +33,13 @@ pub enum PeerState {
 pub enum Frames {
     /// FIPS frames: the other end has not told of others, or we do not offer any.
     Fips,
-    /// Fast frames of this suite while the way is direct, and FIPS frames through others.
+    /// Fast frames of this suite, straight to the other end.
     Fast(Suite),
+    /// Fast frames of this suite, through other nodes.
+    Relayed(Suite),
+    /// FIPS frames, although both ends have agreed on this suite: fast ones do not go by the present way. The nodes on it do
+    /// not carry them, or are being asked.
+    NoWay(Suite),
     /// FIPS frames, although both ends have agreed on this suite: no fast frame of the other end has opened. Something
     /// in between swallows them, or has meddled with the handshake.
     Unproven(Suite),
@@ -193,7 +198,7 @@ impl PeerStatus {
             session_totals: *session.liveness.totals(),
             frames: session.frames(),
             require_fast: session.requires_fast(),
-            fast: session.is_fast(),
+            fast: matches!(session.frames(), Frames::Fast(_) | Frames::Relayed(_)) && session.route().is_some(),
             waiting: session.wanted.is_some(),
             link_quality: peer.hop_quality(now),
             path_size: session.known_size(config),

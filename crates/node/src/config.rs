@@ -23,7 +23,7 @@ use weft_packet::MAX_TRAIN_SEGMENTS;
 use weft_wire::fast as fast_frame;
 
 pub use error::{ConfigError, Problem};
-pub use fast::FastConfig;
+pub use fast::{FastConfig, Privacy};
 pub use perf::PerfAllow;
 use reader::{Fault, Item, Section};
 pub use reports::ReportsConfig;

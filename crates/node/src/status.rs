@@ -420,8 +420,10 @@ pub struct FramesStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FramesKind {
-    /// Fast frames while the way is direct; FIPS frames through other nodes.
+    /// Fast frames, straight to the peer.
     Fast,
+    /// Fast frames, through other nodes.
+    Relayed,
     /// FIPS frames.
     Fips,
     /// FIPS frames, although both ends agreed on fast ones or have used them before.

@@ -126,8 +126,12 @@ impl Host {
     }
 
     pub(crate) fn say(&mut self, now: u64, to: &NodeAddr, message: LinkMessageType, body: Vec<u8>) {
+        self.say_type(now, to, message.to_byte(), body);
+    }
+
+    pub(crate) fn say_type(&mut self, now: u64, to: &NodeAddr, msg_type: u8, body: Vec<u8>) {
         if let Some(link) = self.node.link_with(to) {
-            let (epoch, msg_type) = (None, message.to_byte());
+            let epoch = None;
             let command = Command::SendOnLink {
                 link,
                 epoch,
@@ -192,10 +196,11 @@ impl Host {
 
     pub(crate) fn receive(&mut self, now: u64, from: SocketAddr, datagram: &mut [u8]) {
         self.train.out_mut().kind = Kind::Data;
-        let forwarded = self.lane.counters().forwarded;
+        let carried = |lane: &Lane| lane.counters().forwarded + lane.counters().relayed;
+        let before = carried(&self.lane);
         let packet = self.lane.inbound_alone(now, from, datagram, &mut self.train);
         self.train.flush();
-        if self.lane.counters().forwarded > forwarded
+        if carried(&self.lane) > before
             && let Some(sent) = self.train.out_mut().sent.last_mut()
         {
             sent.trail.clone_from(&self.carrying);

@@ -196,6 +196,14 @@ impl World {
         self.after(from);
     }
 
+    /// The same with a message of any type.
+    pub fn say_type(&mut self, from: HostId, to: HostId, msg_type: u8, body: Vec<u8>) {
+        let to = self.hosts[to].node_addr();
+        let now = self.now;
+        self.hosts[from].say_type(now, &to, msg_type, body);
+        self.after(from);
+    }
+
     /// Puts bytes of anybody's making on the network.
     pub fn inject(&mut self, src: SocketAddr, dst: SocketAddr, bytes: Vec<u8>) {
         let datagram = Datagram {

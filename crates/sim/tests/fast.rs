@@ -208,7 +208,7 @@ fn old_frames_are_worth_nothing() {
 }
 
 #[test]
-fn through_others_data_goes_in_fips_frames_and_comes_back() {
+fn through_others_they_are_relayed_and_come_back() {
     let mut world = World::new(7);
     let mesh = config(|c| {
         c.mesh = true;
@@ -245,17 +245,19 @@ fn through_others_data_goes_in_fips_frames_and_comes_back() {
         }),
     );
     world.run(10_000);
-    let before = sealed(&world, a);
+    let direct = |world: &World| sealed(world, a) - world.host(a).lane.counters().relayed_tx;
+    let before = (direct(&world), sealed(&world, a));
     assert_eq!(stream(&mut world, a, b, 300), (300, 300));
     assert!(matches!(status(&world).path, Some(Path::Relayed(_))));
-    assert_eq!(sealed(&world, a), before);
+    assert_eq!((direct(&world), sealed(&world, a)), (before.0, before.1 + 300));
+    assert_eq!(status(&world).frames, Frames::Relayed(Suite::Aes256Gcm));
 
     world.set_link(a, b, None);
     world.run(60_000);
-    let before = sealed(&world, a);
+    let before = direct(&world);
     assert_eq!(stream(&mut world, a, b, 300), (300, 300));
     assert!(matches!(status(&world).path, Some(Path::Direct(_))));
-    assert!(sealed(&world, a) - before > 250);
+    assert!(direct(&world) - before > 250);
 }
 
 #[test]

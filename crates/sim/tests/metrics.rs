@@ -297,7 +297,10 @@ fn traffic_takes_the_cheaper_of_two_relays() {
         world.add_peer(far, root, false);
         world.run(150_000);
         stream(&mut world, root, far, 300, 20);
-        let carried = |id: HostId| world.host(id).lane.counters().forwarded;
+        let carried = |id: HostId| {
+            let counters = world.host(id).lane.counters();
+            counters.forwarded + counters.relayed
+        };
         let (good, bad) = (carried(hosts[3 - slow]), carried(hosts[slow]));
         assert!(good > 590 && bad < 20, "{good} by the good one, {bad} by the other");
         assert_eq!(status(&world, root, far).session_quality.rtt_us, Some(40_000));

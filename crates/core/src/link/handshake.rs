@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use weft_noise::{Established, ik};
+use weft_noise::fast::Seed;
+use weft_noise::{Established, Role, ik};
 use weft_packet::{Command, EpochUse, LinkKeys};
 use weft_wire::fmp;
 use weft_wire::link::DisconnectReason;
@@ -112,6 +113,7 @@ impl Link {
         if answer.emit(&mut datagram).is_err() {
             return;
         }
+        let seed = Seed::hop(&established, Role::Responder);
         self.install(ctx, from, established, index, their_index, EpochUse::Candidate);
         self.epochs.push(Epoch {
             index,
@@ -124,6 +126,8 @@ impl Link {
             }),
             rekey: self.is_up() && !restarted,
             crossed: self.attempt.as_ref().map(|a| a.index),
+            seed: Some(seed),
+            hop: None,
         });
         ctx.lane(Command::Transmit { to: from, datagram });
     }
@@ -144,6 +148,7 @@ impl Link {
             return Effect::None;
         };
         let remote_epoch = established.remote_epoch;
+        let seed = Seed::hop(&established, Role::Initiator);
         let usage = self.settle_crossing(ctx, now, attempt.index);
         self.install(ctx, from, established, attempt.index, msg2.sender_idx, usage);
         let stage = if usage == EpochUse::Send {
@@ -159,6 +164,8 @@ impl Link {
             answered: None,
             rekey: attempt.rekey,
             crossed: None,
+            seed: Some(seed),
+            hop: None,
         });
         self.liveness.heard(now);
         if usage != EpochUse::Send {

@@ -77,12 +77,19 @@ impl Node {
         }
     }
 
-    fn way_in_use(&self, now: u64, dest: NodeAddr, from: Option<NodeAddr>) -> Option<(LinkId, NodeAddr)> {
+    pub(super) fn way_in_use(&self, now: u64, dest: NodeAddr, from: Option<NodeAddr>) -> Option<(LinkId, NodeAddr)> {
         let held = self.held.get(&dest).filter(|held| now <= held.until);
-        let link = self.routes.get(&dest).copied().or(held.map(|held| held.link))?;
+        let told = self.routes.get(&dest).copied().or(held.map(|held| held.link));
+        let link = told.or_else(|| self.labelled_way(dest))?;
         let via = *self.by_link.get(&link)?;
         let up = self.peers.get(&via).is_some_and(|peer| peer.link.is_up());
         (up && Some(via) != from && !self.mesh.is_doubted(now, via, dest)).then_some((link, via))
+    }
+
+    /// The link that fast frames of others take to `dest`: what goes there besides takes it too.
+    fn labelled_way(&self, dest: NodeAddr) -> Option<LinkId> {
+        let mut links = self.by_link.keys();
+        links.find(|link| self.labels.bound(**link, dest).is_some()).copied()
     }
 
     fn hold(&mut self, now: u64, dest: NodeAddr, link: LinkId, heard: bool) {

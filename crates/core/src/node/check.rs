@@ -25,6 +25,7 @@ impl Node {
     /// The broken invariant, in words.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.mesh.check_invariants()?;
+        self.labels.check_invariants()?;
         if self.routes.len() > MAX_ROUTES || self.held.len() > MAX_ROUTES {
             return Err(format!(
                 "{} ways for others, {} held",

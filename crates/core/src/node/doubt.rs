@@ -29,6 +29,9 @@ impl Node {
             } else {
                 Event::LinkAnswers { peer: key }
             });
+            if silent {
+                self.lose_next_hop(now, link);
+            }
             self.reroute(now);
             self.run_mesh(now);
         } else if silent {

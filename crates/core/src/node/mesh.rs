@@ -123,6 +123,9 @@ impl Node {
     }
 
     pub(super) fn neighbour_down(&mut self, now: u64, addr: NodeAddr) {
+        if let Some(link) = self.peers.get(&addr).map(|peer| peer.link.id) {
+            self.forget_labels(now, link);
+        }
         self.reroute_one(now, addr);
         self.mesh.neighbour_down(now, addr);
         self.run_mesh(now);

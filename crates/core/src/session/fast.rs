@@ -7,7 +7,7 @@
 
 use rand_core::Rng as _;
 use weft_noise::fast::{self, Seed, Suite};
-use weft_packet::{Command, EpochId, FastKeys};
+use weft_packet::{Command, EpochId, FastKeys, LinkId, Relay};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{CAPABILITIES, CAPABILITIES_ACK, Capabilities, DIGEST_LEN};
 
@@ -40,6 +40,10 @@ pub(super) struct Agreement {
     tells: u32,
     next: u64,
     stage: Stage,
+    /// A frame has shown that fast frames get through on the direct way.
+    direct: bool,
+    /// Asked that often where no verdict follows: through others, or directly once they get through others.
+    more_asks: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +88,8 @@ impl Session {
             tells: 0,
             next: now,
             stage: Stage::Telling,
+            direct: false,
+            more_asks: 0,
         });
         self.drive_agreement(ctx, now);
     }
@@ -122,11 +128,15 @@ impl Session {
     }
 
     /// Fast frames open at both ends, and the lane seals in them where it can.
-    pub(crate) fn handle_fast_proven(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
+    pub(crate) fn handle_fast_proven(&mut self, ctx: &mut Context, now: u64, id: EpochId, direct: bool) {
         self.liveness.heard(now);
         let Some(fast) = self.fast.as_mut().filter(|fast| fast.id == id) else {
             return;
         };
+        fast.direct |= direct;
+        fast.more_asks = 0;
+        fast.next = now;
+        self.fast_direct = fast.direct;
         let (Stage::Asking(suite, _) | Stage::Over(Frames::Unproven(suite))) = fast.stage else {
             return;
         };
@@ -137,14 +147,65 @@ impl Session {
         if before != self.frames {
             ctx.event(Event::FramesChanged {
                 peer: self.peer,
-                frames: Frames::Fast(suite),
+                frames: self.frames(),
             });
         }
     }
 
-    /// What data goes in while it goes to the other end directly.
+    /// What data goes in, by the way that it goes now.
     pub(crate) fn frames(&self) -> Frames {
-        self.frames.unwrap_or(Frames::Fips)
+        match self.frames.unwrap_or(Frames::Fips) {
+            Frames::Fast(suite) if self.is_labelled() => Frames::Relayed(suite),
+            Frames::Fast(suite) if self.is_direct() && !self.fast_direct => Frames::NoWay(suite),
+            Frames::Fast(suite) if self.link.is_some() && !self.is_direct() => Frames::NoWay(suite),
+            frames => frames,
+        }
+    }
+
+    /// Fast frames go through others, by the present way.
+    fn is_labelled(&self) -> bool {
+        !self.is_direct() && self.relay.is_some_and(|relay| Some(relay.link) == self.link)
+    }
+
+    /// The link to others through which fast frames could go, if both ends have the keys.
+    pub(crate) fn wants_label(&self) -> Option<LinkId> {
+        let keys = self
+            .fast
+            .as_ref()
+            .is_some_and(|fast| matches!(fast.stage, Stage::Asking(..) | Stage::Proven(_)));
+        let keys = keys || matches!(self.frames, Some(Frames::Fast(_)));
+        self.link.filter(|_| keys && self.is_up() && !self.is_direct())
+    }
+
+    /// How fast frames go through others.
+    pub(crate) fn relay(&self) -> Option<Relay> {
+        self.relay
+    }
+
+    /// They go so from now on, or not at all.
+    pub(crate) fn set_relay(&mut self, ctx: &mut Context, now: u64, relay: Option<Relay>) {
+        if self.relay == relay {
+            return;
+        }
+        let (before, peer) = (self.frames(), self.peer.node_addr());
+        self.relay = relay;
+        ctx.lane(Command::RelaySession { peer, relay });
+        let frames = self.frames();
+        if before != frames {
+            ctx.event(Event::FramesChanged {
+                peer: self.peer,
+                frames,
+            });
+        }
+        self.hurry_agreement(now);
+        self.drive_agreement(ctx, now);
+    }
+
+    /// The way has changed: what waited for one may go on.
+    pub(super) fn hurry_agreement(&mut self, now: u64) {
+        if let Some(fast) = self.fast.as_mut().filter(|fast| fast.more_asks > 0) {
+            (fast.more_asks, fast.next) = (0, fast.next.min(now));
+        }
     }
 
     /// Data waits for fast frames from now on where there are none.
@@ -178,7 +239,8 @@ impl Session {
         match fast.stage {
             Stage::Telling => fast.next,
             // A confirm takes the way of data, so it waits for there to be one.
-            Stage::Asking(..) if self.is_direct() || !fast.acknowledged => fast.next,
+            Stage::Asking(..) if self.is_direct() || self.is_labelled() || !fast.acknowledged => fast.next,
+            Stage::Proven(_) if self.is_direct() && !fast.direct && fast.more_asks < MAX_ASKS => fast.next,
             Stage::Proven(_) | Stage::Asking(..) | Stage::Over(_) => u64::MAX,
         }
     }
@@ -187,7 +249,7 @@ impl Session {
         if now < self.agreement_at() {
             return;
         }
-        let (peer, direct) = (self.peer.node_addr(), self.is_direct());
+        let (peer, direct, labelled) = (self.peer.node_addr(), self.is_direct(), self.is_labelled());
         let Some(fast) = &mut self.fast else { return };
         let id = fast.id;
         let waits = fast.tells < MAX_TELLS;
@@ -204,6 +266,13 @@ impl Session {
                     fast.next = now + (ASK_AGAIN << asks);
                     ctx.lane(Command::ConfirmFast { peer, id });
                 }
+            }
+            Stage::Asking(..) | Stage::Proven(_) if labelled || direct => {
+                // Nothing follows from silence: the other end's way to us may be another, without labels. So the wait
+                // doubles, up to 16 s.
+                ctx.lane(Command::ConfirmFast { peer, id });
+                fast.next = now + (ASK_AGAIN << fast.more_asks.min(MAX_ASKS + 1));
+                fast.more_asks += 1;
             }
             Stage::Asking(..) => {
                 // Acknowledged or not, nothing more can be told until the way is direct.
@@ -230,7 +299,7 @@ impl Session {
                 frames,
             });
         }
-        if self.require_fast && !self.is_fast() {
+        if self.require_fast && !matches!(self.frames(), Frames::Fast(_) | Frames::Relayed(_)) {
             // Whoever sent what waits learns that it does not go; what comes later waits for the next epoch.
             ctx.lane(Command::DropQueue {
                 peer: self.peer.node_addr(),
@@ -243,6 +312,7 @@ impl Session {
         self.fast = None;
         self.frames = None;
         self.probing = None;
+        self.fast_direct = false;
     }
 
     fn send_message(&mut self, ctx: &mut Context, id: EpochId, msg_type: u8, body: Vec<u8>) {

@@ -16,6 +16,18 @@ pub struct FastConfig {
     pub suite: Option<Suite>,
     /// Frames after which a key moves on (`fast.phase_frames`), 1,000 to 2^23.
     pub phase_frames: u32,
+    /// What relayed frames show to who watches several hops (`fast.privacy`).
+    pub privacy: Privacy,
+}
+
+/// What fast frames through other nodes show to who watches several hops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Privacy {
+    /// The sealed content is the same on each hop, so that a relay need not touch it.
+    #[default]
+    Standard,
+    /// Each hop seals all of a frame anew.
+    Full,
 }
 
 impl Default for FastConfig {
@@ -26,6 +38,7 @@ impl Default for FastConfig {
             require: false,
             suite: None,
             phase_frames: 1 << 23,
+            privacy: Privacy::Standard,
         }
     }
 }
@@ -56,6 +69,16 @@ impl Config {
         }
         if let Some(item) = section.integer("phase_frames", 1000..=1 << 23, "frames")? {
             self.fast.phase_frames = item.value;
+        }
+        if let Some(item) = section.string("privacy")? {
+            self.fast.privacy = item.map(|text| match &text[..] {
+                "standard" => Ok(Privacy::Standard),
+                "full" => Ok(Privacy::Full),
+                _ => Err(Problem::NotOneOf {
+                    found: super::reader::printable(text),
+                    allowed: "\"standard\" or \"full\"",
+                }),
+            })?;
         }
         section.finish()
     }

@@ -68,8 +68,8 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #register = true
 
 [fast]
-# Fast frames: between weft nodes that are linked directly, each packet is sealed once, not twice.
-# Off, or with a FIPS node, packets go in FIPS frames.
+# Fast frames: between weft nodes each packet is sealed once, not twice, and weft nodes on the way seal a few bytes.
+# Off, or with a FIPS node at the other end or on the way, packets go in FIPS frames.
 #enabled = true
 # Send data in fast frames or not at all: what cannot go in one waits, and is dropped in the end. A peer's require_fast
 # says so for that peer alone, either way.
@@ -78,6 +78,8 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #suite = "auto"
 # Frames after which a key moves on to the next.
 #phase_frames = 8388608
+# "full" seals all of a frame anew at each hop, so that who watches two hops does not see the same bytes on both.
+#privacy = "standard"
 
 [reports]
 # What the other side is told of its measurements: "full" (what was sent and what came),

@@ -232,7 +232,9 @@ impl Daemon {
 
     fn remember_frames(&mut self, peer: &PublicKey, frames: Frames) {
         let news = match frames {
-            Frames::Fast(_) => self.facts.fast.note_fast(*peer),
+            Frames::Fast(_) | Frames::Relayed(_) => self.facts.fast.note_fast(*peer),
+            // The way lacks them, not the peer.
+            Frames::NoWay(_) => false,
             _ => self.facts.fast.note_downgraded(peer, unix_now()),
         };
         if news {

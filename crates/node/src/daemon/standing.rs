@@ -170,6 +170,8 @@ impl Facts {
         let downgraded = self.fast.downgraded_since(&peer.key);
         let (kind, suite) = match peer.frames {
             Frames::Fast(suite) => (FramesKind::Fast, Some(suite)),
+            Frames::Relayed(suite) => (FramesKind::Relayed, Some(suite)),
+            Frames::NoWay(suite) => (FramesKind::Fips, Some(suite)),
             Frames::Unproven(suite) => (FramesKind::Downgraded, Some(suite)),
             _ if downgraded.is_some() => (FramesKind::Downgraded, None),
             Frames::Fips | Frames::NoCommonSuite => (FramesKind::Fips, None),
@@ -266,6 +268,8 @@ fn path_size(size: KnownSize) -> PathSizeStatus {
 pub(super) fn why_frames(frames: Frames) -> &'static str {
     match frames {
         Frames::Fast(_) => "both ends agreed",
+        Frames::Relayed(_) => "both ends agreed, and the nodes on the way carry them",
+        Frames::NoWay(_) => "both ends have fast frames, but the present way does not carry them, or not yet",
         Frames::Fips => "the peer has not told of fast frames",
         Frames::Unproven(_) => {
             "no fast frame of the peer has opened: something on the way swallows them or meddled with the handshake"

@@ -25,14 +25,6 @@ impl Way {
             Self::Relayed(_) => IPV6_RELAYED_OVERHEAD,
         }
     }
-
-    /// The largest frame that passes, as far as nodes on the way have told, bytes.
-    pub(crate) fn limit(self) -> u16 {
-        match self {
-            Self::Direct(_) => u16::MAX,
-            Self::Relayed(relay) => relay.mtu,
-        }
-    }
 }
 
 impl Lane {

@@ -63,6 +63,12 @@ impl Lane {
         Ok(())
     }
 
+    /// Labels that neighbours may send relayed frames with.
+    #[doc(hidden)]
+    pub fn labels_held(&self) -> usize {
+        self.links.values().map(|link| link.labels.len()).sum()
+    }
+
     /// The epochs of every link that has any.
     #[doc(hidden)]
     pub fn held_links(&self) -> BTreeMap<LinkId, HeldEpochs> {

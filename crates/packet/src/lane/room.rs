@@ -89,14 +89,17 @@ impl Lane {
             Some((_, Way::Direct(_))) if self.config.probe => {
                 session.and_then(|session| session.size).unwrap_or(UNKNOWN)
             }
+            // Each hop has told what it takes, which is better than what FIPS frames have met on the way.
+            Some((_, Way::Relayed(relay))) => PathSize {
+                payload: self.config.mtu.min(relay.mtu),
+                settled: true,
+            },
             _ => set,
         };
         Room {
             fast: keys.map(|(_, way)| way),
             splits: self.config.probe && session.is_some_and(|session| session.splits),
-            payload: keys.map_or(size.payload, |(keys, way)| {
-                size.payload.min(keys.max_payload).min(way.limit())
-            }),
+            payload: keys.map_or(size.payload, |(keys, _)| size.payload.min(keys.max_payload)),
             settled: size.settled,
         }
     }

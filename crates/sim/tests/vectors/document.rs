@@ -188,6 +188,11 @@ fn message_types_have_their_names() {
         let name = match cells[0] {
             "link" if byte == link::PROBE => Some("Probe".to_owned()),
             "link" if byte == link::PROBE_ANSWER => Some("ProbeAnswer".to_owned()),
+            "link" if byte == link::HOP_CAPABILITIES => Some("HopCapabilities".to_owned()),
+            "link" if byte == link::HOP_CAPABILITIES_ACK => Some("HopCapabilitiesAck".to_owned()),
+            "link" if byte == link::BIND => Some("Bind".to_owned()),
+            "link" if byte == link::BOUND => Some("Bound".to_owned()),
+            "link" if byte == link::UNBIND => Some("Unbind".to_owned()),
             "link" => LinkMessageType::from_byte(byte).map(|t| format!("{t:?}")),
             "session" if byte == session::ALIVE => Some("Alive".to_owned()),
             "session" if byte == fast::CAPABILITIES => Some("Capabilities".to_owned()),
@@ -204,7 +209,7 @@ fn message_types_have_their_names() {
         );
     }
     let defined = |of: fn(u8) -> bool| (0..=u8::MAX).filter(|byte| of(*byte)).count() as u32;
-    assert_eq!(links, 2 + defined(|b| LinkMessageType::from_byte(b).is_some()));
+    assert_eq!(links, 7 + defined(|b| LinkMessageType::from_byte(b).is_some()));
     assert_eq!(
         sessions,
         3 + defined(|b| SessionMessageType::from_byte(b).is_some() || SignalType::from_byte(b).is_some())
@@ -221,6 +226,8 @@ fn every_counter_is_explained() {
         "messages_unknown",
         "messages_malformed",
         "announcements_refused",
+        "labels_refused",
+        "labels_expired",
     ];
     for name in lane.named().map(|(name, _)| name).chain(node) {
         assert!(pages.contains(&format!("`{name}`")), "{name}");

@@ -1,0 +1,93 @@
+//! Keys for relayed fast frames, once a link is wanted for such.
+
+use weft_packet::EpochId;
+
+use super::{Link, Stage};
+use crate::context::Context;
+use crate::hop::{At, Hop};
+
+impl Link {
+    /// Relayed frames may go over it.
+    pub(crate) fn carries_relayed(&self) -> bool {
+        self.is_up() && self.epochs.iter().any(|e| e.hop.as_ref().is_some_and(Hop::is_proven))
+    }
+
+    /// Somebody wants relayed frames to go over it: agrees on keys for them, once in each epoch.
+    pub(crate) fn want_relayed(&mut self, ctx: &mut Context, now: u64) {
+        if let Some(index) = self.current().filter(|e| e.hop.is_none()).map(|e| e.index) {
+            self.begin_hop(ctx, now, index);
+        }
+    }
+
+    fn begin_hop(&mut self, ctx: &mut Context, now: u64, index: u32) {
+        let (link, id) = (self.id, EpochId(self.next_hop));
+        let Some(epoch) = self.epochs.iter_mut().find(|e| e.index == index) else {
+            return;
+        };
+        if !ctx.config.fast || !ctx.config.mesh || epoch.hop.is_some() {
+            return;
+        }
+        let Some(seed) = epoch.seed.take() else { return };
+        self.next_hop = self.next_hop.wrapping_add(1);
+        epoch.hop = Hop::begin(ctx, now, id, seed);
+        if let Some(hop) = &mut epoch.hop {
+            hop.drive(ctx, now, At { link, index });
+        }
+    }
+
+    /// The present epoch gets keys too, if one before it had some.
+    pub(super) fn renew_hop(&mut self, ctx: &mut Context, now: u64) {
+        if self.epochs.iter().any(|e| e.hop.is_some()) {
+            self.want_relayed(ctx, now);
+        }
+    }
+
+    /// The neighbour tells what it can do in relayed frames.
+    pub(crate) fn handle_hop_capabilities(&mut self, ctx: &mut Context, now: u64, index: u32, body: &[u8]) {
+        if self.current().is_some_and(|e| e.index == index) {
+            self.begin_hop(ctx, now, index);
+        }
+        let link = self.id;
+        if let Some(hop) = self.hop_of(index) {
+            hop.handle_capabilities(ctx, now, At { link, index }, body);
+        }
+    }
+
+    /// The neighbour has ours.
+    pub(crate) fn handle_hop_capabilities_ack(&mut self, index: u32, body: &[u8]) {
+        if let Some(hop) = self.hop_of(index) {
+            hop.handle_ack(body);
+        }
+    }
+
+    /// Relayed frames get through under these keys.
+    pub(crate) fn handle_hop_proven(&mut self, id: EpochId) {
+        let mut hops = self.epochs.iter_mut().filter_map(|e| e.hop.as_mut());
+        if let Some(hop) = hops.find(|hop| hop.id == id) {
+            hop.handle_proven();
+        }
+    }
+
+    fn hop_of(&mut self, index: u32) -> Option<&mut Hop> {
+        self.epochs.iter_mut().find(|e| e.index == index)?.hop.as_mut()
+    }
+
+    pub(super) fn hop_at(&self) -> u64 {
+        let hops = self.epochs.iter().filter(|e| e.stage == Stage::Current);
+        let next = hops.filter_map(|e| e.hop.as_ref()).map(Hop::deadline).min();
+        next.unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn drive_hop(&mut self, ctx: &mut Context, now: u64) {
+        let link = self.id;
+        for epoch in self.epochs.iter_mut().filter(|e| e.stage == Stage::Current) {
+            let at = At {
+                link,
+                index: epoch.index,
+            };
+            if let Some(hop) = &mut epoch.hop {
+                hop.drive(ctx, now, at);
+            }
+        }
+    }
+}

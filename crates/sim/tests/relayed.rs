@@ -1,0 +1,407 @@
+//! Fast frames through other nodes: bound from the far end, used while the way stands, left without a loss.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weft_core::{Config, Frames, Path};
+use weft_noise::fast::Suite;
+use weft_sim::{Conditions, Datagram, Fate, HostId, Kind, World};
+use weft_wire::NodeAddr;
+use weft_wire::fast::{self, Bind};
+use weft_wire::link;
+
+const RELAYED: Frames = Frames::Relayed(Suite::Aes256Gcm);
+const DIRECT: Frames = Frames::Fast(Suite::Aes256Gcm);
+
+fn meshed() -> Config {
+    Config {
+        mesh: true,
+        ..Config::default()
+    }
+}
+
+/// Hosts, and who dials whom. The first and the last are peers that do not know where the other is.
+fn net(seed: u64, configs: &[Config], dials: &[(usize, usize)]) -> (World, Vec<HostId>) {
+    let mut world = World::new(seed);
+    let hosts: Vec<HostId> = configs.iter().map(|config| world.add_host(*config)).collect();
+    for (from, to) in dials {
+        world.add_peer(hosts[*from], hosts[*to], true);
+    }
+    let ends = (hosts[0], hosts[hosts.len() - 1]);
+    world.add_peer(ends.0, ends.1, false);
+    world.add_peer(ends.1, ends.0, false);
+    (world, hosts)
+}
+
+/// A line: each dials the next one.
+fn line(seed: u64, hosts: usize) -> (World, Vec<HostId>) {
+    let dials: Vec<(usize, usize)> = (1..hosts).map(|at| (at - 1, at)).collect();
+    net(seed, &vec![meshed(); hosts], &dials)
+}
+
+fn frames(world: &World, host: HostId, peer: HostId) -> Frames {
+    let key = world.host(peer).key;
+    let mut status = world.host(host).node.peer_status(world.now());
+    status.find(|peer| peer.key == key).unwrap().frames
+}
+
+fn via(world: &World, from: HostId, to: HostId) -> Option<HostId> {
+    let mut status = world.host(from).node.peer_status(world.now());
+    match status.find(|p| p.key == world.host(to).key).unwrap().path? {
+        Path::Direct(_) => None,
+        Path::Relayed(via) => (0..).find(|id| world.host(*id).key == via),
+    }
+}
+
+/// Probes both ways, one every 20 ms; how many arrived at each end.
+fn stream(world: &mut World, a: HostId, b: HostId, count: u32) -> (usize, usize) {
+    let before = (world.host(b).received.len(), world.host(a).received.len());
+    for seq in 0..count {
+        world.send(a, b, seq, 200);
+        world.send(b, a, seq, 200);
+        world.run(20);
+    }
+    world.run(1_000);
+    assert_eq!((world.host(a).garbled, world.host(b).garbled), (0, 0));
+    (
+        world.host(b).received.len() - before.0,
+        world.host(a).received.len() - before.1,
+    )
+}
+
+/// Packets that left in relayed frames.
+fn relayed(world: &World, host: HostId) -> u64 {
+    world.host(host).lane.counters().relayed_tx
+}
+
+fn carried(world: &World, host: HostId) -> u64 {
+    world.host(host).lane.counters().relayed
+}
+
+fn check(world: &World, hosts: &[HostId]) {
+    for host in hosts {
+        assert_eq!(world.host(*host).node.check_invariants(), Ok(()));
+        assert_eq!(world.host(*host).lane.check_invariants(), Ok(()));
+    }
+}
+
+fn counters(world: &World, host: HostId, name: &str) -> u64 {
+    let counters = world.host(host).node.counters();
+    counters.named().find(|(n, _)| *n == name).unwrap().1
+}
+
+#[test]
+fn data_moves_to_relayed_frames_within_seconds_and_stays() {
+    for hosts in [3, 4, 6] {
+        for seed in 0..5 {
+            let (mut world, h) = line(seed, hosts);
+            let (a, b) = (h[0], h[hosts - 1]);
+            world.run(5_000);
+            world.send(a, b, 0, 100);
+            world.run(1_000);
+            assert_eq!(stream(&mut world, a, b, 200), (200, 200), "{hosts} hosts, seed {seed}");
+            assert_eq!(
+                (frames(&world, a, b), frames(&world, b, a)),
+                (RELAYED, RELAYED),
+                "{hosts} hosts, seed {seed}"
+            );
+            let before = (relayed(&world, a), carried(&world, h[1]));
+            assert_eq!(
+                stream(&mut world, a, b, 5_000),
+                (5_000, 5_000),
+                "{hosts} hosts, seed {seed}"
+            );
+            assert_eq!(relayed(&world, a) - before.0, 5_000, "{hosts} hosts, seed {seed}");
+            assert!(carried(&world, h[1]) - before.1 >= 10_000);
+            check(&world, &h);
+        }
+    }
+}
+
+/// Keys of hops and of the session are replaced all the time, and move on between.
+#[test]
+fn keys_change_without_a_loss() {
+    for seed in 0..5 {
+        let often = Config {
+            rekey: 6_000,
+            phase_frames: 50,
+            ..meshed()
+        };
+        let (mut world, h) = net(seed, &[often; 3], &[(0, 1), (2, 1)]);
+        world.conditions.delay = 20;
+        world.conditions.jitter = 15;
+        world.run(5_000);
+        world.send(h[0], h[2], 0, 100);
+        world.run(5_000);
+        let before = relayed(&world, h[0]);
+        assert_eq!(stream(&mut world, h[0], h[2], 2_500), (2_500, 2_500), "seed {seed}");
+        assert!(
+            relayed(&world, h[0]) - before > 2_400,
+            "seed {seed}: {}",
+            relayed(&world, h[0]) - before
+        );
+        for host in &h {
+            assert_eq!(world.host(*host).lane.counters().fast_open_failed, 0);
+        }
+        check(&world, &h);
+    }
+}
+
+#[test]
+fn through_a_node_without_fast_frames_data_stays_in_fips_frames() {
+    let old = Config {
+        fast: false,
+        ..meshed()
+    };
+    for at in [1, 2] {
+        let mut configs = [meshed(); 4];
+        configs[at] = old;
+        let (mut world, h) = net(1, &configs, &[(0, 1), (1, 2), (2, 3)]);
+        world.run(5_000);
+        world.send(h[0], h[3], 0, 100);
+        world.run(1_000);
+        assert_eq!(stream(&mut world, h[0], h[3], 1_500), (1_500, 1_500), "at {at}");
+        assert_eq!((relayed(&world, h[0]), relayed(&world, h[3])), (0, 0));
+        assert!(!matches!(
+            frames(&world, h[0], h[3]),
+            Frames::Relayed(_) | Frames::Unproven(_)
+        ));
+        check(&world, &h);
+    }
+}
+
+/// A and B reach each other through C or D, and the one in use dies.
+#[test]
+fn a_relay_that_dies_is_replaced_as_ever() {
+    for seed in 0..10 {
+        let (mut world, h) = net(seed, &[meshed(); 4], &[(0, 1), (0, 2), (3, 1), (3, 2)]);
+        let (a, b) = (h[0], h[3]);
+        world.run(5_000);
+        world.send(a, b, 0, 100);
+        world.run(1_000);
+        stream(&mut world, a, b, 200);
+        assert_eq!(frames(&world, a, b), RELAYED, "seed {seed}");
+        let dead = via(&world, a, b).unwrap();
+        world.kill(dead);
+        let (there, back) = stream(&mut world, a, b, 500);
+        assert!(there > 400 && back > 400, "seed {seed}: {there}, {back}");
+        assert_eq!(stream(&mut world, a, b, 1_000), (1_000, 1_000), "seed {seed}");
+        assert_ne!(via(&world, a, b), Some(dead));
+        assert_eq!(
+            (frames(&world, a, b), frames(&world, b, a)),
+            (RELAYED, RELAYED),
+            "seed {seed}"
+        );
+        world.restart(dead);
+        assert_eq!(stream(&mut world, a, b, 1_000), (1_000, 1_000), "seed {seed}");
+        check(&world, &h);
+    }
+}
+
+/// The second relay of a chain restarts, which only the first can see.
+#[test]
+fn a_hop_that_forgets_is_bound_again() {
+    for seed in 0..5 {
+        let (mut world, h) = line(seed, 4);
+        let (a, b) = (h[0], h[3]);
+        world.run(5_000);
+        world.send(a, b, 0, 100);
+        world.run(1_000);
+        stream(&mut world, a, b, 200);
+        assert_eq!(frames(&world, a, b), RELAYED);
+        world.kill(h[2]);
+        world.run(500);
+        world.restart(h[2]);
+        stream(&mut world, a, b, 1_500);
+        assert_eq!(stream(&mut world, a, b, 500), (500, 500), "seed {seed}");
+        assert_eq!(
+            (frames(&world, a, b), frames(&world, b, a)),
+            (RELAYED, RELAYED),
+            "seed {seed}"
+        );
+        check(&world, &h);
+    }
+}
+
+/// Half of what neighbours say to each other about keys and labels is lost.
+#[test]
+fn lost_messages_delay_and_cost_nothing() {
+    for seed in 0..5 {
+        let (mut world, h) = line(seed, 4);
+        let (a, b) = (h[0], h[3]);
+        world.run(5_000);
+        world.send(a, b, 0, 100);
+        world.run(1_000);
+        let mut n = seed;
+        world.set_rule(move |_, datagram: &Datagram| {
+            n = n
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            // A FIPS frame around an Unbind, a Bound, an acknowledgement, a Bind, or capabilities.
+            let about = [42, 44, 53, 57, 73].contains(&datagram.bytes.len());
+            if datagram.kind == Kind::LinkControl && about && n >> 63 == 1 {
+                Fate::Drop
+            } else {
+                Fate::Pass
+            }
+        });
+        assert_eq!(stream(&mut world, a, b, 3_000), (3_000, 3_000), "seed {seed}");
+        assert!(relayed(&world, a) > 1_500, "seed {seed}: {}", relayed(&world, a));
+        check(&world, &h);
+    }
+}
+
+/// A direct link comes, goes, and comes again under a stream: only what is in flight when it goes is lost.
+#[test]
+fn between_direct_and_relayed_nothing_is_lost_but_what_is_in_flight() {
+    for seed in 0..5 {
+        let (mut world, h) = net(seed, &[meshed(); 3], &[(0, 1), (2, 1)]);
+        let (a, b) = (h[0], h[2]);
+        world.add_peer(a, b, true);
+        world.add_peer(b, a, true);
+        world.run(5_000);
+        assert_eq!(stream(&mut world, a, b, 200), (200, 200));
+        assert_eq!(frames(&world, a, b), DIRECT);
+        let gone = Conditions {
+            loss: 1_000,
+            ..Conditions::default()
+        };
+        world.set_link(a, b, Some(gone));
+        let (there, back) = stream(&mut world, a, b, 500);
+        // L12: two seconds of a cut that nobody tells of.
+        assert!(there >= 400 && back >= 400, "seed {seed}: {there}, {back}");
+        assert_eq!(stream(&mut world, a, b, 500), (500, 500), "seed {seed}");
+        assert_eq!(
+            (frames(&world, a, b), frames(&world, b, a)),
+            (RELAYED, RELAYED),
+            "seed {seed}"
+        );
+        world.set_link(a, b, None);
+        assert_eq!(stream(&mut world, a, b, 3_000), (3_000, 3_000), "seed {seed}: back");
+        assert_eq!(
+            (frames(&world, a, b), frames(&world, b, a)),
+            (DIRECT, DIRECT),
+            "seed {seed}"
+        );
+        check(&world, &h);
+    }
+}
+
+/// Frames that get through by others prove nothing about the direct way, which is tried by itself.
+#[test]
+fn what_swallows_direct_fast_frames_does_not_swallow_data() {
+    let (mut world, h) = net(1, &[meshed(); 3], &[(0, 1), (2, 1)]);
+    let (a, b) = (h[0], h[2]);
+    world.run(5_000);
+    world.send(a, b, 0, 100);
+    world.run(1_000);
+    stream(&mut world, a, b, 200);
+    assert_eq!(frames(&world, a, b), RELAYED);
+    let blocked = Rc::new(RefCell::new(true));
+    let (rule, ends) = (blocked.clone(), [world.host(a).addr, world.host(b).addr]);
+    world.set_rule(move |_, d: &Datagram| {
+        let direct = ends.contains(&d.src) && ends.contains(&d.dst);
+        if *rule.borrow() && direct && fast::is_fast(&d.bytes) {
+            Fate::Drop
+        } else {
+            Fate::Pass
+        }
+    });
+    world.add_peer(a, b, true);
+    assert_eq!(stream(&mut world, a, b, 1_000), (1_000, 1_000));
+    assert_eq!(via(&world, a, b), None);
+    assert_eq!(frames(&world, a, b), Frames::Unproven(Suite::Aes256Gcm));
+    check(&world, &h);
+}
+
+#[test]
+fn labels_end_when_nobody_needs_them() {
+    let (mut world, h) = line(3, 3);
+    let (a, b) = (h[0], h[2]);
+    world.run(5_000);
+    world.send(a, b, 0, 100);
+    world.run(1_000);
+    stream(&mut world, a, b, 200);
+    assert_eq!(frames(&world, a, b), RELAYED);
+    assert!(world.host(h[1]).lane.labels_held() >= 2);
+    world.run(200_000);
+    assert_eq!([0, 1, 2].map(|at| world.host(h[at]).lane.labels_held()), [0, 0, 0]);
+    // And they come again.
+    world.send(a, b, 0, 100);
+    world.run(1_000);
+    assert_eq!(stream(&mut world, a, b, 500), (500, 500));
+    assert_eq!(frames(&world, a, b), RELAYED);
+}
+
+/// A neighbour binds labels by the thousand, to nodes that are and that are not, and forgets them.
+#[test]
+fn a_neighbour_gets_no_more_labels_than_its_share() {
+    let (mut world, h) = line(4, 3);
+    let (a, relay, b) = (h[0], h[1], h[2]);
+    world.run(5_000);
+    world.send(a, b, 0, 100);
+    world.run(1_000);
+    stream(&mut world, a, b, 200);
+    assert_eq!(frames(&world, a, b), RELAYED);
+    let ends = [b, relay].map(|host| world.host(host).node_addr());
+    for label in 0..5_000u32 {
+        let dest = match label % 3 {
+            0 => ends[0],
+            1 => ends[1],
+            _ => NodeAddr::new([label as u8; 16]),
+        };
+        let mut body = vec![0; Bind::LEN];
+        let label = 0x8000_0000 | label;
+        Bind { label, dest }.emit(&mut body).unwrap();
+        world.say_type(a, relay, link::BIND, body);
+        if label % 100 == 0 {
+            world.run(10);
+        }
+    }
+    world.run(1_000);
+    check(&world, &h);
+    assert!(
+        world.host(relay).lane.labels_held() <= 257,
+        "{}",
+        world.host(relay).lane.labels_held()
+    );
+    assert!(counters(&world, relay, "labels_refused") > 4_000);
+    // The others' data goes on, and what nobody binds again ends.
+    assert_eq!(stream(&mut world, a, b, 3_000), (3_000, 3_000));
+    assert!(
+        world.host(relay).lane.labels_held() <= 4,
+        "{}",
+        world.host(relay).lane.labels_held()
+    );
+    assert!(counters(&world, relay, "labels_expired") > 200);
+}
+
+#[test]
+fn full_privacy_shows_no_two_hops_the_same() {
+    for (at, whole) in [(0, true), (1, true), (3, false)] {
+        let mut configs = [meshed(); 4];
+        configs[at.min(2)].seal_whole = whole;
+        let (mut world, h) = net(5, &configs, &[(0, 1), (1, 2), (2, 3)]);
+        world.run(5_000);
+        world.send(h[0], h[3], 0, 100);
+        world.run(1_000);
+        stream(&mut world, h[0], h[3], 300);
+        let seen: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
+        let tap = seen.clone();
+        world.set_rule(move |_, d: &Datagram| {
+            if fast::is_fast(&d.bytes) && d.bytes.len() > 250 {
+                tap.borrow_mut().push(d.bytes.clone());
+            }
+            Fate::Pass
+        });
+        world.send(h[0], h[3], 1, 250);
+        world.run(100);
+        let seen = seen.borrow();
+        let ciphers: Vec<&[u8]> = seen.iter().map(|frame| &frame[frame.len() - 100..]).collect();
+        assert_eq!(ciphers.len(), 3, "at {at}");
+        assert_eq!(ciphers[1] == ciphers[2], !whole, "at {at}");
+        assert_eq!(ciphers[0] == ciphers[1], !whole, "at {at}");
+    }
+}
