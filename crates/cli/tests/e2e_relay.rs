@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{PATIENCE, WEFT, assert_transfer, identity, reached_within, turn};
+use common::{PATIENCE, WEFT, assert_transfer, identity, reached_within, turn, wait_until};
 use weft_lab::daemon::Daemon;
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger};
@@ -74,6 +74,15 @@ fn two_nodes_reach_each_other_through_a_third() {
             (&"payload".into(), &"relayed".into()),
             "{status}"
         );
+        for (from, to) in [(a, b), (b, a)] {
+            let status = from.peer(&to.identity().npub).unwrap().unwrap();
+            assert_eq!(status["session"]["frames"]["kind"], "relayed", "{status}");
+        }
+        // C has carried them without a look inside.
+        wait_until(PATIENCE, "ten megabytes in relayed frames", || {
+            let status = nodes[0].status().unwrap();
+            status["counters"]["relayed"].as_u64() > Some(8_000)
+        });
         for node in &mut nodes {
             assert_eq!(node.stop().unwrap().code(), Some(0));
             assert_eq!(node.warnings().unwrap(), Vec::<String>::new());
