@@ -7,7 +7,7 @@ use weft_wire::checksum::{checksum_add, checksum_finish, checksum_fold};
 use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
 use weft_wire::transport::{TcpHeader, UdpHeader};
 
-use crate::inner::{Inner, put_be16};
+use crate::inner::{ADDRESSES, Inner, put_be16};
 
 /// How much of a packet's transport checksum is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +56,15 @@ pub(crate) fn start(packet: &mut [u8]) -> bool {
     let Some(at) = field_of(protocol).filter(|_| whole) else {
         return false;
     };
-    let addresses = checksum_add(0, &header[Ipv6Header::SRC_AT..]);
-    let sum = checksum_fold(addresses + u64::from(protocol) + transport.len() as u64);
+    let sum = begun(&header[ADDRESSES], protocol, transport.len());
     put_be16(transport, at, sum);
     true
+}
+
+/// The sum of a pseudo-header: both addresses, the protocol, and the length of what follows the headers in bytes. What the
+/// kernel wants to find where it is to complete a checksum.
+pub(crate) fn begun(addresses: &[u8], protocol: u8, length: usize) -> u16 {
+    checksum_fold(checksum_add(0, addresses) + u64::from(protocol) + length as u64)
 }
 
 /// Completes the checksum of a packet that is [`Checksum::Partial`], as the kernel would. Others stay as they are.

@@ -12,12 +12,11 @@
 //! shorter last. A packet joins only after its own checksum was verified, or with others that leave
 //! theirs to the kernel; a bad one passes alone, for the kernel to count. Packets of a flow never overtake each other.
 
-use weft_wire::checksum::{checksum_add, checksum_fold};
 use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
 use weft_wire::transport::{TcpHeader, UdpHeader};
 use weft_wire::virtio::{GSO_NONE, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 
-use crate::checksum::{Checksum, field_of};
+use crate::checksum::{Checksum, begun, field_of};
 use crate::inner::{ADDRESSES, Inner, put_be16};
 
 /// Groups that may grow at one time, so flows that interleave within a batch without loss of
@@ -318,8 +317,7 @@ impl Pending {
     /// checksum.
     fn rewrite_header(&mut self) {
         let transport_len = usize::from(self.header_len) - Ipv6Header::LEN + self.payload as usize;
-        let addresses = checksum_add(0, &self.header[ADDRESSES]);
-        let partial = checksum_fold(addresses + u64::from(self.protocol) + transport_len as u64);
+        let partial = begun(&self.header[ADDRESSES], self.protocol, transport_len);
         put_be16(&mut self.header, Ipv6Header::PAYLOAD_LEN_AT, transport_len as u16);
         let transport = &mut self.header[Ipv6Header::LEN..];
         if self.protocol == PROTOCOL_UDP {
