@@ -4,16 +4,14 @@
 //! acknowledged them, installs the keys once it knows both, and then asks in a frame for one back. It begins when such
 //! keys are wanted, or when the neighbour begins. docs/protocol/fast.md, "Hop keys".
 
-use rand_core::Rng as _;
-use weft_noise::fast::{self, Seed, Suite};
-use weft_packet::{Command, EpochId, FastKeys, LinkId};
+use weft_noise::fast::{self, Seed};
+use weft_packet::{Command, EpochId, LinkId};
 use weft_wire::fast::{Capabilities, DIGEST_LEN};
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK};
 
+use crate::capability;
 use crate::context::Context;
 
-/// The largest frame that we take: whatever a datagram can have.
-const MAX_PAYLOAD: u16 = 65_507;
 /// First wait before capabilities are told again; doubles each time.
 const TELL_AGAIN: u64 = 500;
 /// Told that often without an answer: the neighbour does not know of relayed frames.
@@ -59,13 +57,7 @@ enum Stage {
 impl Hop {
     /// Begins, with the seed that the handshake of the epoch left.
     pub(crate) fn begin(ctx: &mut Context, now: u64, id: EpochId, seed: Seed) -> Option<Self> {
-        let mut random = [0; 16];
-        ctx.rng.fill_bytes(&mut random);
-        let our_index = ctx.allocate_fast_index();
-        let mut ours = vec![0; Capabilities::MAX_LEN];
-        let suites: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
-        let len = Capabilities::emit_with(0, MAX_PAYLOAD, &random, &suites, &[our_index], &mut ours).ok()?;
-        ours.truncate(len);
+        let (our_index, ours) = capability::tell(ctx)?;
         Some(Self {
             id,
             seed: Some(seed),
@@ -161,21 +153,10 @@ impl Hop {
         body: &[u8],
         theirs: &Capabilities<'_>,
     ) {
-        let ours: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
-        let offers: Vec<(u8, u32)> = theirs.suites().collect();
-        let chosen = Suite::choose(&ours, &offers).zip(theirs.indices().next());
-        let Some((suite, their_index)) = chosen else {
+        let ours = (self.our_index, &self.ours[..]);
+        let Some(keys) = capability::keys(ctx, self.id, seed, ours, (body, theirs)) else {
             self.stage = Stage::Over;
             return;
-        };
-        let keys = FastKeys {
-            id: self.id,
-            our_index: self.our_index,
-            their_index,
-            max_payload: theirs.max_payload,
-            suite,
-            secrets: seed.secrets(&self.ours, body, suite, 0),
-            phase_frames: ctx.config.phase_frames,
         };
         ctx.lane(Command::InstallHop { link, keys });
         self.stage = Stage::Asking(0);

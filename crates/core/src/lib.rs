@@ -3,7 +3,7 @@
 //! - [`Node`]: the door. Reports of lanes and the time go in, [`Output`]s come out.
 //! - `link`: FMP with one neighbour: dialling, simultaneous opens, rekey, roaming, liveness, loss.
 //! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
-//! - `hop`, `labels`: keys and labels for fast frames that go through others.
+//! - `hop`, `labels`: keys and labels for fast frames that go through others. `capability`: what agreements on keys share.
 //! - [`Path`]: the ways by which a peer was reached, and why each was left. `path_mtu`, `prober`: how much they take.
 //! - `mesh`: how nodes find each other through each other.
 //! - `liveness`: whether the other end of either is there. `metrics`: how well; `reports`: when to say so.
@@ -15,6 +15,7 @@
 //!
 //! All times are milliseconds on the caller's clock.
 
+mod capability;
 mod config;
 mod context;
 mod event;

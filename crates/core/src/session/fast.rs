@@ -5,18 +5,16 @@
 //! somebody in between can make the two ends derive different keys while FIPS frames go on working. Whatever fails, the
 //! epoch stays on FIPS frames and says why. docs/protocol/fast.md, "Negotiation".
 
-use rand_core::Rng as _;
 use weft_noise::fast::{self, Seed, Suite};
-use weft_packet::{Command, EpochId, FastKeys, LinkId, Relay};
+use weft_packet::{Command, EpochId, LinkId, Relay};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{CAPABILITIES, CAPABILITIES_ACK, Capabilities, DIGEST_LEN};
 
 use super::Session;
+use crate::capability::{self, MAX_PAYLOAD};
 use crate::context::Context;
 use crate::{Event, Frames};
 
-/// The largest frame that we take: whatever a datagram can have.
-const MAX_PAYLOAD: u16 = 65_507;
 /// First wait before capabilities are told again; doubles each time.
 const TELL_AGAIN: u64 = 500;
 /// Told that often without an answer: the other end does not know of fast frames.
@@ -68,16 +66,10 @@ impl Session {
             return;
         };
         let Some(seed) = epoch.seed.take() else { return };
-        let our_index = ctx.allocate_fast_index();
-        epoch.fast_index = Some(our_index);
-        let mut random = [0; 16];
-        ctx.rng.fill_bytes(&mut random);
-        let mut ours = vec![0; Capabilities::MAX_LEN];
-        let suites: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
-        let Ok(len) = Capabilities::emit_with(0, MAX_PAYLOAD, &random, &suites, &[our_index], &mut ours) else {
+        let Some((our_index, ours)) = capability::tell(ctx) else {
             return;
         };
-        ours.truncate(len);
+        epoch.fast_index = Some(our_index);
         self.fast = Some(Agreement {
             id,
             seed: Some(seed),
@@ -336,26 +328,14 @@ impl Agreement {
         body: &[u8],
         theirs: &Capabilities<'_>,
     ) {
-        let ours: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
-        let offers: Vec<(u8, u32)> = theirs.suites().collect();
-        let chosen = Suite::choose(&ours, &offers).zip(theirs.indices().next());
-        let Some((suite, their_index)) = chosen else {
+        let ours = (self.our_index, &self.ours[..]);
+        let Some(keys) = capability::keys(ctx, self.id, seed, ours, (body, theirs)) else {
             self.stage = Stage::Over(Frames::NoCommonSuite);
             return;
         };
         self.max_payload = theirs.max_payload;
-        ctx.lane(Command::InstallFast {
-            peer,
-            keys: FastKeys {
-                id: self.id,
-                our_index: self.our_index,
-                their_index,
-                max_payload: theirs.max_payload,
-                suite,
-                secrets: seed.secrets(&self.ours, body, suite, 0),
-                phase_frames: ctx.config.phase_frames,
-            },
-        });
+        let suite = keys.suite;
+        ctx.lane(Command::InstallFast { peer, keys });
         self.stage = Stage::Asking(suite, 0);
         self.next = now;
     }

@@ -1,0 +1,50 @@
+//! What both agreements on fast keys share: telling our capabilities, and making keys of both sides'.
+//!
+//! One is between the ends of a session ([`crate::session`]), the other between neighbours ([`crate::hop`]).
+
+use rand_core::Rng as _;
+use weft_noise::fast::{Seed, Suite};
+use weft_packet::{EpochId, FastKeys};
+use weft_wire::fast::Capabilities;
+
+use crate::context::Context;
+
+/// The largest frame that we take: whatever a datagram can have.
+pub(crate) const MAX_PAYLOAD: u16 = 65_507;
+
+/// What one side tells: the receiver index in it, and the body.
+pub(crate) fn tell(ctx: &mut Context) -> Option<(u32, Vec<u8>)> {
+    let index = ctx.allocate_fast_index();
+    let mut random = [0; 16];
+    ctx.rng.fill_bytes(&mut random);
+    let suites: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
+    let mut body = vec![0; Capabilities::MAX_LEN];
+    let Ok(len) = Capabilities::emit_with(0, MAX_PAYLOAD, &random, &suites, &[index], &mut body) else {
+        ctx.free_fast_index(index);
+        return None;
+    };
+    body.truncate(len);
+    Some((index, body))
+}
+
+/// The keys of both bodies, `ours` with its index and `body`, which is `theirs`; `None` if no suite is in both.
+pub(crate) fn keys(
+    ctx: &Context,
+    id: EpochId,
+    seed: &Seed,
+    (our_index, ours): (u32, &[u8]),
+    (body, theirs): (&[u8], &Capabilities<'_>),
+) -> Option<FastKeys> {
+    let offered: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
+    let offers: Vec<(u8, u32)> = theirs.suites().collect();
+    let suite = Suite::choose(&offered, &offers)?;
+    Some(FastKeys {
+        id,
+        our_index,
+        their_index: theirs.indices().next()?,
+        max_payload: theirs.max_payload,
+        suite,
+        secrets: seed.secrets(ours, body, suite, 0),
+        phase_frames: ctx.config.phase_frames,
+    })
+}
