@@ -12,16 +12,16 @@ use crate::book::Book;
 use crate::node::{Node, label};
 use crate::reader::fast::{self as reader, Frame, Phase};
 use crate::reader::{Keys, sha256};
-use crate::{carry, carry_back, from_a, from_b};
+use crate::{carry, carry_back, from_a, from_b, sizes};
 
-const A_FAST: u32 = 0xa4a5_a6a7;
-const B_FAST: u32 = 0xb4b5_b6b7;
-const MAX_PAYLOAD: u16 = 65_507;
-const A_SUITES: [(u8, u32); 2] = [(1, 700), (3, 2_300)];
-const B_SUITES: [(u8, u32); 2] = [(1, 9_000), (3, 8_000)];
-const ID: EpochId = EpochId(0);
+pub const A_FAST: u32 = 0xa4a5_a6a7;
+pub const B_FAST: u32 = 0xb4b5_b6b7;
+pub const MAX_PAYLOAD: u16 = 65_507;
+pub const A_SUITES: [(u8, u32); 2] = [(1, 700), (3, 2_300)];
+pub const B_SUITES: [(u8, u32); 2] = [(1, 9_000), (3, 8_000)];
+pub const ID: EpochId = EpochId(0);
 /// Frames in a phase of the example; on the wire it is never seen.
-const PHASE_FRAMES: u64 = 3;
+const PHASE_FRAMES: u64 = 6;
 
 /// All of it. The nodes share a link and a session.
 pub fn fast_frames(
@@ -35,6 +35,8 @@ pub fn fast_frames(
     install(a, b, (at_a, at_b), &bodies);
     confirm(book, a, b, &keys);
     ipv6(book, a, b, &keys);
+    sizes::probe(book, a, b, &keys);
+    sizes::pieces(book, a, b, &keys);
     second_phase(book, a, b, &keys);
 }
 
@@ -89,10 +91,10 @@ fn pass(from: &mut Node, to: &mut Node, now: u64, frame: &[u8], msg_type: u8, bo
 }
 
 /// The keys of the example.
-struct Schedule {
+pub struct Schedule {
     /// From A, in its first and second phase.
-    from_a: [Phase; 2],
-    from_b: Phase,
+    pub from_a: [Phase; 2],
+    pub from_b: Phase,
 }
 
 /// All suites, both directions, two phases; those of suite 1 are returned.
@@ -250,15 +252,15 @@ fn begun_checksum(ip: &[u8], a: &Node, b: &Node) -> Vec<u8> {
 }
 
 fn second_phase(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
-    let about = "An alive message in A's second phase, which begins after three frames here: counter 3 at 1,002 ms.";
+    let about = "An alive message in A's second phase, which begins after six frames here: counter 6 at 1,004 ms.";
     book.section("fast message", &[about]);
     let frame = Frame {
         keys: &keys.from_a[1],
         kind: reader::MESSAGE,
         flags: 1,
         receiver_index: B_FAST,
-        counter: 3,
-        clock: 1_002,
+        counter: 6,
+        clock: 1_004,
         content: &[session::ALIVE],
     };
     let frame = frame.seal(book);
@@ -268,27 +270,27 @@ fn second_phase(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
         msg_type: session::ALIVE,
         body: Vec::new(),
     };
-    assert_eq!(a.send(8_002, command), frame);
-    let (_, reports) = b.receive(8_012, a.addr, &frame);
+    assert_eq!(a.send(8_004, command), frame);
+    let (_, reports) = b.receive(8_014, a.addr, &frame);
     assert!(
         matches!(reports.last(), Some(Report::SessionMessage { msg_type: session::ALIVE, body, .. }) if body.is_empty())
     );
 
     book.section(
         "phase",
-        &["B tells that it opens with A's phase 1: counter 1 at 1,002 ms."],
+        &["B tells that it opens with A's phase 1: counter 2 at 1,004 ms."],
     );
     let told = Frame {
         keys: &keys.from_b,
         kind: reader::MESSAGE,
         flags: 0,
         receiver_index: A_FAST,
-        counter: 1,
-        clock: 1_002,
+        counter: 2,
+        clock: 1_004,
         content: &[PHASE, 1, 0, 0, 0],
     };
     let told = told.seal(book);
     assert_eq!(b.take_sent(), [&told[..]]);
-    assert_eq!(a.receive(8_022, b.addr, &told).1.len(), 0);
-    assert_eq!(a.lane.counters().fast_rx, 2);
+    assert_eq!(a.receive(8_024, b.addr, &told).1.len(), 0);
+    assert_eq!(a.lane.counters().fast_rx, 3);
 }

@@ -13,8 +13,10 @@ mod book;
 mod document;
 mod fast;
 mod fips;
+mod hops;
 mod node;
 mod reader;
+mod sizes;
 
 use std::path::Path;
 
@@ -64,10 +66,11 @@ fn vectors() -> String {
     let (mut a, mut b) = (Node::new("A", [192, 0, 2, 1]), Node::new("B", [192, 0, 2, 2]));
     identities(&mut book, &a, &b);
     let (at_a, at_b, link_keys) = link_handshake(&mut book, &a, &b);
-    a.install_link(1_000, b.addr, &at_a, A_INDEX, B_INDEX, EpochUse::Send);
-    b.install_link(988, a.addr, &at_b, B_INDEX, A_INDEX, EpochUse::Candidate);
+    a.install_link(1_000, (LINK, b.addr), &at_a, (A_INDEX, B_INDEX), EpochUse::Send);
+    b.install_link(988, (LINK, a.addr), &at_b, (B_INDEX, A_INDEX), EpochUse::Candidate);
     heartbeat(&mut book, &mut a, &mut b, &link_keys);
     session(&mut book, &mut a, &mut b, &link_keys);
+    hops::relayed_frames(&mut book, (&mut a, &mut b), (&at_a, &at_b), &link_keys);
     disconnect(&mut book, &mut a, &mut b, &link_keys);
     book.finish()
 }
@@ -317,9 +320,9 @@ fn data(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, keys: &Ke
 }
 
 fn disconnect(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys) {
-    book.section("disconnect", &["A stops: reason 0x00, link counter 6 at 9,000 ms."]);
+    book.section("disconnect", &["A stops: reason 0x00, link counter 7 at 9,000 ms."]);
     let msg_type = LinkMessageType::Disconnect.to_byte();
-    let frame = to_b(keys, 6, 9_000, msg_type, &[0x00]).seal(book);
+    let frame = to_b(keys, 7, 9_000, msg_type, &[0x00]).seal(book);
     book.bytes("datagram", &frame);
     let mut body = [0; Disconnect::LEN];
     let reason = DisconnectReason::Shutdown;
@@ -331,7 +334,10 @@ fn disconnect(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys) {
 
 /// UDP, traffic class 0x2e, flow label 0x12345, hop limit 64.
 fn ip_packet(a: &Node, b: &Node) -> Vec<u8> {
-    let payload = b"hello, B";
+    udp_packet(a, b, b"hello, B")
+}
+
+fn udp_packet(a: &Node, b: &Node, payload: &[u8]) -> Vec<u8> {
     let len = 8 + payload.len() as u16;
     let (src, dst) = (a.node_addr().to_ipv6(), b.node_addr().to_ipv6());
     let mut udp = [40_000u16, 7, len, 0]
@@ -376,11 +382,11 @@ fn carry_back(book: &mut Book, b: &Node, a: &Node, keys: &Keys, counter: u64, at
 
 fn to_b<'a>(keys: &Keys, counter: u64, timestamp: u32, msg_type: u8, body: &'a [u8]) -> LinkFrame<'a> {
     // B's first frame, behind A's second, brings the spin bit back that A began with, so A turns it; its second, behind
-    // A's sixth, brings that back.
-    let flags = if !(2..=5).contains(&counter) {
-        0
-    } else {
+    // A's sixth, brings that back, and its third, behind A's seventh, does so again.
+    let flags = if matches!(counter, 2..=5 | 7..) {
         weft_wire::fmp::FLAG_SPIN
+    } else {
+        0
     };
     LinkFrame {
         key: keys.k1,
@@ -427,5 +433,6 @@ fn check_keys(keys: &Keys, at_a: &Established, at_b: &Established) {
     assert_eq!((at_a.handshake_hash, at_b.handshake_hash), (keys.h, keys.h));
     for established in [at_a, at_b] {
         assert_eq!(*established.exporter(b"weft fast 1"), keys.exporter);
+        assert_eq!(*established.exporter(b"weft hop 1"), keys.hop_exporter);
     }
 }

@@ -97,21 +97,20 @@ impl Node {
     pub fn install_link(
         &mut self,
         now: u64,
-        peer: SocketAddr,
+        (link, path): (LinkId, SocketAddr),
         keys: &Established,
-        ours: u32,
-        theirs: u32,
+        (our_index, their_index): (u32, u32),
         usage: EpochUse,
     ) {
         self.apply(
             now,
             Command::InstallLink {
-                link: LINK,
+                link,
                 peer: keys.remote.node_addr(),
-                path: peer,
+                path,
                 keys: LinkKeys {
-                    our_index: ours,
-                    their_index: theirs,
+                    our_index,
+                    their_index,
                     send: copy(&keys.send),
                     recv: copy(&keys.recv),
                 },

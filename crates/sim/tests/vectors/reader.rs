@@ -23,6 +23,8 @@ pub struct Keys {
     pub h: [u8; 32],
     /// What fast frames start from.
     pub exporter: [u8; 32],
+    /// What the keys of a hop start from.
+    pub hop_exporter: [u8; 32],
 }
 
 /// noise.md, "State".
@@ -87,10 +89,15 @@ impl<'b> State<'b> {
         let mut out = [0; 64];
         Hkdf::<Sha256>::new(Some(&self.ck), &[]).expand(&[], &mut out).unwrap();
         let (k1, k2) = halves(&out);
-        let (h, exporter) = (self.h, fast::exporter(&self.ck, &self.h));
         self.book.bytes("k1", k1);
         self.book.bytes("k2", k2);
-        Keys { k1, k2, h, exporter }
+        Keys {
+            k1,
+            k2,
+            h: self.h,
+            exporter: fast::exporter("weft fast 1", &self.ck, &self.h),
+            hop_exporter: fast::exporter("weft hop 1", &self.ck, &self.h),
+        }
     }
 }
 

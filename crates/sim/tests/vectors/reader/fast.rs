@@ -11,6 +11,10 @@ use crate::book::Book;
 pub const IPV6: u8 = 0;
 /// fast.md, "Content of kind 1": a message.
 pub const MESSAGE: u8 = 1;
+/// fast.md, "Relayed".
+pub const RELAYED: u8 = 2;
+/// sizes.md, "Pieces".
+pub const PIECE: u8 = 4;
 
 /// fast.md, "Keys": the suites by number.
 fn algorithm(suite: u8) -> &'static Algorithm {
@@ -23,8 +27,8 @@ fn algorithm(suite: u8) -> &'static Algorithm {
 }
 
 /// The exporter of a handshake that ended with `ck` and `h`. HKDF-Extract is HMAC with the salt for a key.
-pub fn exporter(ck: &[u8; 32], h: &[u8; 32]) -> [u8; 32] {
-    let ikm = [&b"weft fast 1"[..], h].concat();
+pub fn exporter(label: &str, ck: &[u8; 32], h: &[u8; 32]) -> [u8; 32] {
+    let ikm = [label.as_bytes(), h].concat();
     Hkdf::<Sha256>::extract(Some(ck), &ikm).0.into()
 }
 
@@ -91,6 +95,20 @@ impl Phase {
         }
     }
 
+    /// Encrypts `plain` and puts the tag behind it.
+    fn seal(&self, layer: &str, counter: u64, aad: &[u8], mut plain: Vec<u8>, book: &mut Book) -> Vec<u8> {
+        let mut nonce = self.iv;
+        for (byte, counter) in nonce[4..].iter_mut().zip(counter.to_be_bytes()) {
+            *byte ^= counter;
+        }
+        book.bytes(&format!("{layer}.nonce"), nonce);
+        let key = UnboundKey::new(algorithm(self.suite), &self.key).unwrap();
+        LessSafeKey::new(key)
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(aad), &mut plain)
+            .unwrap();
+        plain
+    }
+
     pub fn tell(&self, name: &str, book: &mut Book) {
         book.bytes(&format!("{name}.secret"), self.secret);
         book.bytes(&format!("{name}.key"), &self.key);
@@ -112,31 +130,73 @@ pub struct Frame<'a> {
 
 impl Frame<'_> {
     pub fn seal(&self, book: &mut Book) -> Vec<u8> {
+        self.seal_as("datagram", book)
+    }
+
+    /// The same under another name: what goes inside of another frame is no datagram.
+    pub fn seal_as(&self, name: &str, book: &mut Book) -> Vec<u8> {
         let plain = [&self.clock.to_le_bytes()[..], self.content].concat();
-        let length = plain.len() as u16 + 16;
-        let header = [
-            &[0xa0 | self.kind, self.flags][..],
-            &length.to_le_bytes(),
-            &self.receiver_index.to_le_bytes(),
-            &self.counter.to_le_bytes(),
-        ]
-        .concat();
-        let mut nonce = self.keys.iv;
-        for (byte, counter) in nonce[4..].iter_mut().zip(self.counter.to_be_bytes()) {
-            *byte ^= counter;
-        }
+        let header = header(
+            self.kind,
+            self.flags,
+            plain.len() + 16,
+            self.receiver_index,
+            self.counter,
+        );
         book.bytes("fast.header", &header);
         book.bytes("fast.plain", &plain);
-        book.bytes("fast.nonce", nonce);
-        let key = UnboundKey::new(algorithm(self.keys.suite), &self.keys.key).unwrap();
-        let mut sealed = plain;
-        LessSafeKey::new(key)
-            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(&header), &mut sealed)
-            .unwrap();
+        let sealed = self.keys.seal("fast", self.counter, &header, plain, book);
         let frame = [header, sealed].concat();
-        book.bytes("datagram", &frame);
+        book.bytes(name, &frame);
         frame
     }
+}
+
+/// fast.md, "Relayed": a frame on its way over one hop.
+pub struct Relayed<'a> {
+    pub keys: &'a Phase,
+    pub receiver_index: u32,
+    pub counter: u64,
+    /// Sealed whole.
+    pub whole: bool,
+    pub label: u32,
+    pub ttl: u8,
+    pub marks: u8,
+    /// The frame of the two ends.
+    pub inner: &'a [u8],
+}
+
+impl Relayed<'_> {
+    pub fn seal(&self, hop: &str, book: &mut Book) -> Vec<u8> {
+        let told = [&self.label.to_le_bytes()[..], &[self.ttl, self.marks]].concat();
+        let (sealed, rest) = self.inner.split_at(if self.whole { self.inner.len() } else { 16 });
+        let flags = if self.whole { 4 } else { 0 };
+        let header = header(
+            RELAYED,
+            flags,
+            16 + 6 + self.inner.len(),
+            self.receiver_index,
+            self.counter,
+        );
+        let plain = [&told, sealed].concat();
+        book.bytes(&format!("{hop}.header"), &header);
+        book.bytes(&format!("{hop}.plain"), &plain);
+        let sealed = self.keys.seal(hop, self.counter, &header, plain, book);
+        let (sealed, tag) = sealed.split_at(sealed.len() - 16);
+        let frame = [&header, tag, sealed, rest].concat();
+        book.bytes(&format!("{hop}.datagram"), &frame);
+        frame
+    }
+}
+
+fn header(kind: u8, flags: u8, length: usize, receiver_index: u32, counter: u64) -> Vec<u8> {
+    [
+        &[0xa0 | kind, flags][..],
+        &(length as u16).to_le_bytes(),
+        &receiver_index.to_le_bytes(),
+        &counter.to_le_bytes(),
+    ]
+    .concat()
 }
 
 /// "Content of kind 0", behind the clock; `partial` leaves the checksum of UDP out.
@@ -146,4 +206,17 @@ pub fn ipv6_content(ip: &[u8], partial: bool) -> Vec<u8> {
         content[6 + 6..6 + 8].fill(0);
     }
     content
+}
+
+/// sizes.md, "Pieces", behind the clock.
+pub fn piece(packet: u32, offset: u16, of: &[u8], piece: &[u8]) -> Vec<u8> {
+    let total = of.len() as u16;
+    [
+        &packet.to_le_bytes()[..],
+        &[IPV6],
+        &offset.to_le_bytes(),
+        &total.to_le_bytes(),
+        piece,
+    ]
+    .concat()
 }
