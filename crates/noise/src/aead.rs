@@ -6,8 +6,9 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use thiserror::Error;
+use weft_gcm::Aes256Gcm;
 
 use crate::Key;
 
@@ -71,16 +72,25 @@ fn nonce(counter: u64) -> [u8; NONCE_LEN] {
     bytes
 }
 
-/// Any of the ciphers under one key: the only place that calls the library.
-pub(crate) struct Aead(LessSafeKey);
+/// Any of the ciphers under one key: the only place that calls libraries.
+pub(crate) enum Aead {
+    /// AES-256-GCM where the processor has it in wide vectors; boxed, for it is six times the other's size.
+    Wide(Box<Aes256Gcm>),
+    Library(LessSafeKey),
+}
 
 impl Aead {
     /// # Panics
     /// If `key` is not as long as `algorithm` says.
     #[expect(clippy::expect_used, reason = "the callers' types give the length")]
     pub(crate) fn new(algorithm: &'static Algorithm, key: &[u8]) -> Self {
+        if *algorithm == AES_256_GCM
+            && let Some(wide) = key.as_array().and_then(Aes256Gcm::new)
+        {
+            return Self::Wide(Box::new(wide));
+        }
         let unbound = UnboundKey::new(algorithm, key).expect("a key as long as the algorithm says");
-        Self(LessSafeKey::new(unbound))
+        Self::Library(LessSafeKey::new(unbound))
     }
 
     /// # Panics
@@ -90,8 +100,11 @@ impl Aead {
         reason = "fails only past the limit of the cipher, far above any buffer"
     )]
     pub(crate) fn seal(&self, nonce: [u8; NONCE_LEN], aad: &[u8], buf: &mut [u8]) -> [u8; TAG_LEN] {
-        let tag = self
-            .0
+        let key = match self {
+            Self::Wide(key) => return key.seal(&nonce, aad, buf),
+            Self::Library(key) => key,
+        };
+        let tag = key
             .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(aad), buf)
             .expect("a buffer below the cipher's limit");
         let mut bytes = [0; TAG_LEN];
@@ -105,9 +118,16 @@ impl Aead {
         aad: &[u8],
         ciphertext_and_tag: &'a mut [u8],
     ) -> Result<&'a mut [u8], OpenError> {
-        self.0
-            .open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(aad), ciphertext_and_tag)
-            .map_err(|_| OpenError)
+        match self {
+            Self::Wide(key) => {
+                let (data, tag) = ciphertext_and_tag.split_last_chunk_mut().ok_or(OpenError)?;
+                key.open(&nonce, aad, data, tag).map_err(|_| OpenError)?;
+                Ok(data)
+            }
+            Self::Library(key) => key
+                .open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(aad), ciphertext_and_tag)
+                .map_err(|_| OpenError),
+        }
     }
 }
 

@@ -1,0 +1,295 @@
+//! A message from start to end.
+//!
+//! Encryption is a counter mode, so blocks do not depend on each other; authentication is a sum of products, where they
+//! do, but for one chain of additions only. Both are done eight vectors of four blocks at a time: while eight counters go
+//! through the rounds of AES, eight vectors of ciphertext are multiplied. Opening has the ciphertext at once and takes the
+//! vectors of the same group; sealing takes those of the group before.
+
+mod aes;
+mod ghash;
+mod memory;
+
+use std::arch::x86_64::*;
+
+use zeroize::Zeroize;
+
+use self::aes::{LAST, Schedule};
+use self::ghash::{Powers, Sum};
+use crate::{KEY_LEN, NONCE_LEN, TAG_LEN};
+
+/// Bytes in a vector.
+const VECTOR: usize = 64;
+/// Vectors in a group: enough to keep two units for AES busy, each with a result every cycle, four cycles later.
+const GROUP: usize = 8;
+/// Bytes in a group.
+const GROUP_LEN: usize = GROUP * VECTOR;
+
+/// A key, prepared, on a processor that has the instructions.
+pub(crate) struct Key {
+    schedule: Schedule,
+    powers: Powers,
+}
+
+impl Key {
+    pub(crate) fn new(key: &[u8; KEY_LEN]) -> Option<Self> {
+        let able = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("vaes")
+            && is_x86_feature_detected!("vpclmulqdq")
+            && is_x86_feature_detected!("aes")
+            && is_x86_feature_detected!("pclmulqdq");
+        #[expect(unsafe_code, reason = "the processor has what the function was compiled for")]
+        // SAFETY: every feature that the function enables was found.
+        able.then(|| unsafe { prepare(key) })
+    }
+
+    pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8]) -> [u8; TAG_LEN] {
+        #[expect(unsafe_code, reason = "the processor has what the function was compiled for")]
+        // SAFETY: a key was made only where every feature that the function enables was found.
+        unsafe {
+            seal(self, nonce, aad, data)
+        }
+    }
+
+    /// Decrypts, and tells whether the tag is the right one.
+    pub(crate) fn open(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], tag: &[u8; TAG_LEN]) -> bool {
+        #[expect(unsafe_code, reason = "the processor has what the function was compiled for")]
+        // SAFETY: a key was made only where every feature that the function enables was found.
+        unsafe {
+            open(self, nonce, aad, data, tag)
+        }
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.schedule.zeroize();
+        self.powers.zeroize();
+    }
+}
+
+/// What goes from group to group.
+struct Message<'k> {
+    key: &'k Key,
+    /// The next four counter blocks, their last words in the processor's byte order.
+    counters: __m512i,
+    /// Of what was authenticated so far.
+    ghash: __m128i,
+    /// What the tag is covered with: the block of counter 1.
+    cover: __m128i,
+    lengths: __m128i,
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+fn prepare(key: &[u8; KEY_LEN]) -> Key {
+    let schedule = aes::expand(key);
+    let hash_key = ghash::swap(aes::encrypt(&schedule, _mm_setzero_si128()));
+    Key {
+        schedule,
+        powers: ghash::powers(hash_key),
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+fn seal(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8]) -> [u8; TAG_LEN] {
+    let mut message = begin(key, nonce, aad, data.len());
+    let (mut whole, rest) = split(data);
+    let powers = key.powers.of(rest.len());
+    /// The rest, of `N` vectors, behind what is not authenticated yet.
+    macro_rules! rest {
+        ($n:literal, $before:expr) => {{
+            let sealed = message.encrypt::<$n, _>(rest, $before, key.powers.all());
+            message.authenticate(&sealed, powers);
+        }};
+    }
+    macro_rules! by_length {
+        ($before:expr) => {
+            match rest.len().div_ceil(VECTOR) {
+                1 => rest!(1, $before),
+                2 => rest!(2, $before),
+                3 => rest!(3, $before),
+                4 => rest!(4, $before),
+                5 => rest!(5, $before),
+                6 => rest!(6, $before),
+                7 => rest!(7, $before),
+                8 => rest!(8, $before),
+                _ => {}
+            }
+        };
+    }
+    if let Some(first) = whole.next() {
+        let mut before = message.encrypt::<GROUP, 0>(first, &[], key.powers.all());
+        for group in whole {
+            before = message.encrypt::<GROUP, GROUP>(group, &before, key.powers.all());
+        }
+        by_length!(&before);
+    } else {
+        by_length!(&[]);
+    }
+    memory::to_bytes(message.tag())
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+fn open(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], tag: &[u8; TAG_LEN]) -> bool {
+    let mut message = begin(key, nonce, aad, data.len());
+    let (whole, rest) = split(data);
+    for group in whole {
+        message.decrypt::<GROUP>(group);
+    }
+    match rest.len().div_ceil(VECTOR) {
+        1 => message.decrypt::<1>(rest),
+        2 => message.decrypt::<2>(rest),
+        3 => message.decrypt::<3>(rest),
+        4 => message.decrypt::<4>(rest),
+        5 => message.decrypt::<5>(rest),
+        6 => message.decrypt::<6>(rest),
+        7 => message.decrypt::<7>(rest),
+        8 => message.decrypt::<8>(rest),
+        _ => {}
+    }
+    let difference = _mm_xor_si128(message.tag(), memory::from_bytes(tag));
+    _mm_test_all_zeros(difference, difference) == 1
+}
+
+/// Whole groups, and the rest: 1 to 512 bytes, or nothing if there is nothing at all.
+#[inline(always)]
+fn split(data: &mut [u8]) -> (std::slice::ChunksExactMut<'_, u8>, &mut [u8]) {
+    let groups = data.len().saturating_sub(1) / GROUP_LEN;
+    let (whole, rest) = data.split_at_mut(groups * GROUP_LEN);
+    (whole.chunks_exact_mut(GROUP_LEN), rest)
+}
+
+/// `N - 1` whole vectors, and the last.
+#[inline(always)]
+fn vectors_mut<const N: usize>(data: &mut [u8]) -> (&mut [[u8; VECTOR]], &mut [u8]) {
+    let (whole, last) = data.split_at_mut((N - 1) * VECTOR);
+    (whole.as_chunks_mut().0, last)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+fn begin<'k>(key: &'k Key, nonce: &[u8; NONCE_LEN], aad: &[u8], len: usize) -> Message<'k> {
+    let mut ghash = _mm_setzero_si128();
+    for block in aad.chunks(16) {
+        let block = ghash::swap(memory::part_of_block(block));
+        ghash = ghash::multiply(_mm_xor_si128(ghash, block), key.powers.first());
+    }
+    let nonce = nonce_block(nonce);
+    let first = _mm_or_si128(nonce, _mm_set_epi32(1 << 24, 0, 0, 0));
+    let numbers = _mm512_set_epi32(5, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0);
+    Message {
+        key,
+        counters: _mm512_or_si512(_mm512_broadcast_i32x4(nonce), numbers),
+        ghash,
+        cover: aes::encrypt(&key.schedule, first),
+        lengths: _mm_set_epi64x(aad.len() as i64 * 8, len as i64 * 8),
+    }
+}
+
+/// Nonces are put together just before, a fixed part and a counter: a load across both would wait for the stores.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+fn nonce_block(&[a, b, c, d, ref counter @ ..]: &[u8; NONCE_LEN]) -> __m128i {
+    let fixed = u64::from(u32::from_le_bytes([a, b, c, d]));
+    let counter = u64::from_le_bytes(*counter);
+    _mm_set_epi64x((counter >> 32) as i64, (fixed | counter << 32) as i64)
+}
+
+impl Message<'_> {
+    /// Encrypts up to `N` vectors, more than `N - 1` of them, and authenticates `P` meanwhile; returns what it wrote, ready
+    /// to be authenticated.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+    fn encrypt<const N: usize, const P: usize>(
+        &mut self,
+        data: &mut [u8],
+        before: &[__m512i; P],
+        powers: &[__m128i],
+    ) -> [__m512i; N] {
+        let stream = self.stream::<N, P>(before, powers);
+        let mut sealed = [_mm512_setzero_si512(); N];
+        let (whole, last) = vectors_mut::<N>(data);
+        for ((stream, bytes), sealed) in stream.iter().zip(whole).zip(&mut sealed) {
+            let vector = _mm512_xor_si512(*stream, memory::load(bytes));
+            memory::store(bytes, vector);
+            *sealed = ghash::swap4(vector);
+        }
+        let vector = _mm512_xor_si512(stream[N - 1], memory::load_part(last));
+        sealed[N - 1] = ghash::swap4(memory::store_part(last, vector));
+        sealed
+    }
+
+    /// Authenticates up to `N` vectors, more than `N - 1` of them, and decrypts them.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+    fn decrypt<const N: usize>(&mut self, data: &mut [u8]) {
+        let powers = self.key.powers.of(data.len());
+        let (whole, last) = vectors_mut::<N>(data);
+        let mut sealed = [_mm512_setzero_si512(); N];
+        for (sealed, bytes) in sealed.iter_mut().zip(&*whole) {
+            *sealed = ghash::swap4(memory::load(bytes));
+        }
+        sealed[N - 1] = ghash::swap4(memory::load_part(last));
+        let stream = self.stream::<N, N>(&sealed, powers);
+        for (stream, bytes) in stream.iter().zip(whole) {
+            memory::store(bytes, _mm512_xor_si512(*stream, memory::load(bytes)));
+        }
+        memory::store_part(last, _mm512_xor_si512(stream[N - 1], memory::load_part(last)));
+    }
+
+    /// The next `N` vectors of the key stream; meanwhile `P` vectors of ciphertext are multiplied with these powers.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+    fn stream<const N: usize, const P: usize>(&mut self, sealed: &[__m512i; P], powers: &[__m128i]) -> [__m512i; N] {
+        let four = _mm512_set_epi32(4, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0);
+        let mut stream = [_mm512_setzero_si512(); N];
+        for block in &mut stream {
+            *block = aes::first_round(&self.key.schedule, aes::counter_blocks(self.counters));
+            self.counters = _mm512_add_epi32(self.counters, four);
+        }
+        let mut sum = Sum::new();
+        for round in 1..LAST {
+            aes::round(&self.key.schedule, round, &mut stream);
+            // One vector beside each round; LLVM keeps the order, and the processor finds both within its reach.
+            if round <= P {
+                self.add(&mut sum, sealed, powers, round - 1);
+            }
+        }
+        if P > 0 {
+            self.ghash = sum.reduce();
+        }
+        aes::last_round(&self.key.schedule, &mut stream);
+        stream
+    }
+
+    /// Authenticates what nothing is left to be encrypted beside.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+    fn authenticate<const P: usize>(&mut self, sealed: &[__m512i; P], powers: &[__m128i]) {
+        let mut sum = Sum::new();
+        for at in 0..P {
+            self.add(&mut sum, sealed, powers, at);
+        }
+        self.ghash = sum.reduce();
+    }
+
+    /// Adds one of the vectors, multiplied; what came before goes into the first.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+    fn add<const P: usize>(&self, sum: &mut Sum, sealed: &[__m512i; P], powers: &[__m128i], at: usize) {
+        let vector = match at {
+            0 => _mm512_xor_si512(sealed[0], _mm512_zextsi128_si512(self.ghash)),
+            at => sealed[at],
+        };
+        sum.add(vector, memory::four(powers, 4 * at));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+    fn tag(&self) -> __m128i {
+        let last = _mm_xor_si128(self.ghash, self.lengths);
+        let ghash = ghash::multiply(last, self.key.powers.first());
+        _mm_xor_si128(ghash::swap(ghash), self.cover)
+    }
+}
