@@ -88,7 +88,7 @@ pub(crate) struct Link {
     /// The number that the peer drew at its start, as last proven: a link that comes back to another one finds a peer
     /// without memory.
     known_start: Option<[u8; 8]>,
-    attempt: Option<Attempt>,
+    attempt: Option<Box<Attempt>>,
     next_dial: u64,
     /// Attempts since the peer last answered.
     pub(crate) failures: u32,

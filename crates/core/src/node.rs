@@ -114,7 +114,7 @@ impl NodeCounters {
 /// clock that never goes back.
 pub struct Node {
     ctx: Context,
-    peers: BTreeMap<NodeAddr, Peer>,
+    peers: BTreeMap<NodeAddr, Box<Peer>>,
     by_link: BTreeMap<LinkId, NodeAddr>,
     next_link: u32,
     /// Not configured, and may link all the same.

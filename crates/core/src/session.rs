@@ -78,8 +78,8 @@ pub(crate) struct Session {
     next_id: u32,
     /// Our coordinates and the other end's, which handshakes tell the nodes on the way.
     pub(crate) coords: (Vec<NodeAddr>, Vec<NodeAddr>),
-    initiating: Option<Initiating>,
-    finishing: Option<Finishing>,
+    initiating: Option<Box<Initiating>>,
+    finishing: Option<Box<Finishing>>,
     awaiting: Vec<Awaiting>,
     last_msg3: Option<[u8; xk::MSG3_LEN]>,
     fast: Option<Agreement>,
@@ -336,6 +336,7 @@ impl Session {
         let id = EpochId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
         let role = if initiator { Role::Initiator } else { Role::Responder };
+        self.epochs.reserve_exact(1);
         self.epochs.push(Epoch {
             id,
             born: now,
@@ -563,7 +564,7 @@ impl Session {
         self.epochs.drain(..).for_each(|epoch| epoch.free(ctx));
         self.initiating = None;
         self.finishing = None;
-        self.awaiting.clear();
+        self.awaiting = Vec::new();
         self.up_since = None;
         self.metrics = Metrics::default();
         self.liveness.settle();

@@ -1,7 +1,8 @@
 //! The anti-replay window: each counter is accepted once, and late ones while they are not too late.
 //!
 //! A bitmap over the last [`WINDOW`] counters, kept as a ring in the manner of RFC 6479: a counter's bit stays at
-//! `counter mod WINDOW` for its life, so moving on clears the bits that come into use instead of shifting all.
+//! `counter mod WINDOW` for its life, so moving on clears the bits that come into use instead of shifting all. The ring is
+//! made when counters need it.
 
 use std::fmt;
 
@@ -13,6 +14,11 @@ use thiserror::Error;
 pub const WINDOW: u64 = 8192;
 
 const WORDS: usize = (WINDOW / 64) as usize;
+/// Words that the first counters get by with. Of an idle peer's keys more are never used: it sends a frame every few
+/// seconds, and keys are replaced every two minutes.
+const FIRST_WORDS: usize = 2;
+/// Counters below this are among them.
+const FIRST: u64 = FIRST_WORDS as u64 * 64;
 
 /// Why a counter is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -32,8 +38,16 @@ pub enum ReplayError {
 #[derive(Clone)]
 pub struct ReplayWindow {
     highest: u64,
-    /// Bit `c % WINDOW` is set if counter `c` of the current window was accepted.
-    seen: [u64; WORDS],
+    seen: Seen,
+}
+
+/// A counter's bit is set if it was accepted.
+#[derive(Clone)]
+enum Seen {
+    /// Bit `c` for counter `c`: none has come that lies behind these.
+    First([u64; FIRST_WORDS]),
+    /// Bit `c % WINDOW` for counter `c` of the current window.
+    Ring(Box<[u64; WORDS]>),
 }
 
 impl ReplayWindow {
@@ -42,7 +56,7 @@ impl ReplayWindow {
     pub const fn new() -> Self {
         Self {
             highest: 0,
-            seen: [0; WORDS],
+            seen: Seen::First([0; FIRST_WORDS]),
         }
     }
 
@@ -58,7 +72,12 @@ impl ReplayWindow {
         if self.highest - counter >= WINDOW {
             return Err(ReplayError::TooOld);
         }
-        if self.seen[word(counter)] & bit(counter) != 0 {
+        let word = match &self.seen {
+            // None of these lies above the highest.
+            Seen::First(words) => words[counter as usize / 64 % FIRST_WORDS],
+            Seen::Ring(words) => words[word(counter)],
+        };
+        if word & bit(counter) != 0 {
             return Err(ReplayError::Replayed);
         }
         Ok(())
@@ -74,10 +93,24 @@ impl ReplayWindow {
     /// [`ReplayError`] as for [`check`](Self::check); the window is unchanged and the frame must be dropped.
     pub fn accept(&mut self, counter: u64) -> Result<(), ReplayError> {
         self.check(counter)?;
-        if counter > self.highest {
-            self.advance(counter);
+        match &mut self.seen {
+            Seen::Ring(words) => {
+                if counter > self.highest {
+                    advance(words, self.highest, counter);
+                    self.highest = counter;
+                }
+                words[word(counter)] |= bit(counter);
+            }
+            Seen::First(words) if counter < FIRST => {
+                words[counter as usize / 64 % FIRST_WORDS] |= bit(counter);
+                self.highest = self.highest.max(counter);
+            }
+            Seen::First(words) => {
+                let ring = ring_after(words, self.highest, counter);
+                self.seen = Seen::Ring(ring);
+                self.highest = counter;
+            }
         }
-        self.seen[word(counter)] |= bit(counter);
         Ok(())
     }
 
@@ -86,30 +119,39 @@ impl ReplayWindow {
     pub const fn highest(&self) -> u64 {
         self.highest
     }
+}
 
-    /// Moves the window's upper end to `to`, above the present one, and forgets what falls out below.
-    fn advance(&mut self, to: u64) {
-        if to - self.highest >= WINDOW {
-            self.seen = [0; WORDS];
-        } else {
-            self.forget(self.highest + 1, to);
-        }
-        self.highest = to;
+/// The ring for a first counter that lies behind the `first` ones, with that counter in it.
+#[cold]
+fn ring_after(first: &[u64; FIRST_WORDS], highest: u64, counter: u64) -> Box<[u64; WORDS]> {
+    let mut words = Box::new([0; WORDS]);
+    words[..FIRST_WORDS].copy_from_slice(first);
+    advance(&mut words, highest, counter);
+    words[word(counter)] |= bit(counter);
+    words
+}
+
+/// Moves the upper end of the ring's window to `to`, above the present one, and forgets what falls out below.
+fn advance(words: &mut [u64; WORDS], highest: u64, to: u64) {
+    if to - highest >= WINDOW {
+        *words = [0; WORDS];
+    } else {
+        forget(words, highest + 1, to);
     }
+}
 
-    /// Clears the bits of `first..=last`, a word at a time.
-    fn forget(&mut self, first: u64, last: u64) {
-        let mut at = first;
-        loop {
-            let offset = at % 64;
-            let more = (63 - offset).min(last - at);
-            let mask = (u64::MAX >> (63 - more)) << offset;
-            self.seen[word(at)] &= !mask;
-            if last - at == more {
-                return;
-            }
-            at += more + 1;
+/// Clears the bits of `first..=last`, a word at a time.
+fn forget(words: &mut [u64; WORDS], first: u64, last: u64) {
+    let mut at = first;
+    loop {
+        let offset = at % 64;
+        let more = (63 - offset).min(last - at);
+        let mask = (u64::MAX >> (63 - more)) << offset;
+        words[word(at)] &= !mask;
+        if last - at == more {
+            return;
         }
+        at += more + 1;
     }
 }
 
@@ -191,6 +233,30 @@ mod tests {
         window.accept(1).unwrap();
         assert_eq!(window.accept(WINDOW + 1), Ok(()));
         assert_eq!(window.check(1), Err(ReplayError::TooOld));
+    }
+
+    #[test]
+    fn the_first_counters_go_over_into_the_ring() {
+        let most = FIRST;
+        for last in most - 3..most {
+            for next in (most - 2..most + 3)
+                .chain(WINDOW - 2..WINDOW + 3)
+                .chain([WINDOW + last, WINDOW + last + 1])
+            {
+                let first = (0..=last).filter(|counter| counter % 3 != 0);
+                agree(first.chain([next]).chain(0..most + 2).chain(next - 70..next));
+            }
+        }
+    }
+
+    #[test]
+    fn an_idle_peer_costs_no_ring() {
+        let mut window = ReplayWindow::new();
+        for counter in 0..FIRST {
+            window.accept(counter).unwrap();
+        }
+        assert!(matches!(window.seen, Seen::First(_)));
+        assert!(size_of::<ReplayWindow>() <= 32);
     }
 
     #[test]

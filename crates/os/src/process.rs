@@ -1,11 +1,13 @@
 //! This process, and others, as the kernel sees them: rights, memory, processor time.
 
+mod heap;
 mod threads;
 
 use std::fs;
 use std::io;
 use std::time::Duration;
 
+pub use self::heap::heap_in_use;
 pub use self::threads::{ThreadUsage, threads_of};
 use crate::{clock, syscall};
 

@@ -119,6 +119,7 @@ impl Epochs {
         initiator: bool,
     ) -> Option<u32> {
         let evicted = self.make_room();
+        self.list.reserve_exact(1);
         self.list.push(Epoch {
             id,
             their_index,

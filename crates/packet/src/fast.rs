@@ -56,6 +56,7 @@ impl Fast {
             let at = self.list.iter().position(|e| Some(e.id) != self.current);
             at.map(|at| self.list.remove(at).our_index)
         });
+        self.list.reserve_exact(1);
         self.list.push(epoch);
         replaced.or(evicted.flatten())
     }

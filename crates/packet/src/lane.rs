@@ -133,9 +133,9 @@ pub(crate) enum Index {
 /// See the module.
 pub struct Lane {
     pub(crate) config: LaneConfig,
-    pub(crate) links: BTreeMap<LinkId, Link>,
+    pub(crate) links: BTreeMap<LinkId, Box<Link>>,
     pub(crate) indices: BTreeMap<u32, Index>,
-    pub(crate) sessions: BTreeMap<NodeAddr, Session>,
+    pub(crate) sessions: BTreeMap<NodeAddr, Box<Session>>,
     /// Whose fast frames come under an index.
     pub(crate) fast_indices: BTreeMap<u32, FastIndex>,
     /// Relayed frames are sealed whole at each hop.
@@ -563,19 +563,21 @@ impl Lane {
         keys: &crate::LinkKeys,
         usage: EpochUse,
     ) {
-        let link = self.links.entry(id).or_insert_with(|| Link {
-            peer,
-            path,
-            epochs: Epochs::default(),
-            totals: Totals::default(),
-            sampled: Totals::default(),
-            congested: false,
-            meter: Meter::default(),
-            told: Told::default(),
-            last_unknown: 0,
-            hop: Fast::default(),
-            labels: BTreeMap::new(),
-            last_failed_label: 0,
+        let link = self.links.entry(id).or_insert_with(|| {
+            Box::new(Link {
+                peer,
+                path,
+                epochs: Epochs::default(),
+                totals: Totals::default(),
+                sampled: Totals::default(),
+                congested: false,
+                meter: Meter::default(),
+                told: Told::default(),
+                last_unknown: 0,
+                hop: Fast::default(),
+                labels: BTreeMap::new(),
+                last_failed_label: 0,
+            })
         });
         if link.epochs.current().is_none() || usage == EpochUse::Send {
             link.path = path;

@@ -115,6 +115,7 @@ impl Link {
         }
         let seed = Seed::hop(&established, Role::Responder);
         self.install(ctx, from, established, index, their_index, EpochUse::Candidate);
+        self.epochs.reserve_exact(1);
         self.epochs.push(Epoch {
             index,
             remote_epoch,
@@ -156,6 +157,7 @@ impl Link {
         } else {
             Stage::Draining(now + DRAIN)
         };
+        self.epochs.reserve_exact(1);
         self.epochs.push(Epoch {
             index: attempt.index,
             remote_epoch,
@@ -245,7 +247,7 @@ impl Link {
             return;
         }
         ctx.lane(Command::ArmIndex { link: self.id, index });
-        self.attempt = Some(Attempt {
+        self.attempt = Some(Box::new(Attempt {
             index,
             initiator,
             msg1,
@@ -254,7 +256,7 @@ impl Link {
             sends: 0,
             next_send: now,
             early: None,
-        });
+        }));
         self.drive_attempt(ctx, now);
     }
 

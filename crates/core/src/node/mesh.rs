@@ -90,14 +90,14 @@ impl Node {
         self.by_link.insert(id, addr);
         self.peers.insert(
             addr,
-            Peer {
+            Box::new(Peer {
                 key,
                 link,
                 session,
                 paths: PathHistory::default(),
                 since: now,
                 configured,
-            },
+            }),
         );
     }
 

@@ -127,11 +127,11 @@ impl Session {
     fn send_first(&mut self, ctx: &mut Context, now: u64, repeat: Repeat) {
         let (handshake, msg1) = xk::Initiator::start(self.peer, &mut *ctx.rng);
         self.not_before = now + MIN_INITIATE;
-        self.initiating = Some(Initiating {
+        self.initiating = Some(Box::new(Initiating {
             handshake,
             msg1,
             repeat,
-        });
+        }));
         self.drive_initiating(ctx, now);
     }
 
@@ -233,15 +233,16 @@ impl Session {
             }
             return;
         }
-        let Some(Initiating { handshake, .. }) = &self.initiating else {
+        let Some(initiating) = &self.initiating else {
             return;
         };
-        let Ok((noise, keys)) = handshake.finish(&ctx.identity, &msg2, ctx.epoch) else {
+        let Ok((noise, keys)) = initiating.handshake.finish(&ctx.identity, &msg2, ctx.epoch) else {
             return;
         };
-        let Some(Initiating { handshake, .. }) = self.initiating.take() else {
+        let Some(initiating) = self.initiating.take() else {
             return;
         };
+        let Initiating { handshake, .. } = *initiating;
         self.note_arrival(link);
         let mut msg3 = vec![
             0;
@@ -269,13 +270,13 @@ impl Session {
         }
         let mut repeat = Repeat::new(now);
         repeat.sent(ctx, now);
-        self.finishing = Some(Finishing {
+        self.finishing = Some(Box::new(Finishing {
             id,
             handshake,
             msg3,
             msg2,
             repeat,
-        });
+        }));
         self.send_alive(ctx, Some(id));
     }
 
@@ -310,7 +311,7 @@ impl Session {
         let Ok(keys) = awaiting.handshake.finish(&bytes) else {
             return;
         };
-        self.awaiting.clear();
+        self.awaiting = Vec::new();
         self.initiating = None;
         self.note_arrival(link);
         self.last_msg3 = Some(bytes);

@@ -1,0 +1,14 @@
+//! What the heap of this process holds. In a binary of its own, because other tests take from the same heap.
+
+use weft_os::process::heap_in_use;
+
+#[test]
+fn what_is_taken_shows_and_what_is_given_back_too() {
+    let Some(before) = heap_in_use() else { return };
+    let taken: Vec<Vec<u8>> = (0..1_000).map(|_| vec![1; 10_000]).collect();
+    let with = heap_in_use().unwrap_or_default();
+    drop(taken);
+    let after = heap_in_use().unwrap_or_default();
+    assert!(with.saturating_sub(before) >= 9_000_000, "{before} -> {with}");
+    assert!(with.saturating_sub(after) >= 9_000_000, "{with} -> {after}");
+}

@@ -1,0 +1,125 @@
+//! What peers cost that have nothing to say: the heap of one node among many, its packet path and its core together.
+//!
+//! In a binary of its own, and one test, because it looks at the heap of the whole process.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use std::mem;
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng;
+use weft_core::{Config, Frames, Node};
+use weft_os::process::heap_in_use;
+use weft_packet::{Lane, LaneConfig};
+use weft_sim::{HostId, World};
+
+/// What an idle peer may cost, bytes.
+const BUDGET: u64 = 16 * 1_024;
+/// The node in the middle; the others are linked with it alone.
+const HUB: HostId = 0;
+/// Of two sizes, so that what a node has once, whoever is there, falls out.
+const PEERS: [usize; 2] = [200, 400];
+
+/// In which state peers are idle.
+#[derive(Clone, Copy, Debug)]
+enum Idle {
+    /// They have just spoken: a session with fast keys, and the size of the path is known.
+    InSession,
+    /// They speak once a minute, and keys of links and sessions have just been made anew: many of the old ones still drain.
+    Rekeyed,
+    /// They have not spoken for minutes, and only the link is there, under its second keys.
+    Linked,
+}
+
+/// A hub with linked peers in this state.
+fn star(peers: usize, idle: Idle) -> World {
+    let config = Config {
+        mesh: true,
+        ..Config::default()
+    };
+    let mut world = World::new(7);
+    world.check_every = 1_000;
+    world.add_host(config);
+    for _ in 0..peers {
+        let peer = world.add_host(config);
+        world.add_peer(peer, HUB, false);
+        world.add_peer(HUB, peer, true);
+    }
+    world.run(3_000);
+    speak(&mut world, peers);
+    match idle {
+        Idle::InSession => world.run(5_000),
+        Idle::Rekeyed => {
+            for _ in 0..2 {
+                world.run(60_000);
+                speak(&mut world, peers);
+            }
+            world.run(5_000);
+        }
+        Idle::Linked => world.run(240_000),
+    }
+    world
+}
+
+fn speak(world: &mut World, peers: usize) {
+    for peer in 1..=peers {
+        world.send(HUB, peer, 0, 200);
+    }
+}
+
+/// Bytes of the hub's lane and of its core.
+fn weigh(mut world: World) -> [u64; 2] {
+    let heap = || heap_in_use().unwrap();
+    let hub = world.host_mut(HUB);
+    let lane = Lane::new(LaneConfig {
+        me: hub.node_addr(),
+        mtu: 1_280,
+        probe: true,
+        transit: true,
+    });
+    let node = Node::new(
+        Config::default(),
+        hub.identity(),
+        Box::new(ChaCha20Rng::seed_from_u64(0)),
+    );
+    let before = heap();
+    drop(mem::replace(&mut hub.lane, lane));
+    let between = heap();
+    drop(mem::replace(&mut hub.node, node));
+    [before - between, between - heap()]
+}
+
+fn check_state(world: &World, peers: usize, idle: Idle) {
+    let now = world.now();
+    let status: Vec<_> = world.host(HUB).node.peer_status(now).collect();
+    assert!(status.iter().all(|peer| peer.link_age.is_some()), "{idle:?}");
+    let fast = status.iter().filter(|peer| matches!(peer.frames, Frames::Fast(_)));
+    let expected = if matches!(idle, Idle::Linked) { 0 } else { peers };
+    assert_eq!(fast.count(), expected, "{idle:?}");
+    let sized = status
+        .iter()
+        .filter(|peer| peer.path_size.is_some_and(|size| !size.searching));
+    assert!(sized.count() >= expected, "{idle:?}");
+}
+
+#[test]
+fn an_idle_peer_stays_within_its_budget() {
+    if heap_in_use().is_none() {
+        // Nothing else on this system tells what C code has taken, which ciphers are.
+        eprintln!("SKIPPED: the C library does not tell what is in use of its heap");
+        return;
+    }
+    for idle in [Idle::InSession, Idle::Rekeyed, Idle::Linked] {
+        let [few, many] = PEERS.map(|peers| {
+            let world = star(peers, idle);
+            check_state(&world, peers, idle);
+            weigh(world)
+        });
+        let more = (PEERS[1] - PEERS[0]) as u64;
+        let [lane, core] = [0, 1].map(|part| (many[part] - few[part]) / more);
+        println!("{idle:?}: {lane} bytes in the lane, {core} in the core");
+        assert!(lane + core <= BUDGET, "{idle:?}: {lane} + {core} bytes for a peer");
+        // Less than the keys alone take would mean that nothing was weighed.
+        assert!(lane > 1_500 && core > 1_500, "{idle:?}: {lane} + {core}");
+    }
+}
