@@ -62,7 +62,9 @@ struct Sending {
 struct Receiving {
     suite: Suite,
     cipher: FastCipher,
-    next: (Secret, FastCipher),
+    secret: Secret,
+    /// The next phase, once a frame has claimed to be of it. Sessions with little to say never get there.
+    next: Option<(Secret, FastCipher)>,
     /// The phase before, while late frames may come.
     previous: Option<(FastCipher, u64)>,
     phase: u32,
@@ -93,8 +95,6 @@ pub(super) struct Ticket {
 impl FastEpoch {
     pub(crate) fn new(now: u64, keys: &FastKeys) -> Self {
         let (send, recv) = (&keys.secrets.send, &keys.secrets.recv);
-        let next = recv.next();
-        let next_cipher = next.cipher(keys.suite);
         Self {
             id: keys.id.0,
             our_index: keys.our_index,
@@ -117,7 +117,8 @@ impl FastEpoch {
             recv: Receiving {
                 suite: keys.suite,
                 cipher: recv.cipher(keys.suite),
-                next: (next, next_cipher),
+                secret: recv.clone(),
+                next: None,
                 previous: None,
                 phase: 0,
                 since: 0,
@@ -278,11 +279,14 @@ impl FastEpoch {
         recv.window.check(header.counter).map_err(|_| OpenFailure::Replay)?;
         let same = recv.is_phase_of(header);
         let old = !same && header.counter < recv.since;
+        if !same && !old {
+            recv.make_next();
+        }
         let previous = recv.previous.as_ref().filter(|(_, until)| now < *until);
         let cipher = match (same, old) {
             (true, _) => &recv.cipher,
             (false, true) => &previous.ok_or(OpenFailure::Replay)?.0,
-            (false, false) => &recv.next.1,
+            (false, false) => &recv.next.as_ref().ok_or(OpenFailure::Replay)?.1,
         };
         if recv.forgeries >= MAX_FORGERIES || cipher.open_in_place(header.counter, aad, sealed).is_err() {
             recv.forgeries += 1;
@@ -318,10 +322,20 @@ impl Receiving {
         (header.flags & fast::FLAG_PHASE != 0) == (self.phase & 1 == 1)
     }
 
+    /// Makes the key of the next phase, once: further forged frames cost no more than any other.
+    fn make_next(&mut self) {
+        if self.next.is_none() {
+            let secret = self.secret.next();
+            let cipher = secret.cipher(self.suite);
+            self.next = Some((secret, cipher));
+        }
+    }
+
     fn move_on(&mut self, now: u64, counter: u64) {
-        let secret = self.next.0.next();
-        let cipher = secret.cipher(self.suite);
-        let (_, present) = std::mem::replace(&mut self.next, (secret, cipher));
+        let Some((secret, present)) = self.next.take() else {
+            return;
+        };
+        self.secret = secret;
         self.previous = Some((std::mem::replace(&mut self.cipher, present), now + DRAIN));
         self.phase = self.phase.wrapping_add(1);
         self.since = counter;
