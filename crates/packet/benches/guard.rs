@@ -241,6 +241,7 @@ fn fast_pair() -> [End; 2] {
             our_index: u32::from(recv),
             their_index: u32::from(send),
             max_payload: MTU,
+            reads_full: true,
             suite: Suite::Aes256Gcm,
             secrets: LaneSecrets {
                 send: secret(send),

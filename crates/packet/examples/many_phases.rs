@@ -91,6 +91,7 @@ impl End {
             our_index: ours.into(),
             their_index: theirs.into(),
             max_payload: mtu,
+            reads_full: true,
             suite: Suite::Aes256Gcm,
             secrets: LaneSecrets {
                 send: secret(ours),

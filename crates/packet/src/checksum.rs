@@ -1,7 +1,7 @@
 //! Transport checksums that are left to the kernel: fast frames authenticate the packet, so the sum is completed only
 //! where a packet leaves for somebody else.
 //!
-//! Only the TCP or UDP header right behind an IPv6 header takes part; whatever else there is has a full sum.
+//! Only the TCP or UDP header right behind an IP header without options takes part; whatever else there is has a full sum.
 
 use weft_wire::checksum::{checksum_add, checksum_finish, checksum_fold};
 use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
@@ -29,7 +29,7 @@ pub(crate) fn field_of(protocol: u8) -> Option<usize> {
 
 /// Where in the packet the checksum is that may be left out; `None` for a packet that must have a full one.
 pub(crate) fn elidable(inner: &Inner<'_>) -> Option<usize> {
-    if inner.transport_start() != Ipv6Header::LEN || inner.is_fragment() {
+    if !inner.is_plain() || inner.is_fragment() {
         return None;
     }
     let whole = match inner.protocol() {
@@ -38,7 +38,7 @@ pub(crate) fn elidable(inner: &Inner<'_>) -> Option<usize> {
     };
     field_of(inner.protocol())
         .filter(|_| whole)
-        .map(|at| Ipv6Header::LEN + at)
+        .map(|at| inner.transport_start() + at)
 }
 
 /// Writes the sum of the pseudo-header where the checksum belongs, as the kernel expects it of a packet that is
@@ -59,6 +59,19 @@ pub(crate) fn start(packet: &mut [u8]) -> bool {
     let sum = begun(&header[ADDRESSES], protocol, transport.len());
     put_be16(transport, at, sum);
     true
+}
+
+/// The same for a packet of which nothing has been looked at, of either IP version. False also if its lengths are not those
+/// of its headers.
+pub(crate) fn start_full(packet: &mut [u8]) -> bool {
+    let found = Inner::parse(packet).ok().and_then(|inner| {
+        let at = elidable(&inner)?;
+        Some((at, begun(inner.addresses(), inner.protocol(), inner.transport().len())))
+    });
+    if let Some((at, sum)) = found {
+        put_be16(packet, at, sum);
+    }
+    found.is_some()
 }
 
 /// The sum of a pseudo-header: both addresses, the protocol, and the length of what follows the headers in bytes. What the

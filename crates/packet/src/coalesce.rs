@@ -9,15 +9,17 @@
 //! Rules for TCP are those of the kernel's receive offload, without its exceptions: only ACK
 //! segments with payload, equal but for sequence, length and checksum, in sequence, the same length
 //! but for a shorter last; PSH ends a group. UDP: same addresses, ports and length but for a
-//! shorter last. A packet joins only after its own checksum was verified, or with others that leave
+//! shorter last, and a checksum. IPv4: no options, no fragments, and identifications that count up, or stay the same where
+//! the packet may not be fragmented, as they then mean nothing (RFC 6864). A packet joins only after its own checksum was verified, or with others that leave
 //! theirs to the kernel; a bad one passes alone, for the kernel to count. Packets of a flow never overtake each other.
 
-use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
+use weft_wire::checksum::{checksum_add, checksum_finish};
+use weft_wire::ip::{Ipv4Header, Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP, version};
 use weft_wire::transport::{TcpHeader, UdpHeader};
-use weft_wire::virtio::{GSO_NONE, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
+use weft_wire::virtio::{GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 
 use crate::checksum::{Checksum, begun, field_of};
-use crate::inner::{ADDRESSES, Inner, put_be16};
+use crate::inner::{ADDRESSES, ADDRESSES_V4, Inner, Version, finish_header_v4, put_be16};
 
 /// Groups that may grow at one time, so flows that interleave within a batch without loss of
 /// coalescing. Each packet is compared with all of them.
@@ -27,14 +29,16 @@ pub const OPEN_GROUPS: usize = 8;
 /// pieces.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// Largest super-packet in octets, IPv6 header included.
+/// Largest super-packet in octets, IP header included.
 pub const MAX_SUPER_PACKET: usize = 65_535;
 
-/// IPv6 header and the longest TCP header. Packets with extension headers are not coalesced.
+/// IPv6 header and the longest TCP header. Packets with extension headers or options are not coalesced.
 const HEADER_ROOM: usize = Ipv6Header::LEN + 60;
 
 /// Source and destination address, then both ports.
 const ENDPOINTS: core::ops::Range<usize> = ADDRESSES.start..Ipv6Header::LEN + 4;
+/// The same in IPv4 without options.
+const ENDPOINTS_V4: core::ops::Range<usize> = ADDRESSES_V4.start..Ipv4Header::MIN_LEN + 4;
 
 /// End of a list of segments.
 const NONE: u16 = u16::MAX;
@@ -77,6 +81,9 @@ struct Pending {
     /// Sequence number that the next TCP segment must have.
     next_sequence: u32,
     protocol: u8,
+    version: Version,
+    /// All of its IPv4 packets have one identification.
+    one_id: bool,
     /// Its packets leave the checksum to the kernel.
     checksum: Checksum,
     header: [u8; HEADER_ROOM],
@@ -136,7 +143,7 @@ impl Coalescer {
 
     /// Adds the next packet in arrival order. `id` is the caller's name for it and comes back in
     /// [`Piece`]; the octets must stay unchanged until the groups are written. Any bytes are taken;
-    /// what is not a coalescible IPv6 packet passes as it is. A packet said to be
+    /// what is not a coalescible IP packet passes as it is. A packet said to be
     /// [`Checksum::Partial`] has the sum of its pseudo-header in place, and the kernel is told to
     /// complete it.
     ///
@@ -158,8 +165,11 @@ impl Coalescer {
         }
         match classify(packet, self.udp, checksum) {
             Class::Opaque => {
-                if let Some(addresses) = packet.get(ADDRESSES) {
-                    self.close_where(|group| group.header[ADDRESSES] == *addresses);
+                let version = version_of(packet);
+                if let Some(addresses) = packet.get(version.addresses()) {
+                    self.close_where(|group| {
+                        group.version == version && group.header[version.addresses()] == *addresses
+                    });
                 }
                 self.groups.push(Pending::single(segment, packet, checksum));
             }
@@ -180,6 +190,7 @@ impl Coalescer {
             let group = &mut self.groups[usize::from(self.open[slot])];
             if group.accepts(packet, candidate) {
                 self.segments[usize::from(group.last)].next = segment;
+                group.one_id = group.version == Version::V4 && id_of(packet) == id_of(&group.header);
                 if group.append(segment, candidate) {
                     self.close_slot(slot);
                 }
@@ -248,7 +259,9 @@ impl Pending {
             segment_payload: 0,
             payload: 0,
             next_sequence: 0,
-            protocol: packet.get(Ipv6Header::NEXT_HEADER_AT).copied().unwrap_or_default(),
+            protocol: protocol_of(packet),
+            version: version_of(packet),
+            one_id: false,
             checksum,
             header: [0; HEADER_ROOM],
         }
@@ -265,21 +278,54 @@ impl Pending {
         group
     }
 
-    /// Whether `packet`, at least an IPv6 header and ports long, has this group's protocol,
-    /// addresses and ports.
+    /// Whether `packet`, an IP header without options or extensions and ports, has this group's protocol, addresses and
+    /// ports.
     fn same_flow(&self, packet: &[u8]) -> bool {
-        let next_header = Ipv6Header::NEXT_HEADER_AT;
-        self.header[next_header] == packet[next_header] && self.header[ENDPOINTS] == packet[ENDPOINTS]
+        if version_of(packet) != self.version {
+            return false;
+        }
+        match self.version {
+            Version::V6 => {
+                let next_header = Ipv6Header::NEXT_HEADER_AT;
+                self.header[next_header] == packet[next_header] && self.header[ENDPOINTS] == packet[ENDPOINTS]
+            }
+            Version::V4 => {
+                let protocol = Ipv4Header::PROTOCOL_AT;
+                self.header[protocol] == packet[protocol] && self.header[ENDPOINTS_V4] == packet[ENDPOINTS_V4]
+            }
+        }
+    }
+
+    /// Whether the IP header of `packet`, of the same flow, goes on from those before.
+    fn continues_ip(&self, packet: &[u8]) -> bool {
+        match self.version {
+            // Version, traffic class (with ECN) and flow label; hop limit.
+            Version::V6 => {
+                self.header[..4] == packet[..4]
+                    && self.header[Ipv6Header::HOP_LIMIT_AT] == packet[Ipv6Header::HOP_LIMIT_AT]
+            }
+            // Version and length of the header, class (with ECN); flags; hops.
+            Version::V4 => {
+                self.header[..2] == packet[..2]
+                    && self.header[Ipv4Header::FLAGS_AT] == packet[Ipv4Header::FLAGS_AT]
+                    && self.header[Ipv4Header::TTL_AT] == packet[Ipv4Header::TTL_AT]
+                    && self.continues_id(packet)
+            }
+        }
+    }
+
+    fn continues_id(&self, packet: &[u8]) -> bool {
+        let ahead = id_of(packet).wrapping_sub(id_of(&self.header));
+        let counts = ahead == self.count && !self.one_id;
+        let stays = ahead == 0 && (self.one_id || self.count == 1) && self.header[Ipv4Header::FLAGS_AT] & DF != 0;
+        counts || stays
     }
 
     /// Whether `packet`, of the same flow, continues this open group.
     fn accepts(&self, packet: &[u8], candidate: &Candidate) -> bool {
         let header_len = usize::from(self.header_len);
         let total = header_len + self.payload as usize + candidate.payload;
-        // Version, traffic class (with ECN) and flow label; hop limit.
-        let same_ip = self.header[..4] == packet[..4]
-            && self.header[Ipv6Header::HOP_LIMIT_AT] == packet[Ipv6Header::HOP_LIMIT_AT];
-        if !same_ip
+        if !self.continues_ip(packet)
             || candidate.checksum != self.checksum
             || candidate.payload > usize::from(self.segment_payload)
             || total > MAX_SUPER_PACKET
@@ -292,11 +338,12 @@ impl Pending {
         // Acknowledgement and data offset, then window, then the options; flags are ACK and at most
         // PSH in both.
         let same = |range: core::ops::Range<usize>| self.header[range.clone()] == packet[range];
+        let tcp = self.version.header_len();
         self.next_sequence == candidate.sequence
             && header_len == candidate.header_len
-            && same(Ipv6Header::LEN + 8..Ipv6Header::LEN + TcpHeader::FLAGS_AT)
-            && same(Ipv6Header::LEN + 14..Ipv6Header::LEN + TcpHeader::CHECKSUM_AT)
-            && same(Ipv6Header::LEN + TcpHeader::MIN_LEN..header_len)
+            && same(tcp + 8..tcp + TcpHeader::FLAGS_AT)
+            && same(tcp + 14..tcp + TcpHeader::CHECKSUM_AT)
+            && same(tcp + TcpHeader::MIN_LEN..header_len)
     }
 
     /// Takes an accepted segment in; returns whether it is the group's last.
@@ -306,7 +353,7 @@ impl Pending {
         self.payload += candidate.payload as u32;
         self.next_sequence = self.next_sequence.wrapping_add(candidate.payload as u32);
         if candidate.pushed {
-            self.header[Ipv6Header::LEN + TcpHeader::FLAGS_AT] |= TcpHeader::PSH;
+            self.header[self.version.header_len() + TcpHeader::FLAGS_AT] |= TcpHeader::PSH;
         }
         candidate.pushed
             || candidate.payload < usize::from(self.segment_payload)
@@ -316,10 +363,17 @@ impl Pending {
     /// Lengths of the super-packet, and the pseudo-header's sum where the kernel completes the
     /// checksum.
     fn rewrite_header(&mut self) {
-        let transport_len = usize::from(self.header_len) - Ipv6Header::LEN + self.payload as usize;
-        let partial = begun(&self.header[ADDRESSES], self.protocol, transport_len);
-        put_be16(&mut self.header, Ipv6Header::PAYLOAD_LEN_AT, transport_len as u16);
-        let transport = &mut self.header[Ipv6Header::LEN..];
+        let ip_len = self.version.header_len();
+        let transport_len = usize::from(self.header_len) - ip_len + self.payload as usize;
+        let partial = begun(&self.header[self.version.addresses()], self.protocol, transport_len);
+        let (ip, transport) = self.header.split_at_mut(ip_len);
+        match self.version {
+            Version::V6 => put_be16(ip, Ipv6Header::PAYLOAD_LEN_AT, transport_len as u16),
+            Version::V4 => {
+                put_be16(ip, Ipv4Header::TOTAL_LEN_AT, (ip_len + transport_len) as u16);
+                finish_header_v4(ip);
+            }
+        }
         if self.protocol == PROTOCOL_UDP {
             put_be16(transport, UdpHeader::LENGTH_AT, transport_len as u16);
             put_be16(transport, UdpHeader::CHECKSUM_AT, partial);
@@ -333,7 +387,7 @@ fn classify(packet: &[u8], udp: bool, checksum: Checksum) -> Class {
     let Ok(inner) = Inner::parse(packet) else {
         return Class::Opaque;
     };
-    if inner.is_fragment() || inner.transport_start() != Ipv6Header::LEN || inner.ports().is_none() {
+    if inner.is_fragment() || !inner.is_plain() || inner.ports().is_none() {
         return Class::Opaque;
     }
     let candidate = if inner.protocol() == PROTOCOL_TCP {
@@ -345,11 +399,46 @@ fn classify(packet: &[u8], udp: bool, checksum: Checksum) -> Class {
         Some(candidate)
             if inner.packet().len() == packet.len()
                 && candidate.payload > 0
+                && is_clean_v4(&inner)
                 && (checksum == Checksum::Partial || inner.checksum_of(inner.transport()) == 0) =>
         {
             Class::Joinable(candidate)
         }
         _ => Class::Alone,
+    }
+}
+
+/// The bit that forbids fragmenting, in the first of both bytes with flags.
+const DF: u8 = 0x40;
+
+/// Which version a packet says it is; whatever is not IPv4 is looked at as IPv6.
+fn version_of(packet: &[u8]) -> Version {
+    if version(packet) == Some(4) {
+        Version::V4
+    } else {
+        Version::V6
+    }
+}
+
+fn protocol_of(packet: &[u8]) -> u8 {
+    let at = match version_of(packet) {
+        Version::V4 => Ipv4Header::PROTOCOL_AT,
+        Version::V6 => Ipv6Header::NEXT_HEADER_AT,
+    };
+    packet.get(at).copied().unwrap_or_default()
+}
+
+/// The identification of an IPv4 packet.
+fn id_of(packet: &[u8]) -> u16 {
+    u16::from_be_bytes([packet[Ipv4Header::ID_AT], packet[Ipv4Header::ID_AT + 1]])
+}
+
+/// Whether the checksum of the header is right, and no flag is set but DF: a super-packet gets a new sum, which must not
+/// hide that an old one was wrong. IPv6 has neither.
+fn is_clean_v4(inner: &Inner<'_>) -> bool {
+    inner.version() == Version::V6 || {
+        let header = &inner.packet()[..Ipv4Header::MIN_LEN];
+        header[Ipv4Header::FLAGS_AT] & !DF == 0 && checksum_finish(checksum_add(0, header)) == 0
     }
 }
 
@@ -360,7 +449,7 @@ fn tcp_candidate(inner: &Inner<'_>, checksum: Checksum) -> Option<Candidate> {
     let plain = tcp.flags() & !TcpHeader::PSH == TcpHeader::ACK && reserved == 0;
     plain.then(|| Candidate {
         protocol: PROTOCOL_TCP,
-        header_len: Ipv6Header::LEN + tcp.header_len(),
+        header_len: inner.transport_start() + tcp.header_len(),
         payload: tcp.payload().len(),
         sequence: tcp.seq(),
         pushed: tcp.flags() & TcpHeader::PSH != 0,
@@ -370,12 +459,12 @@ fn tcp_candidate(inner: &Inner<'_>, checksum: Checksum) -> Option<Candidate> {
 
 fn udp_candidate(inner: &Inner<'_>, enabled: bool, checksum: Checksum) -> Option<Candidate> {
     let udp = UdpHeader::parse(inner.transport()).ok()?;
-    // Zero is "no checksum", which IPv6 forbids and a super-packet could not keep.
+    // Zero is "no checksum", which IPv6 forbids and a super-packet of either version could not keep.
     let has_sum = checksum == Checksum::Partial || udp.checksum() != 0;
     let plain = usize::from(udp.length()) == inner.transport().len() && has_sum;
     (enabled && plain).then(|| Candidate {
         protocol: PROTOCOL_UDP,
-        header_len: Ipv6Header::LEN + UdpHeader::LEN,
+        header_len: inner.transport_start() + UdpHeader::LEN,
         payload: udp.payload().len(),
         sequence: 0,
         pushed: false,
@@ -423,16 +512,20 @@ impl<'c> Group<'c> {
         };
         let open = VirtioNetHdr {
             flags: NEEDS_CSUM,
-            csum_start: Ipv6Header::LEN as u16,
+            csum_start: group.version.header_len() as u16,
             csum_offset: field as u16,
             ..whole
         };
         if !self.coalesced() {
             return open;
         }
-        let udp = group.protocol == PROTOCOL_UDP;
+        let gso_type = match (group.protocol, group.version) {
+            (PROTOCOL_UDP, _) => GSO_UDP_L4,
+            (_, Version::V4) => GSO_TCPV4,
+            (_, Version::V6) => GSO_TCPV6,
+        };
         VirtioNetHdr {
-            gso_type: if udp { GSO_UDP_L4 } else { GSO_TCPV6 },
+            gso_type,
             hdr_len: group.header_len,
             gso_size: group.segment_payload,
             ..open

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Suite};
-use weft_wire::NodeAddr;
 use weft_wire::mmp::ReceiverReport;
+use weft_wire::{Network, NodeAddr};
 
 /// A link's number: given by the core, never used twice in the life of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +68,8 @@ pub struct FastKeys {
     pub their_index: u32,
     /// The largest fast frame that the peer takes, bytes of UDP payload.
     pub max_payload: u16,
+    /// The peer reads frames of IPv4 packets and of others with all of their header.
+    pub reads_full: bool,
     /// What both sides chose.
     pub suite: Suite,
     /// Both directions.
@@ -322,6 +324,14 @@ pub enum Command {
     DenyPeer {
         /// The node.
         peer: NodeAddr,
+    },
+    /// Which networks lie behind nodes, our own and others, from now on: packets between them go in fast frames with all of
+    /// their header. Nodes' own addresses need not be told.
+    SetNetworks {
+        /// Those that peers may send to, among them further addresses of our own.
+        ours: Vec<Network>,
+        /// Those that packets go to a peer for, and may come from it. The longest prefix counts.
+        theirs: Vec<(Network, NodeAddr)>,
     },
     /// Data for this node goes in fast frames or not at all: it waits while there are none.
     RequireFast {

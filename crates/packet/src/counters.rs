@@ -34,6 +34,10 @@ pub struct Counters {
     pub fast_rx: u64,
     /// IP packets sealed in fast frames.
     pub fast_tx: u64,
+    /// Of those, the ones with all of their header: IPv4, and IPv6 to or from a network behind a node.
+    pub full_tx: u64,
+    /// IP packets with all of their header that came and went to the TUN.
+    pub full_rx: u64,
     /// IP packets sealed in pieces, because no fast frame takes them whole.
     pub fast_fragmented: u64,
     /// IP packets put together of such pieces.
@@ -78,12 +82,20 @@ pub struct Counters {
     pub ttl_expired: u64,
     /// IP packets from a node that is not a configured peer.
     pub not_allowed: u64,
-    /// TUN packets that are not IPv6.
+    /// IP packets from a peer whose source is neither its address nor in a network behind it.
+    pub foreign_source: u64,
+    /// IP packets from a peer whose destination is neither our address nor in a network behind us.
+    pub foreign_destination: u64,
+    /// TUN packets that are not IPv6, where no networks are configured, or not IP at all.
     pub not_ipv6: u64,
-    /// TUN packets whose source is not our address: the far end would rebuild them with ours.
+    /// TUN packets whose source is neither our address nor in a network behind us.
     pub wrong_source: u64,
-    /// TUN packets to an address that is no configured peer's.
+    /// TUN packets to an address that is no configured peer's, nor in a network behind one.
     pub no_route: u64,
+    /// TUN packets to or from networks whose peer cannot be sent such: there are no fast frames, or it does not read them.
+    pub no_full_frames: u64,
+    /// Our own datagrams to a node, which a route to a network behind it has led to the TUN.
+    pub underlay_loops: u64,
     /// TUN packets larger than the session takes.
     pub too_big: u64,
     /// TUN packets whose headers or virtio header do not add up.
@@ -122,6 +134,8 @@ impl Counters {
             ("session_replays", self.session_replays),
             ("fast_rx", self.fast_rx),
             ("fast_tx", self.fast_tx),
+            ("full_tx", self.full_tx),
+            ("full_rx", self.full_rx),
             ("fast_fragmented", self.fast_fragmented),
             ("fast_reassembled", self.fast_reassembled),
             ("fragments_refused", self.fragments_refused),
@@ -144,9 +158,13 @@ impl Counters {
             ("forward_failed", self.forward_failed),
             ("ttl_expired", self.ttl_expired),
             ("not_allowed", self.not_allowed),
+            ("foreign_source", self.foreign_source),
+            ("foreign_destination", self.foreign_destination),
             ("not_ipv6", self.not_ipv6),
             ("wrong_source", self.wrong_source),
             ("no_route", self.no_route),
+            ("no_full_frames", self.no_full_frames),
+            ("underlay_loops", self.underlay_loops),
             ("too_big", self.too_big),
             ("malformed_tun", self.malformed_tun),
             ("queued", self.queued),

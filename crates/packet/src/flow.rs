@@ -1,6 +1,6 @@
 //! Which packets belong together: the hash that pins a flow to one lane (L19).
 
-use crate::inner::{ADDRESSES, Inner};
+use crate::inner::{ADDRESSES, Inner, Version};
 
 /// Hashes the flow of an inner packet, keyed so that a peer cannot aim its flows at one lane.
 #[derive(Debug, Clone, Copy)]
@@ -15,13 +15,17 @@ impl FlowHasher {
     }
 
     /// Hash of addresses and protocol, and of the ports of unfragmented TCP and UDP. Fragments hash
-    /// without ports, so all fragments of a packet agree. Bytes that are no IPv6 packet hash to the
+    /// without ports, so all fragments of a packet agree. Bytes that are no IP packet hash to the
     /// key's value.
     pub fn hash(self, packet: &[u8]) -> u64 {
         let Ok(inner) = Inner::parse(packet) else {
             return mix(self.key, 0);
         };
-        let (words, _) = inner.packet()[ADDRESSES].as_chunks::<8>();
+        let addresses = match inner.version() {
+            Version::V6 => &inner.packet()[ADDRESSES],
+            Version::V4 => inner.addresses(),
+        };
+        let (words, _) = addresses.as_chunks::<8>();
         let state = words
             .iter()
             .fold(self.key, |state, word| mix(state, u64::from_le_bytes(*word)));

@@ -1,4 +1,4 @@
-//! ICMPv6 errors that the node answers to its own host or to a peer (RFC 4443).
+//! ICMP errors that the node answers to its own host: ICMPv6 (RFC 4443), and for IPv4 packets ICMP.
 //!
 //! An error is never built for an ICMPv6 error, nor for a sender that has no unicast address
 //! (section 2.4 e), and it quotes as much of the offending packet as fits into 1,280 octets.
@@ -8,7 +8,9 @@ use core::net::Ipv6Addr;
 use weft_wire::checksum::{checksum_add, checksum_finish, pseudo_header_sum_v6};
 use weft_wire::ip::{Ipv6Header, PROTOCOL_ICMPV6};
 
-use crate::inner::{Inner, put_be16};
+use crate::inner::{Inner, Version, put_be16};
+
+mod v4;
 
 /// Largest error packet in octets: the smallest MTU of IPv6 (RFC 4443 section 2.4 c).
 pub const MAX_ERROR_PACKET: usize = 1280;
@@ -22,19 +24,19 @@ const FIRST_INFORMATIONAL: u8 = 128;
 /// What is wrong with a packet, as its sender is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcmpError {
-    /// Type 1 code 0: no route to the destination.
+    /// Type 1 code 0 (ICMP: 3, 0): no route to the destination.
     NoRoute,
-    /// Type 1 code 1: the destination is known, and packets to it are not allowed.
+    /// Type 1 code 1 (ICMP: 3, 13): the destination is known, and packets to it are not allowed.
     AdminProhibited,
-    /// Type 1 code 3: the destination is known, and cannot be reached now.
+    /// Type 1 code 3 (ICMP: 3, 1): the destination is known, and cannot be reached now.
     AddressUnreachable,
-    /// Type 2: the packet exceeds `mtu` octets, IPv6 header included. Linux learns no path MTU below
-    /// 1,280 from it; under that, TCP needs the [`mss`](crate::mss) clamp.
+    /// Type 2 (ICMP: 3, 4): the packet exceeds `mtu` octets, IP header included. Linux learns no path MTU below
+    /// 1,280 from it in IPv6; under that, TCP needs the [`mss`](crate::mss) clamp.
     PacketTooBig {
         /// Largest packet in octets that would pass.
         mtu: u32,
     },
-    /// Type 3 code 0: the hop limit was exceeded in transit.
+    /// Type 3 code 0 (ICMP: 11, 0): the hop limit was exceeded in transit.
     TimeExceeded,
 }
 
@@ -49,15 +51,20 @@ impl IcmpError {
         }
     }
 
-    /// Builds the whole IPv6 packet that reports this error about `offending` at the front of
-    /// `out`; returns its length. `source` is the address that answers.
+    /// Builds the whole IP packet that reports this error about `offending` at the front of
+    /// `out`; returns its length. `source` is the address that answers; an IPv4 packet is answered from where it was meant
+    /// to go.
     ///
-    /// `None` when RFC 4443 forbids an answer, when `offending` is not a well-formed IPv6 packet,
+    /// `None` when RFC 4443 or RFC 1122 forbids an answer, when `offending` is not a well-formed IP packet,
     /// or when `out` has less than [`MAX_ERROR_PACKET`] octets and the answer needs more. Ask an
     /// [`ErrorLimiter`] first.
     pub fn build(self, source: Ipv6Addr, offending: &[u8], out: &mut [u8]) -> Option<usize> {
         let inner = Inner::parse(offending).ok()?;
-        if !self.may_answer(&inner) {
+        if inner.version() == Version::V4 {
+            return self.build_v4(&inner, out);
+        }
+        let offended = Ipv6Header::parse(inner.packet()).ok()?;
+        if !self.may_answer(&offended, &inner) {
             return None;
         }
         let quoted = inner.packet();
@@ -69,25 +76,25 @@ impl IcmpError {
         ip[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, PROTOCOL_ICMPV6, HOP_LIMIT]);
         put_be16(ip, Ipv6Header::PAYLOAD_LEN_AT, icmp.len() as u16);
         ip[8..24].copy_from_slice(&source.octets());
-        ip[24..40].copy_from_slice(&inner.source().octets());
+        ip[24..40].copy_from_slice(&offended.src().octets());
 
         let mtu = if let Self::PacketTooBig { mtu } = self { mtu } else { 0 };
         icmp[..2].copy_from_slice(&self.kind_and_code());
         icmp[2..4].fill(0);
         icmp[4..8].copy_from_slice(&mtu.to_be_bytes());
         icmp[ICMP_HEADER..].copy_from_slice(quoted);
-        let pseudo = pseudo_header_sum_v6(source, inner.source(), PROTOCOL_ICMPV6, icmp.len() as u32);
+        let pseudo = pseudo_header_sum_v6(source, offended.src(), PROTOCOL_ICMPV6, icmp.len() as u32);
         put_be16(icmp, ICMP_CHECKSUM, checksum_finish(checksum_add(pseudo, icmp)));
         Some(len)
     }
 
     /// RFC 4443 section 2.4 (e). Path MTU discovery works for multicast, so packet too big may
     /// answer it.
-    fn may_answer(self, inner: &Inner<'_>) -> bool {
-        let source = inner.source();
+    fn may_answer(self, ip: &Ipv6Header<'_>, inner: &Inner<'_>) -> bool {
+        let source = ip.src();
         let unicast_source = !source.is_multicast() && !source.is_unspecified();
         let too_big = matches!(self, Self::PacketTooBig { .. });
-        let to_multicast = inner.destination().is_multicast() && !too_big;
+        let to_multicast = ip.dst().is_multicast() && !too_big;
         unicast_source && !to_multicast && !is_icmp_error(inner)
     }
 }

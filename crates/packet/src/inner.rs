@@ -1,19 +1,18 @@
-//! Where the parts of an inner packet are: the IPv6 extension headers walked once, the transport
-//! header found.
+//! Where the parts of an inner packet are: IPv6 extension headers or IPv4 options walked once, the transport header found.
 //!
-//! Shared by the modules that rewrite inner packets. An IPv4 layout would be a second constructor
-//! here.
+//! Shared by the modules that rewrite inner packets.
 
-use core::net::Ipv6Addr;
 use core::ops::Range;
 
 use weft_wire::WireError;
-use weft_wire::checksum::{checksum_add, checksum_finish, pseudo_header_sum_v6};
-use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
+use weft_wire::checksum::{checksum_add, checksum_finish};
+use weft_wire::ip::{Ipv4Header, Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP, version};
 use weft_wire::transport::TcpHeader;
 
-/// Both addresses, in the fixed header.
+/// Both addresses, in the fixed header of IPv6.
 pub(crate) const ADDRESSES: Range<usize> = Ipv6Header::SRC_AT..Ipv6Header::LEN;
+/// Both addresses, in the fixed header of IPv4.
+pub(crate) const ADDRESSES_V4: Range<usize> = Ipv4Header::SRC_AT..Ipv4Header::MIN_LEN;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -37,11 +36,36 @@ pub enum InnerError {
     TooManyExtensions,
 }
 
-/// An IPv6 packet whose headers were walked once. Nothing here panics afterwards.
+/// Which IP an inner packet is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    V4,
+    V6,
+}
+
+impl Version {
+    /// Bytes of the header without options or extensions.
+    pub(crate) const fn header_len(self) -> usize {
+        match self {
+            Self::V4 => Ipv4Header::MIN_LEN,
+            Self::V6 => Ipv6Header::LEN,
+        }
+    }
+
+    /// Where in it both addresses are.
+    pub(crate) const fn addresses(self) -> Range<usize> {
+        match self {
+            Self::V4 => ADDRESSES_V4,
+            Self::V6 => ADDRESSES,
+        }
+    }
+}
+
+/// An IP packet whose headers were walked once. Nothing here panics afterwards.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inner<'a> {
-    ip: Ipv6Header<'a>,
     packet: &'a [u8],
+    version: Version,
     transport: usize,
     protocol: u8,
     fragment: bool,
@@ -50,12 +74,16 @@ pub(crate) struct Inner<'a> {
 }
 
 impl<'a> Inner<'a> {
-    /// Walks the headers. What follows the announced payload length (link padding) is cut off.
+    /// Walks the headers. What follows the announced length (link padding) is cut off.
     pub(crate) fn parse(packet: &'a [u8]) -> Result<Self, InnerError> {
-        let ip = Ipv6Header::parse(packet)?;
+        let ip = match Ipv6Header::parse(packet) {
+            Ok(ip) => ip,
+            Err(_) if version(packet) == Some(4) => return Self::parse_v4(packet),
+            Err(error) => return Err(error.into()),
+        };
         let mut inner = Self {
-            ip,
             packet: &packet[..Ipv6Header::LEN + ip.payload().len()],
+            version: Version::V6,
             transport: Ipv6Header::LEN,
             protocol: ip.next_header(),
             fragment: false,
@@ -68,6 +96,21 @@ impl<'a> Inner<'a> {
             }
         }
         Err(InnerError::TooManyExtensions)
+    }
+
+    #[cold]
+    fn parse_v4(packet: &'a [u8]) -> Result<Self, InnerError> {
+        let ip = Ipv4Header::parse(packet)?;
+        let transport = ip.header_len();
+        Ok(Self {
+            packet: &packet[..transport + ip.payload().len()],
+            version: Version::V4,
+            transport,
+            protocol: ip.protocol(),
+            fragment: ip.is_fragment(),
+            later_fragment: ip.is_later_fragment(),
+            source_routed: has_source_route(ip.options_bytes()),
+        })
     }
 
     /// Steps over one extension header; false when the present header is none, or hides the rest.
@@ -102,22 +145,32 @@ impl<'a> Inner<'a> {
         self.packet
     }
 
-    /// Offset of what follows the extension headers; at most the packet's length.
+    /// Which IP.
+    pub(crate) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Offset of what follows the IP header with its options or extensions; at most the packet's length.
     pub(crate) fn transport_start(&self) -> usize {
         self.transport
     }
 
-    /// What follows the extension headers.
+    /// What follows the IP header with its options or extensions.
     pub(crate) fn transport(&self) -> &'a [u8] {
         &self.packet[self.transport..]
     }
 
-    /// Next-header value of [`Self::transport`].
+    /// Protocol of [`Self::transport`].
     pub(crate) fn protocol(&self) -> u8 {
         self.protocol
     }
 
-    /// Whether there is a fragment header.
+    /// Whether the transport follows a header without options or extensions.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.transport == self.version.header_len()
+    }
+
+    /// Whether this is a fragment, or might be one: IPv6 has a header for that.
     pub(crate) fn is_fragment(&self) -> bool {
         self.fragment
     }
@@ -127,20 +180,26 @@ impl<'a> Inner<'a> {
         self.later_fragment
     }
 
-    /// Whether a routing header has segments left: the pseudo-header's destination is then not the
-    /// IPv6 header's.
+    /// Whether nobody on the way may cut it: so it is with all of IPv6.
+    pub(crate) fn dont_fragment(&self) -> bool {
+        match self.version {
+            Version::V4 => self.packet[Ipv4Header::FLAGS_AT] & 0x40 != 0,
+            Version::V6 => true,
+        }
+    }
+
+    /// Whether a routing header has segments left, or there is an option like it: the pseudo-header's destination is then
+    /// not the IP header's.
     pub(crate) fn is_source_routed(&self) -> bool {
         self.source_routed
     }
 
-    /// Source address.
-    pub(crate) fn source(&self) -> Ipv6Addr {
-        self.ip.src()
-    }
-
-    /// Destination address of the fixed header.
-    pub(crate) fn destination(&self) -> Ipv6Addr {
-        self.ip.dst()
+    /// Source and destination of the fixed header, one behind the other.
+    pub(crate) fn addresses(&self) -> &'a [u8] {
+        match self.version {
+            Version::V4 => &self.packet[ADDRESSES_V4],
+            Version::V6 => &self.packet[ADDRESSES],
+        }
     }
 
     /// The TCP header, if this is TCP and all of it is here.
@@ -149,15 +208,11 @@ impl<'a> Inner<'a> {
         here.then(|| TcpHeader::parse(self.transport()).ok()).flatten()
     }
 
-    /// Sum of the pseudo-header without the transport length.
-    pub(crate) fn pseudo_sum(&self) -> u64 {
-        pseudo_header_sum_v6(self.source(), self.destination(), self.protocol, 0)
-    }
-
     /// The checksum for `transport`, sent between this packet's addresses, with zero in its
     /// checksum field; over a transport that holds its checksum, zero if that is right.
     pub(crate) fn checksum_of(&self, transport: &[u8]) -> u16 {
-        checksum_finish(checksum_add(self.pseudo_sum() + transport.len() as u64, transport))
+        let pseudo = checksum_add(0, self.addresses()) + u64::from(self.protocol);
+        checksum_finish(checksum_add(pseudo + transport.len() as u64, transport))
     }
 
     /// Source and destination port as on the wire, if this is TCP or UDP and they are here.
@@ -167,6 +222,31 @@ impl<'a> Inner<'a> {
         }
         self.transport().first_chunk::<4>().copied()
     }
+}
+
+/// Whether there is a loose or strict source route among IPv4 options (RFC 791 section 3.1).
+fn has_source_route(mut options: &[u8]) -> bool {
+    const END: u8 = 0;
+    const NOTHING: u8 = 1;
+    const LOOSE: u8 = 131;
+    const STRICT: u8 = 137;
+    loop {
+        let len = match options {
+            [] | [END, ..] => return false,
+            [LOOSE | STRICT, ..] => return true,
+            [NOTHING, ..] => 1,
+            [_, len, ..] if *len >= 2 => usize::from(*len),
+            _ => return false,
+        };
+        options = options.get(len..).unwrap_or_default();
+    }
+}
+
+/// Writes the checksum of the IPv4 header that fills `header`.
+pub(crate) fn finish_header_v4(header: &mut [u8]) {
+    put_be16(header, Ipv4Header::CHECKSUM_AT, 0);
+    let sum = checksum_finish(checksum_add(0, header));
+    put_be16(header, Ipv4Header::CHECKSUM_AT, sum);
 }
 
 /// Writes a big-endian `u16`; the caller has checked the bound.

@@ -25,6 +25,7 @@ use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
 use crate::inbound::Inbound;
 use crate::measure::Told;
 use crate::meter::Meter;
+use crate::networks::Networks;
 use crate::train::{Train, Transmit};
 
 mod check;
@@ -142,6 +143,8 @@ pub struct Lane {
     pub(crate) whole: bool,
     /// Nodes that IP packets may pass to and from, by their IPv6 address.
     pub(crate) allowed: BTreeMap<[u8; 16], NodeAddr>,
+    /// What lies behind them, and behind us.
+    pub(crate) networks: Networks,
     /// Nodes that get data in fast frames or not at all.
     fast_only: BTreeSet<NodeAddr>,
     /// The link of the next hop, for nodes whose datagrams pass through us.
@@ -166,6 +169,7 @@ impl Lane {
             fast_indices: BTreeMap::new(),
             whole: false,
             allowed: BTreeMap::new(),
+            networks: Networks::default(),
             fast_only: BTreeSet::new(),
             routes: BTreeMap::new(),
             gate: Gate::new(),
@@ -303,6 +307,7 @@ impl Lane {
                 self.fast_indices.retain(|_, of| *of != FastIndex::Session(peer));
                 self.sessions.remove(&peer);
             }
+            Command::SetNetworks { ours, theirs } => self.networks = Networks::new(&ours, &theirs),
             Command::RequireFast { peer } => {
                 self.fast_only.insert(peer);
             }
@@ -465,8 +470,16 @@ impl Lane {
     }
 
     /// Keeps a packet that fits no FIPS frame until the other end, which has fast frames, has agreed on them anew. False if
-    /// it has had the time for that. Systems remember for minutes what they are told is too big.
-    pub(crate) fn hold(&mut self, now: u64, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) -> bool {
+    /// it has had the time for that, or if it is not a neighbour and must be. Systems remember for minutes what they are told
+    /// is too big.
+    pub(crate) fn hold(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        hdr: VirtioNetHdr,
+        packet: &[u8],
+        must_be_direct: bool,
+    ) -> bool {
         let Some(session) = self.sessions.get_mut(&peer) else {
             return false;
         };
@@ -475,7 +488,7 @@ impl Lane {
             .and_then(|id| self.links.get(&id))
             .is_some_and(|l| l.peer == peer);
         let age = session.epochs.current().map(|epoch| u64::from(epoch.timestamp(now)));
-        if !direct || age.is_none_or(|age| age >= EXPECT_FAST) {
+        if must_be_direct && !direct || age.is_none_or(|age| age >= EXPECT_FAST) {
             return false;
         }
         if session.queue.len() == MAX_QUEUE {

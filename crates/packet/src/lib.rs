@@ -7,6 +7,7 @@
 //! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, where the frame is sent from.
 //! - `fast`: weft's own frames, sealed once and under keys that move on in place.
 //! - [`split`], [`coalesce`]: TUN super-packets to segments, and back.
+//! - `networks`, `routed`: what lies behind nodes, and how packets go there.
 //! - [`mss`], [`icmp`]: what an endpoint tells TCP and its own host about sizes and reachability.
 //! - [`Train`]: equal datagrams one behind the other, for one system call.
 //! - `meter`, `measure`: what came and how, and the reports about it.
@@ -34,7 +35,9 @@ mod lane;
 mod measure;
 mod meter;
 pub mod mss;
+mod networks;
 mod outbound;
+mod routed;
 pub mod split;
 mod train;
 mod transit;

@@ -5,7 +5,7 @@
 //! checksum: the incremental update (RFC 1624) needs a full one.
 
 use weft_wire::checksum::checksum_replace;
-use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
+use weft_wire::ip::{Ipv4Header, Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP, version};
 use weft_wire::transport::{TcpHeader, TcpOption};
 
 use crate::inner::{Inner, put_be16};
@@ -36,15 +36,34 @@ pub(crate) fn opens_connection(packet: &[u8]) -> bool {
     }
 }
 
-/// Lowers the MSS option of a TCP SYN inside the IPv6 packet to what a packet of `max_packet`
-/// octets has room for: 60 less, for the IPv6 and TCP headers. Returns whether the packet was
+/// The same question about a packet of either IP version.
+pub(crate) fn opens_connection_full(packet: &[u8]) -> bool {
+    if version(packet) != Some(4) {
+        return opens_connection(packet);
+    }
+    packet.get(Ipv4Header::PROTOCOL_AT) == Some(&PROTOCOL_TCP)
+        && match packet.first() {
+            Some(0x45) => {
+                let flags = packet.get(Ipv4Header::MIN_LEN + TcpHeader::FLAGS_AT);
+                flags.is_some_and(|flags| flags & TcpHeader::SYN != 0)
+            }
+            _ => true,
+        }
+}
+
+/// Lowers the MSS option of a TCP SYN inside the IP packet to what a packet of `max_packet`
+/// octets has room for: 60 less, for the IPv6 and TCP headers, or 40 for IPv4's. Returns whether the packet was
 /// changed.
 ///
 /// Every MSS option is lowered, because stacks differ in which of several they believe. All else
 /// stays as it is: other packets, a smaller MSS, malformed headers or options, and any packet when
 /// `max_packet` leaves no room.
 pub fn clamp(packet: &mut [u8], max_packet: usize) -> bool {
-    let room = max_packet.saturating_sub(Ipv6Header::LEN + TcpHeader::MIN_LEN);
+    let ip = match version(packet) {
+        Some(4) => Ipv4Header::MIN_LEN,
+        _ => Ipv6Header::LEN,
+    };
+    let room = max_packet.saturating_sub(ip + TcpHeader::MIN_LEN);
     let mss = u16::try_from(room).unwrap_or(u16::MAX);
     if mss == 0 {
         return false;

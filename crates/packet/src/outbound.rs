@@ -16,17 +16,10 @@ impl Lane {
     /// Sealed datagrams are committed to `train`, which the caller flushes at the end of its batch.
     pub fn outbound<T: Transmit>(&mut self, now: u64, hdr: VirtioNetHdr, packet: &[u8], train: &mut Train<T>) {
         self.counters.tun_rx += 1;
-        let Some((source, dest)) = ipv6_addresses(packet) else {
-            self.counters.not_ipv6 += 1;
-            return;
-        };
-        if source != self.config.me.to_ipv6().octets() {
-            self.counters.wrong_source += 1;
-            return;
-        }
-        let Some(&peer) = self.allowed.get(&dest) else {
-            self.counters.no_route += 1;
-            self.answer(now, IcmpError::NoRoute, packet);
+        let ours = self.config.me.to_ipv6().octets();
+        let addresses = ipv6_addresses(packet).filter(|(source, _)| *source == ours);
+        let Some(&peer) = addresses.and_then(|(_, dest)| self.allowed.get(&dest)) else {
+            self.outbound_routed(now, hdr, packet, train);
             return;
         };
         if !self.ready(&peer) {
@@ -78,7 +71,7 @@ impl Lane {
             self.seal_packets(now, to, splitter, train);
             return;
         }
-        if room.fast.is_none() && room.splits && self.hold(now, to.0, hdr, packet) {
+        if room.fast.is_none() && room.splits && self.hold(now, to.0, hdr, packet, true) {
             return;
         }
         match Splitter::new(hdr, packet, room.max_fragmented()) {

@@ -4,16 +4,19 @@
 //! UDP burst (USO) under one header, or a single packet whose checksum the kernel left to the
 //! device. FIPS carries full packets, so every segment leaves with a complete transport checksum.
 //!
+//! Of either IP version. Each IPv4 segment has an identification of its own, counted up from the super-packet's, as the
+//! sender has set them aside.
+//!
 //! Sources: virtio 1.2 section 5.1.6 (the header), RFC 9293 and RFC 3168 (which flags belong to
-//! which segment), RFC 8200 section 8.1 (pseudo-header).
+//! which segment), RFC 8200 section 8.1 and RFC 768 (pseudo-header), RFC 6864 (identification).
 
 use weft_wire::checksum::{checksum_add, checksum_finish};
-use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
+use weft_wire::ip::{Ipv4Header, Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
 use weft_wire::transport::{TcpHeader, TcpOption, UdpHeader};
-use weft_wire::virtio::{GSO_NONE, GSO_TCPV6, GSO_UDP_L4, VirtioNetHdr};
+use weft_wire::virtio::{GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VirtioNetHdr};
 
 use crate::checksum::elidable;
-use crate::inner::{Inner, put_be16};
+use crate::inner::{Inner, Version, finish_header_v4, put_be16};
 
 pub use crate::inner::InnerError;
 
@@ -24,9 +27,12 @@ pub enum SplitError {
     /// The packet itself is malformed.
     #[error("malformed packet: {0}")]
     Packet(#[from] InnerError),
-    /// A GSO type that was never enabled on the TUN (TCPv4, UFO, or unknown).
+    /// A GSO type that was never enabled on the TUN (UFO, or unknown).
     #[error("GSO type {0:#04x} is not supported")]
     UnsupportedGso(u8),
+    /// The GSO type is that of TCP over the other IP version.
+    #[error("GSO type {0:#04x} does not fit the IP version")]
+    Version(u8),
     /// A GSO packet with a segment size of zero.
     #[error("GSO packet without a segment size")]
     ZeroSegment,
@@ -41,14 +47,14 @@ pub enum SplitError {
     /// The TCP or UDP header of a GSO packet is cut short or its length field is impossible.
     #[error("GSO packet with a malformed transport header")]
     TransportHeader,
-    /// A GSO packet with a fragment header.
+    /// A GSO packet with a fragment header, or that is one of several fragments.
     #[error("GSO packet is a fragment")]
     Fragment,
-    /// A GSO packet whose routing header has segments left, so that its checksums cover another
+    /// A GSO packet whose routing header has segments left, or with a source route, so that its checksums cover another
     /// destination.
-    #[error("GSO packet with a routing header that has segments left")]
+    #[error("GSO packet with a source route")]
     SourceRouted,
-    /// The checksum to be completed starts before the IPv6 payload, or it does not lie inside the
+    /// The checksum to be completed starts before the IP payload, or it does not lie inside the
     /// packet.
     #[error("checksum start {start} offset {offset} is outside the packet")]
     ChecksumRange {
@@ -57,10 +63,10 @@ pub enum SplitError {
         /// `csum_offset` of the virtio header.
         offset: u16,
     },
-    /// A segment would be larger than the session takes: answer with ICMPv6 packet too big.
+    /// A segment would be larger than the session takes: answer with ICMP packet too big.
     #[error("segment exceeds {mtu} octets")]
     TooBig {
-        /// Largest inner packet in octets, IPv6 header included.
+        /// Largest inner packet in octets, IP header included.
         mtu: u32,
     },
 }
@@ -78,12 +84,12 @@ enum Kind {
     Udp,
 }
 
-/// Cuts one TUN read into IPv6 packets, in order, without allocating.
+/// Cuts one TUN read into IP packets, in order, without allocating.
 #[derive(Debug, Clone)]
 pub struct Splitter<'a> {
     inner: Inner<'a>,
     kind: Kind,
-    /// Octets repeated in front of every segment: IPv6, extension and transport header.
+    /// Octets repeated in front of every segment: IP, extension and transport header.
     headers: usize,
     /// Payload octets of every segment but the last.
     payload_each: usize,
@@ -98,7 +104,7 @@ impl<'a> Splitter<'a> {
     /// `max_packet` octets each.
     ///
     /// Header lengths come from the packet; `hdr_len`, and for GSO also `csum_start`, are not
-    /// believed. Octets beyond the IPv6 payload length are dropped.
+    /// believed. Octets beyond the length that the IP header tells are dropped.
     ///
     /// # Errors
     /// [`SplitError`] with a variant for each cause.
@@ -106,7 +112,10 @@ impl<'a> Splitter<'a> {
         let inner = Inner::parse(packet)?;
         let splitter = match hdr.gso_kind() {
             GSO_NONE => Self::whole(hdr, inner)?,
-            GSO_TCPV6 => Self::gso(hdr, inner, Kind::Tcp)?,
+            gso @ (GSO_TCPV6 | GSO_TCPV4) if (gso == GSO_TCPV4) != (inner.version() == Version::V4) => {
+                return Err(SplitError::Version(gso));
+            }
+            GSO_TCPV6 | GSO_TCPV4 => Self::gso(hdr, inner, Kind::Tcp)?,
             GSO_UDP_L4 => Self::gso(hdr, inner, Kind::Udp)?,
             other => return Err(SplitError::UnsupportedGso(other)),
         };
@@ -120,11 +129,12 @@ impl<'a> Splitter<'a> {
 
     /// The same for TCP whose segments are too large, which are cut smaller than the hosts agreed on: to them it is as if
     /// the sender had done so. `None` for what is not TCP, and for segments that may not be cut: those that open or reset a
-    /// connection, urgent data, what is sealed by an option (RFC 2385, RFC 5925), and a packet whose checksum is wrong.
+    /// connection, urgent data, what is sealed by an option (RFC 2385, RFC 5925), a packet whose checksum is wrong, and one
+    /// that may be fragmented on its way, since there are not so many identifications set aside for it.
     pub(crate) fn recut(hdr: VirtioNetHdr, packet: &'a [u8], max_packet: usize) -> Option<Self> {
         let mut splitter = Self::new(hdr, packet, usize::MAX).ok()?;
         let inner = splitter.inner;
-        let tcp = inner.tcp().filter(may_be_cut)?;
+        let tcp = inner.tcp().filter(|tcp| inner.dont_fragment() && may_be_cut(tcp))?;
         let headers = inner.transport_start() + tcp.header_len();
         let each = max_packet.checked_sub(headers).filter(|each| *each > 0)?;
         match splitter.kind {
@@ -153,7 +163,11 @@ impl<'a> Splitter<'a> {
             Kind::Whole
         } else {
             let (start, offset) = (usize::from(hdr.csum_start), usize::from(hdr.csum_offset));
-            if start < Ipv6Header::LEN || start + offset + 2 > len {
+            let least = match inner.version() {
+                Version::V4 => inner.transport_start(),
+                Version::V6 => Ipv6Header::LEN,
+            };
+            if start < least || start + offset + 2 > len {
                 return Err(SplitError::ChecksumRange {
                     start: hdr.csum_start,
                     offset: hdr.csum_offset,
@@ -216,7 +230,9 @@ impl<'a> Splitter<'a> {
         let field = elidable(&self.inner);
         self.elided = match self.kind {
             Kind::Whole => None,
-            Kind::Complete { start, offset } => field.filter(|at| start == Ipv6Header::LEN && *at == start + offset),
+            Kind::Complete { start, offset } => {
+                field.filter(|at| start == self.inner.transport_start() && *at == start + offset)
+            }
             Kind::Tcp | Kind::Udp => field,
         };
     }
@@ -235,7 +251,7 @@ impl<'a> Splitter<'a> {
         self.count
     }
 
-    /// Length in octets, IPv6 header included, of every packet but the last, which is no longer.
+    /// Length in octets, IP header included, of every packet but the last, which is no longer.
     pub fn segment_len(&self) -> usize {
         self.inner.packet().len().min(self.headers + self.payload_each)
     }
@@ -293,12 +309,32 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Rewrites the IPv6 payload length; returns the transport header and what follows.
+    /// Rewrites the IP header; returns the transport header and what follows.
     fn finish_ip<'o>(&self, out: &'o mut [u8]) -> &'o mut [u8] {
-        // At most the super-packet's own payload length, which came from 16 bits.
-        let payload = (out.len() - Ipv6Header::LEN) as u16;
-        put_be16(out, Ipv6Header::PAYLOAD_LEN_AT, payload);
-        &mut out[self.inner.transport_start()..]
+        // Lengths are at most the super-packet's own, which came from 16 bits.
+        if self.inner.version() == Version::V6 {
+            let payload = (out.len() - Ipv6Header::LEN) as u16;
+            put_be16(out, Ipv6Header::PAYLOAD_LEN_AT, payload);
+            return &mut out[self.inner.transport_start()..];
+        }
+        let total = out.len() as u16;
+        let (header, transport) = out.split_at_mut(self.inner.transport_start());
+        put_be16(header, Ipv4Header::TOTAL_LEN_AT, total);
+        if let Some(field) = header[Ipv4Header::ID_AT..].first_chunk_mut::<2>() {
+            *field = u16::from_be_bytes(*field).wrapping_add(self.next as u16).to_be_bytes();
+        }
+        finish_header_v4(header);
+        transport
+    }
+
+    /// Whether its packets are IPv6.
+    pub(crate) fn is_ipv6(&self) -> bool {
+        self.inner.version() == Version::V6
+    }
+
+    /// Whether its packets may be cut on their way, as their sender says.
+    pub(crate) fn may_fragment(&self) -> bool {
+        !self.inner.dont_fragment()
     }
 }
 

@@ -118,6 +118,7 @@ impl End {
                 our_index: index(self.me),
                 their_index: index(self.other),
                 max_payload: 9_000,
+                reads_full: true,
                 suite: Suite::Aes256Gcm,
                 secrets: LaneSecrets {
                     send: secret(self.me),
@@ -465,6 +466,7 @@ fn keys_that_differ_carry_nothing() {
             our_index: 2 << 16,
             their_index: 1 << 16,
             max_payload: 1280,
+            reads_full: true,
             suite: Suite::Aes256Gcm,
             secrets: LaneSecrets {
                 send: theirs.clone(),

@@ -112,6 +112,7 @@ impl Host {
             our_index: index(self.me, peer),
             their_index: index(peer, self.me),
             max_payload: 9_000,
+            reads_full: true,
             suite: Suite::Aes256Gcm,
             secrets: LaneSecrets {
                 send: secret(self.me, peer),

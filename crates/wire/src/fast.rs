@@ -24,7 +24,7 @@ mod fragment;
 mod label;
 mod relayed;
 
-pub use capabilities::{CAPABILITIES_VERSION, Capabilities, MAX_LISTED};
+pub use capabilities::{CAPABILITIES_VERSION, Capabilities, MAX_LISTED, READS_FULL};
 pub use fragment::Fragment;
 pub use label::{Bind, Bound, Refusal, Unbind, UnbindBy};
 pub use relayed::{
@@ -42,6 +42,10 @@ pub const TIMESTAMP_LEN: usize = 4;
 /// What is left of an IPv6 header: its first four bytes, next header and hop limit. Both ends know the addresses, and
 /// the length follows from the frame's.
 pub const IPV6_REST: usize = 6;
+/// Where the packet starts in a frame of [`Kind::Full`].
+pub const FULL_AT: usize = Header::LEN + TIMESTAMP_LEN;
+/// What a frame of [`Kind::Full`] has more than the packet in it.
+pub const FULL_OVERHEAD: usize = FULL_AT + TAG_LEN;
 /// Where the upper layer of a packet starts in a frame of [`Kind::Ipv6`].
 pub const UPPER_AT: usize = Header::LEN + TIMESTAMP_LEN + IPV6_REST;
 /// What a frame of [`Kind::Ipv6`] has more than the packet in it: 2 bytes.
@@ -55,7 +59,7 @@ pub const SURE_PAYLOAD: u16 = 1_232;
 
 /// Bit of [`Header::flags`]: the phase of the key, modulo 2.
 pub const FLAG_PHASE: u8 = 0x01;
-/// Bit of [`Header::flags`]: the checksum of the TCP or UDP header right behind the IPv6 header is not there; its field
+/// Bit of [`Header::flags`]: the checksum of the TCP or UDP header right behind the IP header is not there; its field
 /// is zero. The tag covers the packet, and the receiving kernel completes the sum where anybody needs it.
 pub const FLAG_PARTIAL: u8 = 0x02;
 /// Bit of [`Header::flags`], of [`Kind::Relayed`] alone: the hop's seal covers the whole frame behind the hop's tag.
@@ -69,8 +73,11 @@ pub enum Kind {
     Ipv6 = 0,
     /// A message of the session, or of the hop: its type and body.
     Message = 1,
-    /// A frame of either other kind on its way through other nodes; see [`RelayHeader`].
+    /// A frame of another kind on its way through other nodes; see [`RelayHeader`].
     Relayed = 2,
+    /// An IP packet with all of its header, whose first nibble tells the version: IPv4, or IPv6 between other addresses
+    /// than those of the two nodes.
+    Full = 3,
     /// A piece of a packet that did not fit one frame: [`Fragment`].
     Fragment = 4,
 }
@@ -83,6 +90,7 @@ impl Kind {
             0 => Self::Ipv6,
             1 => Self::Message,
             2 => Self::Relayed,
+            3 => Self::Full,
             4 => Self::Fragment,
             _ => return None,
         })
@@ -91,7 +99,7 @@ impl Kind {
     /// The flags that a frame of this kind may have.
     const fn flags(self) -> u8 {
         match self {
-            Self::Ipv6 => FLAG_PHASE | FLAG_PARTIAL,
+            Self::Ipv6 | Self::Full => FLAG_PHASE | FLAG_PARTIAL,
             Self::Message | Self::Fragment => FLAG_PHASE,
             Self::Relayed => FLAG_PHASE | FLAG_WHOLE,
         }
@@ -100,7 +108,7 @@ impl Kind {
     /// The shortest frame of this kind, bytes.
     const fn min_len(self) -> usize {
         match self {
-            Self::Ipv6 | Self::Message | Self::Fragment => Header::LEN + TIMESTAMP_LEN + TAG_LEN,
+            Self::Ipv6 | Self::Message | Self::Full | Self::Fragment => Header::LEN + TIMESTAMP_LEN + TAG_LEN,
             Self::Relayed => INNER_AT + Self::Ipv6.min_len(),
         }
     }
@@ -301,7 +309,7 @@ mod tests {
         };
         assert_eq!(frame(1, 3), Ok(header()));
         assert_eq!(frame(0, 0x00), Err(WireError::UnsupportedVersion(0)));
-        assert_eq!(frame(0, 0xa3), Err(WireError::WrongMessageType(0xa3)));
+        assert_eq!(frame(0, 0xa5), Err(WireError::WrongMessageType(0xa5)));
         assert_eq!(frame(0, 0xa1), Err(WireError::NonZeroFlags(3)));
         assert_eq!(frame(0, 0xa2), Err(WireError::NonZeroFlags(3)));
         assert_eq!(frame(1, 4), Err(WireError::NonZeroFlags(4)));
@@ -320,7 +328,7 @@ mod tests {
     proptest! {
         #[test]
         fn headers_round_trip(
-            kind in 0u8..3, flags in 0u8..8, length in 58u16..200, receiver_index: u32, counter: u64,
+            kind in 0u8..5, flags in 0u8..8, length in 58u16..200, receiver_index: u32, counter: u64,
         ) {
             let kind = Kind::from_nibble(kind).unwrap();
             let flags = flags & kind.flags();

@@ -136,8 +136,16 @@ impl<'a> Ipv4Header<'a> {
     pub const TOTAL_LEN_AT: usize = 2;
     /// Where the identification is: 2 bytes.
     pub const ID_AT: usize = 4;
+    /// Where flags and fragment offset are: 2 bytes.
+    pub const FLAGS_AT: usize = 6;
+    /// Where the hops left are: 1 byte.
+    pub const TTL_AT: usize = 8;
+    /// Where the protocol of the payload is: 1 byte.
+    pub const PROTOCOL_AT: usize = 9;
     /// Where the header checksum is: 2 bytes.
     pub const CHECKSUM_AT: usize = 10;
+    /// Where the source address is: 4 bytes. The destination follows.
+    pub const SRC_AT: usize = 12;
 
     /// Checks a packet. Bytes behind its total length are left out of view. The header checksum
     /// is not verified: see [`Ipv4Header::has_valid_checksum`].
@@ -177,6 +185,12 @@ impl<'a> Ipv4Header<'a> {
         self.header.len()
     }
 
+    /// The options as they stand there, padding included.
+    #[must_use]
+    pub fn options_bytes(&self) -> &'a [u8] {
+        self.header.get(Self::MIN_LEN..).unwrap_or_default()
+    }
+
     /// Differentiated services and ECN.
     #[must_use]
     pub const fn traffic_class(&self) -> u8 {
@@ -205,6 +219,12 @@ impl<'a> Ipv4Header<'a> {
     #[must_use]
     pub const fn is_fragment(&self) -> bool {
         u16::from_be_bytes([self.fixed[6], self.fixed[7]]) & 0x3fff != 0
+    }
+
+    /// Whether the packet is a fragment that does not hold the start of the payload.
+    #[must_use]
+    pub const fn is_later_fragment(&self) -> bool {
+        u16::from_be_bytes([self.fixed[6], self.fixed[7]]) & 0x1fff != 0
     }
 
     /// Hops left.

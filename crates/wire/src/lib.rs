@@ -21,7 +21,7 @@
 //!   names a session message, whose *body* follows: [`session`], [`mmp`].
 //! - [`session::DataPorts`] carries an IP packet behind the [`shim`].
 //! - [`fast`]: fast frames, weft's own, and the session messages that agree on them.
-//! - [`ip`], [`transport`], [`checksum`], [`virtio`]: packets as a TUN device has them.
+//! - [`ip`], [`transport`], [`checksum`], [`virtio`]: packets as a TUN device has them. [`network`]: where they go.
 //!
 //! # Never here
 //! Keys, seals and signatures (weft-noise); what a message means and whether to believe it
@@ -44,6 +44,7 @@ pub mod ip;
 pub mod link;
 pub mod lookup;
 pub mod mmp;
+pub mod network;
 pub mod session;
 pub mod shim;
 pub mod signal;
@@ -54,3 +55,4 @@ pub mod virtio;
 pub use addr::{FIPS_PREFIX, NodeAddr};
 pub use coords::{Coords, CoordsPair};
 pub use error::WireError;
+pub use network::Network;

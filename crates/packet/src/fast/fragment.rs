@@ -70,11 +70,17 @@ impl Lane {
         };
         let link = self.links.get_mut(&link).ok_or(Spent)?;
         let epoch = session.fast.current_mut().ok_or(Spent)?;
-        let rest = fast::compress(packet).ok_or(Spent)?;
         let len = packet.len();
-        // What the frame would have had: the rest of the header right in front of the upper layer.
-        let content = packet.get_mut(ELIDED..).ok_or(Spent)?;
-        content.get_mut(..fast::IPV6_REST).ok_or(Spent)?.copy_from_slice(&rest);
+        // What the frame would have had.
+        let (kind, content) = if room.is_full() {
+            (Kind::Full, packet)
+        } else {
+            // The rest of the header right in front of the upper layer.
+            let rest = fast::compress(packet).ok_or(Spent)?;
+            let content = packet.get_mut(ELIDED..).ok_or(Spent)?;
+            content.get_mut(..fast::IPV6_REST).ok_or(Spent)?.copy_from_slice(&rest);
+            (Kind::Ipv6, content)
+        };
         let overhead = inner_at + Fragment::OVERHEAD;
         let most = usize::from(room.payload()).saturating_sub(overhead).max(1);
         let each = content.len().div_ceil(content.len().div_ceil(most));
@@ -82,7 +88,7 @@ impl Lane {
         for (n, piece) in content.chunks(each).enumerate() {
             let fragment = Fragment {
                 packet: number,
-                kind: Kind::Ipv6,
+                kind,
                 offset: (n * each) as u16,
                 total: content.len() as u16,
             };
@@ -115,11 +121,13 @@ impl Lane {
             return None;
         };
         let session = self.sessions.get_mut(&peer)?;
-        let taken = session.reassembly.take(now, id, fragment, piece, ELIDED);
+        let headroom = if fragment.kind == Kind::Full { 0 } else { ELIDED };
+        let taken = session.reassembly.take(now, id, fragment, piece, headroom);
         self.counters.fragments_expired += session.reassembly.take_given_up();
         match taken {
             Taken::Kept => {}
             Taken::Conflict => self.counters.fragments_refused += 1,
+            Taken::Whole(packet) if fragment.kind == Kind::Full => self.full_whole(now, peer, packet, marked)?,
             Taken::Whole(packet) => self.fast_whole(now, peer, packet, marked)?,
         }
         Some(())

@@ -34,6 +34,8 @@ pub(crate) struct FastEpoch {
     their_index: u32,
     /// The largest frame that the other side takes, bytes.
     pub(crate) max_payload: u16,
+    /// It reads frames of packets with all of their header.
+    pub(crate) reads_full: bool,
     started: u64,
     /// The other side holds them, and ours reach it: a frame of its that does not ask for a confirm has opened.
     pub(super) proven: bool,
@@ -100,6 +102,7 @@ impl FastEpoch {
             our_index: keys.our_index,
             their_index: keys.their_index,
             max_payload: keys.max_payload.max(MIN_PAYLOAD),
+            reads_full: keys.reads_full,
             started: now,
             proven: false,
             direct: false,

@@ -94,6 +94,7 @@ impl Lane {
         }
         match header.kind {
             Kind::Ipv6 => self.fast_packet(now, peer, room, header.flags, marked),
+            Kind::Full => self.full_packet(now, peer, room, header.flags, marked),
             Kind::Fragment => {
                 self.fast_piece(now, peer, id, room, marked);
                 None

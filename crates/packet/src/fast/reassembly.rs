@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use weft_wire::fast::Fragment;
+use weft_wire::fast::{Fragment, Kind};
 
 /// Packets of which some pieces are here. The oldest goes for a new one.
 const MAX_PACKETS: usize = 16;
@@ -29,6 +29,7 @@ pub(crate) enum Taken {
 struct Partial {
     keys: u32,
     packet: u32,
+    kind: Kind,
     since: u64,
     total: u16,
     missing: usize,
@@ -46,7 +47,7 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
-    /// Takes a piece that came under `keys`. A whole content is returned behind `headroom` bytes.
+    /// Takes a piece that came under `keys`. A whole content is returned behind `headroom` bytes, so many for each kind.
     pub(crate) fn take(&mut self, now: u64, keys: u32, fragment: Fragment, piece: &[u8], headroom: usize) -> Taken {
         self.expire(now);
         let known = |p: &Partial| (p.keys, p.packet) == (keys, fragment.packet);
@@ -60,6 +61,7 @@ impl Reassembly {
                 self.partial.push_back(Partial {
                     keys,
                     packet: fragment.packet,
+                    kind: fragment.kind,
                     since: now,
                     total: fragment.total,
                     missing: usize::from(fragment.total),
@@ -114,7 +116,8 @@ impl Partial {
     fn add(&mut self, fragment: Fragment, piece: &[u8], headroom: usize) -> bool {
         let (start, len) = (usize::from(fragment.offset), piece.len());
         let overlaps = |(at, l): &(usize, usize)| start < at + l && *at < start + len;
-        if fragment.total != self.total || self.pieces.len() == MAX_PIECES || self.pieces.iter().any(overlaps) {
+        let same = (fragment.total, fragment.kind) == (self.total, self.kind);
+        if !same || self.pieces.len() == MAX_PIECES || self.pieces.iter().any(overlaps) {
             return false;
         }
         let Some(room) = self.buf.get_mut(headroom + start..headroom + start + len) else {
@@ -133,17 +136,18 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
-    use weft_wire::fast::Kind;
 
     use super::*;
 
     /// Headroom of all tests.
     const ROOM: usize = 3;
+    /// The length of packets of the other kind.
+    const FULL: u16 = 61;
 
     fn piece(packet: u32, offset: u16, total: u16) -> Fragment {
         Fragment {
             packet,
-            kind: Kind::Ipv6,
+            kind: if total == FULL { Kind::Full } else { Kind::Ipv6 },
             offset,
             total,
         }

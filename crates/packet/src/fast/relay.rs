@@ -107,7 +107,7 @@ impl Lane {
                 epoch.open(now, header, aad, sealed)
             }
             // The two ends of a hop have nothing to say to each other but messages.
-            Kind::Ipv6 | Kind::Fragment => {
+            Kind::Ipv6 | Kind::Full | Kind::Fragment => {
                 self.counters.malformed += 1;
                 return None;
             }

@@ -1,7 +1,7 @@
 //! How large packets to a node may be, and what becomes of those that are larger.
 
 use weft_wire::NodeAddr;
-use weft_wire::fast::SURE_PAYLOAD;
+use weft_wire::fast::{FULL_OVERHEAD, Fragment, IPV6_OVERHEAD as FAST_OVERHEAD, SURE_PAYLOAD};
 
 use super::Lane;
 use crate::control::PathSize;
@@ -24,6 +24,10 @@ pub(crate) struct Room {
     pub(crate) fast: Option<Way>,
     /// TCP segments that are too large are cut anew, here and at the other end, so the hosts need not know what fits.
     pub(crate) splits: bool,
+    /// The other end reads frames of packets with all of their header.
+    reads_full: bool,
+    /// This is about such packets.
+    full: bool,
     /// The largest UDP payload, bytes.
     payload: u16,
     /// That will not be more in a moment.
@@ -31,6 +35,31 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    /// The same for packets with all of their header.
+    pub(crate) fn full(self) -> Self {
+        Self { full: true, ..self }
+    }
+
+    /// Whether this is about such packets.
+    pub(crate) fn is_full(self) -> bool {
+        self.full
+    }
+
+    /// Whether such can go.
+    pub(crate) fn reads_full(self) -> bool {
+        self.reads_full
+    }
+
+    /// What [`Room::max_fragmented`] is for a packet with all of its header, by its IP version and whether its sender lets it
+    /// be cut. IPv4 promises no size, and what may be cut may always go in pieces.
+    pub(crate) fn max_in_pieces(self, ipv6: bool, may_be_cut: bool) -> usize {
+        match (ipv6, may_be_cut, self.settled) {
+            (_, true, _) | (_, _, false) => Fragment::MAX_TOTAL,
+            (true, false, true) => self.max_inner().max(IPV6_LEAST),
+            (false, false, true) => self.max_inner(),
+        }
+    }
+
     /// The largest IP packet in one frame, bytes.
     pub(crate) fn max_inner(self) -> usize {
         usize::from(self.payload).saturating_sub(self.overhead())
@@ -66,7 +95,8 @@ impl Room {
 
     /// What a frame has more than the packet in it, bytes.
     fn overhead(self) -> usize {
-        self.fast.map_or(IPV6_OVERHEAD, Way::overhead)
+        let more = if self.full { FULL_OVERHEAD - FAST_OVERHEAD } else { 0 };
+        self.fast.map_or(IPV6_OVERHEAD, Way::overhead) + more
     }
 }
 
@@ -98,6 +128,8 @@ impl Lane {
         };
         Room {
             fast: keys.map(|(_, way)| way),
+            reads_full: keys.is_some_and(|(keys, _)| keys.reads_full),
+            full: false,
             splits: self.config.probe && session.is_some_and(|session| session.splits),
             payload: keys.map_or(size.payload, |(keys, _)| size.payload.min(keys.max_payload)),
             settled: size.settled,

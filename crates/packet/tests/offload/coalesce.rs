@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use weft_packet::checksum::Checksum;
 use weft_packet::coalesce::{BatchFull, Coalescer, MAX_SEGMENTS, MAX_SUPER_PACKET, OPEN_GROUPS};
-use weft_wire::virtio::{GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
+use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 
 use crate::model::{self, ACK, CWR, ECE, FIN, PSH, Packet, RST, SYN, TCP, UDP, URG};
 use crate::split::{gso, split};
@@ -54,12 +54,37 @@ type Flow<'a> = (&'a [u8], Option<(u8, &'a [u8])>);
 /// Addresses, and protocol and ports where there are any to see: two packets must not change places
 /// when the addresses are the same and either has no ports or both have the same.
 fn flow(packet: &[u8]) -> Option<Flow<'_>> {
+    if packet.first()? >> 4 == 4 {
+        let addresses = packet.get(12..20)?;
+        // Ports are where a header without options has them, of packets that are not cut.
+        let ports = packet
+            .get(20..24)
+            .filter(|_| packet[0] == 0x45 && matches!(packet[9], TCP | UDP));
+        let ports = ports.filter(|_| packet[6] & 0x3f == 0 && packet[7] == 0);
+        return Some((addresses, ports.map(|ports| (packet[9], ports))));
+    }
     let addresses = packet.get(8..40)?;
     let ports = packet.get(40..44).filter(|_| matches!(packet[6], TCP | UDP));
     Some((addresses, ports.map(|ports| (packet[6], ports))))
 }
 
+/// An identification means nothing where the packet may not be fragmented, and a group may have given it another.
+fn without_id(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut packets = packets.to_vec();
+    for packet in packets
+        .iter_mut()
+        .filter(|packet| packet.len() >= 20 && packet[0] == 0x45)
+    {
+        if packet[6] & 0x40 != 0 && model::header_verifies(packet) {
+            packet[4..6].fill(0);
+            packet[10..12].fill(0);
+        }
+    }
+    packets
+}
+
 fn assert_order_kept(before: &[Vec<u8>], after: &[Vec<u8>]) {
+    let (before, after) = (&without_id(before), &without_id(after));
     let mut sorted = [before.to_vec(), after.to_vec()];
     sorted.iter_mut().for_each(|packets| packets.sort());
     assert_eq!(sorted[0], sorted[1]);
@@ -82,6 +107,7 @@ struct Event {
 /// Packets of several flows, most of them in sequence, with everything that disturbs them.
 fn packets_of(events: &[Event]) -> Vec<Vec<u8>> {
     let mut sequences = [0xffff_f000u32; 12];
+    let mut ids = [0xfff0u16; 12];
     let mut packets: Vec<Vec<u8>> = Vec::new();
     for &Event { flow, kind, seed } in events {
         let len = if kind == 1 { usize::from(seed) % 100 + 1 } else { 100 };
@@ -93,6 +119,11 @@ fn packets_of(events: &[Event]) -> Vec<Vec<u8>> {
             Packet::tcp(ports, sequences[flow], &payload)
         };
         packet.hosts = [1, flow as u8 % 2];
+        if flow % 4 >= 2 {
+            packet = packet.over_v4(ids[flow]);
+            // One of the flows has the same in all, as a host without a connection may.
+            ids[flow] = ids[flow].wrapping_add(u16::from(flow != 6));
+        }
         sequences[flow] = sequences[flow].wrapping_add(len as u32);
         match kind {
             2 => packet.flags |= PSH,
@@ -102,11 +133,21 @@ fn packets_of(events: &[Event]) -> Vec<Vec<u8>> {
             6 => packet.extensions = vec![([0, 43, 44, 60][usize::from(seed) % 4], 0)],
             7 => packet.traffic_class = seed & 3,
             8 => packet.options = vec![1; usize::from(seed % 4) * 4],
+            14 => ids[flow] = ids[flow].wrapping_add(seed.into()),
             _ => {}
+        }
+        if let Some(v4) = packet.v4.as_mut().filter(|_| kind == 15) {
+            v4.dont_fragment = seed & 1 != 0;
+            v4.options = vec![1; usize::from(seed >> 1 & 1) * 4];
         }
         let mut bytes = packet.bytes();
         match kind {
-            9 => bytes[40 + usize::from(seed) % 60] ^= 0x55,
+            9 => {
+                let at = if packet.v4.is_some() { 0 } else { 40 } + usize::from(seed) % 60;
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 0x55;
+                }
+            }
             10 => bytes.truncate(usize::from(seed)),
             11 => bytes.push(0),
             _ => {}
@@ -123,7 +164,7 @@ fn packets_of(events: &[Event]) -> Vec<Vec<u8>> {
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let kind = prop_oneof![20 => Just(0u8), 14 => 1u8..14];
+    let kind = prop_oneof![20 => Just(0u8), 14 => 1u8..16];
     prop::collection::vec((0usize..12, kind, any::<u8>()), 1..150).prop_map(|events| {
         events
             .into_iter()
@@ -144,12 +185,20 @@ proptest! {
                 continue;
             }
             prop_assert!(bytes.len() <= MAX_SUPER_PACKET && *count <= MAX_SEGMENTS);
-            prop_assert_eq!(usize::from(bytes[4]) << 8 | usize::from(bytes[5]), bytes.len() - 40);
-            prop_assert_eq!((hdr.flags, hdr.csum_start), (NEEDS_CSUM, 40));
-            prop_assert_eq!(hdr.gso_type, if bytes[6] == TCP { GSO_TCPV6 } else { GSO_UDP_L4 });
-            prop_assert!(udp || bytes[6] == TCP);
-            let at = 40 + usize::from(hdr.csum_offset);
-            let partial = model::sum(&[&model::pseudo_header(bytes, bytes.len() - 40, bytes[6])]);
+            let v4 = bytes[0] >> 4 == 4;
+            let (start, length, protocol, gso_tcp) = if v4 {
+                (20, bytes.len(), bytes[9], GSO_TCPV4)
+            } else {
+                (40, bytes.len() - 40, bytes[6], GSO_TCPV6)
+            };
+            let field = if v4 { &bytes[2..4] } else { &bytes[4..6] };
+            prop_assert_eq!(usize::from(field[0]) << 8 | usize::from(field[1]), length);
+            prop_assert!(model::header_verifies(bytes));
+            prop_assert_eq!((hdr.flags, hdr.csum_start), (NEEDS_CSUM, start as u16));
+            prop_assert_eq!(hdr.gso_type, if protocol == TCP { gso_tcp } else { GSO_UDP_L4 });
+            prop_assert!(udp || protocol == TCP);
+            let at = start + usize::from(hdr.csum_offset);
+            let partial = model::sum(&[&model::pseudo_header(bytes, bytes.len() - start, protocol)]);
             prop_assert_eq!(&bytes[at..at + 2], partial.to_be_bytes());
         }
     }
@@ -157,6 +206,9 @@ proptest! {
     #[test]
     fn it_undoes_split((packet, size) in model::super_packet(), push in any::<bool>()) {
         let mut packet = Packet { extensions: Vec::new(), ..packet };
+        if let Some(v4) = &mut packet.v4 {
+            v4.options.clear();
+        }
         packet.flags = if push { ACK | PSH } else { ACK };
         packet.payload.extend([1, 2]);
         let len = packet.payload.len();
@@ -348,4 +400,95 @@ fn a_cleared_coalescer_starts_anew() {
         .flat_map(|group| group.pieces().map(|piece| piece.packet))
         .collect();
     assert_eq!(ids, [8, 9]);
+}
+
+fn stream_v4(count: u16) -> Vec<Packet> {
+    let over_v4 = |(i, packet): (u16, Packet)| packet.over_v4(i);
+    (0..count)
+        .zip(stream([0, 1, 0, 2], count.into()))
+        .map(over_v4)
+        .collect()
+}
+
+fn v4(packet: &mut Packet) -> &mut model::V4 {
+    packet.v4.as_mut().unwrap()
+}
+
+#[test]
+fn ipv4_joins_by_the_rules_of_the_kernel() {
+    assert_eq!(counts(&stream_v4(40), false), [40]);
+    let changes: [fn(&mut Packet); 7] = [
+        |p| v4(p).id += 1,
+        |p| v4(p).id -= 1,
+        |p| v4(p).dont_fragment = false,
+        |p| v4(p).options = vec![1; 4],
+        |p| p.hop_limit -= 1,
+        |p| p.traffic_class = 1,
+        |p| p.hosts[1] += 1,
+    ];
+    for (i, change) in changes.iter().enumerate() {
+        let mut packets = stream_v4(4);
+        packets[2..].iter_mut().for_each(change);
+        assert_eq!(counts(&packets, false)[0], 2, "change {i}");
+    }
+}
+
+#[test]
+fn one_identification_for_all_joins_where_it_means_nothing() {
+    let mut packets = stream_v4(5);
+    packets.iter_mut().for_each(|packet| v4(packet).id = 9);
+    assert_eq!(counts(&packets, false), [5]);
+    // It stays, or it counts, but not both.
+    v4(&mut packets[2]).id = 11;
+    assert_eq!(counts(&packets, false), [2, 1, 2]);
+    packets.iter_mut().for_each(|packet| v4(packet).id = 9);
+    packets.iter_mut().for_each(|packet| v4(packet).dont_fragment = false);
+    assert_eq!(counts(&packets, false), [1; 5]);
+}
+
+#[test]
+fn an_ipv4_header_with_a_wrong_sum_or_an_odd_flag_is_neither_joined_nor_repaired() {
+    for (at, bit) in [(10, 1), (8, 1), (6, 0x80)] {
+        let mut packets: Vec<_> = stream_v4(5).iter().map(Packet::bytes).collect();
+        packets[2][at] ^= bit;
+        if at == 6 {
+            // The reserved flag, with a sum that is right.
+            packets[2][10..12].fill(0);
+            let sum = !model::sum(&[&packets[2][..20]]);
+            packets[2][10..12].copy_from_slice(&sum.to_be_bytes());
+            assert!(model::header_verifies(&packets[2]));
+        }
+        let writes = coalesce(&packets, false);
+        assert_eq!(
+            writes.iter().map(|write| write.2).collect::<Vec<_>>(),
+            [2, 1, 2],
+            "{at}"
+        );
+        assert_eq!(writes[1].1, packets[2]);
+    }
+}
+
+#[test]
+fn ipv4_datagrams_without_a_checksum_pass_alone() {
+    let datagrams = |i: u16| Packet::udp([0, 1, 0, 2], &[5; 100]).over_v4(i).bytes();
+    let mut bytes: Vec<_> = (0..4).map(datagrams).collect();
+    let count = |bytes: &[Vec<u8>]| coalesce(bytes, true).iter().map(|write| write.2).collect::<Vec<_>>();
+    assert_eq!(count(&bytes), [4]);
+    bytes.iter_mut().for_each(|datagram| datagram[26..28].fill(0));
+    assert_eq!(count(&bytes), [1; 4]);
+}
+
+#[test]
+fn versions_do_not_mix() {
+    let (a, b) = (stream([0, 1, 0, 2], 10), stream_v4(10));
+    let mixed: Vec<_> = a.into_iter().zip(b).flat_map(|(a, b)| [a, b]).collect();
+    assert_eq!(counts(&mixed, false), [10, 10]);
+}
+
+#[test]
+fn a_fragment_keeps_its_place_among_all_between_its_addresses() {
+    let mut packets: Vec<_> = stream_v4(4).iter().map(Packet::bytes).collect();
+    packets[1][6] = 0x20;
+    let writes = coalesce(&packets, false);
+    assert_eq!(writes.iter().map(|write| write.2).collect::<Vec<_>>(), [1, 1, 2]);
 }

@@ -108,6 +108,61 @@ fn limiter_allows_the_burst_and_then_the_rate() {
     assert_eq!(allowed(&mut ErrorLimiter::new(0, 10, 0), u64::MAX), 0);
 }
 
+/// Type, code, and the last of its header's words for a size of 1,203.
+const ALL_V4: [(IcmpError, [u8; 2], u16); 5] = [
+    (IcmpError::NoRoute, [3, 0], 0),
+    (IcmpError::AdminProhibited, [3, 13], 0),
+    (IcmpError::AddressUnreachable, [3, 1], 0),
+    (IcmpError::PacketTooBig { mtu: 1203 }, [3, 4], 1203),
+    (IcmpError::TimeExceeded, [11, 0], 0),
+];
+
+#[test]
+fn tells_the_sender_of_an_ipv4_packet() {
+    for len in [0, 1, 519, 520, 521, 5000] {
+        let offending = Packet::udp([0, 1, 0, 2], &vec![9; len]).over_v4(5).bytes();
+        for (error, kind_and_code, mtu) in ALL_V4 {
+            let answer = build(error, &offending).unwrap();
+            assert_eq!(answer.len(), (28 + offending.len()).min(576));
+            assert_eq!(usize::from(answer[2]) << 8 | usize::from(answer[3]), answer.len());
+            assert!(answer[0] == 0x45 && model::header_verifies(&answer));
+            assert_eq!(answer[9], 1);
+            // From where it was to go, to where it came from.
+            assert_eq!(
+                (&answer[12..16], &answer[16..20]),
+                (&offending[16..20], &offending[12..16])
+            );
+            assert_eq!(answer[20..22], kind_and_code);
+            assert_eq!(answer[24..28], [[0, 0], mtu.to_be_bytes()].concat());
+            assert_eq!(answer[28..], offending[..answer.len() - 28]);
+            assert_eq!(model::sum(&[&answer[20..]]), 0xffff);
+        }
+    }
+}
+
+#[test]
+fn what_of_ipv4_is_never_answered() {
+    let answered = |edits: &[(usize, u8)]| {
+        let mut bytes = Packet::udp([8, 0, 0, 0], &[0; 8]).over_v4(5).bytes();
+        edits.iter().for_each(|(at, value)| bytes[*at] = *value);
+        ALL_V4
+            .iter()
+            .filter(|(error, ..)| build(*error, &bytes).is_some())
+            .count()
+    };
+    assert_eq!(answered(&[]), 5);
+    // ICMP: a question and an answer, then errors, a redirect and what nobody knows.
+    for (kind, times) in [(8, 5), (0, 5), (3, 0), (4, 0), (5, 0), (11, 0), (12, 0), (99, 0)] {
+        assert_eq!(answered(&[(9, 1), (20, kind)]), times, "type {kind}");
+    }
+    // From nobody in particular, to many, and a later fragment.
+    for edit in [(12, 0), (12, 127), (12, 224), (12, 255), (16, 224), (7, 1)] {
+        assert_eq!(answered(&[edit]), 0, "{edit:?}");
+    }
+    assert_eq!(answered(&[(16, 255), (17, 255), (18, 255), (19, 255)]), 0);
+    assert_eq!(answered(&[(6, 0x20)]), 5, "the first fragment tells enough");
+}
+
 proptest! {
     #[test]
     fn limiter_never_exceeds_its_budget(steps in prop::collection::vec(0u64..300, 1..200), burst in 0u32..5, rate in 0u32..20) {
@@ -121,7 +176,20 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..200), room in 0usize..300, which in 0usize..5) {
+    fn any_bytes(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..200), room in 0usize..300, which in 0usize..5, v4: bool,
+    ) {
+        if v4 && bytes.len() >= 20 {
+            bytes[0] = 0x45;
+            bytes[2] = 0;
+            bytes[3] = bytes.len() as u8;
+            let mut out = vec![0; room];
+            if let Some(len) = ALL[which].0.build(OURS, &bytes, &mut out) {
+                prop_assert_eq!(len, 28 + bytes.len());
+                prop_assert!(model::header_verifies(&out[..20]) && model::sum(&[&out[20..len]]) == 0xffff);
+            }
+            return Ok(());
+        }
         if bytes.len() >= 40 {
             bytes[0] = 0x60;
             let payload_len = (bytes.len() - 40) as u16;

@@ -26,6 +26,12 @@ pub(crate) fn sum(parts: &[&[u8]]) -> u16 {
 }
 
 pub(crate) fn pseudo_header(packet: &[u8], transport_len: usize, protocol: u8) -> Vec<u8> {
+    if packet[0] >> 4 == 4 {
+        let mut pseudo = packet[12..20].to_vec();
+        pseudo.extend([0, protocol]);
+        pseudo.extend((transport_len as u16).to_be_bytes());
+        return pseudo;
+    }
     let mut pseudo = packet[8..40].to_vec();
     pseudo.extend((transport_len as u32).to_be_bytes());
     pseudo.extend([0, 0, 0, protocol]);
@@ -38,9 +44,25 @@ pub(crate) fn verifies(packet: &[u8], start: usize, protocol: u8) -> bool {
     sum(&[&pseudo_header(packet, transport.len(), protocol), transport]) == 0xffff
 }
 
+/// Whether the sum of an IPv4 header is right; IPv6 has none.
+pub(crate) fn header_verifies(packet: &[u8]) -> bool {
+    packet[0] >> 4 == 6 || sum(&[&packet[..4 * usize::from(packet[0] & 15)]]) == 0xffff
+}
+
+/// What an IPv4 header has and an IPv6 header has not.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct V4 {
+    pub(crate) id: u16,
+    pub(crate) dont_fragment: bool,
+    /// A multiple of four.
+    pub(crate) options: Vec<u8>,
+}
+
 /// One packet, or the super-packet of which one is cut.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Packet {
+    /// IPv4; extensions and flow label do not count then.
+    pub(crate) v4: Option<V4>,
     /// Last octets of source and destination.
     pub(crate) hosts: [u8; 2],
     pub(crate) traffic_class: u8,
@@ -62,6 +84,7 @@ pub(crate) struct Packet {
 impl Packet {
     pub(crate) fn tcp(ports: [u8; 4], sequence: u32, payload: &[u8]) -> Self {
         Self {
+            v4: None,
             hosts: [1, 2],
             traffic_class: 0,
             flow_label: 0,
@@ -86,7 +109,20 @@ impl Packet {
         }
     }
 
+    /// The same over IPv4, with this identification.
+    pub(crate) fn over_v4(self, id: u16) -> Self {
+        let v4 = V4 {
+            id,
+            dont_fragment: true,
+            options: Vec::new(),
+        };
+        Self { v4: Some(v4), ..self }
+    }
+
     pub(crate) fn transport_start(&self) -> usize {
+        if let Some(v4) = &self.v4 {
+            return 20 + v4.options.len();
+        }
         40 + self
             .extensions
             .iter()
@@ -116,11 +152,31 @@ impl Packet {
         transport
     }
 
-    /// The whole packet with `checksum` in its place.
-    fn bytes_with(&self, checksum: impl Fn(&[u8], &[u8]) -> u16) -> Vec<u8> {
-        let transport = self.transport();
+    fn header_v4(&self, v4: &V4, transport_len: usize) -> Vec<u8> {
+        let header_len = 20 + v4.options.len();
+        let mut header = vec![0x40 | header_len as u8 / 4, self.traffic_class];
+        header.extend(((header_len + transport_len) as u16).to_be_bytes());
+        header.extend(v4.id.to_be_bytes());
+        header.extend([
+            if v4.dont_fragment { 0x40 } else { 0 },
+            0,
+            self.hop_limit,
+            self.protocol,
+            0,
+            0,
+        ]);
+        for host in self.hosts {
+            header.extend([10, 1, 0, host]);
+        }
+        header.extend(&v4.options);
+        let sum = !sum(&[&header]);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        header
+    }
+
+    fn header_v6(&self, transport_len: usize) -> Vec<u8> {
         let next = |i: usize| self.extensions.get(i).map_or(self.protocol, |&(kind, _)| kind);
-        let payload_len = self.transport_start() - 40 + transport.len();
+        let payload_len = self.transport_start() - 40 + transport_len;
         let mut packet = vec![0x60 | self.traffic_class >> 4, self.traffic_class << 4];
         packet.extend(self.flow_label.to_be_bytes());
         packet.extend((payload_len as u16).to_be_bytes());
@@ -132,6 +188,16 @@ impl Packet {
             packet.extend([next(i + 1), more, 0, 0, 0, 0, 0, 0]);
             packet.extend(vec![0; 8 * usize::from(more)]);
         }
+        packet
+    }
+
+    /// The whole packet with `checksum` in its place.
+    fn bytes_with(&self, checksum: impl Fn(&[u8], &[u8]) -> u16) -> Vec<u8> {
+        let transport = self.transport();
+        let mut packet = match &self.v4 {
+            Some(v4) => self.header_v4(v4, transport.len()),
+            None => self.header_v6(transport.len()),
+        };
         let at = packet.len() + self.checksum_offset();
         let checksum = checksum(&pseudo_header(&packet, transport.len(), self.protocol), &transport);
         packet.extend(transport);
@@ -168,7 +234,12 @@ impl Packet {
                 flags &= !(PSH | FIN);
             }
             let sequence = self.sequence.wrapping_add((i * size) as u32);
+            let v4 = self.v4.as_ref().map(|v4| V4 {
+                id: v4.id.wrapping_add(i as u16),
+                ..v4.clone()
+            });
             Self {
+                v4,
                 flags,
                 sequence,
                 payload: chunk.to_vec(),
@@ -194,8 +265,20 @@ pub(crate) fn super_packet() -> impl Strategy<Value = (Packet, u16)> {
         (0usize..=10).prop_map(|words| vec![1; 4 * words]),
     );
     let data = (1u16..3000, prop::collection::vec(any::<u8>(), 0..8000));
-    (ip, tcp, any::<bool>(), any::<[u8; 4]>(), data).prop_map(|(ip, tcp, udp, ports, (size, payload))| {
+    let v4 = (
+        any::<u16>(),
+        any::<bool>(),
+        prop_oneof![3 => Just(0usize), 1 => 0usize..=10],
+    );
+    let v4 = v4.prop_map(|(id, dont_fragment, words)| V4 {
+        id,
+        dont_fragment,
+        options: vec![1; 4 * words],
+    });
+    let ip = (ip, prop::option::of(v4));
+    (ip, tcp, any::<bool>(), any::<[u8; 4]>(), data).prop_map(|((ip, v4), tcp, udp, ports, (size, payload))| {
         let packet = Packet {
+            v4,
             hosts: [1, 2],
             traffic_class: ip.0,
             flow_label: ip.1,

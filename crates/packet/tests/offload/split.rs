@@ -10,7 +10,11 @@ const ANY_SIZE: usize = 65_575;
 pub(crate) fn gso(packet: &Packet, size: u16) -> VirtioNetHdr {
     VirtioNetHdr {
         flags: NEEDS_CSUM,
-        gso_type: if packet.protocol == TCP { GSO_TCPV6 } else { GSO_UDP_L4 },
+        gso_type: match (packet.protocol, &packet.v4) {
+            (TCP, None) => GSO_TCPV6,
+            (TCP, Some(_)) => GSO_TCPV4,
+            _ => GSO_UDP_L4,
+        },
         // A lie: header lengths come from the packet.
         hdr_len: 3,
         gso_size: size,
@@ -43,6 +47,7 @@ proptest! {
         prop_assert_eq!(payload, packet.payload.clone());
         for segment in &segments {
             prop_assert!(model::verifies(segment, packet.transport_start(), packet.protocol));
+            prop_assert!(model::header_verifies(segment));
         }
     }
 
@@ -65,11 +70,18 @@ proptest! {
     #[test]
     fn any_bytes(
         fields in any::<[u16; 4]>(), flags in 0u8..4,
-        gso_type in prop_oneof![Just(0u8), Just(4), Just(5), Just(0x84), any::<u8>()],
+        gso_type in prop_oneof![Just(0u8), Just(1), Just(4), Just(5), Just(0x84), any::<u8>()],
         next in prop_oneof![Just(0u8), Just(6), Just(17), Just(43), Just(44), Just(60), any::<u8>()],
-        mut bytes in prop::collection::vec(any::<u8>(), 0..300), honest in any::<bool>(), max in 0usize..400,
+        mut bytes in prop::collection::vec(any::<u8>(), 0..300), honest in any::<bool>(), v4 in any::<bool>(),
+        max in 0usize..400,
     ) {
-        if honest && bytes.len() >= 40 {
+        if honest && v4 && bytes.len() >= 20 {
+            bytes[0] = 0x45 + u8::from(bytes[0] == 0);
+            let total = bytes.len() as u16;
+            bytes[2..4].copy_from_slice(&total.to_be_bytes());
+            bytes[6] &= 0xc0;
+            bytes[9] = next;
+        } else if honest && bytes.len() >= 40 {
             bytes[0] = 0x60;
             let payload_len = (bytes.len() - 40) as u16;
             bytes[4..6].copy_from_slice(&payload_len.to_be_bytes());
@@ -166,8 +178,20 @@ fn every_error_has_its_cause() {
         SplitError::Packet(InnerError::Ip(WireError::TooShort { needed: 40, got: 39 }))
     );
     assert_eq!(
-        err(hdr, &edited(0, 0x45)),
-        SplitError::Packet(InnerError::Ip(WireError::WrongIpVersion(4)))
+        err(hdr, &edited(0, 0x55)),
+        SplitError::Packet(InnerError::Ip(WireError::WrongIpVersion(5)))
+    );
+    let v4 = Packet::tcp([0, 1, 0, 2], 1, &[0; 100]).over_v4(7).bytes_partial();
+    assert_eq!(err(hdr, &v4), SplitError::Version(GSO_TCPV6));
+    assert_eq!(
+        err(
+            VirtioNetHdr {
+                gso_type: GSO_TCPV4,
+                ..hdr
+            },
+            &bytes
+        ),
+        SplitError::Version(GSO_TCPV4)
     );
     let needed = bytes.len();
     let short = WireError::TooShort { needed, got: 100 };
@@ -187,7 +211,7 @@ fn every_error_has_its_cause() {
         err(gso(&many, 50), &many.bytes()),
         SplitError::Packet(InnerError::TooManyExtensions)
     );
-    for gso_type in [GSO_TCPV4, 3, 77] {
+    for gso_type in [3, 77] {
         assert_eq!(
             err(VirtioNetHdr { gso_type, ..hdr }, &bytes),
             SplitError::UnsupportedGso(gso_type)
@@ -247,4 +271,68 @@ fn completes_icmpv6_too() {
         ..VirtioNetHdr::default()
     };
     assert!(model::verifies(&split(hdr, &bytes).unwrap()[0], 40, ICMPV6));
+}
+
+#[test]
+fn what_is_no_ipv4_packet_to_cut() {
+    let tcp = Packet::tcp([0, 1, 0, 2], 1, &[0; 100]).over_v4(7);
+    let (hdr, bytes) = (gso(&tcp, 50), tcp.bytes_partial());
+    let err = |edits: &[(usize, u8)]| {
+        let mut bytes = bytes.clone();
+        edits.iter().for_each(|(at, value)| bytes[*at] = *value);
+        split(hdr, &bytes).unwrap_err()
+    };
+    // Five words are the least, and no more than the packet has.
+    let small = WireError::HeaderTooSmall(16);
+    assert_eq!(err(&[(0, 0x44)]), SplitError::Packet(InnerError::Ip(small)));
+    let total = WireError::LengthMismatch {
+        declared: 19,
+        actual: 20,
+    };
+    assert_eq!(err(&[(2, 0), (3, 19)]), SplitError::Packet(InnerError::Ip(total)));
+    let short = WireError::TooShort {
+        needed: 0xff98,
+        got: 152,
+    };
+    assert_eq!(err(&[(2, 0xff)]), SplitError::Packet(InnerError::Ip(short)));
+    // More to come, and a later one.
+    assert_eq!(err(&[(6, 0x20)]), SplitError::Fragment);
+    assert_eq!(err(&[(7, 1)]), SplitError::Fragment);
+    for kind in [131, 137] {
+        let mut routed = tcp.clone();
+        if let Some(v4) = &mut routed.v4 {
+            v4.options = vec![1, 7, 3, 0, kind, 3, 4, 0];
+        }
+        let hdr = gso(&routed, 50);
+        assert_eq!(split(hdr, &routed.bytes()).unwrap_err(), SplitError::SourceRouted);
+    }
+    // A checksum that starts among the options.
+    let mut long = tcp.clone();
+    if let Some(v4) = &mut long.v4 {
+        v4.options = vec![1; 8];
+    }
+    for (start, fits) in [(27, false), (28, true)] {
+        let hdr = VirtioNetHdr {
+            gso_type: GSO_NONE,
+            csum_start: start,
+            ..gso(&long, 0)
+        };
+        assert_eq!(split(hdr, &long.bytes_partial()).is_ok(), fits);
+    }
+}
+
+#[test]
+fn identifications_count_up_and_wrap() {
+    let packet = Packet::udp([0, 1, 0, 2], &[9; 30]).over_v4(0xffff);
+    let segments = split(gso(&packet, 10), &packet.bytes_partial()).unwrap();
+    let ids: Vec<&[u8]> = segments.iter().map(|segment| &segment[4..6]).collect();
+    assert_eq!(ids, [[0xff, 0xff], [0, 0], [0, 1]]);
+    assert!(segments.iter().all(|segment| segment[6] == 0x40));
+}
+
+#[test]
+fn an_ipv4_datagram_without_a_checksum_is_not_given_one() {
+    let mut bytes = Packet::udp([0, 1, 0, 2], &[7; 9]).over_v4(1).bytes();
+    bytes[26..28].fill(0);
+    assert_eq!(split(VirtioNetHdr::default(), &bytes).unwrap(), vec![bytes]);
 }

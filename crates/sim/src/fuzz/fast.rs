@@ -176,6 +176,7 @@ impl Trio {
             our_index: index(self.id, peer),
             their_index: index(self.id, me),
             max_payload: 9_000,
+            reads_full: true,
             suite,
             secrets: LaneSecrets {
                 send: secret(me, peer),

@@ -152,6 +152,7 @@ fn install(a: &mut Node, b: &mut Node, (at_a, at_b): (&Established, &Established
             our_index: if of_us { A_FAST } else { B_FAST },
             their_index: told.indices().next().unwrap(),
             max_payload: told.max_payload,
+            reads_full: true,
             suite,
             secrets: seed.secrets(ours, theirs, suite, 0),
             phase_frames: PHASE_FRAMES,

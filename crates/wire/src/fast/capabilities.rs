@@ -5,6 +5,8 @@ use crate::cursor::{Reader, Writer};
 
 /// The version of [`Capabilities`] that is spoken here.
 pub const CAPABILITIES_VERSION: u8 = 1;
+/// Bit of [`Capabilities::flags`]: the sender reads frames of [`Kind::Full`](super::Kind::Full).
+pub const READS_FULL: u8 = 0x01;
 /// Most suites and lanes that one side may tell of.
 pub const MAX_LISTED: usize = 16;
 
@@ -12,7 +14,7 @@ pub const MAX_LISTED: usize = 16;
 /// is read here among them, goes into the keys, so that an altered one gives keys that do not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities<'a> {
-    /// Sent as zero, kept as it came.
+    /// [`READS_FULL`]; other bits are sent as 0 and not read.
     pub flags: u8,
     /// The largest fast frame that its sender takes, bytes of UDP payload.
     pub max_payload: u16,

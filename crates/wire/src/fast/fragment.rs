@@ -13,7 +13,7 @@ use super::{Header, Kind, TAG_LEN, TIMESTAMP_LEN};
 pub struct Fragment {
     /// Which packet, counted under these keys.
     pub packet: u32,
-    /// What the frame would have been: [`Kind::Ipv6`].
+    /// What the frame would have been: [`Kind::Ipv6`] or [`Kind::Full`].
     pub kind: Kind,
     /// Where the piece begins in the content that was cut, bytes.
     pub offset: u16,
@@ -38,13 +38,11 @@ impl Fragment {
     pub fn parse(content: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let mut r = Reader::new(content);
         let packet = r.u32()?;
-        let kind = r.u8()?;
-        if kind != Kind::Ipv6 as u8 {
-            return Err(WireError::WrongMessageType(kind));
-        }
+        let number = r.u8()?;
+        let kind = Kind::from_nibble(number).filter(|kind| matches!(kind, Kind::Ipv6 | Kind::Full));
         let fragment = Self {
             packet,
-            kind: Kind::Ipv6,
+            kind: kind.ok_or(WireError::WrongMessageType(number))?,
             offset: r.u16()?,
             total: r.u16()?,
         };
@@ -91,9 +89,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_round_trip(packet: u32, offset in 0_u16..9_000, piece in prop::collection::vec(any::<u8>(), 1..200)) {
+        fn pieces_round_trip(
+            packet: u32, full: bool, offset in 0_u16..9_000, piece in prop::collection::vec(any::<u8>(), 1..200),
+        ) {
             let total = offset + piece.len() as u16;
-            let fragment = Fragment { packet, kind: Kind::Ipv6, offset, total };
+            let kind = if full { Kind::Full } else { Kind::Ipv6 };
+            let fragment = Fragment { packet, kind, offset, total };
             let mut content = Vec::from(fragment.to_bytes());
             content.extend(&piece);
             prop_assert_eq!(Fragment::parse(&content), Ok((fragment, &piece[..])));
@@ -121,7 +122,10 @@ mod tests {
             parse(&bytes)
         };
         assert_eq!(of(0, 5, 8), Ok(()));
-        assert_eq!(of(1, 5, 8), Err(WireError::WrongMessageType(1)));
+        assert_eq!(of(3, 5, 8), Ok(()));
+        for kind in [1, 2, 4, 0xa0] {
+            assert_eq!(of(kind, 5, 8), Err(WireError::WrongMessageType(kind)));
+        }
         let long = WireError::TooLong { max: 9_216, got: 9_217 };
         assert_eq!(of(0, 0, 9_217), Err(long));
         let past = WireError::LengthMismatch { declared: 7, actual: 8 };

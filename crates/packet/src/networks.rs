@@ -1,0 +1,201 @@
+//! Networks behind nodes: which peer a packet goes to, and which packets a peer may send ("cryptokey routing", as
+//! WireGuard calls it).
+//!
+//! Nodes' own addresses in `fd00::/8` are not here: they follow from keys.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use weft_wire::ip::{Ipv4Header, Ipv6Header, version};
+use weft_wire::{Network, NodeAddr};
+
+/// All networks that a lane knows.
+#[derive(Debug, Default)]
+pub(crate) struct Networks {
+    ours: Table<()>,
+    theirs: Table<NodeAddr>,
+}
+
+impl Networks {
+    /// `ours` are the networks that peers may send to, our own addresses among them; `theirs` lie behind peers. Of two that
+    /// are the same the last counts.
+    pub(crate) fn new(ours: &[Network], theirs: &[(Network, NodeAddr)]) -> Self {
+        Self {
+            ours: ours.iter().map(|network| (*network, ())).collect(),
+            theirs: theirs.iter().copied().collect(),
+        }
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ours.is_empty() && self.theirs.is_empty()
+    }
+
+    /// Whether an address is ours, or behind us.
+    pub(crate) fn is_ours(&self, address: IpAddr) -> bool {
+        self.ours.get(address).is_some()
+    }
+
+    /// The peer with the longest prefix around an address.
+    pub(crate) fn behind(&self, address: IpAddr) -> Option<NodeAddr> {
+        self.theirs.get(address).copied()
+    }
+}
+
+/// Values by network, found by the longest prefix.
+#[derive(Debug)]
+struct Table<T> {
+    v4: Vec<Level<T>>,
+    v6: Vec<Level<T>>,
+}
+
+/// All networks of one prefix length, the longest first.
+#[derive(Debug)]
+struct Level<T> {
+    prefix_len: u8,
+    mask: u128,
+    networks: BTreeMap<u128, T>,
+}
+
+impl<T> Table<T> {
+    fn get(&self, address: IpAddr) -> Option<&T> {
+        let bits = bits(address);
+        let mut levels = match address {
+            IpAddr::V4(_) => self.v4.iter(),
+            IpAddr::V6(_) => self.v6.iter(),
+        };
+        levels.find_map(|level| level.networks.get(&(bits & level.mask)))
+    }
+
+    fn insert(&mut self, network: Network, value: T) {
+        let levels = match network.address() {
+            IpAddr::V4(_) => &mut self.v4,
+            IpAddr::V6(_) => &mut self.v6,
+        };
+        let prefix_len = network.prefix_len();
+        let at = levels.partition_point(|level| level.prefix_len > prefix_len);
+        if levels.get(at).is_none_or(|level| level.prefix_len != prefix_len) {
+            let level = Level {
+                prefix_len,
+                mask: u128::MAX.checked_shl(128 - u32::from(prefix_len)).unwrap_or(0),
+                networks: BTreeMap::new(),
+            };
+            levels.insert(at, level);
+        }
+        if let Some(level) = levels.get_mut(at) {
+            level.networks.insert(bits(network.address()), value);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self {
+            v4: Vec::new(),
+            v6: Vec::new(),
+        }
+    }
+}
+
+impl<T> FromIterator<(Network, T)> for Table<T> {
+    fn from_iter<I: IntoIterator<Item = (Network, T)>>(networks: I) -> Self {
+        let mut table = Self::default();
+        for (network, value) in networks {
+            table.insert(network, value);
+        }
+        table
+    }
+}
+
+/// The address from the highest bit down.
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
+        IpAddr::V6(ip) => ip.to_bits(),
+    }
+}
+
+/// Source and destination of an IP packet of either version; `None` if it has none. Its lengths are not looked at.
+pub(crate) fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    match version(packet)? {
+        4 => {
+            let [a, b] = *packet.get(Ipv4Header::SRC_AT..)?.as_chunks::<4>().0.first_chunk()?;
+            Some((a.into(), b.into()))
+        }
+        6 => {
+            let [a, b] = *packet.get(Ipv6Header::SRC_AT..)?.as_chunks::<16>().0.first_chunk()?;
+            Some((a.into(), b.into()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Few bits, so that networks nest and addresses lie in them.
+    fn network() -> impl Strategy<Value = Network> {
+        (any::<bool>(), 0_u8..8, 0_u8..=32).prop_map(|(v4, bits, prefix_len)| {
+            let address = address(v4, u32::from(bits) << 28 | u32::from(bits));
+            Network::around(address, prefix_len).unwrap()
+        })
+    }
+
+    fn address(v4: bool, bits: u32) -> IpAddr {
+        if v4 {
+            IpAddr::V4(bits.into())
+        } else {
+            IpAddr::V6((u128::from(bits) << 96).into())
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_prefix_wins(
+            networks in prop::collection::vec((network(), any::<u8>()), 0..20), v4: bool, high in 0_u32..8, low in 0_u32..8,
+        ) {
+            let theirs: Vec<_> = networks.iter().map(|(n, node)| (*n, NodeAddr::new([*node; 16]))).collect();
+            let table = Networks::new(&[], &theirs);
+            let address = address(v4, high << 28 | low);
+            // The last of the same network counts, as a map would have it.
+            let slow = theirs
+                .iter()
+                .enumerate()
+                .filter(|(_, (n, _))| n.contains(address))
+                .max_by_key(|(i, (n, _))| (n.prefix_len(), *i))
+                .map(|(_, (_, node))| *node);
+            prop_assert_eq!(table.behind(address), slow);
+            let ours: Vec<_> = theirs.iter().map(|(n, _)| *n).collect();
+            prop_assert_eq!(Networks::new(&ours, &[]).is_ours(address), slow.is_some());
+            prop_assert_eq!(table.is_empty(), theirs.is_empty());
+        }
+
+        #[test]
+        fn any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..60), first in prop::sample::select(vec![0x45_u8, 0x60, 0x50])) {
+            if let Some(byte) = bytes.first_mut() {
+                *byte = first;
+            }
+            let needed = match first { 0x45 => 20, 0x60 => 40, _ => usize::MAX };
+            prop_assert_eq!(addresses(&bytes).is_some(), bytes.len() >= needed);
+        }
+    }
+
+    #[test]
+    fn addresses_are_where_the_header_has_them() {
+        let mut packet = vec![0x45; 40];
+        packet[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        let expected = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        assert_eq!(addresses(&packet), Some(expected));
+        packet[0] = 0x60;
+        packet[8..24].copy_from_slice(&[1; 16]);
+        packet[24..40].copy_from_slice(&[2; 16]);
+        assert_eq!(addresses(&packet), Some(([1_u8; 16].into(), [2_u8; 16].into())));
+    }
+}

@@ -1,0 +1,141 @@
+//! From the TUN to the networks behind peers: whose packet it is, and in what frames it goes.
+//!
+//! Only [`Kind::Full`](weft_wire::fast::Kind::Full) carries such packets. FIPS frames cannot, so while there are no fast
+//! ones their senders are told.
+
+use std::net::IpAddr;
+
+use weft_wire::NodeAddr;
+use weft_wire::ip::PROTOCOL_UDP;
+use weft_wire::virtio::VirtioNetHdr;
+
+use crate::icmp::IcmpError;
+use crate::inner::Inner;
+use crate::lane::{Lane, Room};
+use crate::networks::addresses;
+use crate::split::{SplitError, Splitter};
+use crate::train::{Train, Transmit};
+
+impl Lane {
+    /// Takes a packet from the TUN that is not between the addresses of two nodes.
+    #[cold]
+    pub(crate) fn outbound_routed<T: Transmit>(
+        &mut self,
+        now: u64,
+        hdr: VirtioNetHdr,
+        packet: &[u8],
+        train: &mut Train<T>,
+    ) {
+        let known = addresses(packet).filter(|(source, _)| source.is_ipv6() || !self.networks.is_empty());
+        let Some((source, dest)) = known else {
+            self.counters.not_ipv6 += 1;
+            return;
+        };
+        if !self.is_ours(source) {
+            self.counters.wrong_source += 1;
+            return;
+        }
+        let Some(peer) = self.peer_behind(dest) else {
+            self.counters.no_route += 1;
+            self.answer(now, IcmpError::NoRoute, packet);
+            return;
+        };
+        if !self.ready(&peer) {
+            self.enqueue(now, peer, hdr, packet);
+            return;
+        }
+        let room = self.room_to(&peer).full();
+        if !room.reads_full() {
+            self.no_full_frames(now, (peer, room), hdr, packet, train);
+            return;
+        }
+        if self.is_own_datagram(&peer, dest, packet) {
+            self.counters.underlay_loops += 1;
+            return;
+        }
+        match Splitter::new(hdr, packet, room.max_inner()) {
+            Ok(splitter) => self.seal_full(now, (peer, room), splitter, train),
+            Err(SplitError::TooBig { .. }) => self.oversized_full(now, (peer, room), hdr, packet, train),
+            Err(_) => self.counters.malformed_tun += 1,
+        }
+    }
+
+    /// Whether peers may send to this address, and packets from it may go to them.
+    pub(crate) fn is_ours(&self, address: IpAddr) -> bool {
+        address == IpAddr::V6(self.config.me.to_ipv6()) || self.networks.is_ours(address)
+    }
+
+    /// The peer that has this address, or the network with the longest prefix around it.
+    pub(crate) fn peer_behind(&self, address: IpAddr) -> Option<NodeAddr> {
+        if let IpAddr::V6(ip) = address
+            && let Some(peer) = self.allowed.get(&ip.octets())
+        {
+            return Some(*peer);
+        }
+        let allowed = |peer: &NodeAddr| self.allowed.contains_key(&peer.to_ipv6().octets());
+        self.networks.behind(address).filter(allowed)
+    }
+
+    /// Keeps a packet for as long as an agreement on fast frames takes, if there may be one; otherwise tells its sender.
+    fn no_full_frames<T: Transmit>(
+        &mut self,
+        now: u64,
+        (peer, room): (NodeAddr, Room),
+        hdr: VirtioNetHdr,
+        packet: &[u8],
+        train: &mut Train<T>,
+    ) {
+        if room.fast.is_none() && (self.waits_for_fast(peer, hdr, packet) || self.hold(now, peer, hdr, packet, false)) {
+            return;
+        }
+        self.counters.no_full_frames += 1;
+        self.answer(now, IcmpError::AddressUnreachable, packet);
+        // Those that were kept learn the same.
+        self.flush_queue(now, peer, train);
+    }
+
+    /// Whether this is a datagram of ours to the node that it would go to next, which a route has led back to us: it would
+    /// come back again and again, a little longer each time.
+    fn is_own_datagram(&self, peer: &NodeAddr, dest: IpAddr, packet: &[u8]) -> bool {
+        let link = self
+            .sessions
+            .get(peer)
+            .and_then(|session| self.links.get(&session.link?));
+        let Some(path) = link.map(|link| link.path).filter(|path| path.ip() == dest) else {
+            return false;
+        };
+        Inner::parse(packet).is_ok_and(|inner| {
+            let [a, b] = path.port().to_be_bytes();
+            let port = |ports: [u8; 4]| ports[2..] == [a, b];
+            inner.protocol() == PROTOCOL_UDP && inner.ports().is_none_or(port)
+        })
+    }
+
+    /// Takes a packet that does not fit one frame: TCP is cut smaller if the other end does the same, the rest goes in
+    /// pieces. Whoever may be told that a packet is too big is told, once that is known, but for what IPv6 promises.
+    fn oversized_full<T: Transmit>(
+        &mut self,
+        now: u64,
+        to: (NodeAddr, Room),
+        hdr: VirtioNetHdr,
+        packet: &[u8],
+        train: &mut Train<T>,
+    ) {
+        let room = to.1;
+        if let Some(splitter) = Splitter::recut(hdr, packet, room.max_inner()).filter(|_| room.splits) {
+            self.counters.tcp_recut += 1;
+            self.seal_full(now, to, splitter, train);
+            return;
+        }
+        let most = |splitter: Splitter<'_>| room.max_in_pieces(splitter.is_ipv6(), splitter.may_fragment());
+        let most = Splitter::new(hdr, packet, usize::MAX).map_or(0, most);
+        match Splitter::new(hdr, packet, most) {
+            Ok(splitter) => self.seal_fragments(now, to, splitter, train),
+            Err(_) => {
+                self.counters.too_big += 1;
+                let mtu = most as u32;
+                self.answer(now, IcmpError::PacketTooBig { mtu }, packet);
+            }
+        }
+    }
+}
