@@ -5,7 +5,7 @@
 use rand_core::Rng as _;
 use weft_noise::fast::{Seed, Suite};
 use weft_packet::{EpochId, FastKeys};
-use weft_wire::fast::Capabilities;
+use weft_wire::fast::{Capabilities, READS_FULL};
 
 use crate::context::Context;
 
@@ -19,7 +19,8 @@ pub(crate) fn tell(ctx: &mut Context) -> Option<(u32, Vec<u8>)> {
     ctx.rng.fill_bytes(&mut random);
     let suites: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
     let mut body = vec![0; Capabilities::MAX_LEN];
-    let Ok(len) = Capabilities::emit_with(0, MAX_PAYLOAD, &random, &suites, &[index], &mut body) else {
+    let flags = if ctx.config.reads_full { READS_FULL } else { 0 };
+    let Ok(len) = Capabilities::emit_with(flags, MAX_PAYLOAD, &random, &suites, &[index], &mut body) else {
         ctx.free_fast_index(index);
         return None;
     };
@@ -43,6 +44,7 @@ pub(crate) fn keys(
         our_index,
         their_index: theirs.indices().next()?,
         max_payload: theirs.max_payload,
+        reads_full: theirs.flags & READS_FULL != 0,
         suite,
         secrets: seed.secrets(ours, body, suite, 0),
         phase_frames: ctx.config.phase_frames,

@@ -41,6 +41,9 @@ pub struct Config {
     pub suites: SuiteCosts,
     /// Frames after which a key of fast frames moves on.
     pub phase_frames: u64,
+    /// Tell that we read fast frames of IPv4 packets and of others with all of their header. What is false here is a node
+    /// before there were such.
+    pub reads_full: bool,
     /// Seal relayed fast frames whole for each hop: nobody who watches two hops sees the same bytes on both.
     pub seal_whole: bool,
     /// Unix seconds when the caller's clock read zero: announcements carry the time of day.
@@ -116,6 +119,7 @@ impl Default for Config {
             fast: true,
             suites: SuiteCosts::default(),
             phase_frames: 1 << 23,
+            reads_full: true,
             seal_whole: false,
             unix_at_zero: 1_700_000_000,
         }

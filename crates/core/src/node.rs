@@ -12,7 +12,7 @@ use weft_wire::link::{
 };
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
 use weft_wire::signal::Signal;
-use weft_wire::{NodeAddr, fast, fmp, fsp};
+use weft_wire::{Network, NodeAddr, fast, fmp, fsp};
 
 use self::carry::Held;
 use crate::context::{Context, Output};
@@ -182,6 +182,14 @@ impl Node {
     /// peer has agreed on none or the way to it has none. A key that is no peer's is ignored.
     pub fn require_fast(&mut self, peer: &PublicKey) {
         self.with_peer(peer.node_addr(), |ctx, p| p.session.require_fast(ctx));
+    }
+
+    /// What lies behind us, and behind peers, from now on; see [`Command::SetNetworks`]. Networks of keys that are no peers'
+    /// have no effect.
+    pub fn set_networks(&mut self, ours: Vec<Network>, theirs: Vec<(Network, PublicKey)>) {
+        let theirs = theirs.into_iter().map(|(network, key)| (network, key.node_addr()));
+        let theirs = theirs.collect();
+        self.ctx.lane(Command::SetNetworks { ours, theirs });
     }
 
     /// Tells that data with this peer went in fast frames before this process began, so that the first agreement that

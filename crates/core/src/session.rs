@@ -87,6 +87,8 @@ pub(crate) struct Session {
     frames: Option<Frames>,
     /// Data goes in fast frames or not at all.
     require_fast: bool,
+    /// The other end reads packets with all of their header in fast frames.
+    reads_full: bool,
     /// Data has gone in fast frames, in this process or one before.
     was_fast: bool,
     /// Fast frames under the keys in use get through on the direct way too.
@@ -138,6 +140,7 @@ impl Session {
             fast: None,
             frames: None,
             require_fast: false,
+            reads_full: false,
             was_fast: false,
             fast_direct: false,
             relay: None,

@@ -135,6 +135,8 @@ pub struct PeerStatus {
     pub frames: Frames,
     /// Data goes in fast frames or not at all.
     pub require_fast: bool,
+    /// The peer reads packets with all of their header in fast frames: those of networks.
+    pub reads_full: bool,
     /// It does go in fast frames now.
     pub fast: bool,
     /// Packets wait for the session.
@@ -198,6 +200,7 @@ impl PeerStatus {
             session_totals: *session.liveness.totals(),
             frames: session.frames(),
             require_fast: session.requires_fast(),
+            reads_full: session.reads_full(),
             fast: matches!(session.frames(), Frames::Fast(_) | Frames::Relayed(_)) && session.route().is_some(),
             waiting: session.wanted.is_some(),
             link_quality: peer.hop_quality(now),

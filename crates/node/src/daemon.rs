@@ -223,6 +223,7 @@ fn core_config(config: &Config) -> weft_core::Config {
         fast: config.fast.enabled,
         suites: suites::measured(config.fast.suite),
         phase_frames: config.fast.phase_frames.into(),
+        reads_full: true,
         seal_whole: config.fast.privacy == crate::config::Privacy::Full,
         mesh: config.mesh.enabled,
         transit: config.mesh.transit,

@@ -15,7 +15,7 @@ use crate::status::Document as _;
 pub const LEASE: Duration = Duration::from_secs(3);
 
 /// Counters of what was dropped, each by its reason.
-const DROPS: [&str; 32] = [
+const DROPS: [&str; 36] = [
     "malformed",
     "unknown_index",
     "early_dropped",
@@ -32,9 +32,13 @@ const DROPS: [&str; 32] = [
     "forward_failed",
     "ttl_expired",
     "not_allowed",
+    "foreign_source",
+    "foreign_destination",
     "not_ipv6",
     "wrong_source",
     "no_route",
+    "no_full_frames",
+    "underlay_loops",
     "too_big",
     "malformed_tun",
     "queue_dropped",

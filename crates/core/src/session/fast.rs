@@ -8,7 +8,7 @@
 use weft_noise::fast::{self, Seed, Suite};
 use weft_packet::{Command, EpochId, LinkId, Relay};
 use weft_wire::NodeAddr;
-use weft_wire::fast::{CAPABILITIES, CAPABILITIES_ACK, Capabilities, DIGEST_LEN};
+use weft_wire::fast::{CAPABILITIES, CAPABILITIES_ACK, Capabilities, DIGEST_LEN, READS_FULL};
 
 use super::Session;
 use crate::capability::{self, MAX_PAYLOAD};
@@ -95,6 +95,7 @@ impl Session {
             return;
         };
         if let Some(seed) = fast.seed.take() {
+            self.reads_full = theirs.flags & READS_FULL != 0;
             fast.install(ctx, now, self.peer.node_addr(), &seed, body, &theirs);
             if fast.stage == Stage::Over(Frames::NoCommonSuite) {
                 self.end_agreement(ctx, Frames::NoCommonSuite);
@@ -218,6 +219,11 @@ impl Session {
         self.require_fast
     }
 
+    /// Whether the other end reads packets with all of their header, as far as it has told.
+    pub(crate) fn reads_full(&self) -> bool {
+        self.reads_full
+    }
+
     /// The largest frame that the other end takes, bytes of UDP payload, as far as it has told.
     pub(super) fn their_max_payload(&self) -> u16 {
         self.fast.as_ref().map_or(MAX_PAYLOAD, |fast| fast.max_payload)
@@ -305,6 +311,7 @@ impl Session {
         self.frames = None;
         self.probing = None;
         self.fast_direct = false;
+        self.reads_full = false;
     }
 
     fn send_message(&mut self, ctx: &mut Context, id: EpochId, msg_type: u8, body: Vec<u8>) {

@@ -154,7 +154,7 @@ impl Packet {
 
     fn header_v4(&self, v4: &V4, transport_len: usize) -> Vec<u8> {
         let header_len = 20 + v4.options.len();
-        let mut header = vec![0x40 | header_len as u8 / 4, self.traffic_class];
+        let mut header = vec![0x40 | (header_len as u8 / 4), self.traffic_class];
         header.extend(((header_len + transport_len) as u16).to_be_bytes());
         header.extend(v4.id.to_be_bytes());
         header.extend([

@@ -6,7 +6,7 @@ use weft_packet::split::Splitter;
 use weft_wire::virtio::VirtioNetHdr;
 
 use super::input::Input;
-use super::model::{self, ACK, IPV6_HEADER, PSH, TCP, UDP};
+use super::model::{self, ACK, IPV4_HEADER, IPV6_HEADER, PSH, TCP, UDP};
 
 const MAX_PACKETS: usize = 192;
 const FLOWS: usize = 6;
@@ -41,7 +41,7 @@ pub fn coalesce(data: &[u8]) {
             assert_eq!(group.virtio(), VirtioNetHdr::default());
             received.push(bytes);
         } else {
-            assert!(bytes.len() <= MAX_SUPER_PACKET && (udp || bytes[6] == TCP));
+            assert!(bytes.len() <= MAX_SUPER_PACKET && (udp || plain_transport(&bytes).1 == TCP));
             received.extend(cut(group.virtio(), &bytes, group.packet_count()));
         }
     }
@@ -58,8 +58,8 @@ pub(super) fn joins_and_cuts(packets: &[(&[u8], Checksum)]) {
     let finish = |packet: &[u8], begun: bool| {
         let mut packet = packet.to_vec();
         if begun {
-            let protocol = packet[6];
-            model::complete(&mut packet, IPV6_HEADER, protocol);
+            let (start, protocol) = plain_transport(&packet);
+            model::complete(&mut packet, start, protocol);
         }
         normal(&packet)
     };
@@ -87,8 +87,12 @@ pub(super) fn joins_and_cuts(packets: &[(&[u8], Checksum)]) {
 
 fn cut(hdr: VirtioNetHdr, bytes: &[u8], count: usize) -> Vec<Vec<u8>> {
     // What the kernel checks before it believes the header.
-    assert_eq!(usize::from(hdr.csum_start), IPV6_HEADER);
-    assert_eq!(usize::from(hdr.csum_offset), model::checksum_at(bytes[6]));
+    let (start, protocol) = plain_transport(bytes);
+    assert_eq!(usize::from(hdr.csum_start), start);
+    assert_eq!(usize::from(hdr.csum_offset), model::checksum_at(protocol));
+    if model::is_v4(bytes) {
+        assert_eq!(model::sum(&[&bytes[..IPV4_HEADER]]), 0xffff);
+    }
     let mut splitter = Splitter::new(hdr, bytes, usize::MAX).unwrap();
     assert_eq!(splitter.segment_count(), count);
     let mut out = vec![0; splitter.segment_len()];
@@ -123,19 +127,42 @@ fn assert_order(before: &[Vec<u8>], after: &[Vec<u8>]) {
     }
 }
 
-/// TCP's checksum has two zeros, of which the one that nobody sends does not survive.
+/// TCP's checksum has two zeros, of which the one that nobody sends does not survive. Nor does the identification of an
+/// IPv4 packet that may not be fragmented, where it means nothing, if the header is one that may be rewritten.
 pub(super) fn normal(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
-    let at = IPV6_HEADER + model::checksum_at(TCP);
-    if packet.len() >= at + 2 && packet[6] == TCP && packet[at..at + 2] == [0xff, 0xff] {
+    let atomic = packet.len() >= IPV4_HEADER && packet[0] == 0x45 && packet[6] & 0x40 != 0;
+    if atomic && model::sum(&[&packet[..IPV4_HEADER]]) == 0xffff {
+        packet[4..6].fill(0);
+        packet[10..12].fill(0);
+    }
+    let (start, protocol) = plain_transport(&packet);
+    let at = start + model::checksum_at(TCP);
+    if packet.len() >= at + 2 && protocol == TCP && packet[at..at + 2] == [0xff, 0xff] {
         packet[at..at + 2].fill(0);
     }
     packet
 }
 
+/// Where the transport of a packet without options or extensions is, and its protocol; 0 if it is too short to have one.
+pub(super) fn plain_transport(packet: &[u8]) -> (usize, u8) {
+    let (start, at) = if model::is_v4(packet) {
+        (IPV4_HEADER, 9)
+    } else {
+        (IPV6_HEADER, 6)
+    };
+    (start, packet.get(at).copied().unwrap_or_default())
+}
+
 type Flow<'a> = (&'a [u8], Option<(u8, &'a [u8])>);
 
 fn flow(packet: &[u8]) -> Option<Flow<'_>> {
+    if model::is_v4(packet) {
+        let addresses = packet.get(12..20)?;
+        let first = packet[0] == 0x45 && packet[6] & 0x3f == 0 && packet[7] == 0;
+        let ports = packet.get(20..24).filter(|_| first && matches!(packet[9], TCP | UDP));
+        return Some((addresses, ports.map(|ports| (packet[9], ports))));
+    }
     let addresses = packet.get(8..40)?;
     let ports = packet.get(40..44).filter(|_| matches!(packet[6], TCP | UDP));
     Some((addresses, ports.map(|ports| (packet[6], ports))))
@@ -143,6 +170,7 @@ fn flow(packet: &[u8]) -> Option<Flow<'_>> {
 
 fn packets(input: &mut Input<'_>) -> Vec<Vec<u8>> {
     let mut sequences = [0xffff_ff00_u32; FLOWS];
+    let mut ids = [0xfff8_u16; FLOWS];
     let mut packets: Vec<Vec<u8>> = Vec::new();
     while !input.is_empty() && packets.len() < MAX_PACKETS {
         let choice = input.u8();
@@ -166,6 +194,12 @@ fn packets(input: &mut Input<'_>) -> Vec<Vec<u8>> {
             extension: (kind == 21).then(|| input.u8()),
         };
         let mut packet = header.packet(flow as u8, len);
+        // Two of the eight choices are flows over IPv4.
+        let v4 = choice & 6 == 6;
+        if v4 {
+            packet = over_v4(&packet, protocol, ids[flow]);
+            ids[flow] = ids[flow].wrapping_add(u16::from(kind != 15));
+        }
         sequences[flow] = sequences[flow].wrapping_add(len as u32);
         match kind {
             22 => sequences[flow] = sequences[flow].wrapping_add(input.u32()),
@@ -185,6 +219,13 @@ fn packets(input: &mut Input<'_>) -> Vec<Vec<u8>> {
                     packet.clone_from(again);
                 }
             }
+            29 | 30 if v4 => {
+                // Class, identification, flags, hops or an address: changed, and both checksums right.
+                let at = [1, 5, 6, 8, 19][input.below(5)];
+                packet[at] ^= input.u8();
+                model::finish_ipv4(&mut packet);
+                model::complete(&mut packet, IPV4_HEADER, protocol);
+            }
             29 => {
                 // The hop limit, a port, an acknowledgement, a window: changed, and the checksum right.
                 let at = [7, 41, 51, 55][input.below(4)];
@@ -197,6 +238,19 @@ fn packets(input: &mut Input<'_>) -> Vec<Vec<u8>> {
         packets.push(packet);
     }
     packets
+}
+
+/// The same over IPv4, without extensions; it may not be fragmented.
+fn over_v4(packet: &[u8], protocol: u8, id: u16) -> Vec<u8> {
+    let (start, _) = model::transport(packet);
+    let [high, low] = id.to_be_bytes();
+    let class = packet[0] << 4 | packet[1] >> 4;
+    let mut over = vec![0x45, class, 0, 0, high, low, 0x40, 0, packet[7], protocol, 0, 0];
+    over.extend([10, 1, 0, packet[23], 10, 1, 0, packet[39]]);
+    over.extend(&packet[start..]);
+    model::make_ipv4(&mut over);
+    model::complete(&mut over, IPV4_HEADER, protocol);
+    over
 }
 
 /// What varies between the headers of a flow.

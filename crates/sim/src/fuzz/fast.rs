@@ -11,9 +11,9 @@ use weft_packet::{
 };
 use weft_wire::fast::{self, CONFIRM, PHASE};
 use weft_wire::virtio::VirtioNetHdr;
-use weft_wire::{NodeAddr, session};
+use weft_wire::{Network, NodeAddr, session};
 
-use super::coalesce::{joins_and_cuts, normal};
+use super::coalesce::{joins_and_cuts, normal, plain_transport};
 use super::input::Input;
 use super::lane::{Sent, cut, key, salt, tun_read};
 use super::model;
@@ -117,6 +117,11 @@ impl Trio {
         }
         trio.rekey_honest(1 << 20);
         trio.rekey_hostile(Suite::Aes256Gcm);
+        for (me, peers) in [(ME, &[HONEST, HOSTILE][..]), (HONEST, &[ME])] {
+            let (ours, theirs) = (vec![behind(me)], peers.iter().map(|peer| (behind(*peer), *peer)));
+            let theirs = theirs.collect();
+            trio.apply(me, Command::SetNetworks { ours, theirs });
+        }
         trio
     }
 
@@ -237,6 +242,7 @@ impl Trio {
             }
             13 => self.now += [1, 250, 1_000, 11_000, 100_000][input.below(5)],
             14 => self.core_says(input),
+            _ if input.flag() => self.host_routes(input),
             _ => {
                 self.me.sample(self.now);
                 self.drain();
@@ -255,7 +261,8 @@ impl Trio {
         let shape = input.u8();
         let kind = match shape & 7 {
             0..=3 => 0,
-            4..=6 => 1,
+            4 | 5 => 1,
+            6 => 3,
             _ => input.u8() & 15,
         };
         let flags = if shape & 0x38 == 0x38 {
@@ -267,6 +274,7 @@ impl Trio {
         let mut plain = vec![clock; fast::TIMESTAMP_LEN];
         match (kind, shape >> 6) {
             (0, 0..=2) => plain.extend(packet_content(input)),
+            (3, 0..=2) => plain.extend(full_content(input, (HOSTILE, ME))),
             (1, 0) => plain.extend([CONFIRM, input.u8() & 1]),
             (1, 1) => {
                 plain.push(PHASE);
@@ -371,6 +379,39 @@ impl Trio {
                 .inbound_alone(self.now, address(ME), frame, &mut self.honest_train);
             let arrived = arrived.unwrap_or_else(|| panic!("an honest frame does not open"));
             assert_packet(&arrived, segment, fast && left_out(hdr, segment));
+        }
+        self.exchange();
+    }
+
+    /// A host behind us sends to one behind the honest peer, over IPv4: whole or in pieces, it arrives as it is, or not at all.
+    fn host_routes(&mut self, input: &mut Input<'_>) {
+        let (hdr, _) = VirtioNetHdr::parse(&input.array::<10>()).unwrap_or_default();
+        let hdr = if input.flag() { hdr } else { VirtioNetHdr::default() };
+        let mut packet = full_content(input, (ME, HONEST));
+        let more = usize::from(input.u8()) * 40;
+        if packet.len() > 40 && more > 0 && model::is_v4(&packet) {
+            packet.resize(packet.len() + more, 0x3c);
+            model::make_ipv4(&mut packet);
+        }
+        self.me.outbound(self.now, hdr, &packet, &mut self.train);
+        let frames = self.take_sent();
+        self.drain();
+        // It may as well be for the other peer.
+        let for_honest = model::is_v4(&packet) && packet[16..18] == [10, HONEST.as_bytes()[0]]
+            || !model::is_v4(&packet) && packet.get(24..40) == Some(&HONEST.to_ipv6().octets());
+        if frames.is_empty() || !for_honest {
+            return;
+        }
+        let expected = cut(hdr, &packet, usize::MAX);
+        let mut arrived = Vec::new();
+        for frame in &frames {
+            let train = &mut self.honest_train;
+            arrived.extend(self.honest.inbound_alone(self.now, address(ME), frame, train));
+            arrived.extend(self.honest.poll_reply());
+        }
+        assert!(arrived.len() == expected.len() || self.me.counters().epoch_spent > 0);
+        for (arrived, expected) in arrived.iter().zip(&expected) {
+            assert_packet(arrived, expected, left_out(hdr, expected));
         }
         self.exchange();
     }
@@ -539,7 +580,8 @@ impl Trio {
     /// Takes what waits in the lane: the number of reports.
     fn drain(&mut self) -> usize {
         while let Some(packet) = self.me.poll_reply() {
-            assert!(packet[8..24] == ME.to_ipv6().octets() && packet.len() <= 1280);
+            let error_v4 = model::is_v4(&packet) && packet[9] == 1 && packet.len() <= 576;
+            assert!(error_v4 || packet[8..24] == ME.to_ipv6().octets() && packet.len() <= 1280);
         }
         let reports: Vec<Report> = std::iter::from_fn(|| self.me.poll_report()).collect();
         reports.len()
@@ -573,13 +615,73 @@ impl Hostile {
         let content = plain
             .get(fast::TIMESTAMP_LEN..)
             .filter(|content| content.len() >= fast::IPV6_REST);
-        let packet = content.filter(|_| whole).map(expanded);
+        let full = kind == 3 && flags & !(fast::FLAG_PHASE | fast::FLAG_PARTIAL) == 0;
+        let let_in = plain
+            .get(fast::TIMESTAMP_LEN..)
+            .filter(|content| full && may_enter(content));
+        let packet = content.filter(|_| whole).map(expanded).or(let_in.map(<[u8]>::to_vec));
         Crafted {
             frame: [&header, &sealed, &tag[..]].concat(),
             counter,
             packet: packet.map(|packet| (packet, flags & fast::FLAG_PARTIAL != 0)),
         }
     }
+}
+
+/// The network behind a node.
+fn behind(node: NodeAddr) -> Network {
+    let network = Network::around([10, node.as_bytes()[0], 0, 0].into(), 16);
+    network.unwrap_or_else(|| Network::host(node.to_ipv6().into()))
+}
+
+/// Whether the hostile peer may send us this with all of its header, by its addresses and lengths.
+fn may_enter(packet: &[u8]) -> bool {
+    if model::is_v4(packet) {
+        let whole = packet.len() >= 20 && (20..=packet.len()).contains(&model::ipv4_header(packet));
+        return whole
+            && model::told_len(packet) == packet.len()
+            && packet[12..14] == [10, HOSTILE.as_bytes()[0]]
+            && packet[16..18] == [10, ME.as_bytes()[0]];
+    }
+    packet.len() >= 40
+        && packet[0] >> 4 == 6
+        && model::told_len(packet) == packet.len()
+        && packet[8..24] == HOSTILE.to_ipv6().octets()
+        && packet[24..40] == ME.to_ipv6().octets()
+}
+
+/// A packet with all of its header: mostly IPv4 between the networks of two nodes.
+fn full_content(input: &mut Input<'_>, (from, to): (NodeAddr, NodeAddr)) -> Vec<u8> {
+    let shape = input.u8();
+    let mut upper = packet_content(input);
+    let protocol = upper[4];
+    upper.drain(..6);
+    if shape & 7 == 7 {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, protocol, 64];
+        packet.extend(from.to_ipv6().octets());
+        packet.extend(to.to_ipv6().octets());
+        packet.extend(upper);
+        model::make_ipv6(&mut packet);
+        return packet;
+    }
+    let flags = [0x40, 0x40, 0, 0x20, 0x80, 0x40, 0][usize::from(shape & 7)];
+    let mut packet = vec![0x45, shape, 0, 0, 0, shape, flags, 0, 64, protocol, 0, 0];
+    packet.extend([10, from.as_bytes()[0], 0, shape & 1, 10, to.as_bytes()[0], 0, 1]);
+    if shape & 0x38 == 0x38 {
+        packet.extend([1; 4]);
+        packet[0] = 0x46;
+    }
+    packet.extend(upper);
+    model::make_ipv4(&mut packet);
+    match shape & 0xe0 {
+        // Addresses of others, lengths that lie, and anything.
+        0xe0 => packet[13] ^= 1,
+        0xc0 => packet[17] ^= 1,
+        0xa0 => packet[3] ^= shape,
+        0x80 => packet[0] = shape,
+        _ => {}
+    }
+    packet
 }
 
 /// The packet of a frame's content, by the document.
@@ -621,12 +723,13 @@ fn assert_packet(got: &[u8], expected: &[u8], left_out: bool) {
         packet
     });
     if left_out {
-        let (at, protocol) = (model::IPV6_HEADER + model::checksum_at(got[6]), got[6]);
+        let (start, protocol) = plain_transport(got);
+        let at = start + model::checksum_at(protocol);
         let field = u16::from_be_bytes([got[at], got[at + 1]]);
         let mut begun = got.to_vec();
         begun[at..at + 2].fill(0);
-        let pseudo = model::pseudo_sum(&begun, model::IPV6_HEADER, protocol);
-        let right = model::verifies(got, model::IPV6_HEADER, protocol);
+        let pseudo = model::pseudo_sum(&begun, start, protocol);
+        let right = model::verifies(got, start, protocol);
         assert!(right || field == pseudo, "the checksum is neither begun nor complete");
         a[at..at + 2].fill(0);
         b[at..at + 2].fill(0);
@@ -635,16 +738,20 @@ fn assert_packet(got: &[u8], expected: &[u8], left_out: bool) {
 }
 
 /// Whether a packet goes without the checksum that its virtio header asks for, so that what its sender left in the field
-/// does not count: TCP or UDP with a whole header right behind that of IPv6. Segments have a right one either way.
+/// does not count: TCP or UDP with a whole header right behind that of IP. Segments have a right one either way.
 fn left_out(hdr: VirtioNetHdr, packet: &[u8]) -> bool {
-    let upper = &packet[model::IPV6_HEADER..];
-    let whole = match packet[6] {
+    let (behind, protocol) = plain_transport(packet);
+    if model::is_v4(packet) && (packet[0] != 0x45 || packet[6] & 0x3f != 0 || packet[7] != 0) {
+        return false;
+    }
+    let upper = &packet[behind..];
+    let whole = match protocol {
         model::TCP => upper.len() >= 20 && (20..=upper.len()).contains(&(usize::from(upper[12] >> 4) * 4)),
         model::UDP => upper.len() >= 8,
         _ => false,
     };
     let (start, offset) = (usize::from(hdr.csum_start), usize::from(hdr.csum_offset));
-    let there = start == model::IPV6_HEADER && offset == model::checksum_at(packet[6]);
+    let there = start == behind && offset == model::checksum_at(protocol);
     hdr.gso_kind() == 0 && hdr.needs_csum() && whole && there
 }
 

@@ -3,6 +3,7 @@
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const IPV6_HEADER: usize = 40;
+pub(super) const IPV4_HEADER: usize = 20;
 
 pub(super) const FIN: u8 = 0x01;
 pub(super) const PSH: u8 = 0x08;
@@ -19,19 +20,26 @@ pub(super) fn sum(parts: &[&[u8]]) -> u16 {
     total as u16
 }
 
-/// Sum of the pseudo-header (RFC 8200 section 8.1) and `transport`, which begins at `start` of `packet`.
+/// Whether this is IPv4; anything else is taken for IPv6.
+pub(super) fn is_v4(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| first >> 4 == 4)
+}
+
+/// The pseudo-header (RFC 8200 section 8.1, RFC 9293 section 3.1) of a transport that begins at `start`.
+fn pseudo_header(packet: &[u8], start: usize, protocol: u8) -> Vec<u8> {
+    let len = (packet.len() - start) as u32;
+    let addresses = if is_v4(packet) { &packet[12..20] } else { &packet[8..40] };
+    [addresses, &len.to_be_bytes(), &[0, 0, 0, protocol]].concat()
+}
+
+/// Sum of the pseudo-header and the transport, which begins at `start` of `packet`.
 pub(super) fn transport_sum(packet: &[u8], start: usize, protocol: u8) -> u16 {
-    let transport = &packet[start..];
-    let mut tail = (transport.len() as u32).to_be_bytes().to_vec();
-    tail.extend([0, 0, 0, protocol]);
-    sum(&[&packet[8..40], &tail, transport])
+    sum(&[&pseudo_header(packet, start, protocol), &packet[start..]])
 }
 
 /// Sum of the pseudo-header alone, as it stands in the field of a checksum that is begun.
 pub(super) fn pseudo_sum(packet: &[u8], start: usize, protocol: u8) -> u16 {
-    let mut tail = ((packet.len() - start) as u32).to_be_bytes().to_vec();
-    tail.extend([0, 0, 0, protocol]);
-    sum(&[&packet[8..40], &tail])
+    sum(&[&pseudo_header(packet, start, protocol)])
 }
 
 /// Whether the checksum of the transport at `start` is right.
@@ -68,8 +76,45 @@ pub(super) fn make_ipv6(packet: &mut [u8]) {
     }
 }
 
-/// Offset and protocol of what follows the extension headers of a well-formed packet.
+/// Makes `packet` an IPv4 packet with right lengths and, if it has no options or has room for them, header checksum.
+pub(super) fn make_ipv4(packet: &mut [u8]) {
+    if packet.len() >= IPV4_HEADER {
+        packet[0] = 0x40 | (packet[0] & 0x0f).max(5);
+        let len = u16::try_from(packet.len()).unwrap_or(u16::MAX);
+        packet[2..4].copy_from_slice(&len.to_be_bytes());
+        finish_ipv4(packet);
+    }
+}
+
+/// Writes the checksum of an IPv4 header, if all of it is there.
+pub(super) fn finish_ipv4(packet: &mut [u8]) {
+    if let Some(header) = packet.get_mut(..ipv4_header(packet)) {
+        header[10..12].fill(0);
+        let checksum = !sum(&[header]);
+        header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+/// Bytes of an IPv4 header, as it says.
+pub(super) fn ipv4_header(packet: &[u8]) -> usize {
+    4 * usize::from(packet[0] & 0x0f)
+}
+
+/// The length that the header of a well-formed packet tells.
+pub(super) fn told_len(packet: &[u8]) -> usize {
+    let field = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
+    if is_v4(packet) {
+        field(2)
+    } else {
+        IPV6_HEADER + field(4)
+    }
+}
+
+/// Offset and protocol of what follows the options or extension headers of a well-formed packet.
 pub(super) fn transport(packet: &[u8]) -> (usize, u8) {
+    if is_v4(packet) {
+        return (ipv4_header(packet), packet[9]);
+    }
     let (mut at, mut protocol) = (IPV6_HEADER, packet[6]);
     while matches!(protocol, 0 | 43 | 60) {
         protocol = packet[at];

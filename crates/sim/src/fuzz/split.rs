@@ -4,10 +4,10 @@ use weft_packet::flow::FlowHasher;
 use weft_packet::icmp::{IcmpError, MAX_ERROR_PACKET};
 use weft_packet::mss;
 use weft_packet::split::{SplitError, Splitter};
-use weft_wire::virtio::{GSO_ECN, GSO_NONE, GSO_TCPV6, GSO_UDP_L4, VirtioNetHdr};
+use weft_wire::virtio::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VirtioNetHdr};
 
 use super::input::Input;
-use super::model::{self, CWR, FIN, IPV6_HEADER, PSH, TCP, UDP};
+use super::model::{self, CWR, FIN, IPV4_HEADER, IPV6_HEADER, PSH, TCP, UDP};
 
 /// Any virtio header before any bytes. What is cut equals what a sender without offloads would have sent, each
 /// segment fits, and its headers and checksums are right.
@@ -21,7 +21,7 @@ pub fn split(data: &[u8]) {
         Err(SplitError::TooBig { mtu }) => return assert_eq!(mtu as usize, max_packet),
         Err(_) => return,
     };
-    let packet = &packet[..IPV6_HEADER + usize::from(u16::from_be_bytes([packet[4], packet[5]]))];
+    let packet = &packet[..model::told_len(&packet)];
     let expected = match hdr.gso_kind() {
         GSO_NONE => vec![whole(hdr, packet)],
         _ => segments(hdr, packet),
@@ -56,11 +56,15 @@ fn read(input: &mut Input<'_>) -> (VirtioNetHdr, usize, Vec<u8>) {
     for _ in 0..repeats {
         packet.extend(&tail[..tail.len().min(70_000 - packet.len().min(70_000))]);
     }
-    if help & 1 != 0 {
+    let v4 = help & 0x30 == 0x30;
+    if help & 1 != 0 && v4 {
+        model::make_ipv4(&mut packet);
+    } else if help & 1 != 0 {
         model::make_ipv6(&mut packet);
     }
     if help & 2 != 0 {
-        hdr.gso_type = [GSO_TCPV6, GSO_UDP_L4, GSO_TCPV6 | GSO_ECN, GSO_NONE][usize::from(hdr.gso_type) % 4];
+        let tcp = if v4 { GSO_TCPV4 } else { GSO_TCPV6 };
+        hdr.gso_type = [tcp, GSO_UDP_L4, tcp | GSO_ECN, GSO_NONE][usize::from(hdr.gso_type) % 4];
         // A segment more is a step more; hundreds find nothing that ten do not.
         hdr.gso_size = hdr.gso_size.max((packet.len() / 200) as u16);
     }
@@ -100,7 +104,13 @@ fn segments(hdr: VirtioNetHdr, packet: &[u8]) -> Vec<Vec<u8>> {
     let last = parts.len() - 1;
     let segment = |(i, part): (usize, &&[u8])| {
         let mut out = [head, part].concat();
-        model::make_ipv6(&mut out);
+        if model::is_v4(&out) {
+            let id = u16::from_be_bytes([out[4], out[5]]).wrapping_add(i as u16);
+            out[4..6].copy_from_slice(&id.to_be_bytes());
+            model::make_ipv4(&mut out);
+        } else {
+            model::make_ipv6(&mut out);
+        }
         if protocol == TCP {
             let sequence = u32::from_be_bytes(*out[start + 4..].first_chunk().unwrap());
             let sequence = sequence.wrapping_add((i * usize::from(hdr.gso_size)) as u32);
@@ -135,6 +145,9 @@ fn clamped(packet: &[u8], max_packet: usize) {
 
 /// As [`model::transport`], over a fragment header, too: the first fragment of a SYN is clamped like a whole one.
 fn tcp_start(packet: &[u8]) -> usize {
+    if model::is_v4(packet) {
+        return model::ipv4_header(packet);
+    }
     let (mut at, mut protocol) = (IPV6_HEADER, packet[6]);
     while protocol != TCP {
         let more = if protocol == 44 { 0 } else { usize::from(packet[at + 1]) };
@@ -144,7 +157,7 @@ fn tcp_start(packet: &[u8]) -> usize {
     at
 }
 
-/// Errors about any bytes are whole ICMPv6 packets, never too long.
+/// Errors about any bytes are whole ICMP packets, never too long.
 fn answers(packet: &[u8], mtu: usize) {
     let mut out = [0; MAX_ERROR_PACKET];
     let me = std::net::Ipv6Addr::LOCALHOST;
@@ -157,9 +170,17 @@ fn answers(packet: &[u8], mtu: usize) {
     ] {
         if let Some(len) = error.build(me, packet, &mut out) {
             let answer = &out[..len];
-            assert!(model::verifies(answer, IPV6_HEADER, 58));
-            assert_eq!(answer[24..40], packet[8..24]);
-            assert_eq!(answer[48..], packet[..len - 48]);
+            if model::is_v4(packet) {
+                assert!(len <= 576 && model::told_len(answer) == len);
+                assert_eq!(model::sum(&[&answer[..IPV4_HEADER]]), 0xffff);
+                assert_eq!(model::sum(&[&answer[IPV4_HEADER..]]), 0xffff);
+                assert_eq!((&answer[12..16], &answer[16..20]), (&packet[16..20], &packet[12..16]));
+                assert_eq!(answer[28..], packet[..len - 28]);
+            } else {
+                assert!(model::verifies(answer, IPV6_HEADER, 58));
+                assert_eq!(answer[24..40], packet[8..24]);
+                assert_eq!(answer[48..], packet[..len - 48]);
+            }
             assert_eq!(
                 error.build(me, answer, &mut [0; MAX_ERROR_PACKET]),
                 None,

@@ -4,7 +4,9 @@ use weft_noise::fast::{Seed, Suite};
 use weft_noise::{Established, Role};
 use weft_packet::{Command, EpochId, FastKeys, Inbound, Report};
 use weft_wire::checksum::{checksum_fold, pseudo_header_sum_v6};
-use weft_wire::fast::{CAPABILITIES, CAPABILITIES_ACK, CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities, PHASE};
+use weft_wire::fast::{
+    CAPABILITIES, CAPABILITIES_ACK, CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities, PHASE, READS_FULL,
+};
 use weft_wire::session;
 use weft_wire::virtio::{NEEDS_CSUM, VirtioNetHdr};
 
@@ -12,7 +14,7 @@ use crate::book::Book;
 use crate::node::{Node, label};
 use crate::reader::fast::{self as reader, Frame, Phase};
 use crate::reader::{Keys, sha256};
-use crate::{carry, carry_back, from_a, from_b, sizes};
+use crate::{carry, carry_back, from_a, from_b, full, sizes};
 
 pub const A_FAST: u32 = 0xa4a5_a6a7;
 pub const B_FAST: u32 = 0xb4b5_b6b7;
@@ -38,6 +40,7 @@ pub fn fast_frames(
     sizes::probe(book, a, b, &keys);
     sizes::pieces(book, a, b, &keys);
     second_phase(book, a, b, &keys);
+    full::full(book, a, b, &keys);
 }
 
 /// Both bodies; A's is sent, and acknowledged.
@@ -54,7 +57,7 @@ fn capabilities(book: &mut Book, (a, b): (&mut Node, &mut Node), (link, session)
         let body = reader::capabilities(MAX_PAYLOAD, &random(name), suites, &[index]);
         book.bytes(&format!("{name}.capabilities"), &body);
         let mut out = vec![0; Capabilities::MAX_LEN];
-        let len = Capabilities::emit_with(0, MAX_PAYLOAD, &random(name), suites, &[index], &mut out).unwrap();
+        let len = Capabilities::emit_with(READS_FULL, MAX_PAYLOAD, &random(name), suites, &[index], &mut out).unwrap();
         assert_eq!(out[..len], body);
         body
     });
@@ -152,7 +155,7 @@ fn install(a: &mut Node, b: &mut Node, (at_a, at_b): (&Established, &Established
             our_index: if of_us { A_FAST } else { B_FAST },
             their_index: told.indices().next().unwrap(),
             max_payload: told.max_payload,
-            reads_full: true,
+            reads_full: told.flags & READS_FULL != 0,
             suite,
             secrets: seed.secrets(ours, theirs, suite, 0),
             phase_frames: PHASE_FRAMES,

@@ -3,7 +3,7 @@
 use weft_noise::fast::{Seed, Suite};
 use weft_noise::{Established, Role, ik, xk};
 use weft_packet::{Carry, Command, EpochId, EpochUse, FastKeys, LinkId, Relay, Report};
-use weft_wire::fast::{CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities};
+use weft_wire::fast::{CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities, READS_FULL};
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK};
 use weft_wire::virtio::VirtioNetHdr;
 
@@ -106,7 +106,7 @@ fn capabilities(book: &mut Book, of: &str, names: [(&str, u32); 2]) -> [Vec<u8>;
         let body = reader::capabilities(MAX_PAYLOAD, &random, suites, &[index]);
         book.bytes(&format!("{name}.capabilities"), &body);
         let mut out = vec![0; Capabilities::MAX_LEN];
-        let len = Capabilities::emit_with(0, MAX_PAYLOAD, &random, suites, &[index], &mut out).unwrap();
+        let len = Capabilities::emit_with(READS_FULL, MAX_PAYLOAD, &random, suites, &[index], &mut out).unwrap();
         assert_eq!(out[..len], body);
         body
     })
@@ -145,6 +145,7 @@ fn fast_keys(seeds: &[Seed; 2], bodies: &[Vec<u8>; 2], indices: [(&str, u32); 2]
             our_index: indices[us].1,
             their_index: theirs.indices().next().unwrap(),
             max_payload: theirs.max_payload,
+            reads_full: true,
             suite,
             secrets: seeds[us].secrets(&bodies[us], &bodies[1 - us], suite, 0),
             phase_frames: 1 << 23,

@@ -13,6 +13,7 @@ mod book;
 mod document;
 mod fast;
 mod fips;
+mod full;
 mod hops;
 mod node;
 mod reader;

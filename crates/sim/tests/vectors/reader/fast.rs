@@ -11,6 +11,8 @@ use crate::book::Book;
 pub const IPV6: u8 = 0;
 /// fast.md, "Content of kind 1": a message.
 pub const MESSAGE: u8 = 1;
+/// fast.md, "Content of kind 3": a packet with all of its header.
+pub const FULL: u8 = 3;
 /// fast.md, "Relayed".
 pub const RELAYED: u8 = 2;
 /// sizes.md, "Pieces".
@@ -34,7 +36,7 @@ pub fn exporter(label: &str, ck: &[u8; 32], h: &[u8; 32]) -> [u8; 32] {
 
 /// fast.md, "Negotiation": the body of capabilities.
 pub fn capabilities(max_payload: u16, random: &[u8; 16], suites: &[(u8, u32)], indices: &[u32]) -> Vec<u8> {
-    let mut body = vec![1, 0];
+    let mut body = vec![1, 1];
     body.extend(max_payload.to_le_bytes());
     body.extend(random);
     body.push(suites.len() as u8);

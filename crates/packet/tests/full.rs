@@ -1,0 +1,533 @@
+//! Packets with all of their header between two lanes: IPv4, and IPv6 of networks behind nodes. What may pass arrives as its
+//! sender without offloads would have sent it; what may not is counted under a reason of its own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    dead_code,
+    reason = "a test ends where its ground is missing, and the model has more than is needed here"
+)]
+
+#[path = "offload/model.rs"]
+mod model;
+
+use std::net::{Ipv6Addr, SocketAddr};
+
+use model::{Packet, UDP, V4};
+use proptest::prelude::*;
+use weft_noise::Key;
+use weft_noise::fast::{LaneSecrets, Secret, Suite};
+use weft_packet::{
+    Command, Counters, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train, Transmit,
+};
+use weft_wire::fast::FULL_OVERHEAD;
+use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
+use weft_wire::{Network, NodeAddr, fast};
+
+const A: NodeAddr = NodeAddr::new([1; 16]);
+const B: NodeAddr = NodeAddr::new([2; 16]);
+const LINK: LinkId = LinkId(1);
+const WHOLE: VirtioNetHdr = VirtioNetHdr {
+    flags: 0,
+    gso_type: 0,
+    hdr_len: 0,
+    gso_size: 0,
+    csum_start: 0,
+    csum_offset: 0,
+};
+
+#[derive(Default)]
+struct Sent(Vec<Vec<u8>>);
+
+impl Transmit for Sent {
+    fn transmit(&mut self, _: SocketAddr, train: &[u8], segment: usize) {
+        self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
+    }
+}
+
+struct End {
+    now: u64,
+    me: NodeAddr,
+    other: NodeAddr,
+    lane: Lane,
+    train: Train<Sent>,
+}
+
+fn address(of: NodeAddr) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, of.as_bytes()[0]], 2121))
+}
+
+fn key(kind: u8, from: NodeAddr) -> Key {
+    Key::from_bytes([kind << 4 | from.as_bytes()[0]; 32])
+}
+
+fn networks(texts: &[&str]) -> Vec<Network> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// What lies behind both: the hosts of the model, numbers 1 and 2, and more.
+const BEHIND_A: [&str; 3] = ["10.1.0.1/32", "10.7.0.0/16", "fdab::1/128"];
+const BEHIND_B: [&str; 3] = ["10.1.0.2/32", "10.8.0.0/16", "fdab::2/128"];
+
+impl End {
+    fn new(me: NodeAddr, other: NodeAddr, mtu: u16) -> Self {
+        let config = LaneConfig {
+            me,
+            mtu,
+            probe: false,
+            transit: false,
+        };
+        let mut end = Self {
+            now: 1_000,
+            me,
+            other,
+            lane: Lane::new(config),
+            train: Train::new(Sent::default(), 64),
+        };
+        end.apply(Command::AllowPeer { peer: other });
+        let keys = LinkKeys {
+            our_index: me.as_bytes()[0].into(),
+            their_index: other.as_bytes()[0].into(),
+            send: key(1, me),
+            recv: key(1, other),
+        };
+        end.apply(Command::InstallLink {
+            link: LINK,
+            peer: other,
+            path: address(other),
+            keys,
+            usage: EpochUse::Send,
+        });
+        let keys = SessionKeys {
+            id: EpochId(0),
+            initiator: me == A,
+            send: key(2, me),
+            recv: key(2, other),
+        };
+        end.apply(Command::InstallSession {
+            peer: other,
+            keys,
+            usage: EpochUse::Send,
+        });
+        end.apply(Command::BindSession {
+            peer: other,
+            link: LINK,
+        });
+        let (ours, theirs) = if me == A {
+            (BEHIND_A, BEHIND_B)
+        } else {
+            (BEHIND_B, BEHIND_A)
+        };
+        end.apply(Command::SetNetworks {
+            ours: networks(&ours),
+            theirs: networks(&theirs).into_iter().map(|network| (network, other)).collect(),
+        });
+        end
+    }
+
+    fn apply(&mut self, command: Command) {
+        self.lane.apply(self.now, command, &mut self.train);
+    }
+
+    fn install_fast(&mut self, reads_full: bool) {
+        let secret = |from| Secret::from_key(&key(3, from));
+        let keys = FastKeys {
+            id: EpochId(0),
+            our_index: self.me.as_bytes()[0].into(),
+            their_index: self.other.as_bytes()[0].into(),
+            max_payload: 9_000,
+            reads_full,
+            suite: Suite::Aes256Gcm,
+            secrets: LaneSecrets {
+                send: secret(self.me),
+                recv: secret(self.other),
+            },
+            phase_frames: 1 << 20,
+        };
+        self.apply(Command::InstallFast { peer: self.other, keys });
+        self.apply(Command::ConfirmFast {
+            peer: self.other,
+            id: EpochId(0),
+        });
+    }
+
+    fn send(&mut self, hdr: VirtioNetHdr, packet: &[u8]) -> Vec<Vec<u8>> {
+        self.lane.outbound(self.now, hdr, packet, &mut self.train);
+        self.take_sent()
+    }
+
+    fn take_sent(&mut self) -> Vec<Vec<u8>> {
+        self.train.flush();
+        std::mem::take(&mut self.train.out_mut().0)
+    }
+
+    /// The packets for the TUN out of these frames, whole or in pieces.
+    fn receive(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut packets = Vec::new();
+        for frame in frames {
+            let from = address(self.other);
+            packets.extend(self.lane.inbound_alone(self.now, from, frame, &mut self.train));
+            packets.extend(self.lane.poll_reply());
+        }
+        packets
+    }
+
+    fn counters(&self) -> Counters {
+        *self.lane.counters()
+    }
+}
+
+/// Two ends whose data goes in fast frames.
+fn pair(mtu: u16) -> (End, End) {
+    let (mut a, mut b) = (End::new(A, B, mtu), End::new(B, A, mtu));
+    agree(&mut a, &mut b, true);
+    (a, b)
+}
+
+fn agree(a: &mut End, b: &mut End, b_reads_full: bool) {
+    a.install_fast(b_reads_full);
+    b.install_fast(true);
+    for _ in 0..3 {
+        let frames = a.take_sent();
+        b.receive(&frames);
+        let frames = b.take_sent();
+        a.receive(&frames);
+    }
+}
+
+fn gso(packet: &Packet, size: u16) -> VirtioNetHdr {
+    let whole = usize::from(size) >= packet.payload.len();
+    VirtioNetHdr {
+        flags: NEEDS_CSUM,
+        gso_type: match (packet.protocol, &packet.v4) {
+            _ if whole => 0,
+            (UDP, _) => GSO_UDP_L4,
+            (_, Some(_)) => GSO_TCPV4,
+            (_, None) => GSO_TCPV6,
+        },
+        hdr_len: 0,
+        gso_size: if whole { 0 } else { size },
+        csum_start: packet.transport_start() as u16,
+        csum_offset: packet.checksum_offset() as u16,
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_sent_arrives_as_without_offloads((packet, size) in model::super_packet()) {
+        // Nothing that opens a connection, whose MSS would be changed.
+        let packet = Packet { flags: packet.flags & !model::SYN, ..packet };
+        let (mut a, mut b) = pair(9_000);
+        let frames = a.send(gso(&packet, size), &packet.bytes_partial());
+        let expected = packet.segments(usize::from(size));
+        for (frame, segment) in frames.iter().zip(&expected) {
+            prop_assert_eq!((frame[0], frame.len()), (0xa3, segment.len() + FULL_OVERHEAD));
+        }
+        prop_assert_eq!(b.receive(&frames), expected.clone());
+        let count = expected.len() as u64;
+        prop_assert_eq!((a.counters().full_tx, b.counters().full_rx), (count, count));
+        // Partial is only what both ends can tell: no options, no extensions.
+        let plain = packet.transport_start() == if packet.v4.is_some() { 20 } else { 40 };
+        let partial = frames.iter().filter(|frame| frame[1] & fast::FLAG_PARTIAL != 0).count();
+        prop_assert_eq!(partial, if plain { frames.len() } else { 0 });
+    }
+
+    #[test]
+    fn an_authenticated_peer_can_send_anything(
+        mut content in prop::collection::vec(any::<u8>(), 0..120), partial: bool, v4: bool, own in 0_u8..4,
+        next in prop_oneof![Just(6_u8), Just(17), Just(1), Just(44), any::<u8>()],
+    ) {
+        let (_, mut b) = pair(1_280);
+        let len = content.len();
+        if v4 && len >= 24 {
+            content[..4].copy_from_slice(&[0x45, 0, 0, len as u8]);
+            content[9] = next;
+            if own > 0 {
+                content[12..20].copy_from_slice(&[10, 7, 0, 1, 10, 8, 0, own]);
+            }
+        } else if len >= 40 {
+            content[..6].copy_from_slice(&[0x60, 0, 0, 0, 0, len as u8 - 40]);
+            content[6] = next;
+            if own > 0 {
+                content[8..24].copy_from_slice(&A.to_ipv6().octets());
+                content[24..40].copy_from_slice(&B.to_ipv6().octets());
+            }
+        }
+        let before = b.counters();
+        let got = b.receive(&[hand_made(fast::Kind::Full, partial, &content)]);
+        prop_assert_eq!(got.is_empty(), b.counters().full_rx == 0);
+        for packet in got {
+            prop_assert_eq!(packet.len(), len);
+            prop_assert!(own > 0, "from or to anywhere");
+        }
+        prop_assert!(b.counters() != before);
+    }
+}
+
+/// A frame of A's with this content, sealed by hand under the first key.
+fn hand_made(kind: fast::Kind, partial: bool, content: &[u8]) -> Vec<u8> {
+    let mut sealed = [&[0; 4], content].concat();
+    let counter = 1_000;
+    let header = fast::Header {
+        kind,
+        flags: if partial { fast::FLAG_PARTIAL } else { 0 },
+        length: (sealed.len() + 16) as u16,
+        receiver_index: 2,
+        counter,
+    };
+    let header = header.to_bytes();
+    let cipher = Secret::from_key(&key(3, A)).cipher(Suite::Aes256Gcm);
+    let tag = cipher.seal_in_place(counter, &header, &mut sealed);
+    [&header[..], &sealed, &tag].concat()
+}
+
+/// An IPv4 UDP packet between these hosts.
+fn udp(source: [u8; 4], dest: [u8; 4], len: usize, dont_fragment: bool) -> Vec<u8> {
+    let mut packet = Packet::udp([0, 9, 0, 9], &vec![7; len]).over_v4(77);
+    packet.v4 = Some(V4 {
+        dont_fragment,
+        ..packet.v4.unwrap()
+    });
+    let mut bytes = packet.bytes();
+    bytes[12..16].copy_from_slice(&source);
+    bytes[16..20].copy_from_slice(&dest);
+    bytes[10..12].fill(0);
+    let sum = !model::sum(&[&bytes[..20]]);
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    // Without a checksum of UDP's own, which is not what is looked at here.
+    bytes[26..28].fill(0);
+    bytes
+}
+
+fn ipv6(source: Ipv6Addr, dest: Ipv6Addr, len: usize) -> Vec<u8> {
+    let mut bytes = Packet::udp([0, 9, 0, 9], &vec![7; len - 48]).bytes();
+    bytes[8..24].copy_from_slice(&source.octets());
+    bytes[24..40].copy_from_slice(&dest.octets());
+    bytes
+}
+
+#[test]
+fn a_peer_sends_from_its_networks_to_ours_alone() {
+    let cases = [
+        ([10, 7, 1, 1], [10, 8, 1, 1], ""),
+        ([10, 1, 0, 1], [10, 8, 255, 255], ""),
+        ([10, 9, 0, 1], [10, 8, 1, 1], "foreign_source"),
+        // B's own, and one of the other side's that is not there.
+        ([10, 8, 0, 1], [10, 8, 1, 1], "foreign_source"),
+        ([10, 7, 1, 1], [10, 7, 1, 2], "foreign_destination"),
+        ([10, 7, 1, 1], [192, 0, 2, 2], "foreign_destination"),
+    ];
+    for (source, dest, reason) in cases {
+        let (_, mut b) = pair(1_280);
+        let packet = udp(source, dest, 10, true);
+        let got = b.receive(&[hand_made(fast::Kind::Full, false, &packet)]);
+        assert_eq!(got.is_empty(), !reason.is_empty(), "{source:?} {dest:?}");
+        let counters = b.counters();
+        let moved: Vec<&str> = counters
+            .named()
+            .filter(|(name, n)| *n > 0 && name.starts_with("foreign"))
+            .map(|(name, _)| name)
+            .collect();
+        let expected: Vec<&str> = Some(reason).filter(|reason| !reason.is_empty()).into_iter().collect();
+        assert_eq!(moved, expected);
+    }
+}
+
+#[test]
+fn lengths_have_to_be_those_of_the_frame() {
+    let packet = udp([10, 7, 1, 1], [10, 8, 1, 1], 10, true);
+    for content in [
+        &packet[..packet.len() - 1],
+        &[&packet[..], &[0]].concat(),
+        &packet[..19],
+        &[],
+    ] {
+        let (_, mut b) = pair(1_280);
+        assert!(b.receive(&[hand_made(fast::Kind::Full, false, content)]).is_empty());
+        assert_eq!(b.counters().malformed, 1);
+    }
+    // And a checksum can be left out only where it belongs.
+    let (_, mut b) = pair(1_280);
+    let mut fragment = packet;
+    fragment[6] = 0x20;
+    assert!(b.receive(&[hand_made(fast::Kind::Full, true, &fragment)]).is_empty());
+    assert_eq!(b.counters().malformed, 1);
+}
+
+#[test]
+fn nothing_leaves_that_is_not_from_here_or_has_nowhere_to_go() {
+    let (mut a, _) = pair(1_280);
+    assert!(a.send(WHOLE, &udp([10, 9, 0, 1], [10, 8, 0, 1], 10, true)).is_empty());
+    assert_eq!((a.counters().wrong_source, a.counters().icmp_sent), (1, 0));
+    assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 9, 0, 1], 10, true)).is_empty());
+    assert_eq!((a.counters().no_route, a.counters().icmp_sent), (1, 1));
+    let told = a.lane.poll_reply().unwrap();
+    assert_eq!(
+        (told[9], &told[12..20], &told[20..22]),
+        (1, &[10, 9, 0, 1, 10, 7, 0, 1][..], &[3, 0][..])
+    );
+    // Where there are no networks there is no IPv4 either.
+    a.apply(Command::SetNetworks {
+        ours: Vec::new(),
+        theirs: Vec::new(),
+    });
+    assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 10, true)).is_empty());
+    assert_eq!((a.counters().not_ipv6, a.counters().icmp_sent), (1, 1));
+}
+
+#[test]
+fn networks_and_nodes_reach_each_other() {
+    let (mut a, mut b) = pair(1_280);
+    let (host_a, host_b): (Ipv6Addr, Ipv6Addr) = ("fdab::1".parse().unwrap(), "fdab::2".parse().unwrap());
+    let (node_a, node_b) = (A.to_ipv6(), B.to_ipv6());
+    for (source, dest, kind) in [
+        (host_a, host_b, 0xa3),
+        (host_a, node_b, 0xa3),
+        (node_a, host_b, 0xa3),
+        (node_a, node_b, 0xa0),
+    ] {
+        let packet = ipv6(source, dest, 100);
+        let frames = a.send(WHOLE, &packet);
+        assert_eq!(frames[0][0], kind);
+        assert_eq!(b.receive(&frames), [packet]);
+    }
+}
+
+#[test]
+fn the_longest_prefix_decides_whose_it_is() {
+    let (mut a, mut b) = pair(1_280);
+    let theirs = networks(&["10.8.0.0/16", "10.8.9.0/24"]);
+    let other = NodeAddr::new([3; 16]);
+    a.apply(Command::SetNetworks {
+        ours: networks(&BEHIND_A),
+        theirs: vec![(theirs[0], B), (theirs[1], other)],
+    });
+    // It is that of a node that is no peer.
+    assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 9, 1], 10, true)).is_empty());
+    assert_eq!(a.counters().no_route, 1);
+    assert!(a.lane.poll_reply().is_some());
+    assert_eq!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 8, 1], 10, true)).len(), 1);
+    // Nor may the one with the shorter prefix send from there.
+    let frames = b.send(WHOLE, &udp([10, 8, 9, 1], [10, 7, 0, 1], 10, true));
+    assert!(a.receive(&frames).is_empty());
+    assert_eq!(a.counters().foreign_source, 1);
+}
+
+#[test]
+fn what_does_not_fit_goes_in_pieces_or_is_told() {
+    // Frames of 1,280 bytes have room for 1,244.
+    let (host_a, host_b): (Ipv6Addr, Ipv6Addr) = ("fdab::1".parse().unwrap(), "fdab::2".parse().unwrap());
+    let v4 = |len: usize, dont_fragment| udp([10, 7, 0, 1], [10, 8, 0, 1], len - 28, dont_fragment);
+    let cases = [
+        (v4(1_244, true), Ok(1)),
+        (v4(1_245, true), Err((1, 1_244))),
+        (v4(1_245, false), Ok(2)),
+        (v4(4_000, false), Ok(4)),
+        (v4(9_216, false), Ok(8)),
+        (v4(9_217, false), Err((1, 9_216))),
+        (ipv6(host_a, host_b, 1_244), Ok(1)),
+        (ipv6(host_a, host_b, 1_280), Ok(2)),
+        (ipv6(host_a, host_b, 1_281), Err((58, 1_280))),
+    ];
+    for (packet, expected) in cases {
+        let (mut a, mut b) = pair(1_280);
+        let frames = a.send(WHOLE, &packet);
+        assert!(frames.iter().all(|frame| frame.len() <= 1_280));
+        match expected {
+            Ok(count) => {
+                assert_eq!(frames.len(), count, "{}", packet.len());
+                assert_eq!(b.receive(&frames), [packet]);
+            }
+            Err((protocol, mtu)) => {
+                assert!(frames.is_empty(), "{}", packet.len());
+                let told = a.lane.poll_reply().unwrap();
+                let (at, field) = if protocol == 1 { (20, told[9]) } else { (40, told[6]) };
+                assert_eq!(
+                    (field, told[at + 6..at + 8].to_vec()),
+                    (protocol, u16::to_be_bytes(mtu).to_vec())
+                );
+                assert_eq!(a.counters().too_big, 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn pieces_obey_the_same_policy() {
+    let (mut a, mut b) = pair(1_280);
+    b.apply(Command::SetNetworks {
+        ours: networks(&BEHIND_B),
+        theirs: Vec::new(),
+    });
+    let frames = a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 3_000, false));
+    assert!(frames.len() > 1 && b.receive(&frames).is_empty());
+    assert_eq!((b.counters().foreign_source, b.counters().fast_reassembled), (1, 0));
+}
+
+#[test]
+fn the_mss_follows_what_frames_with_the_header_take() {
+    for (packet, mss) in [
+        (Packet::tcp([0, 1, 0, 2], 1, &[]), 1_232 - 36 - 60),
+        (Packet::tcp([0, 1, 0, 2], 1, &[]).over_v4(5), 1_232 - 36 - 40),
+    ] {
+        let syn = Packet {
+            flags: model::SYN,
+            options: vec![2, 4, 0x05, 0xb4],
+            ..packet
+        };
+        let (mut a, mut b) = pair(1_280);
+        let frames = a.send(WHOLE, &syn.bytes());
+        let expected = Packet {
+            options: [&[2, 4][..], &u16::to_be_bytes(mss)].concat(),
+            ..syn
+        };
+        assert_eq!(b.receive(&frames), [expected.bytes()]);
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_read_them_gets_none_and_the_sender_is_told() {
+    let (mut a, mut b) = (End::new(A, B, 1_280), End::new(B, A, 1_280));
+    agree(&mut a, &mut b, false);
+    assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 10, true)).is_empty());
+    assert_eq!((a.counters().no_full_frames, a.counters().icmp_sent), (1, 1));
+    assert_eq!(a.lane.poll_reply().unwrap()[20..22], [3, 1]);
+    // What needs no such frame passes.
+    let plain = ipv6(A.to_ipv6(), B.to_ipv6(), 100);
+    let frames = a.send(WHOLE, &plain);
+    assert_eq!(b.receive(&frames), [plain]);
+}
+
+#[test]
+fn packets_wait_for_fast_frames_as_long_as_those_may_come() {
+    let (mut a, mut b) = (End::new(A, B, 1_280), End::new(B, A, 1_280));
+    let packet = udp([10, 7, 0, 1], [10, 8, 0, 1], 10, true);
+    assert!(a.send(WHOLE, &packet).is_empty());
+    assert_eq!((a.lane.queued(&B), a.counters().no_full_frames), (1, 0));
+    agree(&mut a, &mut b, true);
+    assert_eq!((a.lane.queued(&B), b.counters().full_rx), (0, 1));
+
+    let mut a = End::new(A, B, 1_280);
+    assert!(a.send(WHOLE, &packet).is_empty());
+    a.now += 3_000;
+    assert!(a.send(WHOLE, &packet).is_empty());
+    // Both are told.
+    assert_eq!((a.lane.queued(&B), a.counters().no_full_frames), (0, 2));
+    assert_eq!(a.counters().icmp_sent, 2);
+}
+
+#[test]
+fn datagrams_of_our_own_do_not_come_back_again() {
+    let (mut a, _) = pair(1_280);
+    a.apply(Command::SetNetworks {
+        ours: networks(&["192.0.2.1/32"]),
+        theirs: vec![(networks(&["192.0.2.0/24"])[0], B)],
+    });
+    let mut looped = udp([192, 0, 2, 1], [192, 0, 2, 2], 10, true);
+    assert_eq!(a.send(WHOLE, &looped).len(), 1, "of somebody else's");
+    looped[22..24].copy_from_slice(&2121_u16.to_be_bytes());
+    assert!(a.send(WHOLE, &looped).is_empty());
+    assert_eq!(a.counters().underlay_loops, 1);
+    looped[7] = 1;
+    assert!(a.send(WHOLE, &looped).is_empty(), "nor a later fragment of one");
+}
