@@ -5,11 +5,13 @@
 //!   counts that (L20, L24).
 //! - What is sent is never fragmented: DF is set, and the kernel's own idea of the path MTU, which
 //!   anyone can lower with a forged ICMP message, is not used. Probing is the protocol's job (L15).
+//! - Several sockets can have one port, and the kernel picks one by what a datagram says ([`UdpSocket::share`]).
 //! - A socket bound to `[::]` serves both IP versions; IPv4 peers appear as [`SocketAddr::V4`].
 
 mod address;
 mod bind;
 mod message;
+mod share;
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -18,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use self::address::RawAddress;
 pub use self::bind::{BindError, BindOptions, BufferSizes};
+pub use self::share::Steering;
 use crate::syscall;
 
 /// Most segments in one send (`UDP_MAX_SEGMENTS` of the kernels before 6.9; L20).

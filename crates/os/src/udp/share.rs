@@ -1,0 +1,92 @@
+//! Several sockets with one port, of which the kernel picks one by what a datagram says.
+//!
+//! Whoever sends to the port sees one address, whichever socket reads it, and so do NATs on the way. Without a rule the
+//! kernel picks by addresses and ports, so that all datagrams of one sender meet one socket (L29).
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use super::{BindOptions, UdpSocket};
+use crate::syscall;
+
+/// Which socket gets a datagram. What does not name one is for the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steering {
+    /// Only a datagram whose first byte has this in its upper four bits names a socket.
+    pub version: u8,
+    /// Where the byte lies that names it, from the start of the payload.
+    pub at: u32,
+    /// The bits of that byte which do.
+    pub mask: u8,
+}
+
+impl Steering {
+    /// The rule for so many sockets as a classic BPF program over the payload. A datagram that is too short for a load
+    /// ends the program with 0.
+    fn program(self, count: u8) -> [libc::sock_filter; 8] {
+        let load = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+        let and = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+        let jump = |condition: u32| (libc::BPF_JMP | condition | libc::BPF_K) as u16;
+        let op = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
+        let branch = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+        [
+            op(load, 0),
+            op(and, 0xf0),
+            branch(jump(libc::BPF_JEQ), u32::from(self.version) << 4, 0, 4),
+            op(load, self.at),
+            op(and, self.mask.into()),
+            branch(jump(libc::BPF_JGE), count.into(), 1, 0),
+            op((libc::BPF_RET | 0x10) as u16, 0),
+            op((libc::BPF_RET | libc::BPF_K) as u16, 0),
+        ]
+    }
+}
+
+impl UdpSocket {
+    /// Binds so many further sockets to this one's address, which had it for itself until now: `count` is of all of them,
+    /// this one among them. Datagrams go to them by `steering`, this one being the first.
+    ///
+    /// Other programs of the same user may bind the port from now on if they ask to share it, and no others. They get
+    /// nothing, since no datagram names them.
+    ///
+    /// # Errors
+    /// What the system refused; then this socket is alone as before.
+    pub fn share(&self, count: u8, options: BindOptions, steering: Steering) -> io::Result<Vec<UdpSocket>> {
+        // The first one was bound without the option, so a port that somebody has was refused. The kernel lets it be set
+        // afterwards, and makes a group of them when the second one comes.
+        let reuse = |on| syscall::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, on);
+        reuse(1)?;
+        let made = self.siblings(count, options, steering);
+        if made.is_err() {
+            let _ = reuse(0);
+        }
+        made
+    }
+
+    fn siblings(&self, count: u8, options: BindOptions, steering: Steering) -> io::Result<Vec<UdpSocket>> {
+        let options = BindOptions {
+            reuse_port: true,
+            ..options
+        };
+        let bind = |_| UdpSocket::bind(self.local_address(), options).map_err(io::Error::other);
+        // The kernel numbers them in this order.
+        let siblings = (1..count).map(bind).collect::<io::Result<Vec<_>>>()?;
+        let mut program = steering.program(count);
+        let program = libc::sock_fprog {
+            len: program.len() as libc::c_ushort,
+            filter: program.as_mut_ptr(),
+        };
+        // SAFETY: the pointer and the length describe `program`, whose filter is the array above; both live through the
+        // call, which copies them.
+        syscall::check(unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_REUSEPORT_CBPF,
+                (&raw const program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        })?;
+        Ok(siblings)
+    }
+}

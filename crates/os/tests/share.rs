@@ -1,0 +1,134 @@
+//! Several UDP sockets with one port, over the loopback of a namespace of their own.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+mod common;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use weft_os::netns::NetNs;
+use weft_os::test_support::in_namespaces;
+use weft_os::udp::{BindError, BindOptions, RECEIVE_BUFFER_LEN, Steering, UdpSocket};
+
+const LANES: u8 = 4;
+/// As fast frames have it: version 10, and the lane in the low bits of a little-endian index behind four bytes.
+const BY_INDEX: Steering = Steering {
+    version: 0xa,
+    at: 4,
+    mask: 0x0f,
+};
+
+fn options() -> BindOptions {
+    BindOptions {
+        ipv6_only: true,
+        ..BindOptions::default()
+    }
+}
+
+fn shared(address: &str) -> Vec<UdpSocket> {
+    let first = UdpSocket::bind(address.parse().unwrap(), options()).unwrap();
+    let more = first.share(LANES, options(), BY_INDEX).unwrap();
+    let sockets: Vec<UdpSocket> = std::iter::once(first).chain(more).collect();
+    assert_eq!(sockets.len(), usize::from(LANES));
+    for socket in &sockets {
+        assert_eq!(socket.local_address(), sockets[0].local_address());
+    }
+    sockets
+}
+
+/// A datagram of one byte over and over, but for the version and the byte that names a socket.
+fn datagram(version: u8, lane: u8, mark: u8, len: usize) -> Vec<u8> {
+    let mut bytes = vec![mark; len];
+    for (at, byte) in [(0, version << 4 | mark & 3), (4, 0xf0 & mark << 4 | lane)] {
+        if let Some(place) = bytes.get_mut(at) {
+            *place = byte;
+        }
+    }
+    bytes
+}
+
+/// All that waits in a socket.
+fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
+    let mut buf = vec![0; RECEIVE_BUFFER_LEN];
+    let mut all = Vec::new();
+    while let Ok(received) = socket.recv(&mut buf) {
+        all.extend(received.datagrams(&mut buf).map(|datagram| datagram.to_vec()));
+    }
+    all
+}
+
+#[test]
+fn datagrams_reach_the_socket_that_they_name() {
+    in_namespaces(|| NetNs::new().unwrap().run(check_steering).unwrap());
+}
+
+fn check_steering() {
+    for (ip, any) in [("127.0.0.1", "0.0.0.0:0"), ("::1", "[::]:0")] {
+        let sockets = shared(any);
+        let to = SocketAddr::new(ip.parse().unwrap(), sockets[0].local_address().port());
+        // From several ports: without the rule the kernel would spread these over the sockets.
+        let mut expected = vec![Vec::new(); usize::from(LANES)];
+        for mark in 0..20 {
+            let sender = UdpSocket::bind(SocketAddr::new(ip.parse().unwrap(), 0), options()).unwrap();
+            let mut send = |owner: u8, bytes: Vec<u8>| {
+                assert_eq!(sender.send(to, &bytes, None).unwrap(), bytes.len());
+                expected[usize::from(owner)].push(bytes);
+            };
+            for lane in 0..16 {
+                let owner = if lane < LANES { lane } else { 0 };
+                send(owner, datagram(0xa, lane, mark, 100));
+                for other in [0, 1, 4, 0xb] {
+                    send(0, datagram(other, lane, mark, 100));
+                }
+                send(0, datagram(0xa, lane, mark, 4));
+            }
+            send(0, Vec::new());
+        }
+        for (socket, expected) in sockets.iter().zip(expected) {
+            common::wait_readable(socket);
+            let mut came = drain(socket);
+            // An empty datagram yields nothing.
+            let mut expected: Vec<_> = expected.into_iter().filter(|bytes| !bytes.is_empty()).collect();
+            came.sort();
+            expected.sort();
+            assert_eq!(came.len(), expected.len(), "{any}");
+            assert!(came == expected, "{any}");
+        }
+        // What they send comes from the port that they share.
+        let far = UdpSocket::bind(SocketAddr::new(ip.parse().unwrap(), 0), options()).unwrap();
+        for socket in &sockets {
+            socket.send(far.local_address(), b"back", None).unwrap();
+            common::wait_readable(&far);
+            assert_eq!(far.recv(&mut [0; 100]).unwrap().from, to);
+        }
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_refused_before_and_after_it_is_shared() {
+    in_namespaces(|| NetNs::new().unwrap().run(check_taken).unwrap());
+}
+
+fn check_taken() {
+    let refused = |address, options| matches!(UdpSocket::bind(address, options), Err(BindError::InUse(_)));
+    let sharing = BindOptions {
+        reuse_port: true,
+        ..options()
+    };
+    // Somebody who would share has the port: we ask for it alone.
+    let theirs = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), sharing).unwrap();
+    assert!(refused(theirs.local_address(), options()));
+
+    let sockets = shared("127.0.0.1:0");
+    let address = sockets[0].local_address();
+    assert!(refused(address, options()), "a second node gets what it got before");
+    // Who asks to share it may, as the same user, and gets nothing.
+    let intruder = UdpSocket::bind(address, sharing).unwrap();
+    let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), options()).unwrap();
+    for lane in 0..16 {
+        for version in [0, 0xa] {
+            sender.send(address, &datagram(version, lane, 1, 60), None).unwrap();
+        }
+    }
+    let came: usize = sockets.iter().map(|socket| drain(socket).len()).sum();
+    assert_eq!((came, drain(&intruder).len()), (32, 0));
+}
