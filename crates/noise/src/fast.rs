@@ -93,6 +93,7 @@ impl fmt::Display for Suite {
 pub struct Secret([u8; 32]);
 
 /// Both directions of a lane in their first phase.
+#[derive(Clone)]
 pub struct LaneSecrets {
     /// For what this side sends.
     pub send: Secret,

@@ -32,7 +32,7 @@ pub enum EpochUse {
 }
 
 /// Keys of one FMP (link) epoch. The pair of indices is fixed by the handshake that made it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LinkKeys {
     /// The index the peer writes into frames to us.
     pub our_index: u32,
@@ -45,7 +45,7 @@ pub struct LinkKeys {
 }
 
 /// Keys of one FSP (session) epoch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SessionKeys {
     /// The epoch's number.
     pub id: EpochId,
@@ -57,12 +57,12 @@ pub struct SessionKeys {
     pub recv: Key,
 }
 
-/// Keys for fast frames of one session epoch.
-#[derive(Debug)]
+/// Keys for fast frames of one session epoch, in one lane.
+#[derive(Clone, Debug)]
 pub struct FastKeys {
     /// The number of the session epoch that they come from.
     pub id: EpochId,
-    /// The index the peer writes into fast frames to us.
+    /// The index the peer writes into fast frames to us; it names the lane ([`lane_of`](crate::lane_of)).
     pub our_index: u32,
     /// The index we write into fast frames to the peer.
     pub their_index: u32,
@@ -112,8 +112,8 @@ pub struct PathSize {
     pub settled: bool,
 }
 
-/// From the core to the lane that owns a link or session.
-#[derive(Debug)]
+/// From the core to the lanes that [`Command::audience`] says.
+#[derive(Clone, Debug)]
 pub enum Command {
     /// Reserves an index for a handshake in flight, so that frames which arrive under it before the answer does
     /// are noticed ([`Report::EarlyFrame`]).
@@ -140,6 +140,15 @@ pub enum Command {
         keys: LinkKeys,
         /// What the keys may be used for.
         usage: EpochUse,
+    },
+    /// Where a link leads, for lanes that do not own it.
+    PlaceLink {
+        /// The link.
+        link: LinkId,
+        /// Who is at its other end.
+        peer: NodeAddr,
+        /// Where to send until an authenticated frame says otherwise.
+        path: SocketAddr,
     },
     /// Ends an epoch of a link: its drain is over, or its candidate was never proven.
     RetireLinkEpoch {
@@ -403,6 +412,11 @@ pub enum Command {
         token: u64,
         /// Returned with the answer.
         seq: u16,
+    },
+    /// The answer to a [`Command::Echo`] with this token may come to any lane.
+    ExpectEcho {
+        /// As there.
+        token: u64,
     },
     /// Sends bytes as they are: handshake messages.
     Transmit {

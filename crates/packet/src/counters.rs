@@ -10,6 +10,10 @@ pub struct Counters {
     pub tun_rx: u64,
     /// Packets for the TUN.
     pub tun_tx: u64,
+    /// Of those read from the TUN, the ones left to another lane, where they count again.
+    pub handed_out: u64,
+    /// Datagrams for another lane; they count as received there alone.
+    pub foreign: u64,
     /// Datagrams received.
     pub udp_rx: u64,
     /// Datagrams and messages too short or of an unknown version or phase.
@@ -122,6 +126,8 @@ impl Counters {
         [
             ("tun_rx", self.tun_rx),
             ("tun_tx", self.tun_tx),
+            ("handed_out", self.handed_out),
+            ("foreign", self.foreign),
             ("udp_rx", self.udp_rx),
             ("malformed", self.malformed),
             ("unknown_index", self.unknown_index),

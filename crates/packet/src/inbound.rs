@@ -47,7 +47,8 @@ enum Routed {
 impl Lane {
     /// Takes what one receive brought from the network: datagrams of `step` bytes each but the last, one behind the other
     /// from [`HEADROOM`] bytes into `room` on. Each IP packet for the TUN goes to `deliver`, with where it lies in `room`;
-    /// it stays there. As [`Lane::inbound`] for each, in less time.
+    /// it stays there. As [`Lane::inbound`] for each, in less time. Datagrams for other lanes are left as they are, for
+    /// [`Lane::take_foreign`].
     pub fn inbound_train<T: Transmit>(
         &mut self,
         now: u64,
@@ -64,6 +65,11 @@ impl Lane {
             let Some(lone) = room.get_mut(at..HEADROOM + end).filter(|_| at < end) else {
                 break;
             };
+            if let Some(owner) = self.foreign(lone.get(HEADROOM..).unwrap_or_default()) {
+                self.leave(owner, HEADROOM + at..HEADROOM + end);
+                at = end;
+                continue;
+            }
             if let Inbound::Packet(range, checksum) = self.inbound(now, from, lone, train) {
                 let packet = lone.get(range.clone()).unwrap_or_default();
                 deliver(packet, at + range.start..at + range.end, checksum);

@@ -23,6 +23,7 @@ use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
 use crate::gate::Gate;
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
 use crate::inbound::Inbound;
+use crate::lanes::Place;
 use crate::measure::Told;
 use crate::meter::Meter;
 use crate::networks::Networks;
@@ -120,6 +121,8 @@ pub(crate) struct Session {
     pub(crate) reassembly: Reassembly,
     /// What the last frame from there met.
     pub(crate) path_mtu: Option<u16>,
+    /// When a packet was last left to the first lane, which is not this one.
+    pub(crate) yielded: Option<u64>,
 }
 
 /// What an index stands for.
@@ -134,6 +137,9 @@ pub(crate) enum Index {
 /// See the module.
 pub struct Lane {
     pub(crate) config: LaneConfig,
+    pub(crate) place: Place,
+    /// Datagrams of the last receive that are for other lanes: whose, and where they lie.
+    pub(crate) foreign: Vec<(u8, Range<usize>)>,
     pub(crate) links: BTreeMap<LinkId, Box<Link>>,
     pub(crate) indices: BTreeMap<u32, Index>,
     pub(crate) sessions: BTreeMap<NodeAddr, Box<Session>>,
@@ -159,10 +165,17 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane without links.
+    /// The only lane of a node, without links.
     pub fn new(config: LaneConfig) -> Self {
+        Self::at(config, Place::ALONE)
+    }
+
+    /// One of several, without links.
+    pub fn at(config: LaneConfig, place: Place) -> Self {
         Self {
             config,
+            place,
+            foreign: Vec::new(),
             links: BTreeMap::new(),
             indices: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -216,6 +229,7 @@ impl Lane {
                     self.flush_queues(now, link, train);
                 }
             }
+            Command::PlaceLink { link, peer, path } => self.link_entry(link, peer, path).path = path,
             Command::RetireLinkEpoch { link, index } => {
                 if let Some(link) = self.links.get_mut(&link) {
                     link.epochs.retire(index);
@@ -353,6 +367,7 @@ impl Lane {
                 let request = echo::request(self.config.me, peer, token, seq);
                 self.outbound(now, VirtioNetHdr::default(), &request, train);
             }
+            Command::ExpectEcho { token } => self.echo_token = Some(token),
             Command::Transmit { to, datagram } => {
                 let Some(room) = train.reserve(datagram.len()).get_mut(..datagram.len()) else {
                     return;
@@ -576,22 +591,7 @@ impl Lane {
         keys: &crate::LinkKeys,
         usage: EpochUse,
     ) {
-        let link = self.links.entry(id).or_insert_with(|| {
-            Box::new(Link {
-                peer,
-                path,
-                epochs: Epochs::default(),
-                totals: Totals::default(),
-                sampled: Totals::default(),
-                congested: false,
-                meter: Meter::default(),
-                told: Told::default(),
-                last_unknown: 0,
-                hop: Fast::default(),
-                labels: BTreeMap::new(),
-                last_failed_label: 0,
-            })
-        });
+        let link = self.link_entry(id, peer, path);
         if link.epochs.current().is_none() || usage == EpochUse::Send {
             link.path = path;
         }
@@ -607,6 +607,25 @@ impl Lane {
             self.indices.remove(&index);
         }
         self.indices.insert(keys.our_index, Index::Keyed(id));
+    }
+
+    fn link_entry(&mut self, id: LinkId, peer: NodeAddr, path: SocketAddr) -> &mut Link {
+        self.links.entry(id).or_insert_with(|| {
+            Box::new(Link {
+                peer,
+                path,
+                epochs: Epochs::default(),
+                totals: Totals::default(),
+                sampled: Totals::default(),
+                congested: false,
+                meter: Meter::default(),
+                told: Told::default(),
+                last_unknown: 0,
+                hop: Fast::default(),
+                labels: BTreeMap::new(),
+                last_failed_label: 0,
+            })
+        })
     }
 
     fn remove_link(&mut self, id: LinkId) {

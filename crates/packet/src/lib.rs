@@ -4,6 +4,7 @@
 //! - [`Lane`]: the tables of one thread's links and sessions, and its three doors: `outbound` (TUN to wire),
 //!   `inbound` (wire to TUN, or to the next hop), `apply` (what the core decided). [`Command`] and [`Report`] are all that passes between
 //!   a lane and the core.
+//! - `lanes`: several of them in one node, and what belongs to which.
 //! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, where the frame is sent from.
 //! - `fast`: weft's own frames, sealed once and under keys that move on in place.
 //! - [`split`], [`coalesce`]: TUN super-packets to segments, and back.
@@ -32,6 +33,7 @@ pub mod icmp;
 mod inbound;
 mod inner;
 mod lane;
+mod lanes;
 mod measure;
 mod meter;
 pub mod mss;
@@ -50,6 +52,7 @@ pub use counters::Counters;
 pub use frame::IPV6_OVERHEAD;
 pub use inbound::Inbound;
 pub use lane::{Lane, LaneConfig};
+pub use lanes::{Audience, LANE_MASK, MAX_LANES, Outbound, Place, lane_of};
 pub use train::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Train, Transmit};
 /// Bytes that a datagram has in front of it when it is given to [`Lane::inbound`].
 pub use weft_wire::fast::HEADROOM;

@@ -7,34 +7,45 @@ use crate::fast::{Spent, Way};
 use crate::frame::{IP_OFFSET, IPV6_OVERHEAD, Layers};
 use crate::icmp::IcmpError;
 use crate::lane::{Lane, Room};
+use crate::lanes::Outbound;
 use crate::mss;
 use crate::split::{SplitError, Splitter};
 use crate::train::{Train, Transmit};
 
 impl Lane {
     /// Takes one packet from the TUN: `hdr` as the kernel wrote it, `packet` the IP packet behind it, up to 64 KiB.
-    /// Sealed datagrams are committed to `train`, which the caller flushes at the end of its batch.
-    pub fn outbound<T: Transmit>(&mut self, now: u64, hdr: VirtioNetHdr, packet: &[u8], train: &mut Train<T>) {
+    /// Sealed datagrams are committed to `train`, which the caller flushes at the end of its batch. One of several lanes
+    /// may leave the packet to another ([`Outbound::HandOver`]).
+    pub fn outbound<T: Transmit>(
+        &mut self,
+        now: u64,
+        hdr: VirtioNetHdr,
+        packet: &[u8],
+        train: &mut Train<T>,
+    ) -> Outbound {
         self.counters.tun_rx += 1;
         let ours = self.config.me.to_ipv6().octets();
         let addresses = ipv6_addresses(packet).filter(|(source, _)| *source == ours);
         let Some(&peer) = addresses.and_then(|(_, dest)| self.allowed.get(&dest)) else {
-            self.outbound_routed(now, hdr, packet, train);
-            return;
+            return self.outbound_routed(now, hdr, packet, train);
         };
-        if !self.ready(&peer) {
+        if let Some(owner) = self.yields(now, peer) {
+            return Outbound::HandOver(owner);
+        }
+        if self.place.is_first() && !self.ready(&peer) {
             self.enqueue(now, peer, hdr, packet);
-            return;
+            return Outbound::Done;
         }
         let room = self.room_to(&peer);
         if room.fast.is_none() && self.waits_for_fast(peer, hdr, packet) {
-            return;
+            return Outbound::Done;
         }
         match Splitter::new(hdr, packet, room.max_inner()) {
             Ok(splitter) => self.seal_packets(now, (peer, room), splitter, train),
             Err(SplitError::TooBig { .. }) => self.oversized(now, (peer, room), hdr, packet, train),
             Err(_) => self.counters.malformed_tun += 1,
         }
+        Outbound::Done
     }
 
     fn seal_packets<T: Transmit>(

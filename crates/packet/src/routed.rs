@@ -12,6 +12,7 @@ use weft_wire::virtio::VirtioNetHdr;
 use crate::icmp::IcmpError;
 use crate::inner::Inner;
 use crate::lane::{Lane, Room};
+use crate::lanes::Outbound;
 use crate::networks::addresses;
 use crate::split::{SplitError, Splitter};
 use crate::train::{Train, Transmit};
@@ -25,39 +26,43 @@ impl Lane {
         hdr: VirtioNetHdr,
         packet: &[u8],
         train: &mut Train<T>,
-    ) {
+    ) -> Outbound {
         let known = addresses(packet).filter(|(source, _)| source.is_ipv6() || !self.networks.is_empty());
         let Some((source, dest)) = known else {
             self.counters.not_ipv6 += 1;
-            return;
+            return Outbound::Done;
         };
         if !self.is_ours(source) {
             self.counters.wrong_source += 1;
-            return;
+            return Outbound::Done;
         }
         let Some(peer) = self.peer_behind(dest) else {
             self.counters.no_route += 1;
             self.answer(now, IcmpError::NoRoute, packet);
-            return;
+            return Outbound::Done;
         };
-        if !self.ready(&peer) {
+        if let Some(owner) = self.yields(now, peer) {
+            return Outbound::HandOver(owner);
+        }
+        if self.place.is_first() && !self.ready(&peer) {
             self.enqueue(now, peer, hdr, packet);
-            return;
+            return Outbound::Done;
         }
         let room = self.room_to(&peer).full();
         if !room.reads_full() {
             self.no_full_frames(now, (peer, room), hdr, packet, train);
-            return;
+            return Outbound::Done;
         }
         if self.is_own_datagram(&peer, dest, packet) {
             self.counters.underlay_loops += 1;
-            return;
+            return Outbound::Done;
         }
         match Splitter::new(hdr, packet, room.max_inner()) {
             Ok(splitter) => self.seal_full(now, (peer, room), splitter, train),
             Err(SplitError::TooBig { .. }) => self.oversized_full(now, (peer, room), hdr, packet, train),
             Err(_) => self.counters.malformed_tun += 1,
         }
+        Outbound::Done
     }
 
     /// Whether peers may send to this address, and packets from it may go to them.

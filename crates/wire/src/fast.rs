@@ -132,6 +132,8 @@ pub struct Header {
 impl Header {
     /// Bytes on the wire.
     pub const LEN: usize = 16;
+    /// Where the receiver index starts.
+    pub const INDEX_AT: usize = 4;
 
     /// Reads the header of a datagram that is one whole frame.
     ///

@@ -1,0 +1,219 @@
+//! Several lanes of one node, each on a thread of its own, and what belongs to which.
+//!
+//! FIPS has one counter and one replay window for a link and for a session, so the first lane alone owns those, and with
+//! them all that decides and all that goes through other nodes. Fast frames between neighbours have keys for each lane,
+//! named by the receiver index, whose low bits we choose to be the number of the lane. So a frame tells who owns it
+//! ([`Place::owner`]), here as in the kernel, which picks the socket by it. What a lane cannot send itself it leaves to the
+//! first ([`Outbound::HandOver`]). docs/decisions/0015-lanes.md.
+
+use std::ops::Range;
+
+use weft_wire::NodeAddr;
+use weft_wire::fast::{index_of, is_fast};
+
+use crate::control::Command;
+use crate::lane::Lane;
+
+/// Most lanes of a node: as many receiver indices as capabilities hold.
+pub const MAX_LANES: u8 = 16;
+/// The bits of a receiver index of ours that name its lane.
+pub const LANE_MASK: u32 = MAX_LANES as u32 - 1;
+
+/// How long no packet for a node may have gone to the first lane before this one sends by itself, ms: what went there has
+/// arrived by then, so that nothing overtakes it.
+const SETTLE: u64 = 20;
+
+/// The lane that a receiver index of ours belongs to.
+#[must_use]
+pub const fn lane_of(index: u32) -> u8 {
+    (index & LANE_MASK) as u8
+}
+
+/// Which lane of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    number: u8,
+    count: u8,
+}
+
+/// What became of a packet from the TUN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outbound {
+    /// It was sent, waits, or was dropped and counted.
+    Done,
+    /// This lane left it as it is: give it to the lane of this number.
+    HandOver(u8),
+}
+
+/// Which lanes a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// The first: it owns links, FIPS's sessions, and ways through others.
+    First,
+    /// This one.
+    One(u8),
+    /// All but the first.
+    Others,
+    /// All.
+    All,
+}
+
+impl Place {
+    /// The only lane there is.
+    pub const ALONE: Self = Self { number: 0, count: 1 };
+
+    /// Lane `number` of `count`; `None` if there cannot be that many, or the number is not below it.
+    #[must_use]
+    pub const fn new(number: u8, count: u8) -> Option<Self> {
+        if number < count && count <= MAX_LANES {
+            Some(Self { number, count })
+        } else {
+            None
+        }
+    }
+
+    /// Which it is, from 0.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.number
+    }
+
+    pub(crate) const fn is_first(self) -> bool {
+        self.number == 0
+    }
+
+    pub(crate) const fn is_alone(self) -> bool {
+        self.count == 1
+    }
+
+    /// The lane that a datagram is for, as what it claims to be: nothing of it is authenticated.
+    #[must_use]
+    pub fn owner(self, datagram: &[u8]) -> u8 {
+        let named = match index_of(datagram) {
+            Some(index) => lane_of(index),
+            None => 0,
+        };
+        if named < self.count { named } else { 0 }
+    }
+}
+
+impl Command {
+    /// Which lanes it is for.
+    pub fn audience(&self) -> Audience {
+        match self {
+            Self::ArmIndex { .. }
+            | Self::DisarmIndex { .. }
+            | Self::InstallLink { .. }
+            | Self::RetireLinkEpoch { .. }
+            | Self::SelectLinkEpoch { .. }
+            | Self::Demote { .. }
+            | Self::InstallSession { .. }
+            | Self::SelectSessionEpoch { .. }
+            | Self::InstallHop { .. }
+            | Self::ConfirmHop { .. }
+            | Self::RetireHop { .. }
+            | Self::SetLabel { .. }
+            | Self::RemoveLabel { .. }
+            | Self::RelaySession { .. }
+            | Self::SealWhole
+            | Self::SetRoute { .. }
+            | Self::RemoveRoute { .. }
+            | Self::MarkCongestion { .. }
+            | Self::ProbePath { .. }
+            | Self::RequireFast { .. }
+            | Self::Expect { .. }
+            | Self::DropQueue { .. }
+            | Self::SendOnLink { .. }
+            | Self::SendOnSession { .. }
+            | Self::ReportOnLink { .. }
+            | Self::Warm { .. }
+            | Self::Echo { .. }
+            | Self::Transmit { .. } => Audience::First,
+            Self::InstallFast { keys, .. } => Audience::One(lane_of(keys.our_index)),
+            Self::PlaceLink { .. } | Self::ExpectEcho { .. } => Audience::Others,
+            Self::RemoveLink { .. }
+            | Self::RetireSessionEpoch { .. }
+            | Self::ConfirmFast { .. }
+            | Self::SuspendSession { .. }
+            | Self::RemoveSession { .. }
+            | Self::BindSession { .. }
+            | Self::LimitSession { .. }
+            | Self::SizePath { .. }
+            | Self::AllowPeer { .. }
+            | Self::DenyPeer { .. }
+            | Self::SetNetworks { .. }
+            | Self::ReportOnSession { .. } => Audience::All,
+        }
+    }
+}
+
+impl Lane {
+    /// Whether packets for this node go by another lane: those that this one has no fast keys for, or no way, and for a
+    /// moment after that those that would overtake them.
+    pub(crate) fn yields(&mut self, now: u64, peer: NodeAddr) -> Option<u8> {
+        if self.place.is_first() {
+            return None;
+        }
+        let fast = self.is_fast(&peer);
+        let session = self.sessions.entry(peer).or_default();
+        if fast && session.yielded.is_none_or(|at| now.saturating_sub(at) >= SETTLE) {
+            return None;
+        }
+        session.yielded = Some(now);
+        self.counters.handed_out += 1;
+        Some(0)
+    }
+
+    /// Notes that the datagram there is for another lane. Neighbours are noted as one.
+    pub(crate) fn leave(&mut self, owner: u8, at: Range<usize>) {
+        self.counters.foreign += 1;
+        match self.foreign.last_mut() {
+            Some((last, range)) if *last == owner && range.end == at.start => range.end = at.end,
+            _ => self.foreign.push((owner, at)),
+        }
+    }
+
+    /// The datagrams of the last [`Lane::inbound_train`] that are for other lanes: whose, and where in its room; several of
+    /// one lane that lie one behind the other are told as one.
+    pub fn take_foreign(&mut self) -> impl Iterator<Item = (u8, Range<usize>)> + '_ {
+        self.foreign.drain(..)
+    }
+
+    /// Whether a datagram is for another lane, and for which.
+    pub(crate) fn foreign(&self, datagram: &[u8]) -> Option<u8> {
+        if self.place.is_alone() || self.place.is_first() && !is_fast(datagram) {
+            return None;
+        }
+        Some(self.place.owner(datagram)).filter(|owner| *owner != self.place.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fast_frame_belongs_to_the_lane_in_its_index_and_all_else_to_the_first() {
+        let place = Place::new(1, 4).unwrap();
+        let frame = |first: u8, index: u32| {
+            let mut frame = [0; 40];
+            frame[0] = first;
+            frame[4..8].copy_from_slice(&index.to_le_bytes());
+            frame
+        };
+        for lane in 0..4 {
+            assert_eq!(place.owner(&frame(0xa0, 0xdead_bee0 | lane)), lane as u8);
+            assert_eq!(place.owner(&frame(0xa4, 0xdead_bee0 | lane)), lane as u8);
+            assert_eq!(place.owner(&frame(0x00, 0xdead_bee0 | lane)), 0);
+            assert_eq!(place.owner(&frame(0x10, lane)), 0);
+        }
+        for lane in 4..16 {
+            assert_eq!(place.owner(&frame(0xa0, lane)), 0, "a lane that does not exist");
+        }
+        assert_eq!(place.owner(&frame(0xa0, 1)[..7]), 0, "cut short");
+        assert_eq!(place.owner(&[]), 0);
+        assert_eq!(Place::new(4, 4), None);
+        assert_eq!(Place::new(0, 17), None);
+        assert_eq!(Place::new(15, MAX_LANES).map(Place::number), Some(15));
+    }
+}
