@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weft_node::status::{
-    FramesKind, FramesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus, PathSizeStatus, PeerStatus,
+    FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus, PathSizeStatus, PeerStatus,
     QualityStatus, SessionStatus, SizeKnown, Status, Traffic,
 };
 
@@ -42,10 +42,18 @@ pub(crate) fn status(status: &Status) -> String {
         format!("listening on {}", listen.join(", ")),
     ];
     let offload = node.offload.as_ref().and_then(unused_offloads);
+    let lanes = node.lanes.as_ref().and_then(lanes);
     let mesh = node.mesh.as_ref().map(mesh);
     let tests = node.perf.iter().map(|perf| format!("tests: {}", perf.why));
     let mut text = String::new();
-    for line in lines.into_iter().chain(offload).chain(mesh).chain(names).chain(tests) {
+    for line in lines
+        .into_iter()
+        .chain(lanes)
+        .chain(offload)
+        .chain(mesh)
+        .chain(names)
+        .chain(tests)
+    {
         push_clipped(&mut text, &line);
     }
     text.push('\n');
@@ -65,6 +73,15 @@ pub(crate) fn status(status: &Status) -> String {
         push_clipped(&mut text, &line);
     }
     text
+}
+
+/// One line about the threads that move packets; none if one does as it is meant to.
+fn lanes(lanes: &LanesStatus) -> Option<String> {
+    match (&lanes.refused, lanes.each.len()) {
+        (Some(why), running) => Some(format!("lanes: {running} of {}: {why}", lanes.wanted)),
+        (None, 0 | 1) => None,
+        (None, running) => Some(format!("lanes: {running}")),
+    }
 }
 
 /// One line about what the kernel does not do; none if it does all.

@@ -12,15 +12,16 @@ use crate::context::Context;
 /// The largest frame that we take: whatever a datagram can have.
 pub(crate) const MAX_PAYLOAD: u16 = 65_507;
 
-/// What one side tells: the receiver index in it, and the body.
-pub(crate) fn tell(ctx: &mut Context) -> Option<(u32, Vec<u8>)> {
+/// What one side tells: the receiver index of its first lane, and the body with those of so many lanes.
+pub(crate) fn tell(ctx: &mut Context, lanes: u8) -> Option<(u32, Vec<u8>)> {
     let index = ctx.allocate_fast_index();
     let mut random = [0; 16];
     ctx.rng.fill_bytes(&mut random);
     let suites: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
     let mut body = vec![0; Capabilities::MAX_LEN];
     let flags = if ctx.config.reads_full { READS_FULL } else { 0 };
-    let Ok(len) = Capabilities::emit_with(flags, MAX_PAYLOAD, &random, &suites, &[index], &mut body) else {
+    let indices: Vec<u32> = (0..lanes.into()).map(|lane| index | lane).collect();
+    let Ok(len) = Capabilities::emit_with(flags, MAX_PAYLOAD, &random, &suites, &indices, &mut body) else {
         ctx.free_fast_index(index);
         return None;
     };
@@ -28,25 +29,35 @@ pub(crate) fn tell(ctx: &mut Context) -> Option<(u32, Vec<u8>)> {
     Some((index, body))
 }
 
-/// The keys of both bodies, `ours` with its index and `body`, which is `theirs`; `None` if no suite is in both.
+/// The keys of both bodies, `ours` and `body`, which is `theirs`: one for each lane that both ends have, the first one
+/// first. None if no suite is in both.
 pub(crate) fn keys(
     ctx: &Context,
     id: EpochId,
     seed: &Seed,
-    (our_index, ours): (u32, &[u8]),
+    ours: &[u8],
     (body, theirs): (&[u8], &Capabilities<'_>),
-) -> Option<FastKeys> {
+) -> impl Iterator<Item = FastKeys> {
     let offered: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
     let offers: Vec<(u8, u32)> = theirs.suites().collect();
-    let suite = Suite::choose(&offered, &offers)?;
-    Some(FastKeys {
-        id,
-        our_index,
-        their_index: theirs.indices().next()?,
-        max_payload: theirs.max_payload,
-        reads_full: theirs.flags & READS_FULL != 0,
-        suite,
-        secrets: seed.secrets(ours, body, suite, 0),
-        phase_frames: ctx.config.phase_frames,
-    })
+    let suite = Suite::choose(&offered, &offers);
+    let indices = Capabilities::parse(ours).map(|ours| ours.indices().collect());
+    let indices: Vec<u32> = indices.unwrap_or_default();
+    let reads_full = theirs.flags & READS_FULL != 0;
+    let (max_payload, phase_frames) = (theirs.max_payload, ctx.config.phase_frames);
+    (0..)
+        .zip(indices.into_iter().zip(theirs.indices()))
+        .filter_map(move |(lane, (our_index, their_index))| {
+            let suite = suite?;
+            Some(FastKeys {
+                id,
+                our_index,
+                their_index,
+                max_payload,
+                reads_full,
+                suite,
+                secrets: seed.secrets(ours, body, suite, lane),
+                phase_frames,
+            })
+        })
 }

@@ -46,6 +46,8 @@ pub struct Config {
     pub reads_full: bool,
     /// Seal relayed fast frames whole for each hop: nobody who watches two hops sees the same bytes on both.
     pub seal_whole: bool,
+    /// Lanes of this node, 1 to [`MAX_LANES`](weft_packet::MAX_LANES): each gets fast keys of its own.
+    pub lanes: u8,
     /// Unix seconds when the caller's clock read zero: announcements carry the time of day.
     pub unix_at_zero: u64,
 }
@@ -121,6 +123,7 @@ impl Default for Config {
             phase_frames: 1 << 23,
             reads_full: true,
             seal_whole: false,
+            lanes: 1,
             unix_at_zero: 1_700_000_000,
         }
     }

@@ -1,10 +1,11 @@
 //! What every state machine of the node is handed with an event, and where its effects go.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
 
 use rand_core::{CryptoRng, Rng};
 use weft_noise::Identity;
-use weft_packet::Command;
+use weft_packet::{Command, LANE_MASK, LinkId};
 use weft_wire::NodeAddr;
 
 use crate::{Config, Event};
@@ -83,10 +84,17 @@ impl Context {
         }
     }
 
-    /// A receiver index that no fast keys of ours use.
+    /// Where a link leads, for the lanes that do not own it.
+    pub(crate) fn place_link(&mut self, link: LinkId, peer: NodeAddr, path: SocketAddr) {
+        if self.config.lanes > 1 {
+            self.lane(Command::PlaceLink { link, peer, path });
+        }
+    }
+
+    /// A receiver index that no fast keys of ours use, for the first lane. Those of the others are the numbers behind it.
     pub(crate) fn allocate_fast_index(&mut self) -> u32 {
         loop {
-            let index = self.rng.next_u32();
+            let index = self.rng.next_u32() & !LANE_MASK;
             if self.fast_indices.insert(index) {
                 return index;
             }

@@ -57,7 +57,7 @@ enum Stage {
 impl Hop {
     /// Begins, with the seed that the handshake of the epoch left.
     pub(crate) fn begin(ctx: &mut Context, now: u64, id: EpochId, seed: Seed) -> Option<Self> {
-        let (our_index, ours) = capability::tell(ctx)?;
+        let (our_index, ours) = capability::tell(ctx, 1)?;
         Some(Self {
             id,
             seed: Some(seed),
@@ -153,8 +153,7 @@ impl Hop {
         body: &[u8],
         theirs: &Capabilities<'_>,
     ) {
-        let ours = (self.our_index, &self.ours[..]);
-        let Some(keys) = capability::keys(ctx, self.id, seed, ours, (body, theirs)) else {
+        let Some(keys) = capability::keys(ctx, self.id, seed, &self.ours, (body, theirs)).next() else {
             self.stage = Stage::Over;
             return;
         };

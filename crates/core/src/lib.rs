@@ -7,6 +7,7 @@
 //! - [`Path`]: the ways by which a peer was reached, and why each was left. `path_mtu`, `prober`: how much they take.
 //! - `mesh`: how nodes find each other through each other.
 //! - `liveness`: whether the other end of either is there. `metrics`: how well; `reports`: when to say so.
+//! - `lanes`: what several lanes tell, put together.
 //! - `context`: what both are handed; [`Config`], [`Event`], [`PeerStatus`]: what others see.
 //!
 //! What never is: sockets, threads, clocks, logging, randomness of its own, and sealing or opening of frames. The core
@@ -21,6 +22,7 @@ mod context;
 mod event;
 mod hop;
 mod labels;
+mod lanes;
 mod link;
 mod liveness;
 mod mesh;

@@ -221,6 +221,7 @@ impl Link {
             }
         }
         ctx.lane(Command::SelectLinkEpoch { link: self.id, index });
+        ctx.place_link(self.id, self.peer.node_addr(), path);
         self.renew_hop(ctx, now);
         self.path = Some(path);
         self.last_path = Some(path);
@@ -248,6 +249,8 @@ impl Link {
     /// An authenticated frame came from a new address; the lane already sends there.
     pub(crate) fn handle_roamed(&mut self, ctx: &mut Context, path: SocketAddr) {
         let moved = self.path.is_some_and(|old| old != path);
+        // The other lanes may hear nothing from there for a while.
+        ctx.place_link(self.id, self.peer.node_addr(), path);
         self.path = Some(path);
         self.last_path = Some(path);
         if moved {

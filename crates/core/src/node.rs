@@ -17,6 +17,7 @@ use weft_wire::{Network, NodeAddr, fast, fmp, fsp};
 use self::carry::Held;
 use crate::context::{Context, Output};
 use crate::labels::Labels;
+use crate::lanes::Lanes;
 use crate::link::{Effect, Link};
 use crate::mesh::Mesh;
 use crate::path::PathHistory;
@@ -28,6 +29,7 @@ mod carry;
 mod check;
 mod doubt;
 mod labels;
+mod lanes;
 mod mesh;
 mod route;
 
@@ -130,6 +132,8 @@ pub struct Node {
     signals: BTreeMap<NodeAddr, u64>,
     /// For relayed fast frames.
     labels: Labels,
+    /// What each lane has told, where there are several.
+    lanes: Lanes,
     counters: NodeCounters,
 }
 
@@ -153,6 +157,7 @@ impl Node {
             held: BTreeMap::new(),
             signals: BTreeMap::new(),
             labels: Labels::default(),
+            lanes: Lanes::default(),
             counters: NodeCounters::default(),
         }
     }

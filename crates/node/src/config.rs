@@ -5,6 +5,7 @@
 
 mod error;
 mod fast;
+mod lanes;
 mod perf;
 mod reader;
 mod reports;
@@ -59,6 +60,8 @@ pub struct Config {
     pub path: Option<PathBuf>,
     /// The secret key's file (`identity.key_file`), relative to the state directory unless absolute.
     pub key_file: PathBuf,
+    /// Threads that move packets (`lanes`), 1 to 16; `None` leaves it to [`Config::lanes`].
+    pub lanes: Option<u8>,
     /// `[udp]`
     pub udp: UdpConfig,
     /// `[tun]`
@@ -195,6 +198,7 @@ impl Default for Config {
         Self {
             path: None,
             key_file: PathBuf::from("identity.key"),
+            lanes: None,
             udp: UdpConfig {
                 listen: vec![
                     SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT),
@@ -322,6 +326,7 @@ impl Config {
 
     fn read(&mut self, text: &str) -> Result<(), Fault> {
         let mut root = Section::parse(text)?;
+        self.read_lanes(&mut root)?;
         self.read_identity(root.section("identity")?)?;
         self.read_udp(root.section("udp")?)?;
         self.read_tun(root.section("tun")?)?;

@@ -1,10 +1,11 @@
 //! The running daemon: core, plane and system, put together.
 //!
-//! Packets move on the lane's own thread. Everything here runs on one thread that may be slow: it carries reports to
+//! Packets move on the lanes' own threads. Everything here runs on one thread that may be slow: it carries reports to
 //! the core and commands back, keeps the core's time, answers the control socket, and writes what must outlive it.
 
 mod echo;
 mod interface;
+mod lanes;
 mod names;
 mod perf;
 mod run;
@@ -22,8 +23,8 @@ use weft_os::clock::boottime_ms;
 use weft_os::process::{PrivilegeError, drop_privileges_to_net_admin};
 use weft_os::random::random_bytes;
 use weft_os::udp::{self, BindOptions, UdpSocket};
-use weft_packet::{Lane, LaneConfig};
-use weft_plane::{LaneSetup, LaneThread, StartError};
+use weft_packet::{Lane, LaneConfig, Place};
+use weft_plane::{LaneSetup, Lanes, StartError};
 
 use crate::config::Config;
 use crate::control;
@@ -31,6 +32,7 @@ use crate::fast_peers::FastPeers;
 use crate::known::KnownPeers;
 use crate::state::StateDir;
 use interface::{Interface, InterfaceError};
+use lanes::MoreLanes;
 
 /// Reports that may wait for this thread.
 const MAX_REPORTS: usize = 4096;
@@ -63,7 +65,7 @@ pub enum DaemonError {
     /// Capabilities could not be given up.
     #[error("{0}")]
     Privileges(#[from] PrivilegeError),
-    /// The packet thread did not start.
+    /// A packet thread did not start.
     #[error(transparent)]
     Lane(#[from] StartError),
     /// The system gave no randomness.
@@ -75,7 +77,7 @@ pub enum DaemonError {
     /// Changes of the system's addresses cannot be watched.
     #[error("cannot watch the system's addresses: {0}")]
     Watch(#[source] std::io::Error),
-    /// The packet thread ended, which it says in the log.
+    /// A packet thread ended, which it says in the log.
     #[error("packets stopped moving; see the log for the reason")]
     LaneEnded,
 }
@@ -105,19 +107,25 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let sockets = bind(&config)?;
     let interface = Interface::create(&config, identity.node_addr())?;
     interface.limit_trains(config.udp.largest());
+    let more = MoreLanes::open(config.lanes(), &interface, &sockets, bind_options(&config));
     let names = names::bind(&config, interface.index());
     let perf = perf::bind(&config, identity.node_addr().to_ipv6(), interface.name());
     drop_privileges_to_net_admin()?;
     let mut seed = [0; 32];
     random_bytes(&mut seed).map_err(DaemonError::Random)?;
-    let lane = Lane::new(LaneConfig {
+    let lane_config = LaneConfig {
         me: identity.node_addr(),
         mtu: config.udp.payload(),
         probe: config.udp.mtu.is_none(),
         transit: config.mesh.enabled && config.mesh.transit,
-    });
+    };
+    let lanes = 1 + more.ends.len() as u8;
     let key = identity.public();
-    let mut node = Node::new(core_config(&config), identity, Box::new(ChaCha20Rng::from_seed(seed)));
+    let mut node = Node::new(
+        core_config(&config, lanes),
+        identity,
+        Box::new(ChaCha20Rng::from_seed(seed)),
+    );
     let [allowed, denied] =
         [&config.mesh.allow, &config.mesh.deny].map(|keys| keys.iter().map(PublicKey::node_addr).collect());
     node.set_admission(allowed, denied);
@@ -160,15 +168,21 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             device: interface.name().to_owned(),
         };
         let perf = perf::PerfServer::start(perf, &config, launch);
-        let facts = standing::Facts::new(key, &interface, &sockets, &config, names, perf, fast);
-        let lane = LaneThread::start(LaneSetup {
-            lane,
-            tun: interface.into_tun(),
-            sockets,
-            batch: config.udp.batch,
-            reports: Box::new(move |report| sender.try_send(report).is_ok()),
-        })?;
-        run::Daemon::new(node, lane, facts, state, known)
+        let facts = standing::Facts::new(key, &interface, (&sockets, &more), &config, names, perf, fast);
+        let ends = std::iter::once((interface.into_tun(), sockets)).chain(more.ends);
+        let setup = |(place, (tun, sockets)): (Place, _)| {
+            let sender = sender.clone();
+            LaneSetup {
+                lane: Lane::at(lane_config, place),
+                tun,
+                sockets,
+                batch: config.udp.batch,
+                reports: Box::new(move |report| sender.try_send((place.number(), report)).is_ok()),
+            }
+        };
+        let places = (0..lanes).filter_map(|number| Place::new(number, lanes));
+        let lanes = Lanes::start(places.zip(ends).map(setup).collect())?;
+        run::Daemon::new(node, lanes, facts, state, known)
             .serve(control, reports)
             .await
     })
@@ -179,15 +193,7 @@ fn bind(config: &Config) -> Result<Vec<UdpSocket>, DaemonError> {
     let mut sockets = Vec::new();
     let by_default = config.udp.listen == Config::default().udp.listen;
     for address in &config.udp.listen {
-        match UdpSocket::bind(
-            *address,
-            BindOptions {
-                ipv6_only: true,
-                gso: config.udp.batch > 1,
-                gro: config.udp.gro,
-                ..BindOptions::default()
-            },
-        ) {
+        match UdpSocket::bind(*address, bind_options(config)) {
             Ok(socket) => sockets.push(socket),
             Err(error @ (udp::BindError::NoIpVersion(_) | udp::BindError::NotAvailable(_))) if by_default => {
                 tracing::info!(%error, "continuing without");
@@ -207,7 +213,16 @@ fn bind(config: &Config) -> Result<Vec<UdpSocket>, DaemonError> {
     Ok(sockets)
 }
 
-fn core_config(config: &Config) -> weft_core::Config {
+fn bind_options(config: &Config) -> BindOptions {
+    BindOptions {
+        ipv6_only: true,
+        gso: config.udp.batch > 1,
+        gro: config.udp.gro,
+        ..BindOptions::default()
+    }
+}
+
+fn core_config(config: &Config, lanes: u8) -> weft_core::Config {
     let unix = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
@@ -224,6 +239,7 @@ fn core_config(config: &Config) -> weft_core::Config {
         suites: suites::measured(config.fast.suite),
         phase_frames: config.fast.phase_frames.into(),
         reads_full: true,
+        lanes,
         seal_whole: config.fast.privacy == crate::config::Privacy::Full,
         mesh: config.mesh.enabled,
         transit: config.mesh.transit,

@@ -82,6 +82,9 @@ pub struct NodeStatus {
     /// What the kernel does in the daemon's place; none from a daemon that cannot be told to do without.
     #[serde(default)]
     pub offload: Option<OffloadStatus>,
+    /// The threads that move packets; none from a daemon that has one.
+    #[serde(default)]
+    pub lanes: Option<LanesStatus>,
     /// The addresses in use for UDP, with the ports that the system chose.
     pub listen: Vec<SocketAddr>,
     /// Its part in the mesh; none where `[mesh] enabled` is off.
@@ -99,6 +102,19 @@ pub struct NodeStatus {
     pub rss_bytes: u64,
     /// Processor time used, user and system, in seconds.
     pub cpu_s: f64,
+}
+
+/// The threads that move packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LanesStatus {
+    /// How many are wanted: as configured, or by the number of processors.
+    pub wanted: u8,
+    /// They are not configured.
+    pub auto: bool,
+    /// Why one moves all packets although more are wanted.
+    pub refused: Option<String>,
+    /// What each did since the start, the first one first; as many as run. `counters` has the sums.
+    pub each: Vec<BTreeMap<String, u64>>,
 }
 
 /// The interface for IP packets.
@@ -606,6 +622,10 @@ mod tests {
                 "mesh": {
                     "root": "00", "parent": "npub1z", "depth": 2, "neighbours": 3, "strangers": 1,
                     "transit": true, "known": 5, "lookups_found": 7, "lookups_failed": 1, "state_bytes": 9000
+                },
+                "lanes": {
+                    "wanted": 2, "auto": true, "refused": null,
+                    "each": [{"fast_tx": 5, "handed_in": 0}, {"fast_tx": 6, "handed_in": 0}]
                 },
                 "listen": ["[::]:2121"],
                 "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"]},

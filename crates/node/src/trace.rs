@@ -15,7 +15,7 @@ use crate::status::Document as _;
 pub const LEASE: Duration = Duration::from_secs(3);
 
 /// Counters of what was dropped, each by its reason.
-const DROPS: [&str; 36] = [
+const DROPS: [&str; 37] = [
     "malformed",
     "unknown_index",
     "early_dropped",
@@ -50,16 +50,20 @@ const DROPS: [&str; 36] = [
     "send_too_long",
     "send_failed",
     "send_no_socket",
+    "handed_dropped",
     "messages_malformed",
     "messages_unknown",
 ];
 
 /// Counters of what did not go the fast way.
-const FALLBACKS: [&str; 6] = [
+const FALLBACKS: [&str; 9] = [
     "udp_gso_refusals",
     "udp_plain_sends",
     "udp_plain_receives",
     "send_waits",
+    "handed_out",
+    "handed_waits",
+    "foreign",
     "queued",
     "fast_waited",
 ];
@@ -75,7 +79,8 @@ pub struct TraceDocument {
     /// received.
     pub clock_ns: u64,
     /// By stage: `wait`, `tun-read`, `route`, `split`, `seal`, `udp-send`, `udp-receive`, `open`, `coalesce`, `tun-write`,
-    /// `control`. Together they are the time of the packet thread.
+    /// `control`. Together they are the time of the packet threads, of
+    /// which there is one for each lane.
     pub stages: BTreeMap<String, StageStatus>,
     /// Packets in one call, by stage: `tun-read`, `tun-write`, `udp-send` (`UDP_SEGMENT`), `udp-receive` (`UDP_GRO`).
     pub sizes: BTreeMap<String, SizesStatus>,

@@ -25,6 +25,12 @@ pub struct PlaneCounters {
     pub send_failed: u64,
     /// Datagrams for an IP version that no socket serves.
     pub send_no_socket: u64,
+    /// Batches that other lanes gave to this one.
+    pub handed_in: u64,
+    /// Times another lane's full inbox made the lane wait before it gave it a packet.
+    pub handed_waits: u64,
+    /// Packets and datagrams for another lane, for which its inbox had no room.
+    pub handed_dropped: u64,
 }
 
 impl PlaneCounters {
@@ -40,6 +46,9 @@ impl PlaneCounters {
             ("send_too_long", self.send_too_long),
             ("send_failed", self.send_failed),
             ("send_no_socket", self.send_no_socket),
+            ("handed_in", self.handed_in),
+            ("handed_waits", self.handed_waits),
+            ("handed_dropped", self.handed_dropped),
         ]
         .into_iter()
     }

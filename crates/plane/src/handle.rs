@@ -13,6 +13,7 @@ use weft_os::udp::UdpSocket;
 use weft_packet::{Command, Lane, Report};
 
 use crate::counters::Snapshot;
+use crate::handover::Inbox;
 use crate::trace::Trace;
 use crate::worker::{self, Worker};
 
@@ -45,7 +46,7 @@ pub enum StartError {
 }
 
 /// A running lane. Dropping it stops the thread and waits for it.
-pub struct LaneThread {
+pub(crate) struct LaneThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -53,6 +54,8 @@ pub struct LaneThread {
 /// What both sides of the thread touch.
 pub(crate) struct Shared {
     commands: Mutex<VecDeque<Command>>,
+    /// What other lanes give it.
+    pub(crate) inbox: Inbox,
     pub(crate) wake: EventFd,
     stop: AtomicBool,
     snapshot: Mutex<Snapshot>,
@@ -63,24 +66,19 @@ pub(crate) struct Shared {
 }
 
 impl LaneThread {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    ///
-    /// [`StartError`]; sockets and TUN are then closed.
-    pub fn start(setup: LaneSetup) -> Result<Self, StartError> {
-        let shared = Arc::new(Shared {
-            commands: Mutex::default(),
-            wake: EventFd::new().map_err(StartError::Poll)?,
-            stop: AtomicBool::new(false),
-            snapshot: Mutex::default(),
-            traced: AtomicBool::new(false),
-            trace: Mutex::default(),
-            commands_since: AtomicU64::new(0),
-        });
-        let worker = Worker::new(setup, shared.clone()).map_err(StartError::Poll)?;
+    /// Starts the thread of the lane at this place of all.
+    pub(crate) fn start(setup: LaneSetup, at: usize, lanes: Arc<[Arc<Shared>]>) -> Result<Self, StartError> {
+        let name = match lanes.len() {
+            1 => "weft-lane".to_owned(),
+            _ => format!("weft-lane-{at}"),
+        };
+        let shared = match lanes.get(at) {
+            Some(shared) => shared.clone(),
+            None => Shared::new().map(Arc::new).map_err(StartError::Poll)?,
+        };
+        let worker = Worker::new(setup, shared.clone(), lanes).map_err(StartError::Poll)?;
         let thread = std::thread::Builder::new()
-            .name("weft-lane".into())
+            .name(name)
             .spawn(move || worker::run(worker))
             .map_err(StartError::Thread)?;
         Ok(Self {
@@ -90,9 +88,7 @@ impl LaneThread {
     }
 
     /// Hands over commands, to be carried out in this order.
-    ///
-    /// The core sends a handful per event and per peer, so the queue needs no bound of its own.
-    pub fn send(&self, commands: impl IntoIterator<Item = Command>) {
+    pub(crate) fn send(&self, commands: impl IntoIterator<Item = Command>) {
         let mut queue = lock(&self.shared.commands);
         let before = queue.len();
         queue.extend(commands);
@@ -106,12 +102,12 @@ impl LaneThread {
     }
 
     /// What the lane counted.
-    pub fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         lock(&self.shared.snapshot).clone()
     }
 
     /// Has the lane's stages measured from now on, or no longer. That takes some of its time; see [`Trace::clock_ns`].
-    pub fn set_traced(&self, on: bool) {
+    pub(crate) fn set_traced(&self, on: bool) {
         if self.shared.traced.swap(on, Ordering::AcqRel) != on {
             *lock(&self.shared.trace) = None;
             self.shared.wake.wake();
@@ -119,24 +115,23 @@ impl LaneThread {
     }
 
     /// What was measured since that began, at most 250 ms old; none before the first of it, and while nothing is measured.
-    pub fn trace(&self) -> Option<Trace> {
+    pub(crate) fn trace(&self) -> Option<Trace> {
         lock(&self.shared.trace).clone().filter(|_| self.shared.traced())
     }
 
     /// Whether the thread has ended, which it does only when it was stopped or its TUN is gone.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Carries out the commands given so far, stops the thread, and waits for it.
-    pub fn stop(mut self) -> Snapshot {
-        self.end();
-        self.snapshot()
+    /// Has it carry out the commands given so far and end.
+    pub(crate) fn tell_to_stop(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake.wake();
     }
 
     fn end(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.wake.wake();
+        self.tell_to_stop();
         if let Some(thread) = self.thread.take() {
             // A panic in the thread was already printed by it.
             let _ = thread.join();
@@ -151,6 +146,19 @@ impl Drop for LaneThread {
 }
 
 impl Shared {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            commands: Mutex::default(),
+            inbox: Inbox::default(),
+            wake: EventFd::new()?,
+            stop: AtomicBool::new(false),
+            snapshot: Mutex::default(),
+            traced: AtomicBool::new(false),
+            trace: Mutex::default(),
+            commands_since: AtomicU64::new(0),
+        })
+    }
+
     pub(crate) fn take_commands(&self, into: &mut VecDeque<Command>) {
         std::mem::swap(&mut *lock(&self.commands), into);
     }

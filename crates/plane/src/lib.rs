@@ -1,6 +1,7 @@
 //! Threads and IO around the packet path: what turns a pure [`Lane`](weft_packet::Lane) into moving packets.
 //!
-//! - [`LaneThread`]: the handle of one lane's thread: commands in, counters out, stop.
+//! - [`Lanes`]: the handle of all lanes: commands in, counters out, stop. `handle`: that of one lane's thread.
+//! - `handover`: what one lane reads and another owns.
 //! - [`Trace`]: where a lane's time goes, while somebody watches.
 //! - `worker`: the thread's loop, from readiness to batches.
 //! - `underlay`: the UDP sockets, and what happens when they are full.
@@ -10,11 +11,14 @@
 
 mod counters;
 mod handle;
+mod handover;
+mod lanes;
 mod trace;
 mod tunnel;
 mod underlay;
 mod worker;
 
 pub use counters::{PlaneCounters, Snapshot};
-pub use handle::{LaneSetup, LaneThread, ReportSink, StartError};
+pub use handle::{LaneSetup, ReportSink, StartError};
+pub use lanes::Lanes;
 pub use trace::{Sizes, Stage, Trace, Work};

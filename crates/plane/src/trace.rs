@@ -88,6 +88,13 @@ impl Work {
         self.bytes += bytes as u64;
         self.ns += ns;
     }
+
+    fn merge(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.ns += other.ns;
+    }
 }
 
 /// How many packets one call took.
@@ -106,6 +113,13 @@ impl Sizes {
             *calls += 1;
         }
         self.max = self.max.max(packets as u64);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (sum, calls) in self.calls.iter_mut().zip(other.calls) {
+            *sum += calls;
+        }
+        self.max = self.max.max(other.max);
     }
 }
 
@@ -152,6 +166,28 @@ impl Trace {
             work: [Work::default(); Stage::ALL.len()],
             started,
         }
+    }
+
+    /// The same of two lanes together: twice the time in the same time.
+    #[must_use]
+    pub(crate) fn and(mut self, other: &Self) -> Self {
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.clock_ns = self.clock_ns.max(other.clock_ns);
+        let sizes = [
+            (&mut self.tun_reads, other.tun_reads),
+            (&mut self.tun_writes, other.tun_writes),
+            (&mut self.sends, other.sends),
+            (&mut self.receives, other.receives),
+        ];
+        for (sum, sizes) in sizes {
+            sum.merge(&sizes);
+        }
+        self.command_wait.merge(other.command_wait);
+        self.socket_wait.merge(other.socket_wait);
+        for (sum, work) in self.work.iter_mut().zip(other.work) {
+            sum.merge(work);
+        }
+        self
     }
 
     /// What was done in a stage.

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use weft_os::clock::boottime_ms;
 use weft_os::poll::{Events, Interest, Poller};
-use weft_os::tun::{READ_BUFFER_LEN, VNET_HEADER_LEN};
-use weft_os::udp::{RECEIVE_BUFFER_LEN, UdpSocket};
-use weft_packet::{Command, HEADROOM, Lane, Train};
+use weft_os::tun::VNET_HEADER_LEN;
+use weft_os::udp::UdpSocket;
+use weft_packet::{Command, HEADROOM, Lane, Outbound, Train};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::Snapshot;
 use crate::handle::{LaneSetup, ReportSink, Shared};
+use crate::handover::{self, Handover};
 use crate::trace::{Off, On, Stage, Tracer};
 use crate::tunnel::Tunnel;
 use crate::underlay::Underlay;
@@ -38,14 +39,17 @@ pub(crate) fn run(worker: Worker<Off>) {
 }
 
 pub(crate) struct Worker<R> {
-    lane: Lane,
-    tunnel: Tunnel,
-    train: Train<Underlay<R>>,
+    pub(crate) lane: Lane,
+    pub(crate) tunnel: Tunnel,
+    pub(crate) train: Train<Underlay<R>>,
     reports: ReportSink,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
+    /// All lanes, this one among them, in the order of their numbers.
+    pub(crate) lanes: Arc<[Arc<Shared>]>,
+    pub(crate) handover: Handover,
     poller: Poller,
-    receive: Vec<Box<[u8]>>,
-    read: Box<[u8]>,
+    pub(crate) receive: Vec<Box<[u8]>>,
+    pub(crate) read: Box<[u8]>,
     commands: VecDeque<Command>,
     next_sample: u64,
     /// Something happened since the last sample.
@@ -53,23 +57,24 @@ pub(crate) struct Worker<R> {
 }
 
 impl<R: Tracer> Worker<R> {
-    pub(crate) fn new(setup: LaneSetup, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(crate) fn new(setup: LaneSetup, shared: Arc<Shared>, lanes: Arc<[Arc<Shared>]>) -> io::Result<Self> {
         let poller = Poller::new()?;
         for (token, socket) in (0..).zip(&setup.sockets) {
             poller.add(socket, token, Interest::Readable)?;
         }
         poller.add(&setup.tun, TUN_TOKEN, Interest::Readable)?;
         poller.add(&shared.wake, WAKE_TOKEN, Interest::Readable)?;
-        let buffer = |len: usize| vec![0; len].into_boxed_slice();
         Ok(Self {
             lane: setup.lane,
             tunnel: Tunnel::new(setup.tun)?,
             train: Train::new(Underlay::new(setup.sockets)?, setup.batch),
             reports: setup.reports,
             shared,
+            lanes,
+            handover: Handover::default(),
             poller,
-            receive: (0..TURN).map(|_| buffer(HEADROOM + RECEIVE_BUFFER_LEN)).collect(),
-            read: buffer(READ_BUFFER_LEN),
+            receive: (0..TURN).map(|_| handover::buffer()).collect(),
+            read: handover::buffer(),
             commands: VecDeque::new(),
             next_sample: 0,
             active: true,
@@ -85,6 +90,8 @@ impl<R: Tracer> Worker<R> {
             train: self.train.redirect(Underlay::retraced),
             reports: self.reports,
             shared: self.shared,
+            lanes: self.lanes,
+            handover: self.handover,
             poller: self.poller,
             receive: self.receive,
             read: self.read,
@@ -106,6 +113,10 @@ impl<R: Tracer> Worker<R> {
             let (began, inner) = self.mark();
             let now = boottime_ms();
             self.carry_out(now);
+            if self.take_handed(now) {
+                self.active = true;
+                self.finish_round();
+            }
             if stopping {
                 break;
             }
@@ -167,6 +178,7 @@ impl<R: Tracer> Worker<R> {
             }
             more |= self.tun_to_wire(now)?;
             let (began, inner) = self.mark();
+            self.take_handed(now);
             self.finish_round();
             self.note(Stage::Control, began, inner, 0, 0);
             if !more {
@@ -209,6 +221,7 @@ impl<R: Tracer> Worker<R> {
                     coalesce += R::clock() - began;
                 },
             );
+            self.give_foreign(at, &received);
             self.train.out_mut().tracer.coalesced(coalesce);
             self.note(Stage::Open, began, inner, count, 0);
         }
@@ -233,8 +246,10 @@ impl<R: Tracer> Worker<R> {
             debug_assert!(len >= VNET_HEADER_LEN);
             let read = R::clock();
             let (inner, split) = (self.mark().1, self.train.out().tracer.split());
-            if let Ok((header, packet)) = VirtioNetHdr::parse(&self.read[..len]) {
-                self.lane.outbound(now, header, packet, &mut self.train);
+            if let Ok((header, packet)) = VirtioNetHdr::parse(&self.read[..len])
+                && let Outbound::HandOver(owner) = self.lane.outbound(now, header, packet, &mut self.train)
+            {
+                self.give_packet(owner, len);
             }
             self.note(Stage::Route, read, inner, 1, 0);
             let packets = self.train.out().tracer.split() - split;

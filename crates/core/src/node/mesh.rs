@@ -103,12 +103,13 @@ impl Node {
 
     /// Forgets neighbours that nobody configured and that are gone.
     pub(super) fn forget_strangers(&mut self) {
-        let (ctx, by_link) = (&mut self.ctx, &mut self.by_link);
-        self.peers.retain(|_, peer| {
+        let (ctx, by_link, lanes) = (&mut self.ctx, &mut self.by_link, &mut self.lanes);
+        self.peers.retain(|addr, peer| {
             let keep = peer.configured || peer.link.epochs_held() > 0;
             if !keep {
                 peer.link.abandon_attempt(ctx);
                 by_link.remove(&peer.link.id);
+                lanes.forget(*addr, peer.link.id);
             }
             keep
         });

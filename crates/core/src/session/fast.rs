@@ -6,7 +6,7 @@
 //! epoch stays on FIPS frames and says why. docs/protocol/fast.md, "Negotiation".
 
 use weft_noise::fast::{self, Seed, Suite};
-use weft_packet::{Command, EpochId, LinkId, Relay};
+use weft_packet::{Command, EpochId, FastKeys, LinkId, Relay, lane_of};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{CAPABILITIES, CAPABILITIES_ACK, Capabilities, DIGEST_LEN, READS_FULL};
 
@@ -21,6 +21,9 @@ const TELL_AGAIN: u64 = 500;
 const MAX_TELLS: u32 = 4;
 /// First wait before a confirm is asked for again; doubles each time.
 const ASK_AGAIN: u64 = 250;
+/// First wait before other lanes ask again, once the first has had its answer: a question of theirs may have come before
+/// the keys that it was under.
+const ASK_LANES: u64 = 20;
 /// Asked that often in vain: fast frames do not get through, or open with other keys than ours. One in three lost each
 /// way, which is bad, leaves one in 50 agreements to the next epoch.
 const MAX_ASKS: u32 = 5;
@@ -30,7 +33,6 @@ pub(super) struct Agreement {
     id: EpochId,
     /// Needed until the keys are made; the other end may tell late.
     seed: Option<Seed>,
-    our_index: u32,
     ours: Vec<u8>,
     /// The largest frame that the other end takes.
     max_payload: u16,
@@ -40,8 +42,12 @@ pub(super) struct Agreement {
     stage: Stage,
     /// A frame has shown that fast frames get through on the direct way.
     direct: bool,
-    /// Asked that often where no verdict follows: through others, or directly once they get through others.
+    /// Asked that often where no verdict follows: through others, or directly once they get through others, or in the
+    /// first lane.
     more_asks: u32,
+    /// Lanes beside the first that have keys, and those of them in which no frame has opened that shows that ours do at
+    /// the other end: a bit for each.
+    unproven: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,14 +72,13 @@ impl Session {
             return;
         };
         let Some(seed) = epoch.seed.take() else { return };
-        let Some((our_index, ours)) = capability::tell(ctx) else {
+        let Some((our_index, ours)) = capability::tell(ctx, ctx.config.lanes) else {
             return;
         };
         epoch.fast_index = Some(our_index);
         self.fast = Some(Agreement {
             id,
             seed: Some(seed),
-            our_index,
             ours,
             max_payload: MAX_PAYLOAD,
             acknowledged: false,
@@ -82,6 +87,7 @@ impl Session {
             stage: Stage::Telling,
             direct: false,
             more_asks: 0,
+            unproven: 0,
         });
         self.drive_agreement(ctx, now);
     }
@@ -128,7 +134,8 @@ impl Session {
         };
         fast.direct |= direct;
         fast.more_asks = 0;
-        fast.next = now;
+        // What is left to prove directly is the matter of other lanes, whose frames are on their way too.
+        fast.next = if fast.direct { now + ASK_LANES } else { now };
         self.fast_direct = fast.direct;
         let (Stage::Asking(suite, _) | Stage::Over(Frames::Unproven(suite))) = fast.stage else {
             return;
@@ -142,6 +149,15 @@ impl Session {
                 peer: self.peer,
                 frames: self.frames(),
             });
+        }
+    }
+
+    /// Fast frames open at both ends in a lane beside the first. A lane seals data once they do in it, and leaves it to the
+    /// first until then.
+    pub(crate) fn handle_lane_proven(&mut self, now: u64, id: EpochId, lane: u8) {
+        self.liveness.heard(now);
+        if let Some(fast) = self.fast.as_mut().filter(|fast| fast.id == id) {
+            fast.unproven &= !1_u16.checked_shl(lane.into()).unwrap_or(0);
         }
     }
 
@@ -238,7 +254,7 @@ impl Session {
             Stage::Telling => fast.next,
             // A confirm takes the way of data, so it waits for there to be one.
             Stage::Asking(..) if self.is_direct() || self.is_labelled() || !fast.acknowledged => fast.next,
-            Stage::Proven(_) if self.is_direct() && !fast.direct && fast.more_asks < MAX_ASKS => fast.next,
+            Stage::Proven(_) if self.is_direct() && fast.has_open_question() => fast.next,
             Stage::Proven(_) | Stage::Asking(..) | Stage::Over(_) => u64::MAX,
         }
     }
@@ -325,6 +341,11 @@ impl Session {
 }
 
 impl Agreement {
+    /// Data goes in fast frames, but not yet by every lane, or not directly; and it may be asked for that.
+    fn has_open_question(&self) -> bool {
+        (!self.direct || self.unproven != 0) && self.more_asks < MAX_ASKS
+    }
+
     /// Makes the keys and hands them to the lane.
     fn install(
         &mut self,
@@ -335,14 +356,20 @@ impl Agreement {
         body: &[u8],
         theirs: &Capabilities<'_>,
     ) {
-        let ours = (self.our_index, &self.ours[..]);
-        let Some(keys) = capability::keys(ctx, self.id, seed, ours, (body, theirs)) else {
+        let mut suite = None;
+        let all: Vec<FastKeys> = capability::keys(ctx, self.id, seed, &self.ours, (body, theirs)).collect();
+        for keys in all {
+            suite = Some(keys.suite);
+            self.unproven |= 1 << lane_of(keys.our_index);
+            ctx.lane(Command::InstallFast { peer, keys });
+        }
+        let Some(suite) = suite else {
             self.stage = Stage::Over(Frames::NoCommonSuite);
             return;
         };
+        // The first one is what the agreement is about.
+        self.unproven &= !1;
         self.max_payload = theirs.max_payload;
-        let suite = keys.suite;
-        ctx.lane(Command::InstallFast { peer, keys });
         self.stage = Stage::Asking(suite, 0);
         self.next = now;
     }

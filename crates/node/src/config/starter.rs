@@ -4,6 +4,9 @@
 pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begin with # are remarks; a setting that is
 # commented out shows its default. Changes take effect at the next `weft up`.
 
+# Threads that move packets, 1 to 16. "auto" takes one for two processors, up to 8.
+#lanes = "auto"
+
 # One block for each peer. Write the other node's npub here, and this node's npub there.
 # A peer without addresses is one that dials this node.
 #[[peer]]

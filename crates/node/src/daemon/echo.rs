@@ -39,6 +39,11 @@ impl Echoes {
         }
     }
 
+    /// What tells our echoes from those of others.
+    pub(super) fn token(&self) -> u64 {
+        self.token
+    }
+
     /// Registers an echo and returns the command that sends it.
     pub(super) fn send(&mut self, peer: NodeAddr, timeout: Duration, reply: Reply) -> Command {
         let seq = self.next;

@@ -51,11 +51,19 @@ pub(super) struct Interface {
 impl Interface {
     /// Makes the interface and sets it up. It exists as long as this value.
     pub(super) fn create(config: &Config, me: NodeAddr) -> Result<Self, InterfaceError> {
-        let options = TunOptions {
-            offloads: config.tun.offload,
-            ..TunOptions::default()
+        let create = |multi_queue| {
+            let options = TunOptions {
+                offloads: config.tun.offload,
+                multi_queue,
+            };
+            Tun::create(&config.tun.name, options)
         };
-        let tun = Tun::create(&config.tun.name, options).map_err(|error| match error {
+        let tun = match create(config.lanes() > 1) {
+            // Adding a queue then says what was refused.
+            Err(TunError::Io(_)) if config.lanes() > 1 => create(false),
+            other => other,
+        };
+        let tun = tun.map_err(|error| match error {
             TunError::NameTaken(name) => InterfaceError::NameTaken { name },
             TunError::MissingCapability => InterfaceError::NotAllowed(error),
             TunError::DevicePermission => InterfaceError::DeviceClosed(error),
@@ -91,6 +99,11 @@ impl Interface {
         if let Err(error) = limited {
             tracing::debug!(%error, "super-packets are not matched to trains");
         }
+    }
+
+    /// A further queue of it.
+    pub(super) fn add_queue(&self) -> Result<Tun, TunError> {
+        self.tun.add_queue()
     }
 
     pub(super) fn into_tun(self) -> Tun {

@@ -10,8 +10,8 @@ use weft_core::{Event, Frames, Node, Output, Path};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_os::random::random_bytes;
-use weft_packet::Report;
-use weft_plane::LaneThread;
+use weft_packet::{Command, Report};
+use weft_plane::Lanes;
 
 use super::echo::{Echoes, Waiting};
 use super::standing::{self, Facts};
@@ -33,7 +33,7 @@ const SAVE_DELAY: Duration = Duration::from_secs(1);
 
 pub(super) struct Daemon {
     node: Node,
-    lane: LaneThread,
+    lanes: Lanes,
     facts: Facts,
     state: StateDir,
     known: KnownPeers,
@@ -42,20 +42,20 @@ pub(super) struct Daemon {
     save_at: Option<Instant>,
     /// When to react to a change of our addresses or routes.
     network_changed_at: Option<Instant>,
-    /// The lane is measured until then, if nobody asks again.
+    /// The lanes are measured until then, if nobody asks again.
     traced_until: Option<Instant>,
     stopping: bool,
 }
 
 impl Daemon {
-    pub(super) fn new(node: Node, lane: LaneThread, facts: Facts, state: StateDir, known: KnownPeers) -> Self {
+    pub(super) fn new(node: Node, lanes: Lanes, facts: Facts, state: StateDir, known: KnownPeers) -> Self {
         let mut token = [0; 8];
         // Without randomness there would be no key either; a constant token would merely be guessable.
         let _ = random_bytes(&mut token);
         let echoes = Echoes::new(u64::from_ne_bytes(token));
         Self {
             node,
-            lane,
+            lanes,
             facts,
             state,
             known,
@@ -70,7 +70,7 @@ impl Daemon {
     pub(super) async fn serve(
         mut self,
         mut control: ControlServer,
-        mut reports: mpsc::Receiver<Report>,
+        mut reports: mpsc::Receiver<(u8, Report)>,
     ) -> Result<(), DaemonError> {
         let mut stop = StopSignals::new().map_err(DaemonError::Runtime)?;
         let watch = NetworkWatch::start().map_err(DaemonError::Watch)?;
@@ -78,12 +78,12 @@ impl Daemon {
         while !self.stopping {
             self.drain_outputs();
             tokio::select! {
-                Some(report) = reports.recv() => {
-                    self.report(report);
+                Some((lane, report)) = reports.recv() => {
+                    self.report(lane, report);
                     // Reports come in bursts; taking what is there saves a round of the loop for each.
                     for _ in 0..MAX_REPORTS {
-                        let Ok(report) = reports.try_recv() else { break };
-                        self.report(report);
+                        let Ok((lane, report)) = reports.try_recv() else { break };
+                        self.report(lane, report);
                     }
                 }
                 Some(request) = control.next() => self.answer(request),
@@ -92,7 +92,7 @@ impl Daemon {
                 () = watch.changed() => drop(self.network_changed_at.get_or_insert(Instant::now() + SETTLE)),
                 () = stop.received() => self.stopping = true,
             }
-            if self.lane.is_finished() {
+            if self.lanes.is_finished() {
                 return Err(DaemonError::LaneEnded);
             }
         }
@@ -105,19 +105,19 @@ impl Daemon {
         self.node.shut_down();
         self.drain_outputs();
         self.save();
-        // The lane carries out what it was given, the goodbyes among it, before it ends.
-        self.lane.stop();
+        // The lanes carry out what they were given, the goodbyes among it, before they end.
+        self.lanes.stop();
         control.close().await;
     }
 
-    fn report(&mut self, report: Report) {
+    fn report(&mut self, lane: u8, report: Report) {
         if let Report::EchoReply { peer, seq } = report {
             if let Some(waiting) = self.echoes.answered(peer, seq) {
                 self.pong(waiting, true);
             }
             return;
         }
-        self.node.handle_report(boottime_ms(), report);
+        self.node.handle_report_of(boottime_ms(), lane, report);
     }
 
     fn drain_outputs(&mut self) {
@@ -128,7 +128,7 @@ impl Daemon {
                 Output::Event(event) => self.event(&event),
             }
         }
-        self.lane.send(commands);
+        self.lanes.send(commands);
     }
 
     fn time_left(&self) -> Duration {
@@ -161,7 +161,7 @@ impl Daemon {
             self.save();
         }
         if self.traced_until.take_if(|at| *at <= now).is_some() {
-            self.lane.set_traced(false);
+            self.lanes.set_traced(false);
         }
         if self.network_changed_at.take_if(|at| *at <= now).is_some() {
             tracing::debug!("addresses or routes changed");
@@ -260,7 +260,7 @@ impl Daemon {
         match command {
             ControlCommand::Status {} => {
                 let traced = self.traced_until.is_some();
-                reply.ok(&self.facts.status(&self.node, &self.lane.snapshot(), traced, now));
+                reply.ok(&self.facts.status(&self.node, &self.lanes.snapshots(), traced, now));
             }
             ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, |_| true)),
             ControlCommand::Peers { peer: Some(only) } => match self.find(&only) {
@@ -271,15 +271,16 @@ impl Daemon {
                 Some(key) => {
                     let timeout = Duration::from_millis(timeout_ms.into());
                     let command = self.echoes.send(key.node_addr(), timeout, reply);
-                    self.lane.send([command]);
+                    let token = self.echoes.token();
+                    self.lanes.send(vec![Command::ExpectEcho { token }, command]);
                 }
                 None => reply.refuse(Refusal::unknown_peer(&peer)),
             },
             ControlCommand::Trace {} => {
                 self.traced_until = Some(Instant::now() + trace::LEASE);
-                self.lane.set_traced(true);
-                let counters = self.facts.counters(&self.node, &self.lane.snapshot());
-                reply.ok(&TraceDocument::new(self.lane.trace().as_ref(), &counters));
+                self.lanes.set_traced(true);
+                let counters = self.facts.counters(&self.node, &self.lanes.snapshots());
+                reply.ok(&TraceDocument::new(self.lanes.trace().as_ref(), &counters));
             }
             ControlCommand::Down {} => {
                 reply.ok(&Stopping::this_process());

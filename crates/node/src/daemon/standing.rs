@@ -16,13 +16,14 @@ use weft_plane::Snapshot;
 use weft_wire::fast;
 
 use super::interface::Interface;
+use super::lanes::MoreLanes;
 use super::perf::PerfServer;
 use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::fast_peers::FastPeers;
 use crate::peer::PeerName;
 use crate::status::{
-    Document as _, FramesKind, FramesStatus, LinkStatus, MeshStatus, NodeStatus, Offload, OffloadStatus,
+    Document as _, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, NodeStatus, Offload, OffloadStatus,
     PathChangeStatus, PathSizeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus, SessionStatus,
     SizeKnown, Status, Traffic, TunStatus,
 };
@@ -34,6 +35,8 @@ pub(super) struct Facts {
     tun: TunStatus,
     /// As at the start; sending in trains can be refused later.
     offload: OffloadStatus,
+    /// Without what each lane counted.
+    lanes: LanesStatus,
     listen: Vec<SocketAddr>,
     /// Answers questions about names, unless that is turned off.
     dns: Option<Responder>,
@@ -51,7 +54,7 @@ impl Facts {
     pub(super) fn new(
         key: PublicKey,
         interface: &Interface,
-        sockets: &[UdpSocket],
+        (sockets, more): (&[UdpSocket], &MoreLanes),
         config: &Config,
         dns: Option<Responder>,
         perf: PerfServer,
@@ -83,6 +86,12 @@ impl Facts {
                     .collect(),
             },
             offload,
+            lanes: LanesStatus {
+                wanted: config.lanes(),
+                auto: config.lanes.is_none(),
+                refused: more.refused.clone(),
+                each: Vec::new(),
+            },
             listen: sockets.iter().map(UdpSocket::local_address).collect(),
             dns,
             perf,
@@ -100,7 +109,7 @@ impl Facts {
             .map_or_else(|| key.to_string(), |name| name.as_str().to_owned())
     }
 
-    pub(super) fn status(&self, node: &Node, snapshot: &Snapshot, traced: bool, now: u64) -> Status {
+    pub(super) fn status(&self, node: &Node, lanes: &[Snapshot], traced: bool, now: u64) -> Status {
         let usage = process::usage().ok();
         Status {
             schema: Status::SCHEMA.to_owned(),
@@ -116,10 +125,14 @@ impl Facts {
                 tun: self.tun.clone(),
                 offload: Some(OffloadStatus {
                     gso: match self.offload.gso {
-                        Offload::On if snapshot.gso_refused => Offload::Refused,
+                        Offload::On if lanes.iter().any(|lane| lane.gso_refused) => Offload::Refused,
                         gso => gso,
                     },
                     ..self.offload
+                }),
+                lanes: Some(LanesStatus {
+                    each: lanes.iter().map(lane).collect(),
+                    ..self.lanes.clone()
                 }),
                 listen: self.listen.clone(),
                 mesh: node.mesh_status().as_ref().map(mesh),
@@ -130,12 +143,14 @@ impl Facts {
                 cpu_s: usage.map_or(0.0, |u| u.cpu.as_secs_f64()),
             },
             peers: node.peer_status(now).map(|peer| self.peer(&peer)).collect(),
-            counters: self.counters(node, snapshot),
+            counters: self.counters(node, lanes),
         }
     }
 
-    pub(super) fn counters(&self, node: &Node, snapshot: &Snapshot) -> BTreeMap<String, u64> {
-        let mut all = counters(node, snapshot);
+    pub(super) fn counters(&self, node: &Node, lanes: &[Snapshot]) -> BTreeMap<String, u64> {
+        let mut all = counters(node, lanes);
+        let missing = usize::from(self.lanes.wanted).saturating_sub(lanes.len());
+        all.insert("lanes_refused".to_owned(), missing as u64);
         let names = self.dns.iter().flat_map(Responder::counters);
         all.extend(names.map(|(name, n)| (name.to_owned(), n)));
         all.extend(self.perf.counters());
@@ -399,21 +414,37 @@ fn left(reason: LinkDown) -> String {
     }
 }
 
-fn counters(node: &Node, snapshot: &Snapshot) -> BTreeMap<String, u64> {
+/// What of a lane's counters tells lanes apart.
+const OF_A_LANE: [&str; 8] = [
+    "tun_rx",
+    "tun_tx",
+    "udp_rx",
+    "fast_tx",
+    "fast_rx",
+    "handed_out",
+    "handed_in",
+    "foreign",
+];
+
+fn lane(snapshot: &Snapshot) -> BTreeMap<String, u64> {
+    let all = snapshot.lane.named().chain(snapshot.plane.named());
+    let wanted = all.filter(|(name, _)| OF_A_LANE.contains(name));
+    wanted.map(|(name, n)| (name.to_owned(), n)).collect()
+}
+
+/// Sums over all lanes, and what the core counted.
+fn counters(node: &Node, lanes: &[Snapshot]) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
-    all.extend(snapshot.lane.named().map(|(name, n)| (name.to_owned(), n)));
-    all.extend(snapshot.plane.named().map(|(name, n)| (name.to_owned(), n)));
-    for socket in &snapshot.sockets {
-        let named = [
-            ("udp_gso_sends", socket.gso_sends),
-            ("udp_plain_sends", socket.plain_sends),
-            ("udp_gso_refusals", socket.gso_refusals),
-            ("udp_gro_receives", socket.gro_receives),
-            ("udp_plain_receives", socket.plain_receives),
-            ("udp_segments_received", socket.segments_received),
-        ];
-        for (name, n) in named {
-            *all.entry(name.to_owned()).or_default() += n;
+    let mut add = |name: &str, n: u64| *all.entry(name.to_owned()).or_default() += n;
+    for lane in lanes {
+        (lane.lane.named().chain(lane.plane.named())).for_each(|(name, n)| add(name, n));
+        for socket in &lane.sockets {
+            add("udp_gso_sends", socket.gso_sends);
+            add("udp_plain_sends", socket.plain_sends);
+            add("udp_gso_refusals", socket.gso_refusals);
+            add("udp_gro_receives", socket.gro_receives);
+            add("udp_plain_receives", socket.plain_receives);
+            add("udp_segments_received", socket.segments_received);
         }
     }
     all.extend(node.mesh_counters().map(|(name, n)| (name.to_owned(), n)));

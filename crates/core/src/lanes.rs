@@ -1,0 +1,127 @@
+//! What several lanes tell of one session or link, put together.
+//!
+//! Each lane counts its own frames by counters of its own. Sums over lanes behave as one lane's numbers do: what lies
+//! between two looks is the sum of what lies between the looks at each. That holds as long as no lane changes its keys, so
+//! the number of the epoch is made of all of theirs and changes with each.
+
+use std::collections::BTreeMap;
+
+use weft_packet::{LinkActivity, LinkId, MAX_LANES, Received, SessionActivity, Totals};
+use weft_wire::NodeAddr;
+use weft_wire::mmp::ReceiverReport;
+
+/// What each lane has told last, where there are several.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
+    links: BTreeMap<LinkId, BTreeMap<u8, LinkActivity>>,
+    sessions: BTreeMap<NodeAddr, BTreeMap<u8, SessionActivity>>,
+    measured: BTreeMap<NodeAddr, BTreeMap<u8, Measured>>,
+}
+
+/// What the other end told of what it received, with what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Measured {
+    /// Our epoch.
+    pub(crate) epoch: u32,
+    /// Frames that we have sealed under it.
+    pub(crate) sent: u64,
+    /// Its clock when the report came, ms.
+    pub(crate) clock: u32,
+    pub(crate) report: ReceiverReport,
+}
+
+impl Lanes {
+    /// The node is no peer any more, and the link with it is gone.
+    pub(crate) fn forget(&mut self, peer: NodeAddr, link: LinkId) {
+        self.links.remove(&link);
+        self.sessions.remove(&peer);
+        self.measured.remove(&peer);
+    }
+
+    /// A link's activity over all lanes, of which `lane` has told this. What came is measured by the first alone, which
+    /// alone opens the link's own frames.
+    pub(crate) fn link(&mut self, lane: u8, told: LinkActivity) -> LinkActivity {
+        let lanes = self.links.entry(told.link).or_default();
+        lanes.insert(lane, told);
+        LinkActivity {
+            link: told.link,
+            totals: totals(lanes.values().map(|lane| &lane.totals)),
+            received: lanes.get(&0).map(|first| first.received).unwrap_or_default(),
+        }
+    }
+
+    /// The same for a session.
+    pub(crate) fn session(&mut self, lane: u8, told: SessionActivity) -> SessionActivity {
+        let lanes = self.sessions.entry(told.peer).or_default();
+        lanes.insert(lane, told);
+        let latest = |at: fn(&SessionActivity) -> u64| lanes.values().map(at).max().unwrap_or(0);
+        SessionActivity {
+            peer: told.peer,
+            totals: totals(lanes.values().map(|lane| &lane.totals)),
+            received: received(lanes),
+            last_data: latest(|lane| lane.last_data),
+            last_data_tx: latest(|lane| lane.last_data_tx),
+            last_large_tx: latest(|lane| lane.last_large_tx),
+            path_mtu: lanes.get(&0).and_then(|first| first.path_mtu),
+        }
+    }
+
+    /// What the other end of a session received in all lanes, as far as each was told of. `None` if it cannot have: more
+    /// than was sent, or less than it told before.
+    pub(crate) fn measured(&mut self, peer: NodeAddr, lane: u8, told: Measured) -> Option<Measured> {
+        let lanes = self.measured.entry(peer).or_default();
+        let before = lanes.get(&lane).filter(|before| before.epoch == told.epoch);
+        if told.report.highest_counter >= told.sent
+            || before.is_some_and(|before| told.report.highest_counter < before.report.highest_counter)
+        {
+            return None;
+        }
+        lanes.insert(lane, told);
+        let sum = |of: fn(&Measured) -> u64| lanes.values().map(of).fold(0, u64::saturating_add);
+        Some(Measured {
+            epoch: epoch(lanes.iter().map(|(lane, told)| (*lane, told.epoch))),
+            sent: sum(|told| told.sent),
+            clock: told.clock,
+            report: ReceiverReport {
+                highest_counter: sum(|told| told.report.highest_counter),
+                cumulative_packets_recv: sum(|told| told.report.cumulative_packets_recv),
+                cumulative_bytes_recv: sum(|told| told.report.cumulative_bytes_recv),
+                ..told.report
+            },
+        })
+    }
+}
+
+fn totals<'a>(lanes: impl Iterator<Item = &'a Totals>) -> Totals {
+    lanes.fold(Totals::default(), |sum, lane| Totals {
+        tx_frames: sum.tx_frames + lane.tx_frames,
+        rx_frames: sum.rx_frames + lane.rx_frames,
+        tx_bytes: sum.tx_bytes + lane.tx_bytes,
+        rx_bytes: sum.rx_bytes + lane.rx_bytes,
+        rx_payload: sum.rx_payload + lane.rx_payload,
+        last_tx: sum.last_tx.max(lane.last_tx),
+        last_payload_tx: sum.last_payload_tx.max(lane.last_payload_tx),
+        last_rx: sum.last_rx.max(lane.last_rx),
+    })
+}
+
+fn received(lanes: &BTreeMap<u8, SessionActivity>) -> Received {
+    let each = || lanes.values().map(|lane| &lane.received);
+    Received {
+        epoch: epoch(lanes.iter().map(|(lane, told)| (*lane, told.received.epoch))),
+        highest: each().map(|lane| lane.highest).fold(0, u64::saturating_add),
+        frames: each().map(|lane| lane.frames).sum(),
+        reordered: each().map(|lane| lane.reordered).sum(),
+        ce: each().map(|lane| lane.ce).sum(),
+        jitter_us: each().map(|lane| lane.jitter_us).max().unwrap_or(0),
+    }
+}
+
+/// One number for the epochs of several lanes, another one as soon as one of them is another one.
+fn epoch(lanes: impl Iterator<Item = (u8, u32)>) -> u32 {
+    const ODD: u32 = 0x9e37_79b1;
+    lanes.fold(0, |sum: u32, (lane, epoch)| {
+        let weight = ODD.wrapping_mul(u32::from(lane % MAX_LANES) * 2 + 1);
+        sum.wrapping_add(epoch.wrapping_add(1).wrapping_mul(weight))
+    })
+}

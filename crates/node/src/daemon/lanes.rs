@@ -1,0 +1,73 @@
+//! What each lane reads and writes: a queue of the interface, and sockets that share their ports.
+
+use std::io;
+
+use weft_os::tun::{Tun, TunError};
+use weft_os::udp::{BindOptions, Steering, UdpSocket};
+use weft_packet::LANE_MASK;
+use weft_wire::fast;
+
+use super::interface::Interface;
+
+/// The kernel looks at fast frames as [`Place::owner`](weft_packet::Place::owner) does: the index is little-endian.
+const STEERING: Steering = Steering {
+    version: fast::VERSION,
+    at: fast::Header::INDEX_AT as u32,
+    mask: LANE_MASK as u8,
+};
+
+/// Queues and sockets of the lanes beside the first.
+#[derive(Default)]
+pub(super) struct MoreLanes {
+    pub(super) ends: Vec<(Tun, Vec<UdpSocket>)>,
+    /// Why there are none although they are wanted.
+    pub(super) refused: Option<String>,
+}
+
+/// Why the system lets a node have one lane alone.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("the interface has one queue: {0}")]
+    Queue(#[source] TunError),
+    #[error("the interface's queues differ in what they offload")]
+    Offloads,
+    #[error("UDP sockets cannot share {address}: {source}")]
+    Share {
+        address: std::net::SocketAddr,
+        source: io::Error,
+    },
+}
+
+impl MoreLanes {
+    /// Opens what `count` lanes need beside what the first has; if the system refuses any of it, none.
+    pub(super) fn open(count: u8, interface: &Interface, first: &[UdpSocket], options: BindOptions) -> Self {
+        let opened = open(count, interface, first, options);
+        opened.unwrap_or_else(|error| {
+            tracing::info!(%error, wanted = count, "one lane moves all packets");
+            Self {
+                ends: Vec::new(),
+                refused: Some(error.to_string()),
+            }
+        })
+    }
+}
+
+fn open(count: u8, interface: &Interface, first: &[UdpSocket], options: BindOptions) -> Result<MoreLanes, Refused> {
+    let mut more = MoreLanes::default();
+    for _ in 1..count {
+        let queue = interface.add_queue().map_err(Refused::Queue)?;
+        if queue.offloads() != interface.offloads() {
+            return Err(Refused::Offloads);
+        }
+        more.ends.push((queue, Vec::new()));
+    }
+    for socket in first.iter().filter(|_| count > 1) {
+        let address = socket.local_address();
+        let shared = socket.share(count, options, STEERING);
+        let shared = shared.map_err(|source| Refused::Share { address, source })?;
+        for ((_, sockets), socket) in more.ends.iter_mut().zip(shared) {
+            sockets.push(socket);
+        }
+    }
+    Ok(more)
+}

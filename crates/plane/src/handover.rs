@@ -1,0 +1,269 @@
+//! From lane to lane: packets and datagrams that one read and another owns.
+//!
+//! It happens where the kernel does not know who owns what: a flow whose packets come out of this lane's TUN queue while
+//! only the first lane can send them, and datagrams that were joined to those of another lane on their way. A buffer changes
+//! hands as it is; where only a part of it is foreign, that part is copied. Nobody touches another lane's inbox otherwise.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use weft_os::tun::READ_BUFFER_LEN;
+use weft_os::udp::{RECEIVE_BUFFER_LEN, Received};
+use weft_packet::{HEADROOM, Outbound};
+use weft_wire::virtio::VirtioNetHdr;
+
+use crate::trace::Tracer;
+use crate::worker::Worker;
+
+/// Parcels that may wait for a lane, of up to 64 KiB: 2 ms at 8 Gbit/s.
+const MAX_PARCELS: usize = 32;
+/// Empty buffers that are kept for the next ones.
+const MAX_SPARE: usize = 8;
+/// One wait for a full inbox, and how many there are before what is in hand is given up: a second, as for a socket.
+const WAIT: Duration = Duration::from_micros(100);
+const MAX_WAITS: u32 = 10_000;
+/// Takes whatever is read from the TUN or received, with what must lie in front of it.
+const BUFFER_LEN: usize = if READ_BUFFER_LEN > HEADROOM + RECEIVE_BUFFER_LEN {
+    READ_BUFFER_LEN
+} else {
+    HEADROOM + RECEIVE_BUFFER_LEN
+};
+
+/// A buffer for either.
+pub(crate) fn buffer() -> Box<[u8]> {
+    vec![0; BUFFER_LEN].into_boxed_slice()
+}
+
+/// What one lane gives to another.
+pub(crate) struct Parcel {
+    buffer: Box<[u8]>,
+    content: Content,
+}
+
+#[derive(Clone, Copy)]
+enum Content {
+    /// As read from the TUN, so many bytes.
+    Packet(usize),
+    /// Datagrams from there, so many bytes behind the headroom, each but the last of `step`.
+    Datagrams { from: SocketAddr, len: usize, step: usize },
+}
+
+/// What waits for a lane that others gave it.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    /// There is something; so that a look at an empty inbox takes no lock.
+    waits: AtomicBool,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    parcels: VecDeque<Parcel>,
+    spare: Vec<Box<[u8]>>,
+}
+
+/// What became of what was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    /// It waits, and the owner has been told before that something does.
+    Waits,
+    /// It is the first that waits: wake the owner.
+    First,
+    /// There was no room.
+    Full,
+}
+
+impl Inbox {
+    /// Puts in the buffer and leaves an empty one in its place.
+    fn give(&self, buffer: &mut Box<[u8]>, content: Content) -> Given {
+        let mut queue = self.lock();
+        if queue.parcels.len() >= MAX_PARCELS {
+            return Given::Full;
+        }
+        let empty = queue.spare.pop().unwrap_or_else(self::buffer);
+        let buffer = std::mem::replace(buffer, empty);
+        queue.parcels.push_back(Parcel { buffer, content });
+        if self.waits.swap(true, Ordering::Relaxed) {
+            Given::Waits
+        } else {
+            Given::First
+        }
+    }
+
+    /// Takes all that waits into an empty queue, and returns the empty buffers.
+    fn take(&self, into: &mut VecDeque<Parcel>, empty: &mut Vec<Box<[u8]>>) {
+        if !self.waits.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut queue = self.lock();
+        std::mem::swap(&mut queue.parcels, into);
+        let room = MAX_SPARE.saturating_sub(queue.spare.len());
+        queue.spare.extend(empty.drain(..).take(room));
+        self.waits.store(false, Ordering::Relaxed);
+    }
+
+    /// A panic elsewhere leaves the queue whole: it is extended or taken in one step.
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lane's side of it.
+#[derive(Default)]
+pub(crate) struct Handover {
+    taken: VecDeque<Parcel>,
+    empty: Vec<Box<[u8]>>,
+    /// Where foreign datagrams are put together.
+    scratch: Option<Box<[u8]>>,
+    foreign: Vec<(u8, Range<usize>)>,
+}
+
+impl<R: Tracer> Worker<R> {
+    /// Gives what was just read from the TUN to its owner.
+    pub(crate) fn give_packet(&mut self, owner: u8, len: usize) {
+        let lanes = self.lanes.clone();
+        let Some(lane) = lanes.get(usize::from(owner)) else {
+            return;
+        };
+        let mut given = lane.inbox.give(&mut self.read, Content::Packet(len));
+        // As with a full socket, what waits here waits in the TUN's queue, and in the applications behind it (L16). Nobody
+        // waits in turn for this lane: the first one gives no packets away, and none waits with datagrams.
+        for _ in 0..MAX_WAITS {
+            if given != Given::Full {
+                break;
+            }
+            self.train.out_mut().counters.handed_waits += 1;
+            std::thread::sleep(WAIT);
+            given = lane.inbox.give(&mut self.read, Content::Packet(len));
+        }
+        self.after_giving(owner, given, 1);
+    }
+
+    /// Gives what is foreign in the buffer that was just received into to its owners.
+    pub(crate) fn give_foreign(&mut self, at: usize, received: &Received) {
+        self.handover.foreign.extend(self.lane.take_foreign());
+        if self.handover.foreign.is_empty() {
+            return;
+        }
+        let foreign = std::mem::take(&mut self.handover.foreign);
+        for owner in 0..self.lanes.len() as u8 {
+            if foreign.iter().any(|(of, _)| *of == owner) {
+                self.give_datagrams(at, received, owner, &foreign);
+            }
+        }
+        self.handover.foreign = foreign;
+        self.handover.foreign.clear();
+    }
+
+    fn give_datagrams(&mut self, at: usize, received: &Received, owner: u8, foreign: &[(u8, Range<usize>)]) {
+        let (Some(lane), Some(source)) = (self.lanes.get(usize::from(owner)), self.receive.get(at)) else {
+            return;
+        };
+        let mut scratch = self.handover.scratch.take().unwrap_or_else(buffer);
+        let mut end = HEADROOM;
+        // All are of one length but the last of the whole receive, which is the last here if it is here.
+        for (_, range) in foreign.iter().filter(|(of, _)| *of == owner) {
+            let room = scratch.get_mut(end..end + range.len());
+            if let (Some(room), Some(bytes)) = (room, source.get(range.clone())) {
+                room.copy_from_slice(bytes);
+                end += range.len();
+            }
+        }
+        let len = end - HEADROOM;
+        let content = Content::Datagrams {
+            from: received.from,
+            len,
+            step: received.segment_size,
+        };
+        let given = lane.inbox.give(&mut scratch, content);
+        self.handover.scratch = Some(scratch);
+        self.after_giving(owner, given, len.div_ceil(received.segment_size.max(1)) as u64);
+    }
+
+    fn after_giving(&mut self, owner: u8, given: Given, count: u64) {
+        match (given, self.lanes.get(usize::from(owner))) {
+            (Given::First, Some(lane)) => lane.wake.wake(),
+            (Given::Full, _) => self.train.out_mut().counters.handed_dropped += count,
+            _ => {}
+        }
+    }
+
+    /// Takes what other lanes gave to this one, and returns whether there was anything.
+    pub(crate) fn take_handed(&mut self, now: u64) -> bool {
+        self.shared
+            .inbox
+            .take(&mut self.handover.taken, &mut self.handover.empty);
+        let any = !self.handover.taken.is_empty();
+        while let Some(mut parcel) = self.handover.taken.pop_front() {
+            self.train.out_mut().counters.handed_in += 1;
+            self.take_parcel(now, &mut parcel);
+            self.handover.empty.push(parcel.buffer);
+        }
+        any
+    }
+
+    fn take_parcel(&mut self, now: u64, parcel: &mut Parcel) {
+        match parcel.content {
+            Content::Packet(len) => {
+                let read = parcel.buffer.get(..len).unwrap_or_default();
+                if let Ok((header, packet)) = VirtioNetHdr::parse(read)
+                    && let Outbound::HandOver(_) = self.lane.outbound(now, header, packet, &mut self.train)
+                {
+                    // Only the first lane is given packets, and it gives none away.
+                    self.train.out_mut().counters.handed_dropped += 1;
+                }
+            }
+            Content::Datagrams { from, len, step } => {
+                let room = parcel.buffer.get_mut(..HEADROOM + len).unwrap_or_default();
+                let tunnel = &mut self.tunnel;
+                self.lane
+                    .inbound_train(now, from, room, step, &mut self.train, |packet, range, checksum| {
+                        tunnel.push(0, range, packet, checksum);
+                    });
+                self.tunnel
+                    .write_batch(std::slice::from_ref(&parcel.buffer), self.train.out_mut());
+                // What names this lane is never foreign to it.
+                self.lane.take_foreign().for_each(drop);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(byte: u8) -> Box<[u8]> {
+        let mut buffer = buffer();
+        buffer[0] = byte;
+        buffer
+    }
+
+    #[test]
+    fn an_inbox_is_bounded_keeps_the_order_and_wakes_once() {
+        let inbox = Inbox::default();
+        let (mut taken, mut empty) = (VecDeque::new(), Vec::new());
+        for round in 0..3 {
+            for n in 0..MAX_PARCELS as u8 {
+                let mut buffer = filled(n);
+                let given = inbox.give(&mut buffer, Content::Packet(1));
+                assert_eq!(given, if n == 0 { Given::First } else { Given::Waits });
+                assert_eq!(buffer.len(), BUFFER_LEN);
+            }
+            let mut one_more = filled(99);
+            assert_eq!(inbox.give(&mut one_more, Content::Packet(1)), Given::Full);
+            assert_eq!(one_more[0], 99, "what finds no room stays where it is");
+            inbox.take(&mut taken, &mut empty);
+            let order: Vec<u8> = taken.iter().map(|parcel| parcel.buffer[0]).collect();
+            assert_eq!(order, (0..MAX_PARCELS as u8).collect::<Vec<_>>(), "round {round}");
+            empty.extend(taken.drain(..).map(|parcel| parcel.buffer));
+            inbox.take(&mut taken, &mut empty);
+            assert!(taken.is_empty());
+            assert!(inbox.lock().spare.len() <= MAX_SPARE);
+        }
+    }
+}

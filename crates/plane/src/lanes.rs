@@ -1,0 +1,87 @@
+//! All lanes of a node, from outside.
+
+use std::sync::Arc;
+
+use weft_packet::{Audience, Command};
+
+use crate::counters::Snapshot;
+use crate::handle::{LaneSetup, LaneThread, Shared, StartError};
+use crate::trace::Trace;
+
+/// The running lanes of a node. Dropping them stops their threads and waits for them.
+pub struct Lanes {
+    /// In the order of their numbers; never empty.
+    threads: Vec<LaneThread>,
+}
+
+impl Lanes {
+    /// Starts a thread for each lane: the first one first, each made with its [`Place`](weft_packet::Place).
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]; sockets and TUN are then closed, and no thread runs.
+    pub fn start(setups: Vec<LaneSetup>) -> Result<Self, StartError> {
+        let shared = setups.iter().map(|_| Shared::new().map(Arc::new));
+        let shared: Arc<[Arc<Shared>]> = shared.collect::<Result<_, _>>().map_err(StartError::Poll)?;
+        let start = |(at, setup)| LaneThread::start(setup, at, shared.clone());
+        let threads = setups.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
+        Ok(Self { threads })
+    }
+
+    /// Hands over commands, each to the lanes that it is for ([`Command::audience`]), to be carried out in this order.
+    ///
+    /// The core sends a handful per event and per peer, so the queues need no bound of their own.
+    pub fn send(&self, commands: Vec<Command>) {
+        let Some((first, others)) = self.threads.split_first() else {
+            return;
+        };
+        if others.is_empty() {
+            let for_first = |command: &Command| !matches!(command.audience(), Audience::Others);
+            return first.send(commands.into_iter().filter(for_first));
+        }
+        let mut each: Vec<Vec<Command>> = self.threads.iter().map(|_| Vec::new()).collect();
+        for command in commands {
+            let (from, to) = match command.audience() {
+                Audience::First => (0, 1),
+                Audience::One(lane) => (usize::from(lane), usize::from(lane) + 1),
+                Audience::Others => (1, each.len()),
+                Audience::All => (0, each.len()),
+            };
+            if let Some((last, rest)) = each.get_mut(from..to).and_then(<[_]>::split_last_mut) {
+                rest.iter_mut().for_each(|lane| lane.push(command.clone()));
+                last.push(command);
+            }
+        }
+        for (thread, commands) in self.threads.iter().zip(each) {
+            thread.send(commands);
+        }
+    }
+
+    /// What each lane counted.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.threads.iter().map(LaneThread::snapshot).collect()
+    }
+
+    /// Begins to measure where the lanes' time goes, or stops.
+    pub fn set_traced(&self, on: bool) {
+        self.threads.iter().for_each(|thread| thread.set_traced(on));
+    }
+
+    /// Where the time of all lanes together went, as of their last samples, if they are measured.
+    pub fn trace(&self) -> Option<Trace> {
+        self.threads
+            .iter()
+            .filter_map(LaneThread::trace)
+            .reduce(|sum, lane| sum.and(&lane))
+    }
+
+    /// Whether a thread has ended, which it does only when it was stopped or its TUN is gone.
+    pub fn is_finished(&self) -> bool {
+        self.threads.iter().any(LaneThread::is_finished)
+    }
+
+    /// Carries out the commands given so far, stops the threads, and waits for them.
+    pub fn stop(self) {
+        self.threads.iter().for_each(LaneThread::tell_to_stop);
+    }
+}
