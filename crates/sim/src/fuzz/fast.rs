@@ -18,10 +18,17 @@ use super::input::Input;
 use super::lane::{Sent, cut, key, salt, tun_read};
 use super::model;
 
+mod pieces;
+mod relayed;
+
+use relayed::HostileHop;
+
 const ME: NodeAddr = NodeAddr::new([1; 16]);
 const HONEST: NodeAddr = NodeAddr::new([2; 16]);
 const HOSTILE: NodeAddr = NodeAddr::new([3; 16]);
 const MTU: u16 = 1280;
+/// A packet of this length passes, in pieces if need be.
+const LEAST: usize = 1280;
 const MAX_EVENTS: usize = 200;
 /// Frames that are kept to be replayed.
 const MAX_CAPTURED: usize = 64;
@@ -31,9 +38,10 @@ const PHASE_FRAMES: [u64; 3] = [300, 1_000, 1 << 20];
 /// top, but nothing waits here.
 const MAX_ANSWERS: usize = 2;
 
-/// Frames of a peer with right keys and of any content, in any order and number; reads from the TUN with any header. No
-/// frame is taken for more than it is, none twice, and none that the peer did not seal; what a peer makes of it never
-/// reaches another; nothing grows; and packets of an honest peer pass both ways whatever came before.
+/// Frames of a peer with right keys and of any content, in any order and number, whole, in pieces, or to be carried on;
+/// reads from the TUN with any header. No frame is taken for more than it is, none twice, and none that the peer did not
+/// seal; what a peer makes of it never reaches another but as it was carried; nothing grows; and packets of an honest peer
+/// pass both ways whatever came before.
 pub fn fast(data: &[u8]) {
     let mut input = Input::new(data);
     let mut trio = Trio::new(salt(data));
@@ -58,6 +66,11 @@ struct Trio {
     honest: Lane,
     honest_train: Train<Sent>,
     hostile: Hostile,
+    hop: HostileHop,
+    /// Packets in pieces that the hostile peer has begun.
+    cut: u32,
+    /// Packets of its that came whole out of pieces.
+    whole: Vec<Vec<u8>>,
     /// The number of the newest keys.
     id: u32,
     /// Frames of the honest peer, each delivered or withheld.
@@ -108,6 +121,9 @@ impl Trio {
                 counter: 0,
                 opened: BTreeSet::new(),
             },
+            hop: HostileHop::default(),
+            cut: 0,
+            whole: Vec::new(),
             id: 0,
             captured: Vec::new(),
             lossless: true,
@@ -203,6 +219,7 @@ impl Trio {
         for (me, peer) in [(ME, HONEST), (HONEST, ME)] {
             self.apply(me, Command::ConfirmFast { peer, id });
         }
+        self.install_honest_hop();
         self.lossless = true;
         self.exchange();
     }
@@ -220,6 +237,7 @@ impl Trio {
             counter: 0,
             opened: BTreeSet::new(),
         };
+        self.hop = self.install_hostile_hop(suite);
         self.take_sent();
         // Any frame but a question proves the keys, so that packets for the hostile peer go in fast frames too.
         let alive = self.hostile.seal(1, 0, &[0, 0, 0, 0, session::ALIVE], 0, None);
@@ -242,11 +260,15 @@ impl Trio {
             }
             13 => self.now += [1, 250, 1_000, 11_000, 100_000][input.below(5)],
             14 => self.core_says(input),
-            _ if input.flag() => self.host_routes(input),
-            _ => {
-                self.me.sample(self.now);
-                self.drain();
-            }
+            _ => match input.below(8) {
+                0 => {
+                    self.me.sample(self.now);
+                    self.drain();
+                }
+                2 => self.pieces(input),
+                4 | 6 => self.relayed(input),
+                _ => self.host_routes(input),
+            },
         }
     }
 
@@ -356,21 +378,37 @@ impl Trio {
         self.me.outbound(self.now, hdr, &packet, &mut self.train);
         let frames = self.take_sent();
         self.drain();
+        let counters = self.me.counters();
+        // One that is a little too long for a frame goes in pieces.
+        let pieces = counters.fast_fragmented > before.fast_fragmented;
         let to = packet.get(24..40).filter(|_| packet[0] >> 4 == 6);
         if to != Some(&HONEST.to_ipv6().octets()[..]) || packet[8..24] != ME.to_ipv6().octets() {
-            assert!(frames.len() <= cut(hdr, &packet, usize::MAX).len());
+            assert!(pieces || frames.len() <= cut(hdr, &packet, usize::MAX).len());
             return;
         }
-        let counters = self.me.counters();
         let spent = counters.epoch_spent > before.epoch_spent;
         let fast = counters.fast_tx > before.fast_tx;
-        assert!(frames.len() == reference.len() || spent && frames.len() < reference.len());
+        let reference = if pieces { cut(hdr, &packet, LEAST) } else { reference };
+        assert!(pieces || frames.len() == reference.len() || spent && frames.len() < reference.len());
         assert!(
             !(spent && self.lossless),
             "keys are spent though every phase was acknowledged"
         );
         if withheld {
             self.lossless &= frames.is_empty();
+            return;
+        }
+        if pieces {
+            for frame in &frames {
+                self.honest
+                    .inbound_alone(self.now, address(ME), frame, &mut self.honest_train);
+            }
+            let arrived: Vec<_> = std::iter::from_fn(|| self.honest.poll_reply()).collect();
+            assert!(spent || arrived.len() == reference.len(), "a packet in pieces is lost");
+            for (arrived, segment) in arrived.iter().zip(&reference) {
+                assert_packet(arrived, segment, left_out(hdr, segment));
+            }
+            self.exchange();
             return;
         }
         for (frame, segment) in frames.iter().zip(&reference) {
@@ -580,8 +618,14 @@ impl Trio {
     /// Takes what waits in the lane: the number of reports.
     fn drain(&mut self) -> usize {
         while let Some(packet) = self.me.poll_reply() {
-            let error_v4 = model::is_v4(&packet) && packet[9] == 1 && packet.len() <= 576;
-            assert!(error_v4 || packet[8..24] == ME.to_ipv6().octets() && packet.len() <= 1280);
+            if model::is_v4(&packet) && packet[9] == 1 && packet.len() <= 576 {
+                continue;
+            }
+            if packet[8..24] == ME.to_ipv6().octets() {
+                assert!(packet.len() <= 1280);
+            } else {
+                self.came_in_pieces(packet);
+            }
         }
         let reports: Vec<Report> = std::iter::from_fn(|| self.me.poll_report()).collect();
         reports.len()
@@ -700,7 +744,7 @@ fn expanded(content: &[u8]) -> Vec<u8> {
 fn packet_content(input: &mut Input<'_>) -> Vec<u8> {
     let shape = input.u8();
     let protocol = [model::TCP, model::UDP, 58, 44, 0, 43, 60, shape][usize::from(shape & 7)];
-    let mut content = vec![0x60, 0, 0, 0, protocol, 64];
+    let mut content = vec![0x60, shape & 0x30, 0, 0, protocol, 64];
     let mut upper = input.bytes().to_vec();
     if shape & 8 == 0 {
         let room = upper.len() + if protocol == model::TCP { 20 } else { 8 };

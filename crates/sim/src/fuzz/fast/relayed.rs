@@ -1,0 +1,237 @@
+//! Frames through the lane under test: of a neighbour that has the keys of the hop and keeps no rule.
+
+use weft_noise::fast::{LaneSecrets, Secret, Suite};
+use weft_packet::{Carry, Command, Counters, EpochId, FastKeys};
+use weft_wire::NodeAddr;
+use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, RelayHeader, SEALED_HEADER};
+
+use super::{HONEST, HOSTILE, Input, ME, Trio, address, assert_packet, link_to};
+
+/// Labels of the hostile neighbour: for the lane itself, for the honest peer, and for itself again.
+const HERE: u32 = 1;
+const ONWARD: u32 = 2;
+const BACK: u32 = 3;
+/// What the honest peer knows itself by.
+const AT_HONEST: u32 = 9;
+/// Datagrams that one relayed frame makes the lane send: itself, the phase of the hop, and what one frame of the ends does.
+const MAX_ANSWERS: usize = 2 + super::MAX_ANSWERS;
+
+/// What a neighbour without rules needs.
+pub(super) struct HostileHop {
+    index: u32,
+    suite: Suite,
+    /// Of its first phases.
+    secrets: Vec<Secret>,
+    counter: u64,
+}
+
+impl Default for HostileHop {
+    fn default() -> Self {
+        Self {
+            index: 0,
+            suite: Suite::Aes256Gcm,
+            secrets: Vec::new(),
+            counter: 0,
+        }
+    }
+}
+
+/// What the lane takes note of when the hop's part of a frame has opened.
+fn carried(counters: &Counters) -> [u64; 5] {
+    [
+        counters.relayed,
+        counters.relayed_rx,
+        counters.relay_failed,
+        counters.relay_ttl_expired,
+        counters.label_unknown,
+    ]
+}
+
+impl Trio {
+    fn install_hop(&mut self, me: NodeAddr, peer: NodeAddr, suite: Suite) {
+        let secret = |from, to| Secret::from_key(&self.key(4, from, to));
+        let keys = FastKeys {
+            id: EpochId(self.id),
+            our_index: index(self.id, peer),
+            their_index: index(self.id, me),
+            max_payload: 9_000,
+            suite,
+            secrets: LaneSecrets {
+                send: secret(me, peer),
+                recv: secret(peer, me),
+            },
+            phase_frames: 1 << 20,
+            reads_full: false,
+        };
+        let link = link_to(peer);
+        self.apply(me, Command::InstallHop { link, keys });
+    }
+
+    /// A hop with the honest peer, proven both ways with the next exchange.
+    pub(super) fn install_honest_hop(&mut self) {
+        for (me, peer) in [(ME, HONEST), (HONEST, ME)] {
+            self.install_hop(me, peer, Suite::Aes256Gcm);
+        }
+        let id = EpochId(self.id);
+        for (me, peer) in [(ME, HONEST), (HONEST, ME)] {
+            let link = link_to(peer);
+            self.apply(me, Command::ConfirmHop { link, id });
+        }
+        self.set_label(HONEST, ME, AT_HONEST, Carry::Here);
+    }
+
+    /// A hop with the hostile one, and its labels.
+    pub(super) fn install_hostile_hop(&mut self, suite: Suite) -> HostileHop {
+        self.install_hop(ME, HOSTILE, suite);
+        let on = |to: NodeAddr, label: u32| Carry::On {
+            link: link_to(to),
+            label,
+        };
+        self.set_label(ME, HOSTILE, HERE, Carry::Here);
+        self.set_label(ME, HOSTILE, ONWARD, on(HONEST, AT_HONEST));
+        self.set_label(ME, HOSTILE, BACK, on(HOSTILE, HERE));
+        let first = Secret::from_key(&self.key(4, HOSTILE, ME));
+        let second = first.next();
+        let third = second.next();
+        HostileHop {
+            index: index(self.id, HOSTILE),
+            suite,
+            secrets: vec![first, second, third],
+            counter: 0,
+        }
+    }
+
+    fn set_label(&mut self, me: NodeAddr, with: NodeAddr, label: u32, to: Carry) {
+        let link = link_to(with);
+        self.apply(me, Command::SetLabel { link, label, to });
+    }
+
+    /// Frames under the right keys of the hop with anything inside, each followed by itself.
+    pub(super) fn relayed(&mut self, input: &mut Input<'_>) {
+        for _ in 0..=input.below(4) {
+            let (inner, crafted, known) = match input.below(4) {
+                0 | 1 => {
+                    let crafted = self.craft(input);
+                    (crafted.frame.clone(), Some(crafted), true)
+                }
+                2 => (input.latest(&self.captured).cloned().unwrap_or_default(), None, false),
+                _ => (input.bytes().to_vec(), None, true),
+            };
+            let told = RelayHeader {
+                label: [HERE, HERE, HERE, ONWARD, ONWARD, BACK, input.u8().into()][input.below(7)],
+                ttl: [64, 64, 2, 1, 0, input.u8()][input.below(6)],
+                marks: input.u8() & 3,
+            };
+            let whole = input.flag();
+            if input.below(8) == 7 {
+                self.hop.counter = self.hop.counter.wrapping_add(u64::from(input.u16()));
+            }
+            let phase = input.below(16).saturating_sub(13);
+            let mut frame = self.hop.seal(told, &inner, whole, phase);
+            let (mut intact, mut authentic) = (true, true);
+            if input.below(4) == 3 {
+                let (at, by) = (input.within(0..frame.len()), input.u8());
+                frame[at] ^= by;
+                intact = by == 0;
+                authentic = intact || at >= INNER_AT + fast::Header::LEN && !whole;
+            }
+            let before = *self.me.counters();
+            let got = self
+                .me
+                .inbound_alone(self.now, address(HOSTILE), &frame, &mut self.train);
+            let sent = self.take_sent();
+            self.drain();
+            let after = *self.me.counters();
+            assert!(sent.len() <= MAX_ANSWERS, "{} datagrams for one frame", sent.len());
+            if !authentic {
+                assert!(got.is_none() && sent.is_empty(), "a forged frame is taken");
+                assert_eq!(carried(&after), carried(&before), "a forged frame is carried");
+            }
+            if after.fast_rx > before.fast_rx
+                && let Some(crafted) = &crafted
+            {
+                assert!(intact, "content that was altered opens");
+                assert!(self.hostile.opened.insert(crafted.counter), "a counter opened twice");
+            }
+            if let Some(got) = got.filter(|_| known) {
+                let packet = crafted.and_then(|crafted| crafted.packet);
+                let (mut expected, partial) = packet.unwrap_or_else(|| panic!("no packet was in it"));
+                // ECT becomes CE.
+                if told.marks & FLAG_CE != 0 && expected[1] & 0x30 != 0 {
+                    expected[1] |= 0x30;
+                }
+                assert_packet(&got, &expected, partial);
+            }
+            if after.relayed > before.relayed && told.label == ONWARD {
+                self.carried_on(&frame, &sent, whole);
+            }
+            self.again(&frame);
+        }
+    }
+
+    /// A frame for the honest peer, which takes it for one of ours and finds nothing in it that it could open.
+    fn carried_on(&mut self, frame: &[u8], sent: &[Vec<u8>], whole: bool) {
+        let is_relayed = |datagram: &&Vec<u8>| datagram[0] & 15 == Kind::Relayed as u8;
+        let on = sent.iter().find(is_relayed).unwrap();
+        assert_eq!(on.len(), frame.len());
+        let content = INNER_AT + fast::Header::LEN;
+        assert!(whole || on[content..] == frame[content..], "the content was altered");
+        let heard = *self.honest.counters();
+        let got = self
+            .honest
+            .inbound_alone(self.now, address(ME), on, &mut self.honest_train);
+        assert_eq!(got, None, "the honest peer takes somebody else's packet");
+        let now = *self.honest.counters();
+        assert_eq!(
+            (now.fast_open_failed, now.fast_replays),
+            (heard.fast_open_failed, heard.fast_replays)
+        );
+        assert!(now.fast_unknown > heard.fast_unknown || now.malformed > heard.malformed);
+        self.exchange();
+    }
+
+    /// The same frame once more does nothing at all.
+    fn again(&mut self, frame: &[u8]) {
+        let before = *self.me.counters();
+        let got = self
+            .me
+            .inbound_alone(self.now, address(HOSTILE), frame, &mut self.train);
+        assert!(got.is_none() && self.take_sent().is_empty(), "a frame is taken twice");
+        assert_eq!(
+            carried(self.me.counters()),
+            carried(&before),
+            "a frame is carried twice"
+        );
+        self.drain();
+    }
+}
+
+impl HostileHop {
+    /// Seals `inner` for the lane under test, as docs/protocol/fast.md has it.
+    fn seal(&mut self, told: RelayHeader, inner: &[u8], whole: bool, phase: usize) -> Vec<u8> {
+        let mut behind = [&told.to_bytes()[..], inner].concat();
+        let length = (fast::TAG_LEN + behind.len()) as u16;
+        let header = fast::Header {
+            kind: Kind::Relayed,
+            flags: phase as u8 & fast::FLAG_PHASE | if whole { FLAG_WHOLE } else { 0 },
+            length,
+            receiver_index: self.index,
+            counter: self.counter,
+        };
+        let header = header.to_bytes();
+        let sealed = if whole {
+            behind.len()
+        } else {
+            behind.len().min(SEALED_HEADER)
+        };
+        let cipher = self.secrets[phase].cipher(self.suite);
+        let tag = cipher.seal_in_place(self.counter, &header, &mut behind[..sealed]);
+        self.counter = self.counter.wrapping_add(1);
+        [&header[..], &tag, &behind].concat()
+    }
+}
+
+/// What a peer writes into frames of the hop to us under these keys.
+fn index(id: u32, peer: NodeAddr) -> u32 {
+    id << 8 | 0xc0 | u32::from(peer.as_bytes()[0])
+}
