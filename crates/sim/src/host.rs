@@ -46,6 +46,9 @@ impl Transmit for Outbox {
     }
 }
 
+/// What a hostile host makes of a message that its core hands on: its type, and its body.
+pub type Hand = Box<dyn FnMut(u8, &mut Vec<u8>)>;
+
 /// A node with its lane.
 pub struct Host {
     seed: u64,
@@ -80,6 +83,8 @@ pub struct Host {
     carrying: Vec<HostId>,
     /// Turns so far.
     pub(crate) turns: u32,
+    /// Between core and lane, in a host that is hostile: it sees each link message before it is sealed.
+    hand: Option<Hand>,
     /// A promise that was not kept.
     pub(crate) complaint: Option<String>,
     pub(crate) train: Train<Outbox>,
@@ -110,6 +115,7 @@ impl Host {
             sample_at: u64::MAX,
             carrying: Vec::new(),
             turns: 0,
+            hand: None,
             complaint: None,
             train: Train::new(Outbox::default(), 64),
         }
@@ -140,6 +146,12 @@ impl Host {
             };
             self.command(now, command);
         }
+    }
+
+    /// From now on each link message of this host, handshakes that it carries for others among them, may be altered before
+    /// it is sealed.
+    pub fn set_hand(&mut self, hand: impl FnMut(u8, &mut Vec<u8>) + 'static) {
+        self.hand = Some(Box::new(hand));
     }
 
     pub(crate) fn add_peer(&mut self, now: u64, peer: PeerConfig) {
@@ -276,7 +288,13 @@ impl Host {
                 quiet = false;
                 match output {
                     Output::Event(event) => self.events.push((now, event)),
-                    Output::Lane(command) => self.command(now, command),
+                    Output::Lane(mut command) => {
+                        if let (Some(hand), Command::SendOnLink { msg_type, body, .. }) = (&mut self.hand, &mut command)
+                        {
+                            hand(*msg_type, body);
+                        }
+                        self.command(now, command);
+                    }
                 }
             }
             if quiet {

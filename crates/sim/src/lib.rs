@@ -26,7 +26,7 @@ mod trace;
 mod world;
 
 pub use datagram::{Datagram, Fate, Kind};
-pub use host::Host;
+pub use host::{Hand, Host};
 pub use nat::{MAPPING_LIFE, NatKind};
 pub use network::Conditions;
 pub use packet::{Probe, probe};

@@ -27,6 +27,8 @@ const ASK_LANES: u64 = 20;
 /// Asked that often in vain: fast frames do not get through, or open with other keys than ours. One in three lost each
 /// way, which is bad, leaves one in 50 agreements to the next epoch.
 const MAX_ASKS: u32 = 5;
+/// Asked that often through others in vain, over 16 s: it is told, and asked for all the same.
+const TELL_ASKS: u32 = 7;
 
 /// The agreement of one epoch.
 pub(super) struct Agreement {
@@ -287,6 +289,11 @@ impl Session {
                 ctx.lane(Command::ConfirmFast { peer, id });
                 fast.next = now + (ASK_AGAIN << fast.more_asks.min(MAX_ASKS + 1));
                 fast.more_asks += 1;
+                if let Stage::Asking(suite, _) = fast.stage
+                    && fast.more_asks == TELL_ASKS
+                {
+                    self.tell_frames(ctx, Frames::Unproven(suite));
+                }
             }
             Stage::Asking(..) => {
                 // Acknowledged or not, nothing more can be told until the way is direct.
@@ -305,18 +312,22 @@ impl Session {
             fast.stage = Stage::Over(frames);
         }
         // Older keys that work go on until they are retired.
+        self.tell_frames(ctx, frames);
+        if self.require_fast && !matches!(self.frames(), Frames::Fast(_) | Frames::Relayed(_)) {
+            // Whoever sent what waits learns that it does not go; what comes later waits for the next epoch.
+            ctx.lane(Command::DropQueue {
+                peer: self.peer.node_addr(),
+            });
+        }
+    }
+
+    fn tell_frames(&mut self, ctx: &mut Context, frames: Frames) {
         let before = self.frames.replace(frames);
         let usual = before.is_none() && frames == Frames::Fips && !self.was_fast;
         if before != Some(frames) && !usual {
             ctx.event(Event::FramesChanged {
                 peer: self.peer,
                 frames,
-            });
-        }
-        if self.require_fast && !matches!(self.frames(), Frames::Fast(_) | Frames::Relayed(_)) {
-            // Whoever sent what waits learns that it does not go; what comes later waits for the next epoch.
-            ctx.lane(Command::DropQueue {
-                peer: self.peer.node_addr(),
             });
         }
     }
