@@ -202,6 +202,9 @@ pub(crate) fn peer(peer: &PeerStatus) -> String {
         line("", both_ways(session.rx, session.tx));
         line("", quality(&session.quality));
     }
+    if let Some(networks) = &peer.networks {
+        line("networks", format!("{}: {}", networks.list.join(", "), networks.why));
+    }
     text
 }
 

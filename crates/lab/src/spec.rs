@@ -66,6 +66,9 @@ pub struct PeerSpec {
     pub name: String,
     /// Where it may be reached over UDP; may be empty.
     pub addresses: Vec<SocketAddr>,
+    /// Networks behind it, such as `10.1.0.0/16`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<String>,
 }
 
 impl Default for NodeSpec {
@@ -106,6 +109,7 @@ impl NodeSpec {
             npub: npub.to_owned(),
             name: name.to_owned(),
             addresses: addresses.to_vec(),
+            networks: Vec::new(),
         });
         self
     }

@@ -6,6 +6,7 @@
 mod error;
 mod fast;
 mod lanes;
+mod networks;
 mod perf;
 mod reader;
 mod reports;
@@ -21,10 +22,12 @@ use std::time::Duration;
 
 use weft_noise::PublicKey;
 use weft_packet::MAX_TRAIN_SEGMENTS;
-use weft_wire::fast as fast_frame;
+use weft_wire::{Network, fast as fast_frame};
 
 pub use error::{ConfigError, Problem};
 pub use fast::{FastConfig, Privacy};
+pub use networks::InterfaceAddress;
+use networks::Taken;
 pub use perf::PerfAllow;
 use reader::{Fault, Item, Section};
 pub use reports::ReportsConfig;
@@ -117,6 +120,10 @@ pub struct TunConfig {
     /// Whether packets cross it unsplit and without checksums where the kernel can do that; they do by default.
     /// `docs/experiments/2026-11-21-tun-offload.md`.
     pub offload: bool,
+    /// Further addresses of the interface, besides the one that follows from the key.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Networks behind this node, that peers may send to. No two of all networks and addresses are the same.
+    pub networks: Vec<Network>,
 }
 
 /// Our part in the mesh.
@@ -174,6 +181,8 @@ pub struct PeerConfig {
     pub addresses: Vec<SocketAddr>,
     /// Data for it goes in fast frames or not at all (`require_fast`, by default `fast.require`).
     pub require_fast: bool,
+    /// Networks behind it: packets to them go there, and come from there. The longest prefix counts.
+    pub networks: Vec<Network>,
     /// The line of its `npub` in the file, from 1; 0 where it came from elsewhere.
     pub line: usize,
 }
@@ -213,6 +222,8 @@ impl Default for Config {
                 name: "weft0".to_owned(),
                 mtu: None,
                 offload: true,
+                addresses: Vec::new(),
+                networks: Vec::new(),
             },
             link: LinkConfig {
                 heartbeat: Duration::from_secs(10),
@@ -327,9 +338,10 @@ impl Config {
     fn read(&mut self, text: &str) -> Result<(), Fault> {
         let mut root = Section::parse(text)?;
         self.read_lanes(&mut root)?;
+        let mut taken = Taken::default();
         self.read_identity(root.section("identity")?)?;
         self.read_udp(root.section("udp")?)?;
-        self.read_tun(root.section("tun")?)?;
+        self.read_tun(root.section("tun")?, &mut taken, text)?;
         self.read_link(root.section("link")?)?;
         self.rekey_interval = seconds(root.section("rekey")?, "interval_s", self.rekey_interval)?;
         self.session_idle = seconds(root.section("session")?, "idle_s", self.session_idle)?;
@@ -339,7 +351,7 @@ impl Config {
         self.read_reports(root.section("reports")?)?;
         self.read_perf(root.section("perf")?)?;
         self.read_log(root.section("log")?)?;
-        self.read_peers(root.sections("peer")?, text)?;
+        self.read_peers(root.sections("peer")?, &mut taken, text)?;
         root.finish()
     }
 
@@ -375,7 +387,7 @@ impl Config {
         section.finish()
     }
 
-    fn read_tun(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+    fn read_tun(&mut self, mut section: Section<'_>, taken: &mut Taken, text: &str) -> Result<(), Fault> {
         if let Some(item) = section.string("name")? {
             self.tun.name = item.map(|name| interface_name(name))?;
         }
@@ -383,6 +395,7 @@ impl Config {
         if let Some(item) = section.boolean("offload")? {
             self.tun.offload = item.value;
         }
+        self.read_own_networks(&mut section, taken, text)?;
         section.finish()
     }
 
@@ -462,7 +475,7 @@ impl Config {
         section.finish()
     }
 
-    fn read_peers(&mut self, sections: Vec<Section<'_>>, text: &str) -> Result<(), Fault> {
+    fn read_peers(&mut self, sections: Vec<Section<'_>>, taken: &mut Taken, text: &str) -> Result<(), Fault> {
         let mut keys = BTreeMap::new();
         let mut names = BTreeMap::new();
         for mut section in sections {
@@ -490,12 +503,14 @@ impl Config {
                 Some(item) => self.requirable(&item)?,
                 None => self.fast.require,
             };
+            let networks = self.read_peer_networks(&mut section, taken, text)?;
             section.finish()?;
             self.peers.push(PeerConfig {
                 key,
                 name,
                 addresses,
                 require_fast,
+                networks,
                 line: line(npub.at()),
             });
         }

@@ -7,7 +7,9 @@ mod echo;
 mod interface;
 mod lanes;
 mod names;
+mod networks;
 mod perf;
+mod routes;
 mod run;
 mod standing;
 mod suites;
@@ -151,6 +153,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     for peer in config.peers.iter().filter(|peer| peer.require_fast) {
         node.require_fast(&peer.key);
     }
+    networks::tell(&mut node, &config);
 
     // The runtime goes with this function, and its sockets with it, whichever way it ends.
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -126,6 +126,12 @@ pub struct TunStatus {
     pub mtu: u32,
     /// The offloads that the kernel accepted, such as `tso4`; empty: one packet per read and write.
     pub offloads: Vec<String>,
+    /// Its further addresses, as `10.1.0.1/24` (`[tun] addresses`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// Networks behind this node, as `10.1.0.0/16` (`[tun] networks`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<String>,
 }
 
 /// What the kernel does in the daemon's place, a few calls for many packets.
@@ -272,6 +278,23 @@ pub struct PeerStatus {
     pub link: Option<LinkStatus>,
     /// The end-to-end session with it.
     pub session: Option<SessionStatus>,
+    /// The networks behind it, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub networks: Option<NetworksStatus>,
+}
+
+/// The networks behind a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworksStatus {
+    /// Which, as `10.1.0.0/16`, in the order of the configuration.
+    pub list: Vec<String>,
+    /// Packets pass now: data goes in fast frames, the peer reads those of networks, and there is a route.
+    pub pass: bool,
+    /// Why they pass or not, for a person.
+    pub why: String,
+    /// Of those, the ones without a route, because datagrams to a peer would take it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unrouted: Vec<String>,
 }
 
 /// How far a peer has come. Each state includes the ones before it, but for `payload`: a peer is

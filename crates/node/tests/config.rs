@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use weft_core::ReportMode;
 use weft_node::config::{Config, ConfigError, PerfAllow};
 use weft_node::logging::LogFormat;
+use weft_wire::Network;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, Path::new("weft.toml"))
@@ -34,6 +35,8 @@ fn everything_set() {
         name = "mesh"
         mtu = 0x578
         offload = false
+        addresses = ["10.1.0.1/24", "2001:db8:1::1/64"]
+        networks = ["192.168.7.0/24"]
         [link]
         heartbeat_s = 1
         dead_after_s = 3
@@ -64,6 +67,7 @@ fn everything_set() {
         [[peer]]
         npub = "{}"
         require_fast = false
+        networks = ["10.2.0.0/16", "10.2.3.0/24", "2001:db8:2::/48"]
         [fast]
         require = true
         suite = "aes-256-gcm"
@@ -108,6 +112,62 @@ fn everything_set() {
     assert_eq!(config.fast.phase_frames, 1_000);
     assert_eq!(carol.key.to_string(), npub(2));
     assert!(carol.addresses.is_empty() && carol.name.is_none());
+    let text = |networks: &[Network]| networks.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(text(&carol.networks), ["10.2.0.0/16", "10.2.3.0/24", "2001:db8:2::/48"]);
+    assert!(bob.networks.is_empty());
+    let own = config.own_networks();
+    assert_eq!(text(&own), ["10.1.0.1/32", "2001:db8:1::1/128", "192.168.7.0/24"]);
+    assert_eq!(config.tun.addresses[0].to_string(), "10.1.0.1/24");
+}
+
+#[test]
+fn networks_that_cannot_be() {
+    let peer = format!("[[peer]]\nnpub = \"{}\"\n", npub(1));
+    let form = "write an address and the length of its prefix, as \"10.1.0.0/16\" or \"2001:db8::/48\"";
+    let hosts = "write a network or an address of hosts, as \"10.1.0.0/16\"";
+    let cases = [
+        ("10.1.0.0", format!("'10.1.0.0' is no network; {form}")),
+        ("10.1.0.0/33", format!("'10.1.0.0/33' is no network; {form}")),
+        ("10.1.0.1/16", "'10.1.0.1/16' has bits set behind its prefix; write \"10.1.0.0/16\"".to_owned()),
+        (
+            "0.0.0.0/0",
+            "a default route is not possible yet: our own datagrams would take it too; write the networks that are wanted"
+                .to_owned(),
+        ),
+        ("fd12::/16", format!("'fd12::/16' is in fd00::/8, where the addresses of nodes are; {hosts}")),
+        ("fc00::/7", format!("'fc00::/7' is in fd00::/8, where the addresses of nodes are; {hosts}")),
+        ("127.0.0.0/16", format!("'127.0.0.0/16' is loopback; {hosts}")),
+        ("128.0.0.0/1", format!("'128.0.0.0/1' is link-local; {hosts}")),
+        ("ff0e::/16", format!("'ff0e::/16' is multicast; {hosts}")),
+    ];
+    for (network, problem) in cases {
+        let error = parse(&format!("{peer}networks = [\"10.9.0.0/16\", \"{network}\"]")).unwrap_err();
+        assert_eq!(error.to_string(), format!("weft.toml:3: peer.networks[1]: {problem}"));
+    }
+    let twice = format!("[tun]\nnetworks = [\"10.1.0.0/16\"]\n{peer}networks = [\"10.1.0.0/24\", \"10.1.0.0/16\"]");
+    let error = parse(&twice).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "weft.toml:5: peer.networks[1]: already in line 2; remove one of the two"
+    );
+    let own = format!("[tun]\naddresses = [\"10.1.0.1/16\"]\n{peer}networks = [\"10.1.0.1/32\"]");
+    let error = parse(&own).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "weft.toml:5: peer.networks[0]: already in line 2; remove one of the two"
+    );
+    let error = parse("[tun]\naddresses = [\"10.1.0.1\"]").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "weft.toml:2: tun.addresses[0]: '10.1.0.1' is no address of an interface; write it with the length of its \
+         network's prefix, as \"10.1.0.1/24\""
+    );
+    let slow = format!("[fast]\nenabled = false\n{peer}networks = [\"10.1.0.0/16\"]");
+    let error = parse(&slow).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "weft.toml:5: peer.networks: needs fast.enabled = true; set that, or remove this"
+    );
 }
 
 #[test]
@@ -153,7 +213,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 37, "every setting, and [[peer]]");
+    assert_eq!(settings, 40, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -181,7 +241,7 @@ fn each_fault_is_one_exact_line() {
             "[mesh]\nallow = [\"me\"]",
             "2: mesh.allow[0]: this is not a public key: expected npub1... or 64 hexadecimal digits; copy it from the peer's `weft identity show`",
         ),
-        ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload"),
+        ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload, addresses, networks"),
         ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer"),
         ("lanes = 0", "1: lanes: 0 is out of range; write 1 to 16 (lanes)"),
         ("lanes = \"many\"", "1: lanes: a text where a whole number is expected"),
@@ -289,7 +349,7 @@ fn each_fault_is_one_exact_line() {
                 "addresses = [\"0.0.0.0:2121\"]",
                 "3: peer.addresses[0]: '0.0.0.0:2121' cannot be dialled; write the address and port where the peer listens",
             ),
-            ("address = []", "3: peer.address: unknown key; the ones here are npub, name, addresses, require_fast"),
+            ("address = []", "3: peer.address: unknown key; the ones here are npub, name, addresses, require_fast, networks"),
         ]
         .map(|(setting, line)| (format!("{peer}{setting}"), line.to_owned())),
     )

@@ -1,6 +1,8 @@
 //! For the tests of this and other crates that need namespaces.
 
 use std::io::{self, Write as _};
+use std::net::UdpSocket;
+use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -90,4 +92,22 @@ fn run_again(name: &str) {
         text.contains("test result: ok. 1 passed"),
         "{name} in a user namespace:\n{text}"
     );
+}
+
+/// Lets the socket send its IPv4 datagrams without a checksum.
+///
+/// # Errors
+/// What the system says.
+pub fn send_without_checksum(socket: &UdpSocket) -> io::Result<()> {
+    crate::syscall::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
+}
+
+/// Lets others cut the socket's IPv4 datagrams on their way (DF is clear), and has the system ignore what it knows of the
+/// path's size.
+///
+/// # Errors
+/// What the system says.
+pub fn allow_fragments(socket: &UdpSocket) -> io::Result<()> {
+    let (level, option) = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
+    crate::syscall::set_option(socket.as_fd(), level, option, libc::IP_PMTUDISC_DONT)
 }

@@ -181,6 +181,7 @@ fn addresses_and_routes() {
         let v6 = Route::to_interface("fd00::".parse().unwrap(), 8, index);
         let v4 = Route {
             metric: Some(50),
+            mtu: Some(1400),
             ..Route::to_interface("10.0.0.0".parse().unwrap(), 8, index)
         };
         let default = Route {
@@ -197,6 +198,8 @@ fn addresses_and_routes() {
                 .find(|found| (found.destination, found.prefix_len) == (route.destination, route.prefix_len));
             let found = found.unwrap();
             assert_eq!((found.gateway, found.interface), (None, Some(index)));
+            assert_eq!(found.mtu, route.mtu);
+            assert_eq!(netlink.interface_towards(route.destination).unwrap(), Some(index));
             // The kernel chooses 1024 for IPv6.
             assert_eq!(found.metric, route.metric.or(Some(1024)));
             netlink.delete_route(route).unwrap();
@@ -205,6 +208,7 @@ fn addresses_and_routes() {
                 Err(NetlinkError::NotFound { .. })
             ));
             assert!(!netlink.routes().unwrap().contains(&found));
+            assert_eq!(netlink.interface_towards("10.1.2.3".parse().unwrap()).unwrap(), None);
         }
         netlink.delete_address(address).unwrap();
         assert!(matches!(

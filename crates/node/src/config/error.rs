@@ -193,6 +193,43 @@ pub enum Problem {
         /// The other setting, with a value that fits.
         other: &'static str,
     },
+    /// Something else than a network.
+    #[error(
+        "'{found}' is no network; write an address and the length of its prefix, as \"10.1.0.0/16\" or \"2001:db8::/48\""
+    )]
+    NotANetwork {
+        /// The text in the file.
+        found: String,
+    },
+    /// A network whose address has bits that its prefix does not cover.
+    #[error("'{found}' has bits set behind its prefix; write \"{instead}\"")]
+    HostBits {
+        /// The text in the file.
+        found: String,
+        /// The same without them.
+        instead: String,
+    },
+    /// A network of everything.
+    #[error(
+        "a default route is not possible yet: our own datagrams would take it too; write the networks that are wanted"
+    )]
+    DefaultRoute,
+    /// A network or an address that nobody can have behind them.
+    #[error("'{found}' is {what}; write a network or an address of hosts, as \"10.1.0.0/16\"")]
+    Reserved {
+        /// The text in the file.
+        found: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Something else than an address for the interface.
+    #[error(
+        "'{found}' is no address of an interface; write it with the length of its network's prefix, as \"10.1.0.1/24\""
+    )]
+    NotAnInterfaceAddress {
+        /// The text in the file.
+        found: String,
+    },
     /// The value stands twice where it may stand once.
     #[error("already in line {line}; remove one of the two")]
     Duplicate {

@@ -14,6 +14,8 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #name = "bob"
 #addresses = ["192.0.2.2:2121", "[2001:db8::2]:2121"]
 #require_fast = false
+# Networks behind it, IPv4 and IPv6: packets to them go there, and may come from there.
+#networks = ["10.2.0.0/16", "2001:db8:2::/48"]
 
 [identity]
 # The secret key's file, relative to the state directory.
@@ -36,6 +38,10 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #name = "weft0"
 # In bytes, 1280 at least. "auto" is what the largest UDP payload has room for: 1470 unless [udp] mtu is set.
 #mtu = "auto"
+# Further addresses of the interface, as "10.1.0.1/24", and networks behind this node that peers may send to, as
+# "192.168.7.0/24".
+#addresses = []
+#networks = []
 # Take and give packets unsplit and without checksums, where the kernel can. false: one packet in each read and write.
 #offload = true
 

@@ -8,6 +8,7 @@ use weft_os::tun::{Offloads, Tun, TunError, TunOptions};
 use weft_packet::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS};
 use weft_wire::{FIPS_PREFIX, NodeAddr};
 
+use super::routes::{self, RouteError, Withheld};
 use crate::config::Config;
 
 /// All mesh addresses: `fd00::/8`.
@@ -32,6 +33,14 @@ pub enum InterfaceError {
     /// The system has no TUN, or refuses it for another reason.
     #[error("{0}")]
     Tun(#[source] TunError),
+    /// The interface was made, but the system refused a route to a network behind a peer. It is gone again.
+    #[error("cannot set up {name}: {source}")]
+    Route {
+        /// Its name.
+        name: String,
+        /// Which network, and what the system refused.
+        source: RouteError,
+    },
     /// The interface was made, but the system refused to set it up. It is gone again.
     #[error("cannot set up {name}: {source}")]
     SetUp {
@@ -46,6 +55,7 @@ pub enum InterfaceError {
 pub(super) struct Interface {
     tun: Tun,
     pub(super) mtu: u32,
+    withheld: Withheld,
 }
 
 impl Interface {
@@ -74,8 +84,22 @@ impl Interface {
             name: tun.name().to_owned(),
             source,
         };
-        set_up(&tun, mtu, me).map_err(failed)?;
-        Ok(Self { tun, mtu })
+        let mut netlink = Netlink::open().map_err(failed)?;
+        set_up(&mut netlink, &tun, mtu, me).map_err(failed)?;
+        add_addresses(&mut netlink, tun.index(), config).map_err(failed)?;
+        let withheld = routes::install(&mut netlink, tun.index(), config).map_err(|source| InterfaceError::Route {
+            name: tun.name().to_owned(),
+            source,
+        })?;
+        for (network, address) in &withheld {
+            tracing::warn!(%network, peer = %address, "no route to the network: the peer's own address lies in it");
+        }
+        Ok(Self { tun, mtu, withheld })
+    }
+
+    /// Networks behind peers that have no route.
+    pub(super) fn withheld(&self) -> &Withheld {
+        &self.withheld
     }
 
     pub(super) fn name(&self) -> &str {
@@ -111,8 +135,20 @@ impl Interface {
     }
 }
 
-fn set_up(tun: &Tun, mtu: u32, me: NodeAddr) -> Result<(), NetlinkError> {
-    let mut netlink = Netlink::open()?;
+/// The addresses that the configuration names.
+fn add_addresses(netlink: &mut Netlink, index: u32, config: &Config) -> Result<(), NetlinkError> {
+    for own in &config.tun.addresses {
+        netlink.add_address(InterfaceAddress {
+            index,
+            address: own.address,
+            prefix_len: own.prefix_len,
+        })?;
+        netlink.wait_until_local(own.address)?;
+    }
+    Ok(())
+}
+
+fn set_up(netlink: &mut Netlink, tun: &Tun, mtu: u32, me: NodeAddr) -> Result<(), NetlinkError> {
     let index = tun.index();
     // Neither matters for our own traffic, so a read-only /proc/sys is no reason to stop.
     if let Err(error) = disable_router_advertisements(tun.name()) {

@@ -277,6 +277,7 @@ mod tests {
             perf,
             peers: vec![PeerConfig {
                 require_fast: false,
+                networks: Vec::new(),
                 key,
                 name: None,
                 addresses: Vec::new(),

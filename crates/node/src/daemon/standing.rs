@@ -17,6 +17,7 @@ use weft_wire::fast;
 
 use super::interface::Interface;
 use super::lanes::MoreLanes;
+use super::networks::Networks;
 use super::perf::PerfServer;
 use crate::config::Config;
 use crate::dns::{self, Responder};
@@ -42,6 +43,7 @@ pub(super) struct Facts {
     dns: Option<Responder>,
     /// Takes tests.
     perf: PerfServer,
+    networks: Networks,
     /// Who has ever been fast.
     pub(super) fast: FastPeers,
     /// The largest UDP payload of FIPS frames.
@@ -84,6 +86,8 @@ impl Facts {
                     .filter(|(_, on)| *on)
                     .map(|(name, _)| (*name).to_owned())
                     .collect(),
+                addresses: config.tun.addresses.iter().map(ToString::to_string).collect(),
+                networks: config.tun.networks.iter().map(ToString::to_string).collect(),
             },
             offload,
             lanes: LanesStatus {
@@ -95,6 +99,7 @@ impl Facts {
             listen: sockets.iter().map(UdpSocket::local_address).collect(),
             dns,
             perf,
+            networks: Networks::new(config, interface.withheld()),
             fast,
             payload: config.udp.payload(),
             started: Instant::now(),
@@ -263,6 +268,7 @@ impl Facts {
                 path_mtu_out: peer.path_mtu_out,
                 path_mtu_in: peer.path_mtu_in,
             }),
+            networks: self.networks.status(peer),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
@@ -24,6 +24,8 @@ pub struct Route {
     pub interface: Option<u32>,
     /// The route with the lowest metric wins; by default the kernel's choice.
     pub metric: Option<u32>,
+    /// The largest packet that hosts shall send there, in bytes; by default what the interface takes.
+    pub mtu: Option<u32>,
 }
 
 impl Route {
@@ -36,6 +38,7 @@ impl Route {
             gateway: None,
             interface: Some(interface),
             metric: None,
+            mtu: None,
         }
     }
 
@@ -48,6 +51,7 @@ impl Route {
             gateway: Some(gateway),
             interface: None,
             metric: None,
+            mtu: None,
         }
     }
 }
@@ -84,19 +88,41 @@ impl Netlink {
 
     /// True if packets to `address` end here.
     pub(super) fn is_local(&mut self, address: IpAddr) -> Result<bool, NetlinkError> {
+        let route = self.look_up(address)?;
+        Ok(route.is_some_and(|route| route.header.kind == RouteType::Local))
+    }
+
+    /// The index of the interface that packets to `address` would leave by now; `None` if there is no way.
+    ///
+    /// # Errors
+    /// As [`NetlinkError`] says.
+    pub fn interface_towards(&mut self, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
+        let route = self.look_up(address)?;
+        let interface = |attribute: &RouteAttribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        };
+        Ok(route.and_then(|route| route.attributes.iter().find_map(interface)))
+    }
+
+    /// How the kernel would send a packet to `address`.
+    fn look_up(&mut self, address: IpAddr) -> Result<Option<RouteMessage>, NetlinkError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(address);
         message.header.destination_prefix_length = if address.is_ipv4() { 32 } else { 128 };
         let destination = RouteAttribute::Destination(address.into());
         message.attributes.push(destination);
-        let kind = |message| match message {
-            Message::NewRoute(route) => Some(route.header.kind),
+        let answer = |message| match message {
+            Message::NewRoute(route) => Some(route),
             _ => None,
         };
-        match self.fetch("look up the route", Message::GetRoute(message), kind) {
-            Ok(kind) => Ok(kind == Some(RouteType::Local)),
-            Err(NetlinkError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ENETUNREACH) => Ok(false),
-            Err(error) => Err(error),
+        match self.fetch("look up the route", Message::GetRoute(message), answer) {
+            Err(NetlinkError::Refused { source, .. })
+                if matches!(source.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) =>
+            {
+                Ok(None)
+            }
+            answer => answer,
         }
     }
 }
@@ -120,6 +146,11 @@ fn route_message(route: Route) -> RouteMessage {
     attributes.extend(route.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
     attributes.extend(route.interface.map(RouteAttribute::Oif));
     attributes.extend(route.metric.map(RouteAttribute::Priority));
+    attributes.extend(
+        route
+            .mtu
+            .map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])),
+    );
     message
 }
 
@@ -142,6 +173,7 @@ fn route(message: &Message) -> Option<Route> {
         gateway: None,
         interface: None,
         metric: None,
+        mtu: None,
     };
     for attribute in &message.attributes {
         match attribute {
@@ -149,6 +181,12 @@ fn route(message: &Message) -> Option<Route> {
             RouteAttribute::Gateway(address) => route.gateway = ip(address),
             RouteAttribute::Oif(index) => route.interface = Some(*index),
             RouteAttribute::Priority(metric) => route.metric = Some(*metric),
+            RouteAttribute::Metrics(metrics) => {
+                route.mtu = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::Mtu(mtu) => Some(*mtu),
+                    _ => None,
+                });
+            }
             _ => {}
         }
     }

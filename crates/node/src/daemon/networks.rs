@@ -1,0 +1,74 @@
+//! Networks behind nodes: what the lanes are told, and how each peer's stand.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use weft_core::{Frames, Node, PeerStatus as CorePeer};
+use weft_noise::PublicKey;
+use weft_wire::Network;
+
+use super::routes::Withheld;
+use super::standing::why_frames;
+use crate::config::Config;
+use crate::status::NetworksStatus;
+
+/// Tells the node what lies behind it, and behind its peers.
+pub(super) fn tell(node: &mut Node, config: &Config) {
+    let of = |peer: &crate::config::PeerConfig| {
+        let key = peer.key;
+        let networks = peer.networks.clone().into_iter();
+        networks.map(move |network| (network, key))
+    };
+    let theirs: Vec<_> = config.peers.iter().flat_map(of).collect();
+    let ours = config.own_networks();
+    if !ours.is_empty() || !theirs.is_empty() {
+        node.set_networks(ours, theirs);
+    }
+}
+
+/// What does not change while the daemon runs.
+pub(super) struct Networks {
+    peers: BTreeMap<PublicKey, Vec<Network>>,
+    withheld: BTreeMap<Network, SocketAddr>,
+}
+
+impl Networks {
+    pub(super) fn new(config: &Config, withheld: &Withheld) -> Self {
+        let peers = config.peers.iter().filter(|peer| !peer.networks.is_empty());
+        Self {
+            peers: peers.map(|peer| (peer.key, peer.networks.clone())).collect(),
+            withheld: withheld.iter().copied().collect(),
+        }
+    }
+
+    /// How those behind a peer stand; `None` if it has none.
+    pub(super) fn status(&self, peer: &CorePeer) -> Option<NetworksStatus> {
+        let networks = self.peers.get(&peer.key)?;
+        let withheld = |network: &&Network| self.withheld.contains_key(network);
+        let fast = peer.fast && matches!(peer.frames, Frames::Fast(_) | Frames::Relayed(_));
+        let routed = networks.iter().any(|network| !withheld(&network));
+        Some(NetworksStatus {
+            list: networks.iter().map(ToString::to_string).collect(),
+            pass: fast && peer.reads_full && routed,
+            why: self.why(peer, fast, networks.iter().find(withheld)),
+            unrouted: networks.iter().filter(withheld).map(ToString::to_string).collect(),
+        })
+    }
+
+    fn why(&self, peer: &CorePeer, fast: bool, withheld: Option<&Network>) -> String {
+        if peer.session_age.is_none() {
+            return "no session with the peer; the first packet asks for one".to_owned();
+        }
+        if !fast {
+            return format!("only fast frames carry them: {}", why_frames(peer.frames));
+        }
+        if !peer.reads_full {
+            return "the peer does not read such packets; a later version of weft does".to_owned();
+        }
+        let address = withheld.and_then(|network| Some((network, self.withheld.get(network)?)));
+        match address {
+            Some((network, address)) => format!("no route to {network}: {address}, where a peer is, lies in it"),
+            None => "packets pass".to_owned(),
+        }
+    }
+}
