@@ -187,6 +187,13 @@ impl World {
         self.after(from);
     }
 
+    /// A host's system gives this IP packet to its node.
+    pub fn send_ip(&mut self, from: HostId, packet: &[u8]) {
+        let now = self.now;
+        self.hosts[from].send_ip(now, packet);
+        self.after(from);
+    }
+
     /// A host says something to a neighbour that its node would not say, under the keys of their link. Nothing happens
     /// while they have none.
     pub fn say(&mut self, from: HostId, to: HostId, message: LinkMessageType, body: Vec<u8>) {

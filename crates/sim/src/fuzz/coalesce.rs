@@ -194,8 +194,8 @@ fn packets(input: &mut Input<'_>) -> Vec<Vec<u8>> {
             extension: (kind == 21).then(|| input.u8()),
         };
         let mut packet = header.packet(flow as u8, len);
-        // Two of the eight choices are flows over IPv4.
-        let v4 = choice & 6 == 6;
+        // Over IPv4: two of the eight choices of a flow, and half of the plain packets.
+        let v4 = choice & 6 == 6 || (8..16).contains(&kind);
         if v4 {
             packet = over_v4(&packet, protocol, ids[flow]);
             ids[flow] = ids[flow].wrapping_add(u16::from(kind != 15));
