@@ -48,7 +48,7 @@ impl Lane {
     /// Takes what one receive brought from the network: datagrams of `step` bytes each but the last, one behind the other
     /// from [`HEADROOM`] bytes into `room` on. Each IP packet for the TUN goes to `deliver`, with where it lies in `room`;
     /// it stays there. As [`Lane::inbound`] for each, in less time. Datagrams for other lanes are left as they are, for
-    /// [`Lane::take_foreign`].
+    /// [`Lane::foreign`].
     pub fn inbound_train<T: Transmit>(
         &mut self,
         now: u64,
@@ -58,6 +58,7 @@ impl Lane {
         train: &mut Train<T>,
         mut deliver: impl FnMut(&[u8], Range<usize>, Checksum),
     ) {
+        self.foreign.clear();
         let (mut at, step, total) = (0, step.max(1), room.len().saturating_sub(HEADROOM));
         while at < total {
             at = self.fast_run(now, from, room, (at, step), &mut deliver);
@@ -65,8 +66,9 @@ impl Lane {
             let Some(lone) = room.get_mut(at..HEADROOM + end).filter(|_| at < end) else {
                 break;
             };
-            if let Some(owner) = self.foreign(lone.get(HEADROOM..).unwrap_or_default()) {
-                self.leave(owner, HEADROOM + at..HEADROOM + end);
+            let datagram = lone.get(HEADROOM..).unwrap_or_default();
+            if let Some(owner) = self.other_owner(datagram) {
+                self.leave(owner, datagram);
                 at = end;
                 continue;
             }

@@ -23,7 +23,7 @@ use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
 use crate::gate::Gate;
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
 use crate::inbound::Inbound;
-use crate::lanes::Place;
+use crate::lanes::{Foreign, Place};
 use crate::measure::Told;
 use crate::meter::Meter;
 use crate::networks::Networks;
@@ -138,8 +138,7 @@ pub(crate) enum Index {
 pub struct Lane {
     pub(crate) config: LaneConfig,
     pub(crate) place: Place,
-    /// Datagrams of the last receive that are for other lanes: whose, and where they lie.
-    pub(crate) foreign: Vec<(u8, Range<usize>)>,
+    pub(crate) foreign: Foreign,
     pub(crate) links: BTreeMap<LinkId, Box<Link>>,
     pub(crate) indices: BTreeMap<u32, Index>,
     pub(crate) sessions: BTreeMap<NodeAddr, Box<Session>>,
@@ -175,7 +174,7 @@ impl Lane {
         Self {
             config,
             place,
-            foreign: Vec::new(),
+            foreign: Foreign::default(),
             links: BTreeMap::new(),
             indices: BTreeMap::new(),
             sessions: BTreeMap::new(),

@@ -6,8 +6,6 @@
 //! ([`Place::owner`]), here as in the kernel, which picks the socket by it. What a lane cannot send itself it leaves to the
 //! first ([`Outbound::HandOver`]). docs/decisions/0015-lanes.md.
 
-use std::ops::Range;
-
 use weft_wire::NodeAddr;
 use weft_wire::fast::{index_of, is_fast};
 
@@ -97,6 +95,38 @@ impl Place {
     }
 }
 
+/// Datagrams that one receive brought for other lanes. They are copies, since a datagram that is opened may overwrite the end of
+/// the one before it.
+#[derive(Default)]
+pub(crate) struct Foreign {
+    bytes: Vec<u8>,
+    /// Whose they are, and where they end.
+    runs: Vec<(u8, usize)>,
+}
+
+impl Foreign {
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.runs.clear();
+    }
+
+    fn push(&mut self, owner: u8, datagram: &[u8]) {
+        self.bytes.extend_from_slice(datagram);
+        let end = self.bytes.len();
+        match self.runs.last_mut() {
+            Some((last, so_far)) if *last == owner => *so_far = end,
+            _ => self.runs.push((owner, end)),
+        }
+    }
+
+    fn runs(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        self.runs.iter().scan(0, |start, (owner, end)| {
+            let run = self.bytes.get(std::mem::replace(start, *end)..*end);
+            Some((*owner, run.unwrap_or_default()))
+        })
+    }
+}
+
 impl Command {
     /// Which lanes it is for.
     pub fn audience(&self) -> Audience {
@@ -164,23 +194,20 @@ impl Lane {
         Some(0)
     }
 
-    /// Notes that the datagram there is for another lane. Neighbours are noted as one.
-    pub(crate) fn leave(&mut self, owner: u8, at: Range<usize>) {
+    /// Keeps a datagram that is for another lane.
+    pub(crate) fn leave(&mut self, owner: u8, datagram: &[u8]) {
         self.counters.foreign += 1;
-        match self.foreign.last_mut() {
-            Some((last, range)) if *last == owner && range.end == at.start => range.end = at.end,
-            _ => self.foreign.push((owner, at)),
-        }
+        self.foreign.push(owner, datagram);
     }
 
-    /// The datagrams of the last [`Lane::inbound_train`] that are for other lanes: whose, and where in its room; several of
-    /// one lane that lie one behind the other are told as one.
-    pub fn take_foreign(&mut self) -> impl Iterator<Item = (u8, Range<usize>)> + '_ {
-        self.foreign.drain(..)
+    /// The datagrams of the last [`Lane::inbound_train`] that are for other lanes: whose, and as they came, several of one lane
+    /// one behind the other.
+    pub fn foreign(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        self.foreign.runs()
     }
 
     /// Whether a datagram is for another lane, and for which.
-    pub(crate) fn foreign(&self, datagram: &[u8]) -> Option<u8> {
+    pub(crate) fn other_owner(&self, datagram: &[u8]) -> Option<u8> {
         if self.place.is_alone() || self.place.is_first() && !is_fast(datagram) {
             return None;
         }

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -119,7 +118,6 @@ pub(crate) struct Handover {
     empty: Vec<Box<[u8]>>,
     /// Where foreign datagrams are put together.
     scratch: Option<Box<[u8]>>,
-    foreign: Vec<(u8, Range<usize>)>,
 }
 
 impl<R: Tracer> Worker<R> {
@@ -143,34 +141,29 @@ impl<R: Tracer> Worker<R> {
         self.after_giving(owner, given, 1);
     }
 
-    /// Gives what is foreign in the buffer that was just received into to its owners.
-    pub(crate) fn give_foreign(&mut self, at: usize, received: &Received) {
-        self.handover.foreign.extend(self.lane.take_foreign());
-        if self.handover.foreign.is_empty() {
+    /// Gives what is foreign in what was just received to its owners.
+    pub(crate) fn give_foreign(&mut self, received: &Received) {
+        if self.lane.foreign().next().is_none() {
             return;
         }
-        let foreign = std::mem::take(&mut self.handover.foreign);
         for owner in 0..self.lanes.len() as u8 {
-            if foreign.iter().any(|(of, _)| *of == owner) {
-                self.give_datagrams(at, received, owner, &foreign);
+            if self.lane.foreign().any(|(of, _)| of == owner) {
+                self.give_datagrams(owner, received);
             }
         }
-        self.handover.foreign = foreign;
-        self.handover.foreign.clear();
     }
 
-    fn give_datagrams(&mut self, at: usize, received: &Received, owner: u8, foreign: &[(u8, Range<usize>)]) {
-        let (Some(lane), Some(source)) = (self.lanes.get(usize::from(owner)), self.receive.get(at)) else {
+    fn give_datagrams(&mut self, owner: u8, received: &Received) {
+        let Some(lane) = self.lanes.get(usize::from(owner)) else {
             return;
         };
         let mut scratch = self.handover.scratch.take().unwrap_or_else(buffer);
         let mut end = HEADROOM;
         // All are of one length but the last of the whole receive, which is the last here if it is here.
-        for (_, range) in foreign.iter().filter(|(of, _)| *of == owner) {
-            let room = scratch.get_mut(end..end + range.len());
-            if let (Some(room), Some(bytes)) = (room, source.get(range.clone())) {
-                room.copy_from_slice(bytes);
-                end += range.len();
+        for (_, run) in self.lane.foreign().filter(|(of, _)| *of == owner) {
+            if let Some(room) = scratch.get_mut(end..end + run.len()) {
+                room.copy_from_slice(run);
+                end += run.len();
             }
         }
         let len = end - HEADROOM;
@@ -226,8 +219,6 @@ impl<R: Tracer> Worker<R> {
                     });
                 self.tunnel
                     .write_batch(std::slice::from_ref(&parcel.buffer), self.train.out_mut());
-                // What names this lane is never foreign to it.
-                self.lane.take_foreign().for_each(drop);
             }
         }
     }

@@ -221,7 +221,7 @@ impl<R: Tracer> Worker<R> {
                     coalesce += R::clock() - began;
                 },
             );
-            self.give_foreign(at, &received);
+            self.give_foreign(&received);
             self.train.out_mut().tracer.coalesced(coalesce);
             self.note(Stage::Open, began, inner, count, 0);
         }
