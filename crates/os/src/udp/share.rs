@@ -1,5 +1,8 @@
 //! Several sockets with one port, of which the kernel picks one by what a datagram says.
 //!
+//! What they send has another hop limit (TTL) from each, by which a receiving kernel that joins datagrams keeps them apart: it
+//! joins what has the same addresses, ports and length, and asks nobody whose they are.
+//!
 //! Whoever sends to the port sees one address, whichever socket reads it, and so do NATs on the way. Without a rule the
 //! kernel picks by addresses and ports, so that all datagrams of one sender meet one socket (L29).
 
@@ -19,6 +22,9 @@ pub struct Steering {
     /// The bits of that byte which do.
     pub mask: u8,
 }
+
+/// The highest hop limit there is.
+const HIGHEST: libc::c_int = 255;
 
 impl Steering {
     /// The rule for so many sockets as a classic BPF program over the payload. A datagram that is too short for a load
@@ -63,12 +69,33 @@ impl UdpSocket {
         made
     }
 
+    /// Sends with a hop limit that is so much above the system's, or below where there is no room above.
+    fn raise_hop_limit(&self, by: u8, options: BindOptions) -> io::Result<()> {
+        let raise = |level, option| {
+            let usual = syscall::option(self.fd.as_fd(), level, option)?;
+            let by = libc::c_int::from(by);
+            let other = if usual + by > HIGHEST { usual - by } else { usual + by };
+            syscall::set_option(self.fd.as_fd(), level, option, other)
+        };
+        if self.ipv6 {
+            raise(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS)?;
+        }
+        if !self.ipv6 || !options.ipv6_only {
+            raise(libc::IPPROTO_IP, libc::IP_TTL)?;
+        }
+        Ok(())
+    }
+
     fn siblings(&self, count: u8, options: BindOptions, steering: Steering) -> io::Result<Vec<UdpSocket>> {
         let options = BindOptions {
             reuse_port: true,
             ..options
         };
-        let bind = |_| UdpSocket::bind(self.local_address(), options).map_err(io::Error::other);
+        let bind = |number| {
+            let socket = UdpSocket::bind(self.local_address(), options).map_err(io::Error::other)?;
+            socket.raise_hop_limit(number, options)?;
+            Ok(socket)
+        };
         // The kernel numbers them in this order.
         let siblings = (1..count).map(bind).collect::<io::Result<Vec<_>>>()?;
         let mut program = steering.program(count);
