@@ -3,14 +3,18 @@
 
 mod common;
 
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{MINUTE, Pair, Underlay, address, wait_until};
+use common::net::Net;
+use common::{MINUTE, Pair, Underlay, address, turn, wait_until};
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
-use weft_lab::spec::NodeSpec;
+use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{Limit, TcpFlow, UdpFlow, UdpOptions};
 use weft_os::test_support::in_namespaces;
+use weft_os::udp::{BindOptions, UdpSocket};
 
 /// A bound for what should take a second or two.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -117,5 +121,237 @@ fn all_lanes_carry_fast_frames_in_order() {
             }
             pair.finish();
         }
+    });
+}
+
+/// On a cable that carries datagrams one by one the receiving kernel joins them anew, and not those of two lanes.
+#[test]
+fn a_kernel_that_joins_datagrams_keeps_lanes_apart() {
+    in_namespaces(|| {
+        for underlay in [Underlay::V4, Underlay::V6] {
+            let pair = pair(underlay, [4; 2], |_| {});
+            pair.link.like_a_wire().unwrap();
+            wait_fast(&pair);
+            assert_all_carry(&pair, 4);
+            for end in [&pair.a, &pair.b] {
+                assert!(counter(end, "udp_gro_receives") > CARRIES / 10);
+                assert_eq!(counter(end, "foreign"), 0);
+            }
+            pair.finish();
+        }
+    });
+}
+
+/// What has been joined all the same goes to its owners, and counts there.
+#[test]
+fn datagrams_that_came_joined_are_sorted_out() {
+    const LEN: usize = 100;
+    const ROUNDS: u64 = 20;
+    in_namespaces(|| {
+        let pair = pair(Underlay::V4, [4; 2], |_| {});
+        wait_fast(&pair);
+        let unknown = || counter(&pair.a, "fast_unknown");
+        let (before, to) = (
+            unknown(),
+            SocketAddr::new(Underlay::V4.addresses()[0].parse().unwrap(), DEFAULT_PORT),
+        );
+        let train: Vec<u8> = (0..40)
+            .flat_map(|n: u8| {
+                let mut frame = [n; LEN];
+                frame[0] = 0xa0;
+                frame[1] = 0;
+                frame[2..4].copy_from_slice(&((LEN - 16) as u16).to_le_bytes());
+                frame[4..8].copy_from_slice(&u32::from(n % 4).to_le_bytes());
+                frame
+            })
+            .collect();
+        let send = || {
+            let socket = UdpSocket::bind(SocketAddr::from(([0; 4], 0)), BindOptions::default()).unwrap();
+            for _ in 0..ROUNDS {
+                assert_eq!(socket.send(to, &train, Some(LEN as u16)).unwrap(), train.len());
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        pair.b.host().run(send).unwrap();
+        // Ten in forty are each lane's, and nobody's. The first one's lane is the one that receives.
+        wait_until(LIMIT, "every datagram at its owner", || {
+            unknown() - before >= 40 * ROUNDS
+        });
+        assert_eq!(counter(&pair.a, "foreign"), 30 * ROUNDS);
+        assert_eq!(counter(&pair.a, "handed_in"), 3 * ROUNDS);
+        assert_eq!(counter(&pair.a, "handed_dropped"), 0);
+        pair.finish();
+    });
+}
+
+#[test]
+fn the_end_with_fewer_lanes_sets_their_number() {
+    in_namespaces(|| {
+        // A node of before there were several tells one, as the last of these does.
+        for lanes in [[4, 2], [2, 1]] {
+            let pair = pair(Underlay::V4, lanes, |_| {});
+            wait_fast(&pair);
+            let shared = lanes[1].into();
+            assert_all_carry(&pair, shared);
+            let more = each(&pair.a, "fast_tx").split_off(shared);
+            assert!(more.iter().all(|frames| *frames == 0), "{more:?}");
+            // What came out of their queues went by the first.
+            assert!(counter(&pair.a, "handed_out") > 0);
+            assert_eq!(counter(&pair.a, "handed_dropped"), 0);
+            pair.finish();
+        }
+    });
+}
+
+#[test]
+fn fips_frames_go_by_the_first_lane_in_order() {
+    in_namespaces(|| {
+        let pair = pair(Underlay::V4, [2, 4], |spec| {
+            spec.settings.push(("fast.enabled".to_owned(), false.into()));
+        });
+        mixed_load(&pair.a, &pair.b);
+        for (end, other) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
+            assert_eq!(frames(end, other), "fips");
+            assert_by_the_first(end);
+        }
+        pair.finish();
+    });
+}
+
+/// All that came was for the first lane, and what others read went through its hands.
+fn assert_by_the_first(end: &Daemon) {
+    wait_until(LIMIT, "what was handed over", || counter(end, "handed_in") > 0);
+    assert!(counter(end, "handed_out") > 0);
+    assert_eq!(counter(end, "handed_dropped"), 0);
+    let received = each(end, "udp_rx");
+    assert!(
+        received[0] > CARRIES && received[1..].iter().all(|n| *n == 0),
+        "{received:?}"
+    );
+}
+
+#[test]
+fn through_a_relay_all_goes_by_the_first_lane_in_order() {
+    in_namespaces(|| {
+        let _turn = turn();
+        let mut net = Net::new(&["a", "b", "c"]);
+        net.keep_apart(&["a", "b"], true);
+        for (name, dials, knows) in [("c", &[][..], &[][..]), ("a", &["c"], &["b"]), ("b", &["c"], &["a"])] {
+            let mut spec = net.knowing(dials, knows);
+            spec.settings.push(("lanes".to_owned(), 2.into()));
+            net.start(name, &spec);
+        }
+        net.reached_within(LIMIT, "a", "b");
+        net.reached_within(LIMIT, "b", "a");
+        wait_until(LIMIT, "fast frames through the relay", || {
+            [("a", "b"), ("b", "a")].iter().all(|(from, to)| {
+                let kind = net.peer(from, to)["session"]["frames"]["kind"].clone();
+                kind == "relayed"
+            })
+        });
+        mixed_load(net.node("a"), net.node("b"));
+        for name in ["a", "b"] {
+            assert_by_the_first(net.node(name));
+        }
+        assert!(counter(net.node("c"), "relayed") > CARRIES);
+        net.finish();
+    });
+}
+
+/// An end that restarts, and one whose address changes while packets flow.
+#[test]
+fn restarts_and_moves_are_followed_by_every_lane() {
+    in_namespaces(|| {
+        let mut pair = pair(Underlay::V4, [2; 2], |_| {});
+        wait_fast(&pair);
+        assert_all_carry(&pair, 2);
+        assert_eq!(pair.b.stop().unwrap().code(), Some(0));
+        pair.b.restart().unwrap();
+        pair.b.wait_ready(LIMIT).unwrap();
+        pair.wait_payload();
+        wait_fast(&pair);
+        assert_all_carry(&pair, 2);
+
+        let flows = flows(&pair);
+        let moved = "192.0.2.77";
+        let [old, new] = [Underlay::V4.addresses()[1], moved].map(|address| Underlay::V4.cidr(address));
+        pair.link.b().change_address(&old, &new).unwrap();
+        let so_far: Vec<u64> = flows.iter().map(TcpFlow::received).collect();
+        for (flow, so_far) in flows.iter().zip(so_far) {
+            wait_until(MINUTE, "TCP after the move", || flow.received() > so_far + 1_000_000);
+        }
+        for flow in flows {
+            assert!(flow.stop().unwrap().hash_ok);
+        }
+        assert_all_carry(&pair, 2);
+        let status = pair.a.peer(&pair.b.identity().npub).unwrap().unwrap();
+        let path = status["path"]["addr"].as_str().unwrap();
+        assert!(path.contains(moved), "A still sends to {path}");
+        pair.finish();
+    });
+}
+
+/// Eight streams each way, for as long as they are wanted.
+fn flows(pair: &Pair) -> Vec<TcpFlow> {
+    let ways = [(&pair.a, &pair.b), (&pair.b, &pair.a)];
+    let start = |(seed, (from, to)): (u64, (&Daemon, &Daemon))| {
+        let hosts = (from.host(), to.host());
+        TcpFlow::start(hosts, address(to), Limit::Stopped, seed, 3 * MINUTE).unwrap()
+    };
+    (0..).zip(ways.into_iter().cycle().take(16)).map(start).collect()
+}
+
+/// Under load no lane takes another's lock, and none hands anything over: what they would wait for would show as futex
+/// calls, and what they exchange in their counters.
+#[test]
+fn loaded_lanes_leave_each_other_alone() {
+    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
+    if found.is_err() {
+        eprintln!("SKIPPED loaded_lanes_leave_each_other_alone: there is no strace");
+        return;
+    }
+    in_namespaces(|| {
+        let pair = pair(Underlay::V4, [2; 2], |_| {});
+        wait_fast(&pair);
+        assert_all_carry(&pair, 2);
+        let flows = flows(&pair);
+        for flow in &flows {
+            wait_until(MINUTE, "TCP", || flow.received() > 1_000_000);
+        }
+        let moved = || ["fast_tx", "fast_rx"].map(|name| each(&pair.a, name));
+        let exchanged = || ["handed_out", "handed_in", "foreign"].map(|name| counter(&pair.a, name));
+        let (before, exchanged_before) = (moved(), exchanged());
+
+        let account = pair.a.identity().state.join("strace");
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-c", "-e", "trace=futex,read,writev,sendmsg,recvmsg", "-p"]);
+        strace.arg(pair.a.pid().to_string()).arg("-o").arg(&account);
+        let mut strace = strace.stderr(Stdio::null()).spawn().unwrap();
+        let busy = |now: &[Vec<u64>; 2]| {
+            let lanes = now.iter().flatten().zip(before.iter().flatten());
+            lanes.into_iter().all(|(now, before)| now - before > 20 * CARRIES)
+        };
+        wait_until(MINUTE, "every lane under load while it is watched", || busy(&moved()));
+        let stopped = Command::new("kill").args(["-INT", &strace.id().to_string()]).status();
+        assert!(stopped.unwrap().success());
+        strace.wait().unwrap();
+
+        let account = std::fs::read_to_string(account).unwrap();
+        let calls = |name: &str| -> u64 {
+            let line = account
+                .lines()
+                .find(|line| line.split_whitespace().last() == Some(name));
+            line.map_or(0, |line| line.split_whitespace().nth(3).unwrap().parse().unwrap())
+        };
+        let packets: u64 = ["read", "writev", "sendmsg", "recvmsg"].map(calls).iter().sum();
+        assert!(packets > CARRIES, "{account}");
+        eprintln!("{} futex calls beside {packets} that move packets", calls("futex"));
+        // Four times a second a lane publishes what it counted, and somebody may be reading that.
+        assert!(calls("futex") * 100 < packets, "{account}");
+        assert_eq!(exchanged(), exchanged_before);
+        for flow in flows {
+            assert!(flow.stop().unwrap().hash_ok);
+        }
+        pair.finish();
     });
 }

@@ -125,3 +125,99 @@ fn epoch(lanes: impl Iterator<Item = (u8, u32)>) -> u32 {
         sum.wrapping_add(epoch.wrapping_add(1).wrapping_mul(weight))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PEER: NodeAddr = NodeAddr::new([7; 16]);
+
+    fn session(received: Received, frames: u64) -> SessionActivity {
+        SessionActivity {
+            peer: PEER,
+            totals: Totals {
+                rx_frames: frames,
+                tx_frames: 2 * frames,
+                last_rx: frames,
+                ..Totals::default()
+            },
+            received,
+            last_data: frames,
+            last_data_tx: frames,
+            last_large_tx: 0,
+            path_mtu: Some(1_000 + frames as u16),
+        }
+    }
+
+    fn arrived(epoch: u32, highest: u64, frames: u64) -> Received {
+        Received {
+            epoch,
+            highest,
+            frames,
+            ..Received::default()
+        }
+    }
+
+    fn told(epoch: u32, sent: u64, highest: u64) -> Measured {
+        Measured {
+            epoch,
+            sent,
+            clock: 5,
+            report: ReceiverReport {
+                highest_counter: highest,
+                cumulative_packets_recv: highest,
+                cumulative_bytes_recv: 100 * highest,
+                ..ReceiverReport::default()
+            },
+        }
+    }
+
+    proptest! {
+        /// Whoever looks at the sums sees what went on between two looks in all lanes, as long as no keys change, and
+        /// another epoch as soon as some do.
+        #[test]
+        fn sums_move_as_their_parts_do(
+            steps in prop::collection::vec((0..4_u8, 0..100_u64, 0..100_u64, prop::bool::weighted(0.1)), 1..60),
+        ) {
+            let mut lanes = Lanes::default();
+            let mut each = [(0_u32, 0_u64, 0_u64); 4];
+            for (lane, at) in (0..).zip(each) {
+                lanes.session(lane, session(arrived(at.0, at.1, at.2), 0));
+            }
+            let mut before = lanes.session(0, session(arrived(0, 0, 0), 0));
+            for (lane, sent, came, rekeyed) in steps {
+                let now = &mut each[usize::from(lane)];
+                *now = if rekeyed { (now.0 + 1, sent, now.2 + came) } else { (now.0, now.1 + sent, now.2 + came) };
+                let after = lanes.session(lane, session(arrived(now.0, now.1, now.2), now.2));
+                prop_assert_eq!(after.received.epoch == before.received.epoch, !rekeyed);
+                prop_assert_eq!(after.received.frames - before.received.frames, came);
+                prop_assert_eq!(after.totals.rx_frames - before.totals.rx_frames, came);
+                prop_assert_eq!(after.totals.tx_frames - before.totals.tx_frames, 2 * came);
+                prop_assert_eq!(after.last_data, each.iter().map(|lane| lane.2).max().unwrap());
+                prop_assert_eq!(after.path_mtu, Some(1_000 + each[0].2 as u16));
+                if !rekeyed {
+                    prop_assert_eq!(after.received.highest - before.received.highest, sent);
+                }
+                before = after;
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_is_not_added() {
+        let mut lanes = Lanes::default();
+        assert_eq!(lanes.measured(PEER, 0, told(1, 10, 10)), None, "more than was sent");
+        let one = lanes.measured(PEER, 0, told(1, 10, 8)).unwrap();
+        let two = lanes.measured(PEER, 1, told(1, 100, 50)).unwrap();
+        assert_eq!((one.sent, one.report.highest_counter), (10, 8));
+        assert_eq!((two.sent, two.report.highest_counter), (110, 58));
+        assert_ne!(one.epoch, two.epoch);
+        assert_eq!(lanes.measured(PEER, 1, told(1, 100, 49)), None, "an old one");
+        let three = lanes.measured(PEER, 0, told(1, 20, 19)).unwrap();
+        assert_eq!((three.epoch, three.report.cumulative_packets_recv), (two.epoch, 69));
+        lanes.forget(PEER, LinkId(1));
+        assert_eq!(lanes.measured(PEER, 0, told(1, 10, 8)), Some(one));
+    }
+}
