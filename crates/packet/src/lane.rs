@@ -552,7 +552,7 @@ impl Lane {
         };
         session.wanted = None;
         for (hdr, packet) in std::mem::take(&mut session.queue) {
-            self.outbound(now, hdr, &packet, train);
+            self.send_packet(now, hdr, &packet, train);
         }
     }
 

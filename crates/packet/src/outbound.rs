@@ -24,6 +24,17 @@ impl Lane {
         train: &mut Train<T>,
     ) -> Outbound {
         self.counters.tun_rx += 1;
+        self.send_packet(now, hdr, packet, train)
+    }
+
+    /// The same for a packet that has come from the TUN before, and waited.
+    pub(crate) fn send_packet<T: Transmit>(
+        &mut self,
+        now: u64,
+        hdr: VirtioNetHdr,
+        packet: &[u8],
+        train: &mut Train<T>,
+    ) -> Outbound {
         let ours = self.config.me.to_ipv6().octets();
         let addresses = ipv6_addresses(packet).filter(|(source, _)| *source == ours);
         let Some(&peer) = addresses.and_then(|(_, dest)| self.allowed.get(&dest)) else {
