@@ -219,6 +219,23 @@ fn hosts_behind_nodes_reach_each_other_over_ipv4_and_ipv6() {
 }
 
 #[test]
+fn several_lanes_carry_them_each() {
+    in_namespaces(|| {
+        let _turn = turn();
+        let village = Village::start(&A, &B, |spec, _| spec.settings.push(("lanes".to_owned(), 3.into())));
+        village.wait_pass();
+        // Enough connections that no lane is left out but by bad luck, which does not matter: all bytes arrive.
+        for _ in 0..8 {
+            let hosts = (&village.g, &village.h);
+            let report = transfer(hosts, ip("10.8.7.2"), 2_000_000, 1, MINUTE).unwrap();
+            assert!(report.hash_ok, "{report:?}");
+        }
+        assert_tcp(&village.h, (&village.g, "10.7.7.2"));
+        village.finish();
+    });
+}
+
+#[test]
 fn what_a_peer_may_not_send_is_dropped_and_counted() {
     in_namespaces(|| {
         let _turn = shared_turn();
