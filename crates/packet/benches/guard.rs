@@ -10,6 +10,9 @@
     reason = "a benchmark ends when something is wrong"
 )]
 
+#[path = "guard/hops.rs"]
+mod hops;
+
 use std::hint::black_box;
 use std::net::SocketAddr;
 
@@ -40,7 +43,7 @@ const NOW: u64 = 1_000;
 /// Name, what one of its units is, and what runs so many of them.
 type Case = (&'static str, &'static str, fn(usize));
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 13] = [
     ("split", "super-packet of 48 TCP segments", split),
     ("coalesce", "batch of 48 TCP segments, one flow", coalesce),
     ("classify", "flow hash of a TCP segment", classify),
@@ -59,6 +62,11 @@ const CASES: [Case; 12] = [
         "fast_receive",
         "receive of 48 fast frames, opened and coalesced",
         fast_receive,
+    ),
+    (
+        "fast_relay",
+        "receive of 48 relayed frames, carried on",
+        hops::fast_relay,
     ),
     ("fast_small", "packet of 100 bytes into a fast frame", fast_small),
 ];

@@ -6,6 +6,7 @@
 //!
 //! A link has such keys too where frames are relayed over it: they seal what a frame tells the next hop.
 
+mod carry;
 mod fragment;
 mod full;
 mod keys;

@@ -62,6 +62,12 @@ impl Lane {
         let (mut at, step, total) = (0, step.max(1), room.len().saturating_sub(HEADROOM));
         while at < total {
             at = self.fast_run(now, from, room, (at, step), &mut deliver);
+            at = self.carry_run(now, from, room, (at, step), train, |place, inbound, lone| {
+                if let Inbound::Packet(range, checksum) = inbound {
+                    let packet = lone.get(range.clone()).unwrap_or_default();
+                    deliver(packet, place.start + range.start..place.start + range.end, checksum);
+                }
+            });
             let end = (at + step).min(total);
             let Some(lone) = room.get_mut(at..HEADROOM + end).filter(|_| at < end) else {
                 break;

@@ -732,7 +732,11 @@ impl Lane {
 
 impl Totals {
     pub(crate) fn sent(&mut self, now: u64, bytes: usize) {
-        self.tx_frames += 1;
+        self.sent_many(now, 1, bytes);
+    }
+
+    pub(crate) fn sent_many(&mut self, now: u64, frames: u64, bytes: usize) {
+        self.tx_frames += frames;
         self.tx_bytes += bytes as u64;
         self.last_tx = now;
     }

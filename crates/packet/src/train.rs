@@ -102,6 +102,16 @@ impl<T: Transmit> Train<T> {
         (self.len, self.segment, self.count, self.closed) = (0, 0, 0, false);
     }
 
+    /// Sends datagrams of `segment` bytes each but the last from where they lie, behind what waits.
+    pub fn send_from(&mut self, to: SocketAddr, datagrams: &[u8], segment: usize) {
+        self.flush();
+        let segment = segment.clamp(1, MAX_TRAIN_BYTES);
+        let most = self.max_segments.min(MAX_TRAIN_BYTES / segment) * segment;
+        for train in datagrams.chunks(most) {
+            self.out.transmit(to, train, segment.min(train.len()));
+        }
+    }
+
     /// The same train with another destination. What waits is sent to the old one.
     pub fn redirect<U: Transmit>(mut self, change: impl FnOnce(T) -> U) -> Train<U> {
         self.flush();

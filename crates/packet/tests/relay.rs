@@ -327,6 +327,101 @@ proptest! {
     }
 }
 
+/// What becomes of a frame on its way to the relay.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Whole,
+    /// A bit of this byte is flipped.
+    Altered(usize),
+    /// The frame before comes again in its place.
+    Repeated,
+    /// The index of the hop is another.
+    Astray,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        6 => Just(Fate::Whole),
+        1 => (0..usize::from(MTU)).prop_map(Fate::Altered),
+        1 => Just(Fate::Repeated),
+        1 => Just(Fate::Astray),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// A receive of many frames, taken at once, ends as taking one frame after the other does, at the relay and at the end.
+    #[test]
+    fn a_receive_at_once_is_its_frames_one_by_one(
+        len in 1_usize..1_150,
+        last in 1_usize..1_150,
+        fates in prop::collection::vec(fate(), 1..60),
+        phase_frames in prop_oneof![Just(1 << 20), 3_u64..40],
+        congested: bool,
+        whole: bool,
+        short_relay: bool,
+    ) {
+        // Frames of this many bytes are too long for the link behind the relay, sometimes.
+        let mtu = if short_relay { 900 } else { MTU };
+        let mut lines = [(); 2].map(|()| Line::new(phase_frames, mtu));
+        let mut receives = lines.each_mut().map(|line| {
+            if whole {
+                line.0[0].apply(Command::SealWhole);
+            }
+            line.0[1].apply(Command::MarkCongestion { link: link(B), on: congested });
+            for n in 0..fates.len() {
+                let len = if n + 1 == fates.len() { last.min(len) } else { len };
+                line.0[0].send(&packet(&vec![n as u8; len]));
+            }
+            line.0[0].sent().into_iter().map(|(_, frame)| frame).collect::<Vec<_>>()
+        });
+        prop_assert_eq!(&receives[0], &receives[1]);
+        for frames in &mut receives {
+            for (n, fate) in fates.iter().enumerate().take(frames.len()) {
+                let len = frames[n].len();
+                match fate {
+                    Fate::Whole => {}
+                    Fate::Altered(at) => frames[n][at % len] ^= 1,
+                    Fate::Repeated if n > 0 && frames[n - 1].len() == len => frames[n] = frames[n - 1].clone(),
+                    Fate::Repeated => {}
+                    Fate::Astray => frames[n][4] ^= 0x55,
+                }
+            }
+        }
+        let [at_once, one_by_one] = &mut lines;
+        let mut came = [Vec::new(), Vec::new()];
+        for (from, to) in [(0, 1), (1, 2)] {
+            let peer = at_once.0[from].me;
+            let host = &mut at_once.0[to];
+            // Datagrams of different lengths come in receives of their own.
+            let mut rest = &receives[0][..];
+            while let Some(first) = rest.first() {
+                let same = rest.iter().take_while(|f| f.len() == first.len()).count();
+                let count = same + usize::from(rest.get(same).is_some_and(|f| f.len() < first.len()));
+                let (receive, behind) = rest.split_at(count);
+                let mut room = [&[0; fast::HEADROOM][..], &receive.concat()].concat();
+                host.lane.inbound_train(NOW, address(peer), &mut room, first.len(), &mut host.train, |packet, _, _| {
+                    came[0].push(packet.to_vec());
+                });
+                rest = behind;
+            }
+            let host = &mut one_by_one.0[to];
+            for frame in &receives[1] {
+                came[1].extend(host.receive(peer, frame));
+            }
+            let sent = [&mut at_once.0[to], &mut one_by_one.0[to]].map(Host::sent);
+            prop_assert_eq!(&sent[0], &sent[1]);
+            prop_assert_eq!(at_once.0[to].lane.counters(), one_by_one.0[to].lane.counters());
+            let reports = [&mut at_once.0[to], &mut one_by_one.0[to]].map(|host| format!("{:?}", host.reports()));
+            prop_assert_eq!(&reports[0], &reports[1]);
+            let onwards = address(if to == 1 { B } else { A });
+            receives = sent.map(|sent| sent.into_iter().filter(|(to, _)| *to == onwards).map(|(_, f)| f).collect());
+        }
+        prop_assert_eq!(&came[0], &came[1]);
+    }
+}
+
 #[test]
 fn a_relay_seals_the_header_alone_or_all() {
     for whole in [false, true] {

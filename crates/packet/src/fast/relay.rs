@@ -151,7 +151,7 @@ impl Lane {
     }
 
     /// Takes a relayed frame whose hop has opened: for us, or for the next hop.
-    fn relayed_frame<T: Transmit>(
+    pub(super) fn relayed_frame<T: Transmit>(
         &mut self,
         now: u64,
         from: SocketAddr,
@@ -234,7 +234,7 @@ impl Lane {
         Some(())
     }
 
-    fn label_failed(&mut self, now: u64, id: LinkId, label: u32) {
+    pub(super) fn label_failed(&mut self, now: u64, id: LinkId, label: u32) {
         let Some(link) = self.links.get_mut(&id) else { return };
         if link.last_failed_label == 0 || now.saturating_sub(link.last_failed_label) >= FAILED_LABEL_INTERVAL {
             link.last_failed_label = now.max(1);
