@@ -304,6 +304,11 @@ proptest! {
     ) {
         let (mut a, mut one) = pair(interval);
         let (_, mut many) = pair(interval);
+        // The answers to echo requests of a node's own are told, among all else.
+        let token = 0x0102_0304_0506_0708_u64;
+        for end in [&mut one, &mut many] {
+            end.apply(Command::ExpectEcho { token });
+        }
         let mut number = 0u32;
         for (deeds, spoiled) in rounds {
             for deed in &deeds {
@@ -312,6 +317,10 @@ proptest! {
                     0 => a.apply(Command::ConfirmFast { peer: B, id: EpochId(0) }),
                     1 => a.apply(Command::SendOnLink { link: LINK, epoch: None, msg_type: 0x51, body: vec![7; 20] }),
                     2 => a.send(VirtioNetHdr::default(), &packet(59, &[1; 9])),
+                    4 => {
+                        let answer = [&[129, 0, 0, 0, 7, 8][..], &(number as u16).to_be_bytes(), &token.to_be_bytes()];
+                        a.send(VirtioNetHdr::default(), &packet(58, &answer.concat()));
+                    }
                     3 => {
                         let (hdr, segments) = super_packet(number.is_multiple_of(2), &[5; 300], 100);
                         a.send(hdr, &segments);

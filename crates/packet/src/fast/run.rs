@@ -9,6 +9,8 @@ use weft_wire::fast::{self, HEADROOM, Kind};
 use super::FastIndex;
 use super::open::{arrival, expand};
 use crate::checksum::Checksum;
+use crate::control::Report;
+use crate::echo;
 use crate::lane::Lane;
 
 /// What came so far.
@@ -22,6 +24,8 @@ struct Run {
     packet_bytes: usize,
     /// One of the frames is the newest of all.
     newest: bool,
+    /// The echo requests of ours that were answered.
+    echoes: Vec<u16>,
 }
 
 impl Lane {
@@ -43,10 +47,10 @@ impl Lane {
             return at;
         };
         let ends = (peer.to_ipv6(), self.config.me.to_ipv6());
-        // The answers to our own echo requests are looked for in every packet, which is not for here.
-        if self.echo_token.is_some() || !self.allowed.contains_key(&ends.0.octets()) {
+        if !self.allowed.contains_key(&ends.0.octets()) {
             return at;
         }
+        let token = self.echo_token;
         let max_tcp = self.room_to(&peer).max_tcp();
         let Some(session) = self.sessions.get_mut(&peer) else {
             return at;
@@ -89,6 +93,7 @@ impl Lane {
                     run.packets += 1;
                     run.packet_bytes += range.len();
                     let packet = lone.get(range.clone()).unwrap_or_default();
+                    run.echoes.extend(token.and_then(|token| echo::reply(packet, token)));
                     deliver(packet, begin + range.start..begin + range.end, checksum);
                 }
                 None => self.counters.malformed += 1,
@@ -98,14 +103,17 @@ impl Lane {
             session.totals.received(now, run.packets, run.packet_bytes);
             session.totals.rx_payload += run.packets;
             session.last_data = now;
-            self.end_run(now, from, peer, &run);
+            self.end_run(now, from, peer, run);
         }
         at
     }
 
-    fn end_run(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, run: &Run) {
+    fn end_run(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, run: Run) {
         self.counters.fast_rx += run.frames;
         self.counters.tun_tx += run.packets;
         self.heard(now, from, peer, (run.frames, run.bytes), run.newest);
+        for seq in run.echoes {
+            self.report(Report::EchoReply { peer, seq });
+        }
     }
 }
