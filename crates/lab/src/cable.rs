@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use weft_os::ethtool;
 use weft_os::netlink::{InterfaceAddress, NetlinkError};
 
-use crate::emulator::{Emulator, Impairments, PipeCounts};
+use crate::emulator::{Emulator, Impairments, PipeCounts, Witness};
 use crate::host::Host;
 use crate::relay::Direction;
 use crate::world::WorldError;
@@ -120,6 +120,11 @@ impl EmulatedLink {
     #[must_use]
     pub fn counts(&self, direction: Direction) -> PipeCounts {
         self.emulator.counts(direction)
+    }
+
+    /// From now on `witness` sees all frames. The first one stays.
+    pub fn watch(&self, witness: &Arc<dyn Witness>) {
+        self.emulator.watch(witness);
     }
 }
 
