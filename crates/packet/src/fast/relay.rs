@@ -1,6 +1,7 @@
 //! Across: fast frames of others, from one link to the next, and our own through others.
 //!
-//! A hop opens and seals what a frame tells it, a label and a TTL, and copies the rest. docs/protocol/fast.md, "Relayed".
+//! A hop opens and seals what a frame tells it, a label and a TTL, and leaves the rest as it is. Here are frames one at a
+//! time, which are copied; those of a receive go on from where they lie, see `carry`. docs/protocol/fast.md, "Relayed".
 
 use std::net::SocketAddr;
 
