@@ -61,7 +61,20 @@ impl Aes256Gcm {
     #[must_use = "without the tag the data cannot be opened"]
     pub fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8]) -> [u8; TAG_LEN] {
         assert!(data.len() as u64 <= MAX_LEN, "a message beyond the limit of the cipher");
-        self.key.seal(nonce, aad, data)
+        self.key.seal(nonce, aad, data, &[])
+    }
+
+    /// The same for a message whose last bytes lie in `rest`, and are not copied: `data` has room for all of it, and
+    /// before that room what comes first. A header written in front of a payload that stays where it was read is sealed
+    /// so.
+    ///
+    /// # Panics
+    /// If `rest` is longer than `data`, or `data` than [`MAX_LEN`] bytes.
+    #[must_use = "without the tag the data cannot be opened"]
+    pub fn seal_from(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], rest: &[u8]) -> [u8; TAG_LEN] {
+        assert!(data.len() as u64 <= MAX_LEN, "a message beyond the limit of the cipher");
+        assert!(rest.len() <= data.len(), "a part longer than the whole");
+        self.key.seal(nonce, aad, data, rest)
     }
 
     /// Decrypts `data` where it lies, if `tag` is the one over it and `aad`.

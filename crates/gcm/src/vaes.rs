@@ -44,11 +44,12 @@ impl Key {
         able.then(|| unsafe { prepare(key) })
     }
 
-    pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8]) -> [u8; TAG_LEN] {
+    /// Encrypts `data`, whose last bytes are read from `rest`, as many as it has: no more than `data` has.
+    pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], rest: &[u8]) -> [u8; TAG_LEN] {
         #[expect(unsafe_code, reason = "the processor has what the function was compiled for")]
         // SAFETY: a key was made only where every feature that the function enables was found.
         unsafe {
-            seal(self, nonce, aad, data)
+            seal(self, nonce, aad, data, rest)
         }
     }
 
@@ -92,14 +93,15 @@ fn prepare(key: &[u8; KEY_LEN]) -> Key {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
-fn seal(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8]) -> [u8; TAG_LEN] {
+fn seal(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], from: &[u8]) -> [u8; TAG_LEN] {
     let mut message = begin(key, nonce, aad, data.len());
+    let mut plain = Plain::new(data, from);
     let (mut whole, rest) = split(data);
     let powers = key.powers.of(rest.len());
     /// The rest, of `N` vectors, behind what is not authenticated yet.
     macro_rules! rest {
         ($n:literal, $before:expr) => {{
-            let sealed = message.encrypt::<$n, _>(rest, $before, key.powers.all());
+            let sealed = message.encrypt::<$n, _>(rest, &mut plain, $before, key.powers.all());
             message.authenticate(&sealed, powers);
         }};
     }
@@ -119,9 +121,9 @@ fn seal(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8]) -> [u8;
         };
     }
     if let Some(first) = whole.next() {
-        let mut before = message.encrypt::<GROUP, 0>(first, &[], key.powers.all());
+        let mut before = message.encrypt::<GROUP, 0>(first, &mut plain, &[], key.powers.all());
         for group in whole {
-            before = message.encrypt::<GROUP, GROUP>(group, &before, key.powers.all());
+            before = message.encrypt::<GROUP, GROUP>(group, &mut plain, &before, key.powers.all());
         }
         by_length!(&before);
     } else {
@@ -150,6 +152,55 @@ fn open(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], tag: &[
     }
     let difference = _mm_xor_si128(message.tag(), memory::from_bytes(tag));
     _mm_test_all_zeros(difference, difference) == 1
+}
+
+/// What is left to be encrypted: first where its ciphertext goes, then somewhere else.
+struct Plain<'a> {
+    /// Bytes that lie in place: whole vectors, or all there are.
+    in_place: usize,
+    elsewhere: &'a [u8],
+}
+
+impl<'a> Plain<'a> {
+    /// The last bytes of `data` are those of `from`. As many as fill the vector that the first of them are in move over.
+    #[inline(always)]
+    fn new(data: &mut [u8], from: &'a [u8]) -> Self {
+        let front = data.len() - from.len();
+        let in_place = front.next_multiple_of(VECTOR).min(data.len());
+        let (moved, elsewhere) = from.split_at(in_place - front);
+        data[front..in_place].copy_from_slice(moved);
+        Self { in_place, elsewhere }
+    }
+
+    /// The next whole vector; `place` is where its ciphertext goes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+    fn next(&mut self, place: &[u8; VECTOR]) -> __m512i {
+        if self.in_place > 0 {
+            self.in_place = self.in_place.saturating_sub(VECTOR);
+            return memory::load(place);
+        }
+        match self.elsewhere.split_first_chunk() {
+            Some((vector, elsewhere)) => {
+                self.elsewhere = elsewhere;
+                memory::load(vector)
+            }
+            None => memory::load_part(self.elsewhere),
+        }
+    }
+
+    /// The same for a vector that may be short.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+    fn next_part(&mut self, place: &[u8]) -> __m512i {
+        if self.in_place > 0 {
+            self.in_place = self.in_place.saturating_sub(VECTOR);
+            return memory::load_part(place);
+        }
+        let (part, elsewhere) = self.elsewhere.split_at(place.len());
+        self.elsewhere = elsewhere;
+        memory::load_part(part)
+    }
 }
 
 /// Whole groups, and the rest: 1 to 512 bytes, or nothing if there is nothing at all.
@@ -204,6 +255,7 @@ impl Message<'_> {
     fn encrypt<const N: usize, const P: usize>(
         &mut self,
         data: &mut [u8],
+        plain: &mut Plain<'_>,
         before: &[__m512i; P],
         powers: &[__m128i],
     ) -> [__m512i; N] {
@@ -211,11 +263,11 @@ impl Message<'_> {
         let mut sealed = [_mm512_setzero_si512(); N];
         let (whole, last) = vectors_mut::<N>(data);
         for ((stream, bytes), sealed) in stream.iter().zip(whole).zip(&mut sealed) {
-            let vector = _mm512_xor_si512(*stream, memory::load(bytes));
+            let vector = _mm512_xor_si512(*stream, plain.next(bytes));
             memory::store(bytes, vector);
             *sealed = ghash::swap4(vector);
         }
-        let vector = _mm512_xor_si512(stream[N - 1], memory::load_part(last));
+        let vector = _mm512_xor_si512(stream[N - 1], plain.next_part(last));
         sealed[N - 1] = ghash::swap4(memory::store_part(last, vector));
         sealed
     }

@@ -54,6 +54,38 @@ fn every_length_of_a_datagram() {
     }
 }
 
+/// The end of the message lies elsewhere: from nothing of it to all of it.
+#[test]
+fn a_message_in_two_places_is_the_same_message() {
+    let key = bytes(3);
+    let Some(cipher) = cipher(&key) else { return };
+    let lens = (0..=600).chain([1_024, 1_100, 1_400, 1_440, 9_000]);
+    for len in lens {
+        let fronts = (0..=len.min(200)).step_by(1 + len / 64).chain([len / 2, len]);
+        for front in fronts {
+            let (nonce, aad, plain) = (bytes(len), bytes::<16>(front), data(len));
+            let mut whole = plain.clone();
+            let tag = cipher.seal(&nonce, &aad, &mut whole);
+            let mut parts = [&plain[..front], &vec![0xee; len - front]].concat();
+            assert_eq!(
+                cipher.seal_from(&nonce, &aad, &mut parts, &plain[front..]),
+                tag,
+                "{front} of {len} bytes"
+            );
+            assert!(parts == whole, "{front} of {len} bytes");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "a part longer than the whole")]
+fn a_part_longer_than_the_whole() {
+    let Some(cipher) = cipher(&bytes(4)) else {
+        panic!("a part longer than the whole")
+    };
+    let _ = cipher.seal_from(&bytes(0), &[], &mut [0; 10], &[0; 11]);
+}
+
 /// Stores are masked at the end: what lies behind, and in front, is somebody else's.
 #[test]
 fn nothing_is_written_around_the_data() {

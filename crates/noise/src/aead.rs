@@ -41,7 +41,7 @@ impl Cipher {
     /// On a buffer of more than 256 GiB, the limit of the cipher.
     #[must_use = "without the tag the other side cannot open the data"]
     pub fn seal_in_place(&self, counter: u64, aad: &[u8], buf: &mut [u8]) -> [u8; TAG_LEN] {
-        self.0.seal(nonce(counter), aad, buf)
+        self.0.seal(nonce(counter), aad, buf, &[])
     }
 
     /// Verifies and decrypts `ciphertext_and_tag` where it lies and returns the plaintext part of it.
@@ -93,17 +93,22 @@ impl Aead {
         Self::Library(LessSafeKey::new(unbound))
     }
 
+    /// Encrypts `buf`, whose last bytes are read from `rest` if that is not empty: as many as it has. Libraries want all
+    /// of it in one place, and copy.
+    ///
     /// # Panics
-    /// On a buffer past the cipher's limit, 64 GiB at least.
+    /// On a buffer past the cipher's limit, 64 GiB at least, or shorter than `rest`.
     #[expect(
         clippy::expect_used,
         reason = "fails only past the limit of the cipher, far above any buffer"
     )]
-    pub(crate) fn seal(&self, nonce: [u8; NONCE_LEN], aad: &[u8], buf: &mut [u8]) -> [u8; TAG_LEN] {
+    pub(crate) fn seal(&self, nonce: [u8; NONCE_LEN], aad: &[u8], buf: &mut [u8], rest: &[u8]) -> [u8; TAG_LEN] {
         let key = match self {
-            Self::Wide(key) => return key.seal(&nonce, aad, buf),
+            Self::Wide(key) => return key.seal_from(&nonce, aad, buf, rest),
             Self::Library(key) => key,
         };
+        let front = buf.len() - rest.len();
+        buf[front..].copy_from_slice(rest);
         let tag = key
             .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(aad), buf)
             .expect("a buffer below the cipher's limit");
@@ -153,7 +158,7 @@ mod tests {
 
         let raw = Aead::new(&CHACHA20_POLY1305, key.as_bytes());
         let mut theirs = *b"hello";
-        let expected = raw.seal([0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1], b"header", &mut theirs);
+        let expected = raw.seal([0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1], b"header", &mut theirs, &[]);
         assert_eq!((ours, tag), (theirs, expected));
     }
 

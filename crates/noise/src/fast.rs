@@ -230,7 +230,17 @@ impl FastCipher {
     /// On a buffer beyond the limit of the cipher, 64 GiB.
     #[must_use = "without the tag the other side cannot open the data"]
     pub fn seal_in_place(&self, counter: u64, aad: &[u8], buf: &mut [u8]) -> [u8; TAG_LEN] {
-        self.aead.seal(self.nonce(counter), aad, buf)
+        self.seal_from(counter, aad, buf, &[])
+    }
+
+    /// The same for a message whose last bytes lie in `rest`: `buf` has room for all of it, and before that room what comes
+    /// first. They are not copied where the cipher is [`weft_gcm`].
+    ///
+    /// # Panics
+    /// If `rest` is longer than `buf`, or as [`FastCipher::seal_in_place`].
+    #[must_use = "without the tag the other side cannot open the data"]
+    pub fn seal_from(&self, counter: u64, aad: &[u8], buf: &mut [u8], rest: &[u8]) -> [u8; TAG_LEN] {
+        self.aead.seal(self.nonce(counter), aad, buf, rest)
     }
 
     /// Verifies and decrypts `ciphertext_and_tag` where it lies and returns the plaintext part of it.
@@ -358,6 +368,10 @@ mod tests {
             let cipher = Secret(key).cipher(Suite::ALL[suite]);
             let mut sealed = plain.clone();
             let tag = cipher.seal_in_place(counter, &aad, &mut sealed);
+            let (front, rest) = plain.split_at(flip.index(plain.len() + 1));
+            let mut apart = [front, &vec![0; rest.len()]].concat();
+            prop_assert_eq!(cipher.seal_from(counter, &aad, &mut apart, rest), tag);
+            prop_assert_eq!(&apart, &sealed);
             sealed.extend_from_slice(&tag);
             let mut copy = sealed.clone();
             prop_assert_eq!(cipher.open_in_place(counter, &aad, &mut copy).unwrap(), &plain[..]);

@@ -1,9 +1,8 @@
 //! From the TUN to the wire: route, split, seal.
 
+use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
-use weft_wire::{NodeAddr, fast};
 
-use crate::fast::{Spent, Way};
 use crate::frame::{IP_OFFSET, IPV6_OVERHEAD, Layers};
 use crate::icmp::IcmpError;
 use crate::lane::{Lane, Room};
@@ -66,13 +65,8 @@ impl Lane {
         splitter: Splitter<'_>,
         train: &mut Train<T>,
     ) {
-        let (peer, room) = to;
-        match room.fast {
-            Some(Way::Direct(_)) => self.seal_fast(now, to, splitter, train),
-            Some(Way::Relayed(relay)) => {
-                let room = (relay, room.max_inner(), room.max_tcp());
-                self.seal_relayed(now, peer, room, splitter, train);
-            }
+        match to.1.fast {
+            Some(_) => self.seal_fast(now, to, splitter, train),
             None => self.seal_segments(now, to, splitter, train),
         }
     }
@@ -104,56 +98,6 @@ impl Lane {
                 self.answer(now, IcmpError::PacketTooBig { mtu }, packet);
             }
         }
-    }
-
-    fn seal_fast<T: Transmit>(
-        &mut self,
-        now: u64,
-        (peer, room): (NodeAddr, Room),
-        mut splitter: Splitter<'_>,
-        train: &mut Train<T>,
-    ) {
-        let (max_inner, max_tcp) = (room.max_inner(), room.max_tcp());
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return;
-        };
-        let Some(link) = session.link.and_then(|id| self.links.get_mut(&id)) else {
-            return;
-        };
-        let Some(epoch) = session.fast.current_mut() else {
-            return;
-        };
-        splitter.elide_checksums();
-        if room.is_large(splitter.segment_len()) {
-            session.last_large_tx = now;
-        }
-        loop {
-            let began = T::clock();
-            let mut split = began;
-            let room = train.reserve_with_headroom(max_inner + fast::IPV6_OVERHEAD);
-            let sealed = epoch.seal_next(now, &mut splitter, room, |packet| {
-                if mss::opens_connection(packet) {
-                    mss::clamp(packet, max_tcp);
-                }
-                split = T::clock();
-            });
-            let (ip_len, len) = match sealed {
-                None => break,
-                Some(Ok(lengths)) => lengths,
-                Some(Err(Spent)) => {
-                    self.counters.epoch_spent += 1;
-                    break;
-                }
-            };
-            train.out_mut().sealed(split - began, T::clock() - split);
-            self.counters.fast_tx += 1;
-            link.totals.sent(now, len);
-            session.totals.sent(now, ip_len);
-            train.commit(link.path, len);
-        }
-        link.totals.last_payload_tx = now;
-        session.last_data = now;
-        session.last_data_tx = now;
     }
 
     fn seal_segments<T: Transmit>(

@@ -58,7 +58,7 @@ impl Lane {
             return Outbound::Done;
         }
         match Splitter::new(hdr, packet, room.max_inner()) {
-            Ok(splitter) => self.seal_full(now, (peer, room), splitter, train),
+            Ok(splitter) => self.seal_fast(now, (peer, room), splitter, train),
             Err(SplitError::TooBig { .. }) => self.oversized_full(now, (peer, room), hdr, packet, train),
             Err(_) => self.counters.malformed_tun += 1,
         }
@@ -129,7 +129,7 @@ impl Lane {
         let room = to.1;
         if let Some(splitter) = Splitter::recut(hdr, packet, room.max_inner()).filter(|_| room.splits) {
             self.counters.tcp_recut += 1;
-            self.seal_full(now, to, splitter, train);
+            self.seal_fast(now, to, splitter, train);
             return;
         }
         let most = |splitter: Splitter<'_>| room.max_in_pieces(splitter.is_ipv6(), splitter.may_fragment());

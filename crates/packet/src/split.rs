@@ -237,8 +237,8 @@ impl<'a> Splitter<'a> {
         };
     }
 
-    /// Clears the checksum's field of a packet that [`next_into`](Self::next_into) wrote, after the packet was changed;
-    /// returns whether checksums are left out.
+    /// Clears the checksum's field of a packet or its front, after it was changed; returns whether checksums are
+    /// left out.
     pub(crate) fn leave_checksum(&self, packet: &mut [u8]) -> bool {
         if let Some(at) = self.elided {
             put_be16(packet, at, 0);
@@ -261,29 +261,71 @@ impl<'a> Splitter<'a> {
     /// `None` after the last one, and, with nothing consumed, when `out` is shorter than the
     /// packet; an `out` of [`segment_len`](Self::segment_len) octets always suffices.
     pub fn next_into(&mut self, out: &mut [u8]) -> Option<usize> {
-        if self.next == self.count {
-            return None;
-        }
-        let packet = self.inner.packet();
-        let from = (self.headers + self.next * self.payload_each).min(packet.len());
-        let payload = &packet[from..packet.len().min(from + self.payload_each)];
-        let len = self.headers + payload.len();
+        let (headers, payload) = self.next_parts(self.headers)?;
+        let len = headers.len() + payload.len();
         let out = out.get_mut(..len)?;
-        out[..self.headers].copy_from_slice(&packet[..self.headers]);
-        out[self.headers..].copy_from_slice(payload);
-        match self.kind {
-            Kind::Whole => {}
-            Kind::Complete { .. } if self.elided.is_some() => {}
-            Kind::Complete { start, offset } => complete(&mut out[start..], offset),
-            Kind::Tcp => self.finish_tcp(out),
-            Kind::Udp => self.finish_udp(out),
+        let (front, rest) = out.split_at_mut(headers.len());
+        front.copy_from_slice(headers);
+        rest.copy_from_slice(payload);
+        self.finish_headers(out, len);
+        if self.elided.is_none() {
+            self.finish_checksum(out);
         }
         self.next += 1;
         Some(len)
     }
 
-    fn finish_tcp(&self, out: &mut [u8]) {
-        let tcp = self.finish_ip(out);
+    /// Writes of the next packet what is not in the super-packet as it is, its headers at least, to the front of `out`.
+    /// Returns how long that is, and what follows it in the packet, where it was read. That is nothing where a checksum
+    /// has to be computed, see [`elide_checksums`](Self::elide_checksums).
+    ///
+    /// `None` as of [`next_into`](Self::next_into).
+    pub fn next_front(&mut self, out: &mut [u8]) -> Option<(usize, &'a [u8])> {
+        let front = match self.kind {
+            Kind::Whole => self.inner.transport_start() + TcpHeader::MIN_LEN,
+            _ if self.elided.is_none() => return Some((self.next_into(out)?, &[])),
+            Kind::Complete { .. } => self.inner.transport_start() + TcpHeader::MIN_LEN,
+            Kind::Tcp | Kind::Udp => self.headers,
+        };
+        let (headers, payload) = self.next_parts(front)?;
+        let front = out.get_mut(..headers.len())?;
+        front.copy_from_slice(headers);
+        self.finish_headers(front, headers.len() + payload.len());
+        self.next += 1;
+        Some((headers.len(), payload))
+    }
+
+    /// Headers, of `front` octets if the packet has so many, and payload of the next packet, as they were read.
+    #[inline]
+    fn next_parts(&self, front: usize) -> Option<(&'a [u8], &'a [u8])> {
+        if self.next == self.count {
+            return None;
+        }
+        let packet = self.inner.packet();
+        let headers = &packet[..front.min(packet.len())];
+        if matches!(self.kind, Kind::Whole | Kind::Complete { .. }) {
+            return Some((headers, &packet[headers.len()..]));
+        }
+        let from = (self.headers + self.next * self.payload_each).min(packet.len());
+        Some((headers, &packet[from..packet.len().min(from + self.payload_each)]))
+    }
+
+    /// Makes the headers in `front` those of the next packet, of `len` octets; its checksum, if it is computed here, is zero
+    /// then.
+    #[inline]
+    fn finish_headers(&self, front: &mut [u8], len: usize) {
+        match self.kind {
+            Kind::Whole | Kind::Complete { .. } => {}
+            Kind::Tcp => self.finish_tcp(self.finish_ip(front, len)),
+            Kind::Udp => {
+                let udp = self.finish_ip(front, len);
+                put_be16(udp, UdpHeader::LENGTH_AT, (len - self.inner.transport_start()) as u16);
+                put_be16(udp, UdpHeader::CHECKSUM_AT, 0);
+            }
+        }
+    }
+
+    fn finish_tcp(&self, tcp: &mut [u8]) {
         let skipped = (self.next * self.payload_each) as u32;
         if let Some(field) = tcp[TcpHeader::SEQ_AT..].first_chunk_mut::<4>() {
             *field = u32::from_be_bytes(*field).wrapping_add(skipped).to_be_bytes();
@@ -295,36 +337,39 @@ impl<'a> Splitter<'a> {
             tcp[TcpHeader::FLAGS_AT] &= !(TcpHeader::PSH | TcpHeader::FIN);
         }
         put_be16(tcp, TcpHeader::CHECKSUM_AT, 0);
-        if self.elided.is_none() {
-            put_be16(tcp, TcpHeader::CHECKSUM_AT, self.inner.checksum_of(tcp));
-        }
     }
 
-    fn finish_udp(&self, out: &mut [u8]) {
-        let udp = self.finish_ip(out);
-        put_be16(udp, UdpHeader::LENGTH_AT, udp.len() as u16);
-        put_be16(udp, UdpHeader::CHECKSUM_AT, 0);
-        if self.elided.is_none() {
-            put_be16(udp, UdpHeader::CHECKSUM_AT, never_zero(self.inner.checksum_of(udp)));
-        }
-    }
-
-    /// Rewrites the IP header; returns the transport header and what follows.
-    fn finish_ip<'o>(&self, out: &'o mut [u8]) -> &'o mut [u8] {
+    /// Rewrites the IP header of a packet of `len` octets; returns the transport header and what follows.
+    #[inline]
+    fn finish_ip<'o>(&self, front: &'o mut [u8], len: usize) -> &'o mut [u8] {
         // Lengths are at most the super-packet's own, which came from 16 bits.
+        let (header, transport) = front.split_at_mut(self.inner.transport_start());
         if self.inner.version() == Version::V6 {
-            let payload = (out.len() - Ipv6Header::LEN) as u16;
-            put_be16(out, Ipv6Header::PAYLOAD_LEN_AT, payload);
-            return &mut out[self.inner.transport_start()..];
+            put_be16(header, Ipv6Header::PAYLOAD_LEN_AT, (len - Ipv6Header::LEN) as u16);
+            return transport;
         }
-        let total = out.len() as u16;
-        let (header, transport) = out.split_at_mut(self.inner.transport_start());
-        put_be16(header, Ipv4Header::TOTAL_LEN_AT, total);
+        put_be16(header, Ipv4Header::TOTAL_LEN_AT, len as u16);
         if let Some(field) = header[Ipv4Header::ID_AT..].first_chunk_mut::<2>() {
             *field = u16::from_be_bytes(*field).wrapping_add(self.next as u16).to_be_bytes();
         }
         finish_header_v4(header);
         transport
+    }
+
+    /// Computes the checksum of a packet that is otherwise whole.
+    fn finish_checksum(&self, packet: &mut [u8]) {
+        if let Kind::Complete { start, offset } = self.kind {
+            return complete(&mut packet[start..], offset);
+        }
+        let transport = &mut packet[self.inner.transport_start()..];
+        match self.kind {
+            Kind::Tcp => put_be16(transport, TcpHeader::CHECKSUM_AT, self.inner.checksum_of(transport)),
+            Kind::Udp => {
+                let sum = never_zero(self.inner.checksum_of(transport));
+                put_be16(transport, UdpHeader::CHECKSUM_AT, sum);
+            }
+            Kind::Whole | Kind::Complete { .. } => {}
+        }
     }
 
     /// Whether its packets are IPv6.

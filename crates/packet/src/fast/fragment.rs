@@ -28,7 +28,7 @@ impl FastEpoch {
             .get_mut(CONTENT_AT..PIECE_AT)?
             .copy_from_slice(&fragment.to_bytes());
         frame.get_mut(PIECE_AT..end)?.copy_from_slice(piece);
-        self.seal_stamped(now, Kind::Fragment, 0, frame, end)
+        self.seal_stamped(now, Kind::Fragment, 0, frame, (end, &[]))
     }
 }
 
@@ -64,10 +64,7 @@ impl Lane {
     ) -> Result<(), Spent> {
         let session = self.sessions.get_mut(&peer).ok_or(Spent)?;
         let way = room.fast.ok_or(Spent)?;
-        let (link, inner_at) = match way {
-            Way::Direct(link) => (link, 0),
-            Way::Relayed(relay) => (relay.link, fast::INNER_AT),
-        };
+        let (link, inner_at) = way.link();
         let link = self.links.get_mut(&link).ok_or(Spent)?;
         let epoch = session.fast.current_mut().ok_or(Spent)?;
         let len = packet.len();

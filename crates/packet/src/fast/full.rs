@@ -1,105 +1,20 @@
-//! Packets with all of their header: IPv4, and IPv6 between networks behind nodes. Sealed and opened here, and let in only
-//! from where their sender may send.
+//! Packets with all of their header: IPv4, and IPv6 between networks behind nodes. Let in only from where their
+//! sender may send.
 
 use weft_noise::aead::TAG_LEN;
 use weft_wire::NodeAddr;
-use weft_wire::fast::{self, FULL_AT, FULL_OVERHEAD, HEADROOM, Kind};
+use weft_wire::fast::{self, FULL_AT, HEADROOM};
 
-use super::{FastEpoch, Spent, Way};
 use crate::checksum::{self, Checksum};
 use crate::ecn;
 use crate::inbound::Inbound;
 use crate::inner::Inner;
-use crate::lane::{Lane, Room};
+use crate::lane::Lane;
 use crate::mss;
 use crate::networks::addresses;
-use crate::split::Splitter;
-use crate::train::{Train, Transmit};
-
-impl FastEpoch {
-    /// Seals the splitter's next packet into `frame`; `prepare` may change the packet. Returns the length of the packet and
-    /// of the frame: none when there is no further packet, an error when nothing may be sealed.
-    fn seal_next_full(
-        &mut self,
-        now: u64,
-        splitter: &mut Splitter<'_>,
-        frame: &mut [u8],
-        prepare: impl FnOnce(&mut [u8]),
-    ) -> Option<Result<(usize, usize), Spent>> {
-        let room = frame.get_mut(FULL_AT..)?;
-        let len = splitter.next_into(room)?;
-        let packet = room.get_mut(..len)?;
-        prepare(packet);
-        let flags = if splitter.leave_checksum(packet) {
-            fast::FLAG_PARTIAL
-        } else {
-            0
-        };
-        let sealed = self.seal_stamped(now, Kind::Full, flags, frame, FULL_AT + len);
-        Some(sealed.map(|frame| (len, frame)).ok_or(Spent))
-    }
-}
 
 impl Lane {
-    /// Sends the splitter's packets by the way that `room` tells.
-    pub(crate) fn seal_full<T: Transmit>(
-        &mut self,
-        now: u64,
-        (peer, room): (NodeAddr, Room),
-        mut splitter: Splitter<'_>,
-        train: &mut Train<T>,
-    ) {
-        let (Some(way), Some(session)) = (room.fast, self.sessions.get_mut(&peer)) else {
-            return;
-        };
-        let (link, inner_at) = match way {
-            Way::Direct(link) => (link, 0),
-            Way::Relayed(relay) => (relay.link, fast::INNER_AT),
-        };
-        let (Some(link), Some(epoch)) = (self.links.get_mut(&link), session.fast.current_mut()) else {
-            return;
-        };
-        splitter.elide_checksums();
-        if inner_at == 0 && room.is_large(splitter.segment_len()) {
-            session.last_large_tx = now;
-        }
-        let (max_frame, max_tcp) = (inner_at + room.max_inner() + FULL_OVERHEAD, room.max_tcp());
-        loop {
-            let began = T::clock();
-            let mut split = began;
-            let slot = train.reserve(max_frame);
-            let Some(frame) = slot.get_mut(inner_at..) else { break };
-            let sealed = epoch.seal_next_full(now, &mut splitter, frame, |packet| {
-                if mss::opens_connection_full(packet) {
-                    mss::clamp(packet, max_tcp);
-                }
-                split = T::clock();
-            });
-            let Some(Ok((ip_len, len))) = sealed else {
-                self.counters.epoch_spent += u64::from(sealed.is_some());
-                break;
-            };
-            let len = inner_at + len;
-            if let Way::Relayed(relay) = way {
-                if link.seal_relayed(relay, self.whole, slot, len).is_none() {
-                    self.counters.epoch_spent += 1;
-                    break;
-                }
-                self.counters.relayed_tx += 1;
-            }
-            train.out_mut().sealed(split - began, T::clock() - split);
-            self.counters.fast_tx += 1;
-            self.counters.full_tx += 1;
-            link.totals.sent(now, len);
-            session.totals.sent(now, ip_len);
-            train.commit(link.path, len);
-        }
-        link.totals.last_payload_tx = now;
-        session.last_data = now;
-        session.last_data_tx = now;
-    }
-
-    /// Takes the packet in an opened frame of [`Kind::Full`], behind the headroom of `room`.
+    /// Takes the packet in an opened frame of [`Full`](fast::Kind::Full), behind the headroom of `room`.
     pub(super) fn full_packet(
         &mut self,
         now: u64,

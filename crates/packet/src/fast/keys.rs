@@ -185,15 +185,16 @@ impl FastEpoch {
         })
     }
 
-    /// Seals the content at `frame[16..end]`, writes the header in front of it and the tag behind it, and returns the
-    /// length of the frame; `None` if there is no room for the tag or the length does not fit its field.
+    /// Seals the content at `frame[16..end]`, whose last bytes are in `rest` and not there yet, writes the header in front
+    /// of it and the tag behind it, and returns the length of the frame; `None` if there is no room for the tag or the
+    /// length does not fit its field.
     pub(super) fn seal(
         &self,
         ticket: Ticket,
         kind: fast::Kind,
         flags: u8,
         frame: &mut [u8],
-        end: usize,
+        (end, rest): (usize, &[u8]),
     ) -> Option<usize> {
         let length = (end + TAG_LEN).checked_sub(fast::Header::LEN)?;
         let header = fast::Header {
@@ -204,11 +205,14 @@ impl FastEpoch {
             counter: ticket.counter,
         }
         .to_bytes();
-        let (content, rest) = frame
+        let (content, behind) = frame
             .get_mut(fast::Header::LEN..)?
             .split_at_mut_checked(length - TAG_LEN)?;
-        let tag = self.send.cipher.seal_in_place(ticket.counter, &header, content);
-        *rest.first_chunk_mut()? = tag;
+        if rest.len() > content.len() {
+            return None;
+        }
+        let tag = self.send.cipher.seal_from(ticket.counter, &header, content, rest);
+        *behind.first_chunk_mut()? = tag;
         *frame.first_chunk_mut()? = header;
         Some(end + TAG_LEN)
     }

@@ -5,17 +5,14 @@
 
 use std::net::SocketAddr;
 
-use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, HEADROOM, INNER_AT, Kind, LABEL_AT, MAX_HOPS, RelayHeader};
 
 use super::keys::Opened;
 use super::open::{Via, asks, frame_content};
-use super::{FastEpoch, FastIndex, Spent};
+use super::{FastEpoch, FastIndex};
 use crate::control::{Carry, EpochId, FastKeys, LinkId, Relay, Report};
 use crate::inbound::Inbound;
 use crate::lane::{Lane, Link};
-use crate::mss;
-use crate::split::Splitter;
 use crate::train::{Train, Transmit};
 
 /// How often at most a link may make us report a label that fails, ms.
@@ -40,54 +37,6 @@ impl Link {
 }
 
 impl Lane {
-    /// Seals what the splitter has as frames that go through other nodes.
-    pub(crate) fn seal_relayed<T: Transmit>(
-        &mut self,
-        now: u64,
-        peer: NodeAddr,
-        (relay, max_inner, max_tcp): (Relay, usize, usize),
-        mut splitter: Splitter<'_>,
-        train: &mut Train<T>,
-    ) -> Option<()> {
-        let session = self.sessions.get_mut(&peer)?;
-        let link = self.links.get_mut(&relay.link)?;
-        let epoch = session.fast.current_mut()?;
-        splitter.elide_checksums();
-        loop {
-            let began = T::clock();
-            let mut split = began;
-            let slot = train.reserve(max_inner + fast::IPV6_RELAYED_OVERHEAD);
-            let sealed = epoch.seal_next(now, &mut splitter, slot.get_mut(INNER_AT - HEADROOM..)?, |packet| {
-                if mss::opens_connection(packet) {
-                    mss::clamp(packet, max_tcp);
-                }
-                split = T::clock();
-            });
-            let (ip_len, len) = match sealed {
-                None => break,
-                Some(Ok((ip_len, len))) => (ip_len, INNER_AT + len),
-                Some(Err(Spent)) => {
-                    self.counters.epoch_spent += 1;
-                    break;
-                }
-            };
-            if link.seal_relayed(relay, self.whole, slot, len).is_none() {
-                self.counters.epoch_spent += 1;
-                break;
-            }
-            train.out_mut().sealed(split - began, T::clock() - split);
-            self.counters.fast_tx += 1;
-            self.counters.relayed_tx += 1;
-            link.totals.sent(now, len);
-            session.totals.sent(now, ip_len);
-            train.commit(link.path, len);
-        }
-        link.totals.last_payload_tx = now;
-        session.last_data = now;
-        session.last_data_tx = now;
-        Some(())
-    }
-
     /// Takes a frame under the keys of a hop, behind the first [`HEADROOM`] bytes of `room`.
     pub(super) fn hop_frame<T: Transmit>(
         &mut self,

@@ -18,6 +18,14 @@ pub(crate) enum Way {
 }
 
 impl Way {
+    /// The link that frames go over, and where in what is sent there the frame to the other end begins.
+    pub(crate) fn link(self) -> (LinkId, usize) {
+        match self {
+            Self::Direct(link) => (link, 0),
+            Self::Relayed(relay) => (relay.link, fast::INNER_AT),
+        }
+    }
+
     /// What a frame has more than the IPv6 packet in it, bytes.
     pub(crate) fn overhead(self) -> usize {
         match self {
@@ -70,10 +78,7 @@ impl Lane {
             None => session.fast.current_mut().filter(|keys| may_carry_data(keys, way)),
         };
         let Some(epoch) = epoch else { return false };
-        let (link, inner_at) = match way {
-            Way::Direct(link) => (link, 0),
-            Way::Relayed(relay) => (relay.link, fast::INNER_AT),
-        };
+        let (link, inner_at) = way.link();
         let Some(link) = self.links.get_mut(&link) else {
             return false;
         };

@@ -28,6 +28,10 @@ pub(crate) fn split(hdr: VirtioNetHdr, packet: &[u8]) -> Result<Vec<Vec<u8>>, Sp
     let (count, len) = (splitter.segment_count(), splitter.segment_len());
     let mut out = vec![0xa5; len];
     let mut segments = Vec::new();
+    same_in_parts(splitter.clone(), packet);
+    let mut elided = splitter.clone();
+    elided.elide_checksums();
+    same_in_parts(elided, packet);
     while let Some(written) = splitter.next_into(&mut out) {
         segments.push(out[..written].to_vec());
     }
@@ -35,6 +39,51 @@ pub(crate) fn split(hdr: VirtioNetHdr, packet: &[u8]) -> Result<Vec<Vec<u8>>, Sp
     assert!(segments.iter().rev().skip(1).all(|segment| segment.len() == len));
     assert!(segments.last().is_some_and(|segment| segment.len() <= len));
     Ok(segments)
+}
+
+/// A packet's front and what is left of it where it was read are the packet.
+fn same_in_parts(mut splitter: Splitter<'_>, packet: &[u8]) {
+    let mut wholes = splitter.clone();
+    let (mut front, mut whole) = (vec![0xa5; splitter.segment_len()], vec![0x5a; splitter.segment_len()]);
+    while let Some(len) = wholes.next_into(&mut whole) {
+        let (front_len, rest) = splitter.next_front(&mut front).unwrap();
+        assert_eq!([&front[..front_len], rest].concat(), whole[..len]);
+        let range = packet.as_ptr_range();
+        assert!(rest.is_empty() || range.contains(&rest.as_ptr()), "a copy");
+    }
+    assert_eq!(splitter.next_front(&mut front), None);
+}
+
+/// The payload of a packet is not written where nobody has to sum it.
+#[test]
+fn payloads_stay_where_they_are() {
+    let tcp = Packet::tcp([0, 1, 0, 2], 7, &[7; 30]);
+    let udp = Packet {
+        protocol: UDP,
+        ..tcp.clone()
+    };
+    let headers = |packet: &Packet| packet.bytes().len() - packet.payload.len();
+    for packet in [&tcp, &udp] {
+        let (bytes, headers, mut out) = (packet.bytes_partial(), headers(packet), [0; 100]);
+        let mut splitter = Splitter::new(gso(packet, 10), &bytes, ANY_SIZE).unwrap();
+        let summed = splitter
+            .clone()
+            .next_front(&mut out)
+            .map(|(front, rest)| (front, rest.len()));
+        assert_eq!(summed, Some((headers + 10, 0)));
+        splitter.elide_checksums();
+        for n in 0..3 {
+            let (front, rest) = splitter.next_front(&mut out).unwrap();
+            assert_eq!((front, rest.as_ptr()), (headers, bytes[headers + 10 * n..].as_ptr()));
+        }
+    }
+    // Of a single packet all is left but the headers without options.
+    let bytes = tcp.bytes();
+    let mut single = Splitter::new(VirtioNetHdr::default(), &bytes, ANY_SIZE).unwrap();
+    let parts = single
+        .next_front(&mut [0; 100])
+        .map(|(front, rest)| (front, rest.len()));
+    assert_eq!(parts, Some((60, bytes.len() - 60)));
 }
 
 proptest! {

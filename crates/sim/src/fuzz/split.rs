@@ -30,12 +30,28 @@ pub fn split(data: &[u8]) {
     let (room, mut out) = (splitter.segment_len(), vec![0xaa; splitter.segment_len()]);
     assert!(room <= max_packet, "a segment of {room} bytes where {max_packet} fit");
     assert_eq!(splitter.next_into(&mut []), None, "room for nothing");
+    let mut parts = [splitter.clone(), splitter.clone()];
+    parts[1].elide_checksums();
+    for parts in parts {
+        in_parts(parts);
+    }
     for (i, expected) in expected.iter().enumerate() {
         let len = splitter.next_into(&mut out).unwrap();
         assert_eq!(out[..len], expected[..], "segment {i}");
         clamped(&out[..len], max_packet);
     }
     assert_eq!(splitter.next_into(&mut out), None);
+}
+
+/// The front of each packet, and the rest where it was read, are the packet.
+fn in_parts(mut splitter: Splitter<'_>) {
+    let mut wholes = splitter.clone();
+    let (mut front, mut whole) = (vec![0xaa; splitter.segment_len()], vec![0x55; splitter.segment_len()]);
+    while let Some(len) = wholes.next_into(&mut whole) {
+        let (front_len, rest) = splitter.next_front(&mut front).unwrap();
+        assert!(front[..front_len] == whole[..front_len] && *rest == whole[front_len..len]);
+    }
+    assert_eq!(splitter.next_front(&mut front), None);
 }
 
 /// The bytes say how far to help them to a packet that is worth cutting.
