@@ -1,6 +1,7 @@
 //! What a lane counts. Nothing is dropped without one of these moving.
 
 use crate::epoch::OpenFailure;
+use crate::fast::Refusal;
 
 /// Running totals since the lane was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -188,6 +189,14 @@ impl Counters {
         match failure {
             OpenFailure::Replay => self.fast_replays += 1,
             OpenFailure::Tag => self.fast_open_failed += 1,
+        }
+    }
+
+    pub(crate) fn refused(&mut self, refusal: Refusal) {
+        match refusal {
+            Refusal::Malformed => self.malformed += 1,
+            Refusal::Source => self.foreign_source += 1,
+            Refusal::Destination => self.foreign_destination += 1,
         }
     }
 

@@ -19,6 +19,7 @@ mod size;
 mod way;
 
 pub(crate) use fragment::MAX_FRAGMENTED;
+pub(crate) use full::Refusal;
 pub(crate) use keys::FastEpoch;
 pub(crate) use reassembly::Reassembly;
 pub(crate) use seal::Spent;

@@ -42,6 +42,33 @@ impl Networks {
     }
 }
 
+/// Whom packets may be from, and for.
+#[derive(Clone, Copy)]
+pub(crate) struct Borders<'a> {
+    pub(crate) me: NodeAddr,
+    /// The nodes that may send to us, by their addresses.
+    pub(crate) allowed: &'a BTreeMap<[u8; 16], NodeAddr>,
+    pub(crate) networks: &'a Networks,
+}
+
+impl Borders<'_> {
+    /// Whether peers may send to this address, and packets from it may go to them.
+    pub(crate) fn is_ours(self, address: IpAddr) -> bool {
+        address == IpAddr::V6(self.me.to_ipv6()) || self.networks.is_ours(address)
+    }
+
+    /// The peer that has this address, or the network with the longest prefix around it.
+    pub(crate) fn peer_behind(self, address: IpAddr) -> Option<NodeAddr> {
+        if let IpAddr::V6(ip) = address
+            && let Some(peer) = self.allowed.get(&ip.octets())
+        {
+            return Some(*peer);
+        }
+        let allowed = |peer: &NodeAddr| self.allowed.contains_key(&peer.to_ipv6().octets());
+        self.networks.behind(address).filter(allowed)
+    }
+}
+
 /// Values by network, found by the longest prefix.
 #[derive(Debug)]
 struct Table<T> {

@@ -13,7 +13,7 @@ use crate::icmp::IcmpError;
 use crate::inner::Inner;
 use crate::lane::{Lane, Room};
 use crate::lanes::Outbound;
-use crate::networks::addresses;
+use crate::networks::{Borders, addresses};
 use crate::split::{SplitError, Splitter};
 use crate::train::{Train, Transmit};
 
@@ -32,11 +32,11 @@ impl Lane {
             self.counters.not_ipv6 += 1;
             return Outbound::Done;
         };
-        if !self.is_ours(source) {
+        if !self.borders().is_ours(source) {
             self.counters.wrong_source += 1;
             return Outbound::Done;
         }
-        let Some(peer) = self.peer_behind(dest) else {
+        let Some(peer) = self.borders().peer_behind(dest) else {
             self.counters.no_route += 1;
             self.answer(now, IcmpError::NoRoute, packet);
             return Outbound::Done;
@@ -65,20 +65,13 @@ impl Lane {
         Outbound::Done
     }
 
-    /// Whether peers may send to this address, and packets from it may go to them.
-    pub(crate) fn is_ours(&self, address: IpAddr) -> bool {
-        address == IpAddr::V6(self.config.me.to_ipv6()) || self.networks.is_ours(address)
-    }
-
-    /// The peer that has this address, or the network with the longest prefix around it.
-    pub(crate) fn peer_behind(&self, address: IpAddr) -> Option<NodeAddr> {
-        if let IpAddr::V6(ip) = address
-            && let Some(peer) = self.allowed.get(&ip.octets())
-        {
-            return Some(*peer);
+    /// Whom packets may be from, and for.
+    pub(crate) fn borders(&self) -> Borders<'_> {
+        Borders {
+            me: self.config.me,
+            allowed: &self.allowed,
+            networks: &self.networks,
         }
-        let allowed = |peer: &NodeAddr| self.allowed.contains_key(&peer.to_ipv6().octets());
-        self.networks.behind(address).filter(allowed)
     }
 
     /// Keeps a packet for as long as an agreement on fast frames takes, if there may be one; otherwise tells its sender.

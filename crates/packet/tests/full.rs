@@ -17,6 +17,7 @@ use model::{Packet, UDP, V4};
 use proptest::prelude::*;
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
+use weft_packet::checksum::Checksum;
 use weft_packet::{
     Command, Counters, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train, Transmit,
 };
@@ -254,7 +255,7 @@ proptest! {
             }
         }
         let before = b.counters();
-        let got = b.receive(&[hand_made(fast::Kind::Full, partial, &content)]);
+        let got = b.receive(&[hand_made(fast::Kind::Full, partial, 1_000, &content)]);
         prop_assert_eq!(got.is_empty(), b.counters().full_rx == 0);
         for packet in got {
             prop_assert_eq!(packet.len(), len);
@@ -262,12 +263,55 @@ proptest! {
         }
         prop_assert!(b.counters() != before);
     }
+
+    #[test]
+    fn one_receive_is_as_many_of_one_frame(
+        frames in prop::collection::vec((0_usize..8, any::<bool>(), 0_u8..8), 1..40),
+    ) {
+        const LEN: usize = 90;
+        let frames: Vec<Vec<u8>> = (1_000..).zip(frames).map(|(counter, (ends, partial, fate))| {
+            let packet = match ends {
+                // A node's own address is not of its networks, and IPv6 may be, too.
+                0 => ipv6(A.to_ipv6(), B.to_ipv6(), LEN),
+                1 => ipv6("fdab::1".parse().unwrap(), "fdab::2".parse().unwrap(), LEN),
+                2 => ipv6("fdab::2".parse().unwrap(), "fdab::2".parse().unwrap(), LEN),
+                3 => udp([10, 9, 0, 1], [10, 8, 1, 1], LEN - 28, true),
+                4 => udp([10, 7, 0, 1], [10, 7, 1, 1], LEN - 28, true),
+                _ => udp([10, 7, 0, ends as u8], [10, 8, 1, 1], LEN - 28, true),
+            };
+            let counter = if fate == 1 { 1_000 } else { counter };
+            let mut frame = hand_made(fast::Kind::Full, partial, counter, &packet);
+            if fate == 2 {
+                frame[40] ^= 1;
+            }
+            frame
+        }).collect();
+        let ((_, mut one_by_one), (_, mut together)) = (pair(1_280), pair(1_280));
+        let expected = one_by_one.receive(&frames);
+        let mut room = [&[0; fast::HEADROOM][..], &frames.concat()].concat();
+        let mut got = Vec::new();
+        together.lane.inbound_train(
+            together.now,
+            address(A),
+            &mut room,
+            frames[0].len(),
+            &mut together.train,
+            |packet, _, checksum| {
+                let mut packet = packet.to_vec();
+                if checksum == Checksum::Partial {
+                    weft_packet::checksum::complete(&mut packet);
+                }
+                got.push(packet);
+            },
+        );
+        prop_assert_eq!(got, expected);
+        prop_assert_eq!(together.counters(), one_by_one.counters());
+    }
 }
 
 /// A frame of A's with this content, sealed by hand under the first key.
-fn hand_made(kind: fast::Kind, partial: bool, content: &[u8]) -> Vec<u8> {
+fn hand_made(kind: fast::Kind, partial: bool, counter: u64, content: &[u8]) -> Vec<u8> {
     let mut sealed = [&[0; 4], content].concat();
-    let counter = 1_000;
     let header = fast::Header {
         kind,
         flags: if partial { fast::FLAG_PARTIAL } else { 0 },
@@ -320,7 +364,7 @@ fn a_peer_sends_from_its_networks_to_ours_alone() {
     for (source, dest, reason) in cases {
         let (_, mut b) = pair(1_280);
         let packet = udp(source, dest, 10, true);
-        let got = b.receive(&[hand_made(fast::Kind::Full, false, &packet)]);
+        let got = b.receive(&[hand_made(fast::Kind::Full, false, 1_000, &packet)]);
         assert_eq!(got.is_empty(), !reason.is_empty(), "{source:?} {dest:?}");
         let counters = b.counters();
         let moved: Vec<&str> = counters
@@ -343,14 +387,20 @@ fn lengths_have_to_be_those_of_the_frame() {
         &[],
     ] {
         let (_, mut b) = pair(1_280);
-        assert!(b.receive(&[hand_made(fast::Kind::Full, false, content)]).is_empty());
+        assert!(
+            b.receive(&[hand_made(fast::Kind::Full, false, 1_000, content)])
+                .is_empty()
+        );
         assert_eq!(b.counters().malformed, 1);
     }
     // And a checksum can be left out only where it belongs.
     let (_, mut b) = pair(1_280);
     let mut fragment = packet;
     fragment[6] = 0x20;
-    assert!(b.receive(&[hand_made(fast::Kind::Full, true, &fragment)]).is_empty());
+    assert!(
+        b.receive(&[hand_made(fast::Kind::Full, true, 1_000, &fragment)])
+            .is_empty()
+    );
     assert_eq!(b.counters().malformed, 1);
 }
 

@@ -1,6 +1,9 @@
 //! Packets with all of their header: IPv4, and IPv6 between networks behind nodes. Let in only from where their
 //! sender may send.
 
+use std::net::IpAddr;
+use std::ops::Range;
+
 use weft_noise::aead::TAG_LEN;
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FULL_AT, HEADROOM};
@@ -11,7 +14,7 @@ use crate::inbound::Inbound;
 use crate::inner::Inner;
 use crate::lane::Lane;
 use crate::mss;
-use crate::networks::addresses;
+use crate::networks::{Borders, addresses};
 
 impl Lane {
     /// Takes the packet in an opened frame of [`Full`](fast::Kind::Full), behind the headroom of `room`.
@@ -23,7 +26,7 @@ impl Lane {
         flags: u8,
         marked: bool,
     ) -> Option<Inbound> {
-        let range = HEADROOM + FULL_AT..room.len().checked_sub(TAG_LEN)?;
+        let range = place(room)?;
         let packet = room.get_mut(range.clone())?;
         let checksum = self.let_in(now, peer, packet, flags, marked)?;
         Some(Inbound::Packet(range, checksum))
@@ -37,35 +40,18 @@ impl Lane {
         Some(())
     }
 
-    /// Whether a packet may go to the TUN: it is one, this peer may send from its source, and its destination is ours.
     fn let_in(&mut self, now: u64, peer: NodeAddr, packet: &mut [u8], flags: u8, marked: bool) -> Option<Checksum> {
         if !self.allowed.contains_key(&peer.to_ipv6().octets()) {
             self.counters.not_allowed += 1;
             return None;
         }
-        let whole = Inner::parse(packet).is_ok_and(|inner| inner.packet().len() == packet.len());
-        let Some((source, dest)) = addresses(packet).filter(|_| whole) else {
-            self.counters.malformed += 1;
-            return None;
-        };
-        if self.peer_behind(source) != Some(peer) {
-            self.counters.foreign_source += 1;
-            return None;
-        }
-        if !self.is_ours(dest) {
-            self.counters.foreign_destination += 1;
-            return None;
-        }
-        if mss::opens_connection_full(packet) {
-            mss::clamp(packet, self.room_to(&peer).full().max_tcp());
-        }
-        let checksum = if flags & fast::FLAG_PARTIAL == 0 {
-            Checksum::Full
-        } else if checksum::start_full(packet) {
-            Checksum::Partial
-        } else {
-            self.counters.malformed += 1;
-            return None;
+        let mut border = Border::new(self.borders(), peer, self.room_to(&peer).full().max_tcp());
+        let checksum = match border.let_in(packet, flags) {
+            Ok(checksum) => checksum,
+            Err(refusal) => {
+                self.counters.refused(refusal);
+                return None;
+            }
         };
         if marked && ecn::mark_full(packet) {
             self.counters.ce_delivered += 1;
@@ -77,5 +63,67 @@ impl Lane {
         self.counters.full_rx += 1;
         self.counters.tun_tx += 1;
         Some(checksum)
+    }
+}
+
+/// Where the packet lies of an opened frame behind the headroom of `room`.
+pub(super) fn place(room: &[u8]) -> Option<Range<usize>> {
+    Some(HEADROOM + FULL_AT..room.len().checked_sub(TAG_LEN)?)
+}
+
+/// Why a packet may not go to the TUN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It is none.
+    Malformed,
+    /// This peer may not send from its source.
+    Source,
+    /// Its destination is not ours.
+    Destination,
+}
+
+/// Where packets of one peer come in.
+pub(super) struct Border<'a> {
+    borders: Borders<'a>,
+    peer: NodeAddr,
+    max_tcp: usize,
+    /// Source and destination of the last that was let in: many of one flow come together.
+    last: Option<(IpAddr, IpAddr)>,
+}
+
+impl<'a> Border<'a> {
+    /// `max_tcp` bounds what TCP connections agree on, bytes.
+    pub(super) fn new(borders: Borders<'a>, peer: NodeAddr, max_tcp: usize) -> Self {
+        Self {
+            borders,
+            peer,
+            max_tcp,
+            last: None,
+        }
+    }
+
+    /// Makes a packet ready for the TUN, and tells how much of its checksum is there, or why it may not go there.
+    pub(super) fn let_in(&mut self, packet: &mut [u8], flags: u8) -> Result<Checksum, Refusal> {
+        let whole = Inner::parse(packet).is_ok_and(|inner| inner.packet().len() == packet.len());
+        let ends = addresses(packet).filter(|_| whole).ok_or(Refusal::Malformed)?;
+        if self.last != Some(ends) {
+            if self.borders.peer_behind(ends.0) != Some(self.peer) {
+                return Err(Refusal::Source);
+            }
+            if !self.borders.is_ours(ends.1) {
+                return Err(Refusal::Destination);
+            }
+            self.last = Some(ends);
+        }
+        if mss::opens_connection_full(packet) {
+            mss::clamp(packet, self.max_tcp);
+        }
+        if flags & fast::FLAG_PARTIAL == 0 {
+            return Ok(Checksum::Full);
+        }
+        if !checksum::start_full(packet) {
+            return Err(Refusal::Malformed);
+        }
+        Ok(Checksum::Partial)
     }
 }

@@ -6,12 +6,14 @@ use std::ops::Range;
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, HEADROOM, Kind};
 
-use super::FastIndex;
+use super::full::{self, Border};
 use super::open::{arrival, expand};
+use super::{FastIndex, Refusal};
 use crate::checksum::Checksum;
 use crate::control::Report;
 use crate::echo;
 use crate::lane::Lane;
+use crate::networks::Borders;
 
 /// What came so far.
 #[derive(Default)]
@@ -51,7 +53,14 @@ impl Lane {
             return at;
         }
         let token = self.echo_token;
-        let max_tcp = self.room_to(&peer).max_tcp();
+        let room_to = self.room_to(&peer);
+        let max_tcp = room_to.max_tcp();
+        let borders = Borders {
+            me: self.config.me,
+            allowed: &self.allowed,
+            networks: &self.networks,
+        };
+        let mut border = Border::new(borders, peer, room_to.full().max_tcp());
         let Some(session) = self.sessions.get_mut(&peer) else {
             return at;
         };
@@ -69,7 +78,8 @@ impl Lane {
             }) else {
                 break;
             };
-            if header.kind != Kind::Ipv6 || header.receiver_index != index || !keys.is_in_phase(&header) {
+            let is_packet = matches!(header.kind, Kind::Ipv6 | Kind::Full);
+            if !is_packet || header.receiver_index != index || !keys.is_in_phase(&header) {
                 break;
             }
             let Some((aad, sealed)) = frame.split_at_mut_checked(fast::Header::LEN) else {
@@ -88,15 +98,25 @@ impl Lane {
             run.frames += 1;
             run.bytes += frame.len();
             let lone = room.get_mut(begin..HEADROOM + end).unwrap_or_default();
-            match expand(lone, header.flags, ends, || max_tcp) {
-                Some((range, checksum)) => {
+            let made = match header.kind {
+                Kind::Full => full::place(lone).ok_or(Refusal::Malformed).and_then(|range| {
+                    let packet = lone.get_mut(range.clone()).ok_or(Refusal::Malformed)?;
+                    let checksum = border.let_in(packet, header.flags)?;
+                    self.counters.full_rx += 1;
+                    Ok((range, checksum))
+                }),
+                _ => expand(lone, header.flags, ends, || max_tcp).ok_or(Refusal::Malformed),
+            };
+            match made {
+                Ok((range, checksum)) => {
                     run.packets += 1;
                     run.packet_bytes += range.len();
                     let packet = lone.get(range.clone()).unwrap_or_default();
+                    let token = token.filter(|_| header.kind == Kind::Ipv6);
                     run.echoes.extend(token.and_then(|token| echo::reply(packet, token)));
                     deliver(packet, begin + range.start..begin + range.end, checksum);
                 }
-                None => self.counters.malformed += 1,
+                Err(refusal) => self.counters.refused(refusal),
             }
         }
         if run.frames > 0 {
