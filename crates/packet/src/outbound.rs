@@ -39,23 +39,50 @@ impl Lane {
         let Some(&peer) = addresses.and_then(|(_, dest)| self.allowed.get(&dest)) else {
             return self.outbound_routed(now, hdr, packet, train);
         };
-        if let Some(owner) = self.yields(now, peer) {
-            return Outbound::HandOver(owner);
-        }
-        if self.place.is_first() && !self.ready(&peer) {
-            self.enqueue(now, peer, hdr, packet);
-            return Outbound::Done;
+        if let Some(elsewhere) = self.goes_elsewhere(now, peer, hdr, packet) {
+            return elsewhere;
         }
         let room = self.room_to(&peer);
-        if room.fast.is_none() && self.waits_for_fast(peer, hdr, packet) {
-            return Outbound::Done;
-        }
-        match Splitter::new(hdr, packet, room.max_inner()) {
-            Ok(splitter) => self.seal_packets(now, (peer, room), splitter, train),
-            Err(SplitError::TooBig { .. }) => self.oversized(now, (peer, room), hdr, packet, train),
-            Err(_) => self.counters.malformed_tun += 1,
+        if room.fast.is_some() || !self.waits_for_fast(peer, hdr, packet) {
+            self.send_in_frames(now, (peer, room), hdr, packet, train);
         }
         Outbound::Done
+    }
+
+    /// What becomes of a packet for this node that is not sealed here and now: another lane's, or one that waits for keys.
+    #[inline]
+    pub(crate) fn goes_elsewhere(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        hdr: VirtioNetHdr,
+        packet: &[u8],
+    ) -> Option<Outbound> {
+        if let Some(owner) = self.yields(now, peer) {
+            return Some(Outbound::HandOver(owner));
+        }
+        if !self.place.is_first() || self.ready(&peer) {
+            return None;
+        }
+        self.enqueue(now, peer, hdr, packet);
+        Some(Outbound::Done)
+    }
+
+    /// Sends what one read of the TUN has, in frames as `room` tells.
+    #[inline]
+    pub(crate) fn send_in_frames<T: Transmit>(
+        &mut self,
+        now: u64,
+        to: (NodeAddr, Room),
+        hdr: VirtioNetHdr,
+        packet: &[u8],
+        train: &mut Train<T>,
+    ) {
+        match Splitter::new(hdr, packet, to.1.max_inner()) {
+            Ok(splitter) => self.seal_packets(now, to, splitter, train),
+            Err(SplitError::TooBig { .. }) => self.oversized(now, to, hdr, packet, train),
+            Err(_) => self.counters.malformed_tun += 1,
+        }
     }
 
     fn seal_packets<T: Transmit>(
@@ -72,7 +99,7 @@ impl Lane {
     }
 
     /// Takes a packet that does not fit one frame: TCP is cut smaller if the other end does the same, the rest goes in
-    /// pieces as far as that makes sense, and whatever is left over is too big.
+    /// pieces as far as that makes sense, and whatever is left over is too big, as its sender is told.
     fn oversized<T: Transmit>(
         &mut self,
         now: u64,
@@ -90,12 +117,15 @@ impl Lane {
         if room.fast.is_none() && room.splits && self.hold(now, to.0, hdr, packet, true) {
             return;
         }
-        match Splitter::new(hdr, packet, room.max_fragmented()) {
+        let most = match Splitter::new(hdr, packet, usize::MAX) {
+            Ok(splitter) if room.is_full() => room.max_in_pieces(splitter.is_ipv6(), splitter.may_fragment()),
+            _ => room.max_fragmented(),
+        };
+        match Splitter::new(hdr, packet, most) {
             Ok(splitter) => self.seal_fragments(now, to, splitter, train),
             Err(_) => {
                 self.counters.too_big += 1;
-                let mtu = room.max_fragmented() as u32;
-                self.answer(now, IcmpError::PacketTooBig { mtu }, packet);
+                self.answer(now, IcmpError::PacketTooBig { mtu: most as u32 }, packet);
             }
         }
     }

@@ -14,7 +14,6 @@ use crate::inner::Inner;
 use crate::lane::{Lane, Room};
 use crate::lanes::Outbound;
 use crate::networks::{Borders, addresses};
-use crate::split::{SplitError, Splitter};
 use crate::train::{Train, Transmit};
 
 impl Lane {
@@ -41,12 +40,8 @@ impl Lane {
             self.answer(now, IcmpError::NoRoute, packet);
             return Outbound::Done;
         };
-        if let Some(owner) = self.yields(now, peer) {
-            return Outbound::HandOver(owner);
-        }
-        if self.place.is_first() && !self.ready(&peer) {
-            self.enqueue(now, peer, hdr, packet);
-            return Outbound::Done;
+        if let Some(elsewhere) = self.goes_elsewhere(now, peer, hdr, packet) {
+            return elsewhere;
         }
         let room = self.room_to(&peer).full();
         if !room.reads_full() {
@@ -57,11 +52,7 @@ impl Lane {
             self.counters.underlay_loops += 1;
             return Outbound::Done;
         }
-        match Splitter::new(hdr, packet, room.max_inner()) {
-            Ok(splitter) => self.seal_fast(now, (peer, room), splitter, train),
-            Err(SplitError::TooBig { .. }) => self.oversized_full(now, (peer, room), hdr, packet, train),
-            Err(_) => self.counters.malformed_tun += 1,
-        }
+        self.send_in_frames(now, (peer, room), hdr, packet, train);
         Outbound::Done
     }
 
@@ -107,33 +98,5 @@ impl Lane {
             let port = |ports: [u8; 4]| ports[2..] == [a, b];
             inner.protocol() == PROTOCOL_UDP && inner.ports().is_none_or(port)
         })
-    }
-
-    /// Takes a packet that does not fit one frame: TCP is cut smaller if the other end does the same, the rest goes in
-    /// pieces. Whoever may be told that a packet is too big is told, once that is known, but for what IPv6 promises.
-    fn oversized_full<T: Transmit>(
-        &mut self,
-        now: u64,
-        to: (NodeAddr, Room),
-        hdr: VirtioNetHdr,
-        packet: &[u8],
-        train: &mut Train<T>,
-    ) {
-        let room = to.1;
-        if let Some(splitter) = Splitter::recut(hdr, packet, room.max_inner()).filter(|_| room.splits) {
-            self.counters.tcp_recut += 1;
-            self.seal_fast(now, to, splitter, train);
-            return;
-        }
-        let most = |splitter: Splitter<'_>| room.max_in_pieces(splitter.is_ipv6(), splitter.may_fragment());
-        let most = Splitter::new(hdr, packet, usize::MAX).map_or(0, most);
-        match Splitter::new(hdr, packet, most) {
-            Ok(splitter) => self.seal_fragments(now, to, splitter, train),
-            Err(_) => {
-                self.counters.too_big += 1;
-                let mtu = most as u32;
-                self.answer(now, IcmpError::PacketTooBig { mtu }, packet);
-            }
-        }
     }
 }

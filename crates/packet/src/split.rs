@@ -357,18 +357,20 @@ impl<'a> Splitter<'a> {
     }
 
     /// Computes the checksum of a packet that is otherwise whole.
+    #[inline]
     fn finish_checksum(&self, packet: &mut [u8]) {
-        if let Kind::Complete { start, offset } = self.kind {
-            return complete(&mut packet[start..], offset);
-        }
-        let transport = &mut packet[self.inner.transport_start()..];
+        let transport = self.inner.transport_start();
         match self.kind {
-            Kind::Tcp => put_be16(transport, TcpHeader::CHECKSUM_AT, self.inner.checksum_of(transport)),
-            Kind::Udp => {
-                let sum = never_zero(self.inner.checksum_of(transport));
-                put_be16(transport, UdpHeader::CHECKSUM_AT, sum);
+            Kind::Whole => {}
+            Kind::Complete { start, offset } => complete(&mut packet[start..], offset),
+            Kind::Tcp => {
+                let tcp = &mut packet[transport..];
+                put_be16(tcp, TcpHeader::CHECKSUM_AT, self.inner.checksum_of(tcp));
             }
-            Kind::Whole | Kind::Complete { .. } => {}
+            Kind::Udp => {
+                let udp = &mut packet[transport..];
+                put_be16(udp, UdpHeader::CHECKSUM_AT, never_zero(self.inner.checksum_of(udp)));
+            }
         }
     }
 
