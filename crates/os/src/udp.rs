@@ -156,7 +156,8 @@ impl UdpSocket {
                     Counts::add(&self.counts.gso_sends, 1);
                     return Ok(len);
                 }
-                Err(error) => self.judge_gso_failure(error)?,
+                Err(error) if may_be_gso(&error) => return self.send_refused(&to, bytes, size, &error),
+                Err(error) => return Err(error),
             }
         }
         self.send_one_by_one(&to, bytes, size)
@@ -197,19 +198,14 @@ impl UdpSocket {
         Ok(len)
     }
 
-    /// `Ok` if the segments should be tried one by one. EMSGSIZE says that a segment exceeds this
-    /// path's MTU, or the device's limit for super-datagrams: one by one tells which. The others say
-    /// that super-datagrams do not work here at all.
-    fn judge_gso_failure(&self, error: io::Error) -> io::Result<()> {
-        match error.raw_os_error() {
-            Some(libc::EMSGSIZE) => {}
-            Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP) => {
-                self.gso.store(false, Ordering::Relaxed);
-            }
-            _ => return Err(error),
-        }
+    /// Sends one by one what was refused in one piece, and sees by that whether super-datagrams do not work here at all.
+    fn send_refused(&self, to: &RawAddress, bytes: &[u8], size: usize, error: &io::Error) -> io::Result<usize> {
+        let sent = self.send_one_by_one(to, bytes, size);
         Counts::add(&self.counts.gso_refusals, 1);
-        Ok(())
+        if shows_no_gso(error, &sent) {
+            self.gso.store(false, Ordering::Relaxed);
+        }
+        sent
     }
 
     fn send_one_by_one(&self, to: &RawAddress, bytes: &[u8], size: usize) -> io::Result<usize> {
@@ -223,6 +219,19 @@ impl UdpSocket {
         }
         Ok(sent)
     }
+}
+
+/// Whether this may be about super-datagrams, and not about the destination or the socket. EMSGSIZE says that a segment exceeds
+/// this path's MTU, or all of it the device's limit; kernels before 6.14 say EINVAL for the former. One by one tells.
+fn may_be_gso(error: &io::Error) -> bool {
+    let known = [libc::EMSGSIZE, libc::EIO, libc::EINVAL, libc::EOPNOTSUPP];
+    error.raw_os_error().is_some_and(|code| known.contains(&code))
+}
+
+/// Whether super-datagrams do not work at all, by how one was refused and what became of its segments one by one: if these do
+/// not pass, it is the path that is too narrow for them.
+fn shows_no_gso(refused: &io::Error, alone: &io::Result<usize>) -> bool {
+    alone.is_ok() && !is_too_long(refused)
 }
 
 impl AsFd for UdpSocket {
@@ -316,4 +325,32 @@ pub fn is_transient(error: &io::Error) -> bool {
 #[must_use]
 pub fn is_too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMSGSIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_path_is_no_kernel_without_super_datagrams() {
+        let error = io::Error::from_raw_os_error;
+        for (refused, alone, shows) in [
+            (libc::EIO, Ok(100), true),
+            (libc::EINVAL, Ok(100), true),
+            (libc::EOPNOTSUPP, Ok(100), true),
+            // The MTU of the path, as kernels say it from 6.14 on and before.
+            (libc::EMSGSIZE, Err(libc::EMSGSIZE), false),
+            (libc::EINVAL, Err(libc::EMSGSIZE), false),
+            // The limit of the device.
+            (libc::EMSGSIZE, Ok(100), false),
+        ] {
+            assert!(may_be_gso(&error(refused)));
+            assert_eq!(
+                shows_no_gso(&error(refused), &alone.map_err(error)),
+                shows,
+                "{refused} {alone:?}"
+            );
+        }
+        assert!(!may_be_gso(&error(libc::ENETUNREACH)));
+    }
 }
