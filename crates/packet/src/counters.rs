@@ -11,7 +11,7 @@ pub struct Counters {
     pub tun_rx: u64,
     /// Packets for the TUN.
     pub tun_tx: u64,
-    /// Of those read from the TUN, the ones left to another lane, where they count again.
+    /// Of those read from the TUN, the ones left to another lane, which sends them.
     pub handed_out: u64,
     /// Datagrams for another lane; they count as received there alone.
     pub foreign: u64,

@@ -30,20 +30,18 @@ use crate::networks::Networks;
 use crate::train::{Train, Transmit};
 
 mod check;
+mod queue;
 mod room;
 
+use queue::Waiting;
 pub(crate) use room::Room;
 
 /// Reports that may wait for the core; more are dropped and counted.
 const MAX_REPORTS: usize = 1024;
-/// Packets (TUN super-packets) that wait for one session (FIPS: 16 packets per destination).
-const MAX_QUEUE: usize = 16;
 /// Frames that wait while the core works on the handshake message before them.
 const MAX_EARLY: usize = 16;
 /// How long the core is given for that, ms.
 pub(crate) const EXPECT_KEYS: u64 = 1000;
-/// How long after new keys of a session fast ones are waited for, ms.
-const EXPECT_FAST: u64 = 3000;
 /// Packets for the TUN that wait in the lane: ICMPv6 errors, frames that came before their keys, packets that came in
 /// pieces, of which one round of receiving may bring some hundred.
 const MAX_REPLIES: usize = 512;
@@ -96,7 +94,7 @@ pub(crate) struct Session {
     pub(crate) fast: Fast,
     /// How its fast frames go while that is their link.
     pub(crate) relay: Option<Relay>,
-    pub(crate) queue: VecDeque<(VirtioNetHdr, Vec<u8>)>,
+    queue: VecDeque<Waiting>,
     pub(crate) wanted: Option<u64>,
     /// The last message of a handshake went to the core at this time: its keys are on their way.
     pub(crate) expecting: Option<u64>,
@@ -364,7 +362,7 @@ impl Lane {
             Command::Echo { peer, token, seq } => {
                 self.echo_token = Some(token);
                 let request = echo::request(self.config.me, peer, token, seq);
-                self.outbound(now, VirtioNetHdr::default(), &request, train);
+                self.send_packet(now, VirtioNetHdr::default(), &request, train);
             }
             Command::ExpectEcho { token } => self.echo_token = Some(token),
             Command::Transmit { to, datagram } => {
@@ -391,11 +389,6 @@ impl Lane {
     /// What happened so far, counted.
     pub fn counters(&self) -> &Counters {
         &self.counters
-    }
-
-    /// Packets that wait for a session with `peer`.
-    pub fn queued(&self, peer: &NodeAddr) -> usize {
-        self.sessions.get(peer).map_or(0, |s| s.queue.len())
     }
 
     /// Reports the activity of links and sessions that changed since the last call, and gives up what waited too long.
@@ -453,67 +446,6 @@ impl Lane {
         }
     }
 
-    /// Queues a packet until the session can take it, and tells the core (once a second) that it is wanted.
-    pub(crate) fn enqueue(&mut self, now: u64, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) {
-        self.keep(peer, hdr, packet);
-        let session = self.sessions.entry(peer).or_default();
-        if session.wanted.is_none_or(|at| now.saturating_sub(at) >= 1000) {
-            session.wanted = Some(now);
-            self.report(Report::Wanted { peer });
-        }
-    }
-
-    /// Queues a packet until it may go in a fast frame, if it may not go in any other.
-    pub(crate) fn waits_for_fast(&mut self, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) -> bool {
-        let waits = self.fast_only.contains(&peer);
-        if waits {
-            self.counters.fast_waited += 1;
-            self.keep(peer, hdr, packet);
-        }
-        waits
-    }
-
-    fn keep(&mut self, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) {
-        let session = self.sessions.entry(peer).or_default();
-        if session.queue.len() == MAX_QUEUE {
-            session.queue.pop_front();
-            self.counters.queue_dropped += 1;
-        }
-        session.queue.push_back((hdr, packet.to_vec()));
-        self.counters.queued += 1;
-    }
-
-    /// Keeps a packet that fits no FIPS frame until the other end, which has fast frames, has agreed on them anew. False if
-    /// it has had the time for that, or if it is not a neighbour and must be. Systems remember for minutes what they are told
-    /// is too big.
-    pub(crate) fn hold(
-        &mut self,
-        now: u64,
-        peer: NodeAddr,
-        hdr: VirtioNetHdr,
-        packet: &[u8],
-        must_be_direct: bool,
-    ) -> bool {
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return false;
-        };
-        let direct = session
-            .link
-            .and_then(|id| self.links.get(&id))
-            .is_some_and(|l| l.peer == peer);
-        let age = session.epochs.current().map(|epoch| u64::from(epoch.timestamp(now)));
-        if must_be_direct && !direct || age.is_none_or(|age| age >= EXPECT_FAST) {
-            return false;
-        }
-        if session.queue.len() == MAX_QUEUE {
-            session.queue.pop_front();
-            self.counters.queue_dropped += 1;
-        }
-        session.queue.push_back((hdr, packet.to_vec()));
-        self.counters.queued += 1;
-        true
-    }
-
     /// Keeps a frame whose keys the core is about to install.
     pub(crate) fn keep_early(&mut self, link: LinkId, src: NodeAddr, datagram: &[u8], at: Range<usize>) {
         match self.sessions.get_mut(&src).filter(|s| s.early.len() < MAX_EARLY) {
@@ -539,20 +471,6 @@ impl Lane {
             self.replies.push_back(packet);
         } else {
             self.counters.replies_dropped += 1;
-        }
-    }
-
-    /// Sends what waits for a session, if it can now go.
-    pub(crate) fn flush_queue<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
-        if !self.ready(&peer) || self.fast_only.contains(&peer) && !self.is_fast(&peer) {
-            return;
-        }
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return;
-        };
-        session.wanted = None;
-        for (hdr, packet) in std::mem::take(&mut session.queue) {
-            self.send_packet(now, hdr, &packet, train);
         }
     }
 
@@ -634,30 +552,6 @@ impl Lane {
         }
         for index in link.hop.indices() {
             self.fast_indices.remove(&index);
-        }
-    }
-
-    /// Sends what waits for any session over `link`.
-    pub(crate) fn flush_queues<T: Transmit>(&mut self, now: u64, link: LinkId, train: &mut Train<T>) {
-        let waiting: Vec<NodeAddr> = self
-            .sessions
-            .iter()
-            .filter(|(_, s)| s.link == Some(link) && !s.queue.is_empty())
-            .map(|(peer, _)| *peer)
-            .collect();
-        for peer in waiting {
-            self.flush_queue(now, peer, train);
-        }
-    }
-
-    fn drop_queue(&mut self, now: u64, peer: NodeAddr) {
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return;
-        };
-        session.wanted = None;
-        for (_, packet) in std::mem::take(&mut session.queue) {
-            self.counters.queue_dropped += 1;
-            self.answer(now, IcmpError::AddressUnreachable, &packet);
         }
     }
 

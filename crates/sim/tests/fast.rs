@@ -324,10 +324,9 @@ fn who_requires_them_sends_nothing_else() {
     assert!(status.held_back() && status.state == PeerState::Session, "{status:?}");
     assert_eq!(status.frames, Frames::Fips);
     let counters = world.host(a).lane.counters();
-    assert!(
-        counters.fast_waited > 480 && counters.queue_dropped > 450,
-        "{counters:?}"
-    );
+    // Those that came before there was a session waited for the same, in the end.
+    assert_eq!(counters.fast_waited, 500);
+    assert!(counters.queue_dropped > 450, "{counters:?}");
 }
 
 /// Data waits while fast frames are swallowed, and goes on in them, with the newest of what waited.

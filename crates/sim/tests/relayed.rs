@@ -120,6 +120,24 @@ fn data_moves_to_relayed_frames_within_seconds_and_stays() {
     }
 }
 
+/// Packets that came before there was a session, and then had to wait for its fast frames, count as such, once.
+#[test]
+fn what_waits_for_required_fast_frames_through_others_is_counted() {
+    let (mut world, h) = line(9, 3);
+    let key = world.host(h[2]).key;
+    world.host_mut(h[0]).node.require_fast(&key);
+    world.run(5_000);
+    for seq in 0..10 {
+        world.send(h[0], h[2], seq, 200);
+    }
+    world.run(10_000);
+    assert_eq!(world.host(h[2]).received.len(), 10);
+    assert_eq!(frames(&world, h[0], h[2]), RELAYED);
+    let counters = world.host(h[0]).lane.counters();
+    assert_eq!((counters.relayed_tx, counters.fast_waited), (10, 10));
+    assert_eq!((counters.queued, counters.queue_dropped), (10, 0));
+}
+
 /// Keys of hops and of the session are replaced all the time, and move on between.
 #[test]
 fn keys_change_without_a_loss() {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_wire::NodeAddr;
 
-use super::{Index, Lane, MAX_EARLY, MAX_QUEUE, MAX_REPLIES, MAX_REPORTS};
+use super::queue::MAX_QUEUE;
+use super::{Index, Lane, MAX_EARLY, MAX_REPLIES, MAX_REPORTS};
 use crate::control::LinkId;
 use crate::epoch::{Epochs, MAX_EPOCHS};
 use crate::fast::{FastIndex, Reassembly};

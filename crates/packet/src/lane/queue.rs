@@ -1,0 +1,137 @@
+//! Packets that wait in a session: for its keys, or for those of its fast frames.
+
+use weft_wire::NodeAddr;
+use weft_wire::virtio::VirtioNetHdr;
+
+use super::Lane;
+use crate::control::{LinkId, Report};
+use crate::icmp::IcmpError;
+use crate::train::{Train, Transmit};
+
+/// Packets (TUN super-packets) that wait for one session (FIPS: 16 packets per destination).
+pub(super) const MAX_QUEUE: usize = 16;
+/// How long after new keys of a session fast ones are waited for, ms.
+const EXPECT_FAST: u64 = 3000;
+/// How often at most the core is told that a session is wanted, ms.
+const WANT_AGAIN: u64 = 1000;
+
+/// A packet that waits.
+pub(crate) struct Waiting {
+    hdr: VirtioNetHdr,
+    packet: Vec<u8>,
+    /// It has been counted as one that waits for fast frames.
+    for_fast: bool,
+}
+
+impl Lane {
+    /// Packets that wait for a session with `peer`.
+    pub fn queued(&self, peer: &NodeAddr) -> usize {
+        self.sessions.get(peer).map_or(0, |s| s.queue.len())
+    }
+
+    /// Queues a packet until the session can take it, and tells the core that it is wanted.
+    pub(crate) fn enqueue(&mut self, now: u64, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) {
+        self.keep(peer, hdr, packet, false);
+        let session = self.sessions.entry(peer).or_default();
+        if session.wanted.is_none_or(|at| now.saturating_sub(at) >= WANT_AGAIN) {
+            session.wanted = Some(now);
+            self.report(Report::Wanted { peer });
+        }
+    }
+
+    /// Queues a packet until it may go in a fast frame, if it may not go in any other.
+    pub(crate) fn waits_for_fast(&mut self, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) -> bool {
+        let waits = self.fast_only.contains(&peer);
+        if waits {
+            self.counters.fast_waited += 1;
+            self.keep(peer, hdr, packet, true);
+        }
+        waits
+    }
+
+    /// Keeps a packet that fits no FIPS frame until the other end, which has fast frames, has agreed on them anew. False if
+    /// it has had the time for that, or if it is not a neighbour and must be. Systems remember for minutes what they are told
+    /// is too big.
+    pub(crate) fn hold(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        hdr: VirtioNetHdr,
+        packet: &[u8],
+        must_be_direct: bool,
+    ) -> bool {
+        let Some(session) = self.sessions.get(&peer) else {
+            return false;
+        };
+        let link = session.link.and_then(|id| self.links.get(&id));
+        let direct = link.is_some_and(|link| link.peer == peer);
+        let age = session.epochs.current().map(|epoch| u64::from(epoch.timestamp(now)));
+        if must_be_direct && !direct || age.is_none_or(|age| age >= EXPECT_FAST) {
+            return false;
+        }
+        self.keep(peer, hdr, packet, false);
+        true
+    }
+
+    fn keep(&mut self, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8], for_fast: bool) {
+        let session = self.sessions.entry(peer).or_default();
+        if session.queue.len() == MAX_QUEUE {
+            session.queue.pop_front();
+            self.counters.queue_dropped += 1;
+        }
+        session.queue.push_back(Waiting {
+            hdr,
+            packet: packet.to_vec(),
+            for_fast,
+        });
+        self.counters.queued += 1;
+    }
+
+    /// Sends what waits for a session, if it can now go.
+    pub(crate) fn flush_queue<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
+        if !self.ready(&peer) {
+            return;
+        }
+        let must_wait = self.fast_only.contains(&peer) && !self.is_fast(&peer);
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        if must_wait {
+            // The keys of the session that they waited for are there; from now on they wait for fast ones.
+            for waiting in session.queue.iter_mut().filter(|waiting| !waiting.for_fast) {
+                waiting.for_fast = true;
+                self.counters.fast_waited += 1;
+            }
+            return;
+        }
+        session.wanted = None;
+        for waiting in std::mem::take(&mut session.queue) {
+            self.send_packet(now, waiting.hdr, &waiting.packet, train);
+        }
+    }
+
+    /// Sends what waits for any session over `link`.
+    pub(crate) fn flush_queues<T: Transmit>(&mut self, now: u64, link: LinkId, train: &mut Train<T>) {
+        let waiting: Vec<NodeAddr> = self
+            .sessions
+            .iter()
+            .filter(|(_, s)| s.link == Some(link) && !s.queue.is_empty())
+            .map(|(peer, _)| *peer)
+            .collect();
+        for peer in waiting {
+            self.flush_queue(now, peer, train);
+        }
+    }
+
+    /// Whoever sent what waits is told that it does not go.
+    pub(super) fn drop_queue(&mut self, now: u64, peer: NodeAddr) {
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            return;
+        };
+        session.wanted = None;
+        for waiting in std::mem::take(&mut session.queue) {
+            self.counters.queue_dropped += 1;
+            self.answer(now, IcmpError::AddressUnreachable, &waiting.packet);
+        }
+    }
+}
