@@ -7,10 +7,9 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Config, Event, Node, Output, PeerConfig};
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::{Command, Lane, LaneConfig, Report, Train, Transmit};
+use weft_packet::{Command, Lane, LaneConfig, Place, Report, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
-use weft_wire::virtio::VirtioNetHdr;
 
 use crate::HostId;
 use crate::datagram::{Datagram, Kind};
@@ -49,7 +48,7 @@ impl Transmit for Outbox {
 /// What a hostile host makes of a message that its core hands on: its type, and its body.
 pub type Hand = Box<dyn FnMut(u8, &mut Vec<u8>)>;
 
-/// A node with its lane.
+/// A node with its lanes.
 pub struct Host {
     seed: u64,
     starts: u64,
@@ -61,8 +60,12 @@ pub struct Host {
     pub addr: SocketAddr,
     /// The core.
     pub node: Node,
-    /// Its only lane.
+    /// Its first lane, and its only one unless [`Config::lanes`] has more.
     pub lane: Lane,
+    /// Those beside the first, in the order of their numbers.
+    pub others: Vec<Lane>,
+    /// The lane whose TUN queue the last packet came out of.
+    pub(crate) queue: u8,
     /// Probes that arrived intact, with the time of arrival in ms.
     pub received: Vec<(u64, Probe)>,
     /// IP packets that arrived and are not intact probes.
@@ -73,7 +76,7 @@ pub struct Host {
     pub running: bool,
     /// How long the core takes to hear what its lane reports, ms: they run on different threads.
     pub core_delay: u64,
-    pending: VecDeque<(u64, Report)>,
+    pending: VecDeque<(u64, u8, Report)>,
     peers: Vec<PeerConfig>,
     /// Peers by their IPv6 address.
     sources: BTreeMap<[u8; 16], NodeAddr>,
@@ -94,7 +97,7 @@ impl Host {
     pub(crate) fn new(seed: u64, addr: SocketAddr, config: Config) -> Self {
         let identity = identity(seed);
         let key = identity.public();
-        let (node, lane) = start(seed, 0, config);
+        let (node, lane, others) = start(seed, 0, config);
         Self {
             seed,
             starts: 0,
@@ -104,6 +107,8 @@ impl Host {
             addr,
             node,
             lane,
+            others,
+            queue: 0,
             received: Vec::new(),
             garbled: 0,
             events: Vec::new(),
@@ -166,7 +171,7 @@ impl Host {
     /// Starts the process anew, with the same key and configuration and nothing else.
     pub(crate) fn restart(&mut self, now: u64) {
         self.starts += 1;
-        (self.node, self.lane) = start(self.seed, self.starts, self.config);
+        (self.node, self.lane, self.others) = start(self.seed, self.starts, self.config);
         self.running = true;
         self.pending.clear();
         self.sample_at = u64::MAX;
@@ -178,7 +183,7 @@ impl Host {
 
     /// When the core hears the next report.
     pub(crate) fn next_report(&self) -> Option<u64> {
-        self.pending.front().map(|(due, _)| *due)
+        self.pending.front().map(|(due, ..)| *due)
     }
 
     /// The core never hears what it has not heard yet, as when it is too far behind.
@@ -188,8 +193,7 @@ impl Host {
 
     pub(crate) fn send_ip(&mut self, now: u64, packet: &[u8]) {
         self.train.out_mut().kind = Kind::Data;
-        self.lane
-            .outbound(now, VirtioNetHdr::default(), packet, &mut self.train);
+        self.outbound(now, packet);
         self.train.flush();
         self.active(now);
         self.settle(now);
@@ -202,15 +206,21 @@ impl Host {
         }
         self.carrying = std::mem::take(&mut datagram.trail);
         self.carrying.push(me);
-        self.receive(now, datagram.src, &mut datagram.bytes);
+        self.receive(now, datagram.src, &datagram.bytes);
         self.carrying.clear();
     }
 
-    pub(crate) fn receive(&mut self, now: u64, from: SocketAddr, datagram: &mut [u8]) {
+    pub(crate) fn receive(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {
+        let socket = self.place().owner(datagram);
+        self.receive_at(now, socket, from, datagram);
+    }
+
+    /// The same by the socket of this lane, whose ever it is.
+    pub(crate) fn receive_at(&mut self, now: u64, socket: u8, from: SocketAddr, datagram: &[u8]) {
         self.train.out_mut().kind = Kind::Data;
         let carried = |lane: &Lane| lane.counters().forwarded + lane.counters().relayed;
         let before = carried(&self.lane);
-        let packet = self.lane.inbound_alone(now, from, datagram, &mut self.train);
+        let packets = self.inbound(now, socket, from, datagram);
         self.train.flush();
         if carried(&self.lane) > before
             && let Some(sent) = self.train.out_mut().sent.last_mut()
@@ -218,14 +228,14 @@ impl Host {
             sent.trail.clone_from(&self.carrying);
         }
         self.active(now);
-        if let Some(packet) = packet {
+        for packet in packets {
             self.deliver(now, &packet);
         }
         self.settle(now);
     }
 
     pub(crate) fn timeout(&mut self, now: u64) {
-        self.lane.sample(now);
+        self.each_lane().for_each(|lane| lane.sample(now));
         self.sample_at = u64::MAX;
         self.settle(now);
         self.node.handle_timeout(now);
@@ -274,14 +284,14 @@ impl Host {
     pub(crate) fn settle(&mut self, now: u64) {
         loop {
             let mut quiet = true;
-            while let Some(report) = self.lane.poll_report() {
-                self.pending.push_back((now + self.core_delay, report));
+            while let Some((lane, report)) = self.next_of_lanes(Lane::poll_report) {
+                self.pending.push_back((now + self.core_delay, lane, report));
             }
-            while let Some((_, report)) = self.pending.pop_front_if(|(due, _)| *due <= now) {
+            while let Some((_, lane, report)) = self.pending.pop_front_if(|(due, ..)| *due <= now) {
                 quiet = false;
-                self.node.handle_report(now, report);
+                self.node.handle_report_of(now, lane, report);
             }
-            while let Some(packet) = self.lane.poll_reply() {
+            while let Some((_, packet)) = self.next_of_lanes(Lane::poll_reply) {
                 self.deliver(now, &packet);
             }
             while let Some(output) = self.node.poll_output() {
@@ -308,7 +318,7 @@ impl Host {
         let out = self.train.out_mut();
         out.kind = kind;
         let before = out.sent.len();
-        self.lane.apply(now, command, &mut self.train);
+        self.apply(now, command);
         self.train.flush();
         let sent = self.train.out_mut().sent.get_mut(before..).unwrap_or_default();
         if !sent.is_empty() {
@@ -324,14 +334,17 @@ fn identity(seed: u64) -> Identity {
     Identity::new(SecretKey::generate(&mut ChaCha20Rng::seed_from_u64(seed)))
 }
 
-fn start(seed: u64, starts: u64, config: Config) -> (Node, Lane) {
+fn start(seed: u64, starts: u64, config: Config) -> (Node, Lane, Vec<Lane>) {
     let identity = identity(seed);
-    let lane = Lane::new(LaneConfig {
+    let lane = LaneConfig {
         me: identity.node_addr(),
         mtu: config.mtu,
         probe: config.probe,
         transit: config.mesh && config.transit,
-    });
+    };
+    let places = (0..config.lanes).map_while(|number| Place::new(number, config.lanes));
+    let others = places.skip(1).map(|place| Lane::at(lane, place)).collect();
+    let first = Lane::at(lane, Place::new(0, config.lanes).unwrap_or(Place::ALONE));
     let rng = ChaCha20Rng::seed_from_u64(seed ^ (starts + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    (Node::new(config, identity, Box::new(rng)), lane)
+    (Node::new(config, identity, Box::new(rng)), first, others)
 }

@@ -1,7 +1,7 @@
 //! Nodes (core and packet path, the code that the daemon runs) on one virtual clock and one seed.
 //!
 //! - [`World`]: hosts, the network between them, and time. [`World::run`] moves time; nothing else does.
-//! - [`Host`]: one node with its lane, its address, and the IP packets that reached it.
+//! - [`Host`]: one node with its lanes, its address, and the IP packets that reached it.
 //! - [`scenario`]: whole runs as data, their figures, and how a failure becomes short.
 //! - [`lies`]: what a neighbour says that means no good.
 //! - [`Shape`], [`Topology`]: who dials whom. [`Conditions`], [`NatKind`]: what lies between.
@@ -15,6 +15,7 @@
 mod datagram;
 pub mod fuzz;
 mod host;
+mod lanes;
 pub mod lies;
 mod nat;
 mod network;

@@ -224,6 +224,13 @@ impl World {
         self.put(datagram);
     }
 
+    /// The kernel gives a host these bytes by the socket of one of its lanes, whose ever they are, now.
+    pub fn inject_at(&mut self, host: HostId, socket: u8, src: SocketAddr, bytes: &[u8]) {
+        let now = self.now;
+        self.hosts[host].receive_at(now, socket, src, bytes);
+        self.after(host);
+    }
+
     /// Moves a host to another address; nothing tells its node.
     pub fn move_host(&mut self, id: HostId, addr: SocketAddr) {
         self.network.move_to(id, addr);
@@ -368,8 +375,8 @@ impl World {
     }
 
     fn check(&self, id: HostId) -> Result<(), Broken> {
-        let (node, lane) = (&self.hosts[id].node, &self.hosts[id].lane);
-        let held = node.check_invariants().and_then(|()| lane.check_invariants());
+        let host = &self.hosts[id];
+        let held = host.node.check_invariants().and_then(|()| host.check_lanes());
         held.map_err(|what| self.broken(id, what))
     }
 

@@ -218,7 +218,7 @@ impl Net {
     fn arrive(&mut self, mut flying: Flying) {
         let now = self.now;
         if let Some(host) = self.hosts.iter_mut().find(|host| host.addr == flying.dst) {
-            host.receive(now, flying.src, &mut flying.bytes);
+            host.receive(now, flying.src, &flying.bytes);
         }
         // One hostile node, which has a relation with each of the others.
         if flying.dst == home(2) || flying.dst == home(3) {
