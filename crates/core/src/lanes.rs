@@ -13,9 +13,40 @@ use weft_wire::mmp::ReceiverReport;
 /// What each lane has told last, where there are several.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
-    links: BTreeMap<LinkId, BTreeMap<u8, LinkActivity>>,
-    sessions: BTreeMap<NodeAddr, BTreeMap<u8, SessionActivity>>,
-    measured: BTreeMap<NodeAddr, BTreeMap<u8, Measured>>,
+    links: BTreeMap<LinkId, Each<LinkActivity>>,
+    sessions: BTreeMap<NodeAddr, Each<SessionActivity>>,
+    measured: BTreeMap<NodeAddr, Each<Measured>>,
+}
+
+/// What those lanes have told that have told anything, with their numbers. Each peer has some of these, so they take no more
+/// room than they need.
+#[derive(Debug)]
+struct Each<T>(Vec<(u8, T)>);
+
+impl<T> Default for Each<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Each<T> {
+    fn of(&self, lane: u8) -> Option<&T> {
+        self.0.iter().find(|(known, _)| *known == lane).map(|(_, told)| told)
+    }
+
+    fn set(&mut self, lane: u8, told: T) {
+        match self.0.iter_mut().find(|(known, _)| *known == lane) {
+            Some((_, place)) => *place = told,
+            None => {
+                self.0.reserve_exact(1);
+                self.0.push((lane, told));
+            }
+        }
+    }
+
+    fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|(_, told)| told)
+    }
 }
 
 /// What the other end told of what it received, with what was sent.
@@ -42,18 +73,18 @@ impl Lanes {
     /// alone opens the link's own frames.
     pub(crate) fn link(&mut self, lane: u8, told: LinkActivity) -> LinkActivity {
         let lanes = self.links.entry(told.link).or_default();
-        lanes.insert(lane, told);
+        lanes.set(lane, told);
         LinkActivity {
             link: told.link,
             totals: totals(lanes.values().map(|lane| &lane.totals)),
-            received: lanes.get(&0).map(|first| first.received).unwrap_or_default(),
+            received: lanes.of(0).map(|first| first.received).unwrap_or_default(),
         }
     }
 
     /// The same for a session.
     pub(crate) fn session(&mut self, lane: u8, told: SessionActivity) -> SessionActivity {
         let lanes = self.sessions.entry(told.peer).or_default();
-        lanes.insert(lane, told);
+        lanes.set(lane, told);
         let latest = |at: fn(&SessionActivity) -> u64| lanes.values().map(at).max().unwrap_or(0);
         SessionActivity {
             peer: told.peer,
@@ -62,7 +93,7 @@ impl Lanes {
             last_data: latest(|lane| lane.last_data),
             last_data_tx: latest(|lane| lane.last_data_tx),
             last_large_tx: latest(|lane| lane.last_large_tx),
-            path_mtu: lanes.get(&0).and_then(|first| first.path_mtu),
+            path_mtu: lanes.of(0).and_then(|first| first.path_mtu),
         }
     }
 
@@ -70,16 +101,16 @@ impl Lanes {
     /// than was sent, or less than it told before.
     pub(crate) fn measured(&mut self, peer: NodeAddr, lane: u8, told: Measured) -> Option<Measured> {
         let lanes = self.measured.entry(peer).or_default();
-        let before = lanes.get(&lane).filter(|before| before.epoch == told.epoch);
+        let before = lanes.of(lane).filter(|before| before.epoch == told.epoch);
         if told.report.highest_counter >= told.sent
             || before.is_some_and(|before| told.report.highest_counter < before.report.highest_counter)
         {
             return None;
         }
-        lanes.insert(lane, told);
+        lanes.set(lane, told);
         let sum = |of: fn(&Measured) -> u64| lanes.values().map(of).fold(0, u64::saturating_add);
         Some(Measured {
-            epoch: epoch(lanes.iter().map(|(lane, told)| (*lane, told.epoch))),
+            epoch: epoch(lanes.0.iter().map(|(lane, told)| (*lane, told.epoch))),
             sent: sum(|told| told.sent),
             clock: told.clock,
             report: ReceiverReport {
@@ -105,10 +136,10 @@ fn totals<'a>(lanes: impl Iterator<Item = &'a Totals>) -> Totals {
     })
 }
 
-fn received(lanes: &BTreeMap<u8, SessionActivity>) -> Received {
+fn received(lanes: &Each<SessionActivity>) -> Received {
     let each = || lanes.values().map(|lane| &lane.received);
     Received {
-        epoch: epoch(lanes.iter().map(|(lane, told)| (*lane, told.received.epoch))),
+        epoch: epoch(lanes.0.iter().map(|(lane, told)| (*lane, told.received.epoch))),
         highest: each().map(|lane| lane.highest).fold(0, u64::saturating_add),
         frames: each().map(|lane| lane.frames).sum(),
         reordered: each().map(|lane| lane.reordered).sum(),
