@@ -6,6 +6,7 @@ mod view;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::json;
 use weft_node::control::{self, ControlCommand, Refusal};
@@ -13,11 +14,11 @@ use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_node::status::{PathStatus, PeerStatus, Status};
 use weft_perf::human as text;
-use weft_perf::near::{self, Second};
+use weft_perf::near::{self, NearError, Second};
 use weft_perf::plan::{self, Direction, Load, Plan};
 use weft_perf::plot;
 use weft_perf::quic;
-use weft_perf::report::{Peer, Report, SecondReport};
+use weft_perf::report::{Peer, Report, SecondReport, Staged};
 
 use crate::failure::Failure;
 use crate::human;
@@ -35,6 +36,9 @@ const SMALL: u16 = 64;
 
 /// Bits a second of datagrams where nothing else is said.
 const DEFAULT_RATE: u64 = 10_000_000;
+
+/// Before it asks once more for the run that measures stages.
+const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -79,6 +83,9 @@ pub(crate) struct Args {
     /// Outside the tunnel: between the two machines themselves
     #[arg(long)]
     raw: bool,
+    /// Do not run the load again to measure the stages of the packet path
+    #[arg(long)]
+    no_stages: bool,
     /// Draw throughput, processors and round trips over time as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -96,18 +103,20 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let tell = Progress { json: args.json };
     tell.text(&mut out, &text::heading(&plan, &name))?;
     tell.text(&mut out, &text::columns())?;
-    let view = View::new(paths.control(), PeerRef::Address(peer.address), status.node.pid);
+    let view = || {
+        Box::new(View::new(
+            paths.control(),
+            PeerRef::Address(peer.address),
+            status.node.pid,
+        ))
+    };
+    let far = SocketAddr::from((peer.address, weft_perf::PORT));
     let mut failed = None;
-    let outcome = near::run(
-        SocketAddr::from((peer.address, weft_perf::PORT)),
-        &plan,
-        Box::new(view),
-        &mut |second: &Second| {
-            let line = text::second(&SecondReport::new(&plan, second));
-            // The run goes on: the far end should not be left in the middle of it.
-            failed = failed.take().or(tell.text(&mut out, &line).err());
-        },
-    );
+    let outcome = near::run(far, &plan, view(), &mut |second: &Second| {
+        let line = text::second(&SecondReport::new(&plan, second));
+        // The run goes on: the far end should not be left in the middle of it.
+        failed = failed.take().or(tell.text(&mut out, &line).err());
+    });
     let outcome = outcome.map_err(|error| Failure::Perf {
         peer: name.clone(),
         error,
@@ -120,7 +129,12 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
         name: peer.name.clone(),
         address: peer.address,
     };
-    let report = Report::new(whose, &plan, &outcome);
+    let mut report = Report::new(whose.clone(), &plan, &outcome, &Staged::Unwanted);
+    // Of a path that changes the stages mean nothing either.
+    if report.valid && args.wants_stages(&plan) {
+        tell.text(&mut out, &text::heading_of_stages())?;
+        report = Report::new(whose, &plan, &outcome, &staged(far, &plan, view));
+    }
     if let Some(path) = &args.plot {
         let title = text::heading(&plan, &name);
         let written = std::fs::write(path, plot::svg(&report, title.trim_end()));
@@ -136,6 +150,20 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     if report.valid { Ok(()) } else { Err(Failure::Invalid) }
 }
 
+/// The same load again while both daemons measure their stages. That this fails takes nothing from the run.
+fn staged(far: SocketAddr, plan: &Plan, view: impl Fn() -> Box<View>) -> Staged {
+    let mut again = near::run_staged(far, plan, view());
+    // The process there that served the run before may be about to end.
+    if let Err(NearError::Refused(_)) = again {
+        std::thread::sleep(AGAIN);
+        again = near::run_staged(far, plan, view());
+    }
+    match again {
+        Ok(outcome) => Staged::Measured(Box::new(outcome)),
+        Err(error) => Staged::Failed(format!("the peer {error}")),
+    }
+}
+
 fn find<'a>(status: &'a Status, wanted: &PeerRef) -> Result<&'a PeerStatus, Failure> {
     let is = |peer: &&PeerStatus| match wanted {
         PeerRef::Key(key) => peer.npub == key.to_string(),
@@ -147,6 +175,11 @@ fn find<'a>(status: &'a Status, wanted: &PeerRef) -> Result<&'a PeerStatus, Fail
 }
 
 impl Args {
+    /// Whether there are stages: the daemons carry nothing outside the tunnel, and without a load nothing to speak of.
+    fn wants_stages(&self, plan: &Plan) -> bool {
+        !self.no_stages && plan.raw.is_none() && plan.load != Load::None
+    }
+
     fn plan(&self, peer: &PeerStatus, name: &str) -> Result<Plan, Failure> {
         let whole = peer
             .session

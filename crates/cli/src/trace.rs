@@ -1,11 +1,12 @@
 //! `weft trace`: where the time of the packet path goes, live.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use weft_node::control::{self, ControlCommand};
 use weft_node::state::StatePaths;
-use weft_node::trace::{SizesStatus, StageStatus, TraceDocument};
+use weft_node::trace::{LaneTrace, SizesStatus, StageStatus, TraceDocument};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -14,8 +15,8 @@ use crate::output::Out;
 /// From one table to the next; well below the time after which the daemon stops to measure.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How the stages are shown: name, and what a call of it is, if it makes any.
-const STAGES: [&str; 11] = [
+/// In which order the stages are shown.
+const STAGES: [&str; 12] = [
     "tun-read",
     "route",
     "split",
@@ -26,6 +27,7 @@ const STAGES: [&str; 11] = [
     "coalesce",
     "tun-write",
     "control",
+    "queue",
     "wait",
 ];
 
@@ -42,7 +44,7 @@ pub(crate) struct Args {
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let mut interrupt = Interrupt::catch()?;
     let mut out = Out::new();
-    let ask = || control::call::<TraceDocument>(&paths.control(), &ControlCommand::Trace {});
+    let ask = || control::call::<TraceDocument>(&paths.control(), &ControlCommand::Trace { for_ms: None });
     let end = args.seconds.map(|n| Instant::now() + Duration::from_secs(n) + EVERY);
     let mut before = ask()?;
     while interrupt.pause(EVERY) {
@@ -65,53 +67,94 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
 }
 
 /// The stages, what calls take, and what did not go as it should.
-fn table(trace: &TraceDocument) -> String {
+fn table(document: &TraceDocument) -> String {
+    let trace = &document.total;
     let mut text = format!(
-        "{:12} {:>9} {:>9} {:>7} {:>10} {:>9} {:>6}\n",
-        "stage", "calls/s", "packets/s", "p/call", "ns/packet", "ns/call", "time"
+        "{:12} {:>9} {:>9} {:>7} {:>8} {:>10} {:>9} {:>6}\n",
+        "stage", "calls/s", "packets/s", "p/call", "B/call", "ns/packet", "ns/call", "time"
     );
     for name in STAGES {
         let stage = trace.stages.get(name).copied().unwrap_or_default();
         line(&mut text, name, &stage, trace.seconds);
     }
-    let named = |names: &[(&str, &str)], text: &mut String| {
-        for (name, what) in names {
-            let sizes = trace.sizes.get(*name).copied().unwrap_or_default();
-            if let Some(spread) = spread(&sizes) {
-                let _ = writeln!(text, "{what}: {spread}");
-            }
-        }
-    };
+    by_lane(&mut text, &document.lanes);
     text.push('\n');
-    named(
-        &[
-            ("tun-read", "packets in a TUN read"),
-            ("udp-send", "datagrams in a send"),
-            ("udp-receive", "datagrams in a receive"),
-            ("tun-write", "packets in a TUN write"),
-        ],
-        &mut text,
-    );
+    for (name, what) in [
+        ("tun-read", "packets in a TUN read"),
+        ("udp-send", "datagrams in a send (GSO)"),
+        ("udp-receive", "datagrams in a receive (GRO)"),
+        ("tun-write", "packets in a TUN write"),
+    ] {
+        let sizes = trace.sizes.get(name).copied().unwrap_or_default();
+        if let Some(spread) = spread(&sizes) {
+            let _ = writeln!(text, "{what}: {spread}");
+        }
+    }
     for (name, wait) in trace.waits.iter().filter(|(_, wait)| wait.count > 0) {
         let mean = wait.ns as f64 / wait.count as f64 / 1e3;
         let _ = writeln!(text, "waits, {name}: {} of {mean:.0} us", wait.count);
     }
     for (what, counters) in [("not the fast way", &trace.fallbacks), ("dropped", &trace.drops)] {
-        let moved: Vec<String> = counters
-            .iter()
-            .filter(|(_, n)| **n > 0)
-            .map(|(name, n)| format!("{name} {n}"))
-            .collect();
-        if !moved.is_empty() {
-            let _ = writeln!(text, "{what}: {}", moved.join(", "));
+        if let Some(moved) = moved(counters) {
+            let _ = writeln!(text, "{what}: {moved}");
+        }
+        for (at, lane) in document.lanes.iter().enumerate() {
+            let counters = if what == "dropped" {
+                &lane.drops
+            } else {
+                &lane.fallbacks
+            };
+            if let Some(moved) = moved(counters) {
+                let _ = writeln!(text, "  of these, lane {at}: {moved}");
+            }
         }
     }
     let _ = writeln!(
         text,
         "measured over {:.1} s; a look at the clock costs {} ns of it, three for each packet sent, two for one received",
-        trace.seconds, trace.clock_ns
+        trace.seconds, document.clock_ns
     );
     text
+}
+
+/// Shares of each lane's time; nothing where there is one lane.
+fn by_lane(text: &mut String, lanes: &[LaneTrace]) {
+    if lanes.is_empty() {
+        return;
+    }
+    let _ = write!(text, "\n{:6}", "lane");
+    for name in STAGES {
+        let _ = write!(text, "{name:>width$}", width = WIDTH.max(name.len() + 1));
+    }
+    text.push('\n');
+    for (at, lane) in lanes.iter().enumerate() {
+        let _ = write!(text, "{at:<6}");
+        for name in STAGES {
+            let stage = lane.stages.get(name).copied().unwrap_or_default();
+            let width = WIDTH.max(name.len() + 1) - 1;
+            let _ = write!(text, "{:>width$.1}%", share(&stage, lane.seconds));
+        }
+        text.push('\n');
+    }
+}
+
+/// The least width of a column of shares.
+const WIDTH: usize = 7;
+
+/// Those that are not zero, by name; none if there are none.
+fn moved(counters: &BTreeMap<String, u64>) -> Option<String> {
+    let moved = counters.iter().filter(|(_, n)| **n > 0);
+    let moved: Vec<String> = moved.map(|(name, n)| format!("{name} {n}")).collect();
+    (!moved.is_empty()).then(|| moved.join(", "))
+}
+
+/// Percent of the time.
+fn share(stage: &StageStatus, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        stage.ns as f64 / 1e7 / seconds
+    } else {
+        0.0
+    }
 }
 
 fn line(text: &mut String, name: &str, stage: &StageStatus, seconds: f64) {
@@ -124,10 +167,14 @@ fn line(text: &mut String, name: &str, stage: &StageStatus, seconds: f64) {
         (0, _) | (_, 0) => "-".to_owned(),
         (calls, packets) => format!("{:.1}", packets as f64 / calls as f64),
     };
-    let share = stage.ns as f64 / 1e7 / seconds;
+    let bytes = match (stage.calls, stage.bytes) {
+        (0, _) | (_, 0) => "-".to_owned(),
+        (calls, bytes) => (bytes / calls).to_string(),
+    };
+    let share = share(stage, seconds);
     let _ = writeln!(
         text,
-        "{name:12} {:>9} {:>9} {batch:>7} {:>10} {:>9} {share:>5.1}%",
+        "{name:12} {:>9} {:>9} {batch:>7} {bytes:>8} {:>10} {:>9} {share:>5.1}%",
         rate(stage.calls),
         rate(stage.packets),
         per(stage.packets),
@@ -143,7 +190,7 @@ fn spread(sizes: &SizesStatus) -> Option<String> {
     let parts: Vec<String> = classes
         .map(|(class, n)| format!("{class}: {:.0}%", 100.0 * n as f64 / all as f64))
         .collect();
-    (all > 0).then(|| format!("{}; most {}", parts.join(", "), sizes.max))
+    (all > 0).then(|| format!("{}; most {}, {} bytes", parts.join(", "), sizes.max, sizes.max_bytes))
 }
 
 #[cfg(test)]
@@ -152,25 +199,47 @@ mod tests {
 
     #[test]
     fn what_is_shown() {
-        let mut trace = TraceDocument::new(None, &std::collections::BTreeMap::new());
+        let counters = BTreeMap::from([("too_big".to_owned(), 3)]);
+        let mut document = TraceDocument::new(&[None], &counters, &[BTreeMap::new()]);
+        document.clock_ns = 25;
+        let trace = &mut document.total;
         trace.seconds = 2.0;
-        trace.clock_ns = 25;
         let send = trace.stages.get_mut("udp-send").unwrap();
-        (send.calls, send.packets, send.ns) = (100, 4_000, 1_000_000_000);
-        trace.sizes.get_mut("udp-send").unwrap().calls = [25, 0, 0, 0, 0, 0, 75, 0];
-        trace.sizes.get_mut("udp-send").unwrap().max = 45;
-        trace.drops.insert("too_big".to_owned(), 3);
-        let text = table(&trace);
+        (send.calls, send.packets, send.bytes, send.ns) = (100, 4_000, 5_720_000, 1_000_000_000);
+        let sizes = trace.sizes.get_mut("udp-send").unwrap();
+        (sizes.calls, sizes.max, sizes.max_bytes) = ([25, 0, 0, 0, 0, 0, 75, 0], 45, 64_350);
+        let text = table(&document);
         assert!(
-            text.contains("udp-send            50      2000    40.0     250000  10000000  50.0%"),
+            text.contains("udp-send            50      2000    40.0    57200     250000  10000000  50.0%"),
             "{text}"
         );
         assert!(
-            text.contains("datagrams in a send: 1: 25%, 33-64: 75%; most 45"),
+            text.contains("datagrams in a send (GSO): 1: 25%, 33-64: 75%; most 45, 64350 bytes"),
             "{text}"
         );
         assert!(
-            text.contains("dropped: too_big 3\n") && !text.contains("not the fast way"),
+            text.contains("dropped: too_big 3\n") && !text.contains("not the fast way") && !text.contains("lane"),
+            "{text}"
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    }
+
+    #[test]
+    fn each_lane_has_its_line() {
+        let dropped = BTreeMap::from([("no_route".to_owned(), 2)]);
+        let mut document = TraceDocument::new(&[None, None], &dropped, &[BTreeMap::new(), dropped.clone()]);
+        document.total.seconds = 1.0;
+        document.lanes[1].seconds = 1.0;
+        document.lanes[1].stages.get_mut("seal").unwrap().ns = 425_000_000;
+        let text = table(&document);
+        assert!(
+            text.lines()
+                .any(|line| line.starts_with("1     ") && line.contains("  42.5%")),
+            "{text}"
+        );
+        assert!(text.lines().any(|line| line.starts_with("0     ")), "{text}");
+        assert!(
+            text.contains("dropped: no_route 2\n  of these, lane 1: no_route 2\n"),
             "{text}"
         );
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");

@@ -14,11 +14,11 @@ use serde_json::Value;
 use weft_lab::daemon::Daemon;
 use weft_os::test_support::in_namespaces;
 
-/// Runs `weft perf` on the host of `from`.
+/// Runs `weft perf` on the host of `from`. What it says of stages is tried in e2e_perf_stages.
 fn perf(from: &Daemon, arguments: &[&str]) -> Output {
     let mut command = Command::new(WEFT);
     command
-        .arg("perf")
+        .args(["perf", "--no-stages"])
         .args(arguments)
         .arg("--state")
         .arg(&from.identity().state);

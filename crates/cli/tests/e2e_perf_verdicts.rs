@@ -63,7 +63,7 @@ impl Flawed {
 
 fn perf(from: &Daemon, arguments: &[&str]) -> Value {
     let mut command = Command::new(WEFT);
-    command.args(["perf", "b", "--json"]).args(arguments);
+    command.args(["perf", "b", "--json", "--no-stages"]).args(arguments);
     command.arg("--state").arg(&from.identity().state);
     let output = from.host().command(command, MINUTE).unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

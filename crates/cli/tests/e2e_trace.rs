@@ -56,7 +56,7 @@ fn the_stages_of_a_loaded_node_add_up_and_the_switch_goes_back() {
         }
         let busiest = documents
             .iter()
-            .max_by_key(|document| document.stages["seal"].packets)
+            .max_by_key(|document| document.total.stages["seal"].packets)
             .unwrap();
         check_load(busiest);
 
@@ -68,19 +68,18 @@ fn the_stages_of_a_loaded_node_add_up_and_the_switch_goes_back() {
 
 /// Stages do not overlap, and leave little out.
 fn check_sums(document: &TraceDocument) {
-    let ns: u64 = document.stages.values().map(|stage| stage.ns).sum();
-    let waits: u64 = document.waits["socket"].ns;
-    let share = (ns + waits) as f64 / 1e9 / document.seconds;
+    let ns: u64 = document.total.stages.values().map(|stage| stage.ns).sum();
+    let share = ns as f64 / 1e9 / document.total.seconds;
     // A sleep that spans two documents counts in the one that it ends in.
     assert!((0.5..1.5).contains(&share), "{share}: {document:#?}");
 }
 
 fn check_load(document: &TraceDocument) {
     for name in WORK {
-        let stage = document.stages[name];
+        let stage = document.total.stages[name];
         assert!(stage.ns > 0 && stage.calls > 0, "{name}: {document:#?}");
     }
-    let [read, split, seal, send] = ["tun-read", "split", "seal", "udp-send"].map(|name| document.stages[name]);
+    let [read, split, seal, send] = ["tun-read", "split", "seal", "udp-send"].map(|name| document.total.stages[name]);
     // Whatever is read is cut, sealed and sent; messages of the session are sent beside it.
     assert_eq!(split.packets, seal.packets);
     assert!(read.packets.abs_diff(seal.packets) <= 64, "{document:#?}");
@@ -91,11 +90,18 @@ fn check_load(document: &TraceDocument) {
     assert!(send.bytes > read.bytes && read.bytes > 1_000_000, "{document:#?}");
     // Segmentation offload is in use, and both histograms say so.
     for name in ["tun-read", "udp-send"] {
-        let sizes = document.sizes[name];
+        let sizes = document.total.sizes[name];
         assert!(
             sizes.max > 8 && sizes.calls[4..].iter().sum::<u64>() > 0,
             "{name}: {document:#?}"
         );
-        assert!(sizes.calls.iter().sum::<u64>().abs_diff(document.stages[name].calls) <= 1);
+        assert!(
+            sizes
+                .calls
+                .iter()
+                .sum::<u64>()
+                .abs_diff(document.total.stages[name].calls)
+                <= 1
+        );
     }
 }

@@ -51,8 +51,13 @@ pub enum ControlCommand {
         timeout_ms: u32,
     },
     /// What the stages of the packet path took since they are measured: [`crate::trace::TraceDocument`]. Asking begins it,
-    /// and it ends [`TRACE_LEASE`](crate::trace::LEASE) after the last question.
-    Trace {},
+    /// and it ends [`LEASE`](crate::trace::LEASE) after the last question.
+    Trace {
+        /// End it after this time instead, in milliseconds, which is at most as long; 0: at once. It stands for the last
+        /// question of this kind alone, and takes nothing from those who ask without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        for_ms: Option<u32>,
+    },
     /// Stop: [`crate::status::Stopping`].
     Down {},
     /// Version and commit of the daemon: [`crate::status::Version`].
@@ -208,7 +213,14 @@ mod tests {
                 },
                 r#"{"schema":"weft.control/1","cmd":"ping","peer":"bob","timeout_ms":1000}"#,
             ),
-            (ControlCommand::Trace {}, r#"{"schema":"weft.control/1","cmd":"trace"}"#),
+            (
+                ControlCommand::Trace { for_ms: None },
+                r#"{"schema":"weft.control/1","cmd":"trace"}"#,
+            ),
+            (
+                ControlCommand::Trace { for_ms: Some(0) },
+                r#"{"schema":"weft.control/1","cmd":"trace","for_ms":0}"#,
+            ),
             (ControlCommand::Down {}, r#"{"schema":"weft.control/1","cmd":"down"}"#),
             (
                 ControlCommand::Version {},

@@ -6,6 +6,7 @@
 mod echo;
 mod interface;
 mod lanes;
+mod lease;
 mod names;
 mod networks;
 mod perf;

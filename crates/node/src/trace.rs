@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weft_plane::{Sizes, Stage, Trace, Work};
+use weft_plane::{Queue, Sizes, Stage, Trace, Work};
 
 use crate::status::Document as _;
 
@@ -15,7 +15,7 @@ use crate::status::Document as _;
 pub const LEASE: Duration = Duration::from_secs(3);
 
 /// Counters of what was dropped, each by its reason.
-const DROPS: [&str; 37] = [
+const DROPS: [&str; 46] = [
     "malformed",
     "unknown_index",
     "early_dropped",
@@ -27,7 +27,14 @@ const DROPS: [&str; 37] = [
     "fast_unknown",
     "fast_open_failed",
     "fast_replays",
+    "fragments_refused",
+    "fragments_expired",
+    "label_unknown",
+    "relay_ttl_expired",
+    "relay_failed",
     "handshakes_refused",
+    "handshakes_forged",
+    "strangers",
     "not_for_us",
     "forward_failed",
     "ttl_expired",
@@ -53,10 +60,12 @@ const DROPS: [&str; 37] = [
     "handed_dropped",
     "messages_malformed",
     "messages_unknown",
+    "announcements_refused",
+    "labels_refused",
 ];
 
 /// Counters of what did not go the fast way.
-const FALLBACKS: [&str; 9] = [
+const FALLBACKS: [&str; 10] = [
     "udp_gso_refusals",
     "udp_plain_sends",
     "udp_plain_receives",
@@ -66,6 +75,7 @@ const FALLBACKS: [&str; 9] = [
     "foreign",
     "queued",
     "fast_waited",
+    "fast_fragmented",
 ];
 
 /// The answer to `trace`, and with a shorter time what happened between two answers.
@@ -73,22 +83,33 @@ const FALLBACKS: [&str; 9] = [
 pub struct TraceDocument {
     /// [`Document::SCHEMA`](crate::status::Document::SCHEMA)
     pub schema: String,
-    /// The time that all of this is about; 0: measuring has only just begun.
-    pub seconds: f64,
     /// What one look at the clock costs, in nanoseconds: measuring takes three for each packet sent and two for each
     /// received.
     pub clock_ns: u64,
+    /// All lanes together; its fields stand beside these.
+    #[serde(flatten)]
+    pub total: LaneTrace,
+    /// Each lane, the first one first, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<LaneTrace>,
+}
+
+/// What a lane, or all of them, did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LaneTrace {
+    /// The time that all of this is about; 0: measuring has only just begun.
+    pub seconds: f64,
     /// By stage: `wait`, `tun-read`, `route`, `split`, `seal`, `udp-send`, `udp-receive`, `open`, `coalesce`, `tun-write`,
-    /// `control`. Together they are the time of the packet threads, of
-    /// which there is one for each lane.
+    /// `control`, `queue`. Together they are the time of the packet threads, of which there is one for each lane.
     pub stages: BTreeMap<String, StageStatus>,
-    /// Packets in one call, by stage: `tun-read`, `tun-write`, `udp-send` (`UDP_SEGMENT`), `udp-receive` (`UDP_GRO`).
+    /// How much one call takes, by stage: `tun-read`, `tun-write`, `udp-send` (`UDP_SEGMENT`), `udp-receive` (`UDP_GRO`).
     pub sizes: BTreeMap<String, SizesStatus>,
-    /// Waits in queues: `commands` from the core to the packet thread, `socket` for room in a full socket.
+    /// Waits in queues: `commands` from the core to the packet thread, `socket` for room in a full socket, `full-inbox` for
+    /// room at another lane, `inbox` of what other lanes gave.
     pub waits: BTreeMap<String, WaitStatus>,
-    /// What was dropped, by reason.
+    /// What was dropped, by reason; of a lane: by that lane.
     pub drops: BTreeMap<String, u64>,
-    /// What did not go the fast way: calls without segmentation or joining, waits, packets that queued.
+    /// What did not go the fast way: calls without segmentation or joining, waits, packets that queued; so too.
     pub fallbacks: BTreeMap<String, u64>,
 }
 
@@ -105,13 +126,16 @@ pub struct StageStatus {
     pub ns: u64,
 }
 
-/// How many packets calls took.
+/// How much calls took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizesStatus {
     /// Calls with 1 packet, 2, 3 to 4, 5 to 8, 9 to 16, 17 to 32, 33 to 64, and more.
     pub calls: [u64; 8],
-    /// The most since measuring began.
+    /// The most packets since measuring began.
     pub max: u64,
+    /// The most bytes since measuring began.
+    #[serde(default)]
+    pub max_bytes: u64,
 }
 
 /// Time in a queue.
@@ -124,43 +148,18 @@ pub struct WaitStatus {
 }
 
 impl TraceDocument {
-    /// Totals of a lane, and of the daemon's counters those that tell of drops and fallbacks.
+    /// Totals of each lane, of the daemon's counters those that tell of drops and fallbacks, and the same of each lane.
     #[must_use]
-    pub fn new(trace: Option<&Trace>, counters: &BTreeMap<String, u64>) -> Self {
-        let named = |names: &[&str]| {
-            let named = names
-                .iter()
-                .map(|name| ((*name).to_owned(), counters.get(*name).copied().unwrap_or(0)));
-            named.collect()
-        };
-        let stage = |stage: Stage| {
-            (
-                stage.name().to_owned(),
-                trace.map(|t| t.work(stage).into()).unwrap_or_default(),
-            )
-        };
-        let sizes = |stage: Stage, of: fn(&Trace) -> &Sizes| {
-            (stage.name().to_owned(), trace.map(|t| of(t).into()).unwrap_or_default())
-        };
-        let wait =
-            |name: &str, of: fn(&Trace) -> &Work| (name.to_owned(), trace.map(|t| of(t).into()).unwrap_or_default());
+    pub fn new(traces: &[Option<Trace>], counters: &BTreeMap<String, u64>, of_lanes: &[BTreeMap<String, u64>]) -> Self {
+        let all = traces.iter().flatten().cloned().reduce(|sum, lane| sum.and(&lane));
+        let several = traces.iter().zip(of_lanes).filter(|_| traces.len() > 1);
         Self {
             schema: Self::SCHEMA.to_owned(),
-            seconds: trace.map_or(0.0, |t| t.elapsed_ns as f64 / 1e9),
-            clock_ns: trace.map_or(0, |t| t.clock_ns),
-            stages: Stage::ALL.into_iter().map(stage).collect(),
-            sizes: BTreeMap::from([
-                sizes(Stage::TunRead, |t| &t.tun_reads),
-                sizes(Stage::TunWrite, |t| &t.tun_writes),
-                sizes(Stage::UdpSend, |t| &t.sends),
-                sizes(Stage::UdpReceive, |t| &t.receives),
-            ]),
-            waits: BTreeMap::from([
-                wait("commands", |t| &t.command_wait),
-                wait("socket", |t| &t.socket_wait),
-            ]),
-            drops: named(&DROPS),
-            fallbacks: named(&FALLBACKS),
+            clock_ns: all.as_ref().map_or(0, |t| t.clock_ns),
+            total: LaneTrace::new(all.as_ref(), counters),
+            lanes: several
+                .map(|(trace, counters)| LaneTrace::new(trace.as_ref(), counters))
+                .collect(),
         }
     }
 
@@ -168,6 +167,54 @@ impl TraceDocument {
     /// measured since.
     #[must_use]
     pub fn since(&self, before: &Self) -> Option<Self> {
+        let lanes = self.lanes.iter().zip(&before.lanes);
+        Some(Self {
+            schema: self.schema.clone(),
+            clock_ns: self.clock_ns,
+            total: self.total.since(&before.total)?,
+            // A lane that did not tell anything new keeps its place.
+            lanes: lanes
+                .map(|(now, before)| now.since(before).unwrap_or_default())
+                .collect(),
+        })
+    }
+}
+
+impl LaneTrace {
+    fn new(trace: Option<&Trace>, counters: &BTreeMap<String, u64>) -> Self {
+        let named = |names: &[&str]| {
+            let named = names
+                .iter()
+                .map(|name| ((*name).to_owned(), counters.get(*name).copied().unwrap_or(0)));
+            named.collect()
+        };
+        let stage = |stage: Stage| {
+            let work = trace.map(|t| t.work(stage).into());
+            (stage.name().to_owned(), work.unwrap_or_default())
+        };
+        let sizes = |stage: Stage, of: fn(&Trace) -> &Sizes| {
+            (stage.name().to_owned(), trace.map(|t| of(t).into()).unwrap_or_default())
+        };
+        let wait = |queue: Queue| {
+            let waits = trace.map(|t| t.waits(queue).into());
+            (queue.name().to_owned(), waits.unwrap_or_default())
+        };
+        Self {
+            seconds: trace.map_or(0.0, |t| t.elapsed_ns as f64 / 1e9),
+            stages: Stage::ALL.into_iter().map(stage).collect(),
+            sizes: BTreeMap::from([
+                sizes(Stage::TunRead, |t| &t.tun_reads),
+                sizes(Stage::TunWrite, |t| &t.tun_writes),
+                sizes(Stage::UdpSend, |t| &t.sends),
+                sizes(Stage::UdpReceive, |t| &t.receives),
+            ]),
+            waits: Queue::ALL.into_iter().map(wait).collect(),
+            drops: named(&DROPS),
+            fallbacks: named(&FALLBACKS),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Option<Self> {
         if self.seconds <= before.seconds {
             return None;
         }
@@ -219,12 +266,13 @@ impl From<&Sizes> for SizesStatus {
         Self {
             calls: sizes.calls,
             max: sizes.max,
+            max_bytes: sizes.max_bytes,
         }
     }
 }
 
-impl From<&Work> for WaitStatus {
-    fn from(work: &Work) -> Self {
+impl From<Work> for WaitStatus {
+    fn from(work: Work) -> Self {
         Self {
             count: work.calls,
             ns: work.ns,
@@ -236,30 +284,82 @@ impl From<&Work> for WaitStatus {
 mod tests {
     use super::*;
 
+    fn lane(lane: &mut LaneTrace, seconds: f64, packets: u64) {
+        lane.seconds = seconds;
+        let seal = lane.stages.get_mut("seal").unwrap();
+        (seal.packets, seal.ns) = (packets, 300 * packets);
+        lane.sizes.get_mut("udp-send").unwrap().calls[7] = packets;
+    }
+
     fn document(seconds: f64, packets: u64) -> TraceDocument {
         let counters = BTreeMap::from([("malformed".to_owned(), packets), ("tun_rx".to_owned(), 9)]);
-        let mut document = TraceDocument::new(None, &counters);
-        document.seconds = seconds;
-        let seal = document.stages.get_mut("seal").unwrap();
-        (seal.packets, seal.ns) = (packets, 300 * packets);
-        document.sizes.get_mut("udp-send").unwrap().calls[7] = packets;
+        let lanes = [BTreeMap::new(), counters.clone()];
+        let mut document = TraceDocument::new(&[None, None], &counters, &lanes);
+        lane(&mut document.total, seconds, packets);
+        lane(&mut document.lanes[1], seconds, packets);
         document
     }
 
     #[test]
     fn two_answers_differ_by_what_happened_between_them() {
-        let since = document(3.5, 100).since(&document(2.0, 40)).unwrap();
-        assert_eq!(since.seconds, 1.5);
-        assert_eq!((since.stages["seal"].packets, since.stages["seal"].ns), (60, 18_000));
-        assert_eq!(since.sizes["udp-send"].calls[7], 60);
-        assert_eq!((since.drops["malformed"], since.drops.get("tun_rx")), (60, None));
+        let between = document(3.5, 100).since(&document(2.0, 40)).unwrap();
+        for since in [&between.total, &between.lanes[1]] {
+            assert_eq!(since.seconds, 1.5);
+            assert_eq!((since.stages["seal"].packets, since.stages["seal"].ns), (60, 18_000));
+            assert_eq!(since.sizes["udp-send"].calls[7], 60);
+            assert_eq!((since.drops["malformed"], since.drops.get("tun_rx")), (60, None));
+        }
+        assert_eq!(between.lanes[0], LaneTrace::default(), "not measured, and in its place");
         assert_eq!(document(1.0, 5).since(&document(2.0, 40)), None, "it began anew");
-        assert_eq!(document(1.0, 5).since(&document(0.0, 0)).unwrap().seconds, 1.0);
+        assert_eq!(document(1.0, 5).since(&document(0.0, 0)).unwrap().total.seconds, 1.0);
         assert_eq!(document(0.0, 0).since(&document(0.0, 0)), None, "it has only begun");
     }
 
     #[test]
-    fn the_counters_that_are_named_exist() {
+    fn one_lane_is_all_of_them_and_the_document_is_flat() {
+        let document = TraceDocument::new(&[None], &BTreeMap::new(), &[BTreeMap::new()]);
+        assert_eq!(document.lanes, []);
+        let json = serde_json::to_value(&document).unwrap();
+        assert!(
+            json["stages"]["udp-send"]["ns"] == 0 && json.get("lanes").is_none(),
+            "{json}"
+        );
+        assert_eq!(serde_json::from_value::<TraceDocument>(json).unwrap(), document);
+        let two = serde_json::to_value(super::tests::document(2.0, 40)).unwrap();
+        assert_eq!(two["lanes"][1]["drops"]["malformed"], 40);
+    }
+
+    /// Counters that are neither a drop nor a fallback: how much there was, and of what kind.
+    const OTHERS: [&str; 25] = [
+        "tun_rx",
+        "tun_tx",
+        "udp_rx",
+        "early_frames",
+        "fast_rx",
+        "fast_tx",
+        "full_tx",
+        "full_rx",
+        "fast_reassembled",
+        "tcp_recut",
+        "relayed_tx",
+        "relayed_rx",
+        "relayed",
+        "forwarded",
+        "ce_forwarded",
+        "ce_delivered",
+        "icmp_sent",
+        "tun_reads",
+        "tun_writes",
+        "tun_coalesced",
+        "handed_in",
+        "path_probes",
+        "path_raises",
+        "path_black_holes",
+        "labels_expired",
+    ];
+
+    #[test]
+    fn every_counter_has_one_place() {
         let lane = weft_packet::Counters::default();
         let plane = weft_plane::PlaneCounters::default();
         let node = weft_core::NodeCounters::default();
@@ -270,8 +370,9 @@ mod tests {
             .map(|(name, _)| name)
             .collect();
         known.extend(["udp_gso_refusals", "udp_plain_sends", "udp_plain_receives"]);
-        for name in DROPS.iter().chain(&FALLBACKS) {
-            assert!(known.contains(name), "{name}");
-        }
+        known.sort_unstable();
+        let mut placed: Vec<&str> = DROPS.iter().chain(&FALLBACKS).chain(&OTHERS).copied().collect();
+        placed.sort_unstable();
+        assert_eq!(known, placed);
     }
 }

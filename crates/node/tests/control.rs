@@ -39,7 +39,7 @@ impl Daemon {
                             break;
                         }
                         ControlCommand::Peers { .. } => request.reply.ok(&Version::of_this_build()),
-                        ControlCommand::Status {} | ControlCommand::Trace {} => drop(request),
+                        ControlCommand::Status {} | ControlCommand::Trace { .. } => drop(request),
                     }
                 }
                 server.close().await;

@@ -15,6 +15,7 @@ pub use self::account::{EndReport, EndSecond, MAX_PATH_LEN, PathSeen, Received, 
 use crate::message::Token;
 use crate::meter::{Meter, Reading};
 use crate::plan::{Load, Plan};
+use crate::stages::{LaneTotals, StageWatch};
 use crate::tcp::{self, StreamCounts};
 use crate::{quic, udp};
 
@@ -22,6 +23,13 @@ use crate::{quic, udp};
 pub trait DaemonView: Send {
     /// Asks it; called once a second. What it does not say is none.
     fn look(&mut self) -> DaemonLook;
+
+    /// Has it measure the stages of its packet path, and asks what they came to since that began: each of its packet
+    /// threads, the first one first. Called once a second while it shall go on, then once with `last`. None: it does not.
+    fn stages(&mut self, last: bool) -> Option<Vec<LaneTotals>> {
+        let _ = last;
+        None
+    }
 }
 
 /// One look at the daemon.
@@ -58,6 +66,7 @@ pub struct End {
     stopped: Option<Mark>,
     path: PathSeen,
     rtt_ms: (f64, u32),
+    stages: Option<StageWatch>,
 }
 
 struct Shared {
@@ -127,6 +136,7 @@ impl End {
             stopped: None,
             path: PathSeen::default(),
             rtt_ms: (0.0, 0),
+            stages: None,
         };
         end.path.note(look.path);
         end.start_tcp(plan)?;
@@ -212,6 +222,20 @@ impl End {
         Ok(())
     }
 
+    /// Has the daemon measure its stages from now on until the load stops.
+    pub fn watch_stages(&mut self) {
+        self.stages = Some(StageWatch::default());
+        self.look_at_stages(false);
+    }
+
+    fn look_at_stages(&mut self, last: bool) {
+        if let Some(watch) = &mut self.stages
+            && let Some(lanes) = self.view.stages(last)
+        {
+            watch.note(lanes, self.meter.read());
+        }
+    }
+
     /// The time since the last call, or since the start.
     ///
     /// # Errors
@@ -222,6 +246,7 @@ impl End {
         }
         let path = self.view.look().path;
         self.path.note(path.clone());
+        self.look_at_stages(false);
         let now = self.shared.mark(&self.meter);
         for info in &now.tcp {
             self.rtt_ms.0 += info.rtt.as_secs_f64() * 1e3;
@@ -241,7 +266,10 @@ impl End {
 
     /// Time is up: this end sends no more, and takes what is still under way.
     pub fn stop_sending(&mut self) {
-        self.stopped.get_or_insert_with(|| self.shared.mark(&self.meter));
+        if self.stopped.is_none() {
+            self.stopped = Some(self.shared.mark(&self.meter));
+            self.look_at_stages(true);
+        }
         self.shared.stop_sending.store(true, Ordering::Relaxed);
     }
 
@@ -264,6 +292,7 @@ impl End {
             }),
             spent: end.reading.since(&self.start.reading),
             path: std::mem::take(&mut self.path),
+            stages: self.stages.as_ref().and_then(StageWatch::outcome),
         }
     }
 

@@ -76,7 +76,7 @@ pub fn serve(far: Far) -> Result<(), FarError> {
     let result = refusal(&hello)
         .map_or(Ok(()), |why| Err(FarError::Refused(why)))
         .and_then(|()| Sockets::open(&control, &hello.plan, device.as_deref()))
-        .and_then(|sockets| run(&control, messages, hello.plan, sockets, view));
+        .and_then(|sockets| run(&control, messages, hello, sockets, view));
     match &result {
         Err(FarError::Refused(why)) => drop(write(&control, &FromFar::Refused(why.clone()))),
         Err(FarError::Near(_)) | Ok(()) => {}
@@ -144,10 +144,11 @@ fn cannot_listen(address: IpAddr, error: &io::Error) -> String {
 fn run(
     control: &TcpStream,
     messages: Messages,
-    plan: Plan,
+    hello: Hello,
     sockets: Sockets,
     view: Box<dyn DaemonView>,
 ) -> Result<(), FarError> {
+    let Hello { plan, stages, .. } = hello;
     let ready = sockets.ready().map_err(FarError::Flow)?;
     let Sockets { token, tcp, udp, probe } = sockets;
     let flows = gather(tcp, udp, plan.clone(), token).map_err(FarError::Flow)?;
@@ -170,6 +171,9 @@ fn run(
         ..plan
     };
     let mut end = End::start(&turned, flows, view).map_err(FarError::Flow)?;
+    if stages {
+        end.watch_stages();
+    }
     write(control, &FromFar::Started).map_err(FarError::Near)?;
     seconds(control, &orders, &turned, &mut end)?;
     end.stop_sending();

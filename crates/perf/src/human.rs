@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::end::{PathSeen, TcpSent};
 use crate::latency::Latency;
 use crate::meter::{ProcessLoad, Spent};
+use crate::near::STAGED;
 use crate::plan::{Direction, Load, Plan};
 use crate::report::{DirectionReport, Report, SecondReport, UdpReport, Way};
 
@@ -38,6 +39,12 @@ pub fn heading(plan: &Plan, peer: &str) -> String {
         .raw
         .map_or_else(String::new, |address| format!(", outside the tunnel ({address})"));
     format!("{what}, {} s{raw}\n", plan.seconds)
+}
+
+/// What is about to be measured behind the run.
+#[must_use]
+pub fn heading_of_stages() -> String {
+    format!("the same once more for {STAGED} s, with the stages of the packet path measured\n")
 }
 
 /// The columns of [`second`].
@@ -117,6 +124,15 @@ pub fn summary(report: &Report) -> String {
         for reason in &verdict.evidence {
             let _ = writeln!(text, "  - {reason}");
         }
+        if let Some(held) = &direction.held_up_by {
+            let _ = writeln!(text, "Held up by{which}: {}", held.text);
+            for reason in &held.evidence {
+                let _ = writeln!(text, "  - {reason}");
+            }
+        }
+    }
+    if let Some(why) = report.stages.as_ref().and_then(|stages| stages.not_measured.as_ref()) {
+        let _ = writeln!(text, "Stages of the packet path were not measured: {why}");
     }
     if let Some(why) = &report.invalid_because {
         let _ = writeln!(text, "\nINVALID: {why}");

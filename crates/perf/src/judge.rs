@@ -13,7 +13,7 @@ pub const SATURATED: f64 = 0.8;
 
 /// A thread that wants to run for this share of the time is the cause where nothing else is one: what comes in bursts
 /// finds it busy.
-const BUSY: f64 = 0.65;
+pub const BUSY: f64 = 0.65;
 
 /// The share of the time from which on one cause is the cause.
 const MOST: f64 = 0.5;

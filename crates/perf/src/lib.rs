@@ -12,6 +12,7 @@
 //! | [`arrivals`], [`latency`] | loss, order and jitter of numbered datagrams; round trips in few figures |
 //! | [`meter`] | processor and memory of the daemon and of the test itself |
 //! | [`judge`] | what held the run up, and the evidence: pure |
+//! | [`stages`], [`held`] | what the packet threads did under the load, stage by stage; which of them held it up: pure |
 //! | [`report`] | the document `weft.perf/1`; as text ([`human`]), as a drawing ([`plot`], by [`svg`]) |
 //!
 //! Never here: the daemon, its control socket and its configuration (weft-node, which says through
@@ -20,6 +21,7 @@
 pub mod arrivals;
 pub mod end;
 pub mod far;
+pub mod held;
 pub mod human;
 pub mod judge;
 pub mod latency;
@@ -31,6 +33,7 @@ pub mod plot;
 pub mod probe;
 pub mod quic;
 pub mod report;
+pub mod stages;
 pub mod svg;
 pub mod tcp;
 pub mod udp;

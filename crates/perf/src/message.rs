@@ -3,7 +3,8 @@
 //! Near: [`Hello`]. Far: [`FromFar::Ready`], or [`FromFar::Refused`] and the end. Near opens its flows, each of which
 //! begins with the token, and measures round trips on the idle path. Then near [`ToFar::Start`], far
 //! [`FromFar::Started`], and a [`FromFar::Second`] each second; near [`ToFar::Stop`], far [`FromFar::Done`]. Whoever
-//! loses the connection gives the run up.
+//! loses the connection gives the run up. With [`Hello::stages`] both ends have their daemons measure the stages of the
+//! packet path meanwhile, and tell them at the end ([`EndReport::stages`]).
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -27,6 +28,10 @@ pub struct Hello {
     pub schema: String,
     /// What it would like.
     pub plan: Plan,
+    /// Both daemons measure the stages of their packet paths meanwhile. A far end that does not know of it serves the run
+    /// without.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stages: bool,
 }
 
 impl Hello {
@@ -36,7 +41,14 @@ impl Hello {
         Self {
             schema: SCHEMA.to_owned(),
             plan,
+            stages: false,
         }
+    }
+
+    /// The same run with the stages of both packet paths measured, or without.
+    #[must_use]
+    pub fn with_stages(self, stages: bool) -> Self {
+        Self { stages, ..self }
     }
 }
 
@@ -186,6 +198,18 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (stream, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_run_without_stages_is_asked_for_as_ever() {
+        let plan = r#"{"load":{"kind":"none"},"direction":"forward","seconds":1}"#;
+        let old = format!(r#"{{"schema":"{SCHEMA}","plan":{plan}}}"#);
+        let hello: Hello = serde_json::from_str(&old).unwrap();
+        assert!(!hello.stages);
+        assert_eq!(serde_json::to_string(&hello).unwrap(), old);
+        let with = hello.with_stages(true);
+        let text = serde_json::to_string(&with).unwrap();
+        assert_eq!(serde_json::from_str::<Hello>(&text).unwrap(), with);
     }
 
     #[test]

@@ -136,10 +136,35 @@ impl Reading {
     }
 }
 
+impl Reading {
+    /// How each thread of the daemon whose name begins with `prefix` spent the time since `earlier`.
+    #[must_use]
+    pub fn threads_since(&self, earlier: &Self, prefix: &str) -> Vec<ThreadLoad> {
+        let time = self.at.saturating_duration_since(earlier.at);
+        let (Some(now), Some(then)) = (&self.daemon, &earlier.daemon) else {
+            return Vec::new();
+        };
+        let named = now.loads_since(then, time);
+        named.filter(|load| load.name.starts_with(prefix)).collect()
+    }
+}
+
 impl ProcessReading {
     fn since(&self, earlier: &Self, time: Duration) -> ProcessLoad {
+        let carrying = self.loads_since(earlier, time);
+        let loads = carrying.filter(|load| !BESIDE.contains(&&*load.name));
+        ProcessLoad {
+            cpu_percent: 100.0 * share(self.usage.cpu.saturating_sub(earlier.usage.cpu), time),
+            rss_bytes: self.usage.rss_bytes,
+            busiest: loads.max_by(|a, b| a.wanting().total_cmp(&b.wanting())),
+        }
+    }
+}
+
+impl ProcessReading {
+    fn loads_since(&self, earlier: &Self, time: Duration) -> impl Iterator<Item = ThreadLoad> {
         let then: BTreeMap<u32, &ThreadUsage> = earlier.threads.iter().map(|thread| (thread.tid, thread)).collect();
-        let load = |thread: &ThreadUsage| {
+        self.threads.iter().map(move |thread| {
             // A thread that was not there had used nothing.
             let (cpu, waited) = then
                 .get(&thread.tid)
@@ -150,14 +175,7 @@ impl ProcessReading {
                 running: share(thread.cpu.saturating_sub(cpu), time),
                 waiting: share(thread.waited.saturating_sub(waited), time),
             }
-        };
-        let carrying = self.threads.iter().filter(|thread| !BESIDE.contains(&&*thread.name));
-        let loads = carrying.map(load);
-        ProcessLoad {
-            cpu_percent: 100.0 * share(self.usage.cpu.saturating_sub(earlier.usage.cpu), time),
-            rss_bytes: self.usage.rss_bytes,
-            busiest: loads.max_by(|a, b| a.wanting().total_cmp(&b.wanting())),
-        }
+        })
     }
 }
 
@@ -212,6 +230,12 @@ mod tests {
         assert!((busiest.running - 0.1).abs() < 1e-9 && (busiest.waiting - 0.4).abs() < 1e-9);
         assert_eq!(spent.test, None);
         assert!((spent.cpu_percent() - 50.0).abs() < 1e-9);
+        let names = |prefix| {
+            let loads = after.threads_since(&before, prefix);
+            loads.into_iter().map(|load| load.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("t"), ["t1", "t2", "t3"]);
+        assert_eq!((names("t3"), names("perf-probe").len()), (vec!["t3".to_owned()], 1));
     }
 
     #[test]

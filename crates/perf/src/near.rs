@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the idle path is probed.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// How long the load runs again while stages are measured, in seconds. In the first of them it finds its rate.
+pub const STAGED: u32 = 3;
+
 /// How long the far end may say nothing while the load runs; its samples share the path with the load.
 pub const SILENCE: Duration = Duration::from_secs(10);
 
@@ -116,12 +119,37 @@ pub fn run(
     view: Box<dyn DaemonView>,
     tell: &mut dyn FnMut(&Second),
 ) -> Result<Outcome, NearError> {
+    measure(control, &Hello::new(plan.clone()), view, tell)
+}
+
+/// Runs the load of `plan` anew for [`STAGED`], while both daemons measure the stages of their packet paths. That takes
+/// some of their time, so no other figure of the outcome is worth telling.
+///
+/// # Errors
+/// [`NearError`]
+pub fn run_staged(control: SocketAddr, plan: &Plan, view: Box<dyn DaemonView>) -> Result<Outcome, NearError> {
+    let plan = Plan {
+        seconds: STAGED,
+        ..plan.clone()
+    };
+    measure(control, &Hello::new(plan).with_stages(true), view, &mut |_| {})
+}
+
+fn measure(
+    control: SocketAddr,
+    hello: &Hello,
+    view: Box<dyn DaemonView>,
+    tell: &mut dyn FnMut(&Second),
+) -> Result<Outcome, NearError> {
+    let plan = &hello.plan;
     let mut far = Connection::open(control)?;
-    let ready = far.ask(plan)?;
+    let ready = far.ask(hello)?;
     let address = plan.raw.unwrap_or(control.ip());
     let flows = open_flows(address, &ready, plan)?;
     let prober = Prober::start(SocketAddr::new(address, ready.probe), &ready)?;
-    std::thread::sleep(IDLE);
+    if !hello.stages {
+        std::thread::sleep(IDLE);
+    }
     let idle = prober.probes.restart();
     far.tell(ToFar::Start)?;
     match far.next(PATIENCE)? {
@@ -131,6 +159,9 @@ pub fn run(
     // What came between belongs to neither.
     let _ = prober.probes.restart();
     let mut end = End::start(plan, flows, view).map_err(NearError::Here)?;
+    if hello.stages {
+        end.watch_stages();
+    }
     let mut run = Run::new(plan);
     run.load(&mut far, &mut end, &prober, tell)?;
     end.stop_sending();
@@ -176,9 +207,9 @@ impl Connection {
         })
     }
 
-    fn ask(&mut self, plan: &Plan) -> Result<Ready, NearError> {
+    fn ask(&mut self, hello: &Hello) -> Result<Ready, NearError> {
         // One that was turned away at once has the reason waiting for it.
-        let _ = write(&self.stream, &Hello::new(plan.clone()));
+        let _ = write(&self.stream, hello);
         match self.next(PATIENCE)? {
             FromFar::Ready(ready) => Ok(ready),
             other => Err(unexpected(other)),

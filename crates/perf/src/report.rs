@@ -6,12 +6,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::end::{PathSeen, TcpSent};
+use crate::held::{HeldUpBy, Measured, held_up};
 use crate::judge::{Evidence, Flow, Verdict, judge};
 use crate::latency::Latency;
 use crate::mbit_s;
 use crate::meter::Spent;
 use crate::near::{Outcome, Second};
 use crate::plan::{Load, Plan};
+use crate::stages::EndStages;
 
 /// The schema of [`Report`].
 pub const SCHEMA: &str = "weft.perf/1";
@@ -49,6 +51,33 @@ pub struct Report {
     pub far_mbit_s_per_cpu_percent: Option<f64>,
     /// Second by second.
     pub seconds: Vec<SecondReport>,
+    /// What the packet threads did while the load ran again behind the run; none if that was not to be, or makes no sense:
+    /// outside the tunnel, and without a load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<StagesReport>,
+}
+
+/// What the packet threads of both ends did while the load ran once more behind the run. No other figure of the report is
+/// of that time: to measure stages takes some of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StagesReport {
+    /// Those of the near end; none if they were not measured.
+    pub near: Option<EndStages>,
+    /// Those of the far end.
+    pub far: Option<EndStages>,
+    /// Why neither was, for people.
+    pub not_measured: Option<String>,
+}
+
+/// What became of the run behind the run.
+#[derive(Clone, Debug)]
+pub enum Staged {
+    /// There was not to be one.
+    Unwanted,
+    /// It was measured.
+    Measured(Box<Outcome>),
+    /// It was not, and why: one line for people.
+    Failed(String),
 }
 
 /// The other end.
@@ -88,6 +117,9 @@ pub struct DirectionReport {
     pub udp: Option<UdpReport>,
     /// What held it up.
     pub bottleneck: Verdict,
+    /// Down to the stage of the packet path; none if no stages were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up_by: Option<HeldUpBy>,
 }
 
 /// One way through.
@@ -174,8 +206,9 @@ impl SecondReport {
 impl Report {
     /// Puts together what both ends saw.
     #[must_use]
-    pub fn new(peer: Peer, plan: &Plan, outcome: &Outcome) -> Self {
+    pub fn new(peer: Peer, plan: &Plan, outcome: &Outcome, staged: &Staged) -> Self {
         let (near, far) = (&outcome.near, &outcome.far);
+        let staged = staged.sound(plan);
         let ways = [
             (Way::Forward, plan.direction.forward()),
             (Way::Reverse, plan.direction.reverse()),
@@ -183,7 +216,7 @@ impl Report {
         let ways = ways
             .into_iter()
             .filter(|(_, wanted)| *wanted && plan.load != Load::None);
-        let directions: Vec<_> = ways.map(|(way, _)| direction(plan, outcome, way)).collect();
+        let directions: Vec<_> = ways.map(|(way, _)| direction(plan, outcome, &staged, way)).collect();
         let total: f64 = directions.iter().map(|direction| direction.mbit_s).sum();
         let per_cpu = |percent: f64| (percent > 0.0 && total > 0.0).then(|| total / percent);
         let (near_cpu, far_cpu) = (near.spent.cpu_percent(), far.spent.cpu_percent());
@@ -211,7 +244,51 @@ impl Report {
                 .iter()
                 .map(|second| SecondReport::new(plan, second))
                 .collect(),
+            stages: staged.report(),
         }
+    }
+}
+
+impl Staged {
+    /// The same, but failed if its path was not one and the same.
+    fn sound(&self, plan: &Plan) -> Self {
+        match self {
+            Self::Measured(outcome) => match invalid(plan, &outcome.near.path, &outcome.far.path) {
+                Some(why) => Self::Failed(why),
+                None => self.clone(),
+            },
+            _ => self.clone(),
+        }
+    }
+
+    fn report(&self) -> Option<StagesReport> {
+        match self {
+            Self::Unwanted => None,
+            Self::Measured(outcome) => Some(StagesReport {
+                near: outcome.near.stages.clone(),
+                far: outcome.far.stages.clone(),
+                not_measured: None,
+            }),
+            Self::Failed(why) => Some(StagesReport {
+                not_measured: Some(why.clone()),
+                ..StagesReport::default()
+            }),
+        }
+    }
+
+    fn held_up(&self, way: Way, run_mbit_s: f64, verdict: &Verdict) -> Option<HeldUpBy> {
+        let Self::Measured(outcome) = self else { return None };
+        let receiver = match way {
+            Way::Forward => &outcome.far,
+            Way::Reverse => &outcome.near,
+        };
+        let again = mbit_s(receiver.received.map_or(0, |received| received.bytes), receiver.seconds);
+        let measured = Measured {
+            near: outcome.near.stages.as_ref(),
+            far: outcome.far.stages.as_ref(),
+            rate: (run_mbit_s > 0.0).then(|| again / run_mbit_s),
+        };
+        Some(held_up(&measured, verdict.is))
     }
 }
 
@@ -233,7 +310,7 @@ fn invalid(plan: &Plan, near: &PathSeen, far: &PathSeen) -> Option<String> {
     changed("the", near).or_else(|| changed("the far end's", far))
 }
 
-fn direction(plan: &Plan, outcome: &Outcome, way: Way) -> DirectionReport {
+fn direction(plan: &Plan, outcome: &Outcome, staged: &Staged, way: Way) -> DirectionReport {
     let (sender, receiver) = match way {
         Way::Forward => (&outcome.near, &outcome.far),
         Way::Reverse => (&outcome.far, &outcome.near),
@@ -292,6 +369,7 @@ fn direction(plan: &Plan, outcome: &Outcome, way: Way) -> DirectionReport {
         mbit_s: rate,
         tcp,
         udp,
+        held_up_by: staged.held_up(way, rate, &bottleneck),
         bottleneck,
     }
 }

@@ -15,7 +15,7 @@ use weft_os::udp::{RECEIVE_BUFFER_LEN, Received};
 use weft_packet::{HEADROOM, Outbound};
 use weft_wire::virtio::VirtioNetHdr;
 
-use crate::trace::Tracer;
+use crate::trace::{Queue as Waits, Stage, Tracer};
 use crate::worker::Worker;
 
 /// Parcels that may wait for a lane, of up to 64 KiB: 2 ms at 8 Gbit/s.
@@ -41,6 +41,8 @@ pub(crate) fn buffer() -> Box<[u8]> {
 pub(crate) struct Parcel {
     buffer: Box<[u8]>,
     content: Content,
+    /// When it was given, ns, if the giver is measured; else 0.
+    given: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -78,14 +80,18 @@ enum Given {
 
 impl Inbox {
     /// Puts in the buffer and leaves an empty one in its place.
-    fn give(&self, buffer: &mut Box<[u8]>, content: Content) -> Given {
+    fn give(&self, buffer: &mut Box<[u8]>, content: Content, now_ns: u64) -> Given {
         let mut queue = self.lock();
         if queue.parcels.len() >= MAX_PARCELS {
             return Given::Full;
         }
         let empty = queue.spare.pop().unwrap_or_else(self::buffer);
         let buffer = std::mem::replace(buffer, empty);
-        queue.parcels.push_back(Parcel { buffer, content });
+        queue.parcels.push_back(Parcel {
+            buffer,
+            content,
+            given: now_ns,
+        });
         if self.waits.swap(true, Ordering::Relaxed) {
             Given::Waits
         } else {
@@ -127,7 +133,9 @@ impl<R: Tracer> Worker<R> {
         let Some(lane) = lanes.get(usize::from(owner)) else {
             return;
         };
-        let mut given = lane.inbox.give(&mut self.read, Content::Packet(len));
+        let began = R::clock();
+        let mut given = lane.inbox.give(&mut self.read, Content::Packet(len), began);
+        let full = given == Given::Full;
         // As with a full socket, what waits here waits in the TUN's queue, and in the applications behind it (L16). Nobody
         // waits in turn for this lane: the first one gives no packets away, and none waits with datagrams.
         for _ in 0..MAX_WAITS {
@@ -136,7 +144,11 @@ impl<R: Tracer> Worker<R> {
             }
             self.train.out_mut().counters.handed_waits += 1;
             std::thread::sleep(WAIT);
-            given = lane.inbox.give(&mut self.read, Content::Packet(len));
+            given = lane.inbox.give(&mut self.read, Content::Packet(len), R::clock());
+        }
+        if R::ON && full {
+            let tracer = &mut self.train.out_mut().tracer;
+            tracer.waited(Waits::FullInbox, R::clock() - began);
         }
         self.after_giving(owner, given, 1);
     }
@@ -172,7 +184,7 @@ impl<R: Tracer> Worker<R> {
             len,
             step: received.segment_size,
         };
-        let given = lane.inbox.give(&mut scratch, content);
+        let given = lane.inbox.give(&mut scratch, content, R::clock());
         self.handover.scratch = Some(scratch);
         self.after_giving(owner, given, len.div_ceil(received.segment_size.max(1)) as u64);
     }
@@ -193,6 +205,10 @@ impl<R: Tracer> Worker<R> {
         let any = !self.handover.taken.is_empty();
         while let Some(mut parcel) = self.handover.taken.pop_front() {
             self.train.out_mut().counters.handed_in += 1;
+            if R::ON && parcel.given > 0 {
+                let waited = R::clock().saturating_sub(parcel.given);
+                self.train.out_mut().tracer.waited(Waits::Inbox, waited);
+            }
             self.take_parcel(now, &mut parcel);
             self.handover.empty.push(parcel.buffer);
         }
@@ -200,6 +216,7 @@ impl<R: Tracer> Worker<R> {
     }
 
     fn take_parcel(&mut self, now: u64, parcel: &mut Parcel) {
+        let (began, inner) = self.mark();
         match parcel.content {
             Content::Packet(len) => {
                 let read = parcel.buffer.get(..len).unwrap_or_default();
@@ -209,6 +226,7 @@ impl<R: Tracer> Worker<R> {
                     // Only the first lane is given packets, and it gives none away.
                     self.train.out_mut().counters.handed_dropped += 1;
                 }
+                self.note(Stage::Route, began, inner, 1, 0);
             }
             Content::Datagrams { from, len, step } => {
                 let room = parcel.buffer.get_mut(..HEADROOM + len).unwrap_or_default();
@@ -217,6 +235,7 @@ impl<R: Tracer> Worker<R> {
                     .inbound_train(now, from, room, step, &mut self.train, |packet, range, checksum| {
                         tunnel.push(0, range, packet, checksum);
                     });
+                self.note(Stage::Open, began, inner, len.div_ceil(step.max(1)), 0);
                 self.tunnel
                     .write_batch(std::slice::from_ref(&parcel.buffer), self.train.out_mut());
             }
@@ -241,12 +260,12 @@ mod tests {
         for round in 0..3 {
             for n in 0..MAX_PARCELS as u8 {
                 let mut buffer = filled(n);
-                let given = inbox.give(&mut buffer, Content::Packet(1));
+                let given = inbox.give(&mut buffer, Content::Packet(1), 0);
                 assert_eq!(given, if n == 0 { Given::First } else { Given::Waits });
                 assert_eq!(buffer.len(), BUFFER_LEN);
             }
             let mut one_more = filled(99);
-            assert_eq!(inbox.give(&mut one_more, Content::Packet(1)), Given::Full);
+            assert_eq!(inbox.give(&mut one_more, Content::Packet(1), 0), Given::Full);
             assert_eq!(one_more[0], 99, "what finds no room stays where it is");
             inbox.take(&mut taken, &mut empty);
             let order: Vec<u8> = taken.iter().map(|parcel| parcel.buffer[0]).collect();

@@ -67,12 +67,9 @@ impl Lanes {
         self.threads.iter().for_each(|thread| thread.set_traced(on));
     }
 
-    /// Where the time of all lanes together went, as of their last samples, if they are measured.
-    pub fn trace(&self) -> Option<Trace> {
-        self.threads
-            .iter()
-            .filter_map(LaneThread::trace)
-            .reduce(|sum, lane| sum.and(&lane))
+    /// Where the time of each lane went, as of its last sample; none of one that is not measured, or has only begun to be.
+    pub fn traces(&self) -> Vec<Option<Trace>> {
+        self.threads.iter().map(LaneThread::trace).collect()
     }
 
     /// Whether a thread has ended, which it does only when it was stopped or its TUN is gone.

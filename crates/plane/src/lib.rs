@@ -21,4 +21,4 @@ mod worker;
 pub use counters::{PlaneCounters, Snapshot};
 pub use handle::{LaneSetup, ReportSink, StartError};
 pub use lanes::Lanes;
-pub use trace::{Sizes, Stage, Trace, Work};
+pub use trace::{Queue, Sizes, Stage, Trace, Work};

@@ -31,11 +31,13 @@ pub enum Stage {
     TunWrite,
     /// What the core asked for, and telling it what happened.
     Control,
+    /// Waiting for room: in a full socket, or in another lane's inbox.
+    Queue,
 }
 
 impl Stage {
     /// All of them, in the order of a packet's way out and in.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Wait,
         Self::TunRead,
         Self::Route,
@@ -47,6 +49,7 @@ impl Stage {
         Self::Coalesce,
         Self::TunWrite,
         Self::Control,
+        Self::Queue,
     ];
 
     /// Its name in documents.
@@ -64,6 +67,7 @@ impl Stage {
             Self::Coalesce => "coalesce",
             Self::TunWrite => "tun-write",
             Self::Control => "control",
+            Self::Queue => "queue",
         }
     }
 }
@@ -97,22 +101,25 @@ impl Work {
     }
 }
 
-/// How many packets one call took.
+/// How much one call took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// Calls with 1 packet, 2, 3 to 4, 5 to 8, and so on; the last one has all above 64.
     pub calls: [u64; 8],
-    /// The most.
+    /// The most packets.
     pub max: u64,
+    /// The most bytes.
+    pub max_bytes: u64,
 }
 
 impl Sizes {
-    fn add(&mut self, packets: usize) {
+    fn add(&mut self, packets: usize, bytes: usize) {
         let class = packets.max(1).next_power_of_two().trailing_zeros() as usize;
         if let Some(calls) = self.calls.get_mut(class.min(7)) {
             *calls += 1;
         }
         self.max = self.max.max(packets as u64);
+        self.max_bytes = self.max_bytes.max(bytes as u64);
     }
 
     fn merge(&mut self, other: &Self) {
@@ -120,6 +127,37 @@ impl Sizes {
             *sum += calls;
         }
         self.max = self.max.max(other.max);
+        self.max_bytes = self.max_bytes.max(other.max_bytes);
+    }
+}
+
+/// A queue that something waits in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Queue {
+    /// Commands of the core, until the lane carries them out.
+    Commands,
+    /// Trains, until a full socket has room: the lane waits with them ([`Stage::Queue`]).
+    Socket,
+    /// What another lane is to send, until its full inbox has room: the lane waits with it ([`Stage::Queue`]).
+    FullInbox,
+    /// What other lanes gave to this one, until it takes it.
+    Inbox,
+}
+
+impl Queue {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Commands, Self::Socket, Self::FullInbox, Self::Inbox];
+
+    /// Its name in documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Commands => "commands",
+            Self::Socket => "socket",
+            Self::FullInbox => "full-inbox",
+            Self::Inbox => "inbox",
+        }
     }
 }
 
@@ -138,11 +176,10 @@ pub struct Trace {
     pub sends: Sizes,
     /// Datagrams in a call that receives (UDP_GRO).
     pub receives: Sizes,
-    /// From the core's command to its being carried out.
-    pub command_wait: Work,
-    /// From a socket's being full to its having room; not in [`Stage::UdpSend`].
-    pub socket_wait: Work,
     work: [Work; Stage::ALL.len()],
+    waits: [Work; Queue::ALL.len()],
+    /// Nanoseconds in all stages.
+    noted: u64,
     started: u64,
 }
 
@@ -161,16 +198,16 @@ impl Trace {
             tun_writes: Sizes::default(),
             sends: Sizes::default(),
             receives: Sizes::default(),
-            command_wait: Work::default(),
-            socket_wait: Work::default(),
             work: [Work::default(); Stage::ALL.len()],
+            waits: [Work::default(); Queue::ALL.len()],
+            noted: 0,
             started,
         }
     }
 
     /// The same of two lanes together: twice the time in the same time.
     #[must_use]
-    pub(crate) fn and(mut self, other: &Self) -> Self {
+    pub fn and(mut self, other: &Self) -> Self {
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.clock_ns = self.clock_ns.max(other.clock_ns);
         let sizes = [
@@ -182,11 +219,13 @@ impl Trace {
         for (sum, sizes) in sizes {
             sum.merge(&sizes);
         }
-        self.command_wait.merge(other.command_wait);
-        self.socket_wait.merge(other.socket_wait);
         for (sum, work) in self.work.iter_mut().zip(other.work) {
             sum.merge(work);
         }
+        for (sum, work) in self.waits.iter_mut().zip(other.waits) {
+            sum.merge(work);
+        }
+        self.noted += other.noted;
         self
     }
 
@@ -196,23 +235,24 @@ impl Trace {
         self.work.get(stage as usize).copied().unwrap_or_default()
     }
 
+    /// Waits in a queue: how many, and how long all of them took.
+    #[must_use]
+    pub fn waits(&self, queue: Queue) -> Work {
+        self.waits.get(queue as usize).copied().unwrap_or_default()
+    }
+
     fn add(&mut self, stage: Stage, packets: usize, bytes: usize, ns: u64) {
+        self.noted += ns;
         if let Some(work) = self.work.get_mut(stage as usize) {
             work.add(packets, bytes, ns);
         }
         match stage {
-            Stage::TunRead => self.tun_reads.add(packets),
-            Stage::TunWrite => self.tun_writes.add(packets),
-            Stage::UdpSend => self.sends.add(packets),
-            Stage::UdpReceive => self.receives.add(packets),
+            Stage::TunRead => self.tun_reads.add(packets, bytes),
+            Stage::TunWrite => self.tun_writes.add(packets, bytes),
+            Stage::UdpSend => self.sends.add(packets, bytes),
+            Stage::UdpReceive => self.receives.add(packets, bytes),
             _ => {}
         }
-    }
-
-    /// Time of the stages that lie inside others.
-    fn inner_ns(&self) -> u64 {
-        let inner = [Stage::Split, Stage::Seal, Stage::UdpSend, Stage::Coalesce].map(|stage| self.work(stage).ns);
-        inner.iter().sum::<u64>() + self.socket_wait.ns
     }
 }
 
@@ -239,10 +279,11 @@ pub(crate) trait Tracer: Sized {
     /// Finding what belongs together in what one call received took this long.
     fn coalesced(&mut self, ns: u64);
 
-    /// The time of stages that lie inside others, so far.
+    /// The time of all stages so far.
     fn inner(&self) -> u64;
 
-    fn waited(&mut self, for_socket: bool, ns: u64);
+    /// Something waited this long in a queue; the lane with it, if that is one of [`Stage::Queue`].
+    fn waited(&mut self, queue: Queue, ns: u64);
 
     /// All so far.
     fn totals(&self) -> Option<Trace>;
@@ -286,7 +327,7 @@ impl Tracer for Off {
     }
 
     #[inline(always)]
-    fn waited(&mut self, _: bool, _: u64) {}
+    fn waited(&mut self, _: Queue, _: u64) {}
 
     fn totals(&self) -> Option<Trace> {
         None
@@ -315,7 +356,7 @@ impl Tracer for On {
     fn note(&mut self, stage: Stage, since: u64, inner: u64, packets: usize, bytes: usize) -> u64 {
         let now = monotonic_ns();
         let inside = match stage {
-            Stage::Route | Stage::Open | Stage::Control => self.0.inner_ns() - inner,
+            Stage::Route | Stage::Open | Stage::Control => self.0.noted - inner,
             _ => 0,
         };
         let ns = now.saturating_sub(since).saturating_sub(inside);
@@ -337,16 +378,16 @@ impl Tracer for On {
     }
 
     fn inner(&self) -> u64 {
-        self.0.inner_ns()
+        self.0.noted
     }
 
-    fn waited(&mut self, for_socket: bool, ns: u64) {
-        let wait = if for_socket {
-            &mut self.0.socket_wait
-        } else {
-            &mut self.0.command_wait
-        };
-        wait.add(0, 0, ns);
+    fn waited(&mut self, queue: Queue, ns: u64) {
+        if let Some(wait) = self.0.waits.get_mut(queue as usize) {
+            wait.add(0, 0, ns);
+        }
+        if matches!(queue, Queue::Socket | Queue::FullInbox) {
+            self.0.add(Stage::Queue, 0, 0, ns);
+        }
     }
 
     fn totals(&self) -> Option<Trace> {
@@ -368,10 +409,10 @@ mod tests {
     fn sizes_go_into_classes_of_powers_of_two() {
         let mut sizes = Sizes::default();
         for packets in [1, 2, 3, 4, 5, 8, 9, 64, 65, 128] {
-            sizes.add(packets);
+            sizes.add(packets, 1_000 * packets);
         }
         assert_eq!(sizes.calls, [1, 1, 2, 2, 1, 0, 1, 2]);
-        assert_eq!(sizes.max, 128);
+        assert_eq!((sizes.max, sizes.max_bytes), (128, 128_000));
     }
 
     #[test]
@@ -384,12 +425,51 @@ mod tests {
         assert_eq!(totals.work(Stage::Route).ns, 0, "more was inside than there was");
         assert_eq!(totals.work(Stage::Seal).ns, 1 << 60);
         assert_eq!((on.split(), totals.work(Stage::Split).packets), (1, 1));
+        // What is nested deeper counts once, too: the core's command made the lane send, and wait for that.
+        let (since, inner) = (On::clock(), on.inner());
+        on.waited(Queue::Socket, 1 << 60);
+        on.waited(Queue::Inbox, 7);
+        on.note(Stage::TunWrite, On::clock(), 0, 1, 60);
+        on.note(Stage::Control, since, inner, 0, 0);
+        let totals = on.totals().unwrap();
+        assert_eq!(totals.work(Stage::Control).ns, 0);
+        assert_eq!(
+            (totals.work(Stage::Queue).ns, totals.work(Stage::Queue).calls),
+            (1 << 60, 1)
+        );
+        assert_eq!(totals.waits(Queue::Socket).ns, 1 << 60);
+        assert_eq!(
+            (totals.waits(Queue::Inbox).ns, totals.waits(Queue::Inbox).calls),
+            (7, 1)
+        );
     }
 
     #[test]
-    fn every_stage_has_a_place_of_its_own() {
+    fn lanes_add_up() {
+        let (mut first, mut second) = (On::new(), On::new());
+        first.sealed(10, 20);
+        second.sealed(1, 2);
+        second.waited(Queue::Commands, 5);
+        let sum = first.totals().unwrap().and(&second.totals().unwrap());
+        assert_eq!(
+            sum.work(Stage::Seal),
+            Work {
+                calls: 2,
+                packets: 2,
+                bytes: 0,
+                ns: 22
+            }
+        );
+        assert_eq!((sum.waits(Queue::Commands).ns, sum.noted), (5, 33));
+    }
+
+    #[test]
+    fn every_stage_and_queue_has_a_place_of_its_own() {
         for (at, stage) in Stage::ALL.into_iter().enumerate() {
             assert_eq!(stage as usize, at, "{}", stage.name());
+        }
+        for (at, queue) in Queue::ALL.into_iter().enumerate() {
+            assert_eq!(queue as usize, at, "{}", queue.name());
         }
     }
 }

@@ -9,7 +9,7 @@ use weft_os::udp::{UdpSocket, is_too_long, is_transient};
 use weft_packet::Transmit;
 
 use crate::counters::PlaneCounters;
-use crate::trace::{Stage, Tracer};
+use crate::trace::{Queue, Stage, Tracer};
 
 /// One wait for a full socket.
 const WAIT: Duration = Duration::from_millis(10);
@@ -99,7 +99,7 @@ impl<R: Tracer> Transmit for Underlay<R> {
                     waits += 1;
                     self.counters.send_waits += 1;
                     socket.wait(&error);
-                    self.tracer.waited(true, R::clock() - ended);
+                    self.tracer.waited(Queue::Socket, R::clock() - ended);
                 }
                 Err(error) => {
                     let counter = if is_transient(&error) {

@@ -15,7 +15,7 @@ use weft_wire::virtio::VirtioNetHdr;
 use crate::counters::Snapshot;
 use crate::handle::{LaneSetup, ReportSink, Shared};
 use crate::handover::{self, Handover};
-use crate::trace::{Off, On, Stage, Tracer};
+use crate::trace::{Off, On, Queue, Stage, Tracer};
 use crate::tunnel::Tunnel;
 use crate::underlay::Underlay;
 
@@ -144,12 +144,12 @@ impl<R: Tracer> Worker<R> {
 
     /// The moment that something begins, and what it leaves out.
     #[inline(always)]
-    fn mark(&self) -> (u64, u64) {
+    pub(crate) fn mark(&self) -> (u64, u64) {
         (R::clock(), self.train.out().tracer.inner())
     }
 
     #[inline(always)]
-    fn note(&mut self, stage: Stage, since: u64, inner: u64, packets: usize, bytes: usize) -> u64 {
+    pub(crate) fn note(&mut self, stage: Stage, since: u64, inner: u64, packets: usize, bytes: usize) -> u64 {
         let tracer = &mut self.train.out_mut().tracer;
         tracer.note(stage, since, inner, packets, bytes)
     }
@@ -158,7 +158,7 @@ impl<R: Tracer> Worker<R> {
         if R::ON
             && let Some(ns) = self.shared.take_command_wait()
         {
-            self.train.out_mut().tracer.waited(false, ns);
+            self.train.out_mut().tracer.waited(Queue::Commands, ns);
         }
         self.shared.take_commands(&mut self.commands);
         while let Some(command) = self.commands.pop_front() {

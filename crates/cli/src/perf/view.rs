@@ -5,7 +5,13 @@ use std::path::PathBuf;
 use weft_node::control::{self, ControlCommand};
 use weft_node::peer::PeerRef;
 use weft_node::status::Peers;
+use weft_node::trace::{LaneTrace, TraceDocument};
 use weft_perf::end::{DaemonLook, DaemonView};
+use weft_perf::stages::{LaneTotals, StageWork};
+
+/// How long the daemon goes on measuring stages after a question of a test, in milliseconds: longer than from one to the
+/// next.
+const STAGES_MS: u32 = 3_000;
 
 /// Asks the daemon over its control socket.
 pub(super) struct View {
@@ -32,5 +38,31 @@ impl DaemonView for View {
             pid: self.pid,
             path: peer.and_then(|peer| peer.path).map(|path| path.to_string()),
         }
+    }
+
+    fn stages(&mut self, last: bool) -> Option<Vec<LaneTotals>> {
+        let for_ms = Some(if last { 0 } else { STAGES_MS });
+        let document: TraceDocument = control::call(&self.control, &ControlCommand::Trace { for_ms }).ok()?;
+        let lanes = match &*document.lanes {
+            [] => std::slice::from_ref(&document.total),
+            lanes => lanes,
+        };
+        Some(lanes.iter().map(totals).collect())
+    }
+}
+
+fn totals(lane: &LaneTrace) -> LaneTotals {
+    let stage = |(name, work): (&String, &weft_node::trace::StageStatus)| {
+        let work = StageWork {
+            calls: work.calls,
+            packets: work.packets,
+            bytes: work.bytes,
+            ns: work.ns,
+        };
+        (name.clone(), work)
+    };
+    LaneTotals {
+        seconds: lane.seconds,
+        stages: lane.stages.iter().map(stage).collect(),
     }
 }

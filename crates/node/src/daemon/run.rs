@@ -14,6 +14,7 @@ use weft_packet::{Command, Report};
 use weft_plane::Lanes;
 
 use super::echo::{Echoes, Waiting};
+use super::lease::TraceLease;
 use super::standing::{self, Facts};
 use super::watch::NetworkWatch;
 use super::{DaemonError, MAX_REPORTS};
@@ -22,7 +23,7 @@ use crate::known::KnownPeers;
 use crate::peer::PeerRef;
 use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
-use crate::trace::{self, TraceDocument};
+use crate::trace::TraceDocument;
 
 /// The thread looks after itself at least this often: that the lane lives, that state is written.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
@@ -42,8 +43,7 @@ pub(super) struct Daemon {
     save_at: Option<Instant>,
     /// When to react to a change of our addresses or routes.
     network_changed_at: Option<Instant>,
-    /// The lanes are measured until then, if nobody asks again.
-    traced_until: Option<Instant>,
+    traced: TraceLease,
     stopping: bool,
 }
 
@@ -62,7 +62,7 @@ impl Daemon {
             echoes,
             save_at: None,
             network_changed_at: None,
-            traced_until: None,
+            traced: TraceLease::default(),
             stopping: false,
         }
     }
@@ -141,7 +141,7 @@ impl Daemon {
             self.echoes.deadline(),
             self.save_at,
             self.network_changed_at,
-            self.traced_until,
+            self.traced.ends(),
         ];
         let others = others.into_iter().flatten().map(|at| at.saturating_duration_since(now));
         node.into_iter()
@@ -160,7 +160,7 @@ impl Daemon {
         if self.save_at.is_some_and(|at| at <= now) {
             self.save();
         }
-        if self.traced_until.take_if(|at| *at <= now).is_some() {
+        if self.traced.ends().is_some() && !self.traced.expire(now) {
             self.lanes.set_traced(false);
         }
         if self.network_changed_at.take_if(|at| *at <= now).is_some() {
@@ -259,7 +259,7 @@ impl Daemon {
         let now = boottime_ms();
         match command {
             ControlCommand::Status {} => {
-                let traced = self.traced_until.is_some();
+                let traced = self.traced.is_on(Instant::now());
                 reply.ok(&self.facts.status(&self.node, &self.lanes.snapshots(), traced, now));
             }
             ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, |_| true)),
@@ -276,11 +276,8 @@ impl Daemon {
                 }
                 None => reply.refuse(Refusal::unknown_peer(&peer)),
             },
-            ControlCommand::Trace {} => {
-                self.traced_until = Some(Instant::now() + trace::LEASE);
-                self.lanes.set_traced(true);
-                let counters = self.facts.counters(&self.node, &self.lanes.snapshots());
-                reply.ok(&TraceDocument::new(self.lanes.trace().as_ref(), &counters));
+            ControlCommand::Trace { for_ms } => {
+                reply.ok(&self.trace(for_ms.map(|ms| Duration::from_millis(ms.into()))));
             }
             ControlCommand::Down {} => {
                 reply.ok(&Stopping::this_process());
@@ -288,6 +285,19 @@ impl Daemon {
             }
             ControlCommand::Version {} => reply.ok(&Version::of_this_build()),
         }
+    }
+
+    /// What was measured so far, and goes on to be.
+    fn trace(&mut self, wanted: Option<Duration>) -> TraceDocument {
+        let now = Instant::now();
+        let (lanes, traces) = (self.lanes.snapshots(), self.lanes.traces());
+        self.traced.ask(now, wanted);
+        self.lanes.set_traced(self.traced.is_on(now));
+        let of_lanes: Vec<_> = lanes
+            .iter()
+            .map(|lane| standing::of_lanes(std::slice::from_ref(lane)))
+            .collect();
+        TraceDocument::new(&traces, &self.facts.counters(&self.node, &lanes), &of_lanes)
     }
 
     fn pong(&self, waiting: Waiting, answered: bool) {

@@ -440,6 +440,14 @@ fn lane(snapshot: &Snapshot) -> BTreeMap<String, u64> {
 
 /// Sums over all lanes, and what the core counted.
 fn counters(node: &Node, lanes: &[Snapshot]) -> BTreeMap<String, u64> {
+    let mut all = of_lanes(lanes);
+    all.extend(node.mesh_counters().map(|(name, n)| (name.to_owned(), n)));
+    all.extend(node.counters().named().map(|(name, n)| (name.to_owned(), n)));
+    all
+}
+
+/// What these lanes counted together.
+pub(super) fn of_lanes(lanes: &[Snapshot]) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
     let mut add = |name: &str, n: u64| *all.entry(name.to_owned()).or_default() += n;
     for lane in lanes {
@@ -453,7 +461,5 @@ fn counters(node: &Node, lanes: &[Snapshot]) -> BTreeMap<String, u64> {
             add("udp_segments_received", socket.segments_received);
         }
     }
-    all.extend(node.mesh_counters().map(|(name, n)| (name.to_owned(), n)));
-    all.extend(node.counters().named().map(|(name, n)| (name.to_owned(), n)));
     all
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::arrivals::ArrivalCounts;
 use crate::message::printable;
 use crate::meter::Spent;
+use crate::stages::EndStages;
 
 /// One second of a run at one end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,9 @@ pub struct EndReport {
     pub spent: Spent,
     /// The way to the other end.
     pub path: PathSeen,
+    /// What the packet threads here did; none if they were not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<EndStages>,
 }
 
 /// What one end sent.
@@ -139,6 +143,7 @@ impl EndReport {
         if let Some(tcp) = self.sent.as_mut().and_then(|sent| sent.tcp.as_mut()) {
             tcp.congestion = printable(&tcp.congestion, 15);
         }
+        self.stages = self.stages.map(EndStages::tamed);
         self
     }
 }

@@ -1,0 +1,224 @@
+//! Packet threads of each kind, and what is made of them.
+
+use super::*;
+use crate::meter::ThreadLoad;
+use crate::stages::StageWork;
+
+/// A thread with these shares of a second, in percent, and what is left over idle.
+fn lane(percent: &[(&str, u64)]) -> LaneStages {
+    let work = |share: u64| StageWork {
+        ns: share * 10_000_000,
+        ..StageWork::default()
+    };
+    let idle = 100 - percent.iter().map(|(_, share)| share).sum::<u64>();
+    let all = percent.iter().copied().chain([("wait", idle)]);
+    LaneStages {
+        seconds: 1.0,
+        thread: None,
+        stages: all.map(|(name, share)| (name.to_owned(), work(share))).collect(),
+    }
+}
+
+fn end(lanes: impl IntoIterator<Item = LaneStages>) -> EndStages {
+    EndStages {
+        lanes: lanes.into_iter().collect(),
+    }
+}
+
+fn judged(near: Option<&EndStages>, far: Option<&EndStages>, verdict: Bottleneck) -> HeldUpBy {
+    let rate = Some(0.9);
+    held_up(&Measured { near, far, rate }, verdict)
+}
+
+fn sender() -> EndStages {
+    end([lane(&[
+        ("udp-send", 41),
+        ("seal", 22),
+        ("tun-read", 15),
+        ("split", 10),
+        ("route", 9),
+    ])])
+}
+
+fn receiver() -> EndStages {
+    end([lane(&[("tun-write", 30), ("open", 20), ("udp-receive", 10)])])
+}
+
+#[test]
+fn the_thread_without_time_to_spare_and_its_stages() {
+    let held = judged(Some(&sender()), Some(&receiver()), Bottleneck::NearCpu);
+    assert_eq!((held.by, held.lane), (By::NearLane, None));
+    assert_eq!(
+        held.text,
+        "this node's packet thread, 97 % busy: udp-send 41 %, seal 22 %, tun-read 15 %"
+    );
+    assert!((held.busy.unwrap() - 0.97).abs() < 1e-9);
+    let stages: Vec<&str> = held.stages.iter().map(|stage| stage.stage.as_str()).collect();
+    assert_eq!(stages, ["udp-send", "seal", "tun-read", "split", "route"]);
+    assert_eq!(
+        held.evidence,
+        ["the far node's packet thread, 60 % busy: tun-write 30 %, open 20 %, udp-receive 10 %"]
+    );
+    // The other way round.
+    let held = judged(Some(&receiver()), Some(&sender()), Bottleneck::Unclear);
+    assert_eq!(held.by, By::FarLane);
+    assert!(
+        held.text
+            .starts_with("the far node's packet thread, 97 % busy: udp-send"),
+        "{}",
+        held.text
+    );
+}
+
+#[test]
+fn two_threads_alike() {
+    let almost = end([lane(&[("tun-write", 50), ("open", 44)])]);
+    let held = judged(Some(&sender()), Some(&almost), Bottleneck::Unclear);
+    assert_eq!(held.by, By::BothLanes);
+    assert_eq!(
+        held.text,
+        "this node's packet thread, 97 % busy: udp-send 41 %, seal 22 %, tun-read 15 %; \
+         and the far node's packet thread, 94 % busy: tun-write 50 %, open 44 %"
+    );
+    assert_eq!(held.stages[0].stage, "udp-send", "of the busier one");
+    assert!(held.evidence.is_empty(), "{held:?}");
+    let held = judged(Some(&sender()), Some(&sender()), Bottleneck::Unclear);
+    assert_eq!(held.by, By::BothLanes);
+    // Idle alike is no tie of any meaning.
+    let held = judged(Some(&receiver()), Some(&receiver()), Bottleneck::Window);
+    assert_eq!(held.by, By::Elsewhere);
+}
+
+#[test]
+fn not_the_packet_path() {
+    for (verdict, words) in [
+        (Bottleneck::Window, "but the window"),
+        (Bottleneck::Loss, "but loss on the path"),
+        (Bottleneck::PathRate, "but the rate of the path"),
+        (Bottleneck::Application, "but the sender, which had no more to send"),
+        (Bottleneck::Unclear, "nothing else stands out either"),
+    ] {
+        let held = judged(Some(&receiver()), Some(&end([lane(&[("seal", 5)])])), verdict);
+        assert_eq!(held.by, By::Elsewhere);
+        let expected = format!(
+            "not the packet path: this node's packet thread had nothing to do 40 % of the time, the far node's 95 %; {words}"
+        );
+        assert_eq!(held.text, expected);
+        assert_eq!((held.busy, held.stages.len(), held.evidence.len()), (None, 0, 2));
+    }
+}
+
+#[test]
+fn a_processor_that_was_the_bottleneck_need_not_be_as_busy_again() {
+    let busy = end([lane(&[("open", 70)])]);
+    assert_eq!(
+        judged(Some(&busy), Some(&receiver()), Bottleneck::NearCpu).by,
+        By::NearLane
+    );
+    assert_eq!(
+        judged(Some(&busy), Some(&receiver()), Bottleneck::Unclear).by,
+        By::Elsewhere
+    );
+    // It is a program beside the daemon that has no time to spare.
+    assert_eq!(
+        judged(Some(&receiver()), Some(&receiver()), Bottleneck::FarCpu).by,
+        By::Elsewhere
+    );
+}
+
+#[test]
+fn a_thread_that_gets_no_processor() {
+    let mut starved = receiver();
+    starved.lanes[0].thread = Some(ThreadLoad {
+        name: "weft-lane".to_owned(),
+        running: 0.58,
+        waiting: 0.4,
+    });
+    let held = judged(Some(&sender()), Some(&starved), Bottleneck::FarCpu);
+    assert_eq!(held.by, By::BothLanes);
+    let held = judged(Some(&receiver()), Some(&starved), Bottleneck::FarCpu);
+    assert_eq!(held.by, By::FarLane);
+    assert_eq!(
+        held.text,
+        "the far node's packet thread, which ran 58 % of the time and waited 40 % for a processor: \
+         tun-write 30 %, open 20 %, udp-receive 10 %"
+    );
+}
+
+#[test]
+fn a_thread_that_waits_for_room() {
+    let stuck = end([lane(&[("queue", 80), ("udp-send", 15)])]);
+    let held = judged(Some(&stuck), Some(&receiver()), Bottleneck::PathRate);
+    assert_eq!(held.by, By::NearQueue);
+    assert!(held.text.contains("waited 80 % of the time for room"), "{}", held.text);
+    assert_eq!(held.stages[0].stage, "udp-send");
+    assert_eq!(
+        judged(Some(&receiver()), Some(&stuck), Bottleneck::PathRate).by,
+        By::FarQueue
+    );
+    assert_eq!(judged(None, Some(&stuck), Bottleneck::PathRate).by, By::FarQueue);
+    // Who works is asked about first.
+    assert_eq!(
+        judged(Some(&stuck), Some(&sender()), Bottleneck::PathRate).by,
+        By::FarLane
+    );
+}
+
+#[test]
+fn the_busiest_of_several() {
+    let many = end([
+        lane(&[("seal", 10)]),
+        lane(&[("seal", 80), ("udp-send", 15)]),
+        lane(&[]),
+    ]);
+    let held = judged(Some(&many), Some(&receiver()), Bottleneck::Unclear);
+    assert_eq!((held.by, held.lane), (By::NearLane, Some(1)));
+    assert_eq!(
+        held.text,
+        "this node's packet thread 1 of 3, 95 % busy: seal 80 %, udp-send 15 %"
+    );
+    assert!(
+        held.evidence
+            .contains(&"this node's other packet threads were busy: 0: 10 %, 2: 0 %".to_owned())
+    );
+}
+
+#[test]
+fn what_was_not_measured() {
+    let neither = judged(None, None, Bottleneck::Window);
+    assert_eq!(neither.by, By::Unknown);
+    assert_eq!(neither.text, "not known: neither end measured its packet threads");
+    assert_eq!(neither.evidence.len(), 2);
+    // Nor is an end that measured nothing.
+    for empty in [EndStages::default(), end([LaneStages::default()])] {
+        assert_eq!(judged(Some(&empty), Some(&empty), Bottleneck::Window), neither);
+    }
+    let one = judged(Some(&receiver()), None, Bottleneck::Loss);
+    assert_eq!(one.by, By::Unknown);
+    assert_eq!(
+        one.text,
+        "not known: not this node's packet thread, which had nothing to do 40 % of the time; but loss on the path"
+    );
+    assert!(
+        one.evidence
+            .iter()
+            .any(|line| line.starts_with("the far node told no stages")),
+        "{one:?}"
+    );
+    assert_eq!(judged(None, Some(&sender()), Bottleneck::Unclear).by, By::FarLane);
+}
+
+#[test]
+fn another_load_than_that_of_the_run() {
+    for (rate, told) in [(Some(0.4), true), (Some(2.5), true), (Some(0.6), false), (None, false)] {
+        let (near, far) = (sender(), receiver());
+        let measured = Measured {
+            near: Some(&near),
+            far: Some(&far),
+            rate,
+        };
+        let held = held_up(&measured, Bottleneck::NearCpu);
+        let says = held.evidence.iter().any(|line| line.contains("of the rate passed"));
+        assert_eq!((says, held.by), (told, By::NearLane), "{rate:?}");
+    }
+}

@@ -1,0 +1,365 @@
+//! What the packet threads of an end did while the load ran, by stages as `weft trace` names them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::printable;
+use crate::meter::{Reading, ThreadLoad};
+
+/// The stage in which a packet thread has nothing to do.
+pub const IDLE: &str = "wait";
+
+/// The stage in which it waits for room: in a full socket, or at another packet thread.
+pub const QUEUE: &str = "queue";
+
+/// How the daemon's packet threads are called: this if there is one, this and a number from 0 on if there are several.
+const THREAD: &str = "weft-lane";
+
+/// Most packet threads that another end is believed to have.
+const MAX_LANES: usize = 64;
+
+/// Most stages that another end is believed to tell apart.
+const MAX_STAGES: usize = 32;
+
+/// The longest name of a stage, in characters.
+const MAX_NAME: usize = 16;
+
+/// What was done in one stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageWork {
+    /// System calls, or turns for a stage that makes none.
+    pub calls: u64,
+    /// Packets, or datagrams.
+    pub packets: u64,
+    /// Their bytes, where system calls move them.
+    pub bytes: u64,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// What a daemon says of one of its packet threads.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LaneTotals {
+    /// Since it is measured; 0: it has only just begun to be.
+    pub seconds: f64,
+    /// By stage, since then.
+    pub stages: BTreeMap<String, StageWork>,
+}
+
+/// What the packet threads of one end did under the load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EndStages {
+    /// Each of them, the first one first.
+    pub lanes: Vec<LaneStages>,
+}
+
+/// What one packet thread did under the load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LaneStages {
+    /// How long it was measured.
+    pub seconds: f64,
+    /// What the system says of the thread; none where it does not.
+    pub thread: Option<ThreadLoad>,
+    /// By stage; together they are the time that was measured.
+    pub stages: BTreeMap<String, StageWork>,
+}
+
+/// A stage and its share of a packet thread's time, 0 to 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageShare {
+    /// Its name.
+    pub stage: String,
+    /// The share.
+    pub share: f64,
+}
+
+impl EndStages {
+    /// The same with text that may be shown, and no more of it than makes sense: it came from the other end.
+    #[must_use]
+    pub fn tamed(mut self) -> Self {
+        self.lanes.truncate(MAX_LANES);
+        for lane in &mut self.lanes {
+            let stages = std::mem::take(&mut lane.stages).into_iter().take(MAX_STAGES);
+            lane.stages = stages.map(|(name, work)| (printable(&name, MAX_NAME), work)).collect();
+            if let Some(thread) = &mut lane.thread {
+                thread.name = printable(&thread.name, 15);
+            }
+        }
+        self
+    }
+
+    /// The packet thread with the least time to spare, and which it is; none if nothing was measured.
+    #[must_use]
+    pub fn busiest(&self) -> Option<(usize, &LaneStages)> {
+        let measured = self
+            .lanes
+            .iter()
+            .enumerate()
+            .filter(|(_, lane)| lane.nanoseconds() > 0.0);
+        // Of equals the first.
+        measured
+            .rev()
+            .max_by(|(_, a), (_, b)| a.pressure().total_cmp(&b.pressure()))
+    }
+}
+
+impl LaneStages {
+    /// The time that shares are of. A sleep belongs to the moment at which it ended, so the stages of a short stretch may
+    /// have a little more than its time; what they leave out, the thread slept.
+    fn nanoseconds(&self) -> f64 {
+        let noted: f64 = self.stages.values().map(|work| work.ns as f64).sum();
+        if noted > 0.0 {
+            noted.max(self.seconds * 1e9)
+        } else {
+            0.0
+        }
+    }
+
+    /// The share of the time that one stage took.
+    #[must_use]
+    pub fn share(&self, stage: &str) -> f64 {
+        let all = self.nanoseconds();
+        let ns = self.stages.get(stage).map_or(0.0, |work| work.ns as f64);
+        if all > 0.0 { ns / all } else { 0.0 }
+    }
+
+    /// The share of the time in which it worked: neither idle nor waiting for room.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        let work = self
+            .stages
+            .keys()
+            .filter(|name| ![IDLE, QUEUE].contains(&name.as_str()));
+        // The sum of nothing would be -0.
+        work.fold(0.0, |sum, name| sum + self.share(name))
+    }
+
+    /// The share of the time in which it worked, or would have if it had had a processor.
+    #[must_use]
+    pub fn pressure(&self) -> f64 {
+        let wanting = self.thread.as_ref().map_or(0.0, ThreadLoad::wanting);
+        self.busy().max(wanting)
+    }
+
+    /// The stages that it worked in for at least half a percent of the time, the longest first; of equals by name.
+    #[must_use]
+    pub fn longest(&self) -> Vec<StageShare> {
+        let work = self
+            .stages
+            .keys()
+            .filter(|name| ![IDLE, QUEUE].contains(&name.as_str()));
+        let mut shares: Vec<_> = work
+            .map(|name| StageShare {
+                stage: name.clone(),
+                share: self.share(name),
+            })
+            .filter(|stage| stage.share >= 0.005)
+            .collect();
+        shares.sort_by(|a, b| b.share.total_cmp(&a.share));
+        shares
+    }
+}
+
+/// Takes the difference between the second answer of a daemon and the last one. Before the first the load found its rate.
+#[derive(Debug, Default)]
+pub(crate) struct StageWatch {
+    first: Option<Look>,
+    last: Option<Look>,
+}
+
+#[derive(Debug)]
+struct Look {
+    lanes: Vec<LaneTotals>,
+    reading: Reading,
+}
+
+impl StageWatch {
+    /// What the daemon says now, and what its threads have used.
+    pub(crate) fn note(&mut self, lanes: Vec<LaneTotals>, reading: Reading) {
+        if lanes.is_empty() || lanes.iter().any(|lane| lane.seconds <= 0.0) {
+            return;
+        }
+        let look = Look { lanes, reading };
+        let before = self.last.as_ref().or(self.first.as_ref());
+        match before {
+            Some(before) if look.follows(before) => self.last = Some(look),
+            // It is the first, or measuring began anew in between.
+            _ => (self.first, self.last) = (Some(look), None),
+        }
+    }
+
+    /// What happened between the first answer and the last; none if there was not enough of them.
+    pub(crate) fn outcome(&self) -> Option<EndStages> {
+        let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
+        let threads = last.reading.threads_since(&first.reading, THREAD);
+        let thread = |at: usize| {
+            let numbered = format!("{THREAD}-{at}");
+            let name = if last.lanes.len() > 1 {
+                numbered.as_str()
+            } else {
+                THREAD
+            };
+            threads.iter().find(|thread| thread.name == name).cloned()
+        };
+        let lanes = last.lanes.iter().zip(&first.lanes).enumerate();
+        Some(EndStages {
+            lanes: lanes
+                .map(|(at, (last, first))| LaneStages {
+                    thread: thread(at),
+                    ..last.since(first)
+                })
+                .collect(),
+        })
+    }
+}
+
+impl Look {
+    fn follows(&self, before: &Self) -> bool {
+        let mut both = self.lanes.iter().zip(&before.lanes);
+        self.lanes.len() == before.lanes.len() && both.all(|(now, before)| now.seconds >= before.seconds)
+    }
+}
+
+impl LaneTotals {
+    fn since(&self, before: &Self) -> LaneStages {
+        let stage = |(name, work): (&String, &StageWork)| {
+            let was = before.stages.get(name).copied().unwrap_or_default();
+            let work = StageWork {
+                calls: work.calls.saturating_sub(was.calls),
+                packets: work.packets.saturating_sub(was.packets),
+                bytes: work.bytes.saturating_sub(was.bytes),
+                ns: work.ns.saturating_sub(was.ns),
+            };
+            (name.clone(), work)
+        };
+        LaneStages {
+            seconds: self.seconds - before.seconds,
+            thread: None,
+            stages: self.stages.iter().map(stage).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::Meter;
+
+    fn lane(seconds: f64, ms: &[(&str, u64)]) -> LaneTotals {
+        let work = |ms| StageWork {
+            calls: ms,
+            packets: 2 * ms,
+            bytes: 3 * ms,
+            ns: ms * 1_000_000,
+        };
+        LaneTotals {
+            seconds,
+            stages: ms.iter().map(|(name, ms)| ((*name).to_owned(), work(*ms))).collect(),
+        }
+    }
+
+    fn watched(looks: Vec<Vec<LaneTotals>>) -> Option<EndStages> {
+        let (mut watch, meter) = (StageWatch::default(), Meter::new(None));
+        for lanes in looks {
+            watch.note(lanes, meter.read());
+        }
+        watch.outcome()
+    }
+
+    #[test]
+    fn the_first_second_is_left_out() {
+        let at = |seconds, wait, seal| vec![lane(seconds, &[("wait", wait), ("seal", seal)])];
+        let end = watched(vec![
+            at(0.0, 0, 0),
+            at(1.0, 900, 100),
+            at(2.0, 1_000, 1_000),
+            at(3.0, 1_500, 1_500),
+        ]);
+        let end = end.unwrap();
+        let [lane] = &*end.lanes else { panic!("{end:?}") };
+        assert_eq!((lane.seconds, lane.stages["seal"].ns), (2.0, 1_400_000_000));
+        assert_eq!((lane.stages["wait"].calls, lane.stages["wait"].bytes), (600, 1_800));
+        assert!((lane.share("seal") - 0.7).abs() < 1e-9 && (lane.busy() - 0.7).abs() < 1e-9);
+        assert_eq!(
+            watched(vec![at(0.0, 0, 0), at(1.0, 900, 100)]),
+            None,
+            "one answer tells nothing"
+        );
+        assert_eq!(watched(vec![]), None);
+    }
+
+    #[test]
+    fn it_begins_anew_when_the_daemon_does() {
+        let at = |seconds, ms| vec![lane(seconds, &[("open", ms)]), lane(seconds, &[("open", 2 * ms)])];
+        let end = watched(vec![at(1.0, 500), at(2.0, 900), at(0.5, 100), at(1.5, 700)]).unwrap();
+        assert_eq!(
+            (end.lanes[0].seconds, end.lanes[0].stages["open"].ns),
+            (1.0, 600_000_000)
+        );
+        assert_eq!(end.lanes[1].stages["open"].ns, 1_200_000_000);
+        assert_eq!(end.busiest().unwrap().0, 1);
+        // Another number of lanes is another daemon.
+        assert_eq!(watched(vec![at(1.0, 1), vec![lane(2.0, &[("open", 5)])]]), None);
+    }
+
+    fn stages(ms: &[(&str, u64)]) -> LaneStages {
+        lane(1.0, ms).since(&LaneTotals::default())
+    }
+
+    #[test]
+    fn shares_are_of_the_whole_time() {
+        let slept_on = stages(&[("wait", 0), ("seal", 250)]);
+        assert!(
+            (slept_on.share("seal") - 0.25).abs() < 1e-9,
+            "what is left out was sleep"
+        );
+        let woke = stages(&[("wait", 1_500), ("seal", 500)]);
+        assert!(
+            (woke.share("seal") - 0.25).abs() < 1e-9,
+            "a sleep from before may be in it"
+        );
+        let stuck = stages(&[("queue", 800), ("udp-send", 200), ("wait", 0)]);
+        assert!((stuck.busy() - 0.2).abs() < 1e-9, "waiting for room is no work");
+        let tied = stages(&[("open", 300), ("tun-write", 300), ("route", 4), ("control", 396)]);
+        let longest = tied.longest();
+        let longest: Vec<&str> = longest.iter().map(|stage| stage.stage.as_str()).collect();
+        assert_eq!(longest, ["control", "open", "tun-write"]);
+        assert_eq!(LaneStages::default().busy(), 0.0);
+        let nothing = EndStages {
+            lanes: vec![LaneStages::default()],
+        };
+        assert_eq!(nothing.busiest(), None);
+        assert_eq!(EndStages::default().busiest(), None);
+    }
+
+    #[test]
+    fn without_a_processor_it_is_busy_too() {
+        let starved = LaneStages {
+            thread: Some(ThreadLoad {
+                name: "weft-lane".to_owned(),
+                running: 0.5,
+                waiting: 0.45,
+            }),
+            ..stages(&[("wait", 500), ("open", 500)])
+        };
+        assert!((starved.busy() - 0.5).abs() < 1e-9 && (starved.pressure() - 0.95).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_others_tell_is_tamed() {
+        let many: Vec<(String, u64)> = (0..100).map(|n| (format!("{n}\n"), 1)).collect();
+        let many: Vec<(&str, u64)> = many.iter().map(|(name, ms)| (name.as_str(), *ms)).collect();
+        let end = EndStages {
+            lanes: vec![stages(&many); 100],
+        };
+        let end = end.tamed();
+        assert_eq!((end.lanes.len(), end.lanes[0].stages.len()), (MAX_LANES, MAX_STAGES));
+        assert!(
+            end.lanes[0]
+                .stages
+                .keys()
+                .all(|name| name.len() <= MAX_NAME && !name.contains('\n'))
+        );
+    }
+}
