@@ -15,7 +15,8 @@ use crate::status::Document as _;
 pub const LEASE: Duration = Duration::from_secs(3);
 
 /// Counters of what was dropped, each by its reason.
-const DROPS: [&str; 46] = [
+const DROPS: [&str; 47] = [
+    "udp_queue_dropped",
     "malformed",
     "unknown_index",
     "early_dropped",
@@ -369,7 +370,12 @@ mod tests {
             .chain(node.named())
             .map(|(name, _)| name)
             .collect();
-        known.extend(["udp_gso_refusals", "udp_plain_sends", "udp_plain_receives"]);
+        known.extend([
+            "udp_gso_refusals",
+            "udp_plain_sends",
+            "udp_plain_receives",
+            "udp_queue_dropped",
+        ]);
         known.sort_unstable();
         let mut placed: Vec<&str> = DROPS.iter().chain(&FALLBACKS).chain(&OTHERS).copied().collect();
         placed.sort_unstable();

@@ -11,6 +11,7 @@
 mod address;
 mod bind;
 mod message;
+mod queue;
 mod share;
 
 use std::io;
@@ -125,10 +126,14 @@ impl UdpSocket {
         self.gro
     }
 
-    /// What this socket did so far.
+    /// What this socket did so far. Asks the kernel for what it counts itself.
     #[must_use]
     pub fn counters(&self) -> UdpCounters {
-        self.counts.snapshot()
+        UdpCounters {
+            // Kernels before 4.12 do not tell.
+            queue_dropped: queue::dropped(self.fd.as_fd()).unwrap_or(0),
+            ..self.counts.snapshot()
+        }
     }
 
     /// Sends `bytes` to `to` as datagrams of `segment_size` bytes, the last of which may be shorter;
@@ -283,6 +288,9 @@ pub struct UdpCounters {
     pub plain_receives: u64,
     /// Datagrams received, however they came.
     pub segments_received: u64,
+    /// Datagrams that the kernel dropped before they were received: the socket's buffer was full, or their checksum wrong.
+    /// It counts to 2^32 and begins anew.
+    pub queue_dropped: u64,
 }
 
 #[derive(Debug, Default)]
@@ -309,6 +317,7 @@ impl Counts {
             gro_receives: read(&self.gro_receives),
             plain_receives: read(&self.plain_receives),
             segments_received: read(&self.segments_received),
+            queue_dropped: 0,
         }
     }
 }

@@ -282,3 +282,28 @@ fn check_limits() {
     assert_eq!((cut.len, cut.truncated, &buf), (8, true, b"twelve b"));
     assert_eq!(b.recv(&mut buf).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
+
+#[test]
+fn what_a_full_queue_drops_is_counted() {
+    in_namespaces(|| {
+        NetNs::new().unwrap().run(check_full_queue).unwrap();
+    });
+}
+
+fn check_full_queue() {
+    let small = BindOptions {
+        receive_buffer: 16 << 10,
+        gro: false,
+        ..BindOptions::default()
+    };
+    let (sender, receiver) = (bind("127.0.0.1:0", BindOptions::default()), bind("127.0.0.1:0", small));
+    for _ in 0..200 {
+        sender.send(receiver.local_address(), &payload(1200), None).unwrap();
+    }
+    let dropped = receiver.counters().queue_dropped;
+    let mut buf = vec![0; RECEIVE_BUFFER_LEN];
+    let received = std::iter::from_fn(|| receiver.recv(&mut buf).ok()).count() as u64;
+    assert!(dropped > 0 && received > 0, "{dropped} {received}");
+    assert_eq!(dropped + received, 200);
+    assert_eq!(sender.counters().queue_dropped, 0);
+}

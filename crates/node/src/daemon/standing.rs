@@ -459,6 +459,7 @@ pub(super) fn of_lanes(lanes: &[Snapshot]) -> BTreeMap<String, u64> {
             add("udp_gro_receives", socket.gro_receives);
             add("udp_plain_receives", socket.plain_receives);
             add("udp_segments_received", socket.segments_received);
+            add("udp_queue_dropped", socket.queue_dropped);
         }
     }
     all
