@@ -1,12 +1,13 @@
 //! A process under test: its log, its end, what it used.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -213,16 +214,35 @@ pub fn run_command(mut command: Command, limit: Duration) -> Result<Output, Chil
 }
 
 fn finish(mut child: Child, program: String, limit: Duration) -> Result<Output, ChildError> {
+    // A pipe that nobody empties holds 64 KiB, and whoever has more to say waits.
+    let output = (drain(child.stdout.take()), drain(child.stderr.take()));
     let wait_failed = |source| ChildError::Wait {
         program: program.clone(),
         source,
     };
     if wait_for_end(&mut child, limit).map_err(wait_failed)? {
-        return child.wait_with_output().map_err(wait_failed);
+        let read = |thread: JoinHandle<io::Result<Vec<u8>>>| {
+            let ended = thread.join().map_err(|_| io::Error::other("a thread has panicked"));
+            ended.flatten().map_err(wait_failed)
+        };
+        return Ok(Output {
+            status: child.wait().map_err(wait_failed)?,
+            stdout: read(output.0)?,
+            stderr: read(output.1)?,
+        });
     }
     let _ = child.kill();
     let _ = child.wait();
     Err(ChildError::DidNotStop { program, after: limit })
+}
+
+/// Takes all that comes out of a pipe.
+fn drain(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<io::Result<Vec<u8>>> {
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut all))?;
+        Ok(all)
+    })
 }
 
 /// Why a process under test could not be run.
@@ -308,6 +328,12 @@ mod tests {
         let output = run_command(echo, Duration::from_secs(10)).unwrap();
         assert_eq!(output.status.code(), Some(3));
         assert_eq!((&*output.stdout, &*output.stderr), (&b"out\n"[..], &b"err\n"[..]));
+
+        // More than a pipe holds.
+        let mut long = Command::new("sh");
+        long.args(["-c", "head -c 300000 /dev/zero; head -c 200000 /dev/zero >&2"]);
+        let output = run_command(long, Duration::from_secs(10)).unwrap();
+        assert_eq!((output.stdout.len(), output.stderr.len()), (300_000, 200_000));
 
         let mut endless = Command::new("sh");
         endless.args(["-c", "read x < /dev/zero"]);
