@@ -61,13 +61,17 @@ impl Tun {
     /// A further queue of this interface; the kernel spreads flows over the queues.
     ///
     /// # Errors
-    /// [`TunError::NameTaken`] if the interface was made without [`TunOptions::multi_queue`].
+    /// [`TunError::NoFurtherQueue`] if the interface was made without [`TunOptions::multi_queue`], or the kernel has no room
+    /// for more.
     pub fn add_queue(&self) -> Result<Self, TunError> {
         let options = TunOptions {
             multi_queue: true,
             offloads: self.offloads.checksum,
         };
-        Self::create(&self.name, options)
+        Self::create(&self.name, options).map_err(|error| match error {
+            TunError::NameTaken(name) => TunError::NoFurtherQueue(name),
+            other => other,
+        })
     }
 
     /// The name the interface got.
@@ -182,6 +186,9 @@ pub enum TunError {
     /// An interface of that name exists.
     #[error("the interface name {0:?} is taken")]
     NameTaken(String),
+    /// The interface has one queue and stays so, or as many as the kernel lets it have.
+    #[error("the interface {0} takes no further queue")]
+    NoFurtherQueue(String),
     /// No interface can have that name.
     #[error("{0:?} is no interface name: 1 to 15 bytes, no slash, colon or space")]
     InvalidName(String),

@@ -57,7 +57,7 @@ fn check_names() {
     assert_eq!(tun.name(), "weft0");
     let taken = Tun::create("weft0", options).unwrap_err();
     assert!(matches!(taken, TunError::NameTaken(name) if name == "weft0"));
-    assert!(matches!(tun.add_queue(), Err(TunError::NameTaken(_))));
+    assert!(matches!(tun.add_queue(), Err(TunError::NoFurtherQueue(_))));
     // An interface of another kind.
     let mut netlink = Netlink::open().unwrap();
     let end = |name| VethEnd { name, namespace: None };

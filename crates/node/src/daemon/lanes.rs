@@ -1,5 +1,6 @@
 //! What each lane reads and writes: a queue of the interface, and sockets that share their ports.
 
+use std::error::Error as _;
 use std::io;
 
 use weft_os::tun::{Tun, TunError};
@@ -27,11 +28,11 @@ pub(super) struct MoreLanes {
 /// Why the system lets a node have one lane alone.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
-    #[error("the interface has one queue: {0}")]
+    #[error("the interface has one queue")]
     Queue(#[source] TunError),
     #[error("the interface's queues differ in what they offload")]
     Offloads,
-    #[error("UDP sockets cannot share {address}: {source}")]
+    #[error("UDP sockets cannot share {address}")]
     Share {
         address: std::net::SocketAddr,
         source: io::Error,
@@ -43,10 +44,15 @@ impl MoreLanes {
     pub(super) fn open(count: u8, interface: &Interface, first: &[UdpSocket], options: BindOptions) -> Self {
         let opened = open(count, interface, first, options);
         opened.unwrap_or_else(|error| {
-            tracing::info!(%error, wanted = count, "one lane moves all packets");
+            let (mut why, mut cause) = (error.to_string(), error.source());
+            while let Some(error) = cause {
+                why = format!("{why}: {error}");
+                cause = error.source();
+            }
+            tracing::info!(error = why, wanted = count, "one lane moves all packets");
             Self {
                 ends: Vec::new(),
-                refused: Some(error.to_string()),
+                refused: Some(why),
             }
         })
     }
