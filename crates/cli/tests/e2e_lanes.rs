@@ -220,11 +220,23 @@ fn fips_frames_go_by_the_first_lane_in_order() {
     });
 }
 
+/// Packets that a node's interface has handed to it, as the kernel counts them.
+fn given_by_tun(of: &Daemon) -> u64 {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let devices = of.host().run(read).unwrap();
+    let own = devices.lines().find_map(|line| line.trim().strip_prefix("weft0:"));
+    own.unwrap().split_whitespace().nth(9).unwrap().parse().unwrap()
+}
+
 /// All that came was for the first lane, and what others read went through its hands.
 fn assert_by_the_first(end: &Daemon) {
     wait_until(LIMIT, "what was handed over", || counter(end, "handed_in") > 0);
     assert!(counter(end, "handed_out") > 0);
     assert_eq!(counter(end, "handed_dropped"), 0);
+    // Two lanes had them in hand.
+    wait_until(LIMIT, "each packet counted once", || {
+        counter(end, "tun_rx") == given_by_tun(end)
+    });
     let received = each(end, "udp_rx");
     assert!(
         received[0] > CARRIES && received[1..].iter().all(|n| *n == 0),
