@@ -9,7 +9,7 @@ use weft_os::clock::boottime_ms;
 use weft_os::poll::{Events, Interest, Poller};
 use weft_os::tun::VNET_HEADER_LEN;
 use weft_os::udp::UdpSocket;
-use weft_packet::{Command, HEADROOM, Lane, Outbound, Train};
+use weft_packet::{Command, HEADROOM, Lane, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Outbound, Train};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::Snapshot;
@@ -232,7 +232,8 @@ impl<R: Tracer> Worker<R> {
     /// A batch from the TUN to the wire; true if there may be more. An error other than "nothing there" means that the TUN
     /// is gone.
     fn tun_to_wire(&mut self, now: u64) -> io::Result<bool> {
-        for _ in 0..TURN {
+        let (mut reads, mut bytes) = (0, 0);
+        while goes_on(reads, bytes) {
             let began = R::clock();
             let len = match self.tunnel.tun.read(&mut self.read) {
                 Ok(len) => len,
@@ -242,6 +243,7 @@ impl<R: Tracer> Worker<R> {
                 }
                 Err(error) => return Err(error),
             };
+            (reads, bytes) = (reads + 1, bytes + len);
             self.train.out_mut().counters.tun_reads += 1;
             debug_assert!(len >= VNET_HEADER_LEN);
             let read = R::clock();
@@ -296,5 +298,25 @@ impl<R: Tracer> Worker<R> {
             sockets: underlay.sockets().map(UdpSocket::counters).collect(),
             gso_refused: !underlay.sockets().all(UdpSocket::gso),
         });
+    }
+}
+
+/// Whether a turn that has read the TUN so often, so many bytes together, reads it once more: small packets that wait go on until
+/// they fill a train, so that they share its system call.
+fn goes_on(reads: usize, bytes: usize) -> bool {
+    reads < TURN || reads < MAX_TRAIN_SEGMENTS && bytes < MAX_TRAIN_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_takes_a_few_large_packets_or_a_train_of_small_ones() {
+        let reads = |len: usize| (0..).find(|reads| !goes_on(*reads, reads * len)).unwrap();
+        assert_eq!(
+            [65_545, 20_000, 1_300, 100].map(reads),
+            [TURN, TURN, 51, MAX_TRAIN_SEGMENTS]
+        );
     }
 }
