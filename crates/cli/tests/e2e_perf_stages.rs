@@ -160,7 +160,7 @@ fn the_busiest_of_two_packet_threads() {
         }
         let held = ran.directions[0].held_up_by.as_ref().unwrap();
         match held.lane {
-            Some(lane) => assert!(held.text.contains(&format!("packet thread {lane} of 2, ")), "{held:#?}"),
+            Some(lane) => assert!(held.text.contains(&format!("packet thread {lane} of 2")), "{held:#?}"),
             None => assert_eq!(held.by, By::Elsewhere, "{held:#?}"),
         }
         let others = held

@@ -78,12 +78,10 @@ fn a_message_in_two_places_is_the_same_message() {
 }
 
 #[test]
-#[should_panic(expected = "a part longer than the whole")]
 fn a_part_longer_than_the_whole() {
-    let Some(cipher) = cipher(&bytes(4)) else {
-        panic!("a part longer than the whole")
-    };
-    let _ = cipher.seal_from(&bytes(0), &[], &mut [0; 10], &[0; 11]);
+    let Some(cipher) = cipher(&bytes(4)) else { return };
+    let refused = std::panic::catch_unwind(|| cipher.seal_from(&bytes(0), &[], &mut [0; 10], &[0; 11]));
+    assert!(refused.is_err());
 }
 
 /// Stores are masked at the end: what lies behind, and in front, is somebody else's.

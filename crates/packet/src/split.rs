@@ -279,7 +279,7 @@ impl<'a> Splitter<'a> {
     /// Returns how long that is, and what follows it in the packet, where it was read. That is nothing where a checksum
     /// has to be computed, see [`elide_checksums`](Self::elide_checksums).
     ///
-    /// `None` as of [`next_into`](Self::next_into).
+    /// `None` after the last packet, and, with nothing consumed, when `out` is too short for what is to be written.
     pub fn next_front(&mut self, out: &mut [u8]) -> Option<(usize, &'a [u8])> {
         let front = match self.kind {
             Kind::Whole => self.inner.transport_start() + TcpHeader::MIN_LEN,

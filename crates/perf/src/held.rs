@@ -120,7 +120,7 @@ fn both_known(near: &Suspect<'_>, far: &Suspect<'_>, verdict: Bottleneck) -> Hel
     if let Some(stuck) = [near, far].into_iter().find(|suspect| suspect.is_stuck()) {
         return stuck.waits_for_room();
     }
-    let idle = |suspect: &Suspect<'_>| (1.0 - suspect.lane.pressure()).max(0.0) * 100.0;
+    let idle = |suspect: &Suspect<'_>| 100.0 * suspect.idle();
     let text = format!(
         "not the packet path: this node's packet thread had nothing to do {:.0} % of the time, the far node's {:.0} %; {}",
         idle(near),
@@ -140,7 +140,7 @@ fn one_known(known: &Suspect<'_>, verdict: Bottleneck) -> HeldUpBy {
     let text = format!(
         "not known: not {} packet thread, which had nothing to do {:.0} % of the time; {}",
         known.whose(),
-        (1.0 - known.lane.pressure()).max(0.0) * 100.0,
+        100.0 * known.idle(),
         otherwise(verdict)
     );
     HeldUpBy::nobody(By::Unknown, text)
@@ -182,6 +182,11 @@ impl<'a> Suspect<'a> {
 
     const fn whose(&self) -> &'static str {
         if self.near { "this node's" } else { "the far node's" }
+    }
+
+    /// The share of the time in which it neither worked nor waited for room.
+    fn idle(&self) -> f64 {
+        (1.0 - self.lane.pressure() - self.lane.share(QUEUE)).max(0.0)
     }
 
     fn is_stuck(&self) -> bool {

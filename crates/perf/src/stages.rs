@@ -164,6 +164,8 @@ impl LaneStages {
 /// Takes the difference between the second answer of a daemon and the last one. Before the first the load found its rate.
 #[derive(Debug, Default)]
 pub(crate) struct StageWatch {
+    /// A look that began the measuring, or found that somebody else had: the load has not found its rate.
+    begun: bool,
     first: Option<Look>,
     last: Option<Look>,
 }
@@ -177,7 +179,8 @@ struct Look {
 impl StageWatch {
     /// What the daemon says now, and what its threads have used.
     pub(crate) fn note(&mut self, lanes: Vec<LaneTotals>, reading: Reading) {
-        if lanes.is_empty() || lanes.iter().any(|lane| lane.seconds <= 0.0) {
+        let began = !std::mem::replace(&mut self.begun, true);
+        if began || lanes.is_empty() || lanes.iter().any(|lane| lane.seconds <= 0.0) {
             return;
         }
         let look = Look { lanes, reading };

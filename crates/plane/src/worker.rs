@@ -19,8 +19,9 @@ use crate::trace::{Off, On, Queue, Stage, Tracer};
 use crate::tunnel::Tunnel;
 use crate::underlay::Underlay;
 
-/// Receives, or TUN reads, before the other side has its turn. Up to 64 KiB each: more would keep acknowledgements
-/// waiting, and with them the sender; fewer cost more turns (docs/experiments/2026-11-21-turns.md).
+/// Receives, or reads of super-packets from the TUN, before the other side has its turn. Up to 64 KiB each: more would keep
+/// acknowledgements waiting, and with them the sender; fewer cost more turns (docs/experiments/2026-11-21-turns.md). Of
+/// small packets there are more reads, see [`goes_on`].
 pub(crate) const TURN: usize = 4;
 /// Turns before commands and samples are looked at.
 const TURNS: usize = 16;
@@ -232,8 +233,9 @@ impl<R: Tracer> Worker<R> {
     /// A batch from the TUN to the wire; true if there may be more. An error other than "nothing there" means that the TUN
     /// is gone.
     fn tun_to_wire(&mut self, now: u64) -> io::Result<bool> {
-        let (mut reads, mut bytes) = (0, 0);
-        while goes_on(reads, bytes) {
+        let (mut reads, mut bytes, waits) = (0, 0, self.waits());
+        // Who has waited for room has kept the other side waiting, too.
+        while goes_on(reads, bytes) && (reads < TURN || self.waits() == waits) {
             let began = R::clock();
             let len = match self.tunnel.tun.read(&mut self.read) {
                 Ok(len) => len,
@@ -261,6 +263,12 @@ impl<R: Tracer> Worker<R> {
                 .read(read - began, packets, len - VNET_HEADER_LEN);
         }
         Ok(true)
+    }
+
+    /// How often it has waited for room: in a socket, or at another lane.
+    fn waits(&self) -> u64 {
+        let counters = &self.train.out().counters;
+        counters.send_waits + counters.handed_waits
     }
 
     fn finish_round(&mut self) {

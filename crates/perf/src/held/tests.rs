@@ -164,6 +164,22 @@ fn a_thread_that_waits_for_room() {
     );
 }
 
+/// What it waits for room is not time to spare, even where it is too little to be the cause.
+#[test]
+fn a_wait_for_room_is_not_idleness() {
+    let waits = end([lane(&[("queue", 45), ("udp-send", 30)])]);
+    let held = judged(Some(&waits), Some(&receiver()), Bottleneck::Unclear);
+    assert_eq!(held.by, By::Elsewhere);
+    assert!(
+        held.text
+            .contains("nothing to do 25 % of the time, the far node's 40 %"),
+        "{}",
+        held.text
+    );
+    let held = judged(Some(&waits), None, Bottleneck::Unclear);
+    assert!(held.text.contains("nothing to do 25 % of the time"), "{}", held.text);
+}
+
 #[test]
 fn the_busiest_of_several() {
     let many = end([
