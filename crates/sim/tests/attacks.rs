@@ -3,10 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use common::stream;
 use weft_core::{Config, Event, Frames};
 use weft_noise::fast::Suite;
 use weft_sim::{Datagram, Fate, HostId, Kind, World};
@@ -24,22 +27,6 @@ fn frames(world: &World, host: HostId, peer: HostId) -> Frames {
     let key = world.host(peer).key;
     let mut status = world.host(host).node.peer_status(world.now());
     status.find(|peer| peer.key == key).unwrap().frames
-}
-
-/// Probes both ways, one every 20 ms; how many arrived at each end.
-fn stream(world: &mut World, a: HostId, b: HostId, count: u32) -> (usize, usize) {
-    let before = (world.host(b).received.len(), world.host(a).received.len());
-    for seq in 0..count {
-        world.send(a, b, seq, 200);
-        world.send(b, a, seq, 200);
-        world.run(20);
-    }
-    world.run(1_000);
-    assert_eq!((world.host(a).garbled, world.host(b).garbled), (0, 0));
-    (
-        world.host(b).received.len() - before.0,
-        world.host(a).received.len() - before.1,
-    )
 }
 
 /// How often a host told of these frames.

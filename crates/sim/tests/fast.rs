@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
+mod common;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use common::stream;
 use weft_core::{Config, Event, Frames, Path, PeerState, SuiteCosts};
 use weft_noise::fast::Suite;
 use weft_sim::{Conditions, Datagram, Fate, HostId, Kind, World};
@@ -18,22 +21,6 @@ fn is_fast(datagram: &Datagram) -> bool {
 
 fn frames(world: &World, host: HostId) -> Frames {
     world.host(host).node.peer_status(world.now()).next().unwrap().frames
-}
-
-/// Probes both ways, one every 20 ms; how many arrived at each end.
-fn stream(world: &mut World, a: HostId, b: HostId, count: u32) -> (usize, usize) {
-    let before = (world.host(b).received.len(), world.host(a).received.len());
-    for seq in 0..count {
-        world.send(a, b, seq, 200);
-        world.send(b, a, seq, 200);
-        world.run(20);
-    }
-    world.run(1_000);
-    assert_eq!((world.host(a).garbled, world.host(b).garbled), (0, 0));
-    (
-        world.host(b).received.len() - before.0,
-        world.host(a).received.len() - before.1,
-    )
 }
 
 /// Packets sealed in fast frames by a host so far.

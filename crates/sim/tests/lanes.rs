@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use common::stream;
 use weft_core::{Config, Frames};
 use weft_noise::fast::Suite;
 use weft_packet::lane_of;
@@ -36,22 +39,6 @@ fn frames(world: &World, host: HostId) -> Frames {
     world.host(host).node.peer_status(world.now()).next().unwrap().frames
 }
 
-/// Probes both ways, one every 20 ms; how many arrived at each end.
-fn stream(world: &mut World, [a, b]: [HostId; 2], count: u32) -> (usize, usize) {
-    let before = (world.host(b).received.len(), world.host(a).received.len());
-    for seq in 0..count {
-        world.send(a, b, seq, 200);
-        world.send(b, a, seq, 200);
-        world.run(20);
-    }
-    world.run(1_000);
-    assert_eq!((world.host(a).garbled, world.host(b).garbled), (0, 0));
-    (
-        world.host(b).received.len() - before.0,
-        world.host(a).received.len() - before.1,
-    )
-}
-
 fn sum(world: &World, host: HostId, name: &str) -> u64 {
     world.host(host).counter_of_each(name).iter().sum()
 }
@@ -66,7 +53,7 @@ fn often(config: &mut Config) {
 fn every_lane_carries_and_changes_its_keys_without_a_loss() {
     for (seed, lanes) in [(1, [2, 2]), (2, [4, 4]), (3, [8, 3]), (4, [1, 4])] {
         let (mut world, ends) = pair(seed, lanes, often);
-        assert_eq!(stream(&mut world, ends, 3_000), (3_000, 3_000), "{lanes:?}");
+        assert_eq!(stream(&mut world, ends[0], ends[1], 3_000), (3_000, 3_000), "{lanes:?}");
         let shared = usize::from(lanes[0].min(lanes[1]));
         for end in ends {
             assert_eq!(frames(&world, end), FAST, "{lanes:?}");
@@ -86,7 +73,7 @@ fn every_lane_carries_and_changes_its_keys_without_a_loss() {
 fn a_packet_from_the_tun_counts_once_whichever_lane_sends_it() {
     // B has one lane, so that A's others leave all that they read to the first.
     let (mut world, [a, b]) = pair(5, [4, 1], |_| {});
-    assert_eq!(stream(&mut world, [a, b], 400), (400, 400));
+    assert_eq!(stream(&mut world, a, b, 400), (400, 400));
     assert_eq!(sum(&world, a, "handed_out"), 300);
     assert_eq!(sum(&world, a, "tun_rx"), 400);
 }
@@ -161,7 +148,7 @@ fn a_frame_of_one_lane_opens_in_no_other_and_in_its_own_never_again() {
     const LANES: u8 = 4;
     let (mut world, ends) = pair(6, [LANES; 2], often);
     let tap = Tap::on(&mut world);
-    assert_eq!(stream(&mut world, ends, 1_000), (1_000, 1_000));
+    assert_eq!(stream(&mut world, ends[0], ends[1], 1_000), (1_000, 1_000));
     let kept = tap.kept.take();
     let mut outcomes = std::collections::BTreeMap::<_, u32>::new();
     let mut lanes_seen = [0; LANES as usize];
@@ -208,7 +195,7 @@ fn a_frame_of_one_lane_opens_in_no_other_and_in_its_own_never_again() {
     for never in ["its own lane", "handed over"] {
         assert_eq!(outcomes.get(&(never, "fast_open_failed")), None, "{outcomes:?}");
     }
-    assert_eq!(stream(&mut world, ends, 400), (400, 400));
+    assert_eq!(stream(&mut world, ends[0], ends[1], 400), (400, 400));
     assert_eq!(ends.map(|end| frames(&world, end)), [FAST; 2]);
 }
 
@@ -217,7 +204,7 @@ fn a_frame_of_one_lane_opens_in_no_other_and_in_its_own_never_again() {
 fn what_was_held_back_opens_once_whichever_lane_sees_it_first() {
     const LANES: u8 = 4;
     let (mut world, [a, b]) = pair(7, [LANES; 2], |_| {});
-    assert_eq!(stream(&mut world, [a, b], 100), (100, 100));
+    assert_eq!(stream(&mut world, a, b, 100), (100, 100));
     let tap = Tap::on(&mut world);
     tap.holds.set(true);
     for seq in 0..40 {
@@ -249,5 +236,5 @@ fn what_was_held_back_opens_once_whichever_lane_sees_it_first() {
         }
     }
     tap.holds.set(false);
-    assert_eq!(stream(&mut world, [a, b], 100), (100, 100));
+    assert_eq!(stream(&mut world, a, b, 100), (100, 100));
 }

@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
+mod common;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use common::stream;
 use weft_core::{Config, Frames, Path};
 use weft_noise::fast::Suite;
 use weft_sim::{Conditions, Datagram, Fate, HostId, Kind, World};
@@ -53,22 +56,6 @@ fn via(world: &World, from: HostId, to: HostId) -> Option<HostId> {
         Path::Direct(_) => None,
         Path::Relayed(via) => (0..).find(|id| world.host(*id).key == via),
     }
-}
-
-/// Probes both ways, one every 20 ms; how many arrived at each end.
-fn stream(world: &mut World, a: HostId, b: HostId, count: u32) -> (usize, usize) {
-    let before = (world.host(b).received.len(), world.host(a).received.len());
-    for seq in 0..count {
-        world.send(a, b, seq, 200);
-        world.send(b, a, seq, 200);
-        world.run(20);
-    }
-    world.run(1_000);
-    assert_eq!((world.host(a).garbled, world.host(b).garbled), (0, 0));
-    (
-        world.host(b).received.len() - before.0,
-        world.host(a).received.len() - before.1,
-    )
 }
 
 /// Packets that left in relayed frames.

@@ -3,24 +3,24 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
-use weft_packet::checksum::Checksum;
+use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Command, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys,
-    Train,
+    Command, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train,
 };
-use weft_wire::fast::{self, CONFIRM, PHASE};
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{Network, NodeAddr, session};
 
-use super::coalesce::{joins_and_cuts, normal, plain_transport};
 use super::input::Input;
 use super::lane::{Sent, cut, key, salt, tun_read};
 use super::model;
 
+mod content;
+mod hostile;
 mod pieces;
 mod relayed;
 
+use content::{assert_packet, full_content, left_out};
+use hostile::Hostile;
 use relayed::HostileHop;
 
 const ME: NodeAddr = NodeAddr::new([1; 16]);
@@ -77,25 +77,6 @@ struct Trio {
     captured: Vec<Vec<u8>>,
     /// Nothing of the honest peer was withheld since its keys were made.
     lossless: bool,
-}
-
-/// What an authenticated peer without rules needs.
-struct Hostile {
-    index: u32,
-    suite: Suite,
-    /// The secrets of its phases so far, and one more.
-    secrets: Vec<Secret>,
-    counter: u64,
-    /// Counters of frames that opened under these keys.
-    opened: BTreeSet<u64>,
-}
-
-/// A frame of the hostile peer, and what it may become at most.
-struct Crafted {
-    frame: Vec<u8>,
-    counter: u64,
-    /// The packet, and whether its checksum was left out.
-    packet: Option<(Vec<u8>, bool)>,
 }
 
 impl Trio {
@@ -272,103 +253,6 @@ impl Trio {
         }
     }
 
-    /// Frames under the right keys, one behind the other as the kernel joins them.
-    fn hostile_sends(&mut self, input: &mut Input<'_>) {
-        let count = 1 + input.below(8);
-        let crafted: Vec<Crafted> = (0..count).map(|_| self.craft(input)).collect();
-        self.deliver(&crafted);
-    }
-
-    fn craft(&mut self, input: &mut Input<'_>) -> Crafted {
-        let shape = input.u8();
-        let kind = match shape & 7 {
-            0..=3 => 0,
-            4 | 5 => 1,
-            6 => 3,
-            _ => input.u8() & 15,
-        };
-        let flags = if shape & 0x38 == 0x38 {
-            input.u8()
-        } else {
-            shape >> 3 & 3
-        };
-        let clock = input.u8();
-        let mut plain = vec![clock; fast::TIMESTAMP_LEN];
-        match (kind, shape >> 6) {
-            (0, 0..=2) => plain.extend(packet_content(input)),
-            (3, 0..=2) => plain.extend(full_content(input, (HOSTILE, ME))),
-            (1, 0) => plain.extend([CONFIRM, input.u8() & 1]),
-            (1, 1) => {
-                plain.push(PHASE);
-                plain.extend([input.u8(), input.u8() & 1, 0, 0]);
-            }
-            (1, 2) => {
-                plain.push(0x10 | input.u8() & 0x0f);
-                plain.extend(input.bytes());
-            }
-            _ => {
-                plain.truncate(input.below(8));
-                plain.extend(input.bytes());
-            }
-        }
-        if shape & 0xc0 == 0x80 {
-            // A gap, a repetition, or anything.
-            self.hostile.counter = match input.below(4) {
-                0 => self.hostile.counter.wrapping_add(u64::from(input.u16())),
-                1 => self.hostile.counter.wrapping_sub(u64::from(input.u8())),
-                2 => self.hostile.counter,
-                _ => u64::from_le_bytes(input.array()),
-            };
-        }
-        // The phase bit goes with the key, unless it is to lie.
-        let back = input.below(4).saturating_sub(1);
-        let lie = (shape == 0xff).then(|| input.u16());
-        let phase = self.hostile.secrets.len().saturating_sub(2 + back);
-        let phase = if shape & 0x3f == 0x15 { phase + 1 } else { phase };
-        self.hostile.seal(kind, flags, &plain, phase, lie)
-    }
-
-    /// The frames lie in one buffer, each behind the one before, and what they become stays there until the end.
-    fn deliver(&mut self, crafted: &[Crafted]) {
-        let mut buffer = vec![0x5a; HEADROOM];
-        let mut ends = Vec::new();
-        for one in crafted {
-            buffer.extend(&one.frame);
-            ends.push(buffer.len());
-        }
-        let (mut start, mut delivered) = (0, Vec::new());
-        for (one, end) in crafted.iter().zip(ends) {
-            let opened = self.me.counters().fast_rx;
-            let room = &mut buffer[start..end];
-            let inbound = self.me.inbound(self.now, address(HOSTILE), room, &mut self.train);
-            if self.me.counters().fast_rx > opened {
-                assert!(self.hostile.opened.insert(one.counter), "a counter opened twice");
-            }
-            let answers = self.take_sent().len();
-            assert!(answers <= MAX_ANSWERS, "{answers} datagrams for one frame");
-            if let Inbound::Packet(range, checksum) = inbound {
-                assert!(
-                    self.me.counters().fast_rx > opened,
-                    "a packet out of a frame that did not open"
-                );
-                let expected = one.packet.clone();
-                delivered.push((start + range.start..start + range.end, checksum, expected));
-            }
-            start = end - HEADROOM;
-        }
-        self.drain();
-        for (range, checksum, expected) in &delivered {
-            let (expected, partial) = expected.as_ref().unwrap_or_else(|| panic!("no packet was in it"));
-            assert_eq!(*checksum == Checksum::Partial, *partial);
-            assert_packet(&buffer[range.clone()], expected, *partial);
-        }
-        let packets: Vec<_> = delivered
-            .iter()
-            .map(|(range, sum, _)| (&buffer[range.clone()], *sum))
-            .collect();
-        joins_and_cuts(&packets);
-    }
-
     /// The host writes to the TUN what it likes. Whoever it is for gets no more than that.
     fn host_writes(&mut self, input: &mut Input<'_>) {
         let (hdr, packet) = tun_read(input, ME, &[HONEST, HONEST, HOSTILE, ME]);
@@ -478,53 +362,6 @@ impl Trio {
         self.exchange();
     }
 
-    /// A frame of the honest peer that was delivered before, or withheld: it is not opened twice.
-    fn replayed(&mut self, input: &mut Input<'_>) {
-        let Some(frame) = input.latest(&self.captured).cloned() else {
-            return;
-        };
-        for round in 0..2 {
-            let got = self
-                .me
-                .inbound_alone(self.now, address(HONEST), &frame, &mut self.train);
-            assert!(round == 0 || got.is_none(), "a frame opens again");
-        }
-        self.take_sent();
-        self.drain();
-    }
-
-    /// A frame of the honest peer that is not quite one.
-    fn spoiled(&mut self, input: &mut Input<'_>) {
-        let Some(mut frame) = input.latest(&self.captured).cloned() else {
-            return;
-        };
-        match input.below(3) {
-            0 => frame.truncate(input.within(0..frame.len())),
-            1 => frame.extend(input.bytes()),
-            _ => {
-                let at = input.within(0..frame.len());
-                frame[at] ^= input.u8();
-            }
-        }
-        if self.captured.contains(&frame) {
-            return;
-        }
-        let before = *self.me.counters();
-        let got = self
-            .me
-            .inbound_alone(self.now, address(HOSTILE), &frame, &mut self.train);
-        assert_eq!(got, None, "a forged frame is delivered");
-        assert_eq!(self.take_sent().len(), 0, "a forged frame is answered");
-        let reported = self.drain();
-        assert_eq!(self.me.counters().fast_rx, before.fast_rx);
-        let mut one_more = before;
-        one_more.udp_rx += 1;
-        assert!(
-            *self.me.counters() != one_more || reported > 0,
-            "dropped without a trace"
-        );
-    }
-
     /// What the core may say of the session with the hostile peer.
     fn core_says(&mut self, input: &mut Input<'_>) {
         let (peer, id) = (HOSTILE, EpochId(self.id.wrapping_sub(u32::from(input.u8() & 3))));
@@ -632,171 +469,10 @@ impl Trio {
     }
 }
 
-impl Hostile {
-    /// Seals `plain` behind a header of this kind and these flags under the secret of `phase`, one more than the present
-    /// being the next, with a length that may lie.
-    fn seal(&mut self, kind: u8, flags: u8, plain: &[u8], phase: usize, length: Option<u16>) -> Crafted {
-        let phase = phase.min(self.secrets.len() - 1);
-        if phase + 1 == self.secrets.len() {
-            let next = self.secrets[phase].next();
-            self.secrets.push(next);
-        }
-        let cipher: FastCipher = self.secrets[phase].cipher(self.suite);
-        let counter = self.counter;
-        self.counter = counter.wrapping_add(1);
-        let flags = flags & !fast::FLAG_PHASE | (flags ^ phase as u8) & fast::FLAG_PHASE;
-        let real = (plain.len() + fast::TAG_LEN) as u16;
-        let header = [
-            &[fast::VERSION << 4 | kind, flags][..],
-            &length.unwrap_or(real).to_le_bytes(),
-            &self.index.to_le_bytes(),
-            &counter.to_le_bytes(),
-        ]
-        .concat();
-        let mut sealed = plain.to_vec();
-        let tag = cipher.seal_in_place(counter, &header, &mut sealed);
-        let whole = kind == 0 && flags & !(fast::FLAG_PHASE | fast::FLAG_PARTIAL) == 0;
-        let content = plain
-            .get(fast::TIMESTAMP_LEN..)
-            .filter(|content| content.len() >= fast::IPV6_REST);
-        let full = kind == 3 && flags & !(fast::FLAG_PHASE | fast::FLAG_PARTIAL) == 0;
-        let let_in = plain
-            .get(fast::TIMESTAMP_LEN..)
-            .filter(|content| full && may_enter(content));
-        let packet = content.filter(|_| whole).map(expanded).or(let_in.map(<[u8]>::to_vec));
-        Crafted {
-            frame: [&header, &sealed, &tag[..]].concat(),
-            counter,
-            packet: packet.map(|packet| (packet, flags & fast::FLAG_PARTIAL != 0)),
-        }
-    }
-}
-
 /// The network behind a node.
 fn behind(node: NodeAddr) -> Network {
     let network = Network::around([10, node.as_bytes()[0], 0, 0].into(), 16);
     network.unwrap_or_else(|| Network::host(node.to_ipv6().into()))
-}
-
-/// Whether the hostile peer may send us this with all of its header, by its addresses and lengths.
-fn may_enter(packet: &[u8]) -> bool {
-    if model::is_v4(packet) {
-        let whole = packet.len() >= 20 && (20..=packet.len()).contains(&model::ipv4_header(packet));
-        return whole
-            && model::told_len(packet) == packet.len()
-            && packet[12..14] == [10, HOSTILE.as_bytes()[0]]
-            && packet[16..18] == [10, ME.as_bytes()[0]];
-    }
-    packet.len() >= 40
-        && packet[0] >> 4 == 6
-        && model::told_len(packet) == packet.len()
-        && packet[8..24] == HOSTILE.to_ipv6().octets()
-        && packet[24..40] == ME.to_ipv6().octets()
-}
-
-/// A packet with all of its header: mostly IPv4 between the networks of two nodes.
-fn full_content(input: &mut Input<'_>, (from, to): (NodeAddr, NodeAddr)) -> Vec<u8> {
-    let shape = input.u8();
-    let mut upper = packet_content(input);
-    let protocol = upper[4];
-    upper.drain(..6);
-    if shape & 7 == 7 {
-        let mut packet = vec![0x60, 0, 0, 0, 0, 0, protocol, 64];
-        packet.extend(from.to_ipv6().octets());
-        packet.extend(to.to_ipv6().octets());
-        packet.extend(upper);
-        model::make_ipv6(&mut packet);
-        return packet;
-    }
-    let flags = [0x40, 0x40, 0, 0x20, 0x80, 0x40, 0][usize::from(shape & 7)];
-    let mut packet = vec![0x45, shape, 0, 0, 0, shape, flags, 0, 64, protocol, 0, 0];
-    packet.extend([10, from.as_bytes()[0], 0, shape & 1, 10, to.as_bytes()[0], 0, 1]);
-    if shape & 0x38 == 0x38 {
-        packet.extend([1; 4]);
-        packet[0] = 0x46;
-    }
-    packet.extend(upper);
-    model::make_ipv4(&mut packet);
-    match shape & 0xe0 {
-        // Addresses of others, lengths that lie, and anything.
-        0xe0 => packet[13] ^= 1,
-        0xc0 => packet[17] ^= 1,
-        0xa0 => packet[3] ^= shape,
-        0x80 => packet[0] = shape,
-        _ => {}
-    }
-    packet
-}
-
-/// The packet of a frame's content, by the document.
-fn expanded(content: &[u8]) -> Vec<u8> {
-    let mut packet = content[..4].to_vec();
-    packet.extend([0, 0]);
-    packet.extend(&content[4..6]);
-    packet.extend(HOSTILE.to_ipv6().octets());
-    packet.extend(ME.to_ipv6().octets());
-    packet.extend(&content[fast::IPV6_REST..]);
-    model::make_ipv6(&mut packet);
-    packet
-}
-
-/// Content of a frame with a packet: mostly TCP or UDP, with a header that may be cut short or lie.
-fn packet_content(input: &mut Input<'_>) -> Vec<u8> {
-    let shape = input.u8();
-    let protocol = [model::TCP, model::UDP, 58, 44, 0, 43, 60, shape][usize::from(shape & 7)];
-    let mut content = vec![0x60, shape & 0x30, 0, 0, protocol, 64];
-    let mut upper = input.bytes().to_vec();
-    if shape & 8 == 0 {
-        let room = upper.len() + if protocol == model::TCP { 20 } else { 8 };
-        upper.resize(room, shape);
-        match protocol {
-            model::TCP => upper[12] = 5 << 4 | upper[12] & 0x0f,
-            model::UDP => upper[4..6].copy_from_slice(&(room as u16).to_be_bytes()),
-            _ => {}
-        }
-    }
-    content.extend(upper);
-    content
-}
-
-/// `got` is `expected`, but for a smaller MSS, and for the checksum where it was left out: that is begun, or right.
-fn assert_packet(got: &[u8], expected: &[u8], left_out: bool) {
-    let [mut a, mut b] = [got, expected].map(|packet| {
-        let mut packet = packet.to_vec();
-        weft_packet::mss::clamp(&mut packet, model::IPV6_HEADER + 21);
-        packet
-    });
-    if left_out {
-        let (start, protocol) = plain_transport(got);
-        let at = start + model::checksum_at(protocol);
-        let field = u16::from_be_bytes([got[at], got[at + 1]]);
-        let mut begun = got.to_vec();
-        begun[at..at + 2].fill(0);
-        let pseudo = model::pseudo_sum(&begun, start, protocol);
-        let right = model::verifies(got, start, protocol);
-        assert!(right || field == pseudo, "the checksum is neither begun nor complete");
-        a[at..at + 2].fill(0);
-        b[at..at + 2].fill(0);
-    }
-    assert!(normal(&a) == normal(&b), "another packet arrives:\n{a:02x?}\n{b:02x?}");
-}
-
-/// Whether a packet goes without the checksum that its virtio header asks for, so that what its sender left in the field
-/// does not count: TCP or UDP with a whole header right behind that of IP. Segments have a right one either way.
-fn left_out(hdr: VirtioNetHdr, packet: &[u8]) -> bool {
-    let (behind, protocol) = plain_transport(packet);
-    if model::is_v4(packet) && (packet[0] != 0x45 || packet[6] & 0x3f != 0 || packet[7] != 0) {
-        return false;
-    }
-    let upper = &packet[behind..];
-    let whole = match protocol {
-        model::TCP => upper.len() >= 20 && (20..=upper.len()).contains(&(usize::from(upper[12] >> 4) * 4)),
-        model::UDP => upper.len() >= 8,
-        _ => false,
-    };
-    let (start, offset) = (usize::from(hdr.csum_start), usize::from(hdr.csum_offset));
-    let there = start == behind && offset == model::checksum_at(protocol);
-    hdr.gso_kind() == 0 && hdr.needs_csum() && whole && there
 }
 
 fn link_to(peer: NodeAddr) -> LinkId {

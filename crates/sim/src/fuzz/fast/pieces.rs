@@ -2,7 +2,8 @@
 
 use weft_wire::fast::{self, Fragment, Kind};
 
-use super::{HOSTILE, Input, ME, Trio, assert_packet, expanded, may_enter, model, packet_content};
+use super::content::{assert_packet, expanded, may_enter, packet_content};
+use super::{HOSTILE, Input, ME, Trio, model};
 
 /// Pieces of one packet that a receiver takes (docs/protocol/sizes.md).
 const MAX_PIECES: usize = 8;

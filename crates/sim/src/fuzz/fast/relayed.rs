@@ -5,7 +5,8 @@ use weft_packet::{Carry, Command, Counters, EpochId, FastKeys};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, RelayHeader, SEALED_HEADER};
 
-use super::{HONEST, HOSTILE, Input, ME, Trio, address, assert_packet, link_to};
+use super::content::assert_packet;
+use super::{HONEST, HOSTILE, Input, ME, Trio, address, link_to};
 
 /// Labels of the hostile neighbour: for the lane itself, for the honest peer, and for itself again.
 const HERE: u32 = 1;

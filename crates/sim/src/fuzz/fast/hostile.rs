@@ -1,0 +1,217 @@
+//! A peer that has the keys and keeps no rule: what it sends, and what somebody on the way makes of the frames of others.
+
+use std::collections::BTreeSet;
+
+use weft_noise::fast::{FastCipher, Secret, Suite};
+use weft_packet::checksum::Checksum;
+use weft_packet::{HEADROOM, Inbound};
+use weft_wire::fast::{self, CONFIRM, PHASE};
+
+use super::super::coalesce::joins_and_cuts;
+use super::content::{assert_packet, expanded, full_content, may_enter, packet_content};
+use super::{HONEST, HOSTILE, Input, MAX_ANSWERS, ME, Trio, address};
+
+/// What an authenticated peer without rules needs.
+pub(super) struct Hostile {
+    pub(super) index: u32,
+    pub(super) suite: Suite,
+    /// The secrets of its phases so far, and one more.
+    pub(super) secrets: Vec<Secret>,
+    pub(super) counter: u64,
+    /// Counters of frames that opened under these keys.
+    pub(super) opened: BTreeSet<u64>,
+}
+
+/// A frame of the hostile peer, and what it may become at most.
+pub(super) struct Crafted {
+    pub(super) frame: Vec<u8>,
+    pub(super) counter: u64,
+    /// The packet, and whether its checksum was left out.
+    pub(super) packet: Option<(Vec<u8>, bool)>,
+}
+
+impl Trio {
+    /// Frames under the right keys, one behind the other as the kernel joins them.
+    pub(super) fn hostile_sends(&mut self, input: &mut Input<'_>) {
+        let count = 1 + input.below(8);
+        let crafted: Vec<Crafted> = (0..count).map(|_| self.craft(input)).collect();
+        self.deliver(&crafted);
+    }
+
+    pub(super) fn craft(&mut self, input: &mut Input<'_>) -> Crafted {
+        let shape = input.u8();
+        let kind = match shape & 7 {
+            0..=3 => 0,
+            4 | 5 => 1,
+            6 => 3,
+            _ => input.u8() & 15,
+        };
+        let flags = if shape & 0x38 == 0x38 {
+            input.u8()
+        } else {
+            shape >> 3 & 3
+        };
+        let clock = input.u8();
+        let mut plain = vec![clock; fast::TIMESTAMP_LEN];
+        match (kind, shape >> 6) {
+            (0, 0..=2) => plain.extend(packet_content(input)),
+            (3, 0..=2) => plain.extend(full_content(input, (HOSTILE, ME))),
+            (1, 0) => plain.extend([CONFIRM, input.u8() & 1]),
+            (1, 1) => {
+                plain.push(PHASE);
+                plain.extend([input.u8(), input.u8() & 1, 0, 0]);
+            }
+            (1, 2) => {
+                plain.push(0x10 | input.u8() & 0x0f);
+                plain.extend(input.bytes());
+            }
+            _ => {
+                plain.truncate(input.below(8));
+                plain.extend(input.bytes());
+            }
+        }
+        if shape & 0xc0 == 0x80 {
+            // A gap, a repetition, or anything.
+            self.hostile.counter = match input.below(4) {
+                0 => self.hostile.counter.wrapping_add(u64::from(input.u16())),
+                1 => self.hostile.counter.wrapping_sub(u64::from(input.u8())),
+                2 => self.hostile.counter,
+                _ => u64::from_le_bytes(input.array()),
+            };
+        }
+        // The phase bit goes with the key, unless it is to lie.
+        let back = input.below(4).saturating_sub(1);
+        let lie = (shape == 0xff).then(|| input.u16());
+        let phase = self.hostile.secrets.len().saturating_sub(2 + back);
+        let phase = if shape & 0x3f == 0x15 { phase + 1 } else { phase };
+        self.hostile.seal(kind, flags, &plain, phase, lie)
+    }
+
+    /// The frames lie in one buffer, each behind the one before, and what they become stays there until the end.
+    pub(super) fn deliver(&mut self, crafted: &[Crafted]) {
+        let mut buffer = vec![0x5a; HEADROOM];
+        let mut ends = Vec::new();
+        for one in crafted {
+            buffer.extend(&one.frame);
+            ends.push(buffer.len());
+        }
+        let (mut start, mut delivered) = (0, Vec::new());
+        for (one, end) in crafted.iter().zip(ends) {
+            let opened = self.me.counters().fast_rx;
+            let room = &mut buffer[start..end];
+            let inbound = self.me.inbound(self.now, address(HOSTILE), room, &mut self.train);
+            if self.me.counters().fast_rx > opened {
+                assert!(self.hostile.opened.insert(one.counter), "a counter opened twice");
+            }
+            let answers = self.take_sent().len();
+            assert!(answers <= MAX_ANSWERS, "{answers} datagrams for one frame");
+            if let Inbound::Packet(range, checksum) = inbound {
+                assert!(
+                    self.me.counters().fast_rx > opened,
+                    "a packet out of a frame that did not open"
+                );
+                let expected = one.packet.clone();
+                delivered.push((start + range.start..start + range.end, checksum, expected));
+            }
+            start = end - HEADROOM;
+        }
+        self.drain();
+        for (range, checksum, expected) in &delivered {
+            let (expected, partial) = expected.as_ref().unwrap_or_else(|| panic!("no packet was in it"));
+            assert_eq!(*checksum == Checksum::Partial, *partial);
+            assert_packet(&buffer[range.clone()], expected, *partial);
+        }
+        let packets: Vec<_> = delivered
+            .iter()
+            .map(|(range, sum, _)| (&buffer[range.clone()], *sum))
+            .collect();
+        joins_and_cuts(&packets);
+    }
+
+    /// A frame of the honest peer that was delivered before, or withheld: it is not opened twice.
+    pub(super) fn replayed(&mut self, input: &mut Input<'_>) {
+        let Some(frame) = input.latest(&self.captured).cloned() else {
+            return;
+        };
+        for round in 0..2 {
+            let got = self
+                .me
+                .inbound_alone(self.now, address(HONEST), &frame, &mut self.train);
+            assert!(round == 0 || got.is_none(), "a frame opens again");
+        }
+        self.take_sent();
+        self.drain();
+    }
+
+    /// A frame of the honest peer that is not quite one.
+    pub(super) fn spoiled(&mut self, input: &mut Input<'_>) {
+        let Some(mut frame) = input.latest(&self.captured).cloned() else {
+            return;
+        };
+        match input.below(3) {
+            0 => frame.truncate(input.within(0..frame.len())),
+            1 => frame.extend(input.bytes()),
+            _ => {
+                let at = input.within(0..frame.len());
+                frame[at] ^= input.u8();
+            }
+        }
+        if self.captured.contains(&frame) {
+            return;
+        }
+        let before = *self.me.counters();
+        let got = self
+            .me
+            .inbound_alone(self.now, address(HOSTILE), &frame, &mut self.train);
+        assert_eq!(got, None, "a forged frame is delivered");
+        assert_eq!(self.take_sent().len(), 0, "a forged frame is answered");
+        let reported = self.drain();
+        assert_eq!(self.me.counters().fast_rx, before.fast_rx);
+        let mut one_more = before;
+        one_more.udp_rx += 1;
+        assert!(
+            *self.me.counters() != one_more || reported > 0,
+            "dropped without a trace"
+        );
+    }
+}
+
+impl Hostile {
+    /// Seals `plain` behind a header of this kind and these flags under the secret of `phase`, one more than the present
+    /// being the next, with a length that may lie.
+    pub(super) fn seal(&mut self, kind: u8, flags: u8, plain: &[u8], phase: usize, length: Option<u16>) -> Crafted {
+        let phase = phase.min(self.secrets.len() - 1);
+        if phase + 1 == self.secrets.len() {
+            let next = self.secrets[phase].next();
+            self.secrets.push(next);
+        }
+        let cipher: FastCipher = self.secrets[phase].cipher(self.suite);
+        let counter = self.counter;
+        self.counter = counter.wrapping_add(1);
+        let flags = flags & !fast::FLAG_PHASE | (flags ^ phase as u8) & fast::FLAG_PHASE;
+        let real = (plain.len() + fast::TAG_LEN) as u16;
+        let header = [
+            &[fast::VERSION << 4 | kind, flags][..],
+            &length.unwrap_or(real).to_le_bytes(),
+            &self.index.to_le_bytes(),
+            &counter.to_le_bytes(),
+        ]
+        .concat();
+        let mut sealed = plain.to_vec();
+        let tag = cipher.seal_in_place(counter, &header, &mut sealed);
+        let whole = kind == 0 && flags & !(fast::FLAG_PHASE | fast::FLAG_PARTIAL) == 0;
+        let content = plain
+            .get(fast::TIMESTAMP_LEN..)
+            .filter(|content| content.len() >= fast::IPV6_REST);
+        let full = kind == 3 && flags & !(fast::FLAG_PHASE | fast::FLAG_PARTIAL) == 0;
+        let let_in = plain
+            .get(fast::TIMESTAMP_LEN..)
+            .filter(|content| full && may_enter(content));
+        let packet = content.filter(|_| whole).map(expanded).or(let_in.map(<[u8]>::to_vec));
+        Crafted {
+            frame: [&header, &sealed, &tag[..]].concat(),
+            counter,
+            packet: packet.map(|packet| (packet, flags & fast::FLAG_PARTIAL != 0)),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What the tests with two hosts share.
+
+use weft_sim::{HostId, World};
+
+/// Probes both ways, one every 20 ms; how many arrived at each end.
+pub(crate) fn stream(world: &mut World, a: HostId, b: HostId, count: u32) -> (usize, usize) {
+    let before = (world.host(b).received.len(), world.host(a).received.len());
+    for seq in 0..count {
+        world.send(a, b, seq, 200);
+        world.send(b, a, seq, 200);
+        world.run(20);
+    }
+    world.run(1_000);
+    assert_eq!((world.host(a).garbled, world.host(b).garbled), (0, 0));
+    (
+        world.host(b).received.len() - before.0,
+        world.host(a).received.len() - before.1,
+    )
+}
