@@ -14,6 +14,7 @@ use weft_node::control::ControlError;
 use weft_node::daemon::DaemonError;
 use weft_node::keyfile::{BadSecret, KeyFileError};
 use weft_node::logging::LoggingError;
+use weft_node::logging::causes;
 use weft_node::state::StateError;
 use weft_os::process::PrivilegeError;
 use weft_perf::far::FarError;
@@ -52,7 +53,7 @@ pub(crate) enum Failure {
     Control(#[from] ControlError),
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    #[error("{}", chain(.0))]
+    #[error("{}", causes(.0))]
     Demo(DemoError),
     #[error("{peer} {error}")]
     Perf { peer: String, error: NearError },
@@ -65,15 +66,15 @@ pub(crate) enum Failure {
     Plot { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Privileges(#[from] PrivilegeError),
-    #[error("{}", chain(.0))]
+    #[error("{}", causes(.0))]
     Bench(BenchError),
     #[error("some runs do not count; the report says which and why")]
     Incomplete,
     #[error(transparent)]
     LabFile(#[from] SourceError),
-    #[error("{}", chain(.0))]
+    #[error("{}", causes(.0))]
     LabRun(RunError),
-    #[error("{}", chain(.0))]
+    #[error("{}", causes(.0))]
     LabHold(#[from] HoldError),
     /// A command on a host of the lab has told by itself why.
     #[error("the command ended with {0}")]
@@ -138,10 +139,4 @@ impl From<io::Error> for Failure {
             _ => Self::Output(error),
         }
     }
-}
-
-/// An error and its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -60,8 +60,7 @@ impl Aes256Gcm {
     /// On more than [`MAX_LEN`] bytes.
     #[must_use = "without the tag the data cannot be opened"]
     pub fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8]) -> [u8; TAG_LEN] {
-        assert!(data.len() as u64 <= MAX_LEN, "a message beyond the limit of the cipher");
-        self.key.seal(nonce, aad, data, &[])
+        self.seal_from(nonce, aad, data, &[])
     }
 
     /// The same for a message whose last bytes lie in `rest`, and are not copied: `data` has room for all of it, and

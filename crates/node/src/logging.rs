@@ -7,6 +7,13 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
+/// An error and its causes, in one line.
+#[must_use]
+pub fn causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// What is logged: a level (`off`, `error`, `warn`, `info`, `debug`, `trace`), or directives such as
 /// `info,weft_node=debug` as tracing-subscriber's `EnvFilter` defines them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,7 +22,6 @@ pub(crate) use fragment::MAX_FRAGMENTED;
 pub(crate) use full::Refusal;
 pub(crate) use keys::FastEpoch;
 pub(crate) use reassembly::Reassembly;
-pub(crate) use seal::Spent;
 pub(crate) use way::Way;
 
 use weft_wire::NodeAddr;

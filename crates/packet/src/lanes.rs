@@ -8,11 +8,9 @@
 
 use weft_wire::NodeAddr;
 use weft_wire::fast::{index_of, is_fast};
-use weft_wire::virtio::VirtioNetHdr;
 
 use crate::control::Command;
 use crate::lane::Lane;
-use crate::train::{Train, Transmit};
 
 /// Most lanes of a node: as many receiver indices as capabilities hold.
 pub const MAX_LANES: u8 = 16;
@@ -194,17 +192,6 @@ impl Lane {
         session.yielded = Some(now);
         self.counters.handed_out += 1;
         Some(0)
-    }
-
-    /// [`Lane::outbound`] for a packet that another lane has left to this one, and has counted.
-    pub fn outbound_handed<T: Transmit>(
-        &mut self,
-        now: u64,
-        hdr: VirtioNetHdr,
-        packet: &[u8],
-        train: &mut Train<T>,
-    ) -> Outbound {
-        self.send_packet(now, hdr, packet, train)
     }
 
     /// Keeps a datagram that is for another lane.

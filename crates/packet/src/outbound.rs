@@ -26,8 +26,9 @@ impl Lane {
         self.send_packet(now, hdr, packet, train)
     }
 
-    /// The same for a packet that has come from the TUN before, and waited.
-    pub(crate) fn send_packet<T: Transmit>(
+    /// The same for a packet that does not come from the TUN now: it has waited, another lane has left it to this one and
+    /// has counted it, or the node has made it.
+    pub fn send_packet<T: Transmit>(
         &mut self,
         now: u64,
         hdr: VirtioNetHdr,

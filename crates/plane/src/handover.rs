@@ -221,7 +221,7 @@ impl<R: Tracer> Worker<R> {
             Content::Packet(len) => {
                 let read = parcel.buffer.get(..len).unwrap_or_default();
                 if let Ok((header, packet)) = VirtioNetHdr::parse(read)
-                    && let Outbound::HandOver(_) = self.lane.outbound_handed(now, header, packet, &mut self.train)
+                    && let Outbound::HandOver(_) = self.lane.send_packet(now, header, packet, &mut self.train)
                 {
                     // Only the first lane is given packets, and it gives none away.
                     self.train.out_mut().counters.handed_dropped += 1;

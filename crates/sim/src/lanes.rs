@@ -46,7 +46,7 @@ impl Host {
         let lane = numbered(&mut self.lane, &mut self.others, self.queue);
         if let Outbound::HandOver(owner) = lane.outbound(now, hdr, packet, train) {
             let owner = numbered(&mut self.lane, &mut self.others, owner);
-            owner.outbound_handed(now, hdr, packet, train);
+            owner.send_packet(now, hdr, packet, train);
         }
     }
 

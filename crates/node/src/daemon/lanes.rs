@@ -1,6 +1,5 @@
 //! What each lane reads and writes: a queue of the interface, and sockets that share their ports.
 
-use std::error::Error as _;
 use std::io;
 
 use weft_os::tun::{Tun, TunError};
@@ -9,6 +8,7 @@ use weft_packet::LANE_MASK;
 use weft_wire::fast;
 
 use super::interface::Interface;
+use crate::logging::causes;
 
 /// The kernel looks at fast frames as [`Place::owner`](weft_packet::Place::owner) does: the index is little-endian.
 const STEERING: Steering = Steering {
@@ -44,11 +44,7 @@ impl MoreLanes {
     pub(super) fn open(count: u8, interface: &Interface, first: &[UdpSocket], options: BindOptions) -> Self {
         let opened = open(count, interface, first, options);
         opened.unwrap_or_else(|error| {
-            let (mut why, mut cause) = (error.to_string(), error.source());
-            while let Some(error) = cause {
-                why = format!("{why}: {error}");
-                cause = error.source();
-            }
+            let why = causes(&error);
             tracing::info!(error = why, wanted = count, "one lane moves all packets");
             Self {
                 ends: Vec::new(),

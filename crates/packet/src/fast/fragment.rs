@@ -7,7 +7,7 @@ use weft_wire::ip::Ipv6Header;
 
 use super::open::CONTENT_AT;
 use super::reassembly::Taken;
-use super::{FastEpoch, Spent, Way};
+use super::{FastEpoch, Way};
 use crate::ecn;
 use crate::lane::{Lane, Room};
 use crate::split::Splitter;
@@ -46,8 +46,8 @@ impl Lane {
         while let Some(len) = splitter.next_into(&mut packet) {
             let sent = packet
                 .get_mut(..len)
-                .map(|packet| self.seal_pieces(now, (peer, room), packet, train));
-            if sent != Some(Ok(())) {
+                .and_then(|packet| self.seal_pieces(now, (peer, room), packet, train));
+            if sent.is_none() {
                 self.counters.epoch_spent += 1;
                 break;
             }
@@ -55,27 +55,28 @@ impl Lane {
         self.scratch = packet;
     }
 
+    /// `None` if not all of it could be sealed.
     fn seal_pieces<T: Transmit>(
         &mut self,
         now: u64,
         (peer, room): (NodeAddr, Room),
         packet: &mut [u8],
         train: &mut Train<T>,
-    ) -> Result<(), Spent> {
-        let session = self.sessions.get_mut(&peer).ok_or(Spent)?;
-        let way = room.fast.ok_or(Spent)?;
+    ) -> Option<()> {
+        let session = self.sessions.get_mut(&peer)?;
+        let way = room.fast?;
         let (link, inner_at) = way.link();
-        let link = self.links.get_mut(&link).ok_or(Spent)?;
-        let epoch = session.fast.current_mut().ok_or(Spent)?;
+        let link = self.links.get_mut(&link)?;
+        let epoch = session.fast.current_mut()?;
         let len = packet.len();
         // What the frame would have had.
         let (kind, content) = if room.is_full() {
             (Kind::Full, packet)
         } else {
             // The rest of the header right in front of the upper layer.
-            let rest = fast::compress(packet).ok_or(Spent)?;
-            let content = packet.get_mut(ELIDED..).ok_or(Spent)?;
-            content.get_mut(..fast::IPV6_REST).ok_or(Spent)?.copy_from_slice(&rest);
+            let rest = fast::compress(packet)?;
+            let content = packet.get_mut(ELIDED..)?;
+            content.get_mut(..fast::IPV6_REST)?.copy_from_slice(&rest);
             (Kind::Ipv6, content)
         };
         let overhead = inner_at + Fragment::OVERHEAD;
@@ -90,10 +91,10 @@ impl Lane {
                 total: content.len() as u16,
             };
             let slot = train.reserve(overhead + piece.len());
-            let inner = slot.get_mut(inner_at..).ok_or(Spent)?;
-            let sealed = inner_at + epoch.seal_piece(now, fragment, piece, inner).ok_or(Spent)?;
+            let inner = slot.get_mut(inner_at..)?;
+            let sealed = inner_at + epoch.seal_piece(now, fragment, piece, inner)?;
             if let Way::Relayed(relay) = way {
-                link.seal_relayed(relay, self.whole, slot, sealed).ok_or(Spent)?;
+                link.seal_relayed(relay, self.whole, slot, sealed)?;
             }
             link.totals.sent(now, sealed);
             train.commit(link.path, sealed);
@@ -103,7 +104,7 @@ impl Lane {
         link.totals.last_payload_tx = now;
         session.last_data = now;
         session.last_data_tx = now;
-        Ok(())
+        Some(())
     }
 
     /// Takes the piece in an opened frame behind the headroom of `room`. A packet that it makes whole goes to the TUN.

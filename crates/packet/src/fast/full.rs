@@ -40,6 +40,7 @@ impl Lane {
         Some(())
     }
 
+    /// Lets a packet in, or counts why not, and what it is of the session.
     fn let_in(&mut self, now: u64, peer: NodeAddr, packet: &mut [u8], flags: u8, marked: bool) -> Option<Checksum> {
         if !self.allowed.contains_key(&peer.to_ipv6().octets()) {
             self.counters.not_allowed += 1;

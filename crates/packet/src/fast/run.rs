@@ -55,6 +55,7 @@ impl Lane {
         let token = self.echo_token;
         let room_to = self.room_to(&peer);
         let max_tcp = room_to.max_tcp();
+        // Not `Lane::borders`, which would hold all of the lane.
         let borders = Borders {
             me: self.config.me,
             allowed: &self.allowed,

@@ -170,7 +170,3 @@ impl FastEpoch {
         self.seal(ticket, kind, flags, frame, content)
     }
 }
-
-/// Nothing more may be sealed under these keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spent;
