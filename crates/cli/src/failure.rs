@@ -102,7 +102,9 @@ impl Failure {
         }
         match self {
             Self::Usage(_) | Self::Helped | Self::Config(_) | Self::Scenario { .. } => ExitCode::from(2),
-            Self::Bench(BenchError::SameArm(..) | BenchError::NotEmpty(_) | BenchError::NoArms(_)) => ExitCode::from(2),
+            Self::Bench(
+                BenchError::SameArm(..) | BenchError::NotEmpty(_) | BenchError::NoArms(_) | BenchError::Congestion(..),
+            ) => ExitCode::from(2),
             Self::LabFile(_) | Self::LabRun(RunError::NotEmpty(_) | RunError::NoLink(..)) => ExitCode::from(2),
             Self::Invalid | Self::Incomplete => ExitCode::from(3),
             Self::LabHold(HoldError::NoHost(..)) => ExitCode::from(2),

@@ -61,6 +61,9 @@ pub(crate) struct Bench {
     /// Begin docs/experiments/DATE-NAME.md with the tables, and room for what they mean
     #[arg(long, value_name = "NAME", value_parser = experiment)]
     record: Option<Experiment>,
+    /// Congestion control of the load's TCP
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    congestion: String,
     /// Let the cable carry each UDP datagram by itself, as a wire does
     #[arg(long)]
     wire: bool,
@@ -103,6 +106,7 @@ fn bench(args: Bench) -> Result<(), Failure> {
         rounds: args.rounds,
         seconds: args.seconds,
         out: args.out,
+        congestion: args.congestion,
         wire: args.wire,
         weft: std::env::current_exe().map_err(Failure::OwnPath)?,
         same: args.same,

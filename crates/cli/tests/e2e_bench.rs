@@ -151,6 +151,19 @@ fn one_program_on_both_arms_is_refused() {
 }
 
 #[test]
+fn a_congestion_control_that_is_not_there_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    for name in ["carrier-pigeon", "Upper Case", ""] {
+        let output = bench(&out, &["--congestion", name]);
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(complained.contains("no congestion control"), "{complained}");
+    }
+    assert!(!out.exists());
+}
+
+#[test]
 fn an_interrupted_bench_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(WEFT);

@@ -1,4 +1,4 @@
-//! One TCP stream by several ways in turn, in one run (L37), with the processor time of every node on the way.
+//! One TCP stream (CUBIC) by several ways in turn, in one run (L37), with the processor time of every node on the way.
 //!
 //! `cargo run --release -p weft-lab --example ways -- WEFT FIPS|- [ROUNDS] [SECONDS]`
 //!
@@ -245,7 +245,11 @@ fn connect(from: &Host, to: &Host, address: Ipv6Addr) -> Result<(TcpStream, TcpS
     let end = Instant::now() + LIMIT;
     loop {
         match from.run(move || TcpStream::connect_timeout(&target, Duration::from_secs(2)))? {
-            Ok(sender) => return Ok((sender, listener.accept()?.0)),
+            Ok(sender) => {
+                // Not the system's, whatever that is; see docs/guides/bench.md.
+                rustix::net::sockopt::set_tcp_congestion(&sender, "cubic")?;
+                return Ok((sender, listener.accept()?.0));
+            }
             Err(error) if Instant::now() > end => return Err(error.into()),
             Err(_) => {}
         }

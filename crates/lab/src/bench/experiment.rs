@@ -121,6 +121,7 @@ mod tests {
             command: "weft lab bench --record x".to_owned(),
             rounds: 1,
             seconds: 1,
+            congestion: "cubic".to_owned(),
             wire: false,
             machine: Vec::new(),
             arms: Vec::new(),

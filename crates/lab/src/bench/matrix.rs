@@ -122,15 +122,15 @@ pub const CASES: [Case; 17] = [
 pub const DEFAULT: &[Case] = CASES.split_at(8).0;
 
 impl Case {
-    /// What the load generator is told.
+    /// What the load generator is told; `congestion` is TCP's congestion control.
     #[must_use]
-    pub fn plan(&self, seconds: u32) -> Plan {
+    pub fn plan(&self, seconds: u32, congestion: &str) -> Plan {
         let load = match self.load {
             CaseLoad::Tcp(streams) => Load::Tcp {
                 streams,
                 window: None,
                 rate: None,
-                congestion: None,
+                congestion: Some(congestion.to_owned()),
             },
             CaseLoad::Udp(rate, size) => Load::Udp {
                 rate: (rate > 0).then_some(rate),
@@ -199,7 +199,7 @@ mod tests {
     fn every_case_has_a_name_of_its_own_and_a_plan_within_bounds() {
         for (n, case) in CASES.iter().enumerate() {
             assert!(CASES[..n].iter().all(|other| other.name != case.name), "{}", case.name);
-            assert_eq!(case.plan(5).check(), Ok(()), "{}", case.name);
+            assert_eq!(case.plan(5, "cubic").check(), Ok(()), "{}", case.name);
             assert_eq!(case.is_forward(), !case.name.ends_with("-back"));
         }
         assert_eq!(DEFAULT.last().map(|case| case.name), Some("quic"));

@@ -15,6 +15,7 @@ use weft_perf::end::{DaemonLook, DaemonView};
 use weft_perf::far::{self, Far};
 use weft_perf::latency::Latency;
 use weft_perf::near::{self, NearError, Outcome};
+use weft_perf::plan::Plan;
 
 use super::driver::{EndPoint, Stage, Tunnel, underlay};
 use super::matrix::Case;
@@ -156,17 +157,17 @@ fn connect(near: &Host, far: &Host, address: IpAddr) -> Result<io::Result<()>, W
     Ok(connected.map(drop))
 }
 
-/// Measures one case.
+/// Measures one case under the load that `plan` tells.
 ///
 /// # Errors
 /// [`RunError`]: the run is void.
-pub fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Figures, RunError> {
+pub fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, plan: &Plan) -> Result<Figures, RunError> {
     let paths = tunnel.paths()?;
     let before = Counts::take(stage, tunnel)?;
     let outcome = if case.has_rubbish() {
-        amid_rubbish(stage, || load(stage, tunnel, case, seconds))?
+        amid_rubbish(stage, || load(stage, tunnel, plan))?
     } else {
-        load(stage, tunnel, case, seconds)?
+        load(stage, tunnel, plan)?
     };
     let after = Counts::take(stage, tunnel)?;
     let now = tunnel.paths()?;
@@ -202,11 +203,10 @@ fn amid_rubbish(stage: &Stage, load: impl FnOnce() -> Result<Outcome, RunError>)
 }
 
 /// Both ends of the load, each on its host.
-fn load(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Outcome, RunError> {
+fn load(stage: &Stage, tunnel: &Tunnel, plan: &Plan) -> Result<Outcome, RunError> {
     let [near, far] = &stage.hosts;
     let address = tunnel.ends[1].address;
     let listener = far.run(|| TcpListener::bind(SocketAddr::new(address, PORT)))??;
-    let plan = case.plan(seconds);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // The near end says why if this fails.
@@ -221,7 +221,7 @@ fn load(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Out
                 .ok()
             })
         });
-        let outcome = near.run(|| near::run(SocketAddr::new(address, PORT), &plan, Box::new(NoDaemon), &mut |_| {}))?;
+        let outcome = near.run(|| near::run(SocketAddr::new(address, PORT), plan, Box::new(NoDaemon), &mut |_| {}))?;
         if outcome.is_err() {
             // Lets go of a far end that nobody came to.
             drop(near.run(|| TcpStream::connect_timeout(&SocketAddr::new(address, PORT), CONNECT)));

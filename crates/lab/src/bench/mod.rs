@@ -34,6 +34,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::net::{AddressFamily, SocketType};
 use serde::Serialize;
 
 use self::arm::{Arm, Kind};
@@ -59,6 +60,9 @@ pub struct Options {
     pub seconds: u32,
     /// The folder that the results go to. Made if it is not there; must be empty.
     pub out: PathBuf,
+    /// The congestion control of the load's TCP, such as cubic. Not the system's, whatever that is: a sender that paces, as BBR
+    /// does, measures how well it guesses what a path takes as well as what the path takes.
+    pub congestion: String,
     /// The cable carries UDP as a wire does, not whole trains.
     pub wire: bool,
     /// The weft program.
@@ -101,6 +105,11 @@ pub enum BenchError {
     /// The folder for results has something in it already.
     #[error("{} is not empty; name another folder with --out", .0.display())]
     NotEmpty(PathBuf),
+    /// TCP cannot be had so.
+    #[error(
+        "TCP here has no congestion control {0:?} ({1}); /proc/sys/net/ipv4/tcp_available_congestion_control has those that are loaded"
+    )]
+    Congestion(String, #[source] io::Error),
     /// Two arms are one.
     #[error(
         "{0:?} and {1:?} are the same program with the same settings; their ratio would be noise (--same measures just that)"
@@ -147,6 +156,7 @@ pub struct Missing {
 /// # Errors
 /// [`BenchError`]; a void run is none, see [`Outcome::void`].
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, BenchError> {
+    has_congestion(&options.congestion).map_err(|error| BenchError::Congestion(options.congestion.clone(), error))?;
     prepare(&options.out)?;
     let (entrants, missing) = entrants(options)?;
     World::enter()?;
@@ -179,6 +189,12 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, BenchError
         missing: missing.len(),
         report,
     })
+}
+
+/// Better asked once than found out by every run.
+fn has_congestion(name: &str) -> io::Result<()> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    Ok(rustix::net::sockopt::set_tcp_congestion(&socket, name)?)
 }
 
 fn prepare(folder: &Path) -> Result<(), BenchError> {
@@ -243,7 +259,7 @@ fn run_arm(
     let ready = set_up(world, options, entrant, folder);
     for case in &options.cases {
         let result = match &ready {
-            Ok((stage, tunnel)) => run_case(stage, tunnel, case, options.seconds).map_err(|error| error.to_string()),
+            Ok((stage, tunnel)) => run_case(stage, tunnel, case, options).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         tell(Record {
@@ -262,9 +278,9 @@ fn run_arm(
     Ok(())
 }
 
-fn run_case(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Figures, RunError> {
+fn run_case(stage: &Stage, tunnel: &Tunnel, case: &Case, options: &Options) -> Result<Figures, RunError> {
     measure::converge(stage, tunnel, driver::READY)?;
-    measure::measure(stage, tunnel, case, seconds)
+    measure::measure(stage, tunnel, case, &case.plan(options.seconds, &options.congestion))
 }
 
 fn set_up(

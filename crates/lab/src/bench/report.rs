@@ -50,14 +50,15 @@ fn text(setup: &Setup, cases: &[(&Case, Vec<Row>)], missing: &[Missing], folder:
         out,
         "{} rounds of {} s of load in each case, all arms in every round, every other round in the opposite order. \
          Both hosts are namespaces of one machine, with one virtual cable between them: the processors are shared by \
-         both ends and the load. {} Medians with 95 % intervals; ratios are to the first arm, by rounds.\n",
+         both ends and the load. {} TCP has {}. Medians with 95 % intervals; ratios are to the first arm, by rounds.\n",
         setup.rounds,
         setup.seconds,
         if setup.wire {
             "It carries each UDP datagram by itself, as a wire does."
         } else {
             "It hands UDP datagrams that were sent in one call over in one piece, as no wire does."
-        }
+        },
+        setup.congestion
     );
     let _ = writeln!(out, "    {}\n", setup.command);
     out.push_str(&overview(cases));

@@ -38,6 +38,8 @@ pub struct Setup {
     pub rounds: u32,
     /// Seconds of load in each run.
     pub seconds: u32,
+    /// Congestion control of the load's TCP.
+    pub congestion: String,
     /// Whether the cable carried UDP as a wire does.
     pub wire: bool,
     /// Kernel and processor.
@@ -77,6 +79,7 @@ impl Setup {
             command: options.command.clone(),
             rounds: options.rounds,
             seconds: options.seconds,
+            congestion: options.congestion.clone(),
             wire: options.wire,
             machine: machine(),
             arms: entrants.iter().map(arm).collect(),
