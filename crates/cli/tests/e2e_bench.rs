@@ -215,9 +215,9 @@ fn a_path_that_changes_during_a_run_voids_it() {
         let tunnel = driver::start(&"weft".parse().unwrap(), weft, weft, &stage).unwrap();
         converge(&stage, &tunnel, driver::READY).unwrap();
         let case = CASES.into_iter().find(|case| case.name == "udp500").unwrap();
-        measure(&stage, &tunnel, &case, 1).unwrap();
+        measure(&stage, &tunnel, &case, &case.plan(1, "cubic")).unwrap();
         std::thread::scope(|scope| {
-            let run = scope.spawn(|| measure(&stage, &tunnel, &case, 10));
+            let run = scope.spawn(|| measure(&stage, &tunnel, &case, &case.plan(10, "cubic")));
             std::thread::sleep(Duration::from_secs(3));
             stage.link.b().change_address("10.96.0.2/24", "10.96.0.77/24").unwrap();
             let error = run.join().unwrap().unwrap_err();

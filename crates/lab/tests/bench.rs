@@ -7,7 +7,7 @@ use std::time::Duration;
 use weft_lab::bench::arm::Arm;
 use weft_lab::bench::driver::{self, Stage, Tunnel, UNDERLAY};
 use weft_lab::bench::matrix::{CASES, Case};
-use weft_lab::bench::measure::{RunError, converge, measure};
+use weft_lab::bench::measure::{self, Figures, RunError, converge};
 use weft_lab::world::World;
 use weft_os::netlink::{Netlink, Route};
 use weft_os::poll::{Events, Interest, Poller};
@@ -18,6 +18,10 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 fn case(name: &str) -> Case {
     CASES.into_iter().find(|case| case.name == name).unwrap()
+}
+
+fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Figures, RunError> {
+    measure::measure(stage, tunnel, case, &case.plan(seconds, "cubic"))
 }
 
 /// Two hosts, a cable, and no tunnel.
