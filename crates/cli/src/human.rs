@@ -77,10 +77,13 @@ pub(crate) fn status(status: &Status) -> String {
 
 /// One line about the threads that move packets; none if one does as it is meant to.
 fn lanes(lanes: &LanesStatus) -> Option<String> {
-    match (&lanes.refused, lanes.each.len()) {
-        (Some(why), running) => Some(format!("lanes: {running} of {}: {why}", lanes.wanted)),
-        (None, 0 | 1) => None,
-        (None, running) => Some(format!("lanes: {running}")),
+    let running = lanes.each.len();
+    match (&lanes.refused, lanes.preferred) {
+        (Some(why), _) => Some(format!("lanes: {running} of {}: {why}", lanes.wanted)),
+        (None, Some(Offload::Refused)) => Some(format!(
+            "lanes: {running}, in turn with other programs (the system refuses them a lower nice value)"
+        )),
+        (None, _) => (running > 1).then(|| format!("lanes: {running}")),
     }
 }
 

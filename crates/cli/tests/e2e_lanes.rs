@@ -13,6 +13,7 @@ use serde_json::Value;
 use weft_lab::daemon::Daemon;
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{Limit, TcpFlow, UdpFlow, UdpOptions};
+use weft_os::process::threads_of;
 use weft_os::test_support::in_namespaces;
 use weft_os::udp::{BindOptions, UdpSocket};
 
@@ -313,6 +314,56 @@ fn flows(pair: &Pair) -> Vec<TcpFlow> {
         TcpFlow::start(hosts, address(to), Limit::Stopped, seed, 3 * MINUTE).unwrap()
     };
     (0..).zip(ways.into_iter().cycle().take(16)).map(start).collect()
+}
+
+/// The nice values of a node's packet threads.
+fn nice(of: &Daemon) -> Vec<i32> {
+    let threads = threads_of(of.pid()).unwrap();
+    let lanes = threads.iter().filter(|thread| thread.name.starts_with("weft-lane"));
+    let stat = |tid| std::fs::read_to_string(format!("/proc/{}/task/{tid}/stat", of.pid())).unwrap();
+    // proc(5): field 19, and the name is the second, in parentheses.
+    let nice = |stat: String| {
+        stat.rsplit_once(')')
+            .unwrap()
+            .1
+            .split_whitespace()
+            .nth(16)
+            .unwrap()
+            .parse()
+    };
+    lanes.map(|thread| nice(stat(thread.tid)).unwrap()).collect()
+}
+
+#[test]
+fn packet_threads_go_first_while_they_move_bulk_if_they_may() {
+    in_namespaces(|| {
+        for wished in [true, false] {
+            let pair = pair(Underlay::V4, [1; 2], |spec| {
+                spec.settings.push(("prefer_lanes".to_owned(), wished.into()));
+            });
+            wait_fast(&pair);
+            let own = nice(&pair.a);
+            let hosts = (pair.a.host(), pair.b.host());
+            let flow = TcpFlow::start(hosts, address(&pair.b), Limit::Stopped, 1, 3 * MINUTE).unwrap();
+            wait_until(MINUTE, "TCP", || flow.received() > 1_000_000);
+            let state = pair.a.status().unwrap()["node"]["lanes"]["preferred"].clone();
+            match (wished, state.as_str().unwrap()) {
+                (true, "on") => wait_until(LIMIT, "a lower nice value", || nice(&pair.a) == [-10]),
+                (true, "refused") | (false, "off") => {
+                    // Whenever these are published the lane looks at what it moves.
+                    for _ in 0..2 {
+                        let before = counter(&pair.a, "fast_tx");
+                        wait_until(LIMIT, "a sample", || counter(&pair.a, "fast_tx") != before);
+                    }
+                    assert_eq!(nice(&pair.a), own);
+                }
+                (_, state) => panic!("{wished} became {state}"),
+            }
+            assert!(flow.stop().unwrap().hash_ok);
+            wait_until(LIMIT, "its own nice value again", || nice(&pair.a) == own);
+            pair.finish();
+        }
+    });
 }
 
 /// Under load no lane takes another's lock, and none hands anything over: what they would wait for would show as futex

@@ -65,6 +65,8 @@ pub struct Config {
     pub key_file: PathBuf,
     /// Threads that move packets (`lanes`), 1 to 16; `None` leaves it to [`Config::lanes`].
     pub lanes: Option<u8>,
+    /// Whether these threads go before other programs while they move bulk, where the system lets them (`prefer_lanes`).
+    pub prefer_lanes: bool,
     /// `[udp]`
     pub udp: UdpConfig,
     /// `[tun]`
@@ -208,6 +210,7 @@ impl Default for Config {
             path: None,
             key_file: PathBuf::from("identity.key"),
             lanes: None,
+            prefer_lanes: true,
             udp: UdpConfig {
                 listen: vec![
                     SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT),

@@ -23,11 +23,13 @@ use rand_core::SeedableRng as _;
 use weft_core::{Admit, Node, PeerConfig};
 use weft_noise::{Identity, PublicKey};
 use weft_os::clock::boottime_ms;
-use weft_os::process::{PrivilegeError, drop_privileges_to_net_admin};
+use weft_os::process::{
+    PrivilegeError, drop_privileges_to_net_admin, drop_privileges_to_net_admin_and_nice, give_up_nice, permit_nice,
+};
 use weft_os::random::random_bytes;
 use weft_os::udp::{self, BindOptions, UdpSocket};
 use weft_packet::{Lane, LaneConfig, Place};
-use weft_plane::{LaneSetup, Lanes, StartError};
+use weft_plane::{LANE_NICE, LaneSetup, Lanes, StartError};
 
 use crate::config::Config;
 use crate::control;
@@ -113,7 +115,12 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let more = MoreLanes::open(config.lanes(), &interface, &sockets, bind_options(&config));
     let names = names::bind(&config, interface.index());
     let perf = perf::bind(&config, identity.node_addr().to_ipv6(), interface.name());
-    drop_privileges_to_net_admin()?;
+    // Threads that go first now and then need the limit for it, or else the capability; whether they have either they find out.
+    let keeps_nice = config.prefer_lanes && permit_nice(LANE_NICE).is_err();
+    match keeps_nice {
+        true => drop_privileges_to_net_admin_and_nice()?,
+        false => drop_privileges_to_net_admin()?,
+    }
     let mut seed = [0; 32];
     random_bytes(&mut seed).map_err(DaemonError::Random)?;
     let lane_config = LaneConfig {
@@ -181,11 +188,15 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
                 tun,
                 sockets,
                 batch: config.udp.batch,
+                preferred: config.prefer_lanes,
                 reports: Box::new(move |report| sender.try_send((place.number(), report)).is_ok()),
             }
         };
         let places = (0..lanes).filter_map(|number| Place::new(number, lanes));
         let lanes = Lanes::start(places.zip(ends).map(setup).collect())?;
+        if keeps_nice {
+            give_up_nice()?;
+        }
         run::Daemon::new(node, lanes, facts, state, known)
             .serve(control, reports)
             .await

@@ -111,6 +111,9 @@ pub struct LanesStatus {
     pub wanted: u8,
     /// They are not configured.
     pub auto: bool,
+    /// While they move bulk they go before other programs (`prefer_lanes`); none from a daemon whose threads never do.
+    #[serde(default)]
+    pub preferred: Option<Offload>,
     /// Why one moves all packets although more are wanted.
     pub refused: Option<String>,
     /// What each did since the start, the first one first; as many as run. `counters` has the sums.
@@ -148,7 +151,7 @@ pub struct OffloadStatus {
     pub batch: usize,
 }
 
-/// Whether something is done by the kernel.
+/// Whether the kernel does something for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
@@ -647,7 +650,7 @@ mod tests {
                     "transit": true, "known": 5, "lookups_found": 7, "lookups_failed": 1, "state_bytes": 9000
                 },
                 "lanes": {
-                    "wanted": 2, "auto": true, "refused": null,
+                    "wanted": 2, "auto": true, "preferred": "on", "refused": null,
                     "each": [{"fast_tx": 5, "handed_in": 0}, {"fast_tx": 6, "handed_in": 0}]
                 },
                 "listen": ["[::]:2121"],

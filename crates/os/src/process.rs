@@ -1,6 +1,7 @@
 //! This process, and others, as the kernel sees them: rights, memory, processor time.
 
 mod heap;
+mod priority;
 mod threads;
 
 use std::fs;
@@ -8,11 +9,13 @@ use std::io;
 use std::time::Duration;
 
 pub use self::heap::heap_in_use;
+pub use self::priority::{Turns, permit_nice, set_thread_turns, thread_turns};
 pub use self::threads::{ThreadUsage, threads_of};
 use crate::{clock, syscall};
 
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SETPCAP: u32 = 8;
+const CAP_SYS_NICE: u32 = 23;
 
 /// True if the calling thread may change interfaces and routes of its network namespace.
 #[must_use]
@@ -27,7 +30,28 @@ pub fn has_net_admin() -> bool {
 /// # Errors
 /// [`PrivilegeError::SeveralThreads`] changes nothing, because capabilities belong to threads.
 pub fn drop_privileges_to_net_admin() -> Result<(), PrivilegeError> {
-    drop_privileges(bit(CAP_NET_ADMIN))
+    drop_privileges(bit(CAP_NET_ADMIN), bit(CAP_NET_ADMIN))
+}
+
+/// The same, but keeps CAP_SYS_NICE as well: for this thread and those that it starts, not for programs. Whoever does not need it
+/// calls [`give_up_nice`].
+///
+/// # Errors
+/// As [`drop_privileges_to_net_admin`].
+pub fn drop_privileges_to_net_admin_and_nice() -> Result<(), PrivilegeError> {
+    drop_privileges(bit(CAP_NET_ADMIN) | bit(CAP_SYS_NICE), bit(CAP_NET_ADMIN))
+}
+
+/// Gives up CAP_SYS_NICE in the calling thread, for good.
+///
+/// # Errors
+/// [`PrivilegeError::Io`]; none is known.
+pub fn give_up_nice() -> Result<(), PrivilegeError> {
+    let mut sets = CapabilitySets::current().map_err(|e| PrivilegeError::new("read the capabilities", e))?;
+    sets.permitted &= !bit(CAP_SYS_NICE);
+    sets.effective = sets.permitted;
+    sets.apply()
+        .map_err(|e| PrivilegeError::new("drop the capabilities", e))
 }
 
 /// Gives up every capability, for good; see [`drop_privileges_to_net_admin`].
@@ -35,11 +59,11 @@ pub fn drop_privileges_to_net_admin() -> Result<(), PrivilegeError> {
 /// # Errors
 /// As [`drop_privileges_to_net_admin`].
 pub fn drop_all_privileges() -> Result<(), PrivilegeError> {
-    drop_privileges(0)
+    drop_privileges(0, 0)
 }
 
-/// Keeps the capabilities with a bit in `kept`.
-fn drop_privileges(kept: u64) -> Result<(), PrivilegeError> {
+/// Keeps the capabilities with a bit in `kept`; programs started later can have those of `programs`.
+fn drop_privileges(kept: u64, programs: u64) -> Result<(), PrivilegeError> {
     let threads = thread_count().map_err(|e| PrivilegeError::new("count the threads", e))?;
     if threads > 1 {
         return Err(PrivilegeError::SeveralThreads(threads));
@@ -47,7 +71,7 @@ fn drop_privileges(kept: u64) -> Result<(), PrivilegeError> {
     let mut sets = CapabilitySets::current().map_err(|e| PrivilegeError::new("read the capabilities", e))?;
     // Who lacks CAP_SETPCAP cannot shrink the bounding set; then `no_new_privs` keeps it useless.
     if sets.effective & bit(CAP_SETPCAP) != 0 {
-        drop_bounding_set(kept)?;
+        drop_bounding_set(programs)?;
     }
     // An error means a kernel without ambient capabilities.
     let _ = prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as u64);

@@ -7,7 +7,9 @@ use std::fs;
 
 use weft_os::netlink::{Netlink, NetlinkError};
 use weft_os::netns::{self, NamespaceError, NetNs};
-use weft_os::process::{drop_privileges_to_net_admin, has_net_admin};
+use weft_os::process::{
+    drop_privileges_to_net_admin, drop_privileges_to_net_admin_and_nice, give_up_nice, has_net_admin,
+};
 use weft_os::test_support;
 use weft_os::tun::{Tun, TunError, TunOptions};
 use weft_os::udp::{BindError, BindOptions, UdpSocket};
@@ -21,9 +23,23 @@ fn main() {
     assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
     assert!(has_net_admin());
 
+    let only_net_admin = "0000000000001000";
+    drop_privileges_to_net_admin_and_nice().unwrap();
+    let net_admin_and_nice = "0000000000801000";
+    for (name, value) in [
+        ("CapInh", "0000000000000000"),
+        ("CapPrm", net_admin_and_nice),
+        ("CapEff", net_admin_and_nice),
+        ("CapBnd", only_net_admin),
+        ("NoNewPrivs", "1"),
+    ] {
+        assert_eq!(status(name), value, "{name}");
+    }
+    give_up_nice().unwrap();
+    assert_eq!([status("CapPrm"), status("CapEff")], [only_net_admin; 2]);
+
     drop_privileges_to_net_admin().unwrap();
     assert!(has_net_admin());
-    let only_net_admin = "0000000000001000";
     for (name, value) in [
         ("CapInh", "0000000000000000"),
         ("CapPrm", only_net_admin),

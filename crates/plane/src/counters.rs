@@ -63,6 +63,9 @@ pub struct Snapshot {
     pub plane: PlaneCounters,
     /// Each socket, in the order of [`LaneSetup::sockets`](crate::LaneSetup).
     pub sockets: Vec<UdpCounters>,
+    /// Whether the system lets its thread go before others while it moves bulk; none before it was asked, and where that is
+    /// not wished.
+    pub preferred: Option<bool>,
     /// A socket that was to send trains in one call each has been told to send one by one.
     pub gso_refused: bool,
 }

@@ -30,6 +30,8 @@ pub struct LaneSetup {
     pub sockets: Vec<UdpSocket>,
     /// Datagrams that leave in one call at most.
     pub batch: usize,
+    /// Its thread is to go before others of this machine while it moves bulk ([`LANE_NICE`](crate::LANE_NICE)).
+    pub preferred: bool,
     /// Where its reports go.
     pub reports: ReportSink,
 }
@@ -76,10 +78,11 @@ impl LaneThread {
             Some(shared) => shared.clone(),
             None => Shared::new().map(Arc::new).map_err(StartError::Poll)?,
         };
+        let preferred = setup.preferred;
         let worker = Worker::new(setup, shared.clone(), lanes).map_err(StartError::Poll)?;
         let thread = std::thread::Builder::new()
             .name(name)
-            .spawn(move || worker::run(worker))
+            .spawn(move || worker::run(worker, preferred))
             .map_err(StartError::Thread)?;
         Ok(Self {
             shared,

@@ -15,6 +15,7 @@ mod handover;
 mod lanes;
 mod trace;
 mod tunnel;
+mod turns;
 mod underlay;
 mod worker;
 
@@ -22,3 +23,4 @@ pub use counters::{PlaneCounters, Snapshot};
 pub use handle::{LaneSetup, ReportSink, StartError};
 pub use lanes::Lanes;
 pub use trace::{Queue, Sizes, Stage, Trace, Work};
+pub use turns::LANE_NICE;

@@ -17,6 +17,7 @@ use crate::handle::{LaneSetup, ReportSink, Shared};
 use crate::handover::{self, Handover};
 use crate::trace::{Off, On, Queue, Stage, Tracer};
 use crate::tunnel::Tunnel;
+use crate::turns::Priority;
 use crate::underlay::Underlay;
 
 /// Receives, or reads of super-packets from the TUN, before the other side has its turn. Up to 64 KiB each: more would keep
@@ -31,8 +32,11 @@ const SAMPLE_MS: u64 = 250;
 const TUN_TOKEN: u64 = u64::MAX;
 const WAKE_TOKEN: u64 = u64::MAX - 1;
 
-/// Runs a lane until it is stopped, or its TUN is gone.
-pub(crate) fn run(worker: Worker<Off>) {
+/// Runs a lane until it is stopped, or its TUN is gone. `preferred`: it may go before other threads.
+pub(crate) fn run(mut worker: Worker<Off>, preferred: bool) {
+    if preferred {
+        worker.priority = Priority::ask();
+    }
     let mut unwatched = Some(worker);
     while let Some(worker) = unwatched.and_then(Worker::run) {
         unwatched = worker.retraced::<On>().run().map(Worker::retraced);
@@ -53,6 +57,7 @@ pub(crate) struct Worker<R> {
     pub(crate) read: Box<[u8]>,
     commands: VecDeque<Command>,
     next_sample: u64,
+    priority: Priority,
     /// Something happened since the last sample.
     active: bool,
 }
@@ -78,6 +83,7 @@ impl<R: Tracer> Worker<R> {
             read: handover::buffer(),
             commands: VecDeque::new(),
             next_sample: 0,
+            priority: Priority::default(),
             active: true,
         })
     }
@@ -98,6 +104,7 @@ impl<R: Tracer> Worker<R> {
             read: self.read,
             commands: self.commands,
             next_sample: 0,
+            priority: self.priority,
             active: true,
         }
     }
@@ -204,6 +211,7 @@ impl<R: Tracer> Worker<R> {
                 more = false;
                 break;
             };
+            self.priority.moved(received.len);
             let count = received.len.div_ceil(received.segment_size.max(1));
             self.note(Stage::UdpReceive, began, 0, count, received.len);
             let (began, inner) = self.mark();
@@ -246,6 +254,7 @@ impl<R: Tracer> Worker<R> {
                 Err(error) => return Err(error),
             };
             (reads, bytes) = (reads + 1, bytes + len);
+            self.priority.moved(len);
             self.train.out_mut().counters.tun_reads += 1;
             debug_assert!(len >= VNET_HEADER_LEN);
             let read = R::clock();
@@ -290,6 +299,7 @@ impl<R: Tracer> Worker<R> {
         self.next_sample = now + SAMPLE_MS;
         // Who watches wants to see that nothing happens, too.
         self.active = R::ON;
+        self.priority.review();
         self.lane.sample(now);
         self.finish_round();
         self.publish();
@@ -304,6 +314,7 @@ impl<R: Tracer> Worker<R> {
             lane: *self.lane.counters(),
             plane: underlay.counters,
             sockets: underlay.sockets().map(UdpSocket::counters).collect(),
+            preferred: self.priority.granted,
             gso_refused: !underlay.sockets().all(UdpSocket::gso),
         });
     }

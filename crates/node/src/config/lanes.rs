@@ -1,4 +1,4 @@
-//! `lanes`: how many threads move packets.
+//! `lanes`, `prefer_lanes`: how many threads move packets, and whether they go before other programs.
 
 use super::Config;
 use super::reader::{Fault, Section};
@@ -25,6 +25,9 @@ impl Config {
             let item = root.integer("lanes", 1..=MOST, "lanes")?;
             // The range fits, so nothing is lost here.
             self.lanes = item.and_then(|item| u8::try_from(item.value).ok());
+        }
+        if let Some(item) = root.boolean("prefer_lanes")? {
+            self.prefer_lanes = item.value;
         }
         Ok(())
     }

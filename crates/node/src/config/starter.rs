@@ -6,6 +6,8 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 
 # Threads that move packets, 1 to 16. "auto" takes one for two processors, up to 8.
 #lanes = "auto"
+# While they move bulk they go before other programs (nice -10), where the system lets them.
+#prefer_lanes = true
 
 # One block for each peer. Write the other node's npub here, and this node's npub there.
 # A peer without addresses is one that dials this node.

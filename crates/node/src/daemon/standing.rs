@@ -93,6 +93,7 @@ impl Facts {
             lanes: LanesStatus {
                 wanted: config.lanes(),
                 auto: config.lanes.is_none(),
+                preferred: Some(Offload::new(config.prefer_lanes, true)),
                 refused: more.refused.clone(),
                 each: Vec::new(),
             },
@@ -136,6 +137,10 @@ impl Facts {
                     ..self.offload
                 }),
                 lanes: Some(LanesStatus {
+                    preferred: match lanes.iter().any(|lane| lane.preferred == Some(false)) {
+                        true => Some(Offload::Refused),
+                        false => self.lanes.preferred,
+                    },
                     each: lanes.iter().map(lane).collect(),
                     ..self.lanes.clone()
                 }),
