@@ -22,7 +22,7 @@ pub(crate) struct Priority {
     /// As it was started, and how it goes first; none where that is not wished, or refused.
     turns: Option<[Turns; 2]>,
     first: bool,
-    /// Whether the system lets it, once it was asked.
+    /// Whether it may, once the system was asked.
     pub(crate) granted: Option<bool>,
     calls: u64,
     bytes: u64,
@@ -61,8 +61,15 @@ impl Priority {
     pub(crate) fn review(&mut self) {
         let bulk = self.bytes > BULK * self.calls;
         (self.calls, self.bytes) = (0, 0);
-        let Some([own, first]) = self.turns else { return };
-        if bulk != self.first && set_thread_turns(if bulk { first } else { own }).is_ok() {
+        let Some([own, first]) = self.turns.filter(|_| bulk != self.first) else {
+            return;
+        };
+        let (before, then) = if bulk { (own, first) } else { (first, own) };
+        // Whoever has given the thread another nice value (renice) knows why.
+        if thread_turns().is_ok_and(|now| now.nice != before.nice) {
+            tracing::info!("the packet thread keeps the nice value that it was given");
+            (self.turns, self.granted) = (None, Some(false));
+        } else if set_thread_turns(then).is_ok() {
             self.first = bulk;
         }
     }
@@ -71,6 +78,26 @@ impl Priority {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_nice_value_given_from_outside_stays() {
+        std::thread::spawn(|| {
+            let mut priority = Priority::ask();
+            let given = Turns {
+                nice: 15,
+                slice: Duration::ZERO,
+            };
+            set_thread_turns(given).unwrap();
+            for bytes in [60_000, 100, 60_000] {
+                priority.moved(bytes);
+                priority.review();
+                assert_eq!(thread_turns().unwrap().nice, 15);
+            }
+            assert_eq!(priority.granted, Some(false));
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn bulk_goes_first_and_small_packets_take_turns() {
