@@ -385,13 +385,19 @@ fn loaded_lanes_leave_each_other_alone() {
         }
         let moved = || ["fast_tx", "fast_rx"].map(|name| each(&pair.a, name));
         let exchanged = || ["handed_out", "handed_in", "foreign"].map(|name| counter(&pair.a, name));
-        let (before, exchanged_before) = (moved(), exchanged());
-
         let account = pair.a.identity().state.join("strace");
         let mut strace = Command::new("strace");
         strace.args(["-f", "-c", "-e", "trace=futex,read,writev,sendmsg,recvmsg", "-p"]);
         strace.arg(pair.a.pid().to_string()).arg("-o").arg(&account);
         let mut strace = strace.stderr(Stdio::null()).spawn().unwrap();
+        wait_until(MINUTE, "every thread watched", || {
+            let threads = threads_of(pair.a.pid()).unwrap();
+            let status = |tid| std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", pair.a.pid())).unwrap();
+            threads
+                .iter()
+                .all(|thread| !status(thread.tid).contains("TracerPid:\t0\n"))
+        });
+        let (before, exchanged_before) = (moved(), exchanged());
         let busy = |now: &[Vec<u64>; 2]| {
             let lanes = now.iter().flatten().zip(before.iter().flatten());
             lanes.into_iter().all(|(now, before)| now - before > 20 * CARRIES)

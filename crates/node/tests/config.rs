@@ -24,6 +24,7 @@ fn everything_set() {
     let text = format!(
         r#"
         lanes = 3
+        prefer_lanes = false
         [identity]
         key_file = "keys/me"
         [udp]
@@ -86,6 +87,7 @@ fn everything_set() {
     let listed = [&config.mesh.allow, &config.mesh.deny].map(|keys| keys.iter().map(ToString::to_string).collect());
     assert_eq!((config.mesh.open, listed), (false, [vec![npub(3)], vec![npub(4)]]));
     assert_eq!((config.lanes, config.lanes()), (Some(3), 3));
+    assert!(!config.prefer_lanes);
     assert_eq!(config.key_file, Path::new("keys/me"));
     assert_eq!(config.udp.listen, ["127.0.0.1:0".parse().unwrap()]);
     assert_eq!(config.udp.mtu, Some(1472));
@@ -213,7 +215,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 40, "every setting, and [[peer]]");
+    assert_eq!(settings, 41, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -235,15 +237,16 @@ fn each_fault_is_one_exact_line() {
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
-            "2: peers: unknown key; the ones here are lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer",
+            "2: peers: unknown key; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer",
         ),
         (
             "[mesh]\nallow = [\"me\"]",
             "2: mesh.allow[0]: this is not a public key: expected npub1... or 64 hexadecimal digits; copy it from the peer's `weft identity show`",
         ),
         ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload, addresses, networks"),
-        ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer"),
+        ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer"),
         ("lanes = 0", "1: lanes: 0 is out of range; write 1 to 16 (lanes)"),
+        ("prefer_lanes = 1", "1: prefer_lanes: a whole number where true or false is expected"),
         ("lanes = \"many\"", "1: lanes: a text where a whole number is expected"),
         ("[[peer]]", "1: peer.npub: missing; write npub = \"npub1...\" under [[peer]]"),
         ("[rekey]\ninterval = 5", "2: rekey.interval: unknown key; the only one here is interval_s"),
