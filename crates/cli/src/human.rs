@@ -81,7 +81,7 @@ fn lanes(lanes: &LanesStatus) -> Option<String> {
     match (&lanes.refused, lanes.preferred) {
         (Some(why), _) => Some(format!("lanes: {running} of {}: {why}", lanes.wanted)),
         (None, Some(Offload::Refused)) => Some(format!(
-            "lanes: {running}, in turn with other programs (the system refuses them a lower nice value)"
+            "lanes: {running}, in turn with other programs (a lower nice value is refused, or another was given)"
         )),
         (None, _) => (running > 1).then(|| format!("lanes: {running}")),
     }

@@ -111,7 +111,8 @@ pub struct LanesStatus {
     pub wanted: u8,
     /// They are not configured.
     pub auto: bool,
-    /// While they move bulk they go before other programs (`prefer_lanes`); none from a daemon whose threads never do.
+    /// While they move bulk they go before other programs (`prefer_lanes`): `refused` where one may not, or somebody gave it
+    /// another nice value; none from a daemon whose threads never do.
     #[serde(default)]
     pub preferred: Option<Offload>,
     /// Why one moves all packets although more are wanted.

@@ -66,6 +66,18 @@ impl<'a> Input<'a> {
         taken
     }
 
+    /// Makes a frame one that is not quite it: shorter, longer, or with a byte changed.
+    pub(super) fn spoil(&mut self, frame: &mut Vec<u8>) {
+        match self.below(3) {
+            0 => frame.truncate(self.within(0..frame.len())),
+            1 => frame.extend(self.bytes()),
+            _ => {
+                let at = self.within(0..frame.len());
+                frame[at] ^= self.u8();
+            }
+        }
+    }
+
     /// All that is left.
     pub(super) fn all(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)

@@ -348,14 +348,7 @@ impl Pair {
         let Some(mut frame) = input.latest(&self.captured).cloned() else {
             return;
         };
-        match input.below(3) {
-            0 => frame.truncate(input.within(0..frame.len())),
-            1 => frame.extend(input.bytes()),
-            _ => {
-                let at = input.within(0..frame.len());
-                frame[at] ^= input.u8();
-            }
-        }
+        input.spoil(&mut frame);
         if !self.captured.contains(&frame) {
             self.forged(input.below(4), &frame);
         }

@@ -148,14 +148,7 @@ impl Trio {
         let Some(mut frame) = input.latest(&self.captured).cloned() else {
             return;
         };
-        match input.below(3) {
-            0 => frame.truncate(input.within(0..frame.len())),
-            1 => frame.extend(input.bytes()),
-            _ => {
-                let at = input.within(0..frame.len());
-                frame[at] ^= input.u8();
-            }
-        }
+        input.spoil(&mut frame);
         if self.captured.contains(&frame) {
             return;
         }
