@@ -31,7 +31,7 @@ pub const MAX_LEN: u64 = ((1 << 32) - 2) * 16;
 #[error("the data does not authenticate")]
 pub struct Forged;
 
-/// AES-256-GCM under one key. It takes 832 bytes, which are overwritten when it is dropped.
+/// AES-256-GCM under one key. It takes 896 bytes, which are overwritten when it is dropped.
 ///
 /// Nonces are the caller's: one that is used twice under a key gives the key away.
 pub struct Aes256Gcm {

@@ -4,6 +4,11 @@
 //! do, but for one chain of additions only. Both are done eight vectors of four blocks at a time: while eight counters go
 //! through the rounds of AES, eight vectors of ciphertext are multiplied. Opening has the ciphertext at once and takes the
 //! vectors of the same group; sealing takes those of the group before.
+//!
+//! What each message costs however short it is, is latency: chains in which every instruction waits for the one before. So the block of
+//! lengths is not multiplied behind all others but summed with the last of them, and what covers the tag is computed where
+//! the last sum is reduced, which leaves the units for AES idle. Groups are worked on in one place each: LLVM calls a
+//! function that is used in two, and passes vectors to it by memory.
 
 mod aes;
 mod ghash;
@@ -77,8 +82,8 @@ struct Message<'k> {
     counters: __m512i,
     /// Of what was authenticated so far.
     ghash: __m128i,
-    /// What the tag is covered with: the block of counter 1.
-    cover: __m128i,
+    /// The block of counter 1, with which the tag is covered.
+    first: __m128i,
     lengths: __m128i,
 }
 
@@ -96,17 +101,17 @@ fn prepare(key: &[u8; KEY_LEN]) -> Key {
 fn seal(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], from: &[u8]) -> [u8; TAG_LEN] {
     let mut message = begin(key, nonce, aad, data.len());
     let mut plain = Plain::new(data, from);
-    let (mut whole, rest) = split(data);
-    let powers = key.powers.of(rest.len());
+    let mut rest = data;
     /// The rest, of `N` vectors, behind what is not authenticated yet.
     macro_rules! rest {
         ($n:literal, $before:expr) => {{
-            let sealed = message.encrypt::<$n, _>(rest, &mut plain, $before, key.powers.all());
-            message.authenticate(&sealed, powers);
+            let sealed = message.encrypt::<$n, _>(rest, &mut plain, $before);
+            message.authenticate_last(&sealed, rest.len());
         }};
     }
+    /// The rest, which may be none, behind what is not authenticated yet: a group of so many bytes, or nothing.
     macro_rules! by_length {
-        ($before:expr) => {
+        ($before:expr, $bytes:expr) => {
             match rest.len().div_ceil(VECTOR) {
                 1 => rest!(1, $before),
                 2 => rest!(2, $before),
@@ -115,19 +120,20 @@ fn seal(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], from: &
                 5 => rest!(5, $before),
                 6 => rest!(6, $before),
                 7 => rest!(7, $before),
-                8 => rest!(8, $before),
-                _ => {}
+                _ => message.authenticate_last($before, $bytes),
             }
         };
     }
-    if let Some(first) = whole.next() {
-        let mut before = message.encrypt::<GROUP, 0>(first, &mut plain, &[], key.powers.all());
-        for group in whole {
-            before = message.encrypt::<GROUP, GROUP>(group, &mut plain, &before, key.powers.all());
+    if let Some(first) = next_group(&mut rest) {
+        let mut before = message.encrypt::<GROUP, 0>(first, &mut plain, &[]);
+        let mut bytes = first.len();
+        while let Some(group) = next_group(&mut rest) {
+            before = message.encrypt::<GROUP, GROUP>(group, &mut plain, &before);
+            bytes = group.len();
         }
-        by_length!(&before);
+        by_length!(&before, bytes);
     } else {
-        by_length!(&[]);
+        by_length!(&[], 0);
     }
     memory::to_bytes(message.tag())
 }
@@ -135,19 +141,32 @@ fn seal(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], from: &
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 fn open(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], tag: &[u8; TAG_LEN]) -> bool {
     let mut message = begin(key, nonce, aad, data.len());
-    let (whole, rest) = split(data);
-    for group in whole {
-        message.decrypt::<GROUP>(group);
+    if data.is_empty() {
+        message.authenticate_last(&[], 0);
+    }
+    let mut rest = data;
+    while let Some(group) = next_group(&mut rest) {
+        let (powers, sum) = if rest.is_empty() {
+            (key.powers.of_last(group.len()), message.lengths())
+        } else {
+            (key.powers.of_group(), Sum::new())
+        };
+        message.decrypt::<GROUP>(group, powers, sum);
+    }
+    let powers = key.powers.of_last(rest.len());
+    macro_rules! rest {
+        ($n:literal) => {
+            message.decrypt::<$n>(rest, powers, message.lengths())
+        };
     }
     match rest.len().div_ceil(VECTOR) {
-        1 => message.decrypt::<1>(rest),
-        2 => message.decrypt::<2>(rest),
-        3 => message.decrypt::<3>(rest),
-        4 => message.decrypt::<4>(rest),
-        5 => message.decrypt::<5>(rest),
-        6 => message.decrypt::<6>(rest),
-        7 => message.decrypt::<7>(rest),
-        8 => message.decrypt::<8>(rest),
+        1 => rest!(1),
+        2 => rest!(2),
+        3 => rest!(3),
+        4 => rest!(4),
+        5 => rest!(5),
+        6 => rest!(6),
+        7 => rest!(7),
         _ => {}
     }
     let difference = _mm_xor_si128(message.tag(), memory::from_bytes(tag));
@@ -203,12 +222,11 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// Whole groups, and the rest: 1 to 512 bytes, or nothing if there is nothing at all.
+/// Takes the next group off, of which the last vector may be short; none if fewer vectors are left.
 #[inline(always)]
-fn split(data: &mut [u8]) -> (std::slice::ChunksExactMut<'_, u8>, &mut [u8]) {
-    let groups = data.len().saturating_sub(1) / GROUP_LEN;
-    let (whole, rest) = data.split_at_mut(groups * GROUP_LEN);
-    (whole.chunks_exact_mut(GROUP_LEN), rest)
+fn next_group<'a>(data: &mut &'a mut [u8]) -> Option<&'a mut [u8]> {
+    let len = data.len().min(GROUP_LEN);
+    (len > GROUP_LEN - VECTOR).then(|| data.split_off_mut(..len))?
 }
 
 /// `N - 1` whole vectors, and the last.
@@ -233,7 +251,7 @@ fn begin<'k>(key: &'k Key, nonce: &[u8; NONCE_LEN], aad: &[u8], len: usize) -> M
         key,
         counters: _mm512_or_si512(_mm512_broadcast_i32x4(nonce), numbers),
         ghash,
-        cover: aes::encrypt(&key.schedule, first),
+        first,
         lengths: _mm_set_epi64x(aad.len() as i64 * 8, len as i64 * 8),
     }
 }
@@ -257,9 +275,8 @@ impl Message<'_> {
         data: &mut [u8],
         plain: &mut Plain<'_>,
         before: &[__m512i; P],
-        powers: &[__m128i],
     ) -> [__m512i; N] {
-        let stream = self.stream::<N, P>(before, powers);
+        let stream = self.stream::<N, P>(before, self.key.powers.of_group(), Sum::new());
         let mut sealed = [_mm512_setzero_si512(); N];
         let (whole, last) = vectors_mut::<N>(data);
         for ((stream, bytes), sealed) in stream.iter().zip(whole).zip(&mut sealed) {
@@ -272,35 +289,39 @@ impl Message<'_> {
         sealed
     }
 
-    /// Authenticates up to `N` vectors, more than `N - 1` of them, and decrypts them.
+    /// Authenticates up to `N` vectors, more than `N - 1` of them, with these powers and what `sum` has, and decrypts them.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
-    fn decrypt<const N: usize>(&mut self, data: &mut [u8]) {
-        let powers = self.key.powers.of(data.len());
+    fn decrypt<const N: usize>(&mut self, data: &mut [u8], powers: &[__m128i], sum: Sum) {
         let (whole, last) = vectors_mut::<N>(data);
         let mut sealed = [_mm512_setzero_si512(); N];
         for (sealed, bytes) in sealed.iter_mut().zip(&*whole) {
             *sealed = ghash::swap4(memory::load(bytes));
         }
         sealed[N - 1] = ghash::swap4(memory::load_part(last));
-        let stream = self.stream::<N, N>(&sealed, powers);
+        let stream = self.stream::<N, N>(&sealed, powers, sum);
         for (stream, bytes) in stream.iter().zip(whole) {
             memory::store(bytes, _mm512_xor_si512(*stream, memory::load(bytes)));
         }
         memory::store_part(last, _mm512_xor_si512(stream[N - 1], memory::load_part(last)));
     }
 
-    /// The next `N` vectors of the key stream; meanwhile `P` vectors of ciphertext are multiplied with these powers.
+    /// The next `N` vectors of the key stream; meanwhile `P` vectors of ciphertext are multiplied with these powers, and
+    /// authenticated together with what `sum` has.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
-    fn stream<const N: usize, const P: usize>(&mut self, sealed: &[__m512i; P], powers: &[__m128i]) -> [__m512i; N] {
+    fn stream<const N: usize, const P: usize>(
+        &mut self,
+        sealed: &[__m512i; P],
+        powers: &[__m128i],
+        mut sum: Sum,
+    ) -> [__m512i; N] {
         let four = _mm512_set_epi32(4, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0);
         let mut stream = [_mm512_setzero_si512(); N];
         for block in &mut stream {
             *block = aes::first_round(&self.key.schedule, aes::counter_blocks(self.counters));
             self.counters = _mm512_add_epi32(self.counters, four);
         }
-        let mut sum = Sum::new();
         for round in 1..LAST {
             aes::round(&self.key.schedule, round, &mut stream);
             // One vector beside each round; LLVM keeps the order, and the processor finds both within its reach.
@@ -315,15 +336,27 @@ impl Message<'_> {
         stream
     }
 
-    /// Authenticates what nothing is left to be encrypted beside.
+    /// Authenticates the last bytes, so many, with nothing left to be encrypted beside, and the lengths.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
-    fn authenticate<const P: usize>(&mut self, sealed: &[__m512i; P], powers: &[__m128i]) {
-        let mut sum = Sum::new();
+    fn authenticate_last<const P: usize>(&mut self, sealed: &[__m512i; P], bytes: usize) {
+        let powers = self.key.powers.of_last(bytes);
+        let mut sum = self.lengths();
         for at in 0..P {
             self.add(&mut sum, sealed, powers, at);
         }
+        if P == 0 {
+            let aad = _mm512_zextsi128_si512(self.ghash);
+            sum.add(aad, _mm512_zextsi128_si512(self.key.powers.first()));
+        }
         self.ghash = sum.reduce();
+    }
+
+    /// The block of lengths, which comes last, times the hash key.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+    fn lengths(&self) -> Sum {
+        Sum::of(self.lengths, self.key.powers.first())
     }
 
     /// Adds one of the vectors, multiplied; what came before goes into the first.
@@ -340,8 +373,6 @@ impl Message<'_> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
     fn tag(&self) -> __m128i {
-        let last = _mm_xor_si128(self.ghash, self.lengths);
-        let ghash = ghash::multiply(last, self.key.powers.first());
-        _mm_xor_si128(ghash::swap(ghash), self.cover)
+        _mm_xor_si128(ghash::swap(self.ghash), aes::encrypt(&self.key.schedule, self.first))
     }
 }

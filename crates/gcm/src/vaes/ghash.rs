@@ -11,33 +11,38 @@ use zeroize::Zeroize;
 
 use super::{GROUP, GROUP_LEN};
 
-/// Powers that are kept: one for each block of a group.
-const COUNT: usize = 4 * GROUP;
+/// Powers that are kept: one for each block of a group, and one for the lengths behind the last.
+const COUNT: usize = 4 * GROUP + 1;
+/// Unused places before them, so that the powers of a group begin where a line of the cache does.
+const FRONT: usize = 3;
+/// All of these places.
+const PLACES: usize = FRONT + COUNT;
 /// Zeros behind them, so that four can be loaded where fewer are left.
 const PADDING: usize = 3;
 
 /// The powers of the hash key, the highest first, each times x.
 #[repr(align(64))]
-pub(super) struct Powers([__m128i; COUNT + PADDING]);
+pub(super) struct Powers([__m128i; PLACES + PADDING]);
 
 impl Powers {
     /// The hash key itself.
     #[inline(always)]
     pub(super) fn first(&self) -> __m128i {
-        self.0[COUNT - 1]
+        self.0[PLACES - 1]
     }
 
-    /// Those of a whole group.
+    /// Those of a whole group that is not the last, the highest first.
     #[inline(always)]
-    pub(super) fn all(&self) -> &[__m128i] {
-        &self.0
+    pub(super) fn of_group(&self) -> &[__m128i] {
+        &self.0[FRONT + 1..]
     }
 
-    /// Those that so many bytes are multiplied with, at most a group: of as many blocks, the highest power first.
+    /// Those that the last bytes are multiplied with, at most a group of them: one more than they have blocks, the highest
+    /// first, the lengths' last.
     #[inline(always)]
-    pub(super) fn of(&self, bytes: usize) -> &[__m128i] {
+    pub(super) fn of_last(&self, bytes: usize) -> &[__m128i] {
         debug_assert!(bytes <= GROUP_LEN);
-        &self.0[COUNT - bytes.div_ceil(16)..]
+        &self.0[PLACES - 1 - bytes.div_ceil(16)..]
     }
 }
 
@@ -50,9 +55,9 @@ impl Zeroize for Powers {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn powers(hash_key: __m128i) -> Powers {
     let first = times_x(hash_key);
-    let mut powers = Powers([_mm_setzero_si128(); COUNT + PADDING]);
+    let mut powers = Powers([_mm_setzero_si128(); PLACES + PADDING]);
     let mut power = first;
-    for place in powers.0[..COUNT].iter_mut().rev() {
+    for place in powers.0[FRONT..PLACES].iter_mut().rev() {
         *place = power;
         power = multiply(power, first);
     }
@@ -90,13 +95,23 @@ const POLYNOMIAL: i64 = 0xc200_0000_0000_0000_u64 as i64;
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn multiply(block: __m128i, power: __m128i) -> __m128i {
-    let low = _mm_clmulepi64_si128::<0x00>(block, power);
-    let high = _mm_clmulepi64_si128::<0x11>(block, power);
+    let [low, middle, high] = product(block, power);
+    reduce(low, middle, high)
+}
+
+/// The same, not reduced: low, middle and high.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+fn product(block: __m128i, power: __m128i) -> [__m128i; 3] {
     let middle = _mm_xor_si128(
         _mm_clmulepi64_si128::<0x01>(block, power),
         _mm_clmulepi64_si128::<0x10>(block, power),
     );
-    reduce(low, middle, high)
+    [
+        _mm_clmulepi64_si128::<0x00>(block, power),
+        middle,
+        _mm_clmulepi64_si128::<0x11>(block, power),
+    ]
 }
 
 /// Takes the lower half away 64 bits at a time, by adding multiples of the polynomial.
@@ -130,6 +145,18 @@ impl Sum {
             low: zero,
             middle: zero,
             high: zero,
+        }
+    }
+
+    /// A block times a power.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
+    pub(super) fn of(block: __m128i, power: __m128i) -> Self {
+        let [low, middle, high] = product(block, power);
+        Self {
+            low: _mm512_zextsi128_si512(low),
+            middle: _mm512_zextsi128_si512(middle),
+            high: _mm512_zextsi128_si512(high),
         }
     }
 
