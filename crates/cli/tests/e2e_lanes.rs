@@ -4,7 +4,8 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::net::Net;
@@ -366,13 +367,106 @@ fn packet_threads_go_first_while_they_move_bulk_if_they_may() {
     });
 }
 
+/// Whether strace is installed; says what is skipped if not.
+fn has_strace(test: &str) -> bool {
+    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
+    if found.is_err() {
+        eprintln!("SKIPPED {test}: there is no strace");
+    }
+    found.is_ok()
+}
+
+/// Watches the system calls of a daemon.
+struct Strace {
+    child: Child,
+    account: PathBuf,
+}
+
+impl Strace {
+    /// Returns when every thread is watched.
+    fn attach(to: &Daemon, options: &[&str]) -> Self {
+        let account = to.identity().state.join("strace");
+        let mut strace = Command::new("strace");
+        strace.arg("-f").args(options).arg("-p").arg(to.pid().to_string());
+        strace.arg("-o").arg(&account).stderr(Stdio::null());
+        let child = strace.spawn().unwrap();
+        wait_until(MINUTE, "every thread watched", || {
+            let status = |tid| std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", to.pid())).unwrap();
+            let threads = threads_of(to.pid()).unwrap();
+            threads
+                .iter()
+                .all(|thread| !status(thread.tid).contains("TracerPid:\t0\n"))
+        });
+        Self { child, account }
+    }
+
+    /// What it has written.
+    fn finish(mut self) -> String {
+        let stopped = Command::new("kill")
+            .args(["-INT", &self.child.id().to_string()])
+            .status();
+        assert!(stopped.unwrap().success());
+        self.child.wait().unwrap();
+        std::fs::read_to_string(&self.account).unwrap()
+    }
+}
+
+/// A packet that finds the path idle is waited for without a timeout, which would be a timer set and taken back.
+#[test]
+fn a_lane_waits_for_packets_without_a_timer() {
+    if !has_strace("a_lane_waits_for_packets_without_a_timer") {
+        return;
+    }
+    in_namespaces(|| {
+        let pair = pair(Underlay::V4, [1; 2], |_| {});
+        wait_fast(&pair);
+        let sparse = UdpOptions {
+            interval: Duration::from_millis(5),
+            payload: 64,
+            ..UdpOptions::default()
+        };
+        let hosts = (pair.a.host(), pair.b.host());
+        let flow = UdpFlow::start(hosts, address(&pair.b), sparse).unwrap();
+        let lane = threads_of(pair.a.pid())
+            .unwrap()
+            .into_iter()
+            .find(|thread| thread.name.starts_with("weft-lane"))
+            .unwrap();
+        let strace = Strace::attach(&pair.a, &["-e", "trace=epoll_wait,timerfd_settime"]);
+        let before = counter(&pair.a, "fast_tx");
+        wait_until(MINUTE, "packets, one by one", || {
+            counter(&pair.a, "fast_tx") > before + 200
+        });
+        let account = strace.finish();
+
+        let own = account
+            .lines()
+            .filter(|line| line.split_whitespace().next() == Some(&lane.tid.to_string()));
+        let timers = own.clone().filter(|line| line.contains("timerfd_settime(")).count();
+        // A call that others come between has two lines, the latter with the timeout.
+        let waits: Vec<_> = own
+            .filter(|line| line.contains("epoll_wait") && line.contains(") = "))
+            .collect();
+        let timeouts = waits.iter().filter(|line| !line.contains(", -1) = ")).count();
+        assert!(waits.len() > 100, "{} waits: {account}", waits.len());
+        assert_eq!(timeouts, 0, "{account}");
+        // One for each quarter of a second, in which fifty packets leave.
+        assert!(
+            timers * 10 < waits.len(),
+            "{timers} timers beside {} waits",
+            waits.len()
+        );
+        let report = flow.stop().unwrap();
+        assert_eq!((report.reordered, report.duplicates), (0, 0), "{report:?}");
+        pair.finish();
+    });
+}
+
 /// Under load no lane takes another's lock, and none hands anything over: what they would wait for would show as futex
 /// calls, and what they exchange in their counters.
 #[test]
 fn loaded_lanes_leave_each_other_alone() {
-    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
-    if found.is_err() {
-        eprintln!("SKIPPED loaded_lanes_leave_each_other_alone: there is no strace");
+    if !has_strace("loaded_lanes_leave_each_other_alone") {
         return;
     }
     in_namespaces(|| {
@@ -385,29 +479,14 @@ fn loaded_lanes_leave_each_other_alone() {
         }
         let moved = || ["fast_tx", "fast_rx"].map(|name| each(&pair.a, name));
         let exchanged = || ["handed_out", "handed_in", "foreign"].map(|name| counter(&pair.a, name));
-        let account = pair.a.identity().state.join("strace");
-        let mut strace = Command::new("strace");
-        strace.args(["-f", "-c", "-e", "trace=futex,read,writev,sendmsg,recvmsg", "-p"]);
-        strace.arg(pair.a.pid().to_string()).arg("-o").arg(&account);
-        let mut strace = strace.stderr(Stdio::null()).spawn().unwrap();
-        wait_until(MINUTE, "every thread watched", || {
-            let threads = threads_of(pair.a.pid()).unwrap();
-            let status = |tid| std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", pair.a.pid())).unwrap();
-            threads
-                .iter()
-                .all(|thread| !status(thread.tid).contains("TracerPid:\t0\n"))
-        });
+        let strace = Strace::attach(&pair.a, &["-c", "-e", "trace=futex,read,writev,sendmsg,recvmsg"]);
         let (before, exchanged_before) = (moved(), exchanged());
         let busy = |now: &[Vec<u64>; 2]| {
             let lanes = now.iter().flatten().zip(before.iter().flatten());
             lanes.into_iter().all(|(now, before)| now - before > 20 * CARRIES)
         };
         wait_until(MINUTE, "every lane under load while it is watched", || busy(&moved()));
-        let stopped = Command::new("kill").args(["-INT", &strace.id().to_string()]).status();
-        assert!(stopped.unwrap().success());
-        strace.wait().unwrap();
-
-        let account = std::fs::read_to_string(account).unwrap();
+        let account = strace.finish();
         let calls = |name: &str| -> u64 {
             let line = account
                 .lines()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_os::clock::boottime_ms;
-use weft_os::poll::{Events, Interest, Poller};
+use weft_os::poll::{Events, Interest, Poller, Timer};
 use weft_os::tun::VNET_HEADER_LEN;
 use weft_os::udp::UdpSocket;
 use weft_packet::{Command, HEADROOM, Lane, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Outbound, Train};
@@ -31,6 +31,7 @@ const SAMPLE_MS: u64 = 250;
 
 const TUN_TOKEN: u64 = u64::MAX;
 const WAKE_TOKEN: u64 = u64::MAX - 1;
+const SAMPLE_TOKEN: u64 = u64::MAX - 2;
 
 /// Runs a lane until it is stopped, or its TUN is gone. `preferred`: it may go before other threads.
 pub(crate) fn run(mut worker: Worker<Off>, preferred: bool) {
@@ -57,6 +58,9 @@ pub(crate) struct Worker<R> {
     pub(crate) read: Box<[u8]>,
     commands: VecDeque<Command>,
     next_sample: u64,
+    /// Ends the wait when the next sample is due. Set once for each sample, not for each wait.
+    sampler: Timer,
+    sampler_set: bool,
     priority: Priority,
     /// Something happened since the last sample.
     active: bool,
@@ -70,6 +74,8 @@ impl<R: Tracer> Worker<R> {
         }
         poller.add(&setup.tun, TUN_TOKEN, Interest::Readable)?;
         poller.add(&shared.wake, WAKE_TOKEN, Interest::Readable)?;
+        let sampler = Timer::new()?;
+        poller.add(&sampler, SAMPLE_TOKEN, Interest::Readable)?;
         Ok(Self {
             lane: setup.lane,
             tunnel: Tunnel::new(setup.tun)?,
@@ -83,6 +89,8 @@ impl<R: Tracer> Worker<R> {
             read: handover::buffer(),
             commands: VecDeque::new(),
             next_sample: 0,
+            sampler,
+            sampler_set: false,
             priority: Priority::default(),
             active: true,
         })
@@ -104,6 +112,8 @@ impl<R: Tracer> Worker<R> {
             read: self.read,
             commands: self.commands,
             next_sample: 0,
+            sampler: self.sampler,
+            sampler_set: self.sampler_set,
             priority: self.priority,
             active: true,
         }
@@ -129,19 +139,22 @@ impl<R: Tracer> Worker<R> {
                 break;
             }
             self.sample(now);
-            let timeout = self
-                .active
-                .then(|| Duration::from_millis(self.next_sample.saturating_sub(now)));
             let began = self.note(Stage::Control, began, inner, 0, 0);
-            if let Err(error) = self.poller.wait(&mut events, timeout) {
+            let waited = self.set_sampler(now).and_then(|()| self.poller.wait(&mut events, None));
+            if let Err(error) = waited {
                 tracing::error!(%error, "the packet thread cannot wait for its sockets and ends");
                 break;
             }
             self.note(Stage::Wait, began, 0, 0, 0);
-            if events.iter().any(|event| event.token == WAKE_TOKEN) {
-                self.shared.wake.drain();
+            let mut packets = false;
+            for event in events.iter() {
+                match event.token {
+                    WAKE_TOKEN => drop(self.shared.wake.drain()),
+                    SAMPLE_TOKEN => self.sampler_set = !self.sampler.drain(),
+                    _ => packets = true,
+                }
             }
-            if events.iter().any(|event| event.token != WAKE_TOKEN) && self.take_turns().is_err() {
+            if packets && self.take_turns().is_err() {
                 tracing::error!("the TUN interface is gone and the packet thread ends");
                 break;
             }
@@ -290,6 +303,16 @@ impl<R: Tracer> Worker<R> {
             // queued packets wanted each second, activity sampled.
             (self.reports)(report);
         }
+    }
+
+    /// A wait that begins now ends when the next sample is due, if there is one.
+    fn set_sampler(&mut self, now: u64) -> io::Result<()> {
+        if self.active && !self.sampler_set {
+            self.sampler
+                .set(Duration::from_millis(self.next_sample.saturating_sub(now)))?;
+            self.sampler_set = true;
+        }
+        Ok(())
     }
 
     fn sample(&mut self, now: u64) {
