@@ -335,6 +335,27 @@ fn nice(of: &Daemon) -> Vec<i32> {
     lanes.map(|thread| nice(stat(thread.tid)).unwrap()).collect()
 }
 
+/// Sends the first node trains of datagrams that nobody has sealed.
+fn flood_with_rubbish(pair: &Pair, time: Duration) {
+    const LEN: usize = 1_400;
+    let to = SocketAddr::new(Underlay::V4.addresses()[0].parse().unwrap(), DEFAULT_PORT);
+    let before = counter(&pair.a, "malformed");
+    let send = || {
+        let socket = UdpSocket::bind(SocketAddr::from(([0; 4], 0)), BindOptions::default()).unwrap();
+        let (train, end, mut sent) = ([0xff; 40 * LEN], Instant::now() + time, 0);
+        while Instant::now() < end {
+            assert_eq!(socket.send(to, &train, Some(LEN as u16)).unwrap(), train.len());
+            sent += 40;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        sent
+    };
+    let sent = pair.b.host().run(send).unwrap();
+    wait_until(LIMIT, "all of it seen", || {
+        counter(&pair.a, "malformed") == before + sent
+    });
+}
+
 #[test]
 fn packet_threads_go_first_while_they_move_bulk_if_they_may() {
     in_namespaces(|| {
@@ -362,6 +383,9 @@ fn packet_threads_go_first_while_they_move_bulk_if_they_may() {
             }
             assert!(flow.stop().unwrap().hash_ok);
             wait_until(LIMIT, "its own nice value again", || nice(&pair.a) == own);
+            // For longer than it takes to be called bulk.
+            flood_with_rubbish(&pair, Duration::from_millis(600));
+            assert_eq!(nice(&pair.a), own, "what does not open is bulk");
             pair.finish();
         }
     });

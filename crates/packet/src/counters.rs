@@ -122,6 +122,12 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// What was received under keys of ours and went on, to the TUN or to another node: packets and frames.
+    #[must_use]
+    pub fn passed_on(&self) -> u64 {
+        self.tun_tx + self.relayed + self.forwarded
+    }
+
     /// All of them by name, in the order of the fields.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [

@@ -50,7 +50,7 @@ impl Priority {
         }
     }
 
-    /// A read or a receive brought this much.
+    /// A read brought this much, or a receive of which something went on.
     #[inline(always)]
     pub(crate) fn moved(&mut self, bytes: usize) {
         self.calls += 1;

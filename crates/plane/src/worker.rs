@@ -224,11 +224,10 @@ impl<R: Tracer> Worker<R> {
                 more = false;
                 break;
             };
-            self.priority.moved(received.len);
             let count = received.len.div_ceil(received.segment_size.max(1));
             self.note(Stage::UdpReceive, began, 0, count, received.len);
             let (began, inner) = self.mark();
-            let mut coalesce = 0;
+            let (mut coalesce, passed_on) = (0, self.lane.counters().passed_on());
             let room = self.receive[at].get_mut(..HEADROOM + received.len);
             let tunnel = &mut self.tunnel;
             self.lane.inbound_train(
@@ -243,6 +242,10 @@ impl<R: Tracer> Worker<R> {
                     coalesce += R::clock() - began;
                 },
             );
+            // Whoever sends what does not open gains nothing by it.
+            if self.lane.counters().passed_on() != passed_on {
+                self.priority.moved(received.len);
+            }
             self.give_foreign(&received);
             self.train.out_mut().tracer.coalesced(coalesce);
             self.note(Stage::Open, began, inner, count, 0);
