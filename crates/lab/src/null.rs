@@ -6,11 +6,17 @@
 //!
 //! Each datagram begins with [`Piece`]: the super-packet's number, its length, and where the piece belongs. Pieces of one
 //! super-packet have the same size but for the last.
+//!
+//! With a cipher, each piece is sealed and opened besides: what no tunnel with keys can go below. The key is the same
+//! everywhere and numbers repeat, so it keeps nothing secret.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use weft_noise::Key;
+use weft_noise::aead::TAG_LEN;
+use weft_noise::fast::{FastCipher, Secret, Suite};
 use weft_os::poll::{Events, Interest, Poller};
 use weft_os::tun::{READ_BUFFER_LEN, Tun};
 use weft_os::udp::{MAX_SEGMENTS, MAX_SEND_LEN, RECEIVE_BUFFER_LEN, UdpSocket, is_transient};
@@ -33,6 +39,11 @@ impl Piece {
     /// Bytes of the header.
     pub const LEN: usize = 12;
 
+    /// No two pieces have the same, until the numbers of super-packets begin anew.
+    fn counter(self) -> u64 {
+        u64::from(self.number) << 32 | u64::from(self.at)
+    }
+
     fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         for (to, from) in bytes.chunks_mut(4).zip([self.number, self.len, self.at]) {
@@ -51,19 +62,44 @@ impl Piece {
     }
 }
 
-/// Cuts a super-packet into datagrams of at most `segment` bytes, one behind the other in `train`.
-pub fn cut(number: u32, packet: &[u8], segment: usize, train: &mut Vec<u8>) {
+/// The cipher that both ends have.
+#[must_use]
+pub fn cipher(suite: Suite) -> FastCipher {
+    Secret::from_key(&Key::from_bytes([7; 32])).cipher(suite)
+}
+
+/// Cuts a super-packet into datagrams of at most `segment` bytes, one behind the other in `train`; with a cipher, what
+/// follows each header is sealed.
+pub fn cut(number: u32, packet: &[u8], segment: usize, cipher: Option<&FastCipher>, train: &mut Vec<u8>) {
     train.clear();
-    let room = segment.saturating_sub(Piece::LEN).max(1);
+    let overhead = Piece::LEN + cipher.map_or(0, |_| TAG_LEN);
+    let room = segment.saturating_sub(overhead).max(1);
     for (n, piece) in packet.chunks(room).enumerate() {
         let header = Piece {
             number,
             len: packet.len() as u32,
             at: (n * room) as u32,
         };
-        train.extend_from_slice(&header.to_bytes());
+        let aad = header.to_bytes();
+        train.extend_from_slice(&aad);
+        let begin = train.len();
         train.extend_from_slice(piece);
+        if let Some((cipher, piece)) = cipher.zip(train.get_mut(begin..)) {
+            let tag = cipher.seal_in_place(header.counter(), &aad, piece);
+            train.extend_from_slice(&tag);
+        }
     }
+}
+
+/// The header of a datagram and its piece, opened if there is a cipher.
+fn take<'d>(datagram: &'d mut [u8], cipher: Option<&FastCipher>) -> Option<(Piece, &'d [u8])> {
+    let Some(cipher) = cipher else {
+        return Piece::parse(datagram);
+    };
+    let (header, _) = Piece::parse(datagram)?;
+    let (aad, sealed) = datagram.split_at_mut(Piece::LEN);
+    let piece = cipher.open_in_place(header.counter(), aad, sealed).ok()?;
+    Some((header, piece))
 }
 
 /// Puts super-packets together from datagrams in the order in which they were sent.
@@ -76,9 +112,16 @@ pub struct Joiner {
 
 impl Joiner {
     /// Takes the datagrams of one receive, `segment` bytes each but the last, and gives each whole super-packet as its
-    /// parts to `write`.
-    pub fn receive(&mut self, joined: &[u8], segment: usize, mut write: impl FnMut(&[IoSlice<'_>])) {
-        let pieces: Vec<_> = joined.chunks(segment.max(1)).filter_map(Piece::parse).collect();
+    /// parts to `write`. With a cipher, pieces are opened where they lie.
+    pub fn receive(
+        &mut self,
+        joined: &mut [u8],
+        segment: usize,
+        cipher: Option<&FastCipher>,
+        mut write: impl FnMut(&[IoSlice<'_>]),
+    ) {
+        let datagrams = joined.chunks_mut(segment.max(1));
+        let pieces: Vec<_> = datagrams.filter_map(|datagram| take(datagram, cipher)).collect();
         for run in pieces.chunk_by(|(a, _), (b, _)| a.number == b.number) {
             let Some(((first, _), (last, end))) = run.first().zip(run.last()) else {
                 continue;
@@ -114,7 +157,13 @@ impl Joiner {
 ///
 /// # Errors
 /// What the system refused.
-pub fn outward(tun: &Tun, socket: &UdpSocket, to: SocketAddr, segment: u16) -> io::Result<()> {
+pub fn outward(
+    tun: &Tun,
+    socket: &UdpSocket,
+    to: SocketAddr,
+    segment: u16,
+    cipher: Option<&FastCipher>,
+) -> io::Result<()> {
     let readable = poller(tun, Interest::Readable)?;
     let writable = poller(socket, Interest::Writable)?;
     let (mut packet, mut train) = (vec![0; READ_BUFFER_LEN], Vec::new());
@@ -132,6 +181,7 @@ pub fn outward(tun: &Tun, socket: &UdpSocket, to: SocketAddr, segment: u16) -> i
             number,
             packet.get(..len).unwrap_or_default(),
             segment.into(),
+            cipher,
             &mut train,
         );
         number = number.wrapping_add(1);
@@ -152,16 +202,16 @@ pub fn outward(tun: &Tun, socket: &UdpSocket, to: SocketAddr, segment: u16) -> i
 ///
 /// # Errors
 /// What the system refused.
-pub fn inward(tun: &Tun, socket: &UdpSocket) -> io::Result<()> {
+pub fn inward(tun: &Tun, socket: &UdpSocket, cipher: Option<&FastCipher>) -> io::Result<()> {
     let readable = poller(socket, Interest::Readable)?;
     let mut joiner = Joiner::default();
     let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
     loop {
         match socket.recv(&mut buffer) {
             Ok(received) => {
-                let joined = buffer.get(..received.len).unwrap_or_default();
+                let joined = buffer.get_mut(..received.len).unwrap_or_default();
                 // What a full or foreign queue does not take is lost, as on any link.
-                joiner.receive(joined, received.segment_size, |parts| drop(tun.writev(parts)));
+                joiner.receive(joined, received.segment_size, cipher, |parts| drop(tun.writev(parts)));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait(&readable, None)?,
             // An ICMP error for something we sent.
@@ -196,14 +246,33 @@ mod tests {
         let (packet, mut train) = (vec![7; 250], Vec::new());
         let mut arrived = Vec::new();
         let mut joiner = Joiner::default();
-        cut(1, &packet, 112, &mut train);
-        joiner.receive(&train[..112], 112, |parts| arrived.push(whole(parts)));
-        cut(2, &packet, 112, &mut train);
-        joiner.receive(&train[112..], 112, |parts| arrived.push(whole(parts)));
+        cut(1, &packet, 112, None, &mut train);
+        joiner.receive(&mut train[..112], 112, None, |parts| arrived.push(whole(parts)));
+        cut(2, &packet, 112, None, &mut train);
+        joiner.receive(&mut train[112..], 112, None, |parts| arrived.push(whole(parts)));
         assert!(arrived.is_empty());
-        cut(3, &packet, 112, &mut train);
-        joiner.receive(&train, 112, |parts| arrived.push(whole(parts)));
+        cut(3, &packet, 112, None, &mut train);
+        joiner.receive(&mut train, 112, None, |parts| arrived.push(whole(parts)));
         assert_eq!(arrived, [packet]);
+    }
+
+    #[test]
+    fn what_is_sealed_is_not_taken_if_it_was_changed() {
+        let (packet, mut train, mut arrived) = (vec![7; 150], Vec::new(), 0);
+        let cipher = cipher(Suite::Aes256Gcm);
+        for spoiled in [Some(0), Some(Piece::LEN), Some(200), None] {
+            cut(1, &packet, 112, Some(&cipher), &mut train);
+            assert!(!train.windows(8).any(|bytes| bytes == [7; 8]));
+            if let Some(at) = spoiled {
+                train[at] ^= 1;
+            }
+            let mut joiner = Joiner::default();
+            joiner.receive(&mut train, 112, Some(&cipher), |parts| {
+                assert_eq!(whole(parts), packet);
+                arrived += 1;
+            });
+            assert_eq!(arrived, usize::from(spoiled.is_none()));
+        }
     }
 
     proptest! {
@@ -212,12 +281,14 @@ mod tests {
             packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..4_000), 1..6),
             segment in 40_usize..1_500,
             joined in 1_usize..9,
+            suite in prop::option::of(prop::sample::select(&Suite::ALL)),
         ) {
+            let cipher = suite.map(cipher);
             let (mut joiner, mut train, mut arrived) = (Joiner::default(), Vec::new(), Vec::new());
             for (number, packet) in packets.iter().enumerate() {
-                cut(number as u32, packet, segment, &mut train);
-                for receive in train.chunks(segment * joined) {
-                    joiner.receive(receive, segment, |parts| arrived.push(whole(parts)));
+                cut(number as u32, packet, segment, cipher.as_ref(), &mut train);
+                for receive in train.chunks_mut(segment * joined) {
+                    joiner.receive(receive, segment, cipher.as_ref(), |parts| arrived.push(whole(parts)));
                 }
             }
             prop_assert_eq!(arrived, packets);
@@ -226,8 +297,8 @@ mod tests {
         #[test]
         fn rubbish_is_bounded(receives in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..50)) {
             let mut joiner = Joiner::default();
-            for receive in receives {
-                joiner.receive(&receive, 20, |parts| drop(whole(parts)));
+            for mut receive in receives {
+                joiner.receive(&mut receive, 20, None, |parts| drop(whole(parts)));
                 prop_assert!(joiner.bytes.capacity() <= 1 << 16);
             }
         }

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use weft_lab::null;
+use weft_noise::fast::Suite;
 use weft_os::tun::{Tun, TunOptions};
 use weft_os::udp::{BindOptions, UdpSocket};
 
@@ -23,6 +24,19 @@ pub(crate) struct Args {
     /// UDP payload of a datagram in bytes
     #[arg(long, default_value_t = 1452, value_parser = clap::value_parser!(u16).range(64..=9000))]
     segment: u16,
+    /// Also seal and open each datagram, as AES-256-GCM, AES-128-GCM or ChaCha20-Poly1305, under a key that everybody knows
+    #[arg(long, value_name = "CIPHER", value_parser = suite)]
+    seal: Option<Suite>,
+}
+
+fn suite(name: &str) -> Result<Suite, String> {
+    let found = Suite::ALL
+        .into_iter()
+        .find(|suite| suite.name().eq_ignore_ascii_case(name));
+    found.ok_or_else(|| {
+        let known: Vec<_> = Suite::ALL.iter().map(|suite| suite.name()).collect();
+        format!("no cipher of that name; there are {}", known.join(", "))
+    })
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -31,8 +45,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.port));
     let socket = Arc::new(UdpSocket::bind(address, BindOptions::default()).map_err(|error| failed(&error))?);
     let (of_tun, of_socket) = (Arc::clone(&tun), Arc::clone(&socket));
-    let outward = move |peer, segment| null::outward(&of_tun, &of_socket, peer, segment);
+    let [sealing, opening] = [(); 2].map(|()| args.seal.map(null::cipher));
+    let outward = move |peer, segment| null::outward(&of_tun, &of_socket, peer, segment, sealing.as_ref());
     let (peer, segment) = (args.peer, args.segment);
     std::thread::spawn(move || drop(outward(peer, segment)));
-    null::inward(&tun, &socket).map_err(|error| failed(&error))
+    null::inward(&tun, &socket, opening.as_ref()).map_err(|error| failed(&error))
 }

@@ -16,10 +16,11 @@ const PORT: u16 = 7000;
 const DEVICE: &str = "null0";
 
 pub(super) fn start(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
-    let mut segment = SEGMENT.to_string();
+    let (mut segment, mut seal) = (SEGMENT.to_string(), None);
     for setting in &arm.settings {
         match setting.key.as_str() {
             "segment" => segment.clone_from(&setting.value),
+            "seal" => seal = Some(&setting.value),
             other => return Err(DriverError::Setting(other.to_owned())),
         }
     }
@@ -29,6 +30,9 @@ pub(super) fn start(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tunnel, 
         let mut command = Command::new(program);
         command.args(["lab", "null", "--tun", DEVICE, "--port", &PORT.to_string()]);
         command.args(["--peer", &peer, "--segment", &segment]);
+        if let Some(suite) = seal {
+            command.args(["--seal", suite]);
+        }
         let mut child = stage.start(end, command)?;
         let index = stage.wait_interface(end, DEVICE, &mut child)?;
         let address = std::net::Ipv4Addr::new(10, 99, 0, end as u8 + 1).into();
