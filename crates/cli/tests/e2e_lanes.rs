@@ -459,7 +459,7 @@ fn a_lane_waits_for_packets_without_a_timer() {
         let strace = Strace::attach(&pair.a, &["-e", "trace=epoll_wait,timerfd_settime"]);
         let before = counter(&pair.a, "fast_tx");
         wait_until(MINUTE, "packets, one by one", || {
-            counter(&pair.a, "fast_tx") > before + 200
+            counter(&pair.a, "fast_tx") > before + 400
         });
         let account = strace.finish();
 
