@@ -7,8 +7,8 @@
 //! Each datagram begins with [`Piece`]: the super-packet's number, its length, and where the piece belongs. Pieces of one
 //! super-packet have the same size but for the last.
 //!
-//! With a cipher, each piece is sealed and opened besides: what no tunnel with keys can go below. The key is the same
-//! everywhere and numbers repeat, so it keeps nothing secret.
+//! With a cipher, each piece is sealed and opened besides: what a cipher alone costs. The key is the same everywhere and
+//! numbers repeat, so it keeps nothing secret.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
