@@ -122,9 +122,7 @@ impl Poller {
     /// None that a caller could act on.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
         events.len = 0;
-        let timeout = timeout.map_or(-1, |t| {
-            i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-        });
+        let timeout = timeout.map_or(-1, milliseconds);
         // SAFETY: the kernel writes at most `list.len()` events, all inside the vector.
         let result = syscall::check(unsafe {
             libc::epoll_wait(
@@ -151,6 +149,32 @@ impl Poller {
         syscall::check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd.as_raw_fd(), &raw mut event) })?;
         Ok(())
     }
+}
+
+/// Waits until a write to `fd` will not block, an error is there that it would report, or `timeout` has passed (rounded up to a
+/// millisecond). True if it is worth trying; a signal ends the wait, too.
+///
+/// A socket in a [`Poller`] for room to write has the kernel look after it whenever a packet of it has left. This looks
+/// only while it waits.
+///
+/// # Errors
+/// None that a caller could act on.
+pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
+    let mut waiting = libc::pollfd {
+        fd: fd.as_fd().as_raw_fd(),
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: one entry, which lives through the call.
+    match syscall::check(unsafe { libc::poll(&raw mut waiting, 1, milliseconds(timeout)) }) {
+        Ok(ready) => Ok(ready > 0),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn milliseconds(timeout: Duration) -> libc::c_int {
+    libc::c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
 }
 
 /// Wakes a thread that waits in a [`Poller`]. Any thread may wake; wakes that nobody drained yet

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::time::Duration;
 
-use weft_os::poll::{Events, Interest, Poller};
+use weft_os::poll::wait_writable;
 use weft_os::tun::Tun;
 use weft_packet::checksum::Checksum;
 use weft_packet::coalesce::{BatchFull, Coalescer, Group};
@@ -32,7 +32,6 @@ struct Place {
 /// Writes packets to the TUN.
 pub(crate) struct Tunnel {
     pub(crate) tun: Tun,
-    writable: Poller,
     coalescer: Coalescer,
     places: Vec<Place>,
     /// Packets that the batch had no room for, and that are not counted yet.
@@ -40,22 +39,19 @@ pub(crate) struct Tunnel {
 }
 
 impl Tunnel {
-    pub(crate) fn new(tun: Tun) -> io::Result<Self> {
-        let writable = Poller::new()?;
-        writable.add(&tun, 0, Interest::Writable)?;
+    pub(crate) fn new(tun: Tun) -> Self {
         let offloads = tun.offloads();
         let coalescer = if offloads.tcp {
             Coalescer::new(BATCH, offloads.udp)
         } else {
             Coalescer::joining_nothing(BATCH)
         };
-        Ok(Self {
+        Self {
             tun,
-            writable,
             coalescer,
             places: Vec::with_capacity(BATCH),
             refused: 0,
-        })
+        }
     }
 
     /// Adds the packet at `range` of `buffers[buffer]`, which must stay as it is until [`Tunnel::write_batch`].
@@ -80,7 +76,7 @@ impl Tunnel {
             gather(&group, &self.places, buffers, &mut slices);
             io.counters.tun_coalesced += u64::from(group.packet_count() > 1);
             let began = io.tracer.note(Stage::Coalesce, began, 0, 0, 0);
-            let bytes = write(&self.tun, &self.writable, &slices, &mut io.counters);
+            let bytes = write(&self.tun, &slices, &mut io.counters);
             io.tracer.note(Stage::TunWrite, began, 0, group.packet_count(), bytes);
         }
         io.counters.tun_write_failed += std::mem::take(&mut self.refused);
@@ -93,7 +89,7 @@ impl Tunnel {
         let virtio = VirtioNetHdr::default().to_bytes();
         let slices = [IoSlice::new(&virtio), IoSlice::new(packet)];
         let began = R::clock();
-        let bytes = write(&self.tun, &self.writable, &slices, &mut io.counters);
+        let bytes = write(&self.tun, &slices, &mut io.counters);
         io.tracer.note(Stage::TunWrite, began, 0, 1, bytes);
     }
 }
@@ -109,11 +105,11 @@ fn gather<'b>(group: &Group<'_>, places: &[Place], buffers: &'b [Box<[u8]>], sli
 }
 
 /// Writes, waiting for room if need be (L27), and returns how many bytes.
-fn write(tun: &Tun, writable: &Poller, slices: &[IoSlice<'_>], counters: &mut PlaneCounters) -> usize {
+fn write(tun: &Tun, slices: &[IoSlice<'_>], counters: &mut PlaneCounters) -> usize {
     counters.tun_writes += 1;
     let written = match tun.writev(slices) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            let _ = writable.wait(&mut Events::with_capacity(1), Some(WAIT));
+            let _ = wait_writable(tun, WAIT);
             tun.writev(slices)
         }
         written => written,

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weft_os::poll::{Events, Interest, Poller};
+use weft_os::poll::wait_writable;
 use weft_os::udp::{UdpSocket, is_too_long, is_transient};
 use weft_packet::Transmit;
 
@@ -18,31 +18,18 @@ const MAX_WAITS: u32 = 100;
 
 /// Sends trains. A full socket makes the lane wait, and through it the TUN's queue and the applications behind (L16).
 pub(crate) struct Underlay<R> {
-    sockets: Vec<Socket>,
+    sockets: Vec<UdpSocket>,
     pub(crate) counters: PlaneCounters,
     pub(crate) tracer: R,
 }
 
-struct Socket {
-    socket: UdpSocket,
-    writable: Poller,
-}
-
 impl<R: Tracer> Underlay<R> {
-    pub(crate) fn new(sockets: Vec<UdpSocket>) -> io::Result<Self> {
-        let sockets = sockets
-            .into_iter()
-            .map(|socket| {
-                let writable = Poller::new()?;
-                writable.add(&socket, 0, Interest::Writable)?;
-                Ok(Socket { socket, writable })
-            })
-            .collect::<io::Result<_>>()?;
-        Ok(Self {
+    pub(crate) fn new(sockets: Vec<UdpSocket>) -> Self {
+        Self {
             sockets,
             counters: PlaneCounters::default(),
             tracer: R::new(),
-        })
+        }
     }
 
     /// The same, measured or no longer.
@@ -55,11 +42,11 @@ impl<R: Tracer> Underlay<R> {
     }
 
     pub(crate) fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
-        self.sockets.iter().map(|s| &s.socket)
+        self.sockets.iter()
     }
 
     pub(crate) fn socket(&self, at: usize) -> Option<&UdpSocket> {
-        self.sockets.get(at).map(|s| &s.socket)
+        self.sockets.get(at)
     }
 }
 
@@ -78,7 +65,7 @@ impl<R: Tracer> Transmit for Underlay<R> {
         let Some(socket) = self
             .sockets
             .iter()
-            .find(|s| s.socket.local_address().is_ipv6() == to.is_ipv6())
+            .find(|socket| socket.local_address().is_ipv6() == to.is_ipv6())
         else {
             self.counters.send_no_socket += 1;
             return;
@@ -88,7 +75,7 @@ impl<R: Tracer> Transmit for Underlay<R> {
             let rest = &train[sent..];
             let left = rest.len().div_ceil(segment) as u64;
             let began = R::clock();
-            let result = socket.socket.send(to, rest, u16::try_from(segment).ok());
+            let result = socket.send(to, rest, u16::try_from(segment).ok());
             let bytes = *result.as_ref().unwrap_or(&0);
             let ended = self
                 .tracer
@@ -98,7 +85,7 @@ impl<R: Tracer> Transmit for Underlay<R> {
                 Err(error) if is_transient(&error) && waits < MAX_WAITS => {
                     waits += 1;
                     self.counters.send_waits += 1;
-                    socket.wait(&error);
+                    wait(socket, &error);
                     self.tracer.waited(Queue::Socket, R::clock() - ended);
                 }
                 Err(error) => {
@@ -117,14 +104,12 @@ impl<R: Tracer> Transmit for Underlay<R> {
     }
 }
 
-impl Socket {
-    /// Waits until the socket has room. A full device queue (ENOBUFS) is no state of the socket, so polling it returns
-    /// at once; a short pause then beats spinning (L16).
-    fn wait(&self, error: &io::Error) {
-        if error.kind() == io::ErrorKind::WouldBlock {
-            let _ = self.writable.wait(&mut Events::with_capacity(1), Some(WAIT));
-        } else {
-            std::thread::sleep(Duration::from_micros(50));
-        }
+/// Waits until the socket has room. A full device queue (ENOBUFS) is no state of the socket, so polling it returns
+/// at once; a short pause then beats spinning (L16).
+fn wait(socket: &UdpSocket, error: &io::Error) {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        let _ = wait_writable(socket, WAIT);
+    } else {
+        std::thread::sleep(Duration::from_micros(50));
     }
 }

@@ -78,8 +78,8 @@ impl<R: Tracer> Worker<R> {
         poller.add(&sampler, SAMPLE_TOKEN, Interest::Readable)?;
         Ok(Self {
             lane: setup.lane,
-            tunnel: Tunnel::new(setup.tun)?,
-            train: Train::new(Underlay::new(setup.sockets)?, setup.batch),
+            tunnel: Tunnel::new(setup.tun),
+            train: Train::new(Underlay::new(setup.sockets), setup.batch),
             reports: setup.reports,
             shared,
             lanes,
