@@ -72,7 +72,8 @@ impl Events {
     }
 }
 
-/// A set of descriptors to wait for. A descriptor leaves the set when it is closed.
+/// A set of descriptors to wait for. A descriptor leaves the set when it is closed. A set can be in another one, in which it is
+/// ready while something in it is.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -175,6 +176,12 @@ pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
 
 fn milliseconds(timeout: Duration) -> libc::c_int {
     libc::c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
+}
+
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
 }
 
 /// Wakes a thread that waits in a [`Poller`]. Any thread may wake; wakes that nobody drained yet
@@ -314,6 +321,36 @@ mod tests {
         assert!(waker.drain());
         assert!(!waker.drain());
         assert_eq!(poller.wait(&mut events, Some(Duration::ZERO)).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_set_in_a_set_is_ready_while_something_in_it_is() {
+        let (outer, inner, waker) = (Poller::new().unwrap(), Poller::new().unwrap(), EventFd::new().unwrap());
+        let mut events = Events::with_capacity(4);
+        inner.add(&waker, 1, Interest::Readable).unwrap();
+        outer.add(&inner, 2, Interest::Readable).unwrap();
+        assert_eq!(outer.wait(&mut events, Some(Duration::ZERO)).unwrap(), 0);
+        waker.wake();
+        for _ in 0..2 {
+            assert_eq!(outer.wait(&mut events, None).unwrap(), 1);
+            assert_eq!(events.iter().next().unwrap().token, 2);
+        }
+        assert!(waker.drain());
+        assert_eq!(outer.wait(&mut events, Some(Duration::ZERO)).unwrap(), 0);
+    }
+
+    #[test]
+    fn room_is_there_at_once_and_waited_for_where_it_is_not() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        assert!(wait_writable(&writer, Duration::ZERO).unwrap());
+        let mut pipe = File::from(OwnedFd::from(writer));
+        // SAFETY: no pointers are passed.
+        syscall::check(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).unwrap();
+        while pipe.write(&[0; 4096]).is_ok() {}
+        assert!(!wait_writable(&pipe, Duration::from_millis(1)).unwrap());
+        // Nobody will read, which a write would report.
+        drop(reader);
+        assert!(wait_writable(&pipe, Duration::from_secs(60)).unwrap());
     }
 
     #[test]

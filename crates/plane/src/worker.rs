@@ -29,9 +29,10 @@ const TURNS: usize = 16;
 /// How often activity and counters are published while there is any.
 const SAMPLE_MS: u64 = 250;
 
-const TUN_TOKEN: u64 = u64::MAX;
-const WAKE_TOKEN: u64 = u64::MAX - 1;
-const SAMPLE_TOKEN: u64 = u64::MAX - 2;
+const TUN_TOKEN: u64 = 0;
+const DATAGRAMS_TOKEN: u64 = 1;
+const WAKE_TOKEN: u64 = 2;
+const SAMPLE_TOKEN: u64 = 3;
 
 /// Runs a lane until it is stopped, or its TUN is gone. `preferred`: it may go before other threads.
 pub(crate) fn run(mut worker: Worker<Off>, preferred: bool) {
@@ -54,6 +55,10 @@ pub(crate) struct Worker<R> {
     pub(crate) lanes: Arc<[Arc<Shared>]>,
     pub(crate) handover: Handover,
     poller: Poller,
+    /// The sockets, a set within `poller`: from there, a datagram wakes this thread like anything else. A socket wakes with the
+    /// hint that its waker will sleep at once, so the scheduler may have this thread wait for the waker's processor, which is a
+    /// sender's or an interrupt's, and which goes on (docs/decisions/0017-waking.md).
+    datagrams: Poller,
     pub(crate) receive: Vec<Box<[u8]>>,
     pub(crate) read: Box<[u8]>,
     commands: VecDeque<Command>,
@@ -68,10 +73,11 @@ pub(crate) struct Worker<R> {
 
 impl<R: Tracer> Worker<R> {
     pub(crate) fn new(setup: LaneSetup, shared: Arc<Shared>, lanes: Arc<[Arc<Shared>]>) -> io::Result<Self> {
-        let poller = Poller::new()?;
+        let (poller, datagrams) = (Poller::new()?, Poller::new()?);
         for (token, socket) in (0..).zip(&setup.sockets) {
-            poller.add(socket, token, Interest::Readable)?;
+            datagrams.add(socket, token, Interest::Readable)?;
         }
+        poller.add(&datagrams, DATAGRAMS_TOKEN, Interest::Readable)?;
         poller.add(&setup.tun, TUN_TOKEN, Interest::Readable)?;
         poller.add(&shared.wake, WAKE_TOKEN, Interest::Readable)?;
         let sampler = Timer::new()?;
@@ -85,6 +91,7 @@ impl<R: Tracer> Worker<R> {
             lanes,
             handover: Handover::default(),
             poller,
+            datagrams,
             receive: (0..TURN).map(|_| handover::buffer()).collect(),
             read: handover::buffer(),
             commands: VecDeque::new(),
@@ -108,6 +115,7 @@ impl<R: Tracer> Worker<R> {
             lanes: self.lanes,
             handover: self.handover,
             poller: self.poller,
+            datagrams: self.datagrams,
             receive: self.receive,
             read: self.read,
             commands: self.commands,
