@@ -89,8 +89,9 @@ fn lanes(lanes: &LanesStatus) -> Option<String> {
 
 /// One line about what the kernel does not do; none if it does all.
 fn unused_offloads(offload: &OffloadStatus) -> Option<String> {
+    let senders = offload.senders.map(|state| ("senders", state));
     let all = [("tun", offload.tun), ("gso", offload.gso), ("gro", offload.gro)];
-    let unused = all.into_iter().filter_map(|(name, state)| match state {
+    let unused = all.into_iter().chain(senders).filter_map(|(name, state)| match state {
         Offload::On | Offload::Other => None,
         Offload::Off => Some(format!("{name} (switched off)")),
         Offload::Refused => Some(format!("{name} (refused by the kernel)")),

@@ -77,7 +77,7 @@ fn without_offloads_the_same_bytes_arrive_and_status_says_who_switched_them_off(
         let [a, b] = [&pair.a, &pair.b].map(counted);
         assert_eq!(
             a["node"]["offload"],
-            json!({"tun": "off", "gso": "off", "gro": "off", "batch": 1})
+            json!({"tun": "off", "gso": "off", "gro": "off", "senders": "on", "batch": 1})
         );
         assert_eq!(a["node"]["tun"]["offloads"], json!([]));
         for unused in ["udp_gso_sends", "udp_gso_refusals", "udp_gro_receives", "tun_coalesced"] {
@@ -85,7 +85,7 @@ fn without_offloads_the_same_bytes_arrive_and_status_says_who_switched_them_off(
         }
         assert_eq!(
             b["node"]["offload"],
-            json!({"tun": "on", "gso": "on", "gro": "on", "batch": 7})
+            json!({"tun": "on", "gso": "on", "gro": "on", "senders": "on", "batch": 7})
         );
         let count = |name: &str| b["counters"][name].as_u64().unwrap();
         assert!(count("udp_gso_sends") > 0 && count("tun_coalesced") > 0, "{b}");

@@ -109,10 +109,10 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         identity,
         program,
     } = options;
-    let sockets = bind(&config)?;
+    let mut sockets = bind(&config)?;
     let interface = Interface::create(&config, identity.node_addr())?;
     interface.limit_trains(config.udp.largest());
-    let more = MoreLanes::open(config.lanes(), &interface, &sockets, bind_options(&config));
+    let more = MoreLanes::open(config.lanes(), &interface, &mut sockets, bind_options(&config));
     let names = names::bind(&config, interface.index());
     let perf = perf::bind(&config, identity.node_addr().to_ipv6(), interface.name());
     // Threads that go first now and then need the limit for it, or else the capability; whether they have either they find out.

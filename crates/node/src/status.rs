@@ -148,6 +148,9 @@ pub struct OffloadStatus {
     pub gso: Offload,
     /// Datagrams that arrive are joined (`[udp] gro`, `UDP_GRO`).
     pub gro: Offload,
+    /// Sockets that receive have others beside them to send by.
+    #[serde(default)]
+    pub senders: Option<Offload>,
     /// Datagrams that leave in one call at most.
     pub batch: usize,
 }
@@ -645,7 +648,7 @@ mod tests {
                 "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
                 "commit": "abc", "pid": 7, "started_unix": 1, "uptime_s": 2,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": ["tso4"]},
-                "offload": {"tun": "on", "gso": "refused", "gro": "off", "batch": 64},
+                "offload": {"tun": "on", "gso": "refused", "gro": "off", "senders": "on", "batch": 64},
                 "mesh": {
                     "root": "00", "parent": "npub1z", "depth": 2, "neighbours": 3, "strangers": 1,
                     "transit": true, "known": 5, "lookups_found": 7, "lookups_failed": 1, "state_bytes": 9000

@@ -18,10 +18,12 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use self::address::RawAddress;
 pub use self::bind::{BindError, BindOptions, BufferSizes};
 pub use self::share::Steering;
+use crate::poll::wait_writable;
 use crate::syscall;
 
 /// Most segments in one send (`UDP_MAX_SEGMENTS` of the kernels before 6.9; L20).
@@ -37,6 +39,8 @@ pub const RECEIVE_BUFFER_LEN: usize = 65_535;
 #[derive(Debug)]
 pub struct UdpSocket {
     fd: OwnedFd,
+    /// Sends in its place, from the same address.
+    sender: Option<OwnedFd>,
     local: SocketAddr,
     ipv6: bool,
     buffers: BufferSizes,
@@ -92,6 +96,7 @@ impl UdpSocket {
         let buffers = BufferSizes::set(fd.as_fd(), options)?;
         Ok(Self {
             fd,
+            sender: None,
             local,
             ipv6,
             buffers,
@@ -126,6 +131,20 @@ impl UdpSocket {
         self.gro
     }
 
+    /// True if it sends by a descriptor for which nobody waits ([`UdpSocket::share`]).
+    #[must_use]
+    pub fn sends_apart(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// Waits until a send may succeed, for `timeout` at the most; see [`wait_writable`].
+    ///
+    /// # Errors
+    /// None that a caller could act on.
+    pub fn wait_for_room(&self, timeout: Duration) -> io::Result<bool> {
+        wait_writable(self.outgoing(), timeout)
+    }
+
     /// What this socket did so far. Asks the kernel for what it counts itself.
     #[must_use]
     pub fn counters(&self) -> UdpCounters {
@@ -156,7 +175,7 @@ impl UdpSocket {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if self.gso() {
-            match message::send(self.fd.as_fd(), &to, bytes, Some(size as u16)) {
+            match message::send(self.outgoing(), &to, bytes, Some(size as u16)) {
                 Ok(len) => {
                     Counts::add(&self.counts.gso_sends, 1);
                     return Ok(len);
@@ -190,6 +209,10 @@ impl UdpSocket {
         Ok(received)
     }
 
+    fn outgoing(&self) -> BorrowedFd<'_> {
+        self.sender.as_ref().unwrap_or(&self.fd).as_fd()
+    }
+
     fn destination(&self, to: SocketAddr) -> io::Result<RawAddress> {
         if to.is_ipv6() && !self.ipv6 {
             return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
@@ -198,7 +221,7 @@ impl UdpSocket {
     }
 
     fn send_plain(&self, to: &RawAddress, bytes: &[u8]) -> io::Result<usize> {
-        let len = message::send(self.fd.as_fd(), to, bytes, None)?;
+        let len = message::send(self.outgoing(), to, bytes, None)?;
         Counts::add(&self.counts.plain_sends, 1);
         Ok(len)
     }

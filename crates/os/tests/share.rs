@@ -1,9 +1,12 @@
 //! Several UDP sockets with one port, over the loopback of a namespace of their own.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+#![allow(unsafe_code, reason = "waits for edges, which nothing else here does")]
 
 mod common;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::time::Duration;
 
 use weft_os::netns::NetNs;
 use weft_os::test_support::in_namespaces;
@@ -25,7 +28,7 @@ fn options() -> BindOptions {
 }
 
 fn shared(address: &str) -> Vec<UdpSocket> {
-    let first = UdpSocket::bind(address.parse().unwrap(), options()).unwrap();
+    let mut first = UdpSocket::bind(address.parse().unwrap(), options()).unwrap();
     let more = first.share(LANES, options(), BY_INDEX).unwrap();
     let sockets: Vec<UdpSocket> = std::iter::once(first).chain(more).collect();
     assert_eq!(sockets.len(), usize::from(LANES));
@@ -131,4 +134,63 @@ fn check_taken() {
     }
     let came: usize = sockets.iter().map(|socket| drain(socket).len()).sum();
     assert_eq!((came, drain(&intruder).len()), (32, 0));
+}
+
+#[test]
+fn what_has_left_tells_nobody_who_waits_for_datagrams() {
+    in_namespaces(|| NetNs::new().unwrap().run(check_room).unwrap());
+}
+
+fn check_room() {
+    let far = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), options()).unwrap();
+    let mut near = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), options()).unwrap();
+    let room = Edges::of_room(&near);
+    let told = |near: &UdpSocket| {
+        near.send(far.local_address(), &[1; 4 * 1000], Some(1000)).unwrap();
+        common::wait_readable(&far);
+        assert_eq!(drain(&far).len(), 4);
+        room.came()
+    };
+    assert!(!near.sends_apart() && told(&near));
+    near.share(1, options(), BY_INDEX).unwrap();
+    assert!(near.sends_apart() && !told(&near));
+    assert!(near.wait_for_room(Duration::ZERO).unwrap());
+
+    // All that comes is for the one that receives, whatever it says.
+    for lane in 0..16 {
+        for version in [0, 0xa] {
+            far.send(near.local_address(), &datagram(version, lane, 1, 60), None)
+                .unwrap();
+        }
+    }
+    common::wait_readable(&near);
+    assert_eq!(drain(&near).len(), 32);
+}
+
+/// Sees whenever the kernel tells those who wait for a socket that it has room.
+struct Edges(OwnedFd);
+
+impl Edges {
+    fn of_room(socket: &UdpSocket) -> Self {
+        // SAFETY: the call makes a descriptor that nothing else owns.
+        let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(0)) };
+        let mut event = libc::epoll_event {
+            events: (libc::EPOLLOUT | libc::EPOLLET) as u32,
+            u64: 0,
+        };
+        let socket = socket.as_fd().as_raw_fd();
+        // SAFETY: `event` lives through the call.
+        let added = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, socket, &raw mut event) };
+        assert_eq!(added, 0);
+        let edges = Self(epoll);
+        assert!(edges.came(), "there is room to begin with");
+        edges
+    }
+
+    /// Since the last time.
+    fn came(&self) -> bool {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: there is room for the one event.
+        unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, 0) == 1 }
+    }
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weft_os::poll::wait_writable;
 use weft_os::udp::{UdpSocket, is_too_long, is_transient};
 use weft_packet::Transmit;
 
@@ -108,7 +107,7 @@ impl<R: Tracer> Transmit for Underlay<R> {
 /// at once; a short pause then beats spinning (L16).
 fn wait(socket: &UdpSocket, error: &io::Error) {
     if error.kind() == io::ErrorKind::WouldBlock {
-        let _ = wait_writable(socket, WAIT);
+        let _ = socket.wait_for_room(WAIT);
     } else {
         std::thread::sleep(Duration::from_micros(50));
     }

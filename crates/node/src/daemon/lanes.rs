@@ -40,21 +40,26 @@ enum Refused {
 }
 
 impl MoreLanes {
-    /// Opens what `count` lanes need beside what the first has; if the system refuses any of it, none.
-    pub(super) fn open(count: u8, interface: &Interface, first: &[UdpSocket], options: BindOptions) -> Self {
+    /// Opens what `count` lanes need beside what the first has, and senders beside the sockets of all; if the system refuses
+    /// any of it, there is the first lane alone, with senders where it can have them.
+    pub(super) fn open(count: u8, interface: &Interface, first: &mut [UdpSocket], options: BindOptions) -> Self {
         let opened = open(count, interface, first, options);
         opened.unwrap_or_else(|error| {
             let why = causes(&error);
+            if count == 1 {
+                tracing::info!(error = why, "datagrams leave by the sockets that receive");
+                return Self::default();
+            }
             tracing::info!(error = why, wanted = count, "one lane moves all packets");
             Self {
-                ends: Vec::new(),
                 refused: Some(why),
+                ..Self::open(1, interface, first, options)
             }
         })
     }
 }
 
-fn open(count: u8, interface: &Interface, first: &[UdpSocket], options: BindOptions) -> Result<MoreLanes, Refused> {
+fn open(count: u8, interface: &Interface, first: &mut [UdpSocket], options: BindOptions) -> Result<MoreLanes, Refused> {
     let mut more = MoreLanes::default();
     for _ in 1..count {
         let queue = interface.add_queue().map_err(Refused::Queue)?;
@@ -63,7 +68,7 @@ fn open(count: u8, interface: &Interface, first: &[UdpSocket], options: BindOpti
         }
         more.ends.push((queue, Vec::new()));
     }
-    for socket in first.iter().filter(|_| count > 1) {
+    for socket in first {
         let address = socket.local_address();
         let shared = socket.share(count, options, STEERING);
         let shared = shared.map_err(|source| Refused::Share { address, source })?;

@@ -67,6 +67,7 @@ impl Facts {
             tun: Offload::new(config.tun.offload, offloads.checksum),
             gso: Offload::new(config.udp.batch > 1, sockets.iter().all(UdpSocket::gso)),
             gro: Offload::new(config.udp.gro, sockets.iter().all(UdpSocket::gro)),
+            senders: Some(Offload::new(true, sockets.iter().all(UdpSocket::sends_apart))),
             batch: config.udp.batch,
         };
         let offloads = [

@@ -1,5 +1,9 @@
 //! Several sockets with one port, of which the kernel picks one by what a datagram says.
 //!
+//! Each that receives has another beside it to send by, for which nobody waits. Whenever a datagram has left, the kernel tells
+//! whoever waits for its socket that there is room, and where the device does not cut trains it does so for each datagram of a
+//! train, inside the call that sends it (`sock_wfree` in Linux).
+//!
 //! What they send has another hop limit (TTL) from each, by which a receiving kernel that joins datagrams keeps them apart: it
 //! joins what has the same addresses, ports and length, and asks nobody whose they are.
 //!
@@ -7,7 +11,7 @@
 //! kernel picks by addresses and ports, so that all datagrams of one sender meet one socket (L29).
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use super::{BindOptions, UdpSocket};
 use crate::syscall;
@@ -29,13 +33,17 @@ const HIGHEST: libc::c_int = 255;
 impl Steering {
     /// The rule for so many sockets as a classic BPF program over the payload. A datagram that is too short for a load
     /// ends the program with 0.
-    fn program(self, count: u8) -> [libc::sock_filter; 8] {
+    fn program(self, count: u8) -> Vec<libc::sock_filter> {
         let load = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
         let and = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
         let jump = |condition: u32| (libc::BPF_JMP | condition | libc::BPF_K) as u16;
         let op = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
         let branch = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-        [
+        let first = op((libc::BPF_RET | libc::BPF_K) as u16, 0);
+        if count == 1 {
+            return vec![first];
+        }
+        vec![
             op(load, 0),
             op(and, 0xf0),
             branch(jump(libc::BPF_JEQ), u32::from(self.version) << 4, 0, 4),
@@ -43,30 +51,74 @@ impl Steering {
             op(and, self.mask.into()),
             branch(jump(libc::BPF_JGE), count.into(), 1, 0),
             op((libc::BPF_RET | 0x10) as u16, 0),
-            op((libc::BPF_RET | libc::BPF_K) as u16, 0),
+            first,
         ]
     }
 }
 
 impl UdpSocket {
-    /// Binds so many further sockets to this one's address, which had it for itself until now: `count` is of all of them,
-    /// this one among them. Datagrams go to them by `steering`, this one being the first.
+    /// Binds further sockets to this one's address, which had it for itself until now: as many as it takes for `count` to receive,
+    /// this one among them, and for each of these another that it sends by from now on. Datagrams go to those that
+    /// receive, by `steering`, this one being the first. Returns the others.
     ///
     /// Other programs of the same user may bind the port from now on if they ask to share it, and no others. They get
     /// nothing, since no datagram names them.
     ///
     /// # Errors
     /// What the system refused; then this socket is alone as before.
-    pub fn share(&self, count: u8, options: BindOptions, steering: Steering) -> io::Result<Vec<UdpSocket>> {
+    pub fn share(&mut self, count: u8, options: BindOptions, steering: Steering) -> io::Result<Vec<UdpSocket>> {
         // The first one was bound without the option, so a port that somebody has was refused. The kernel lets it be set
         // afterwards, and makes a group of them when the second one comes.
         let reuse = |on| syscall::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, on);
         reuse(1)?;
-        let made = self.siblings(count, options, steering);
-        if made.is_err() {
-            let _ = reuse(0);
+        match self.group(count, options, steering) {
+            Ok((sender, others)) => {
+                self.sender = Some(sender);
+                Ok(others)
+            }
+            Err(error) => {
+                let _ = reuse(0);
+                Err(error)
+            }
         }
-        made
+    }
+
+    /// This one's sender, and the others that receive.
+    fn group(&self, count: u8, options: BindOptions, steering: Steering) -> io::Result<(OwnedFd, Vec<UdpSocket>)> {
+        let options = BindOptions {
+            reuse_port: true,
+            ..options
+        };
+        let bind = || UdpSocket::bind(self.local_address(), options).map_err(io::Error::other);
+        // The kernel numbers them in the order in which they are bound, and the rule names the first `count`.
+        let mut others = (1..count).map(|_| bind()).collect::<io::Result<Vec<_>>>()?;
+        let sender = bind()?.fd;
+        for (number, socket) in (1..).zip(&mut others) {
+            let sender = bind()?;
+            sender.raise_hop_limit(number, options)?;
+            socket.sender = Some(sender.fd);
+        }
+        self.steer(steering.program(count))?;
+        Ok((sender, others))
+    }
+
+    fn steer(&self, mut program: Vec<libc::sock_filter>) -> io::Result<()> {
+        let program = libc::sock_fprog {
+            len: program.len() as libc::c_ushort,
+            filter: program.as_mut_ptr(),
+        };
+        // SAFETY: the pointer and the length describe `program`, whose filter is the vector above; both live through the
+        // call, which copies them.
+        syscall::check(unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_REUSEPORT_CBPF,
+                (&raw const program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        })?;
+        Ok(())
     }
 
     /// Sends with a hop limit that is so much above the system's, or below where there is no room above.
@@ -84,36 +136,5 @@ impl UdpSocket {
             raise(libc::IPPROTO_IP, libc::IP_TTL)?;
         }
         Ok(())
-    }
-
-    fn siblings(&self, count: u8, options: BindOptions, steering: Steering) -> io::Result<Vec<UdpSocket>> {
-        let options = BindOptions {
-            reuse_port: true,
-            ..options
-        };
-        let bind = |number| {
-            let socket = UdpSocket::bind(self.local_address(), options).map_err(io::Error::other)?;
-            socket.raise_hop_limit(number, options)?;
-            Ok(socket)
-        };
-        // The kernel numbers them in this order.
-        let siblings = (1..count).map(bind).collect::<io::Result<Vec<_>>>()?;
-        let mut program = steering.program(count);
-        let program = libc::sock_fprog {
-            len: program.len() as libc::c_ushort,
-            filter: program.as_mut_ptr(),
-        };
-        // SAFETY: the pointer and the length describe `program`, whose filter is the array above; both live through the
-        // call, which copies them.
-        syscall::check(unsafe {
-            libc::setsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_ATTACH_REUSEPORT_CBPF,
-                (&raw const program).cast(),
-                size_of::<libc::sock_fprog>() as libc::socklen_t,
-            )
-        })?;
-        Ok(siblings)
     }
 }
