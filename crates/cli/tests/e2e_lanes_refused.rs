@@ -23,8 +23,8 @@ const LANES: u8 = 4;
 const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 
 /// Two nodes that want four lanes each. `prepare` makes the first one's kernel refuse, and says how its node is started.
-/// Status must then begin its reason with `why`.
-fn with_one_refused(prepare: impl Fn(&World, &Host) -> PathBuf, why: &str) {
+/// Status must then begin its reason with `why`, and say whether its sockets have others to send by.
+fn with_one_refused(prepare: impl Fn(&World, &Host) -> PathBuf, why: &str, senders: &str) {
     let _turn = turn();
     let world = World::new().unwrap();
     let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
@@ -60,9 +60,12 @@ fn with_one_refused(prepare: impl Fn(&World, &Host) -> PathBuf, why: &str) {
     let reason = lanes["refused"].as_str().unwrap();
     assert!(reason.starts_with(why), "{reason}");
     assert_eq!(status["counters"]["lanes_refused"], LANES - 1);
+    assert_eq!(status["node"]["offload"]["senders"], senders);
     let human = a.command(&["status"]).unwrap();
     let human = String::from_utf8(human.stdout).unwrap();
     assert!(human.contains(&format!("lanes: 1 of {LANES}: {why}")), "{human}");
+    let said = human.contains("without offload: senders (refused by the kernel)");
+    assert_eq!(said, senders == "refused", "{human}");
     // The other end has all of its own, and uses the one that both have.
     let status = b.status().unwrap();
     assert_eq!(
@@ -70,6 +73,7 @@ fn with_one_refused(prepare: impl Fn(&World, &Host) -> PathBuf, why: &str) {
         usize::from(LANES)
     );
     assert_eq!(status["counters"]["lanes_refused"], 0);
+    assert_eq!(status["node"]["offload"]["senders"], "on");
 
     for node in &mut nodes {
         assert_eq!(node.stop().unwrap().code(), Some(0));
@@ -86,7 +90,8 @@ fn without_a_rule_for_its_sockets_a_node_has_one_lane() {
             host.run(write).unwrap().unwrap();
             PathBuf::from(WEFT)
         };
-        with_one_refused(forbid, "UDP sockets cannot share 0.0.0.0:2121: Cannot allocate memory");
+        let why = "UDP sockets cannot share 0.0.0.0:2121: Cannot allocate memory";
+        with_one_refused(forbid, why, "refused");
     });
 }
 
@@ -111,6 +116,7 @@ fn without_more_queues_a_node_has_one_lane() {
             with_one_refused(
                 refuse,
                 "the interface has one queue: the interface weft0 takes no further queue",
+                "on",
             );
         }
     });

@@ -77,7 +77,7 @@ impl UdpSocket {
     }
 
     /// Takes a socket that was bound elsewhere, connected or not. It blocks no more, and what it sends is never
-    /// fragmented. Of `options`, `reuse_port` and `ipv6_only` come too late and mean nothing.
+    /// fragmented. Of `options`, `reuse_port`, `ipv6_only` and `deaf` come too late and mean nothing.
     ///
     /// # Errors
     /// What the system refused.

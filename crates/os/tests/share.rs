@@ -167,6 +167,44 @@ fn check_room() {
     assert_eq!(drain(&near).len(), 32);
 }
 
+#[test]
+fn what_goes_to_all_that_have_the_port_is_kept_by_none_that_only_sends() {
+    in_namespaces(|| NetNs::new().unwrap().run(check_broadcasts).unwrap());
+}
+
+fn check_broadcasts() {
+    for lanes in [1, LANES] {
+        let mut first = UdpSocket::bind("0.0.0.0:0".parse().unwrap(), options()).unwrap();
+        let more = first.share(lanes, options(), BY_INDEX).unwrap();
+        let port = first.local_address().port();
+        let shouting = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        shouting.set_broadcast(true).unwrap();
+        for _ in 0..5 {
+            shouting.send_to(&[0xff; 500], ("127.255.255.255", port)).unwrap();
+        }
+        let sockets: Vec<&UdpSocket> = std::iter::once(&first).chain(&more).collect();
+        for socket in &sockets {
+            common::wait_readable(socket);
+            assert_eq!(drain(socket).len(), 5);
+        }
+        let waiting = waiting_on(port);
+        assert_eq!(waiting.len(), 2 * sockets.len());
+        assert!(waiting.iter().all(|bytes| *bytes == 0), "{waiting:?}");
+    }
+}
+
+/// The bytes that wait in each IPv4 socket with this port, by what the kernel tells.
+fn waiting_on(port: u16) -> Vec<u64> {
+    let table = std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();
+    let fields = table
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours = fields.filter(|fields| fields[1].ends_with(&format!(":{port:04X}")));
+    let waiting = |queues: &str| u64::from_str_radix(queues.split_once(':').unwrap().1, 16).unwrap();
+    ours.map(|fields| waiting(fields[4])).collect()
+}
+
 /// Sees whenever the kernel tells those who wait for a socket that it has room.
 struct Edges(OwnedFd);
 

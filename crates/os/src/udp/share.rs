@@ -11,9 +11,10 @@
 //! kernel picks by addresses and ports, so that all datagrams of one sender meet one socket (L29).
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 
-use super::{BindOptions, UdpSocket};
+use super::bind::{KEEP_NOTHING, attach};
+use super::{BindError, BindOptions, UdpSocket};
 use crate::syscall;
 
 /// Which socket gets a datagram. What does not name one is for the first.
@@ -39,9 +40,8 @@ impl Steering {
         let jump = |condition: u32| (libc::BPF_JMP | condition | libc::BPF_K) as u16;
         let op = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
         let branch = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-        let first = op((libc::BPF_RET | libc::BPF_K) as u16, 0);
         if count == 1 {
-            return vec![first];
+            return vec![KEEP_NOTHING];
         }
         vec![
             op(load, 0),
@@ -51,7 +51,7 @@ impl Steering {
             op(and, self.mask.into()),
             branch(jump(libc::BPF_JGE), count.into(), 1, 0),
             op((libc::BPF_RET | 0x10) as u16, 0),
-            first,
+            KEEP_NOTHING,
         ]
     }
 }
@@ -61,8 +61,8 @@ impl UdpSocket {
     /// this one among them, and for each of these another that it sends by from now on. Datagrams go to those that
     /// receive, by `steering`, this one being the first. Returns the others.
     ///
-    /// Other programs of the same user may bind the port from now on if they ask to share it, and no others. They get
-    /// nothing, since no datagram names them.
+    /// Other programs of the same user may bind the port from now on if they ask to share it, and no others. With the same
+    /// address they get nothing but broadcasts, since no datagram names them; with a more specific one, what is for that.
     ///
     /// # Errors
     /// What the system refused; then this socket is alone as before.
@@ -71,6 +71,8 @@ impl UdpSocket {
         // afterwards, and makes a group of them when the second one comes.
         let reuse = |on| syscall::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, on);
         reuse(1)?;
+        // One of an attempt before would be numbered among those that receive.
+        self.sender = None;
         match self.group(count, options, steering) {
             Ok((sender, others)) => {
                 self.sender = Some(sender);
@@ -89,36 +91,33 @@ impl UdpSocket {
             reuse_port: true,
             ..options
         };
-        let bind = || UdpSocket::bind(self.local_address(), options).map_err(io::Error::other);
-        // The kernel numbers them in the order in which they are bound, and the rule names the first `count`.
-        let mut others = (1..count).map(|_| bind()).collect::<io::Result<Vec<_>>>()?;
-        let sender = bind()?.fd;
+        let bind = |deaf| {
+            UdpSocket::bind(self.local_address(), BindOptions { deaf, ..options }).map_err(|error| match error {
+                BindError::Option(source) => source,
+                error => io::Error::other(error),
+            })
+        };
+        let steer = || {
+            let option = libc::SO_ATTACH_REUSEPORT_CBPF;
+            attach(self.fd.as_fd(), option, &mut steering.program(count))
+        };
+        // The kernel numbers them in the order in which they are bound, and the rule names the first `count`. A socket alone
+        // takes no rule.
+        let mut others = (1..count).map(|_| bind(false)).collect::<io::Result<Vec<_>>>()?;
+        if count > 1 {
+            steer()?;
+        }
+        // A broadcast goes to all that have the port, whatever the rule, and nobody would ever read it here.
+        let sender = bind(true)?.fd;
+        if count == 1 {
+            steer()?;
+        }
         for (number, socket) in (1..).zip(&mut others) {
-            let sender = bind()?;
+            let sender = bind(true)?;
             sender.raise_hop_limit(number, options)?;
             socket.sender = Some(sender.fd);
         }
-        self.steer(steering.program(count))?;
         Ok((sender, others))
-    }
-
-    fn steer(&self, mut program: Vec<libc::sock_filter>) -> io::Result<()> {
-        let program = libc::sock_fprog {
-            len: program.len() as libc::c_ushort,
-            filter: program.as_mut_ptr(),
-        };
-        // SAFETY: the pointer and the length describe `program`, whose filter is the vector above; both live through the
-        // call, which copies them.
-        syscall::check(unsafe {
-            libc::setsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_ATTACH_REUSEPORT_CBPF,
-                (&raw const program).cast(),
-                size_of::<libc::sock_fprog>() as libc::socklen_t,
-            )
-        })?;
-        Ok(())
     }
 
     /// Sends with a hop limit that is so much above the system's, or below where there is no room above.
