@@ -107,7 +107,8 @@ impl UdpSocket {
         if count > 1 {
             steer()?;
         }
-        // A broadcast goes to all that have the port, whatever the rule, and nobody would ever read it here.
+        // A broadcast goes to all that have the port, whatever the rule, and nobody would ever read it here. That they are else
+        // like the others matters: before the rule is asked, the kernel joins datagrams by what any one of them has set.
         let sender = bind(true)?.fd;
         if count == 1 {
             steer()?;
