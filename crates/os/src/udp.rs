@@ -10,6 +10,7 @@
 
 mod address;
 mod bind;
+mod bpf;
 mod message;
 mod queue;
 mod share;

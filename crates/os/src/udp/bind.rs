@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use super::address::RawAddress;
+use super::bpf;
 use crate::syscall;
 
 /// How to bind.
@@ -125,41 +126,14 @@ impl BindError {
     }
 }
 
-/// A classic BPF program that ends with 0: as a filter, no byte of a datagram; as a rule for sockets that share a port, the first.
-pub(super) const KEEP_NOTHING: libc::sock_filter = libc::sock_filter {
-    code: (libc::BPF_RET | libc::BPF_K) as u16,
-    jt: 0,
-    jf: 0,
-    k: 0,
-};
-
-/// Gives a classic BPF program to a socket.
-pub(super) fn attach(fd: BorrowedFd<'_>, option: libc::c_int, program: &mut [libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog {
-        len: program.len() as libc::c_ushort,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: the pointer and the length describe `program`, whose filter is the slice above; both live through the
-    // call, which copies them.
-    syscall::check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    })?;
-    Ok(())
-}
-
 /// The options that must be set before the socket is bound.
 pub(super) fn configure(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool, options: BindOptions) -> io::Result<()> {
     if options.reuse_port {
         syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     }
     if options.deaf {
-        attach(fd, libc::SO_ATTACH_FILTER, &mut [KEEP_NOTHING])?;
+        // A filter that ends with 0 keeps no byte.
+        bpf::attach(fd, libc::SO_ATTACH_FILTER, &mut [bpf::END_WITH_0])?;
     }
     if ipv6 {
         let only = i32::from(!dual_stack);

@@ -13,8 +13,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use super::bind::{KEEP_NOTHING, attach};
-use super::{BindError, BindOptions, UdpSocket};
+use super::{BindError, BindOptions, UdpSocket, bpf};
 use crate::syscall;
 
 /// Which socket gets a datagram. What does not name one is for the first.
@@ -41,7 +40,7 @@ impl Steering {
         let op = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
         let branch = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
         if count == 1 {
-            return vec![KEEP_NOTHING];
+            return vec![bpf::END_WITH_0];
         }
         vec![
             op(load, 0),
@@ -51,7 +50,7 @@ impl Steering {
             op(and, self.mask.into()),
             branch(jump(libc::BPF_JGE), count.into(), 1, 0),
             op((libc::BPF_RET | 0x10) as u16, 0),
-            KEEP_NOTHING,
+            bpf::END_WITH_0,
         ]
     }
 }
@@ -97,22 +96,14 @@ impl UdpSocket {
                 error => io::Error::other(error),
             })
         };
-        let steer = || {
-            let option = libc::SO_ATTACH_REUSEPORT_CBPF;
-            attach(self.fd.as_fd(), option, &mut steering.program(count))
-        };
-        // The kernel numbers them in the order in which they are bound, and the rule names the first `count`. A socket alone
-        // takes no rule.
+        // The kernel numbers them in the order in which they are bound, and the rule names the first `count`.
         let mut others = (1..count).map(|_| bind(false)).collect::<io::Result<Vec<_>>>()?;
-        if count > 1 {
-            steer()?;
-        }
         // A broadcast goes to all that have the port, whatever the rule, and nobody would ever read it here. That they are else
         // like the others matters: before the rule is asked, the kernel joins datagrams by what any one of them has set.
         let sender = bind(true)?.fd;
-        if count == 1 {
-            steer()?;
-        }
+        // A socket alone takes no rule; now there are two at the least.
+        let rule = libc::SO_ATTACH_REUSEPORT_CBPF;
+        bpf::attach(self.fd.as_fd(), rule, &mut steering.program(count))?;
         for (number, socket) in (1..).zip(&mut others) {
             let sender = bind(true)?;
             sender.raise_hop_limit(number, options)?;
