@@ -11,6 +11,7 @@ use thiserror::Error;
 use weft_gcm::Aes256Gcm;
 
 use crate::Key;
+use crate::keys::wipe_stack;
 
 /// Length of the authentication tag in bytes.
 pub const TAG_LEN: usize = 16;
@@ -29,6 +30,13 @@ impl Cipher {
     /// Prepares `key` for use.
     #[must_use]
     pub fn new(key: &Key) -> Self {
+        let cipher = Self::computed(key);
+        wipe_stack();
+        cipher
+    }
+
+    #[inline(never)]
+    fn computed(key: &Key) -> Self {
         Self(Aead::new(&CHACHA20_POLY1305, key.as_bytes()))
     }
 
@@ -141,6 +149,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Counters are `u64` by type, on every platform, and all of their bits are in the nonce.
+    #[test]
+    fn a_nonce_has_all_64_bits_of_its_counter() {
+        let _: fn(&Cipher, u64, &[u8], &mut [u8]) -> [u8; TAG_LEN] = Cipher::seal_in_place;
+        let counters = std::iter::once(0).chain((0..64).map(|bit| 1 << bit)).chain([u64::MAX]);
+        let nonces: std::collections::BTreeSet<_> = counters.clone().map(nonce).collect();
+        assert_eq!(nonces.len(), counters.count());
+        // What a counter of 32 bits would make of it.
+        let cipher = Cipher::new(&Key::from_bytes([7; 32]));
+        assert_ne!(
+            cipher.seal_in_place(1 << 32, &[], &mut []),
+            cipher.seal_in_place(0, &[], &mut [])
+        );
+    }
 
     /// A known result for the all-zero key, counter 0 and no data.
     #[test]

@@ -9,9 +9,10 @@ use std::fmt;
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305, NONCE_LEN};
 use hkdf::Hkdf;
 use sha2::{Digest, Sha256};
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use crate::aead::{Aead, OpenError, TAG_LEN};
+use crate::keys::wipe_stack;
 use crate::symmetric::hmac;
 use crate::{Established, Key, Role};
 
@@ -89,8 +90,10 @@ impl fmt::Display for Suite {
 }
 
 /// What one side sends with, on one lane, from one phase on; overwritten when dropped.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct Secret([u8; 32]);
+#[derive(Clone)]
+pub struct Secret(Key);
+
+impl ZeroizeOnDrop for Secret {}
 
 /// Both directions of a lane in their first phase.
 #[derive(Clone)]
@@ -103,7 +106,7 @@ pub struct LaneSecrets {
 
 /// What the handshake of a session epoch leaves for fast frames; wiped when dropped.
 pub struct Seed {
-    exporter: Zeroizing<[u8; 32]>,
+    exporter: Key,
     role: Role,
 }
 
@@ -112,7 +115,7 @@ impl Seed {
     #[must_use]
     pub fn new(established: &Established, role: Role) -> Self {
         Self {
-            exporter: established.exporter(EXPORTER_LABEL),
+            exporter: established.exporter_key(EXPORTER_LABEL),
             role,
         }
     }
@@ -121,7 +124,7 @@ impl Seed {
     #[must_use]
     pub fn hop(established: &Established, role: Role) -> Self {
         Self {
-            exporter: established.exporter(HOP_EXPORTER_LABEL),
+            exporter: established.exporter_key(HOP_EXPORTER_LABEL),
             role,
         }
     }
@@ -130,17 +133,23 @@ impl Seed {
     /// other way round, if it has the same bodies and the same transcript of the handshake.
     #[must_use]
     pub fn secrets(&self, ours: &[u8], theirs: &[u8], suite: Suite, lane: u8) -> LaneSecrets {
+        let secrets = self.computed_secrets(ours, theirs, suite, lane);
+        wipe_stack();
+        secrets
+    }
+
+    #[inline(never)]
+    fn computed_secrets(&self, ours: &[u8], theirs: &[u8], suite: Suite, lane: u8) -> LaneSecrets {
         let (of_initiator, of_responder) = match self.role {
             Role::Initiator => (ours, theirs),
             Role::Responder => (theirs, ours),
         };
         let salt = Sha256::new().chain_update(of_initiator).chain_update(of_responder);
-        let prk = hmac(&Key::from_bytes(salt.finalize().into()), &[&self.exporter[..]]);
-        let prk = Secret(*prk.as_bytes());
+        let prk = hmac(&Key::from_bytes(salt.finalize().into()), &[self.exporter.as_bytes()]);
+        let prk = Secret(prk);
         let direction = |number: u8| {
-            let mut secret = Secret([0; 32]);
-            prk.expand(&[b"weft fast 1 lane", &[suite.number(), number, lane]], &mut secret.0);
-            secret
+            let info: [&[u8]; 2] = [b"weft fast 1 lane", &[suite.number(), number, lane]];
+            Secret(Key::written(|secret| prk.expand(&info, secret)))
         };
         let (from_initiator, from_responder) = (direction(0), direction(1));
         match self.role {
@@ -166,12 +175,25 @@ impl Secret {
     /// A secret that does not come from a handshake: to measure ciphers with, and for tests.
     #[must_use]
     pub fn from_key(key: &Key) -> Self {
-        Self(*key.as_bytes())
+        Self(key.clone())
+    }
+
+    /// Its bytes, to be looked for in memory.
+    #[cfg(test)]
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        self.0.as_bytes()
     }
 
     /// The cipher of this phase.
     #[must_use]
     pub fn cipher(&self, suite: Suite) -> FastCipher {
+        let cipher = self.computed_cipher(suite);
+        wipe_stack();
+        cipher
+    }
+
+    #[inline(never)]
+    fn computed_cipher(&self, suite: Suite) -> FastCipher {
         let algorithm = suite.algorithm();
         let mut key = Zeroizing::new([0; 32]);
         let key = &mut key[..algorithm.key_len()];
@@ -187,9 +209,14 @@ impl Secret {
     /// The secret of the next phase. There is no way back.
     #[must_use]
     pub fn next(&self) -> Self {
-        let mut next = Self([0; 32]);
-        self.expand(&[b"weft fast 1 next"], &mut next.0);
+        let next = Self(self.computed_next());
+        wipe_stack();
         next
+    }
+
+    #[inline(never)]
+    fn computed_next(&self) -> Key {
+        Key::written(|next| self.expand(&[b"weft fast 1 next"], next))
     }
 
     #[expect(
@@ -197,7 +224,7 @@ impl Secret {
         reason = "fails only for more than 255 hashes, and a secret is one"
     )]
     fn expand(&self, info: &[&[u8]], out: &mut [u8]) {
-        let prk = Hkdf::<Sha256>::from_prk(&self.0).expect("a hash is long enough");
+        let prk = Hkdf::<Sha256>::from_prk(self.0.as_bytes()).expect("a hash is long enough");
         prk.expand_multi_info(info, out).expect("a few dozen bytes");
     }
 }
@@ -287,7 +314,7 @@ mod tests {
 
     fn seed(role: Role) -> Seed {
         Seed {
-            exporter: Zeroizing::new([7; 32]),
+            exporter: Key::from_bytes([7; 32]),
             role,
         }
     }
@@ -297,9 +324,9 @@ mod tests {
     fn known_answers() {
         let [ours, theirs] = [&b"initiator"[..], b"responder"];
         let secrets = seed(Role::Initiator).secrets(ours, theirs, Suite::Aes256Gcm, 0);
-        assert_eq!(hex::encode(secrets.send.0), VECTORS[0]);
-        assert_eq!(hex::encode(secrets.recv.0), VECTORS[1]);
-        assert_eq!(hex::encode(secrets.send.next().0), VECTORS[2]);
+        assert_eq!(hex::encode(secrets.send.0.as_bytes()), VECTORS[0]);
+        assert_eq!(hex::encode(secrets.recv.0.as_bytes()), VECTORS[1]);
+        assert_eq!(hex::encode(secrets.send.next().0.as_bytes()), VECTORS[2]);
         for (suite, sealed) in Suite::ALL.into_iter().zip(&VECTORS[3..]) {
             let mut buf = *b"content";
             let tag = secrets
@@ -315,11 +342,11 @@ mod tests {
         let [a, b] = [&b"a"[..], b"b"];
         let pair = |ours, theirs, suite, lane| {
             let secrets = seed(Role::Initiator).secrets(ours, theirs, suite, lane);
-            (secrets.send.0, secrets.recv.0)
+            (*secrets.send.0.as_bytes(), *secrets.recv.0.as_bytes())
         };
         let first = pair(a, b, Suite::Aes256Gcm, 0);
         let other = seed(Role::Responder).secrets(b, a, Suite::Aes256Gcm, 0);
-        assert_eq!(first, (other.recv.0, other.send.0));
+        assert_eq!(first, (*other.recv.0.as_bytes(), *other.send.0.as_bytes()));
         for different in [
             pair(b, a, Suite::Aes256Gcm, 0),
             pair(a, b"B", Suite::Aes256Gcm, 0),
@@ -365,7 +392,7 @@ mod tests {
             key: [u8; 32], suite in 0usize..3, counter: u64, aad in prop::collection::vec(any::<u8>(), 0..20),
             plain in prop::collection::vec(any::<u8>(), 0..100), flip: prop::sample::Index,
         ) {
-            let cipher = Secret(key).cipher(Suite::ALL[suite]);
+            let cipher = Secret(Key::from_bytes(key)).cipher(Suite::ALL[suite]);
             let mut sealed = plain.clone();
             let tag = cipher.seal_in_place(counter, &aad, &mut sealed);
             let (front, rest) = plain.split_at(flip.index(plain.len() + 1));

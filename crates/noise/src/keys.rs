@@ -6,22 +6,47 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::{PublicKey, symmetric::hmac};
 
-/// A symmetric key of 32 bytes, overwritten when dropped.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct Key([u8; 32]);
+/// A symmetric key of 32 bytes, overwritten when dropped. It lies on the heap, so that moving it leaves no copy of it where
+/// it was.
+#[derive(Clone)]
+pub struct Key(Box<[u8; 32]>);
 
 impl Key {
     /// Takes over `bytes`. The caller's own copy stays the caller's to wipe.
     #[must_use]
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self::written(|key| *key = bytes)
+    }
+
+    /// The key that `write` leaves in its place.
+    pub(crate) fn written(write: impl FnOnce(&mut [u8; 32])) -> Self {
+        let mut key = Self(Box::new([0; 32]));
+        write(&mut key.0);
+        key
     }
 
     /// The key itself: for a cipher, never for a log.
     #[must_use]
-    pub const fn as_bytes(&self) -> &[u8; 32] {
+    pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for Key {}
+
+/// Overwrites what computing with keys has left on the stack below the caller: shared secrets, key schedules, the states of
+/// hashes. Call it from the function that called the one which computed, so that their frames lie where it writes.
+#[inline(never)]
+pub(crate) fn wipe_stack() {
+    let mut room = [0_u8; 16 << 10];
+    room.zeroize();
+    std::hint::black_box(&room);
 }
 
 impl fmt::Debug for Key {
@@ -56,8 +81,12 @@ impl Established {
     /// FIPS's own keys do not notice. Fast frames use the label `weft fast 1`.
     #[must_use]
     pub fn exporter(&self, label: &[u8]) -> Zeroizing<[u8; 32]> {
-        let secret = hmac(&self.chaining_key, &[label, &self.handshake_hash]);
-        Zeroizing::new(*secret.as_bytes())
+        Zeroizing::new(*self.exporter_key(label).as_bytes())
+    }
+
+    /// The same, where moving it leaves no copy.
+    pub(crate) fn exporter_key(&self, label: &[u8]) -> Key {
+        hmac(&self.chaining_key, &[label, &self.handshake_hash])
     }
 }
 
@@ -79,9 +108,30 @@ mod tests {
         assert_eq!(text, "Key(..)");
     }
 
+    /// `==` on bytes ends at the first that differs, and so tells how far a guess was right. Types that hold secrets have none;
+    /// tags are compared by the libraries and by weft-gcm, in constant time.
     #[test]
-    fn keys_are_wiped_on_drop() {
-        fn wiped<T: ZeroizeOnDrop>() {}
-        wiped::<Key>();
+    fn secrets_have_no_comparison() {
+        struct Probe<T>(std::marker::PhantomData<T>);
+        trait Fallback {
+            fn is_comparable(&self) -> bool {
+                false
+            }
+        }
+        impl<T> Fallback for Probe<T> {}
+        #[expect(clippy::unused_self, reason = "the trait's method has the same shape")]
+        impl<T: PartialEq> Probe<T> {
+            fn is_comparable(&self) -> bool {
+                true
+            }
+        }
+        assert!(
+            Probe::<[u8; 32]>(std::marker::PhantomData).is_comparable(),
+            "the probe works"
+        );
+        assert!(!Probe::<Key>(std::marker::PhantomData).is_comparable());
+        assert!(!Probe::<crate::SecretKey>(std::marker::PhantomData).is_comparable());
+        assert!(!Probe::<crate::Identity>(std::marker::PhantomData).is_comparable());
+        assert!(!Probe::<Established>(std::marker::PhantomData).is_comparable());
     }
 }

@@ -32,14 +32,17 @@
 //!
 //! # Secrets in memory
 //!
-//! Key bytes are overwritten when their owner is dropped. That covers the places that this crate names; copies
-//! that the compiler makes in registers and on the stack, and the keyed state inside *ring*, are beyond it.
+//! Key bytes lie on the heap and are overwritten when their owner is dropped; what computing with them leaves on the stack
+//! is overwritten before a handshake's function returns. A test reads the whole memory of its process for what is left.
+//! Registers, which the kernel saves when it switches threads, are beyond it.
 
 pub mod aead;
 pub mod fast;
 mod handshake;
 pub mod identity;
 mod keys;
+#[cfg(all(test, target_os = "linux"))]
+mod memory_tests;
 pub mod replay;
 mod symmetric;
 

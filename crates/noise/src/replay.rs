@@ -179,6 +179,8 @@ const fn bit(counter: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_types, reason = "a model needs no order")]
+
     use std::collections::HashSet;
 
     use proptest::prelude::*;

@@ -66,8 +66,8 @@ impl Symmetric {
     }
 
     /// Mixes a Diffie-Hellman result in; the payload counter starts over.
-    pub(crate) fn mix_key(&mut self, shared: &[u8; 32]) {
-        (self.chaining_key, self.payload_key) = derive_two(&self.chaining_key, shared);
+    pub(crate) fn mix_key(&mut self, shared: &Key) {
+        (self.chaining_key, self.payload_key) = derive_two(&self.chaining_key, shared.as_bytes());
         self.payload_counter = 0;
     }
 
@@ -129,7 +129,7 @@ pub(crate) fn hmac(key: &Key, parts: &[&[u8]]) -> Key {
         mac.input_ikm(part);
     }
     let (mut output, _) = mac.finalize();
-    let key = Key::from_bytes(output.into());
+    let key = Key::written(|key| key.copy_from_slice(&output));
     output.as_mut_slice().zeroize();
     key
 }

@@ -14,11 +14,11 @@ use std::fmt;
 
 use rand_core::CryptoRng;
 use secp256k1::PublicKey as Point;
-use zeroize::Zeroizing;
 
 use super::{NoiseError, ephemeral_point, parse_msg2, static_point};
 use crate::{
-    Established, Identity, PublicKey, SecretKey,
+    Established, Identity, Key, PublicKey, SecretKey,
+    keys::wipe_stack,
     symmetric::{EPOCH_LEN, POINT_LEN, Role, SEALED_EPOCH_LEN, SEALED_POINT_LEN, SealedEpoch, SealedPoint, Symmetric},
 };
 
@@ -34,7 +34,7 @@ pub struct Initiator {
     ephemeral: SecretKey,
     remote: PublicKey,
     /// Our ephemeral with the peer's static key: FIPS mixes it in as `es`, and again as `se`.
-    es: Zeroizing<[u8; 32]>,
+    es: Key,
     symmetric: Symmetric,
 }
 
@@ -43,6 +43,18 @@ impl Initiator {
     ///
     /// `epoch` is the number this node drew when it started. The ephemeral key comes from `rng`.
     pub fn start(
+        identity: &Identity,
+        remote: PublicKey,
+        epoch: [u8; EPOCH_LEN],
+        rng: &mut (impl CryptoRng + ?Sized),
+    ) -> (Self, [u8; MSG1_LEN]) {
+        let started = Self::computed_start(identity, remote, epoch, rng);
+        wipe_stack();
+        started
+    }
+
+    #[inline(never)]
+    fn computed_start(
         identity: &Identity,
         remote: PublicKey,
         epoch: [u8; EPOCH_LEN],
@@ -79,6 +91,13 @@ impl Initiator {
     ///
     /// [`NoiseError::Length`], [`NoiseError::EphemeralKey`] or [`NoiseError::EpochSealed`].
     pub fn finish(&self, msg2: &[u8]) -> Result<Established, NoiseError> {
+        let established = self.computed_finish(msg2);
+        wipe_stack();
+        established
+    }
+
+    #[inline(never)]
+    fn computed_finish(&self, msg2: &[u8]) -> Result<Established, NoiseError> {
         let (e, sealed_epoch) = parse_msg2(msg2)?;
         let remote_ephemeral = ephemeral_point(e)?;
         let mut symmetric = self.symmetric.clone();
@@ -111,6 +130,13 @@ impl Responder {
     ///
     /// Any [`NoiseError`]; the message then deserves no answer.
     pub fn read(identity: &Identity, msg1: &[u8]) -> Result<Received, NoiseError> {
+        let received = Self::computed_read(identity, msg1);
+        wipe_stack();
+        received
+    }
+
+    #[inline(never)]
+    fn computed_read(identity: &Identity, msg1: &[u8]) -> Result<Received, NoiseError> {
         let (e, sealed_static, sealed_epoch) = parse_msg1(msg1)?;
         let remote_ephemeral = ephemeral_point(e)?;
         let mut symmetric = Symmetric::start(PROTOCOL, &identity.public());
@@ -138,7 +164,7 @@ pub struct Received {
     /// The epoch that the message was written in.
     pub remote_epoch: [u8; EPOCH_LEN],
     remote_ephemeral: Point,
-    es: Zeroizing<[u8; 32]>,
+    es: Key,
     symmetric: Symmetric,
 }
 
@@ -147,6 +173,17 @@ impl Received {
     ///
     /// `epoch` is the number this node drew when it started. The ephemeral key comes from `rng`.
     pub fn accept(self, epoch: [u8; EPOCH_LEN], rng: &mut (impl CryptoRng + ?Sized)) -> ([u8; MSG2_LEN], Established) {
+        let accepted = self.computed_accept(epoch, rng);
+        wipe_stack();
+        accepted
+    }
+
+    #[inline(never)]
+    fn computed_accept(
+        self,
+        epoch: [u8; EPOCH_LEN],
+        rng: &mut (impl CryptoRng + ?Sized),
+    ) -> ([u8; MSG2_LEN], Established) {
         let ephemeral = SecretKey::generate(rng);
         let mut symmetric = self.symmetric;
         let e = ephemeral.public_point();

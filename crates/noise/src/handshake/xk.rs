@@ -19,6 +19,7 @@ use secp256k1::PublicKey as Point;
 use super::{NoiseError, ephemeral_point, parse_msg2, static_point};
 use crate::{
     Established, Identity, PublicKey, SecretKey,
+    keys::wipe_stack,
     symmetric::{EPOCH_LEN, POINT_LEN, Role, SEALED_EPOCH_LEN, SEALED_POINT_LEN, SealedEpoch, SealedPoint, Symmetric},
 };
 
@@ -40,6 +41,13 @@ impl Initiator {
     ///
     /// Our own identity is not needed yet. The ephemeral key comes from `rng`.
     pub fn start(remote: PublicKey, rng: &mut (impl CryptoRng + ?Sized)) -> (AwaitingMsg2, [u8; MSG1_LEN]) {
+        let started = Self::computed_start(remote, rng);
+        wipe_stack();
+        started
+    }
+
+    #[inline(never)]
+    fn computed_start(remote: PublicKey, rng: &mut (impl CryptoRng + ?Sized)) -> (AwaitingMsg2, [u8; MSG1_LEN]) {
         let ephemeral = SecretKey::generate(rng);
         let mut symmetric = Symmetric::start(PROTOCOL, &remote);
         let e = ephemeral.public_point();
@@ -71,6 +79,18 @@ impl AwaitingMsg2 {
     ///
     /// [`NoiseError::Length`], [`NoiseError::EphemeralKey`] or [`NoiseError::EpochSealed`].
     pub fn finish(
+        &self,
+        identity: &Identity,
+        msg2: &[u8],
+        epoch: [u8; EPOCH_LEN],
+    ) -> Result<([u8; MSG3_LEN], Established), NoiseError> {
+        let established = self.computed_finish(identity, msg2, epoch);
+        wipe_stack();
+        established
+    }
+
+    #[inline(never)]
+    fn computed_finish(
         &self,
         identity: &Identity,
         msg2: &[u8],
@@ -117,6 +137,18 @@ impl Responder {
     ///
     /// [`NoiseError::Length`] or [`NoiseError::EphemeralKey`].
     pub fn read(
+        identity: &Identity,
+        msg1: &[u8],
+        epoch: [u8; EPOCH_LEN],
+        rng: &mut (impl CryptoRng + ?Sized),
+    ) -> Result<(AwaitingMsg3, [u8; MSG2_LEN]), NoiseError> {
+        let answered = Self::computed_read(identity, msg1, epoch, rng);
+        wipe_stack();
+        answered
+    }
+
+    #[inline(never)]
+    fn computed_read(
         identity: &Identity,
         msg1: &[u8],
         epoch: [u8; EPOCH_LEN],
@@ -169,6 +201,13 @@ impl AwaitingMsg3 {
     /// [`NoiseError::Length`], [`NoiseError::StaticSealed`], [`NoiseError::StaticKey`] or
     /// [`NoiseError::EpochSealed`].
     pub fn finish(&self, msg3: &[u8]) -> Result<Established, NoiseError> {
+        let established = self.computed_finish(msg3);
+        wipe_stack();
+        established
+    }
+
+    #[inline(never)]
+    fn computed_finish(&self, msg3: &[u8]) -> Result<Established, NoiseError> {
         let (sealed_static, sealed_epoch) = parse_msg3(msg3)?;
         let mut symmetric = self.symmetric.clone();
         let remote_static = symmetric.decrypt(sealed_static).ok_or(NoiseError::StaticSealed)?;

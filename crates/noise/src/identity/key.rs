@@ -12,13 +12,18 @@ use secp256k1::{Keypair, Parity, PublicKey as Point, XOnlyPublicKey, ecdh::share
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::keys::{Key, wipe_stack};
+
 use super::{
     SECP,
     text::{KeyError, npub_chars, nsec_chars, parse_public, parse_secret},
 };
 
-/// A secp256k1 secret key: a node's own, or a handshake's ephemeral one. Overwritten when dropped.
-pub struct SecretKey {
+/// A secp256k1 secret key: a node's own, or a handshake's ephemeral one. Overwritten when dropped. It lies on the heap, so
+/// that moving it leaves no copy of it where it was.
+pub struct SecretKey(Box<Secrets>);
+
+struct Secrets {
     scalar: secp256k1::SecretKey,
     pair: Keypair,
 }
@@ -30,9 +35,19 @@ impl SecretKey {
     ///
     /// [`KeyError::OutOfRange`] for zero and for numbers not below the curve's order.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
-        let scalar = secp256k1::SecretKey::from_byte_array(*bytes).map_err(|_| KeyError::OutOfRange)?;
-        let pair = Keypair::from_secret_key(&SECP, &scalar);
-        Ok(Self { scalar, pair })
+        let key = Self::computed(bytes);
+        wipe_stack();
+        key
+    }
+
+    #[inline(never)]
+    fn computed(bytes: &[u8; 32]) -> Result<Self, KeyError> {
+        let mut scalar = secp256k1::SecretKey::from_byte_array(*bytes).map_err(|_| KeyError::OutOfRange)?;
+        let mut pair = Keypair::from_secret_key(&SECP, &scalar);
+        let key = Self(Box::new(Secrets { scalar, pair }));
+        scalar.non_secure_erase();
+        pair.non_secure_erase();
+        Ok(key)
     }
 
     /// Draws a new key from `rng`.
@@ -51,7 +66,7 @@ impl SecretKey {
     /// The 32 bytes, big-endian, in a buffer that wipes itself.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
-        Zeroizing::new(self.scalar.secret_bytes())
+        Zeroizing::new(self.0.scalar.secret_bytes())
     }
 
     /// The text form `nsec1...` (NIP-19), in a string that wipes itself.
@@ -66,31 +81,34 @@ impl SecretKey {
     /// The public key that belongs to it.
     #[must_use]
     pub fn public(&self) -> PublicKey {
-        PublicKey::from_x_only(self.pair.x_only_public_key().0)
+        PublicKey::from_x_only(self.0.pair.x_only_public_key().0)
     }
 
     /// The public key as messages carry it: compressed, with its own parity.
     pub(crate) fn public_point(&self) -> [u8; 33] {
-        self.pair.public_key().serialize()
+        self.0.pair.public_key().serialize()
     }
 
     /// FIPS's Diffie-Hellman: SHA-256 of the shared point's x coordinate, which is the same for a key and its
     /// negative.
-    pub(crate) fn dh(&self, other: &Point) -> Zeroizing<[u8; 32]> {
-        let point = Zeroizing::new(shared_secret_point(other, &self.scalar));
-        Zeroizing::new(Sha256::digest(&point[..32]).into())
+    pub(crate) fn dh(&self, other: &Point) -> Key {
+        let point = Zeroizing::new(shared_secret_point(other, &self.0.scalar));
+        let mut hash = Sha256::digest(&point[..32]);
+        let shared = Key::written(|shared| shared.copy_from_slice(&hash));
+        hash.as_mut_slice().zeroize();
+        shared
     }
 
-    pub(super) const fn pair(&self) -> &Keypair {
-        &self.pair
+    pub(super) fn pair(&self) -> &Keypair {
+        &self.0.pair
     }
 }
 
 impl Zeroize for SecretKey {
     /// Overwrites the key. What is left is a valid but worthless key.
     fn zeroize(&mut self) {
-        self.scalar.non_secure_erase();
-        self.pair.non_secure_erase();
+        self.0.scalar.non_secure_erase();
+        self.0.pair.non_secure_erase();
     }
 }
 
@@ -256,8 +274,8 @@ mod tests {
         let (a, b) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let even = a.dh(&b.public().point());
         let odd = a.dh(&b.public().x_only().public_key(Parity::Odd));
-        assert_eq!(even, odd);
-        assert_eq!(even, b.dh(&a.public().point()));
+        assert_eq!(even.as_bytes(), odd.as_bytes());
+        assert_eq!(even.as_bytes(), b.dh(&a.public().point()).as_bytes());
         let point = Point::from_byte_array_compressed(b.public_point()).unwrap();
         assert_eq!(PublicKey::from_point(&point), b.public());
         assert_eq!(b.public().point().serialize(), b.public().even_point());
