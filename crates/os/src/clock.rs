@@ -1,4 +1,7 @@
-//! The clock that protocol timers run on.
+//! The clock that protocol timers run on, and what happens to it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 
 /// Milliseconds since boot, counting the time the machine was suspended (`CLOCK_BOOTTIME`), so that a
 /// laptop that wakes up knows at once that its links are old. Never goes back, not even when the wall
@@ -14,6 +17,100 @@ pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).map_or(0, |time| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
+/// Notices that the machine slept, was restored from an image, or began anew under this process.
+///
+/// Keys and counters in memory may then be in use elsewhere, or were for a time that this process did not see. Linux shows user
+/// space no generation number of a virtual machine (vmgenid), so what it does to the clocks has to do.
+#[derive(Debug)]
+pub struct ContinuityWatch {
+    /// Opened at the start, as a confined process may not open it later.
+    boot_id: Option<File>,
+    last: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Moment {
+    boot_id: Option<BootId>,
+    /// Ms that the machine was suspended for since it started.
+    asleep: i64,
+    /// The time of day, less the time since the machine started, ms.
+    wall: i64,
+}
+
+/// A boot id as text.
+type BootId = [u8; 36];
+/// Time asleep that counts, ms.
+const ASLEEP: i64 = 1_000;
+/// A change of the time of day that counts, ms: a daemon that keeps time corrects less in one step once it runs.
+const WALL: i64 = 10_000;
+
+/// Why what is in memory may be in use elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discontinuity {
+    /// The boot id is another one.
+    Boot,
+    /// The machine was suspended.
+    Asleep,
+    /// The time of day jumped: an image was restored, or the clock was set.
+    Wall,
+}
+
+impl std::fmt::Display for Discontinuity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Boot => "the boot id changed",
+            Self::Asleep => "the machine was suspended",
+            Self::Wall => "the time of day jumped",
+        })
+    }
+}
+
+impl ContinuityWatch {
+    /// Begins now.
+    #[must_use]
+    pub fn new() -> Self {
+        let boot_id = File::open("/proc/sys/kernel/random/boot_id").ok();
+        let last = Moment::now(boot_id.as_ref());
+        Self { boot_id, last }
+    }
+
+    /// What happened since the last look.
+    pub fn look(&mut self) -> Option<Discontinuity> {
+        let now = Moment::now(self.boot_id.as_ref());
+        let before = std::mem::replace(&mut self.last, now);
+        now.after(before)
+    }
+}
+
+impl Default for ContinuityWatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Moment {
+    fn now(boot_id: Option<&File>) -> Self {
+        let ms = |clock| read(clock).map_or(0, |time| time.tv_sec * 1000 + time.tv_nsec / 1_000_000);
+        let mut id: BootId = [0; 36];
+        let boot = ms(libc::CLOCK_BOOTTIME);
+        Self {
+            boot_id: boot_id.and_then(|file| file.read_exact_at(&mut id, 0).ok().map(|()| id)),
+            asleep: boot - ms(libc::CLOCK_MONOTONIC),
+            wall: ms(libc::CLOCK_REALTIME) - boot,
+        }
+    }
+
+    fn after(self, before: Self) -> Option<Discontinuity> {
+        if self.boot_id.is_some() && before.boot_id.is_some() && self.boot_id != before.boot_id {
+            Some(Discontinuity::Boot)
+        } else if self.asleep - before.asleep >= ASLEEP {
+            Some(Discontinuity::Asleep)
+        } else {
+            ((self.wall - before.wall).abs() >= WALL).then_some(Discontinuity::Wall)
+        }
+    }
+}
+
 /// Reads a clock of the kernel; `None` if it has no such clock.
 pub(crate) fn read(clock: libc::clockid_t) -> Option<libc::timespec> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -25,6 +122,42 @@ pub(crate) fn read(clock: libc::clockid_t) -> Option<libc::timespec> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_jump_is_told_once_and_small_steps_never() {
+        let start = Moment {
+            boot_id: Some([1; 36]),
+            asleep: 5_000,
+            wall: 1_700_000_000_000,
+        };
+        let moved = |asleep, wall| Moment {
+            boot_id: start.boot_id,
+            asleep: start.asleep + asleep,
+            wall: start.wall + wall,
+        };
+        for (now, expected) in [
+            (start, None),
+            (moved(999, 9_999), None),
+            (moved(1_000, 0), Some(Discontinuity::Asleep)),
+            (moved(0, -10_000), Some(Discontinuity::Wall)),
+            (moved(0, 3_600_000), Some(Discontinuity::Wall)),
+            (
+                Moment {
+                    boot_id: Some([2; 36]),
+                    ..start
+                },
+                Some(Discontinuity::Boot),
+            ),
+            (Moment { boot_id: None, ..start }, None),
+        ] {
+            assert_eq!(now.after(start), expected, "{now:?}");
+        }
+        let mut watch = ContinuityWatch::new();
+        assert!(watch.last.boot_id.is_some());
+        assert_eq!(watch.look(), None);
+        watch.last.asleep -= 60_000;
+        assert_eq!((watch.look(), watch.look()), (Some(Discontinuity::Asleep), None));
+    }
 
     #[test]
     fn counts_milliseconds_and_at_least_the_time_awake() {

@@ -1,8 +1,44 @@
 //! Random bytes from the kernel.
 
+use std::convert::Infallible;
 use std::io;
 
+use rand_core::{TryCryptoRng, TryRng};
+
 use crate::syscall;
+
+/// The kernel's generator as one of `rand_core`. It holds nothing, so a copy of this process's memory tells nothing of what
+/// was drawn before, and two copies of a machine draw different bytes.
+///
+/// It ends the process where the kernel gives no random bytes, which cannot happen after boot: a node must not go on with
+/// keys that can be guessed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SystemRng;
+
+impl TryRng for SystemRng {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        let mut bytes = [0; 4];
+        self.try_fill_bytes(&mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        let mut bytes = [0; 8];
+        self.try_fill_bytes(&mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    fn try_fill_bytes(&mut self, buf: &mut [u8]) -> Result<(), Infallible> {
+        if random_bytes(buf).is_err() {
+            std::process::abort();
+        }
+        Ok(())
+    }
+}
+
+impl TryCryptoRng for SystemRng {}
 
 /// Fills `buf` from getrandom(2), which is fit for keys. Blocks only in the first moments after boot.
 ///
@@ -24,7 +60,23 @@ pub fn random_bytes(buf: &mut [u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use rand_core::Rng as _;
+
     use super::*;
+
+    /// What an attacker who copies the process's memory after a handshake can do with a generator that has a state.
+    #[test]
+    fn the_generator_has_no_state_that_gives_back_what_it_drew() {
+        assert_eq!(size_of::<SystemRng>(), 0);
+        let mut rng = SystemRng;
+        let mut again = rng;
+        let (mut first, mut second) = ([0; 32], [0; 32]);
+        rng.fill_bytes(&mut first);
+        again.fill_bytes(&mut second);
+        assert_ne!(first, second, "a copy of it draws other bytes");
+        assert_ne!(rng.next_u64(), rng.next_u64());
+        assert!((0..8).any(|_| rng.next_u32() != rng.next_u32()));
+    }
 
     #[test]
     fn fills_long_buffers_to_the_end() {

@@ -95,6 +95,7 @@ impl UdpSocket {
         let gro = options.gro && syscall::set_option(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         let gso = options.gso && syscall::option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
         let buffers = BufferSizes::set(fd.as_fd(), options)?;
+        bind::ask_for_ecn(fd.as_fd(), ipv6)?;
         Ok(Self {
             fd,
             sender: None,
@@ -198,6 +199,7 @@ impl UdpSocket {
             len: raw.len,
             segment_size: raw.segment_size.unwrap_or(raw.len),
             from: raw.from,
+            ecn: raw.ecn,
             truncated: raw.truncated,
         };
         let counter = if received.segment_size < received.len {
@@ -278,6 +280,8 @@ pub struct Received {
     pub segment_size: usize,
     /// The sender; an IPv4 sender is [`SocketAddr::V4`] on every socket.
     pub from: SocketAddr,
+    /// The ECN bits of their IP headers (RFC 3168): 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE. They are those of every datagram.
+    pub ecn: u8,
     /// The buffer was too short and the rest is lost; see [`RECEIVE_BUFFER_LEN`].
     pub truncated: bool,
 }

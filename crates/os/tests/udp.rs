@@ -109,6 +109,58 @@ fn check_segments() {
     }
 }
 
+/// Several datagrams and single ones tell how the path has marked them, over both IP versions.
+#[test]
+fn a_receive_tells_the_ecn_bits() {
+    in_namespaces(|| {
+        NetNs::new().unwrap().run(check_ecn).unwrap();
+    });
+}
+
+#[allow(unsafe_code, reason = "a socket option that only this test wants")]
+fn set_traffic_class(socket: &UdpSocket, ipv6: bool, class: i32) {
+    let (level, option) = match ipv6 {
+        true => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        false => (libc::IPPROTO_IP, libc::IP_TOS),
+    };
+    // SAFETY: the pointer and the length describe `class`.
+    let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw const class).cast(), 4) };
+    assert_eq!(result, 0);
+}
+
+fn check_ecn() {
+    let mut buf = vec![0; RECEIVE_BUFFER_LEN];
+    let bytes = payload(5 * 1200);
+    for (receiver, sender, ip) in [
+        ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1"),
+        ("[::1]:0", "[::1]:0", "::1"),
+        ("[::]:0", "[::1]:0", "::1"),
+        ("[::]:0", "127.0.0.1:0", "127.0.0.1"),
+    ] {
+        for gro in [true, false] {
+            let options = BindOptions {
+                gro,
+                ..BindOptions::default()
+            };
+            let (a, b) = (bind(sender, BindOptions::default()), bind(receiver, options));
+            // DSCP beside it is no part of it.
+            for class in [0, 1, 2, 3, 0xb8 | 3, 0xb8, 0] {
+                set_traffic_class(&a, sender.starts_with('['), class);
+                for segment in [Some(1200), None] {
+                    let len = segment.map_or(1200, |_| bytes.len());
+                    a.send(to(ip, &b), &bytes[..len], segment).unwrap();
+                    let mut got = 0;
+                    while got < len {
+                        let received = receive(&b, &mut buf);
+                        assert_eq!(i32::from(received.ecn), class & 3, "{receiver} {sender} {gro} {class}");
+                        got += received.len;
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_refused_super_datagram_is_sent_one_by_one() {
     in_namespaces(|| {

@@ -160,6 +160,17 @@ pub(super) fn forbid_fragments(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool)
     Ok(())
 }
 
+/// Has each receive tell the ECN bits of the IP header.
+pub(super) fn ask_for_ecn(fd: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
+    if ipv6 {
+        syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+        // For IPv4 on the same socket. A socket for IPv6 alone may refuse it, and has no use for it.
+        let _ = syscall::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+        return Ok(());
+    }
+    syscall::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
+}
+
 /// The address the socket got.
 pub(super) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     let mut raw = RawAddress::empty();

@@ -1,4 +1,4 @@
-//! sendmsg and recvmsg with the one control message each that segmentation needs.
+//! sendmsg and recvmsg with the control messages that segmentation and ECN need.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,10 +12,14 @@ use crate::syscall;
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
+/// ECN in the second byte of an IPv4 header, and in the traffic class of an IPv6 header (RFC 3168).
+const ECN_BITS: u8 = 0b11;
+
 /// What a receive brought, before it is given meaning.
 pub(super) struct RawReceived {
     pub(super) len: usize,
     pub(super) segment_size: Option<usize>,
+    pub(super) ecn: u8,
     pub(super) from: SocketAddr,
     pub(super) truncated: bool,
 }
@@ -91,30 +95,41 @@ pub(super) fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<RawRecei
     };
     from.set_len(header.msg_namelen);
     let from = from.decode().ok_or(io::ErrorKind::InvalidData)?;
+    let (segment_size, ecn) = told(&header);
     Ok(RawReceived {
         len,
-        segment_size: segment_size(&header),
+        segment_size,
+        ecn,
         from,
         truncated: header.msg_flags & libc::MSG_TRUNC != 0,
     })
 }
 
-/// The size that UDP_GRO reports; `None` if the message is a single datagram.
-fn segment_size(header: &libc::msghdr) -> Option<usize> {
+/// What the control messages say: the size that UDP_GRO reports, or `None` if the message is a single datagram; and the ECN
+/// bits of the IP header, 0 if it does not say. Datagrams that differ in these are not joined (`inet_gro_receive`).
+fn told(header: &libc::msghdr) -> (Option<usize>, u8) {
+    let (mut segment_size, mut ecn) = (None, 0);
     // SAFETY: the kernel filled in the control messages that `header` describes; the macros walk them
-    // inside `msg_controllen`, and the value is read only if the message is long enough for it.
+    // inside `msg_controllen`, and a value is read only if its message is long enough for it.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(header);
         while let Some(current) = message.as_ref() {
-            let wanted = current.cmsg_level == libc::SOL_UDP
-                && current.cmsg_type == libc::UDP_GRO
-                && current.cmsg_len >= libc::CMSG_LEN(size_of::<i32>() as u32) as _;
-            if wanted {
-                let size = libc::CMSG_DATA(message).cast::<i32>().read_unaligned();
-                return usize::try_from(size).ok().filter(|&size| size > 0);
+            let holds = |len: usize| current.cmsg_len >= libc::CMSG_LEN(len as u32) as _;
+            match (current.cmsg_level, current.cmsg_type) {
+                (libc::SOL_UDP, libc::UDP_GRO) if holds(size_of::<i32>()) => {
+                    let size = libc::CMSG_DATA(message).cast::<i32>().read_unaligned();
+                    segment_size = usize::try_from(size).ok().filter(|&size| size > 0);
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) if holds(size_of::<u8>()) => {
+                    ecn = libc::CMSG_DATA(message).read() & ECN_BITS;
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if holds(size_of::<i32>()) => {
+                    ecn = libc::CMSG_DATA(message).cast::<i32>().read_unaligned() as u8 & ECN_BITS;
+                }
+                _ => {}
             }
             message = libc::CMSG_NXTHDR(header, message);
         }
     }
-    None
+    (segment_size, ecn)
 }

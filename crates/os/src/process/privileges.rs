@@ -1,0 +1,223 @@
+//! Giving up rights, for good.
+
+use std::io;
+use std::path::Path;
+
+use super::capabilities::{CAP_NET_ADMIN, CAP_SYS_NICE, CapabilitySets, bit, prctl, shrink_bounding_set};
+use super::landlock::{Access, Ruleset, RulesetError};
+use super::memory::forbid_core_dumps;
+use super::user::{Ids, become_user, service_user};
+use super::{seccomp, thread_count};
+
+/// What a process needs besides its own files: to start programs, its own among them, and to know how the system is set
+/// up. Paths that a system lacks are passed over.
+const SYSTEM_FILES: &[(&str, Access)] = &[
+    ("/proc", Access::Read),
+    ("/proc/self/exe", Access::Run),
+    ("/sys/fs/cgroup", Access::Read),
+    ("/dev/null", Access::Keep),
+    ("/dev/urandom", Access::Read),
+    ("/lib", Access::Run),
+    ("/lib64", Access::Run),
+    ("/usr/lib", Access::Run),
+    ("/usr/lib64", Access::Run),
+    ("/usr/local/lib", Access::Run),
+    ("/nix/store", Access::Run),
+    ("/etc/ld.so.cache", Access::Read),
+    ("/etc/nsswitch.conf", Access::Read),
+    ("/etc/resolv.conf", Access::Read),
+    ("/run/systemd/resolve", Access::Read),
+];
+
+/// What a process keeps when it gives up the rest.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rights<'a> {
+    /// CAP_NET_ADMIN: interfaces and routes of its network namespace.
+    pub net_admin: bool,
+    /// CAP_SYS_NICE, until a thread calls [`give_up_nice`](super::give_up_nice).
+    pub nice: bool,
+    /// The user to become, from [`service_user`].
+    pub user: Option<Ids>,
+    /// Its own files, besides those of the system that every program needs. `None` leaves all files as they are.
+    pub files: Option<&'a [(&'a Path, Access)]>,
+    /// Whether system calls are filtered.
+    pub filter: bool,
+}
+
+/// What came of it, where a system may lack something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confinement {
+    /// Files are out of reach, by Landlock.
+    pub landlock: Part,
+    /// System calls are refused, by seccomp.
+    pub seccomp: Part,
+}
+
+/// Whether one of the parts is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// It is.
+    Active,
+    /// It was not asked for.
+    Unused,
+    /// It is not, for this reason.
+    Missing(String),
+}
+
+impl Part {
+    fn of(done: Result<(), impl std::fmt::Display>) -> Self {
+        done.map_or_else(|error| Self::Missing(error.to_string()), |()| Self::Active)
+    }
+}
+
+impl Rights<'_> {
+    /// Gives up everything else, for good: for this thread, those that it starts, and programs, which get no capability.
+    /// There are no core dumps from then on. Call it before the process starts threads and after everything is open that
+    /// needs more (a port below 1024, a device, a file of another user).
+    ///
+    /// # Errors
+    /// [`PrivilegeError::SeveralThreads`] changes nothing, because rights belong to threads. After
+    /// [`PrivilegeError::Io`] the process must end: it may have given up a part. A kernel without Landlock or seccomp is no
+    /// error but told in the [`Confinement`].
+    pub fn confine(&self) -> Result<Confinement, PrivilegeError> {
+        let threads = thread_count().map_err(|e| PrivilegeError::new("count the threads", e))?;
+        if threads > 1 {
+            return Err(PrivilegeError::SeveralThreads(threads));
+        }
+        // While every path can still be opened.
+        let ruleset = self.files.map(ruleset);
+        shrink_bounding_set(0)?;
+        if let Some(ids) = self.user {
+            become_user(ids)?;
+        }
+        self.keep_capabilities()?;
+        prctl(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(|e| PrivilegeError::new("forbid new privileges", e))?;
+        forbid_core_dumps()?;
+        let landlock = ruleset.map_or(Part::Unused, |ruleset| {
+            Part::of(ruleset.and_then(Ruleset::enforce).map(drop))
+        });
+        let seccomp = match self.filter {
+            true => Part::of(seccomp::enforce()),
+            false => Part::Unused,
+        };
+        Ok(Confinement { landlock, seccomp })
+    }
+
+    fn keep_capabilities(&self) -> Result<(), PrivilegeError> {
+        let kept = [(self.net_admin, CAP_NET_ADMIN), (self.nice, CAP_SYS_NICE)];
+        let kept = kept
+            .into_iter()
+            .filter(|(keeps, _)| *keeps)
+            .fold(0, |all, (_, n)| all | bit(n));
+        let mut sets = CapabilitySets::current().map_err(|e| PrivilegeError::new("read the capabilities", e))?;
+        // An error means a kernel without ambient capabilities.
+        let _ = prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as u64);
+        sets.permitted &= kept;
+        sets.effective = sets.permitted;
+        sets.inheritable = 0;
+        sets.apply()
+            .map_err(|e| PrivilegeError::new("drop the capabilities", e))
+    }
+}
+
+/// Gives up every right but CAP_NET_ADMIN, and all files but those of the system; root becomes the service user.
+///
+/// # Errors
+/// As [`Rights::confine`].
+pub fn drop_privileges_to_net_admin() -> Result<(), PrivilegeError> {
+    drop_to(false)
+}
+
+/// The same, but keeps CAP_SYS_NICE as well: for this thread and those that it starts, not for programs. A thread that does
+/// not need it calls [`give_up_nice`](super::give_up_nice).
+///
+/// # Errors
+/// As [`Rights::confine`].
+pub fn drop_privileges_to_net_admin_and_nice() -> Result<(), PrivilegeError> {
+    drop_to(true)
+}
+
+fn drop_to(nice: bool) -> Result<(), PrivilegeError> {
+    let rights = Rights {
+        net_admin: true,
+        nice,
+        user: user_to_become()?,
+        files: Some(&[]),
+        filter: true,
+    };
+    rights.confine().map(drop)
+}
+
+/// Gives up every capability, and root becomes the service user. Files and system calls stay as they are, which is what a
+/// program of a confined process has from it.
+///
+/// # Errors
+/// As [`Rights::confine`].
+pub fn drop_all_privileges() -> Result<(), PrivilegeError> {
+    let rights = Rights {
+        user: user_to_become()?,
+        ..Rights::default()
+    };
+    rights.confine().map(drop)
+}
+
+fn user_to_become() -> Result<Option<Ids>, PrivilegeError> {
+    let user = service_user().map_err(|e| PrivilegeError::new("find the user to become", e))?;
+    Ok(user.ids())
+}
+
+fn ruleset(files: &[(&Path, Access)]) -> Result<Ruleset, RulesetError> {
+    let ruleset = Ruleset::new()?;
+    let system = SYSTEM_FILES.iter().map(|(path, access)| (Path::new(path), *access));
+    for (path, access) in system {
+        match ruleset.allow(path, access) {
+            Err(RulesetError::Path { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            done => done?,
+        }
+    }
+    for (path, access) in files {
+        ruleset.allow(path, *access)?;
+    }
+    Ok(ruleset)
+}
+
+/// Why the privileges were not dropped.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivilegeError {
+    /// Other threads would keep what this one gives up.
+    #[error("privileges can only be dropped by a process with one thread; this one has {0}")]
+    SeveralThreads(usize),
+    /// A system call failed.
+    #[error("could not {what}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl PrivilegeError {
+    pub(super) fn new(what: &'static str, source: io::Error) -> Self {
+        Self::Io { what, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::has_net_admin;
+    use super::*;
+
+    #[test]
+    fn other_threads_forbid_dropping() {
+        let (ended, wait) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || wait.recv());
+            let before = has_net_admin();
+            let refused = drop_privileges_to_net_admin();
+            assert!(matches!(refused, Err(PrivilegeError::SeveralThreads(2..))));
+            assert_eq!(has_net_admin(), before);
+            drop(ended);
+        });
+    }
+}

@@ -1,0 +1,223 @@
+//! The user that a daemon started by root becomes.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::capabilities::{CAP_SETGID, CAP_SETUID, CapabilitySets, bit, prctl};
+use super::privileges::PrivilegeError;
+use crate::syscall;
+
+/// The user of the daemon where the system has one for it.
+const SERVICE_USER: &str = "weft";
+
+/// The user and the group of the daemon where the system has none for it.
+///
+/// No allocator hands this number out: systemd's table of users (UIDS-GIDS.md) lists 65520 to 65533 as unused, Debian's
+/// policy (9.2.2) reserves 65000 to 65533. It is not `nobody`, which other programs and file systems use for what belongs
+/// to no user. It fits into 16 bits, so that a container with 65,536 users has it, too.
+const FALLBACK_ID: u32 = 65_530;
+
+/// A user and its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ids {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+/// What giving up uid 0 comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserChange {
+    /// The process is not root's: it stays with this user.
+    NotRoot(u32),
+    /// The process becomes, or became, this user.
+    To(Ids),
+    /// The process is uid 0 and cannot become another user here, for this reason.
+    Impossible(String),
+}
+
+impl UserChange {
+    /// The user to become, if the process becomes another one.
+    #[must_use]
+    pub fn ids(&self) -> Option<Ids> {
+        match self {
+            Self::To(ids) => Some(*ids),
+            Self::NotRoot(_) | Self::Impossible(_) => None,
+        }
+    }
+}
+
+/// The user that a process with uid 0 is to become: `weft` if `/etc/passwd` has it, else a number that belongs to no user.
+/// Changes nothing.
+///
+/// # Errors
+/// Without `/proc`.
+pub fn service_user() -> io::Result<UserChange> {
+    let ids = own_ids("Uid:")?;
+    if !ids.contains(&0) {
+        return Ok(UserChange::NotRoot(ids.get(1).copied().unwrap_or_default()));
+    }
+    let wanted = fs::read_to_string("/etc/passwd")
+        .ok()
+        .and_then(|text| of_passwd(&text))
+        .unwrap_or(Ids {
+            uid: FALLBACK_ID,
+            gid: FALLBACK_ID,
+        });
+    let may = CapabilitySets::current()?.effective;
+    let impossible = |why: &str| Ok(UserChange::Impossible(why.to_owned()));
+    if may & bit(CAP_SETUID) == 0 || may & bit(CAP_SETGID) == 0 {
+        return impossible("the capabilities CAP_SETUID and CAP_SETGID are missing");
+    }
+    let mapped = |file: &str, id| fs::read_to_string(file).is_ok_and(|map| is_mapped(&map, id));
+    if !mapped("/proc/self/uid_map", wanted.uid) || !mapped("/proc/self/gid_map", wanted.gid) {
+        return Ok(UserChange::Impossible(format!(
+            "the user namespace has no uid {} and gid {}",
+            wanted.uid, wanted.gid
+        )));
+    }
+    if fs::read_to_string("/proc/self/setgroups").is_ok_and(|text| text.trim() == "deny") {
+        return impossible("the user namespace forbids to change groups");
+    }
+    Ok(UserChange::To(wanted))
+}
+
+/// True if root's daemon has this group, or had it on a system that has got a user for it since.
+#[must_use]
+pub fn is_service_group(gid: u32) -> bool {
+    let own = service_user().ok().and_then(|user| user.ids());
+    gid == FALLBACK_ID || own.is_some_and(|ids| ids.gid == gid)
+}
+
+/// Makes the process of one thread this user, with no other group, and keeps its permitted capabilities.
+pub(super) fn become_user(ids: Ids) -> Result<(), PrivilegeError> {
+    let with_parent = death_signal().map_err(|e| PrivilegeError::new("read the signal at a parent's end", e))?;
+    prctl(libc::PR_SET_KEEPCAPS, 1).map_err(|e| PrivilegeError::new("keep capabilities over a change of user", e))?;
+    // SAFETY: no group is passed, so no pointer is read.
+    syscall::check(unsafe { libc::setgroups(0, std::ptr::null()) })
+        .map_err(|e| PrivilegeError::new("leave the groups", e))?;
+    let Ids { uid, gid } = ids;
+    // SAFETY: no pointers are passed.
+    syscall::check(unsafe { libc::setresgid(gid, gid, gid) })
+        .map_err(|e| PrivilegeError::new("change the group", e))?;
+    // SAFETY: no pointers are passed.
+    syscall::check(unsafe { libc::setresuid(uid, uid, uid) }).map_err(|e| PrivilegeError::new("change the user", e))?;
+    prctl(libc::PR_SET_KEEPCAPS, 0).map_err(|e| PrivilegeError::new("stop to keep capabilities", e))?;
+    // The kernel forgets it at a change of user.
+    prctl(libc::PR_SET_PDEATHSIG, with_parent)
+        .map_err(|e| PrivilegeError::new("keep the signal at a parent's end", e))?;
+    let all = own_ids("Uid:").map_err(|e| PrivilegeError::new("read the user", e))?;
+    if all.iter().any(|id| *id != uid) {
+        return Err(PrivilegeError::new("change every user id", io::ErrorKind::Other.into()));
+    }
+    Ok(())
+}
+
+/// The signal that this process gets when its parent ends; 0 for none.
+fn death_signal() -> io::Result<u64> {
+    let mut signal: libc::c_int = 0;
+    // SAFETY: the kernel writes one `int` through a pointer to one.
+    syscall::check(unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut signal) })?;
+    Ok(u64::try_from(signal).unwrap_or_default())
+}
+
+/// Makes `path` the file of a user: the file itself, never one that it leads to. A file with several names is refused, as
+/// another of them may be a file that is not meant.
+///
+/// # Errors
+/// `NotFound` if there is none; what the system said.
+pub fn give_file(path: &Path, ids: Ids) -> io::Result<()> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: `name` ends in a NUL byte and lives through the call.
+    let fd = syscall::check(unsafe { libc::open(name.as_ptr(), flags) })?;
+    // SAFETY: the descriptor is new and belongs to this value alone.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let metadata = file.metadata()?;
+    if metadata.uid() == ids.uid {
+        return Ok(());
+    }
+    if metadata.is_symlink() || metadata.nlink() != 1 {
+        return Err(io::Error::other("a link, which is given to no other user"));
+    }
+    // SAFETY: the path is empty and ends in a NUL byte: the call is about the open file.
+    let done = unsafe { libc::fchownat(file.as_raw_fd(), c"".as_ptr(), ids.uid, ids.gid, libc::AT_EMPTY_PATH) };
+    syscall::check(done)?;
+    Ok(())
+}
+
+/// The real, effective, saved and file system id of the calling process.
+fn own_ids(name: &str) -> io::Result<Vec<u32>> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let ids: Vec<u32> = line
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|id| id.parse().ok())
+        .collect();
+    match ids.len() {
+        4 => Ok(ids),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "no Uid in /proc/self/status",
+        )),
+    }
+}
+
+/// The service user of a text as passwd(5) specifies it. One with uid or gid 0 is root by another name and is passed over.
+fn of_passwd(text: &str) -> Option<Ids> {
+    let mut fields = text
+        .lines()
+        .map(|line| line.split(':'))
+        .find(|fields| fields.clone().next() == Some(SERVICE_USER))?;
+    let (_, _) = (fields.next()?, fields.next()?);
+    let ids = Ids {
+        uid: fields.next()?.parse().ok()?,
+        gid: fields.next()?.parse().ok()?,
+    };
+    (ids.uid != 0 && ids.gid != 0).then_some(ids)
+}
+
+/// True if a map as user_namespaces(7) specifies it has the id: first inside, first outside, count.
+fn is_mapped(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let numbers: Vec<u64> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        matches!(numbers[..], [inside, _, count] if (inside..inside + count).contains(&u64::from(id)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_user_of_passwd() {
+        let text = "root:x:0:0:root:/root:/bin/bash\nwefty:x:7:7::/:\nweft:x:961:962:weft:/:/usr/sbin/nologin\n";
+        assert_eq!(of_passwd(text), Some(Ids { uid: 961, gid: 962 }));
+        for text in [
+            "",
+            "root:x:0:0::/:",
+            "weft:x:0:5::/:",
+            "weft:x:5:0::/:",
+            "weft:x:-1:5::/:",
+            "weft",
+        ] {
+            assert_eq!(of_passwd(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn ids_of_a_user_namespace() {
+        assert!(is_mapped("         0          0 4294967295\n", FALLBACK_ID));
+        assert!(is_mapped("0 100000 65536\n", FALLBACK_ID));
+        assert!(is_mapped("0 1000 1\n1 100000 65535\n", FALLBACK_ID));
+        assert!(!is_mapped("0 1000 1\n", FALLBACK_ID));
+        assert!(!is_mapped("", 0));
+    }
+}
