@@ -336,6 +336,7 @@ fn install_link(link: u32, send: u8, recv: u8) -> Command {
             _ => A,
         },
         path: address(link as u8),
+        proven: true,
         keys: LinkKeys {
             our_index: u32::from(recv),
             their_index: u32::from(send),

@@ -134,21 +134,44 @@ pub enum Command {
         link: LinkId,
         /// Who is at its other end.
         peer: NodeAddr,
-        /// Where to send until an authenticated frame says otherwise.
+        /// Where the peer was when the handshake was made: where our answer to it goes, or its answer to us came from.
         path: SocketAddr,
+        /// The handshake shows that the peer gets what is sent there, once the epoch is proven.
+        proven: bool,
         /// The epoch's keys.
         keys: LinkKeys,
         /// What the keys may be used for.
         usage: EpochUse,
     },
-    /// Where a link leads, for lanes that do not own it.
+    /// The peer has proven that it is at this address: frames of the link go there. Lanes that do not own the link learn
+    /// of it by this.
     PlaceLink {
         /// The link.
         link: LinkId,
         /// Who is at its other end.
         peer: NodeAddr,
-        /// Where to send until an authenticated frame says otherwise.
+        /// Where to send from now on.
         path: SocketAddr,
+        /// Where to send a copy of everything as well.
+        left: Option<SocketAddr>,
+    },
+    /// The answer to the handshake of this candidate has gone to another address as well, so that its proof does not show
+    /// where the peer is.
+    DoubtPath {
+        /// The link.
+        link: LinkId,
+        /// Our index of the epoch.
+        index: u32,
+    },
+    /// Asks the peer whether it is at this address, in a link message of type [`PROBE`](weft_wire::link::PROBE). What goes
+    /// to an unproven address is bounded by what [`Report::Roamed`] granted.
+    ProbeLink {
+        /// The link.
+        link: LinkId,
+        /// The address.
+        to: SocketAddr,
+        /// Returned with the answer; unpredictable.
+        number: u64,
     },
     /// Ends an epoch of a link: its drain is over, or its candidate was never proven.
     RetireLinkEpoch {
@@ -427,6 +450,21 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// What a command takes, bytes, if it is a message that may be lost: it goes as a datagram, which may be lost on its way too,
+    /// and changes no table.
+    #[must_use]
+    pub fn loss_tolerant_bytes(&self) -> Option<usize> {
+        let more = match self {
+            Self::SendOnLink { body, .. } | Self::SendOnSession { body, .. } => body.len(),
+            Self::Transmit { datagram, .. } => datagram.len(),
+            Self::Warm { src, dest, .. } => (src.len() + dest.len()) * size_of::<NodeAddr>(),
+            _ => return None,
+        };
+        Some(size_of::<Self>() + more)
+    }
+}
+
 /// From a lane to the core.
 #[derive(Debug)]
 pub enum Report {
@@ -451,8 +489,10 @@ pub enum Report {
         link: LinkId,
         /// Our index of the epoch.
         index: u32,
-        /// Where the frame came from, and where the lane sends now.
+        /// Where the lane sends now.
         path: SocketAddr,
+        /// The peer has shown that it is there; else no more goes there than [`Report::Roamed`] tells.
+        proven: bool,
     },
     /// The first frame under a candidate session epoch was authenticated, and the lane now seals with it.
     SessionProven {
@@ -511,6 +551,17 @@ pub enum Report {
         /// Its body, behind the inner header, as it came.
         body: Vec<u8>,
     },
+    /// A session datagram between others that is too large for our links. Only its ends are told: the rest of it goes nowhere.
+    TransitTooLarge {
+        /// The link it came over.
+        link: LinkId,
+        /// Who claims to have sent it.
+        src: NodeAddr,
+        /// Where it was to go.
+        dest: NodeAddr,
+        /// Bytes of its body, behind the inner header.
+        len: usize,
+    },
     /// An authenticated session message that is not an IP packet.
     SessionMessage {
         /// The other end.
@@ -562,12 +613,15 @@ pub enum Report {
         /// The other end.
         peer: NodeAddr,
     },
-    /// An authenticated frame came from a new address, and the lane now sends there.
+    /// The newest frame of a link came from an address that its peer has not proven. The lane sends a little there, beside
+    /// the proven one. Told at most each 100 ms, and of one address at most each 500 ms.
     Roamed {
         /// The link.
         link: LinkId,
         /// The new address.
         path: SocketAddr,
+        /// What the core may send there until the next report, bytes.
+        room: u32,
     },
     /// Activity of links and sessions since the last sample; only those that changed.
     Activity {

@@ -73,6 +73,10 @@ pub struct Counters {
     pub relay_failed: u64,
     /// Handshake messages over the rate, or answers to nothing.
     pub handshakes_refused: u64,
+    /// Handshake messages of sessions and error signals for us, over the rate of their link.
+    pub clear_refused: u64,
+    /// The same, and coordinates, of others that were not carried on: over the rate of their link, or in our own name.
+    pub carried_refused: u64,
     /// Session datagrams addressed to another node.
     pub not_for_us: u64,
     /// Session datagrams of others that the lane forwarded.
@@ -81,6 +85,8 @@ pub struct Counters {
     pub ce_forwarded: u64,
     /// IP packets for the TUN that such a mark was put on.
     pub ce_delivered: u64,
+    /// Session datagrams of others that are too large for our links.
+    pub transit_too_large: u64,
     /// Session datagrams of others whose next hop was just lost.
     pub forward_failed: u64,
     /// Session datagrams of others that had no hop left.
@@ -117,8 +123,21 @@ pub struct Counters {
     pub epoch_spent: u64,
     /// Packets for the TUN dropped because too many waited.
     pub replies_dropped: u64,
-    /// Reports dropped because the core did not take them.
+    /// Reports dropped because their neighbour, or the node itself, already had its share of what waits for the core.
     pub reports_dropped: u64,
+    /// Datagrams that came with CE in their IP header, opened or not.
+    pub ce_underlay: u64,
+    /// Packets for the TUN whose frame came so and whose sender does not know ECN: they count as lost on the way (RFC 6040).
+    pub ce_dropped: u64,
+    /// Frames sent a second time, to an address beside the one that their peer has proven.
+    pub path_copies: u64,
+    /// Frames not sent, because the peer has proven no address and three times went where it seems to be what came from
+    /// there.
+    pub path_unproven: u64,
+    /// Handshake datagrams dropped because too many waited for the core.
+    pub handshakes_dropped: u64,
+    /// Proofs of keys that had to wait in the lane because the core did not take them. They are offered again; none is lost.
+    pub proofs_waited: u64,
 }
 
 impl Counters {
@@ -164,10 +183,13 @@ impl Counters {
             ("relay_ttl_expired", self.relay_ttl_expired),
             ("relay_failed", self.relay_failed),
             ("handshakes_refused", self.handshakes_refused),
+            ("clear_refused", self.clear_refused),
+            ("carried_refused", self.carried_refused),
             ("not_for_us", self.not_for_us),
             ("forwarded", self.forwarded),
             ("ce_forwarded", self.ce_forwarded),
             ("ce_delivered", self.ce_delivered),
+            ("transit_too_large", self.transit_too_large),
             ("forward_failed", self.forward_failed),
             ("ttl_expired", self.ttl_expired),
             ("not_allowed", self.not_allowed),
@@ -187,6 +209,12 @@ impl Counters {
             ("epoch_spent", self.epoch_spent),
             ("replies_dropped", self.replies_dropped),
             ("reports_dropped", self.reports_dropped),
+            ("ce_underlay", self.ce_underlay),
+            ("ce_dropped", self.ce_dropped),
+            ("path_copies", self.path_copies),
+            ("path_unproven", self.path_unproven),
+            ("handshakes_dropped", self.handshakes_dropped),
+            ("proofs_waited", self.proofs_waited),
         ]
         .into_iter()
     }

@@ -1,77 +1,194 @@
-//! Marks of congestion: the CE flag of frames, and what becomes of it in the IP packet inside.
+//! Marks of congestion: the ECN field of the underlay and the CE flag of frames, and what becomes of them in the IP packet
+//! inside.
 //!
-//! Source: FIPS fips-mmp, "ECN Congestion Signaling"; RFC 3168 section 5.
+//! Source: RFC 6040 section 4.2; FIPS fips-mmp, "ECN Congestion Signaling"; RFC 3168 section 5. docs/decisions/0023-ecn.md.
 
 use weft_wire::checksum::checksum_replace;
 use weft_wire::fmp;
 use weft_wire::ip::{Ipv4Header, version};
 
-/// Where the two ECN bits are in the second byte of an IPv6 header.
-const ECN_BITS: u8 = 0x30;
+use crate::counters::Counters;
+use crate::lane::Lane;
+
+/// How far up the two ECN bits are in the second byte of an IPv6 header.
+const IPV6_SHIFT: u32 = 4;
 
 /// Whether an established frame says that congestion was experienced.
 pub(crate) fn is_marked(frame: &[u8]) -> bool {
     frame.get(1).is_some_and(|flags| flags & fmp::FLAG_CE != 0)
 }
 
-/// Marks an IPv6 packet and tells whether that changed it. One whose sender does not know ECN stays as it is, as TCP
-/// would take the mark for nothing. No checksum covers these bits.
-pub(crate) fn mark(packet: &mut [u8]) -> bool {
-    let Some(byte) = packet.get_mut(1) else { return false };
-    let capable = matches!(*byte & ECN_BITS, 0x10 | 0x20);
-    if capable {
-        *byte |= ECN_BITS;
-    }
-    capable
+/// What the way of a frame says to the packet in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Nothing: the outer IP header has Not-ECT or ECT(0).
+    #[default]
+    Nothing,
+    /// The outer IP header has ECT(1).
+    Ect1,
+    /// The outer IP header has CE.
+    Ce,
+    /// A node on the way says that the frame has experienced congestion.
+    Marked,
 }
 
-/// The same for a packet of either IP version. The checksum of an IPv4 header covers them.
-pub(crate) fn mark_full(packet: &mut [u8]) -> bool {
-    if version(packet) != Some(4) {
-        return mark(packet);
+/// What became of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is as it was, or became ECT(1).
+    Kept,
+    /// It says CE now.
+    Ce,
+    /// Its sender does not know ECN, so the mark stands for a loss.
+    Drop,
+}
+
+const NOT_ECT: u8 = 0;
+const ECT_1: u8 = 1;
+const ECT_0: u8 = 2;
+const CE: u8 = 3;
+
+impl Seen {
+    /// The ECN bits of an outer IP header.
+    pub(crate) fn outer(bits: u8) -> Self {
+        match bits & 3 {
+            ECT_1 => Self::Ect1,
+            CE => Self::Ce,
+            _ => Self::Nothing,
+        }
     }
-    const ECN: u8 = 0x03;
-    let (Some([first, before]), Some(sum)) = (
-        packet.first_chunk::<2>().copied(),
-        packet.get(Ipv4Header::CHECKSUM_AT..).and_then(<[u8]>::first_chunk::<2>),
-    ) else {
-        return false;
-    };
-    if !matches!(before & ECN, 1 | 2) {
-        return false;
+
+    /// What a node on the way says of the frame.
+    pub(crate) fn marked(marked: bool) -> Self {
+        if marked { Self::Marked } else { Self::Nothing }
     }
-    let word = |class: u8| u16::from_be_bytes([first, class]);
-    let sum = checksum_replace(u16::from_be_bytes(*sum), word(before), word(before | ECN));
-    packet[1] = before | ECN;
-    packet[Ipv4Header::CHECKSUM_AT..][..2].copy_from_slice(&sum.to_be_bytes());
-    true
+
+    /// Whether it is congestion.
+    pub(crate) fn is_ce(self) -> bool {
+        matches!(self, Self::Ce | Self::Marked)
+    }
+
+    /// The ECN bits of a packet that has `inner` itself; `None` if it is dropped. RFC 6040 section 4.2. A mark of a node on
+    /// the way is dropped rather than the packet, as FIPS does.
+    fn decapsulate(self, inner: u8) -> Option<u8> {
+        match (self, inner) {
+            (Self::Ce, NOT_ECT) => None,
+            (Self::Ce | Self::Marked, ECT_0 | ECT_1) => Some(CE),
+            (Self::Ect1, ECT_0) => Some(ECT_1),
+            _ => Some(inner),
+        }
+    }
+
+    /// Writes to an IP packet of either version what its way says.
+    #[inline]
+    pub(crate) fn tell(self, packet: &mut [u8]) -> Verdict {
+        if self == Self::Nothing {
+            return Verdict::Kept;
+        }
+        self.tell_packet(packet).unwrap_or(Verdict::Kept)
+    }
+
+    #[cold]
+    fn tell_packet(self, packet: &mut [u8]) -> Option<Verdict> {
+        let v4 = version(packet) == Some(4);
+        let [first, before] = *packet.first_chunk::<2>()?;
+        let inner = if v4 { before } else { before >> IPV6_SHIFT } & 3;
+        let Some(outcome) = self.decapsulate(inner) else {
+            return Some(Verdict::Drop);
+        };
+        let changed = if v4 {
+            inner ^ outcome
+        } else {
+            (inner ^ outcome) << IPV6_SHIFT
+        };
+        if changed == 0 {
+            return Some(Verdict::Kept);
+        }
+        let after = before ^ changed;
+        if v4 {
+            // The checksum of an IPv4 header covers these bits; none covers those of IPv6.
+            let place = packet.get_mut(Ipv4Header::CHECKSUM_AT..)?.first_chunk_mut::<2>()?;
+            let word = |class: u8| u16::from_be_bytes([first, class]);
+            let sum = checksum_replace(u16::from_be_bytes(*place), word(before), word(after));
+            *place = sum.to_be_bytes();
+        }
+        *packet.get_mut(1)? = after;
+        Some(if outcome == CE { Verdict::Ce } else { Verdict::Kept })
+    }
+}
+
+impl Lane {
+    /// The ECN bits of the IP headers of the datagrams that are received next: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE (RFC
+    /// 3168). They hold until the end of the next [`Lane::inbound_train`].
+    pub fn outer_ecn(&mut self, bits: u8) {
+        self.outer = Seen::outer(bits);
+    }
+
+    /// Writes to a packet for the TUN what its way says, and counts it. False if it is dropped.
+    #[inline]
+    pub(crate) fn tell_congestion(counters: &mut Counters, seen: Seen, packet: &mut [u8]) -> bool {
+        match seen.tell(packet) {
+            Verdict::Kept => true,
+            Verdict::Ce => {
+                counters.ce_delivered += 1;
+                true
+            }
+            Verdict::Drop => {
+                counters.ce_dropped += 1;
+                false
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_packets_that_can_be_marked_are() {
-        for (before, after) in [(0x4f, 0x4f), (0x5f, 0x7f), (0x6f, 0x7f), (0x7f, 0x7f)] {
-            let mut packet = [0x60, before, 0xaa];
-            assert_eq!(mark(&mut packet), before != after);
-            assert_eq!(packet, [0x60, after, 0xaa]);
-        }
-        assert!(!mark(&mut [0x60]));
+    /// RFC 6040 section 4.2, figure 4: a row for each inner field, with what comes of outer Not-ECT, ECT(0), ECT(1), CE.
+    const TABLE: [(u8, [Option<u8>; 4]); 4] = [
+        (NOT_ECT, [Some(NOT_ECT), Some(NOT_ECT), Some(NOT_ECT), None]),
+        (ECT_0, [Some(ECT_0), Some(ECT_0), Some(ECT_1), Some(CE)]),
+        (ECT_1, [Some(ECT_1), Some(ECT_1), Some(ECT_1), Some(CE)]),
+        (CE, [Some(CE), Some(CE), Some(CE), Some(CE)]),
+    ];
+
+    fn v4(class: u8) -> [u8; 20] {
+        let mut packet = [0x45, class, 0, 20, 7, 7, 0x40, 0, 64, 6, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1];
+        crate::inner::finish_header_v4(&mut packet);
+        packet
     }
 
     #[test]
-    fn an_ipv4_header_keeps_its_checksum_right() {
-        for class in 0..=u8::MAX {
-            let mut packet = [0x45, class, 0, 20, 7, 7, 0x40, 0, 64, 6, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1];
-            crate::inner::finish_header_v4(&mut packet);
-            let marked = mark_full(&mut packet);
-            assert_eq!(marked, matches!(class & 3, 1 | 2));
-            assert_eq!(packet[1], if marked { class | 3 } else { class });
-            assert!(Ipv4Header::parse(&packet).unwrap().has_valid_checksum());
+    fn what_comes_of_each_pair_is_what_rfc_6040_says() {
+        for (inner, row) in TABLE {
+            for (outer, outcome) in [NOT_ECT, ECT_0, ECT_1, CE].into_iter().zip(row) {
+                let seen = Seen::outer(outer);
+                // Any DSCP and flow label stay.
+                for dscp in [0, 0xb8, 0xfc] {
+                    let mut packet = v4(dscp | inner);
+                    let verdict = seen.tell(&mut packet);
+                    assert_eq!(verdict == Verdict::Drop, outcome.is_none(), "{inner} {outer}");
+                    assert_eq!(packet[1], dscp | outcome.unwrap_or(inner), "{inner} {outer}");
+                    assert!(Ipv4Header::parse(&packet).unwrap().has_valid_checksum());
+                    let mut packet = [0x60 | dscp >> 4, dscp << 4 | inner << 4 | 0x0f, 0xaa];
+                    let expected = dscp << 4 | outcome.unwrap_or(inner) << 4 | 0x0f;
+                    assert_eq!(seen.tell(&mut packet), verdict);
+                    assert_eq!(packet, [0x60 | dscp >> 4, expected, 0xaa], "{inner} {outer}");
+                }
+            }
         }
-        assert!(!mark_full(&mut [0x45, 1]) && mark_full(&mut [0x60, 0x10]));
+    }
+
+    #[test]
+    fn a_mark_of_a_node_on_the_way_drops_nothing() {
+        for (inner, marked) in [(NOT_ECT, NOT_ECT), (ECT_0, CE), (ECT_1, CE), (CE, CE)] {
+            let mut packet = v4(inner);
+            assert_ne!(Seen::Marked.tell(&mut packet), Verdict::Drop);
+            assert_eq!(packet[1], marked);
+        }
+        assert_eq!(Seen::marked(true), Seen::Marked);
+        assert_eq!(Seen::Marked.tell(&mut [0x60]), Verdict::Kept);
     }
 
     #[test]

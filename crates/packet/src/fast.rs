@@ -18,7 +18,7 @@ mod seal;
 mod size;
 mod way;
 
-pub(crate) use fragment::MAX_FRAGMENTED;
+pub(crate) use fragment::{ELIDED, MAX_FRAGMENTED};
 pub(crate) use full::Refusal;
 pub(crate) use keys::FastEpoch;
 pub(crate) use reassembly::Reassembly;

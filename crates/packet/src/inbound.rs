@@ -10,13 +10,15 @@ use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType};
 use weft_wire::{NodeAddr, fmp, fsp, shim};
 
 use crate::checksum::Checksum;
+use crate::clear::{self, Clear, Parties};
 use crate::control::{EpochId, Layer, LinkId, Report};
 use crate::echo;
-use crate::ecn;
+use crate::ecn::{self, Seen};
 use crate::epoch::{OpenFailure, Proof};
-use crate::lane::{EXPECT_KEYS, Index, Lane, Session};
+use crate::lane::{Expecting, Index, Lane, Session};
 use crate::meter::Arrival;
 use crate::mss;
+use crate::paths;
 use crate::train::{Train, Transmit};
 
 /// How often at most a link may make us report an unknown session, ms.
@@ -59,6 +61,8 @@ impl Lane {
         mut deliver: impl FnMut(&[u8], Range<usize>, Checksum),
     ) {
         self.foreign.clear();
+        let count = room.len().saturating_sub(HEADROOM).div_ceil(step.max(1));
+        self.counters.ce_underlay += if self.outer == Seen::Ce { count as u64 } else { 0 };
         let (mut at, step, total) = (0, step.max(1), room.len().saturating_sub(HEADROOM));
         while at < total {
             at = self.fast_run(now, from, room, (at, step), &mut deliver);
@@ -84,6 +88,7 @@ impl Lane {
             }
             at = end;
         }
+        self.outer = Seen::Nothing;
     }
 
     /// Takes one datagram from the network and opens it where it lies: in `room`, behind [`HEADROOM`] bytes that may be
@@ -178,7 +183,7 @@ impl Lane {
         datagram: &mut [u8],
         train: &mut Train<T>,
     ) -> Option<Inbound> {
-        let Ok(header) = fmp::EstablishedHeader::parse(datagram) else {
+        let Ok(mut header) = fmp::EstablishedHeader::parse(datagram) else {
             self.counters.malformed += 1;
             return None;
         };
@@ -196,23 +201,38 @@ impl Lane {
         if newest {
             epoch.observe_spin(header.flags & fmp::FLAG_SPIN != 0);
         }
+        if self.outer == Seen::Ce
+            && let Some(flags) = datagram.get_mut(1)
+        {
+            // A mark of the underlay goes on as one of the hop, for whatever the frame is. The header has been authenticated.
+            header.flags |= fmp::FLAG_CE;
+            *flags |= fmp::FLAG_CE;
+        }
         link.totals.received(now, 1, datagram.len());
         let proof = link
             .epochs
             .authenticated(header.receiver_idx, header.flags & fmp::FLAG_KEY_EPOCH != 0);
+        if proof == Proof::Promoted {
+            link.settle_path(header.receiver_idx, from);
+        }
         // Late frames of old keys may come from where the peer was.
         let current = link.epochs.current().is_some_and(|e| e.id == header.receiver_idx);
-        if newest && current && link.path != from {
-            link.path = from;
-            self.report(Report::Roamed { link: id, path: from });
-        }
+        let moved = match newest && current {
+            true => link.paths.came_from(now, from, datagram.len()),
+            false => None,
+        };
+        let (path, proven) = (link.paths.proven(), link.paths.is_proven());
         if proof == Proof::Promoted {
             self.report(Report::LinkProven {
                 link: id,
                 index: header.receiver_idx,
-                path: from,
+                path,
+                proven,
             });
             self.flush_queues(now, id, train);
+        }
+        if let Some(room) = moved {
+            self.report(paths::moved(id, from, room));
         }
         self.link_message(now, id, &header, datagram, train)
     }
@@ -279,7 +299,7 @@ impl Lane {
             }
         }
         match kind {
-            Some(LinkMessageType::Heartbeat) => return None,
+            Some(LinkMessageType::Heartbeat) if body.is_empty() => return None,
             Some(LinkMessageType::ReceiverReport) => {
                 self.measured(now, Layer::Link(link), index, body);
                 return None;
@@ -316,6 +336,7 @@ impl Lane {
         at: Range<usize>,
         train: &mut Train<T>,
     ) -> Routed {
+        let draw = clear::draw(datagram);
         let parsed = datagram
             .get(at.clone())
             .and_then(|body| SessionDatagram::parse(body).ok());
@@ -328,14 +349,34 @@ impl Lane {
             return Routed::Done(None);
         }
         let (src, phase) = (parsed.src, fsp::FspPhase::from_nibble(prefix.phase));
-        if phase == Some(fsp::FspPhase::Msg3) && self.allowed.contains_key(&src.to_ipv6().octets()) {
-            self.sessions.entry(src).or_default().expecting = Some(now);
-        }
         if phase != Some(fsp::FspPhase::Established) || prefix.is_signal() {
+            if !self.admits_clear(now, link, src, parsed.payload, draw) {
+                self.counters.clear_refused += 1;
+                return Routed::Done(None);
+            }
+            if phase == Some(fsp::FspPhase::Msg3) && self.allowed.contains_key(&src.to_ipv6().octets()) {
+                let session = self.sessions.entry(src).or_default();
+                session.expecting = Some(Expecting::renewed(session.expecting, now));
+            }
             return Routed::Local;
         }
         let fsp_at = at.end - parsed.payload.len();
         Routed::Done(self.session_frame(now, link, src, datagram, fsp_at..at.end, train))
+    }
+
+    /// Whether a handshake message or signal for us is looked at: how many a link may bring is bounded.
+    fn admits_clear(&mut self, now: u64, link: LinkId, src: NodeAddr, message: &[u8], draw: u32) -> bool {
+        let (Some(kind), Some(link)) = (Clear::of(message), self.links.get_mut(&link)) else {
+            return false;
+        };
+        let (me, neighbour) = (self.config.me, link.peer);
+        let parties = Parties {
+            neighbour,
+            src,
+            dest: me,
+            me,
+        };
+        link.clear.take(now, kind, parties, draw)
     }
 
     /// Opens the FSP frame at `at` of `datagram` and takes out what it carries.
@@ -448,7 +489,11 @@ impl Lane {
             self.counters.not_allowed += 1;
             return None;
         }
-        let marked = ecn::is_marked(datagram);
+        let seen = match self.outer {
+            Seen::Ce => Seen::Ce,
+            _ if ecn::is_marked(datagram) => Seen::Marked,
+            outer => outer,
+        };
         let opened = datagram.get_mut(..end)?;
         let Ok(start) = shim::expand_in_place(opened, shim_at, src_ip, self.config.me.to_ipv6()) else {
             self.counters.malformed += 1;
@@ -456,8 +501,8 @@ impl Lane {
         };
         let packet = opened.get_mut(start..)?;
         self.hand_over(src, packet);
-        if marked && ecn::mark(packet) {
-            self.counters.ce_delivered += 1;
+        if !Self::tell_congestion(&mut self.counters, seen, packet) {
+            return None;
         }
         self.counters.tun_tx += 1;
         Some(Inbound::Packet(start..end, Checksum::Full))
@@ -506,18 +551,19 @@ impl Lane {
 
     /// A frame that no epoch opens: perhaps its keys are on their way, perhaps we lost ours.
     fn no_keys(&mut self, now: u64, id: LinkId, src: NodeAddr, datagram: &[u8], at: Range<usize>) {
-        let session = self
-            .sessions
-            .get(&src)
-            .filter(|s| s.expecting.is_some_and(|t| now.saturating_sub(t) < EXPECT_KEYS));
-        if let Some(session) = session {
+        let expecting = |s: &Session| s.expecting.filter(|expecting| expecting.is_open(now));
+        let session = self.sessions.get(&src).and_then(|s| Some((s, expecting(s)?)));
+        if let Some((session, expecting)) = session {
             // A failed attempt to open has destroyed the frame, so only one that was not tried can wait.
             if session.epochs.ids().next().is_none() {
-                self.keep_early(id, src, datagram, at);
+                self.keep_early(now, id, src, datagram, at);
             } else {
                 self.counters.early_dropped += 1;
             }
-            return;
+            // Handshake messages that lead to no keys must not hide that we lost ours.
+            if !expecting.in_vain(now) {
+                return;
+            }
         }
         self.counters.session_open_failed += 1;
         let Some(link) = self.links.get_mut(&id) else { return };

@@ -253,3 +253,72 @@ pub(crate) fn finish_header_v4(header: &mut [u8]) {
 pub(crate) fn put_be16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv6 packet whose first header behind the fixed one is `next_header`.
+    fn packet(next_header: u8, rest: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0; Ipv6Header::LEN];
+        packet[0] = 0x60;
+        packet[4..6].copy_from_slice(&u16::try_from(rest.len()).unwrap().to_be_bytes());
+        packet[6] = next_header;
+        packet.extend(rest);
+        packet
+    }
+
+    /// An extension header whose length field, in 8 bytes beyond the first 8, is `length`.
+    fn extension(next_header: u8, length: u8) -> Vec<u8> {
+        let mut header = vec![0; 8 + 8 * usize::from(length)];
+        header[..2].copy_from_slice(&[next_header, length]);
+        header
+    }
+
+    #[test]
+    fn the_longest_extension_header_does_not_wrap() {
+        for kind in [HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS] {
+            let whole = packet(kind, &[extension(PROTOCOL_UDP, 255), vec![1; 8]].concat());
+            let inner = Inner::parse(&whole).unwrap();
+            assert_eq!(
+                inner.transport_start(),
+                Ipv6Header::LEN + 2048,
+                "8 + 8 * 255, in more than 8 bits"
+            );
+            assert_eq!(inner.ports(), Some([1; 4]));
+            let short = packet(kind, &extension(PROTOCOL_UDP, 255)[..2047]);
+            assert_eq!(Inner::parse(&short).unwrap_err(), InnerError::Truncated);
+        }
+    }
+
+    #[test]
+    fn an_unknown_next_header_ends_the_walk() {
+        let known = [HOP_BY_HOP, ROUTING, FRAGMENT, DESTINATION_OPTIONS];
+        for next_header in (0..=255).filter(|n| !known.contains(n)) {
+            for front in [Vec::new(), extension(next_header, 0)] {
+                let first = if front.is_empty() { next_header } else { HOP_BY_HOP };
+                // Bytes that would be a length past the end, if they were read as one.
+                let whole = packet(first, &[front.clone(), vec![255; 8]].concat());
+                let inner = Inner::parse(&whole).unwrap();
+                assert_eq!(inner.protocol(), next_header);
+                assert_eq!(inner.transport(), [255; 8]);
+                let has_ports = matches!(next_header, PROTOCOL_TCP | PROTOCOL_UDP);
+                assert_eq!(inner.ports().is_some(), has_ports, "{next_header}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_of_extension_headers_is_bounded() {
+        let chain = |count: usize| {
+            let mut rest = extension(HOP_BY_HOP, 0).repeat(count - 1);
+            rest.extend(extension(PROTOCOL_UDP, 0));
+            packet(HOP_BY_HOP, &[rest, vec![0; 8]].concat())
+        };
+        assert!(Inner::parse(&chain(MAX_EXTENSIONS - 1)).is_ok());
+        assert_eq!(
+            Inner::parse(&chain(MAX_EXTENSIONS)).unwrap_err(),
+            InnerError::TooManyExtensions
+        );
+    }
+}

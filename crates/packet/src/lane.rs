@@ -5,46 +5,46 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::ops::Range;
 
 use weft_wire::link::LinkMessageType;
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast, fmp};
 
 use crate::SessionKeys;
+use crate::bounds;
+use crate::clear::ClearQuota;
 use crate::control::{
     Carry, Command, EpochUse, LinkActivity, LinkId, PathSize, Relay, Report, SessionActivity, Totals,
 };
 use crate::counters::Counters;
 use crate::echo;
+use crate::ecn::Seen;
 use crate::epoch::Epochs;
 use crate::fast::{Fast, FastEpoch, FastIndex, Reassembly};
 use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
 use crate::gate::Gate;
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
-use crate::inbound::Inbound;
 use crate::lanes::{Foreign, Place};
 use crate::measure::Told;
 use crate::meter::Meter;
 use crate::networks::Networks;
+use crate::paths::Paths;
+use crate::reports::ReportQueue;
+use crate::shares::Shares;
 use crate::train::{Train, Transmit};
 
 mod check;
+mod early;
+mod place;
 mod queue;
 mod room;
 
+use early::Early;
 use queue::Waiting;
 pub(crate) use room::Room;
 
-/// Reports that may wait for the core; more are dropped and counted.
-const MAX_REPORTS: usize = 1024;
-/// Frames that wait while the core works on the handshake message before them.
-const MAX_EARLY: usize = 16;
-/// How long the core is given for that, ms.
-pub(crate) const EXPECT_KEYS: u64 = 1000;
-/// Packets for the TUN that wait in the lane: ICMPv6 errors, frames that came before their keys, packets that came in
-/// pieces, of which one round of receiving may bring some hundred.
-const MAX_REPLIES: usize = 512;
+/// How long the core is given for the keys that a handshake message makes, ms. Frames that come before them wait as long.
+const EXPECT_KEYS: u64 = 1000;
 
 /// ICMPv6 errors at once, and a second in the long run (RFC 4443 section 2.4 f; FIPS: one per source and 100 ms).
 const ICMP_BURST: u32 = 20;
@@ -67,7 +67,11 @@ pub struct LaneConfig {
 pub(crate) struct Link {
     /// Who is at the other end.
     pub(crate) peer: NodeAddr,
-    pub(crate) path: SocketAddr,
+    pub(crate) paths: Paths,
+    /// Where the answers to handshakes went whose epochs are not proven, and whether to nowhere else.
+    answered: Vec<(u32, SocketAddr, bool)>,
+    /// It has sealed, or may have.
+    in_use: bool,
     pub(crate) epochs: Epochs,
     pub(crate) totals: Totals,
     sampled: Totals,
@@ -78,6 +82,8 @@ pub(crate) struct Link {
     pub(crate) told: Told,
     /// When [`Report::UnknownSession`] was last sent for this link, so that it is rare.
     pub(crate) last_unknown: u64,
+    /// What it may bring of session messages in the clear.
+    pub(crate) clear: ClearQuota,
     /// The keys that relayed fast frames go over it with.
     pub(crate) hop: Fast,
     /// Where those that come over it go, by the neighbour's labels.
@@ -96,10 +102,8 @@ pub(crate) struct Session {
     pub(crate) relay: Option<Relay>,
     queue: VecDeque<Waiting>,
     pub(crate) wanted: Option<u64>,
-    /// The last message of a handshake went to the core at this time: its keys are on their way.
-    pub(crate) expecting: Option<u64>,
-    /// Frames that came meanwhile: the link, the datagram opened at link level, and where its FSP message lies.
-    early: VecDeque<(LinkId, Vec<u8>, Range<usize>)>,
+    /// The last message of a handshake went to the core: its keys may be on their way.
+    pub(crate) expecting: Option<Expecting>,
     pub(crate) totals: Totals,
     pub(crate) last_data: u64,
     pub(crate) last_data_tx: u64,
@@ -121,6 +125,35 @@ pub(crate) struct Session {
     pub(crate) path_mtu: Option<u16>,
     /// When a packet was last left to the first lane, which is not this one.
     pub(crate) yielded: Option<u64>,
+}
+
+/// That keys may be on their way, because last messages of handshakes came. Each of them may be forged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expecting {
+    /// When the first of them came.
+    since: u64,
+    /// When the latest of them came.
+    last: u64,
+}
+
+impl Expecting {
+    /// One more such message came.
+    pub(crate) fn renewed(before: Option<Self>, now: u64) -> Self {
+        let since = before
+            .filter(|before| before.is_open(now))
+            .map_or(now, |before| before.since);
+        Self { since, last: now }
+    }
+
+    /// Whether frames without keys may still wait for some.
+    pub(crate) fn is_open(&self, now: u64) -> bool {
+        now.saturating_sub(self.last) < EXPECT_KEYS
+    }
+
+    /// Whether the core has had time to make keys of the first message, and made none.
+    pub(crate) fn in_vain(&self, now: u64) -> bool {
+        now.saturating_sub(self.since) >= EXPECT_KEYS
+    }
 }
 
 /// What an index stands for.
@@ -156,9 +189,16 @@ pub struct Lane {
     pub(crate) icmp_limit: ErrorLimiter,
     pub(crate) scratch: Vec<u8>,
     pub(crate) echo_token: Option<u64>,
+    /// What the outer IP header says of what is received now.
+    pub(crate) outer: Seen,
     pub(crate) counters: Counters,
-    reports: VecDeque<Report>,
+    /// Accounts of what waits in the queues of sessions.
+    queued: Shares<NodeAddr>,
+    early: Early,
+    reports: ReportQueue<()>,
     replies: VecDeque<Vec<u8>>,
+    /// What they take, bytes.
+    reply_bytes: usize,
 }
 
 impl Lane {
@@ -186,9 +226,13 @@ impl Lane {
             icmp_limit: ErrorLimiter::new(ICMP_BURST, ICMP_PER_SECOND, 0),
             scratch: Vec::new(),
             echo_token: None,
+            outer: Seen::Nothing,
             counters: Counters::default(),
-            reports: VecDeque::new(),
+            queued: Shares::new(bounds::QUEUED),
+            early: Early::new(),
+            reports: ReportQueue::new(usize::MAX),
             replies: VecDeque::new(),
+            reply_bytes: 0,
         }
     }
 
@@ -218,18 +262,31 @@ impl Lane {
                 link,
                 peer,
                 path,
+                proven,
                 keys,
                 usage,
             } => {
-                self.install_link(now, (link, peer), path, &keys, usage);
+                self.install_link(now, (link, peer), (path, proven), &keys, usage);
                 if usage == EpochUse::Send {
                     self.flush_queues(now, link, train);
                 }
             }
-            Command::PlaceLink { link, peer, path } => self.link_entry(link, peer, path).path = path,
+            Command::PlaceLink { link, peer, path, left } => {
+                // The first lane owns links, and knows of this one unless it has ended.
+                if !self.place.is_first() || self.links.contains_key(&link) {
+                    self.link_entry(link, peer, (path, true)).paths.place(path, left);
+                }
+            }
+            Command::DoubtPath { link, index } => {
+                if let Some(link) = self.links.get_mut(&link) {
+                    link.doubt_path(index);
+                }
+            }
+            Command::ProbeLink { link, to, number } => self.probe_link(now, link, to, number, train),
             Command::RetireLinkEpoch { link, index } => {
                 if let Some(link) = self.links.get_mut(&link) {
                     link.epochs.retire(index);
+                    link.answered.retain(|(known, ..)| *known != index);
                 }
                 self.indices.remove(&index);
             }
@@ -303,7 +360,7 @@ impl Lane {
                     session.size = None;
                     session.epochs = Epochs::default();
                     session.wanted = None;
-                    session.early.clear();
+                    self.early.forget(peer);
                 }
             }
             Command::BindSession { peer, link } => {
@@ -316,6 +373,8 @@ impl Lane {
             Command::DenyPeer { peer } => {
                 self.allowed.remove(&peer.to_ipv6().octets());
                 self.fast_indices.retain(|_, of| *of != FastIndex::Session(peer));
+                self.early.forget(peer);
+                self.take_queue(peer);
                 self.sessions.remove(&peer);
             }
             Command::SetNetworks { ours, theirs } => self.networks = Networks::new(&ours, &theirs),
@@ -377,13 +436,33 @@ impl Lane {
 
     /// The next report for the core.
     pub fn poll_report(&mut self) -> Option<Report> {
-        self.reports.pop_front()
+        self.reports.pop().map(|((), report)| report)
+    }
+
+    /// Whether a report waits for the core.
+    pub fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
+    /// Takes back a report that found no room on its way to the core. A proof is the next one that [`Lane::poll_report`]
+    /// returns, and this returns true; anything else is dropped and counted.
+    pub fn return_report(&mut self, report: Report) -> bool {
+        let proof = report.is_proof();
+        if proof {
+            self.counters.proofs_waited += 1;
+            self.reports.put_back((), report);
+        } else {
+            self.count_dropped(&report);
+        }
+        proof
     }
 
     /// The next IP packet for the TUN that did not come out of [`Lane::inbound`]: an ICMPv6 error, or a packet that
     /// arrived before its keys. Without virtio header.
     pub fn poll_reply(&mut self) -> Option<Vec<u8>> {
-        self.replies.pop_front()
+        let reply = self.replies.pop_front()?;
+        self.reply_bytes = self.reply_bytes.saturating_sub(reply.len());
+        Some(reply)
     }
 
     /// What happened so far, counted.
@@ -391,8 +470,14 @@ impl Lane {
         &self.counters
     }
 
+    /// Whether something waits that [`Lane::sample`] gives up in time, so that it must go on being called.
+    pub fn gives_up_soon(&self) -> bool {
+        self.early.load().count > 0 || self.sessions.values().any(|session| session.reassembly.len() > 0)
+    }
+
     /// Reports the activity of links and sessions that changed since the last call, and gives up what waited too long.
     pub fn sample(&mut self, now: u64) {
+        self.counters.early_dropped += self.early.expire(now);
         let mut links = Vec::new();
         for (id, link) in &mut self.links {
             if link.totals != link.sampled {
@@ -426,8 +511,14 @@ impl Lane {
     }
 
     pub(crate) fn report(&mut self, report: Report) {
-        if self.reports.len() < MAX_REPORTS {
-            self.reports.push_back(report);
+        if let Some(report) = self.reports.push((), report) {
+            self.count_dropped(&report);
+        }
+    }
+
+    fn count_dropped(&mut self, report: &Report) {
+        if report.is_handshake() {
+            self.counters.handshakes_dropped += 1;
         } else {
             self.counters.reports_dropped += 1;
         }
@@ -446,28 +537,10 @@ impl Lane {
         }
     }
 
-    /// Keeps a frame whose keys the core is about to install.
-    pub(crate) fn keep_early(&mut self, link: LinkId, src: NodeAddr, datagram: &[u8], at: Range<usize>) {
-        match self.sessions.get_mut(&src).filter(|s| s.early.len() < MAX_EARLY) {
-            Some(session) => session.early.push_back((link, datagram.to_vec(), at)),
-            None => self.counters.early_dropped += 1,
-        }
-    }
-
-    fn take_early<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return;
-        };
-        for (link, mut datagram, at) in std::mem::take(&mut session.early) {
-            let inbound = self.session_frame(now, link, peer, &mut datagram, at, train);
-            if let Some(Inbound::Packet(range, _)) = inbound {
-                self.push_reply(datagram[range].to_vec());
-            }
-        }
-    }
-
     pub(crate) fn push_reply(&mut self, packet: Vec<u8>) {
-        if self.replies.len() < MAX_REPLIES {
+        let bytes = self.reply_bytes + packet.len();
+        if self.replies.len() < bounds::REPLIES.count && bytes <= bounds::REPLIES.bytes {
+            self.reply_bytes = bytes;
             self.replies.push_back(packet);
         } else {
             self.counters.replies_dropped += 1;
@@ -504,14 +577,12 @@ impl Lane {
         &mut self,
         now: u64,
         (id, peer): (LinkId, NodeAddr),
-        path: SocketAddr,
+        path: (SocketAddr, bool),
         keys: &crate::LinkKeys,
         usage: EpochUse,
     ) {
         let link = self.link_entry(id, peer, path);
-        if link.epochs.current().is_none() || usage == EpochUse::Send {
-            link.path = path;
-        }
+        link.note_path(keys.our_index, path, usage);
         let evicted = link.epochs.install(
             now,
             keys.our_index,
@@ -521,16 +592,19 @@ impl Lane {
             usage != EpochUse::Candidate,
         );
         if let Some(index) = evicted {
+            link.answered.retain(|(known, ..)| *known != index);
             self.indices.remove(&index);
         }
         self.indices.insert(keys.our_index, Index::Keyed(id));
     }
 
-    fn link_entry(&mut self, id: LinkId, peer: NodeAddr, path: SocketAddr) -> &mut Link {
+    fn link_entry(&mut self, id: LinkId, peer: NodeAddr, (path, proven): (SocketAddr, bool)) -> &mut Link {
         self.links.entry(id).or_insert_with(|| {
             Box::new(Link {
                 peer,
-                path,
+                paths: Paths::new(path, proven),
+                answered: Vec::new(),
+                in_use: false,
                 epochs: Epochs::default(),
                 totals: Totals::default(),
                 sampled: Totals::default(),
@@ -538,6 +612,7 @@ impl Lane {
                 meter: Meter::default(),
                 told: Told::default(),
                 last_unknown: 0,
+                clear: ClearQuota::default(),
                 hop: Fast::default(),
                 labels: BTreeMap::new(),
                 last_failed_label: 0,
@@ -582,7 +657,7 @@ impl Lane {
         if msg_type == LinkMessageType::SessionDatagram.to_byte() {
             link.totals.last_payload_tx = now;
         }
-        train.commit(link.path, len);
+        link.paths.commit(train, &mut self.counters, len);
     }
 
     pub(crate) fn send_on_session<T: Transmit>(
@@ -620,7 +695,7 @@ impl Lane {
         link.totals.sent(now, len);
         link.totals.last_payload_tx = now;
         session.totals.sent(now, 0);
-        train.commit(link.path, len);
+        link.paths.commit(train, &mut self.counters, len);
     }
 }
 

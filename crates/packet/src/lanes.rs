@@ -134,6 +134,8 @@ impl Command {
             Self::ArmIndex { .. }
             | Self::DisarmIndex { .. }
             | Self::InstallLink { .. }
+            | Self::DoubtPath { .. }
+            | Self::ProbeLink { .. }
             | Self::RetireLinkEpoch { .. }
             | Self::SelectLinkEpoch { .. }
             | Self::Demote { .. }
@@ -160,8 +162,9 @@ impl Command {
             | Self::Echo { .. }
             | Self::Transmit { .. } => Audience::First,
             Self::InstallFast { keys, .. } => Audience::One(lane_of(keys.our_index)),
-            Self::PlaceLink { .. } | Self::ExpectEcho { .. } => Audience::Others,
-            Self::RemoveLink { .. }
+            Self::ExpectEcho { .. } => Audience::Others,
+            Self::PlaceLink { .. }
+            | Self::RemoveLink { .. }
             | Self::RetireSessionEpoch { .. }
             | Self::ConfirmFast { .. }
             | Self::SuspendSession { .. }

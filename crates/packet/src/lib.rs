@@ -14,11 +14,16 @@
 //! - `meter`, `measure`: what came and how, and the reports about it.
 //! - [`checksum`]: transport checksums that are left to the kernel.
 //! - `ecn`: congestion marks of frames and packets.
+//! - [`bounds`]: how much may wait, everywhere. [`Shares`], [`ReportQueue`]: who may fill it, and what goes to the core first.
+//! - [`Bucket`]: how often something may happen.
 //! - `echo`: echo requests of the node's own. `gate`: how many handshakes a second reach the core. [`Counters`]: what became of everything else.
 //!
 //! What never is: handshakes, timers and decisions (weft-core); IO (weft-os, weft-plane).
 
+pub mod bounds;
+mod bucket;
 pub mod checksum;
+mod clear;
 pub mod coalesce;
 mod control;
 mod counters;
@@ -39,11 +44,15 @@ mod meter;
 pub mod mss;
 mod networks;
 mod outbound;
+mod paths;
+mod reports;
 mod routed;
+mod shares;
 pub mod split;
 mod train;
 mod transit;
 
+pub use bucket::{Bucket, Rate};
 pub use control::{
     Carry, Command, EpochId, EpochUse, FastKeys, Layer, LinkActivity, LinkId, LinkKeys, PathSize, Received, Relay,
     Report, ReportKind, SessionActivity, SessionKeys, Totals,
@@ -53,6 +62,9 @@ pub use frame::IPV6_OVERHEAD;
 pub use inbound::Inbound;
 pub use lane::{Lane, LaneConfig};
 pub use lanes::{Audience, LANE_MASK, MAX_LANES, Outbound, Place, lane_of};
+pub use paths::PATH_PROBE_LEN;
+pub use reports::{Cause, ReportQueue};
+pub use shares::{Load, Shares};
 pub use train::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Train, Transmit};
 /// Bytes that a datagram has in front of it when it is given to [`Lane::inbound`].
 pub use weft_wire::fast::HEADROOM;

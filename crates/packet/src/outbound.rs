@@ -169,7 +169,7 @@ impl Lane {
             train.out_mut().sealed(split - began, T::clock() - split);
             link.totals.sent(now, len);
             session.totals.sent(now, ip_len);
-            train.commit(link.path, len);
+            link.paths.commit(train, &mut self.counters, len);
         }
         link.totals.last_payload_tx = now;
         session.last_data = now;

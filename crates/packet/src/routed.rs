@@ -90,7 +90,7 @@ impl Lane {
             .sessions
             .get(peer)
             .and_then(|session| self.links.get(&session.link?));
-        let Some(path) = link.map(|link| link.path).filter(|path| path.ip() == dest) else {
+        let Some(path) = link.map(|link| link.paths.proven()).filter(|path| path.ip() == dest) else {
             return false;
         };
         Inner::parse(packet).is_ok_and(|inner| {

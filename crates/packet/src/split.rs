@@ -71,6 +71,10 @@ pub enum SplitError {
     },
 }
 
+/// Data of a TCP segment that is cut anew is never less than this, octets, but for the last one: the least MSS that hosts
+/// must reckon with (536, RFC 9293 section 3.7.1) less options. It bounds what one read of the TUN becomes: 132 segments.
+pub(crate) const LEAST_SEGMENT: usize = 500;
+
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     /// As it is.
@@ -130,13 +134,14 @@ impl<'a> Splitter<'a> {
     /// The same for TCP whose segments are too large, which are cut smaller than the hosts agreed on: to them it is as if
     /// the sender had done so. `None` for what is not TCP, and for segments that may not be cut: those that open or reset a
     /// connection, urgent data, what is sealed by an option (RFC 2385, RFC 5925), a packet whose checksum is wrong, and one
-    /// that may be fragmented on its way, since there are not so many identifications set aside for it.
+    /// that may be fragmented on its way, since there are not so many identifications set aside for it. `None` also where
+    /// segments would have less than [`LEAST_SEGMENT`] octets of data.
     pub(crate) fn recut(hdr: VirtioNetHdr, packet: &'a [u8], max_packet: usize) -> Option<Self> {
         let mut splitter = Self::new(hdr, packet, usize::MAX).ok()?;
         let inner = splitter.inner;
         let tcp = inner.tcp().filter(|tcp| inner.dont_fragment() && may_be_cut(tcp))?;
         let headers = inner.transport_start() + tcp.header_len();
-        let each = max_packet.checked_sub(headers).filter(|each| *each > 0)?;
+        let each = max_packet.checked_sub(headers).filter(|each| *each >= LEAST_SEGMENT)?;
         match splitter.kind {
             Kind::Tcp => {}
             _ if inner.is_fragment() || inner.is_source_routed() => return None,

@@ -73,6 +73,16 @@ impl<T: Transmit> Train<T> {
         &mut self.buf[self.len..self.len + HEADROOM + len]
     }
 
+    /// Sends the `len` bytes just written into the reserved room to `to`, at once and alone. They stay where they are, to be
+    /// committed or not.
+    pub fn send_aside(&mut self, to: SocketAddr, len: usize) {
+        let start = HEADROOM + self.len;
+        let len = len.min(MAX_TRAIN_BYTES);
+        if len > 0 {
+            self.out.transmit(to, &self.buf[start..start + len], len);
+        }
+    }
+
     /// Adds the `len` bytes just written into the reserved room as one datagram to `to`.
     pub fn commit(&mut self, to: SocketAddr, len: usize) {
         let len = len.min(MAX_TRAIN_BYTES);

@@ -9,6 +9,7 @@ use weft_wire::fsp::{self, FspPhase};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::{Coords, CoordsPair, NodeAddr, fmp};
 
+use crate::clear::{self, Clear, Parties};
 use crate::control::{LinkId, Report};
 use crate::ecn;
 use crate::frame::{self, Layers};
@@ -29,12 +30,14 @@ impl Lane {
             self.counters.not_for_us += 1;
             return;
         }
-        let marked = ecn::is_marked(datagram);
+        let (marked, draw) = (ecn::is_marked(datagram), clear::draw(datagram));
         let Some(body) = datagram.get_mut(at) else { return };
         let Ok(parsed) = SessionDatagram::parse(body) else {
             return;
         };
-        let (ttl, path_mtu) = (parsed.ttl, parsed.path_mtu);
+        // A larger one would have it go in circles for longer than any honest way takes.
+        let ttl = parsed.ttl.min(SessionDatagram::DEFAULT_TTL);
+        let path_mtu = parsed.path_mtu;
         if ttl <= 1 {
             self.counters.ttl_expired += 1;
             return;
@@ -42,18 +45,57 @@ impl Lane {
         let next = self.routes.get(&parsed.dest).copied().filter(|next| *next != from);
         let frame_len = frame::LINK_BODY_OFFSET + body.len() + fmp::TAG_LEN;
         let fits = frame_len <= usize::from(self.config.mtu);
+        let (kind, ends) = (Clear::of(parsed.payload), (parsed.src, parsed.dest));
+        let tells = tells_coordinates(kind, parsed.payload);
+        let admitted = self.admits_carried(now, from, kind, ends, draw);
+        // Data whose coordinates are over the rate goes on with those that are known.
+        if !admitted && kind != Some(Clear::Coords) {
+            self.counters.carried_refused += 1;
+            return;
+        }
         match next {
-            Some(next) if fits && !tells_coordinates(parsed.payload) => {
+            Some(next) if fits && !(tells && admitted) => {
                 let path_mtu = path_mtu.min(self.config.mtu);
                 if SessionDatagram::rewrite_hop(body, ttl - 1, path_mtu).is_ok() {
                     self.forward(now, next, marked, body, train);
                 }
+            }
+            _ if !admitted => self.counters.carried_refused += 1,
+            _ if !fits => {
+                let (link, src, dest, len) = (from, parsed.src, parsed.dest, body.len());
+                self.counters.transit_too_large += 1;
+                self.report(Report::TransitTooLarge { link, src, dest, len });
             }
             _ => {
                 let body = body.to_vec();
                 self.report(Report::Transit { link: from, body });
             }
         }
+    }
+
+    /// Whether a message of others that has this in the clear may be carried: how many a link may bring is bounded.
+    fn admits_carried(
+        &mut self,
+        now: u64,
+        from: LinkId,
+        kind: Option<Clear>,
+        (src, dest): (NodeAddr, NodeAddr),
+        draw: u32,
+    ) -> bool {
+        let (Some(kind), Some(link)) = (kind, self.links.get_mut(&from)) else {
+            return true;
+        };
+        let me = self.config.me;
+        let neighbour = link.peer;
+        let parties = Parties {
+            neighbour,
+            src,
+            dest,
+            me,
+        };
+        // In our name, over our link with its destination, it would pass for ours.
+        let ours = kind == Clear::Handshake && src == me;
+        !ours && link.clear.take(now, kind, parties, draw)
     }
 
     fn forward<T: Transmit>(&mut self, now: u64, next: LinkId, marked: bool, body: &[u8], train: &mut Train<T>) {
@@ -79,7 +121,7 @@ impl Lane {
         link.totals.sent(now, len);
         link.totals.last_payload_tx = now;
         self.counters.forwarded += 1;
-        train.commit(link.path, len);
+        link.paths.commit(train, &mut self.counters, len);
     }
 }
 
@@ -116,18 +158,18 @@ impl Lane {
             return;
         };
         link.totals.sent(now, len);
-        train.commit(link.path, len);
+        link.paths.commit(train, &mut self.counters, len);
     }
 }
 
 /// Whether a session message carries coordinates in the clear, which nodes on the way keep.
-fn tells_coordinates(message: &[u8]) -> bool {
-    let Ok(prefix) = fsp::FspPrefix::parse(message) else {
-        return false;
-    };
-    match FspPhase::from_nibble(prefix.phase) {
-        Some(FspPhase::Setup | FspPhase::Ack) => true,
-        Some(FspPhase::Established) => prefix.flags & fsp::FLAG_COORDS != 0,
-        _ => false,
+fn tells_coordinates(kind: Option<Clear>, message: &[u8]) -> bool {
+    match kind {
+        Some(Clear::Coords) => true,
+        Some(Clear::Handshake) => {
+            let prefix = fsp::FspPrefix::parse(message);
+            prefix.is_ok_and(|prefix| FspPhase::from_nibble(prefix.phase) != Some(FspPhase::Msg3))
+        }
+        Some(Clear::Signal) | None => false,
     }
 }

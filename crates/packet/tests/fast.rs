@@ -27,6 +27,11 @@ const B: NodeAddr = NodeAddr::new([2; 16]);
 const LINK: LinkId = LinkId(1);
 const MTU: u16 = 1280;
 const NOW: u64 = 1_000;
+/// ECN fields (RFC 3168).
+const NOT_ECT: u8 = 0;
+const ECT_1: u8 = 1;
+const ECT_0: u8 = 2;
+const CE: u8 = 3;
 
 #[derive(Default)]
 struct Sent(Vec<Vec<u8>>);
@@ -82,6 +87,7 @@ impl End {
             link: LINK,
             peer: other,
             path: address(other),
+            proven: true,
             keys,
             usage: EpochUse::Send,
         });
@@ -638,4 +644,84 @@ fn what_has_no_elidable_checksum_goes_with_a_full_one() {
     let frame = a.take_sent().remove(0);
     assert_eq!(fast::Header::parse(&frame).unwrap().flags & fast::FLAG_PARTIAL, 0);
     assert_eq!(b.receive(&frame), Some(segments(hdr, &echo).remove(0)));
+}
+
+/// What the IP header of a datagram says of congestion reaches the packet in it, or takes the packet's place, alone and in a
+/// receive of several (RFC 6040), in fast frames and in FIPS frames.
+#[test]
+fn ecn_of_the_underlay_reaches_the_packet() {
+    for fast in [true, false] {
+        for (inner, outer, outcome) in [
+            (NOT_ECT, ECT_0, Some(NOT_ECT)),
+            (NOT_ECT, CE, None),
+            (ECT_0, NOT_ECT, Some(ECT_0)),
+            (ECT_0, ECT_1, Some(ECT_1)),
+            (ECT_0, CE, Some(CE)),
+            (ECT_1, CE, Some(CE)),
+            (CE, NOT_ECT, Some(CE)),
+        ] {
+            let (mut a, mut b) = match fast {
+                true => pair(1000),
+                false => (End::new(A, B), End::new(B, A)),
+            };
+            let with = |ecn: u8| {
+                let mut packet = packet(59, &[7; 100]);
+                packet[1] = packet[1] & 0xcf | ecn << 4;
+                packet
+            };
+            for _ in 0..3 {
+                a.send(VirtioNetHdr::default(), &with(inner));
+            }
+            let frames = a.take_sent();
+            b.lane.outer_ecn(outer);
+            let (len, mut out) = (frames[0].len(), Vec::new());
+            let mut room = [vec![0; HEADROOM], frames.concat()].concat();
+            let from = address(A);
+            b.lane
+                .inbound_train(NOW, from, &mut room, len, &mut b.train, |packet, _, _| {
+                    out.push(packet.to_vec());
+                });
+            let expected: Vec<_> = outcome.into_iter().flat_map(|ecn| vec![with(ecn); 3]).collect();
+            assert_eq!(out, expected, "fast {fast}, {inner} in {outer}");
+            let counters = b.lane.counters();
+            let marked = if outer == CE { 3 } else { 0 };
+            assert_eq!(counters.ce_underlay, marked);
+            assert_eq!(counters.ce_dropped, if outcome.is_none() { 3 } else { 0 });
+            assert_eq!(
+                counters.ce_delivered,
+                if outcome == Some(CE) && inner != CE { 3 } else { 0 }
+            );
+            // The reports about the session count it, whatever became of the packet; the next receive has a mark of its own.
+            b.lane.sample(NOW);
+            let marks = b.reports().into_iter().find_map(|report| match report {
+                Report::Activity { sessions, .. } => Some(sessions[0].received.ce),
+                _ => None,
+            });
+            assert_eq!(marks, Some(marked));
+            a.send(VirtioNetHdr::default(), &with(NOT_ECT));
+            assert_eq!(b.receive(&a.take_sent()[0]), Some(with(NOT_ECT)));
+        }
+    }
+}
+
+/// Messages of a link count its congestion, as frames with packets do.
+#[test]
+fn a_control_message_that_came_marked_is_counted() {
+    let (mut a, mut b) = (End::new(A, B), End::new(B, A));
+    for marked in [false, true] {
+        a.apply(Command::SendOnLink {
+            link: LINK,
+            epoch: None,
+            msg_type: 0x51,
+            body: Vec::new(),
+        });
+        b.lane.outer_ecn(if marked { 3 } else { 2 });
+        b.receive(&a.take_sent()[0]);
+        b.lane.sample(NOW);
+        let marks = b.reports().into_iter().find_map(|report| match report {
+            Report::Activity { links, .. } => Some(links[0].received.ce),
+            _ => None,
+        });
+        assert_eq!(marks, Some(u64::from(marked)));
+    }
 }

@@ -20,6 +20,7 @@ use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
 use weft_packet::{
     Command, Counters, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train, Transmit,
+    bounds,
 };
 use weft_wire::fast::FULL_OVERHEAD;
 use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
@@ -96,6 +97,7 @@ impl End {
             link: LINK,
             peer: other,
             path: address(other),
+            proven: true,
             keys,
             usage: EpochUse::Send,
         });
@@ -580,4 +582,52 @@ fn datagrams_of_our_own_do_not_come_back_again() {
     assert_eq!(a.counters().underlay_loops, 1);
     looped[7] = 1;
     assert!(a.send(WHOLE, &looped).is_empty(), "nor a later fragment of one");
+}
+
+#[test]
+fn packets_that_wait_for_the_interface_are_bounded_in_bytes() {
+    let (mut a, mut b) = pair(1_280);
+    for _ in 0..600 {
+        let from = address(A);
+        for frame in a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 8_972, false)) {
+            b.lane.inbound_alone(b.now, from, &frame, &mut b.train);
+        }
+        assert_eq!(b.lane.check_invariants(), Ok(()));
+    }
+    let bytes: usize = std::iter::from_fn(|| b.lane.poll_reply())
+        .map(|packet| packet.len())
+        .sum();
+    assert!(
+        bytes <= bounds::REPLIES.bytes && bytes > bounds::REPLIES.bytes * 9 / 10,
+        "{bytes}"
+    );
+    assert!(b.counters().replies_dropped > 300);
+}
+
+/// A host that sends to many peers without a session: what waits is bounded, and each of the peers has its share.
+#[test]
+fn packets_that_wait_for_keys_are_bounded_in_bytes_over_all_sessions() {
+    let mut a = End::new(A, B, 1_280);
+    let peers: Vec<NodeAddr> = (10..22).map(|n| NodeAddr::new([n; 16])).collect();
+    for peer in &peers {
+        a.apply(Command::AllowPeer { peer: *peer });
+    }
+    for peer in &peers {
+        for _ in 0..20 {
+            a.send(WHOLE, &ipv6(A.to_ipv6(), peer.to_ipv6(), 60_000));
+        }
+    }
+    let queued: Vec<usize> = peers.iter().map(|peer| a.lane.queued(peer)).collect();
+    assert!(
+        queued.iter().sum::<usize>() * 60_000 <= bounds::QUEUED.bytes,
+        "{queued:?}"
+    );
+    assert!(
+        queued
+            .iter()
+            .all(|count| (1..=bounds::QUEUED_OF_SESSION).contains(count)),
+        "{queued:?}"
+    );
+    assert_eq!(a.lane.check_invariants(), Ok(()));
+    assert_eq!(a.counters().queue_dropped, 240 - queued.iter().sum::<usize>() as u64);
 }

@@ -80,6 +80,7 @@ impl Node {
             link: LINK,
             peer: other,
             path: address(other),
+            proven: true,
             keys: LinkKeys {
                 our_index: 1,
                 their_index: 1,
@@ -102,6 +103,7 @@ impl Node {
             link: LINK,
             peer: other,
             path: address(other),
+            left: None,
         });
         node.apply(&Command::BindSession {
             peer: other,
@@ -278,6 +280,7 @@ fn a_lane_without_keys_leaves_packets_to_the_first_and_waits_before_it_takes_ove
         link: LINK,
         peer: B,
         path: address(B),
+        left: None,
     });
     // What went by the first may be on its way, as long as more of it follows.
     for n in 2..50 {
@@ -309,6 +312,7 @@ fn who_moves_is_followed_in_every_lane_by_what_the_core_says() {
         link: LINK,
         peer: B,
         path: moved,
+        left: None,
     });
     assert_eq!(a.send(NOW, 1, &packet(A, B, 1)), Outbound::Done);
     assert_eq!(a.take_sent(1).len(), 1);

@@ -99,6 +99,7 @@ impl Host {
             link: link(peer),
             peer,
             path: address(peer),
+            proven: true,
             keys,
             usage: EpochUse::Send,
         });
@@ -450,6 +451,30 @@ fn a_relay_seals_the_header_alone_or_all() {
     }
 }
 
+/// A mark of the underlay before or behind the relay is a mark of that hop.
+#[test]
+fn congestion_of_the_underlay_goes_on_as_a_mark_of_the_hop() {
+    for hop in 0..2 {
+        for capable in [true, false] {
+            let mut line = Line::new(1 << 20, MTU);
+            let mut sent = packet(&[5; 100]);
+            sent[1] = sent[1] & 0xcf | if capable { 0x20 } else { 0 };
+            line.0[0].send(&sent);
+            let first = line.0[0].sent().remove(0).1;
+            line.0[1].lane.outer_ecn(if hop == 0 { 3 } else { 0 });
+            line.0[1].receive(A, &first);
+            let second = line.0[1].sent().remove(0).1;
+            line.0[2].lane.outer_ecn(if hop == 1 { 3 } else { 0 });
+            let out = line.0[2].receive(R, &second);
+            // One whose sender does not know ECN goes on as it is: FIPS nodes on the way do the same.
+            sent[1] |= if capable { 0x30 } else { 0 };
+            assert_eq!(out, Some(sent), "hop {hop}, capable {capable}");
+            assert_eq!(line.0[1].lane.counters().ce_forwarded, 1 - hop);
+            assert_eq!(line.0[2].lane.counters().ce_delivered, u64::from(capable));
+        }
+    }
+}
+
 #[test]
 fn a_frame_passes_a_hop_once() {
     let mut line = Line::new(1 << 20, MTU);
@@ -620,4 +645,39 @@ fn nobody_but_the_ends_puts_packets_into_a_hop() {
     let counters = *line.0[1].lane.counters();
     assert_eq!((counters.malformed, counters.fast_open_failed), (1, 1));
     assert_eq!(line.run().0.len(), 0);
+}
+
+/// The receiver joins at most [`fast::Fragment::MAX_PIECES`] pieces, so the sender cuts in no more, whatever size the nodes on
+/// the way tell.
+#[test]
+fn no_packet_becomes_more_datagrams_than_the_other_end_joins() {
+    for mtu in (0..=MTU).step_by(9) {
+        let mut line = Line::new(1 << 20, MTU);
+        let relay = Relay {
+            link: link(R),
+            label: FIRST,
+            mtu,
+        };
+        line.0[0].apply(Command::RelaySession {
+            peer: B,
+            relay: Some(relay),
+        });
+        for len in [41, 100, 500, 1_000, 1_200, 1_280] {
+            let sent = packet(&vec![5; len - 40]);
+            line.0[0].send(&sent);
+            line.0[0].train.flush();
+            let datagrams = line.0[0].train.out_mut().0.len();
+            assert!(
+                datagrams <= fast::Fragment::MAX_PIECES,
+                "{mtu}, {len}: {datagrams} datagrams"
+            );
+            let (mut at_b, _) = line.run();
+            at_b.extend(line.0[2].lane.poll_reply());
+            let expected = if datagrams == 0 { vec![] } else { vec![sent] };
+            assert_eq!(at_b, expected, "{mtu}, {len}");
+            if mtu >= fast::LEAST_PAYLOAD {
+                assert!(datagrams > 0, "{mtu}, {len}");
+            }
+        }
+    }
 }

@@ -57,6 +57,11 @@ pub const MESSAGE_OVERHEAD: usize = Header::LEN + TIMESTAMP_LEN + 1 + TAG_LEN;
 /// of IPv6 and UDP. Frames are no larger until the path has shown that it takes more.
 pub const SURE_PAYLOAD: u16 = 1_232;
 
+/// The smallest frame that a node may ask others to keep to, bytes of UDP payload: the least that weft can be set to
+/// (`[udp] mtu`). A smaller size that others tell is refused, whoever tells it: it describes no path that IPv6 hosts
+/// could use, and every packet would become many frames (docs/decisions/0021-told-sizes-and-queues.md).
+pub const LEAST_PAYLOAD: u16 = 1_200;
+
 /// Bit of [`Header::flags`]: the phase of the key, modulo 2.
 pub const FLAG_PHASE: u8 = 0x01;
 /// Bit of [`Header::flags`]: the checksum of the TCP or UDP header right behind the IP header is not there; its field

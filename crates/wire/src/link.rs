@@ -17,6 +17,10 @@ pub const PROBE: u8 = 0xf1;
 /// Answers [`PROBE`] with its body.
 pub const PROBE_ANSWER: u8 = 0xf2;
 
+/// Two running nodes have the receiver's key. Body: the address of the other one, 16 bytes IPv6 (IPv4 mapped), then its port, 2
+/// bytes.
+pub const KEY_IN_TWO: u8 = 0xf3;
+
 /// What a neighbour can do in relayed fast frames, weft's own: the body is
 /// [`Capabilities`](crate::fast::Capabilities). docs/protocol/fast.md, "Hop keys".
 pub const HOP_CAPABILITIES: u8 = 0xf8;
@@ -33,7 +37,11 @@ pub const BOUND: u8 = 0xfb;
 /// An [`Unbind`](crate::fast::Unbind), weft's own: ends a label.
 pub const UNBIND: u8 = 0xfc;
 
-/// The longest body of a [`PROBE`], bytes. Weft sends 4.
+/// The body of a [`LinkMessageType::Heartbeat`] of a node whose own addresses or routes have changed. FIPS ignores bodies
+/// of heartbeats.
+pub const MOVED: u8 = 0x01;
+
+/// The longest body of a [`PROBE`], bytes. Weft sends 4, and 8 to find out where a neighbour is.
 pub const MAX_PROBE: usize = 16;
 
 /// Which link message follows the inner header (FIPS wire-formats, "Message Type Table").

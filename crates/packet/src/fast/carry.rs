@@ -7,10 +7,11 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, HEADROOM, Kind, LABEL_AT, RelayHeader};
+use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, HEADROOM, Kind, LABEL_AT, MAX_HOPS, RelayHeader};
 
 use super::FastIndex;
 use crate::control::{Carry, LinkId};
+use crate::ecn::Seen;
 use crate::inbound::Inbound;
 use crate::lane::{Lane, Link};
 use crate::train::{Train, Transmit};
@@ -97,7 +98,7 @@ impl Lane {
         while let Some(frame) = frames.get_mut(at..).filter(|rest| !rest.is_empty()) {
             let len = frame.len().min(step);
             let Some(frame) = frame.get_mut(..len) else { break };
-            let Some(link) = self.links.get_mut(&id).filter(|link| link.path == from) else {
+            let Some(link) = self.links.get_mut(&id).filter(|link| link.paths.is_settled(from)) else {
                 break;
             };
             let Ok(header) = fast::Header::parse(frame) else { break };
@@ -160,19 +161,21 @@ impl Lane {
         };
         let (next, label) = run.to;
         let Some(link) = self.links.get_mut(&next) else { return };
-        let (mut sealed, mut marked) = (0, 0);
+        let (mut sealed, mut marked, came_marked) = (0, 0, self.outer == Seen::Ce);
         for frame in frames.chunks_mut(step) {
-            let Some(ce) = link.seal_on(label, frame) else { break };
+            let Some(ce) = link.seal_on(label, came_marked, frame) else {
+                break;
+            };
             marked += u64::from(ce);
             sealed += frame.len();
         }
         let count = sealed.div_ceil(step);
         link.totals.sent_many(now, count as u64, sealed);
         link.totals.last_payload_tx = now;
-        let path = link.path;
         self.counters.relayed += count as u64;
         self.counters.ce_forwarded += marked;
-        train.send_from(path, frames.get(..sealed).unwrap_or_default(), step);
+        let frames_sealed = frames.get(..sealed).unwrap_or_default();
+        link.paths.send_from(train, &mut self.counters, frames_sealed, step);
         if sealed < frames.len() {
             let failed = (frames.len() - sealed).div_ceil(step);
             self.counters.relay_failed += failed as u64;
@@ -184,13 +187,13 @@ impl Lane {
 impl Link {
     /// Seals an opened frame for the next hop; tells whether it says that it has experienced congestion. `None` if the keys
     /// of the hop are spent.
-    fn seal_on(&mut self, label: u32, frame: &mut [u8]) -> Option<bool> {
+    fn seal_on(&mut self, label: u32, came_marked: bool, frame: &mut [u8]) -> Option<bool> {
         let place = frame.get_mut(LABEL_AT..)?.first_chunk_mut()?;
         let came = RelayHeader::parse(place).ok()?;
-        let ce = came.marks & FLAG_CE | if self.congested { FLAG_CE } else { 0 };
+        let ce = came.marks & FLAG_CE | if self.congested || came_marked { FLAG_CE } else { 0 };
         let on = RelayHeader {
             label,
-            ttl: came.ttl - 1,
+            ttl: came.ttl.min(MAX_HOPS) - 1,
             marks: ce,
         };
         *place = on.to_bytes();

@@ -8,13 +8,13 @@ use weft_wire::ip::Ipv6Header;
 use super::open::CONTENT_AT;
 use super::reassembly::Taken;
 use super::{FastEpoch, Way};
-use crate::ecn;
+use crate::ecn::Seen;
 use crate::lane::{Lane, Room};
 use crate::split::Splitter;
 use crate::train::{Train, Transmit};
 
 /// What a content lacks of the packet in it: the IPv6 header less what is left of it.
-const ELIDED: usize = Ipv6Header::LEN - fast::IPV6_REST;
+pub(crate) const ELIDED: usize = Ipv6Header::LEN - fast::IPV6_REST;
 /// The longest packet that can be cut, bytes.
 pub(crate) const MAX_FRAGMENTED: usize = Fragment::MAX_TOTAL + ELIDED;
 /// Where a piece starts in its frame.
@@ -33,7 +33,8 @@ impl FastEpoch {
 }
 
 impl Lane {
-    /// Sends the splitter's packets, of at most [`MAX_FRAGMENTED`] bytes each, in pieces of equal size.
+    /// Sends the splitter's packets, of at most [`MAX_FRAGMENTED`] bytes each, in pieces of equal size: at most
+    /// [`Fragment::MAX_PIECES`] of each packet.
     pub(crate) fn seal_fragments<T: Transmit>(
         &mut self,
         now: u64,
@@ -80,8 +81,13 @@ impl Lane {
             (Kind::Ipv6, content)
         };
         let overhead = inner_at + Fragment::OVERHEAD;
-        let most = usize::from(room.payload()).saturating_sub(overhead).max(1);
-        let each = content.len().div_ceil(content.len().div_ceil(most));
+        let count = content.len().div_ceil(room.max_piece().max(1));
+        if count > Fragment::MAX_PIECES {
+            // The other end would not put it together.
+            self.counters.too_big += 1;
+            return Some(());
+        }
+        let each = content.len().div_ceil(count);
         let number = epoch.next_fragmented();
         for (n, piece) in content.chunks(each).enumerate() {
             let fragment = Fragment {
@@ -97,7 +103,7 @@ impl Lane {
                 link.seal_relayed(relay, self.whole, slot, sealed)?;
             }
             link.totals.sent(now, sealed);
-            train.commit(link.path, sealed);
+            link.paths.commit(train, &mut self.counters, sealed);
         }
         self.counters.fast_fragmented += 1;
         session.totals.sent(now, len);
@@ -108,7 +114,7 @@ impl Lane {
     }
 
     /// Takes the piece in an opened frame behind the headroom of `room`. A packet that it makes whole goes to the TUN.
-    pub(super) fn fast_piece(&mut self, now: u64, peer: NodeAddr, id: u32, room: &[u8], marked: bool) -> Option<()> {
+    pub(super) fn fast_piece(&mut self, now: u64, peer: NodeAddr, id: u32, room: &[u8], seen: Seen) -> Option<()> {
         if !self.allowed.contains_key(&peer.to_ipv6().octets()) {
             self.counters.not_allowed += 1;
             return None;
@@ -125,13 +131,13 @@ impl Lane {
         match taken {
             Taken::Kept => {}
             Taken::Conflict => self.counters.fragments_refused += 1,
-            Taken::Whole(packet) if fragment.kind == Kind::Full => self.full_whole(now, peer, packet, marked)?,
-            Taken::Whole(packet) => self.fast_whole(now, peer, packet, marked)?,
+            Taken::Whole(packet) if fragment.kind == Kind::Full => self.full_whole(now, peer, packet, seen)?,
+            Taken::Whole(packet) => self.fast_whole(now, peer, packet, seen)?,
         }
         Some(())
     }
 
-    fn fast_whole(&mut self, now: u64, peer: NodeAddr, mut packet: Vec<u8>, marked: bool) -> Option<()> {
+    fn fast_whole(&mut self, now: u64, peer: NodeAddr, mut packet: Vec<u8>, seen: Seen) -> Option<()> {
         let ends = (peer.to_ipv6(), self.config.me.to_ipv6());
         if fast::expand_in_place(&mut packet, Ipv6Header::LEN, ends.0, ends.1).is_err() {
             self.counters.malformed += 1;
@@ -143,8 +149,8 @@ impl Lane {
         session.last_data = now;
         self.counters.fast_reassembled += 1;
         self.hand_over(peer, &mut packet);
-        if marked && ecn::mark(&mut packet) {
-            self.counters.ce_delivered += 1;
+        if !Self::tell_congestion(&mut self.counters, seen, &mut packet) {
+            return None;
         }
         self.counters.tun_tx += 1;
         self.push_reply(packet);

@@ -9,7 +9,7 @@ use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FULL_AT, HEADROOM};
 
 use crate::checksum::{self, Checksum};
-use crate::ecn;
+use crate::ecn::Seen;
 use crate::inbound::Inbound;
 use crate::inner::Inner;
 use crate::lane::Lane;
@@ -24,24 +24,24 @@ impl Lane {
         peer: NodeAddr,
         room: &mut [u8],
         flags: u8,
-        marked: bool,
+        seen: Seen,
     ) -> Option<Inbound> {
         let range = place(room)?;
         let packet = room.get_mut(range.clone())?;
-        let checksum = self.let_in(now, peer, packet, flags, marked)?;
+        let checksum = self.let_in(now, peer, packet, flags, seen)?;
         Some(Inbound::Packet(range, checksum))
     }
 
     /// The same for a packet that came in pieces.
-    pub(super) fn full_whole(&mut self, now: u64, peer: NodeAddr, mut packet: Vec<u8>, marked: bool) -> Option<()> {
-        self.let_in(now, peer, &mut packet, 0, marked)?;
+    pub(super) fn full_whole(&mut self, now: u64, peer: NodeAddr, mut packet: Vec<u8>, seen: Seen) -> Option<()> {
+        self.let_in(now, peer, &mut packet, 0, seen)?;
         self.counters.fast_reassembled += 1;
         self.push_reply(packet);
         Some(())
     }
 
     /// Lets a packet in, or counts why not, and what it is of the session.
-    fn let_in(&mut self, now: u64, peer: NodeAddr, packet: &mut [u8], flags: u8, marked: bool) -> Option<Checksum> {
+    fn let_in(&mut self, now: u64, peer: NodeAddr, packet: &mut [u8], flags: u8, seen: Seen) -> Option<Checksum> {
         if !self.allowed.contains_key(&peer.to_ipv6().octets()) {
             self.counters.not_allowed += 1;
             return None;
@@ -54,8 +54,8 @@ impl Lane {
                 return None;
             }
         };
-        if marked && ecn::mark_full(packet) {
-            self.counters.ce_delivered += 1;
+        if !Self::tell_congestion(&mut self.counters, seen, packet) {
+            return None;
         }
         let session = self.sessions.get_mut(&peer)?;
         session.totals.received(now, 1, packet.len());

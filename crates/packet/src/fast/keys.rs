@@ -14,8 +14,6 @@ use super::FAST_BIT;
 use crate::control::FastKeys;
 use crate::epoch::OpenFailure;
 
-/// A peer that claims to take less gets this: it must take what FIPS's smallest setting allows.
-const MIN_PAYLOAD: u16 = 1200;
 /// How long the key before still opens late frames, ms (L5).
 const DRAIN: u64 = 10_000;
 /// Intervals that a phase lasts at the most while the other side has not acknowledged it; then nothing more is sealed.
@@ -101,7 +99,7 @@ impl FastEpoch {
             id: keys.id.0,
             our_index: keys.our_index,
             their_index: keys.their_index,
-            max_payload: keys.max_payload.max(MIN_PAYLOAD),
+            max_payload: keys.max_payload.max(fast::LEAST_PAYLOAD),
             reads_full: keys.reads_full,
             started: now,
             proven: false,
@@ -346,5 +344,52 @@ impl Receiving {
         self.previous = Some((std::mem::replace(&mut self.cipher, present), now + DRAIN));
         self.phase = self.phase.wrapping_add(1);
         self.since = counter;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_noise::Key;
+    use weft_noise::fast::LaneSecrets;
+
+    use super::*;
+    use crate::control::EpochId;
+
+    fn keys() -> FastEpoch {
+        let secret = |byte| Secret::from_key(&Key::from_bytes([byte; 32]));
+        let keys = FastKeys {
+            id: EpochId(0),
+            our_index: 1,
+            their_index: 2,
+            max_payload: 1_400,
+            reads_full: true,
+            suite: Suite::Aes256Gcm,
+            secrets: LaneSecrets {
+                send: secret(1),
+                recv: secret(2),
+            },
+            phase_frames: 1 << 20,
+        };
+        FastEpoch::new(0, &keys)
+    }
+
+    /// The nonce follows from the counter alone, so after the last one the keys are worth nothing, whatever else would
+    /// let them go on.
+    #[test]
+    fn a_fast_counter_ends_and_is_not_used_again() {
+        // A phase that began with that frame, one that goes on, and one that is due to end.
+        for (since, acknowledged) in [(u64::MAX - 1, false), (u64::MAX - 9, true), (0, true)] {
+            let mut keys = keys();
+            keys.send.counter = u64::MAX - 1;
+            keys.send.since = since;
+            keys.send.acknowledged = acknowledged;
+            assert!(!keys.is_spent());
+            assert_eq!(keys.ticket().unwrap().counter, u64::MAX - 1);
+            for _ in 0..3 {
+                assert!(keys.is_spent(), "an acknowledgement does not bring it back");
+                assert_eq!(keys.ticket(), None);
+                keys.acknowledge(keys.send.phase);
+            }
+        }
     }
 }

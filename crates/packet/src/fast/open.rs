@@ -11,11 +11,12 @@ use super::FastIndex;
 use super::keys::Opened;
 use crate::checksum::{self, Checksum};
 use crate::control::{EpochId, LinkId, Report};
-use crate::ecn;
+use crate::ecn::Seen;
 use crate::inbound::Inbound;
 use crate::lane::Lane;
 use crate::meter::Arrival;
 use crate::mss;
+use crate::paths;
 use crate::train::{Train, Transmit};
 
 /// Where the content starts behind the clock.
@@ -74,9 +75,9 @@ impl Lane {
         let proven = epoch.proven && (epoch.direct || via.is_some());
         self.counters.fast_rx += 1;
         self.counters.relayed_rx += u64::from(via.is_some());
-        let marked = via.is_some_and(|via| via.marked);
+        let seen = via.map_or(self.outer, |via| Seen::marked(via.marked));
         let arrival = Arrival {
-            ce: marked,
+            ce: seen.is_ce(),
             ..arrival(number, header, frame)
         };
         self.fast_arrived(now, (from, via), peer, id, opened, arrival);
@@ -93,10 +94,10 @@ impl Lane {
             self.tell_phase(now, peer, Some(id), train);
         }
         match header.kind {
-            Kind::Ipv6 => self.fast_packet(now, peer, room, header.flags, marked),
-            Kind::Full => self.full_packet(now, peer, room, header.flags, marked),
+            Kind::Ipv6 => self.fast_packet(now, peer, room, header.flags, seen),
+            Kind::Full => self.full_packet(now, peer, room, header.flags, seen),
             Kind::Fragment => {
-                self.fast_piece(now, peer, id, room, marked);
+                self.fast_piece(now, peer, id, room, seen);
                 None
             }
             Kind::Message | Kind::Relayed => {
@@ -149,9 +150,8 @@ impl Lane {
         link.totals.received(now, frames, bytes);
         link.totals.rx_payload += frames;
         if newest {
-            if link.path != from {
-                link.path = from;
-                self.report(Report::Roamed { link: id, path: from });
+            if let Some(room) = link.paths.came_from(now, from, bytes) {
+                self.report(paths::moved(id, from, room));
             }
             self.note_arrival(now, id, peer);
         }
@@ -164,7 +164,7 @@ impl Lane {
         bound.filter(is_direct).or_else(other)
     }
 
-    fn fast_packet(&mut self, now: u64, peer: NodeAddr, room: &mut [u8], flags: u8, marked: bool) -> Option<Inbound> {
+    fn fast_packet(&mut self, now: u64, peer: NodeAddr, room: &mut [u8], flags: u8, seen: Seen) -> Option<Inbound> {
         if !self.allowed.contains_key(&peer.to_ipv6().octets()) {
             self.counters.not_allowed += 1;
             return None;
@@ -179,8 +179,8 @@ impl Lane {
         session.totals.rx_payload += 1;
         session.last_data = now;
         let packet = room.get_mut(range.clone())?;
-        if marked && ecn::mark(packet) {
-            self.counters.ce_delivered += 1;
+        if !Self::tell_congestion(&mut self.counters, seen, packet) {
+            return None;
         }
         self.note_echo(peer, packet);
         self.counters.tun_tx += 1;

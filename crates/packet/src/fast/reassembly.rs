@@ -9,8 +9,6 @@ use weft_wire::fast::{Fragment, Kind};
 
 /// Packets of which some pieces are here. The oldest goes for a new one.
 const MAX_PACKETS: usize = 16;
-/// Pieces of one packet: the longest in the smallest frames.
-const MAX_PIECES: usize = 8;
 /// What is not whole after this is given up, ms.
 const EXPIRY: u64 = 2_000;
 
@@ -117,7 +115,7 @@ impl Partial {
         let (start, len) = (usize::from(fragment.offset), piece.len());
         let overlaps = |(at, l): &(usize, usize)| start < at + l && *at < start + len;
         let same = (fragment.total, fragment.kind) == (self.total, self.kind);
-        if !same || self.pieces.len() == MAX_PIECES || self.pieces.iter().any(overlaps) {
+        if !same || self.pieces.len() == Fragment::MAX_PIECES || self.pieces.iter().any(overlaps) {
             return false;
         }
         let Some(room) = self.buf.get_mut(headroom + start..headroom + start + len) else {
@@ -175,7 +173,7 @@ mod tests {
                 self.packets.len() - 1
             });
             let p = &mut self.packets[at];
-            let mut good = p.3 == fragment.total && p.4 < MAX_PIECES;
+            let mut good = p.3 == fragment.total && p.4 < Fragment::MAX_PIECES;
             p.4 += 1;
             for (i, byte) in bytes.iter().enumerate() {
                 good &= p.5.insert(usize::from(fragment.offset) + i, *byte).is_none();
@@ -239,5 +237,17 @@ mod tests {
         assert_eq!(all.len(), 1);
         assert_eq!(all.take(EXPIRY, 0, piece(1, 5, 10), &[1; 5], ROOM), Taken::Kept);
         assert_eq!((all.len(), all.take_given_up(), all.take_given_up()), (1, 1, 0));
+    }
+
+    #[test]
+    fn the_oldest_packet_goes_for_a_new_one_and_is_counted() {
+        let mut all = Reassembly::default();
+        for packet in 0..=MAX_PACKETS as u32 {
+            assert_eq!(all.take(0, 0, piece(packet, 0, 10), &[1; 5], ROOM), Taken::Kept);
+        }
+        assert_eq!((all.len(), all.take_given_up()), (MAX_PACKETS, 1));
+        // Its other piece begins it anew.
+        assert_eq!(all.take(0, 0, piece(0, 5, 10), &[1; 5], ROOM), Taken::Kept);
+        assert_eq!(all.take_given_up(), 1);
     }
 }

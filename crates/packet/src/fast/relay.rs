@@ -11,8 +11,10 @@ use super::keys::Opened;
 use super::open::{Via, asks, frame_content};
 use super::{FastEpoch, FastIndex};
 use crate::control::{Carry, EpochId, FastKeys, LinkId, Relay, Report};
+use crate::ecn::Seen;
 use crate::inbound::Inbound;
 use crate::lane::{Lane, Link};
+use crate::paths;
 use crate::train::{Train, Transmit};
 
 /// How often at most a link may make us report a label that fails, ms.
@@ -70,8 +72,9 @@ impl Lane {
             }
         };
         let (key, proven) = (epoch.id, epoch.proven);
-        link.totals.received(now, 1, frame.len());
-        self.hop_arrived(from, id, key, opened);
+        let bytes = frame.len();
+        link.totals.received(now, 1, bytes);
+        self.hop_arrived(now, (from, bytes), id, key, opened);
         if !proven && !asks(header.kind, frame_content(room)) {
             self.links.get_mut(&id)?.hop.prove(key, true);
             self.report(Report::HopProven {
@@ -89,14 +92,16 @@ impl Lane {
         self.relayed_frame(now, from, (id, header.flags), room, train)
     }
 
-    /// A frame from a new address moves the link, as frames of the link itself do.
-    fn hop_arrived(&mut self, from: SocketAddr, id: LinkId, key: u32, opened: Opened) {
+    /// A frame from a new address counts for the link as frames of the link itself do.
+    fn hop_arrived(&mut self, now: u64, (from, bytes): (SocketAddr, usize), id: LinkId, key: u32, opened: Opened) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.totals.rx_payload += 1;
         let current = link.hop.current().is_some_and(|current| current.id == key);
-        if opened.newest && current && link.path != from {
-            link.path = from;
-            self.report(Report::Roamed { link: id, path: from });
+        if opened.newest
+            && current
+            && let Some(room) = link.paths.came_from(now, from, bytes)
+        {
+            self.report(paths::moved(id, from, room));
         }
     }
 
@@ -110,7 +115,10 @@ impl Lane {
         train: &mut Train<T>,
     ) -> Option<Inbound> {
         let frame = room.get_mut(HEADROOM..)?;
-        let told = RelayHeader::parse(frame.get(LABEL_AT..)?).ok()?;
+        let mut told = RelayHeader::parse(frame.get(LABEL_AT..)?).ok()?;
+        if self.outer == Seen::Ce {
+            told.marks |= FLAG_CE;
+        }
         match self.links.get(&id)?.labels.get(&told.label).copied() {
             None => {
                 self.counters.label_unknown += 1;
@@ -168,7 +176,7 @@ impl Lane {
         if frame.len() > usize::from(self.config.mtu) || link.hop.current().is_none() {
             return None;
         }
-        told.ttl -= 1;
+        told.ttl = told.ttl.min(MAX_HOPS) - 1;
         // Once marked it stays so for the rest of the way.
         told.marks = told.marks & FLAG_CE | if link.congested { FLAG_CE } else { 0 };
         let slot = train.reserve(frame.len());
@@ -180,7 +188,7 @@ impl Lane {
         self.counters.ce_forwarded += u64::from(told.marks & FLAG_CE);
         link.totals.sent(now, frame.len());
         link.totals.last_payload_tx = now;
-        train.commit(link.path, frame.len());
+        link.paths.commit(train, &mut self.counters, frame.len());
         Some(())
     }
 
@@ -242,7 +250,7 @@ impl Lane {
         };
         let Some(link) = self.links.get_mut(&id) else { return };
         link.totals.sent(now, len);
-        train.commit(link.path, len);
+        link.paths.commit(train, &mut self.counters, len);
     }
 
     fn hop_epoch(&mut self, id: LinkId, key: Option<u32>) -> Option<&mut FastEpoch> {

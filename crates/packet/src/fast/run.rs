@@ -13,6 +13,7 @@ use crate::checksum::Checksum;
 use crate::control::Report;
 use crate::echo;
 use crate::lane::Lane;
+use crate::meter::Arrival;
 use crate::networks::Borders;
 
 /// What came so far.
@@ -52,7 +53,7 @@ impl Lane {
         if !self.allowed.contains_key(&ends.0.octets()) {
             return at;
         }
-        let token = self.echo_token;
+        let (token, seen) = (self.echo_token, self.outer);
         let room_to = self.room_to(&peer);
         let max_tcp = room_to.max_tcp();
         // Not `Lane::borders`, which would hold all of the lane.
@@ -95,7 +96,14 @@ impl Lane {
                     continue;
                 }
             }
-            session.meter.receive(now, arrival(keys.number(), &header, frame));
+            let arrived = arrival(keys.number(), &header, frame);
+            session.meter.receive(
+                now,
+                Arrival {
+                    ce: seen.is_ce(),
+                    ..arrived
+                },
+            );
             run.frames += 1;
             run.bytes += frame.len();
             let lone = room.get_mut(begin..HEADROOM + end).unwrap_or_default();
@@ -109,6 +117,12 @@ impl Lane {
                 _ => expand(lone, header.flags, ends, || max_tcp).ok_or(Refusal::Malformed),
             };
             match made {
+                Ok((range, _))
+                    if !Self::tell_congestion(
+                        &mut self.counters,
+                        seen,
+                        lone.get_mut(range.clone()).unwrap_or_default(),
+                    ) => {}
                 Ok((range, checksum)) => {
                     run.packets += 1;
                     run.packet_bytes += range.len();

@@ -62,7 +62,7 @@ impl Lane {
             self.counters.relayed_tx += u64::from(inner_at != 0);
             link.totals.sent(now, len);
             session.totals.sent(now, packet.len);
-            train.commit(link.path, len);
+            link.paths.commit(train, &mut self.counters, len);
         }
         link.totals.last_payload_tx = now;
         session.last_data = now;

@@ -100,7 +100,7 @@ impl Lane {
         link.totals.sent(now, len);
         link.totals.last_payload_tx = now;
         session.totals.sent(now, 0);
-        train.commit(link.path, len);
+        link.paths.commit(train, &mut self.counters, len);
         true
     }
 }

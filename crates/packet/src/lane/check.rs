@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_wire::NodeAddr;
 
-use super::queue::MAX_QUEUE;
-use super::{Index, Lane, MAX_EARLY, MAX_REPLIES, MAX_REPORTS};
+use super::{Index, Lane};
+use crate::bounds;
 use crate::control::LinkId;
 use crate::epoch::{Epochs, MAX_EPOCHS};
 use crate::fast::{FastIndex, Reassembly};
@@ -27,11 +27,19 @@ impl Lane {
             }
             Ok(())
         };
-        bounded("reports", self.reports.len(), MAX_REPORTS)?;
-        bounded("replies", self.replies.len(), MAX_REPLIES)?;
+        self.reports.check()?;
+        bounded("replies", self.replies.len(), bounds::REPLIES.count)?;
+        bounded("bytes of replies", self.reply_bytes, bounds::REPLIES.bytes)?;
+        bounded("early frames", self.early.load().count, bounds::EARLY.count)?;
+        bounded("bytes of early frames", self.early.load().bytes, bounds::EARLY.bytes)?;
+        bounded("packets that wait", self.queued.load().count, bounds::QUEUED.count)?;
+        bounded("bytes that wait", self.queued.load().bytes, bounds::QUEUED.bytes)?;
+        let queued: usize = self.sessions.values().map(|session| session.queue.len()).sum();
+        if queued != self.queued.load().count {
+            return Err(format!("{queued} packets wait, accounts say {:?}", self.queued.load()));
+        }
         for session in self.sessions.values() {
-            bounded("packets that wait", session.queue.len(), MAX_QUEUE)?;
-            bounded("early frames", session.early.len(), MAX_EARLY)?;
+            bounded("packets that wait", session.queue.len(), bounds::QUEUED_OF_SESSION)?;
             bounded("packets in pieces", session.reassembly.len(), Reassembly::MAX)?;
             check_epochs("session", &session.epochs)?;
         }

@@ -1,15 +1,16 @@
 //! Packets that wait in a session: for its keys, or for those of its fast frames.
 
+use std::collections::VecDeque;
+
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
 use super::Lane;
+use crate::bounds::QUEUED_OF_SESSION;
 use crate::control::{LinkId, Report};
 use crate::icmp::IcmpError;
 use crate::train::{Train, Transmit};
 
-/// Packets (TUN super-packets) that wait for one session (FIPS: 16 packets per destination).
-pub(super) const MAX_QUEUE: usize = 16;
 /// How long after new keys of a session fast ones are waited for, ms.
 const EXPECT_FAST: u64 = 3000;
 /// How often at most the core is told that a session is wanted, ms.
@@ -75,9 +76,13 @@ impl Lane {
 
     fn keep(&mut self, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8], for_fast: bool) {
         let session = self.sessions.entry(peer).or_default();
-        if session.queue.len() == MAX_QUEUE {
-            session.queue.pop_front();
+        // The oldest packets of the same destination make room.
+        while session.queue.len() >= QUEUED_OF_SESSION || !self.queued.take(peer, packet.len()) {
             self.counters.queue_dropped += 1;
+            let Some(oldest) = session.queue.pop_front() else {
+                return;
+            };
+            self.queued.give_back(peer, oldest.packet.len());
         }
         session.queue.push_back(Waiting {
             hdr,
@@ -105,7 +110,7 @@ impl Lane {
             return;
         }
         session.wanted = None;
-        for waiting in std::mem::take(&mut session.queue) {
+        for waiting in self.take_queue(peer) {
             self.send_packet(now, waiting.hdr, &waiting.packet, train);
         }
     }
@@ -123,13 +128,25 @@ impl Lane {
         }
     }
 
+    /// Takes out what waits for a session.
+    pub(super) fn take_queue(&mut self, peer: NodeAddr) -> VecDeque<Waiting> {
+        let session = self.sessions.get_mut(&peer);
+        let queue = session
+            .map(|session| std::mem::take(&mut session.queue))
+            .unwrap_or_default();
+        for waiting in &queue {
+            self.queued.give_back(peer, waiting.packet.len());
+        }
+        queue
+    }
+
     /// Whoever sent what waits is told that it does not go.
     pub(super) fn drop_queue(&mut self, now: u64, peer: NodeAddr) {
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
         };
         session.wanted = None;
-        for waiting in std::mem::take(&mut session.queue) {
+        for waiting in self.take_queue(peer) {
             self.counters.queue_dropped += 1;
             self.answer(now, IcmpError::AddressUnreachable, &waiting.packet);
         }

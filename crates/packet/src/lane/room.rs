@@ -5,7 +5,7 @@ use weft_wire::fast::{FULL_OVERHEAD, Fragment, IPV6_OVERHEAD as FAST_OVERHEAD, S
 
 use super::Lane;
 use crate::control::PathSize;
-use crate::fast::{MAX_FRAGMENTED, Way};
+use crate::fast::{ELIDED, MAX_FRAGMENTED, Way};
 use crate::frame::IPV6_OVERHEAD;
 use crate::mss;
 
@@ -53,11 +53,25 @@ impl Room {
     /// What [`Room::max_fragmented`] is for a packet with all of its header, by its IP version and whether its sender lets it
     /// be cut. IPv4 promises no size, and what may be cut may always go in pieces.
     pub(crate) fn max_in_pieces(self, ipv6: bool, may_be_cut: bool) -> usize {
-        match (ipv6, may_be_cut, self.settled) {
+        let longest = match (ipv6, may_be_cut, self.settled) {
             (_, true, _) | (_, _, false) => Fragment::MAX_TOTAL,
             (true, false, true) => self.max_inner().max(IPV6_LEAST),
             (false, false, true) => self.max_inner(),
-        }
+        };
+        self.joinable(longest)
+    }
+
+    /// What a frame with a piece has room for, bytes.
+    pub(crate) fn max_piece(self) -> usize {
+        let before = self.fast.map_or(0, |way| way.link().1);
+        usize::from(self.payload).saturating_sub(before + Fragment::OVERHEAD)
+    }
+
+    /// The longest packet of at most `longest` bytes that the other end puts together, or that fits one frame.
+    fn joinable(self, longest: usize) -> usize {
+        let elided = if self.full { 0 } else { ELIDED };
+        let most = Fragment::MAX_PIECES * self.max_piece() + elided;
+        longest.min(most.max(self.max_inner()))
     }
 
     /// The largest IP packet in one frame, bytes.
@@ -78,8 +92,8 @@ impl Room {
     pub(crate) fn max_fragmented(self) -> usize {
         match (self.fast, self.settled) {
             (None, _) => self.max_inner(),
-            (Some(_), true) => self.max_inner().max(IPV6_LEAST),
-            (Some(_), false) => MAX_FRAGMENTED,
+            (Some(_), true) => self.joinable(self.max_inner().max(IPV6_LEAST)),
+            (Some(_), false) => self.joinable(MAX_FRAGMENTED),
         }
     }
 

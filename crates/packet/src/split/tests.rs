@@ -48,7 +48,7 @@ proptest! {
     /// Cut smaller, a packet or a super-packet is what a sender with a smaller segment size would have sent.
     #[test]
     fn recut_is_as_if_the_sender_had_done_so(
-        payload in prop::collection::vec(any::<u8>(), 1..4_000), size in 1_u16..1_500, max_packet in 61_usize..1_400,
+        payload in prop::collection::vec(any::<u8>(), 1..4_000), size in 1_u16..1_500, max_packet in 540_usize..1_400,
         flags in prop::sample::select(vec![0x10_u8, 0x18, 0x11, 0x19, 0x90, 0x50]), timestamps: bool, whole: bool,
     ) {
         let options: &[u8] = if timestamps { &[1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 8] } else { &[] };
@@ -56,7 +56,7 @@ proptest! {
         let headers = packet.len() - payload.len();
         let hdr = if whole { VirtioNetHdr::default() } else { super_packet(size) };
         let recut = Splitter::recut(hdr, &packet, max_packet);
-        if max_packet <= headers {
+        if max_packet < headers + LEAST_SEGMENT {
             prop_assert!(recut.is_none());
             return Ok(());
         }
@@ -78,7 +78,7 @@ proptest! {
     #[test]
     fn any_bytes_are_recut_or_not(
         fields in any::<[u16; 4]>(), flags in 0_u8..4, gso in prop::sample::select(vec![0_u8, 4, 5]),
-        mut bytes in prop::collection::vec(any::<u8>(), 40..300), max in 0_usize..400, next in prop::sample::select(vec![0_u8, 6, 43, 44]),
+        mut bytes in prop::collection::vec(any::<u8>(), 40..300), max in 0_usize..800, next in prop::sample::select(vec![0_u8, 6, 43, 44]),
     ) {
         bytes[0] = 0x60;
         bytes[6] = next;
@@ -96,7 +96,7 @@ proptest! {
 
 #[test]
 fn what_must_stay_whole() {
-    let recut = |packet: &[u8]| Splitter::recut(VirtioNetHdr::default(), packet, 500).is_some();
+    let recut = |packet: &[u8]| Splitter::recut(VirtioNetHdr::default(), packet, 600).is_some();
     let data = [7; 1_000];
     assert!(recut(&tcp(TcpHeader::ACK, &[], &data)));
     for flag in [TcpHeader::SYN, TcpHeader::RST, TcpHeader::URG] {
@@ -110,4 +110,19 @@ fn what_must_stay_whole() {
     let mut wrong = tcp(TcpHeader::ACK, &[], &data);
     wrong[100] ^= 1;
     assert!(!recut(&wrong));
+}
+
+/// However small the size is that others tell, one read of the TUN becomes a bounded number of segments.
+#[test]
+fn one_read_is_cut_in_a_bounded_number_of_segments() {
+    let packet = tcp(TcpHeader::ACK, &[], &vec![7; 65_000]);
+    let headers = Ipv6Header::LEN + TcpHeader::MIN_LEN;
+    let mut largest = 0;
+    for max_packet in 0..2_000 {
+        match Splitter::recut(super_packet(1_400), &packet, max_packet) {
+            Some(splitter) => largest = largest.max(splitter.segment_count()),
+            None => assert!(max_packet < headers + LEAST_SEGMENT, "{max_packet}"),
+        }
+    }
+    assert_eq!(largest, 65_000_usize.div_ceil(LEAST_SEGMENT));
 }

@@ -28,6 +28,9 @@ impl Fragment {
     pub const OVERHEAD: usize = Header::LEN + TIMESTAMP_LEN + Self::LEN + TAG_LEN;
     /// The longest content that may be cut.
     pub const MAX_TOTAL: usize = 9_216;
+    /// Pieces of one packet at most, for both ends: the longest content in the smallest direct frames. A sender cuts no
+    /// packet in more, and a receiver drops a packet that comes in more.
+    pub const MAX_PIECES: usize = 8;
 
     /// Reads what is in front of a piece, and the piece: `content` is what lies behind the clock.
     ///

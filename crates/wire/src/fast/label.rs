@@ -47,6 +47,8 @@ pub enum Refusal {
     NoWay,
     /// Its sender has as many labels as one neighbour may have.
     Quota,
+    /// The frames that pass there are smaller than [`LEAST_PAYLOAD`](crate::fast::LEAST_PAYLOAD).
+    TooSmall,
     /// Anything else; the number on the wire.
     Other(u8),
 }
@@ -59,6 +61,7 @@ impl Refusal {
             Self::NoTransit => 1,
             Self::NoWay => 2,
             Self::Quota => 3,
+            Self::TooSmall => 4,
             Self::Other(number) => number,
         }
     }
@@ -70,6 +73,7 @@ impl Refusal {
             1 => Self::NoTransit,
             2 => Self::NoWay,
             3 => Self::Quota,
+            4 => Self::TooSmall,
             other => Self::Other(other),
         }
     }

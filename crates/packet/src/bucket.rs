@@ -1,0 +1,114 @@
+//! Token buckets: how often something may happen. The core and the packet path bound with them what others cause.
+
+/// How often something may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Tokens a second, in the long run.
+    pub per_second: u64,
+    /// Tokens at once, after a pause.
+    pub burst: u64,
+}
+
+/// What is left of a [`Rate`]. Times are milliseconds on the caller's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    /// Thousandths of a token at `at`, so that a millisecond's share is a whole number.
+    level: u64,
+    at: u64,
+}
+
+impl Bucket {
+    /// A full one.
+    #[must_use]
+    pub fn new(rate: Rate, now: u64) -> Self {
+        Self {
+            level: rate.burst * 1_000,
+            at: now,
+        }
+    }
+
+    /// Takes up to `count` tokens; returns how many there were.
+    pub fn take(&mut self, rate: Rate, now: u64, count: usize) -> usize {
+        self.level = self.level_at(rate, now);
+        self.at = self.at.max(now);
+        let taken = (self.level / 1_000).min(count as u64);
+        self.level -= taken * 1_000;
+        taken as usize
+    }
+
+    /// Takes one token by lot: once less than half of the burst is left, the chance falls with the level. So of all that ask
+    /// for more than there is, each gets the same part. A plain bucket gives a steady flood every token at the moment it
+    /// comes, and nothing to those that ask seldom. `draw` is any number, all equally likely.
+    pub fn take_by_lot(&mut self, rate: Rate, now: u64, draw: u32) -> bool {
+        let (level, half) = (self.level_at(rate, now), rate.burst * 500);
+        let unlucky = level < half && (u64::from(draw) * half) >> 32 >= level;
+        !unlucky && self.take(rate, now, 1) == 1
+    }
+
+    /// Whether it is as good as a new one.
+    #[must_use]
+    pub fn is_full(&self, rate: Rate, now: u64) -> bool {
+        self.level_at(rate, now) == rate.burst * 1_000
+    }
+
+    fn level_at(&self, rate: Rate, now: u64) -> u64 {
+        let gained = now.saturating_sub(self.at).saturating_mul(rate.per_second);
+        self.level.saturating_add(gained).min(rate.burst * 1_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate {
+        per_second: 4,
+        burst: 8,
+    };
+
+    #[test]
+    fn a_burst_then_the_rate() {
+        let mut bucket = Bucket::new(RATE, 1_000);
+        assert_eq!(bucket.take(RATE, 1_000, 20), 8);
+        assert_eq!(bucket.take(RATE, 1_249, 1), 0);
+        assert_eq!(bucket.take(RATE, 1_250, 2), 1);
+        assert_eq!(bucket.take(RATE, 2_250, 20), 4);
+        assert!(!bucket.is_full(RATE, 4_249));
+        assert!(bucket.is_full(RATE, 4_250));
+        assert_eq!(bucket.take(RATE, 90_000, 20), 8);
+    }
+
+    /// A flood of exactly the rate leaves a plain bucket nothing for anybody else.
+    #[test]
+    fn those_that_ask_seldom_get_their_part_beside_a_steady_flood() {
+        let rate = Rate {
+            per_second: 32,
+            burst: 64,
+        };
+        let mut bucket = Bucket::new(rate, 0);
+        let (mut flood, mut seldom, mut state) = (0, 0, 1_u64);
+        for now in 0..600_000 {
+            let mut draw = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 32) as u32
+            };
+            if now % 31 == 0 {
+                flood += u32::from(bucket.take_by_lot(rate, now, draw()));
+            }
+            if now % 1_000 == 500 {
+                seldom += u32::from(bucket.take_by_lot(rate, now, draw()));
+            }
+        }
+        assert!(seldom > 540, "{seldom} of 600");
+        assert!(flood + seldom <= 600 * 32 + 64);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_nothing() {
+        let mut bucket = Bucket::new(RATE, 5_000);
+        assert_eq!(bucket.take(RATE, 5_000, 8), 8);
+        assert_eq!(bucket.take(RATE, 1_000, 1), 0);
+        assert_eq!(bucket.take(RATE, 5_000, 1), 0);
+        assert_eq!(bucket.take(RATE, 5_250, 1), 1);
+    }
+}

@@ -1,0 +1,305 @@
+//! Where the frames of a link go: to an address that the peer has proven, and beside it to one that it may have moved to.
+//!
+//! The source of a datagram proves nothing: a peer can write any, and a bystander can send a copy of a frame from
+//! elsewhere. So a new source does not move a link. What is sent goes on to the proven address, and copies of it go to the
+//! new one, up to [`FACTOR`] bytes for each that came from there (RFC 9000 section 8.2 and 9.3). The core asks the peer at
+//! the new address, and moves the link when it answers ([`Paths::place`]). docs/decisions/0022-path-validation.md.
+
+use std::net::SocketAddr;
+
+use crate::control::{LinkId, Report};
+use crate::counters::Counters;
+use crate::train::{Train, Transmit};
+
+/// Bytes that may go to an unproven address for each byte that came from there (RFC 9000 section 8.1).
+const FACTOR: u64 = 3;
+/// A probe of a path in its frame: header, inner header, a number of 8 bytes, tag.
+pub const PATH_PROBE_LEN: usize = 16 + 5 + 8 + 16;
+/// What is set aside of that for the core's probes with each report, bytes.
+const ASIDE: u64 = 3 * PATH_PROBE_LEN as u64;
+/// How often at most a link reports an address, and how often the same one again, ms.
+const REPORT_EVERY: u64 = 100;
+const REPORT_AGAIN: u64 = 500;
+
+/// The addresses of one link.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    proven: SocketAddr,
+    beside: Option<Beside>,
+    /// The last address that was reported, and when.
+    reported: Option<(SocketAddr, u64)>,
+}
+
+/// The address beside the proven one.
+#[derive(Debug)]
+struct Beside {
+    to: SocketAddr,
+    role: Role,
+    /// Bytes that may still go there.
+    room: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// The newest frame came from there. Copies go there.
+    Tried,
+    /// The link has no proven address: what goes there does not go anywhere else.
+    Alone,
+    /// The link has moved away from there a moment ago. Copies of everything go there.
+    Left,
+}
+
+impl Paths {
+    /// A link whose peer is at `path`, which is `proven` or has to be.
+    pub(crate) fn new(path: SocketAddr, proven: bool) -> Self {
+        let mut paths = Self {
+            proven: path,
+            beside: None,
+            reported: None,
+        };
+        if !proven {
+            paths.doubt();
+        }
+        paths
+    }
+
+    /// The address that everything goes to.
+    pub(crate) fn proven(&self) -> SocketAddr {
+        self.proven
+    }
+
+    /// Whether the peer has shown that it is there.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.beside.as_ref().is_none_or(|beside| beside.role != Role::Alone)
+    }
+
+    /// Whether everything goes to `from` and to nowhere else, so that a frame from there changes nothing.
+    #[inline]
+    pub(crate) fn is_settled(&self, from: SocketAddr) -> bool {
+        self.proven == from && self.beside.is_none()
+    }
+
+    /// The peer has proven that it is at `path`. Copies of everything go to `left` as well, if there is one.
+    pub(crate) fn place(&mut self, path: SocketAddr, left: Option<SocketAddr>) {
+        let tried = self.beside.as_ref().is_some_and(|beside| beside.role == Role::Tried);
+        if self.proven == path && left.is_none() && tried {
+            return;
+        }
+        self.proven = path;
+        self.beside = left.filter(|left| *left != path).map(|to| Beside {
+            to,
+            role: Role::Left,
+            room: u64::MAX,
+        });
+    }
+
+    /// Nothing shows that the peer is where the link goes.
+    pub(crate) fn doubt(&mut self) {
+        self.beside = Some(Beside {
+            to: self.proven,
+            role: Role::Alone,
+            room: 0,
+        });
+    }
+
+    /// The newest frame of the link, with others of `bytes` together, came from there. Returns how many bytes of probes
+    /// the core may send there, if it is to be told.
+    #[inline]
+    pub(crate) fn came_from(&mut self, now: u64, from: SocketAddr, bytes: usize) -> Option<u32> {
+        if self.is_settled(from) {
+            return None;
+        }
+        self.came_from_elsewhere(now, from, bytes as u64)
+    }
+
+    #[cold]
+    fn came_from_elsewhere(&mut self, now: u64, from: SocketAddr, bytes: u64) -> Option<u32> {
+        let earned = FACTOR.saturating_mul(bytes);
+        match &mut self.beside {
+            Some(beside) if beside.role == Role::Left => return None,
+            Some(beside) if beside.to == from => beside.room = beside.room.saturating_add(earned),
+            Some(beside) if beside.role == Role::Alone => {
+                self.proven = from;
+                (beside.to, beside.room) = (from, earned);
+            }
+            _ if self.proven == from => {
+                self.beside = None;
+                return None;
+            }
+            beside => {
+                *beside = Some(Beside {
+                    to: from,
+                    role: Role::Tried,
+                    room: earned,
+                });
+            }
+        }
+        let due = self.reported.is_none_or(|(last, at)| {
+            let pause = if last == from { REPORT_AGAIN } else { REPORT_EVERY };
+            now.saturating_sub(at) >= pause
+        });
+        let beside = self.beside.as_mut().filter(|_| due)?;
+        let probes = (beside.room / PATH_PROBE_LEN as u64).min(ASIDE / PATH_PROBE_LEN as u64);
+        let aside = probes * PATH_PROBE_LEN as u64;
+        if aside == 0 {
+            return None;
+        }
+        beside.room -= aside;
+        self.reported = Some((from, now));
+        u32::try_from(aside).ok()
+    }
+
+    /// Sends the `len` bytes just written into the reserved room of `train`.
+    #[inline(always)]
+    pub(crate) fn commit<T: Transmit>(&mut self, train: &mut Train<T>, counters: &mut Counters, len: usize) {
+        if self.beside.is_some() && !self.copy(counters, len, |to| train.send_aside(to, len)) {
+            return;
+        }
+        train.commit(self.proven, len);
+    }
+
+    /// Sends datagrams of `step` bytes each but the last from where they lie.
+    pub(crate) fn send_from<T: Transmit>(
+        &mut self,
+        train: &mut Train<T>,
+        counters: &mut Counters,
+        datagrams: &[u8],
+        step: usize,
+    ) {
+        if self.beside.is_none() {
+            return train.send_from(self.proven, datagrams, step);
+        }
+        for datagram in datagrams.chunks(step.max(1)) {
+            if self.copy(counters, datagram.len(), |to| {
+                train.send_from(to, datagram, datagram.len());
+            }) {
+                train.send_from(self.proven, datagram, datagram.len());
+            }
+        }
+    }
+
+    /// Sends a copy to the address beside the proven one, if it may have that much. Returns whether the datagram goes to the
+    /// proven one as well.
+    #[cold]
+    fn copy(&mut self, counters: &mut Counters, len: usize, send: impl FnOnce(SocketAddr)) -> bool {
+        let Some(beside) = &mut self.beside else { return true };
+        let fits = beside.room >= len as u64;
+        if fits && beside.role != Role::Left {
+            beside.room -= len as u64;
+        }
+        match beside.role {
+            Role::Alone => {
+                counters.path_unproven += u64::from(!fits);
+                fits
+            }
+            Role::Tried | Role::Left => {
+                if fits {
+                    counters.path_copies += 1;
+                    send(beside.to);
+                }
+                true
+            }
+        }
+    }
+}
+
+/// The report of an address that the newest frame of a link came from.
+pub(crate) fn moved(link: LinkId, path: SocketAddr, room: u32) -> Report {
+    Report::Roamed { link, path, room }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Sent(Vec<(SocketAddr, usize)>);
+
+    impl Transmit for Sent {
+        fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+            self.0
+                .extend(train.chunks(segment).map(|datagram| (to, datagram.len())));
+        }
+    }
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], port))
+    }
+
+    /// Sends `count` datagrams of `len` bytes; what went to each of two ports, bytes.
+    fn send(paths: &mut Paths, count: usize, len: usize, ports: [u16; 2]) -> [usize; 2] {
+        let (mut train, mut counters) = (Train::new(Sent::default(), 64), Counters::default());
+        for n in 0..count {
+            if n % 2 == 0 {
+                train.reserve(len)[..len].fill(7);
+                paths.commit(&mut train, &mut counters, len);
+            } else {
+                paths.send_from(&mut train, &mut counters, &vec![7; len], len);
+            }
+        }
+        train.flush();
+        let sent = &train.out().0;
+        ports.map(|port| sent.iter().filter(|(to, _)| *to == at(port)).map(|(_, len)| len).sum())
+    }
+
+    #[test]
+    fn a_new_source_gets_three_times_what_came_from_there_and_the_old_one_everything() {
+        let mut paths = Paths::new(at(1), true);
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [1_000, 0]);
+        let probes = paths.came_from(5, at(2), 200).unwrap() as usize;
+        assert_eq!(probes, 3 * PATH_PROBE_LEN);
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [1_000, 400], "600 less the probes");
+        assert_eq!(paths.came_from(6, at(2), 100), None, "it has been reported");
+        assert_eq!(send(&mut paths, 10, 50, [1, 2]), [500, 350]);
+        assert_eq!(paths.came_from(7, at(1), 100), None, "the peer is where it was");
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [1_000, 0]);
+    }
+
+    #[test]
+    fn what_goes_to_any_number_of_sources_is_three_times_what_came() {
+        let mut paths = Paths::new(at(1), true);
+        let (mut came, mut went) = (0, 0);
+        for round in 0..500_u16 {
+            let port = 2 + round % 7;
+            let bytes = usize::from(round * 31 % 300);
+            came += bytes;
+            went += paths.came_from(u64::from(round) * 10, at(port), bytes).unwrap_or(0) as usize;
+            went += send(&mut paths, 20, 90, [1, port])[1];
+        }
+        assert!(went <= 3 * came && went > came, "{went} {came}");
+    }
+
+    #[test]
+    fn an_address_is_reported_seldom() {
+        let mut paths = Paths::new(at(1), true);
+        let mut reports = 0;
+        for now in 0..1_000 {
+            reports += u32::from(paths.came_from(now, at(2 + now as u16), 100).is_some());
+        }
+        assert_eq!(reports, 10, "one in 100 ms");
+        let again = (2_000..5_000).filter(|now| paths.came_from(*now, at(9), 100).is_some());
+        assert_eq!(again.collect::<Vec<_>>(), [2_000, 2_500, 3_000, 3_500, 4_000, 4_500]);
+    }
+
+    #[test]
+    fn a_link_without_a_proven_address_sends_no_more_than_three_times_what_came() {
+        let mut paths = Paths::new(at(1), false);
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [0, 0]);
+        assert!(paths.came_from(5, at(2), 245).is_some());
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [0, 600]);
+        paths.place(at(2), None);
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [0, 1_000]);
+    }
+
+    #[test]
+    fn a_link_that_moves_sends_to_both_for_a_moment() {
+        let mut paths = Paths::new(at(1), true);
+        paths.came_from(5, at(2), 100);
+        paths.place(at(2), Some(at(1)));
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [1_000, 1_000]);
+        assert_eq!(paths.came_from(6, at(3), 100), None);
+        paths.place(at(2), None);
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [0, 1_000]);
+        assert!(paths.is_settled(at(2)));
+    }
+}

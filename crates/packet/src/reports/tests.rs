@@ -1,0 +1,126 @@
+use std::net::SocketAddr;
+
+use super::*;
+use crate::control::EpochId;
+
+fn message(link: u32, len: usize) -> Report {
+    Report::LinkMessage {
+        link: LinkId(link),
+        index: 0,
+        msg_type: 0x20,
+        body: vec![0; len],
+    }
+}
+
+fn proof(link: u32) -> Report {
+    Report::LinkProven {
+        link: LinkId(link),
+        index: 0,
+        proven: true,
+        path: SocketAddr::from(([192, 0, 2, 1], 2121)),
+    }
+}
+
+fn handshake() -> Report {
+    Report::Handshake {
+        from: SocketAddr::from(([192, 0, 2, 1], 2121)),
+        datagram: vec![1; 114],
+    }
+}
+
+/// How many of this report are taken until one is not.
+fn fill(queue: &mut ReportQueue<()>, report: impl Fn() -> Report) -> usize {
+    (0..).find(|_| queue.push((), report()).is_some()).unwrap_or_default()
+}
+
+#[test]
+fn one_neighbours_flood_leaves_room_for_proofs_handshakes_and_other_neighbours() {
+    let mut queue = ReportQueue::new(bounds::PROOFS);
+    let flood = fill(&mut queue, || message(1, 0));
+    assert!(flood <= bounds::REPORTS.count / 5 + 1, "{flood}");
+    for link in 2..9 {
+        assert!(queue.push((), message(link, 1_000)).is_none());
+        assert!(queue.push((), proof(link)).is_none());
+    }
+    assert!(queue.push((), handshake()).is_none());
+    let order: Vec<Report> = std::iter::from_fn(|| queue.pop()).map(|(_, report)| report).collect();
+    let first = order
+        .iter()
+        .position(|report| !report.is_proof() && !report.is_handshake());
+    assert_eq!(first, Some(8), "proofs and handshakes go first");
+    assert_eq!(order.len(), flood + 7 + 8);
+    assert_eq!((queue.load(), queue.check()), (Load::default(), Ok(())));
+}
+
+#[test]
+fn reports_are_bounded_in_bytes() {
+    let mut queue = ReportQueue::new(bounds::PROOFS);
+    for link in 0..60 {
+        fill(&mut queue, || message(link, 4_096));
+    }
+    assert!(queue.load().bytes <= bounds::REPORTS.bytes);
+    assert!(
+        queue.load().bytes > bounds::REPORTS.bytes * 9 / 10,
+        "{:?}",
+        queue.load()
+    );
+    assert_eq!(queue.check(), Ok(()));
+}
+
+#[test]
+fn handshakes_are_bounded_by_themselves() {
+    let mut queue = ReportQueue::new(2);
+    assert_eq!(fill(&mut queue, handshake), bounds::HANDSHAKES);
+    assert_eq!(fill(&mut queue, || proof(1)), 2);
+    assert!(queue.push((), message(1, 10)).is_none());
+    queue.drop_all_but_proofs();
+    assert_eq!(std::iter::from_fn(|| queue.pop()).count(), 2);
+    assert_eq!(fill(&mut queue, handshake), bounds::HANDSHAKES);
+}
+
+#[test]
+fn a_proof_that_finds_no_room_is_the_next_one_again() {
+    let mut lane = ReportQueue::new(usize::MAX);
+    let mut core = ReportQueue::new(1);
+    for id in 0..3 {
+        let peer = NodeAddr::new([1; 16]);
+        assert!(lane.push((), Report::SessionProven { peer, id: EpochId(id) }).is_none());
+    }
+    let mut heard = Vec::new();
+    while !lane.is_empty() {
+        while let Some(((), report)) = lane.pop() {
+            if let Some(proof) = core.push((), report) {
+                lane.put_back((), proof);
+                break;
+            }
+        }
+        heard.extend(std::iter::from_fn(|| core.pop()).map(|(_, report)| match report {
+            Report::SessionProven { id, .. } => id.0,
+            _ => u32::MAX,
+        }));
+    }
+    assert_eq!(heard, [0, 1, 2]);
+}
+
+/// What a link was moved by before its keys were proven must not reach the core behind the proof, which tells the path.
+#[test]
+fn a_proof_of_a_link_takes_the_place_of_earlier_moves() {
+    let moved = |link: u32| Report::Roamed {
+        link: LinkId(link),
+        path: SocketAddr::from(([192, 0, 2, 9], 2121)),
+        room: 0,
+    };
+    let mut queue = ReportQueue::new(bounds::PROOFS);
+    for report in [moved(1), moved(2), message(1, 5), proof(1), moved(1)] {
+        assert!(queue.push((), report).is_none());
+    }
+    let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(_, report)| report).collect();
+    let links: Vec<_> = order.iter().map(|report| (report.is_proof(), report.cause())).collect();
+    let link = |link| Cause::Link(LinkId(link));
+    assert_eq!(
+        links,
+        [(true, link(1)), (false, link(2)), (false, link(1)), (false, link(1))]
+    );
+    assert!(matches!(order.last(), Some(Report::Roamed { .. })));
+    assert_eq!((queue.load(), queue.check()), (Load::default(), Ok(())));
+}

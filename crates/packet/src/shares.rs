@@ -1,0 +1,152 @@
+//! A bounded store that several parties fill, so that none of them takes it all.
+
+use std::collections::BTreeMap;
+
+/// A party may hold this part of what is free.
+const HELD_OF_FREE: usize = 4;
+/// Or this part of all, if that is more.
+const LEAST_SHARE: usize = 64;
+
+/// How much waits, or may wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Things.
+    pub count: usize,
+    /// What they take together, bytes.
+    pub bytes: usize,
+}
+
+/// Accounts of a store with a bound. A party may hold a quarter of what is still free (dynamic thresholds, Choudhury and Hahne
+/// 1998), and a 64th of the store as long as anything is free. So one that floods holds a fifth of the store, ten that flood
+/// leave a tenth of it, and others find room.
+#[derive(Debug)]
+pub struct Shares<K> {
+    bound: Load,
+    all: Load,
+    of: BTreeMap<K, Load>,
+}
+
+impl<K: Ord + Copy> Shares<K> {
+    /// An empty store that takes so much.
+    #[must_use]
+    pub const fn new(bound: Load) -> Self {
+        Self {
+            bound,
+            all: Load { count: 0, bytes: 0 },
+            of: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one thing of so many bytes into the account of `party`; false if that has its share.
+    #[must_use]
+    pub fn take(&mut self, party: K, bytes: usize) -> bool {
+        let free = Load {
+            count: self.bound.count.saturating_sub(self.all.count),
+            bytes: self.bound.bytes.saturating_sub(self.all.bytes),
+        };
+        let held = self.of.get(&party).copied().unwrap_or_default();
+        let share = Load {
+            count: (free.count / HELD_OF_FREE).max(self.bound.count / LEAST_SHARE),
+            bytes: (free.bytes / HELD_OF_FREE).max(self.bound.bytes / LEAST_SHARE),
+        };
+        let within = held.count < share.count && held.bytes + bytes <= share.bytes;
+        let fits = within && free.count > 0 && bytes <= free.bytes;
+        if fits {
+            let held = self.of.entry(party).or_default();
+            for load in [held, &mut self.all] {
+                load.count += 1;
+                load.bytes += bytes;
+            }
+        }
+        fits
+    }
+
+    /// One thing of so many bytes of `party` has left the store.
+    pub fn give_back(&mut self, party: K, bytes: usize) {
+        let Some(held) = self.of.get_mut(&party) else { return };
+        for load in [&mut *held, &mut self.all] {
+            load.count = load.count.saturating_sub(1);
+            load.bytes = load.bytes.saturating_sub(bytes);
+        }
+        if held.count == 0 {
+            self.of.remove(&party);
+        }
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        self.all
+    }
+
+    /// The most that may.
+    #[must_use]
+    pub fn bound(&self) -> Load {
+        self.bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BOUND: Load = Load {
+        count: 64,
+        bytes: 1_000,
+    };
+
+    /// Takes until nothing more fits.
+    fn flood(shares: &mut Shares<u8>, party: u8, bytes: usize) -> usize {
+        (0..).find(|_| !shares.take(party, bytes)).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_flood_takes_a_fifth_and_leaves_room_for_others() {
+        for bytes in [0, 1, 10, 15] {
+            let mut shares = Shares::new(BOUND);
+            let taken = flood(&mut shares, 0, bytes);
+            assert!((12..=14).contains(&taken), "{bytes}: {taken}");
+            for party in 1..10 {
+                flood(&mut shares, party, bytes);
+            }
+            for party in 10..15 {
+                assert!(shares.take(party, bytes), "{bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_leaves_makes_room() {
+        let mut shares = Shares::new(BOUND);
+        for _ in 0..100 {
+            let taken = flood(&mut shares, 7, 100);
+            assert_eq!(taken, 2);
+            (0..taken).for_each(|_| shares.give_back(7, 100));
+            assert_eq!(shares.load(), Load::default());
+        }
+    }
+
+    proptest! {
+        /// Any floods of any parties: the bound holds, and a party that holds nothing finds room for a small thing while less
+        /// than all of the store is taken.
+        #[test]
+        fn never_more_than_the_bound(events in prop::collection::vec((0_u8..8, 0_usize..60, any::<bool>()), 0..400)) {
+            let (mut shares, mut held) = (Shares::new(BOUND), Vec::new());
+            for (party, bytes, leaves) in events {
+                if leaves && !held.is_empty() {
+                    let (party, bytes) = held.remove(0);
+                    shares.give_back(party, bytes);
+                } else if shares.take(party, bytes) {
+                    held.push((party, bytes));
+                }
+                let all = Load { count: held.len(), bytes: held.iter().map(|(_, bytes)| bytes).sum() };
+                prop_assert_eq!(shares.load(), all);
+                prop_assert!(all.count <= BOUND.count && all.bytes <= BOUND.bytes);
+                prop_assert_eq!(shares.take(9, 0), all.count < BOUND.count);
+                shares.give_back(9, 0);
+            }
+        }
+    }
+}
