@@ -46,10 +46,26 @@ pub struct Config {
     pub reads_full: bool,
     /// Seal relayed fast frames whole for each hop: nobody who watches two hops sees the same bytes on both.
     pub seal_whole: bool,
+    /// Diffie-Hellmans a second that those may cost us who have proven nothing: a share of a core, by what one was measured to
+    /// cost this machine. Link handshakes and session handshakes have so many each.
+    pub unproven_per_second: u64,
     /// Lanes of this node, 1 to [`MAX_LANES`](weft_packet::MAX_LANES): each gets fast keys of its own.
     pub lanes: u8,
     /// Unix seconds when the caller's clock read zero: announcements carry the time of day.
     pub unix_at_zero: u64,
+}
+
+impl Config {
+    /// Age at which keys end, ms, because no new ones could be agreed on: ten times the age at which they are replaced, and never
+    /// so short that an idle session, whose keys are not replaced, reaches it.
+    pub(crate) fn key_life(&self) -> u64 {
+        (10 * self.rekey).max(2 * self.rekey + self.session_idle)
+    }
+
+    /// Age from which on keys count as overdue, ms. A rekey is put off for 38 s at the most while handshakes cross.
+    pub(crate) fn key_overdue(&self) -> u64 {
+        self.rekey + self.rekey.max(40_000)
+    }
 }
 
 /// The suites of fast frames that are offered, each with what sealing and opening 1,400 bytes costs in it, ns.
@@ -123,6 +139,7 @@ impl Default for Config {
             phase_frames: 1 << 23,
             reads_full: true,
             seal_whole: false,
+            unproven_per_second: 400,
             lanes: 1,
             unix_at_zero: 1_700_000_000,
         }

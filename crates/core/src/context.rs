@@ -8,6 +8,7 @@ use weft_noise::Identity;
 use weft_packet::{Command, LANE_MASK, LinkId};
 use weft_wire::NodeAddr;
 
+use crate::unproven::{Arrival, Unproven};
 use crate::{Config, Event};
 
 /// What the node wants done.
@@ -25,6 +26,8 @@ pub(crate) struct PathCounters {
     pub(crate) probes: u64,
     pub(crate) raises: u64,
     pub(crate) black_holes: u64,
+    /// Sizes that others told and that are below what any path has.
+    pub(crate) refused: u64,
 }
 
 /// The node without its peers: who we are, how we are set up, chance, and the effects so far.
@@ -41,6 +44,8 @@ pub(crate) struct Context {
     /// The same for fast frames, which have indices of their own.
     fast_indices: BTreeSet<u32>,
     pub(crate) path_counters: PathCounters,
+    /// What handshake messages of sessions may cost that prove nothing.
+    pub(crate) unproven: Unproven,
     outputs: VecDeque<Output>,
 }
 
@@ -50,6 +55,7 @@ impl Context {
         rng.fill_bytes(&mut epoch);
         let me = identity.public().node_addr();
         Self {
+            unproven: Unproven::new(config.unproven_per_second),
             config,
             identity,
             me,
@@ -60,6 +66,11 @@ impl Context {
             path_counters: PathCounters::default(),
             outputs: VecDeque::new(),
         }
+    }
+
+    /// Whether a handshake message of a session that came over this link is worth its Diffie-Hellmans.
+    pub(crate) fn admits(&mut self, now: u64, link: LinkId, arrival: Arrival) -> bool {
+        self.unproven.admits(now, link, arrival, &mut *self.rng)
     }
 
     pub(crate) fn lane(&mut self, command: Command) {
@@ -87,7 +98,8 @@ impl Context {
     /// Where a link leads, for the lanes that do not own it.
     pub(crate) fn place_link(&mut self, link: LinkId, peer: NodeAddr, path: SocketAddr) {
         if self.config.lanes > 1 {
-            self.lane(Command::PlaceLink { link, peer, path });
+            let left = None;
+            self.lane(Command::PlaceLink { link, peer, path, left });
         }
     }
 

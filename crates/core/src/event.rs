@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 
-use crate::{Frames, Path, PathReason};
+use crate::{Frames, Path, PathReason, Trouble};
 
 /// Something happened to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +82,51 @@ pub enum Event {
         /// The size before no longer gets through; otherwise a probe showed that the path takes more.
         black_hole: bool,
     },
+    /// A neighbour says that the way through it takes only frames of this size, which no usable way does. Its label is
+    /// refused, so data through it goes in FIPS frames. Told at most every 10 s for all neighbours.
+    SizeRefused {
+        /// The neighbour.
+        peer: PublicKey,
+        /// What it says, bytes of UDP payload.
+        told: u16,
+    },
+    /// The direct path to a peer takes less than weft needs, or takes it again.
+    PathNarrow {
+        /// The peer.
+        peer: PublicKey,
+        /// It takes less.
+        narrow: bool,
+    },
+    /// Packets do not pass in one direction, although there is a link or a session; or nothing speaks against it any more.
+    Troubled {
+        /// The peer.
+        peer: PublicKey,
+        /// In which way; `None` if in none any more.
+        trouble: Option<Trouble>,
+    },
+    /// Keys are old, and new ones could not be agreed on so far. They end at the age of `ends_in` from now.
+    KeysOverdue {
+        /// The peer.
+        peer: PublicKey,
+        /// Those of the session; otherwise of the link.
+        session: bool,
+        /// When they end, ms from now.
+        ends_in: u64,
+    },
+    /// Two running nodes have the key of this peer.
+    KeyInTwo {
+        /// The peer.
+        peer: PublicKey,
+        /// Where they are: the one that spoke last, and the other one.
+        seen: [SocketAddr; 2],
+    },
+    /// Another running node has our key.
+    OwnKeyInTwo {
+        /// The neighbour that says so; `None` if the other node itself came to us.
+        told_by: Option<PublicKey>,
+        /// Where it is.
+        seen: SocketAddr,
+    },
     /// An end-to-end session ended.
     SessionDown {
         /// The other end.
@@ -100,6 +145,8 @@ pub enum LinkDown {
     Disconnected(u8),
     /// The peer uses keys whose handshake answer we never got, so both must begin anew.
     OutOfStep,
+    /// The keys reached their last age, as no new ones could be agreed on.
+    KeysTooOld,
 }
 
 /// Why a session ended.
@@ -111,4 +158,6 @@ pub enum SessionDown {
     PeerRestarted,
     /// The other end never proved that it has the keys.
     Unconfirmed,
+    /// The keys reached their last age, as no new ones could be agreed on.
+    KeysTooOld,
 }

@@ -28,6 +28,9 @@ pub(crate) const RETRY: u64 = 10_000;
 /// What was taken back is asked for again after this, ms, and what is bound again without an answer bound once more.
 pub(crate) const RETRY_SOON: u64 = 1_000;
 
+/// Refused sizes are reported at most this often, ms.
+const TELL_REFUSAL: u64 = 10_000;
+
 /// A label of ours with a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -70,6 +73,8 @@ pub(crate) struct Labels {
     /// Nothing is due before.
     due: Option<u64>,
     last: u32,
+    /// When a size that a neighbour told was last reported as refused.
+    refusal_told: Option<u64>,
 }
 
 impl Labels {
@@ -148,6 +153,17 @@ impl Labels {
         let leads = |served: &Served| served.dest == dest && served.to == Some(link);
         let served = self.served.iter().filter(|(_, served)| leads(served));
         served.map(|(key, _)| *key).collect()
+    }
+
+    /// Whether a refused size may be reported now; it is then.
+    pub(crate) fn may_tell_refusal(&mut self, now: u64) -> bool {
+        let due = self
+            .refusal_told
+            .is_none_or(|told| now.saturating_sub(told) >= TELL_REFUSAL);
+        if due {
+            self.refusal_told = Some(now);
+        }
+        due
     }
 
     /// Anybody wants our label.

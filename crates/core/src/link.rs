@@ -5,9 +5,11 @@
 //! them at once. Old epochs stay open until they have drained.
 
 mod handshake;
+mod moves;
 mod relay;
 mod reports;
 mod trust;
+mod twins;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,10 +17,14 @@ use std::net::SocketAddr;
 use weft_noise::PublicKey;
 use weft_noise::fast::Seed;
 use weft_packet::{Command, LinkActivity, LinkId};
-use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, MAX_PROBE, PROBE, PROBE_ANSWER};
+use weft_wire::link::{
+    Disconnect, DisconnectReason, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE, PROBE_ANSWER,
+};
 
 use self::handshake::Attempt;
+use self::moves::Moves;
 pub(crate) use self::trust::Trust;
+pub(crate) use self::twins::{Twins, from_bytes as twin_address};
 use crate::context::Context;
 use crate::hop::Hop;
 use crate::liveness::Liveness;
@@ -45,6 +51,8 @@ const ANNOUNCE_EVERY: u64 = 300;
 struct Epoch {
     index: u32,
     remote_epoch: [u8; 8],
+    /// When the handshake began that made it.
+    began: u64,
     born: u64,
     stage: Stage,
     /// The handshake messages, kept by the responder to answer a repeated msg1 alike.
@@ -105,8 +113,14 @@ pub(crate) struct Link {
     pub(crate) trust: Trust,
     announcements: u32,
     announce_at: u64,
+    /// Where the peer may have moved to.
+    moves: Moves,
     /// The number of the next keys for relayed frames.
     next_hop: u32,
+    /// It was told that the keys are overdue.
+    overdue_told: bool,
+    /// Whether two running nodes have the peer's key.
+    pub(crate) twins: Twins,
 }
 
 /// What a link's event means for the session above it.
@@ -145,7 +159,10 @@ impl Link {
             trust: Trust::new(),
             announcements: 0,
             announce_at: 0,
+            moves: Moves::default(),
             next_hop: 0,
+            overdue_told: false,
+            twins: Twins::default(),
         }
     }
 
@@ -192,7 +209,14 @@ impl Link {
     }
 
     /// The lane saw a first frame under a candidate and seals with it now.
-    pub(crate) fn handle_proven(&mut self, ctx: &mut Context, now: u64, index: u32, path: SocketAddr) -> Effect {
+    /// `proven`: it sends to `path` because the peer has shown that it is there.
+    pub(crate) fn handle_proven(
+        &mut self,
+        ctx: &mut Context,
+        now: u64,
+        index: u32,
+        (path, proven): (SocketAddr, bool),
+    ) -> Effect {
         if !self
             .epochs
             .iter()
@@ -204,31 +228,40 @@ impl Link {
         if !self.we_are_smaller || self.attempt.as_ref().is_some_and(|a| a.rekey) {
             self.abandon_attempt(ctx);
         }
+        self.moves.handle_proven(self.path == Some(path), proven);
         self.promote(ctx, now, index, path)
     }
 
     /// Makes an epoch the current one and lets the others drain.
     fn promote(&mut self, ctx: &mut Context, now: u64, index: u32, path: SocketAddr) -> Effect {
         let was_up = self.is_up();
-        let (mut remote_epoch, mut rekey) = (None, false);
+        let (mut remote_epoch, mut rekey, mut began) = (None, false, now);
         for epoch in &mut self.epochs {
             if epoch.index == index {
                 epoch.stage = Stage::Current;
                 epoch.born = now;
+                began = epoch.began;
                 (remote_epoch, rekey) = (Some(epoch.remote_epoch), epoch.rekey);
             } else if epoch.stage == Stage::Current {
                 epoch.stage = Stage::Draining(now + DRAIN);
             }
         }
         ctx.lane(Command::SelectLinkEpoch { link: self.id, index });
-        ctx.place_link(self.id, self.peer.node_addr(), path);
+        if !self.moves.is_unproven() {
+            ctx.place_link(self.id, self.peer.node_addr(), path);
+        }
         self.renew_hop(ctx, now);
+        if was_up {
+            self.moved(ctx, path);
+        }
         self.path = Some(path);
         self.last_path = Some(path);
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.failures = 0;
         let restarted = self.known_start.is_some() && self.known_start != remote_epoch;
         self.known_start = remote_epoch;
+        self.overdue_told = false;
+        self.watch_for_twins(ctx, now, (remote_epoch, began), path);
         if !was_up || restarted {
             self.up_since = Some(now);
             self.trust = Trust::new();
@@ -246,19 +279,42 @@ impl Link {
         Effect::None
     }
 
-    /// An authenticated frame came from a new address; the lane already sends there.
-    pub(crate) fn handle_roamed(&mut self, ctx: &mut Context, path: SocketAddr) {
-        let moved = self.path.is_some_and(|old| old != path);
-        // The other lanes may hear nothing from there for a while.
-        ctx.place_link(self.id, self.peer.node_addr(), path);
-        self.path = Some(path);
-        self.last_path = Some(path);
-        if moved {
-            self.metrics.handle_moved();
-            self.reports.handle_moved();
+    /// Tells the outside and the peer if two running nodes have its key.
+    fn watch_for_twins(
+        &mut self,
+        ctx: &mut Context,
+        now: u64,
+        (start, began): (Option<[u8; 8]>, u64),
+        path: SocketAddr,
+    ) {
+        let Some(other) = start.and_then(|start| self.twins.note(now, start, began, path)) else {
+            return;
+        };
+        self.send(ctx, KEY_IN_TWO, twins::to_bytes(other).to_vec());
+        if self.twins.is_news(now) {
+            ctx.event(Event::KeyInTwo {
+                peer: self.peer,
+                seen: [path, other],
+            });
         }
-        if moved && self.is_up() {
-            ctx.event(Event::Roamed { peer: self.peer, path });
+    }
+
+    /// Our clock jumped, or this process runs from a restored image: others may have the same keys and counters.
+    pub(crate) fn handle_resumed(&mut self, now: u64) {
+        self.rekey_due = self.rekey_due.min(now);
+    }
+
+    /// When the keys in use end for want of new ones.
+    fn keys_end_at(&self, ctx: &Context) -> u64 {
+        self.current()
+            .map_or(u64::MAX, |epoch| epoch.born + ctx.config.key_life())
+    }
+
+    /// When it is told that they are overdue.
+    fn keys_overdue_at(&self, ctx: &Context) -> u64 {
+        match self.current() {
+            Some(epoch) if !self.overdue_told => epoch.born + ctx.config.key_overdue(),
+            _ => u64::MAX,
         }
     }
 
@@ -294,10 +350,13 @@ impl Link {
     }
 
     /// The neighbour is there.
-    pub(crate) fn handle_probe_answer(&mut self, now: u64, body: &[u8]) {
-        let Ok(number) = <[u8; 4]>::try_from(body) else { return };
+    pub(crate) fn handle_probe_answer(&mut self, ctx: &mut Context, now: u64, body: &[u8]) {
         self.liveness.heard(now);
-        self.trust.handle_answer(now, u32::from_le_bytes(number));
+        if let Ok(number) = <[u8; 8]>::try_from(body) {
+            self.handle_path_answer(ctx, now, u64::from_le_bytes(number));
+        } else if let Ok(number) = <[u8; 4]>::try_from(body) {
+            self.trust.handle_answer(now, u32::from_le_bytes(number));
+        }
         self.trust.review(now, &self.liveness);
     }
 
@@ -340,7 +399,8 @@ impl Link {
     fn announce(&mut self, ctx: &mut Context, now: u64) {
         self.announcements = self.announcements.saturating_sub(1);
         self.announce_at = now + ANNOUNCE_EVERY;
-        self.heartbeat(ctx, now);
+        self.liveness.said(now);
+        self.send(ctx, LinkMessageType::Heartbeat.to_byte(), vec![MOVED]);
     }
 
     fn send(&self, ctx: &mut Context, msg_type: u8, body: Vec<u8>) {
@@ -358,7 +418,7 @@ impl Link {
     }
 
     /// When payload that we sent has been without any sign of the peer for longer than a live one takes.
-    fn unanswered_at(&self) -> u64 {
+    pub(crate) fn unanswered_at(&self) -> u64 {
         self.while_up(self.liveness.unanswered_at(UNANSWERED))
     }
 
@@ -422,7 +482,10 @@ impl Link {
             (self.report_at(ctx), "link report"),
             (self.trust_at(ctx), "probe"),
             (self.while_up(self.hop_at()), "keys of the hop"),
+            (self.while_up(self.moves_at()), "probe of a path"),
             (self.dead_at(ctx), "link dead"),
+            (self.keys_end_at(ctx), "link keys too old"),
+            (self.keys_overdue_at(ctx), "link keys overdue"),
         ]
         .into_iter()
         .min_by_key(|(at, _)| *at)
@@ -432,6 +495,18 @@ impl Link {
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Context, now: u64) {
         if now >= self.dead_at(ctx) {
             self.take_down(ctx, now, LinkDown::Silent);
+        }
+        if now >= self.keys_end_at(ctx) {
+            self.disconnect(ctx, DisconnectReason::Restart);
+            self.take_down(ctx, now, LinkDown::KeysTooOld);
+        }
+        if now >= self.keys_overdue_at(ctx) {
+            self.overdue_told = true;
+            ctx.event(Event::KeysOverdue {
+                peer: self.peer,
+                session: false,
+                ends_in: self.keys_end_at(ctx).saturating_sub(now),
+            });
         }
         self.retire(ctx, now);
         self.drive_attempt(ctx, now);
@@ -449,6 +524,7 @@ impl Link {
             self.announce(ctx, now);
         }
         self.drive_hop(ctx, now);
+        self.drive_moves(ctx, now);
         if now >= self.trust_at(ctx)
             && let Some(number) = self.trust.handle_timeout(now, &self.liveness)
         {
@@ -492,6 +568,7 @@ impl Link {
         self.reports = Reports::new(&LINK);
         self.trust = Trust::new();
         self.announcements = 0;
+        self.moves = Moves::default();
         self.last_down = Some((now, reason));
         self.next_dial = now;
         ctx.event(Event::LinkDown {

@@ -30,6 +30,7 @@ use self::coords::CoordCache;
 use self::costs::{Costs, HOP};
 use self::doubts::Doubts;
 use self::filter::Filters;
+pub(crate) use self::filter::Was;
 use self::ground::{Ground, Word};
 use self::lookup::{Limits, LookupCounters, LookupOutput, Lookups, View};
 use self::tree::{AnnounceError, Tree, distance};
@@ -52,6 +53,14 @@ pub(crate) enum MeshOutput {
     },
     /// Ways may have changed.
     Changed,
+    /// Ways to these destinations may have changed: to those that `neighbour` may now know the way to and might not
+    /// before, and the other way round.
+    Filtered {
+        /// The neighbour.
+        neighbour: NodeAddr,
+        /// What it said before.
+        was: Was,
+    },
     /// A look-up found nobody.
     Failed(NodeAddr),
 }
@@ -196,8 +205,9 @@ impl Mesh {
             LinkMessageType::FilterAnnounce => {
                 let announce = FilterAnnounce::parse(body)?;
                 let changed = self.filters.handle_announce(now, &from, &announce);
-                if changed.map_err(|_| Refused::Announcement)? {
-                    self.outputs.push_back(MeshOutput::Changed);
+                if let Some(was) = changed.map_err(|_| Refused::Announcement)? {
+                    let neighbour = from;
+                    self.outputs.push_back(MeshOutput::Filtered { neighbour, was });
                 }
             }
             LinkMessageType::LookupRequest => {
@@ -215,6 +225,11 @@ impl Mesh {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether a neighbour's filter tells something else of a node than it did before.
+    pub(crate) fn filter_differs(&self, neighbour: &NodeAddr, was: &Was, dest: &NodeAddr) -> bool {
+        self.filters.may_reach(neighbour, dest) != was.may_reach(dest)
     }
 
     /// Asks where a node is.

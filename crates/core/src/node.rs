@@ -1,26 +1,30 @@
 //! The node: its peers, and which of them an event belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use rand_core::CryptoRng;
 use weft_noise::{Identity, PublicKey, ik};
 use weft_packet::{Command, Layer, LinkId, Report};
 use weft_wire::link::{
-    BIND, BOUND, Disconnect, DisconnectReason, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, LinkMessageType, PROBE,
-    PROBE_ANSWER, SessionDatagram, UNBIND,
+    BIND, BOUND, Disconnect, DisconnectReason, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, KEY_IN_TWO, LinkMessageType,
+    MOVED, PROBE, PROBE_ANSWER, SessionDatagram, UNBIND,
 };
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
 use weft_wire::signal::Signal;
 use weft_wire::{Network, NodeAddr, fast, fmp, fsp};
 
 use self::carry::Held;
+use self::progress::Subject;
+use self::signals::{Cause, Signals};
+pub use self::twin::Twin;
 use crate::context::{Context, Output};
 use crate::labels::Labels;
 use crate::lanes::Lanes;
 use crate::link::{Effect, Link};
 use crate::mesh::Mesh;
 use crate::path::PathHistory;
+use crate::progress::Progress;
 use crate::session::Session;
 use crate::status::PeerStatus;
 use crate::{Config, PeerConfig, Quality};
@@ -31,7 +35,10 @@ mod doubt;
 mod labels;
 mod lanes;
 mod mesh;
+mod progress;
 mod route;
+mod signals;
+mod twin;
 
 /// A packet that waits while no link comes up is answered with "unreachable" after this, ms.
 const PATIENCE: u64 = 5_000;
@@ -42,8 +49,8 @@ pub(crate) struct Peer {
     pub(crate) link: Link,
     pub(crate) session: Session,
     pub(crate) paths: PathHistory,
-    /// When the peer's state last changed, for status.
-    pub(crate) since: u64,
+    /// How far we got, as last looked at.
+    pub(crate) progress: Progress,
     /// Named in the configuration: IP packets may pass. Others are neighbours only while they are linked.
     pub(crate) configured: bool,
 }
@@ -87,6 +94,13 @@ pub struct NodeCounters {
     pub path_raises: u64,
     /// Such paths that turned out to swallow what was sent.
     pub path_black_holes: u64,
+    /// Sizes of paths that others told and that were refused, because no usable path is so narrow
+    /// ([`LEAST_PAYLOAD`](weft_wire::fast::LEAST_PAYLOAD)).
+    pub sizes_refused: u64,
+    /// Handshake messages of sessions that were not looked at: what such may cost that prove nothing was used up.
+    pub unproven_refused: u64,
+    /// Error signals that were not sent, because the messages of one link, or of all, caused too many.
+    pub signals_refused: u64,
     /// Labels that a neighbour wanted and did not get: too many, or no way for them.
     pub labels_refused: u64,
     /// Labels that a neighbour has not bound again.
@@ -105,6 +119,9 @@ impl NodeCounters {
             ("path_probes", self.path_probes),
             ("path_raises", self.path_raises),
             ("path_black_holes", self.path_black_holes),
+            ("sizes_refused", self.sizes_refused),
+            ("unproven_refused", self.unproven_refused),
+            ("signals_refused", self.signals_refused),
             ("labels_refused", self.labels_refused),
             ("labels_expired", self.labels_expired),
         ]
@@ -128,12 +145,16 @@ pub struct Node {
     routes: BTreeMap<NodeAddr, LinkId>,
     /// Such ways that have to show that they work.
     held: BTreeMap<NodeAddr, Held>,
-    /// When an error signal about a destination was last sent.
-    signals: BTreeMap<NodeAddr, u64>,
+    /// Where handshakes are expected from, as lanes were told.
+    expected: BTreeSet<IpAddr>,
+    /// What is left of the rates of error signals.
+    signals: Signals,
     /// For relayed fast frames.
     labels: Labels,
     /// What each lane has told, where there are several.
     lanes: Lanes,
+    /// Another running node has our key.
+    twin: Option<Twin>,
     counters: NodeCounters,
 }
 
@@ -155,9 +176,11 @@ impl Node {
             denied: BTreeSet::new(),
             routes: BTreeMap::new(),
             held: BTreeMap::new(),
-            signals: BTreeMap::new(),
+            expected: BTreeSet::new(),
+            signals: Signals::default(),
             labels: Labels::default(),
             lanes: Lanes::default(),
+            twin: None,
             counters: NodeCounters::default(),
         }
     }
@@ -213,25 +236,32 @@ impl Node {
 
     /// Takes one report of a lane.
     pub fn handle_report(&mut self, now: u64, report: Report) {
+        let subject = Subject::of(&report);
+        self.take_report(now, report);
+        self.note_progress_of(now, &subject);
+    }
+
+    fn take_report(&mut self, now: u64, report: Report) {
         match report {
             Report::Handshake { from, datagram } => self.handle_handshake(now, from, &datagram),
             Report::EarlyFrame { link, index } => {
                 self.with_link(link, |_, peer| peer.link.handle_early_frame(now, index));
             }
-            Report::LinkProven { link, index, path } => {
+            Report::LinkProven {
+                link,
+                index,
+                path,
+                proven,
+            } => {
                 let Some(addr) = self.by_link.get(&link).copied() else {
                     return;
                 };
                 let Some(peer) = self.peers.get_mut(&addr) else { return };
-                let effect = peer.link.handle_proven(&mut self.ctx, now, index, path);
+                let effect = peer.link.handle_proven(&mut self.ctx, now, index, (path, proven));
                 self.apply(now, addr, effect);
             }
-            Report::Roamed { link, path } => {
-                self.with_link(link, |ctx, peer| peer.link.handle_roamed(ctx, path));
-                if let Some(addr) = self.by_link.get(&link).copied() {
-                    self.note_path(now, addr);
-                }
-                self.expect_peers();
+            Report::Roamed { link, path, room } => {
+                self.with_link(link, |ctx, peer| peer.link.handle_roamed(ctx, now, path, room));
             }
             Report::LinkMessage {
                 link,
@@ -266,7 +296,7 @@ impl Node {
                 }
                 Layer::Session(addr) => {
                     self.with_peer(addr, |_, p| {
-                        p.session.metrics.handle_report(now, epoch, sent, clock, &report);
+                        p.session.handle_report(now, epoch, sent, clock, &report);
                     });
                     let fast = self.peers.get(&addr).filter(|p| p.session.is_fast());
                     if let Some(link) = fast.map(|p| p.link.id) {
@@ -317,11 +347,14 @@ impl Node {
                 self.reroute_one(now, src);
                 self.with_peer(src, |ctx, p| {
                     if p.configured {
-                        p.session.handle_unknown(ctx, now);
+                        p.session.handle_unknown(ctx, now, link);
                     }
                 });
             }
             Report::Transit { link, body } => self.handle_transit(now, link, body),
+            Report::TransitTooLarge { link, src, dest, len } => {
+                self.handle_too_large(now, Cause { link, src, dest, len });
+            }
             Report::Wanted { peer } => self.handle_wanted(now, peer),
             Report::Arrives { peer, link } => self.handle_arrival(now, peer, link),
             // The answer is for whoever asked the lane.
@@ -332,7 +365,11 @@ impl Node {
                     self.follow_trust_of(now, activity.link);
                 }
                 for activity in sessions {
-                    self.with_peer(activity.peer, |_, p| p.session.handle_activity(now, &activity));
+                    self.with_peer(activity.peer, |ctx, p| {
+                        let refused = activity.path_mtu.is_some_and(|mtu| mtu < fast::LEAST_PAYLOAD);
+                        ctx.path_counters.refused += u64::from(refused);
+                        p.session.handle_activity(now, &activity);
+                    });
                     self.confirm_way(now, activity.peer);
                     self.relay_session(now, activity.peer);
                 }
@@ -350,25 +387,31 @@ impl Node {
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
-        let (mut lost, mut due, mut keyless) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut lost, mut due, mut keyless, mut moved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (addr, peer) in &mut self.peers {
             if peer.link.deadline(&self.ctx).0.min(peer.session.deadline(&self.ctx).0) <= now {
                 due.push(*addr);
             }
             if peer.link.deadline(&self.ctx).0 <= now {
                 let (was_up, carried) = (peer.link.is_up(), peer.link.carries_relayed());
+                let path = peer.link.path();
                 peer.link.handle_timeout(&mut self.ctx, now);
+                if peer.link.is_up() && peer.link.path() != path {
+                    moved.push(peer.link.id);
+                }
                 if carried && !peer.link.carries_relayed() {
                     keyless.push(peer.link.id);
                 }
                 if was_up && !peer.link.is_up() {
-                    peer.since = now;
                     lost.push(*addr);
                 }
             }
             if peer.session.deadline(&self.ctx).0 <= now {
                 peer.session.handle_timeout(&mut self.ctx, now);
             }
+        }
+        for link in moved {
+            self.follow_move(now, link);
         }
         for link in keyless {
             self.lose_next_hop(now, link);
@@ -381,7 +424,10 @@ impl Node {
             self.follow_trust(now, addr);
             self.follow_other_end(now, addr);
             self.handle_silent_session(now, addr);
+            self.note_progress(now, addr);
+            self.drive_warm(now, addr);
         }
+        self.drive_progress(now);
         self.forget_strangers();
         if self.ctx.config.mesh && self.mesh.deadline().0 <= now {
             let unix = self.unix(now);
@@ -401,7 +447,10 @@ impl Node {
             .values()
             .flat_map(|p| [p.link.deadline(&self.ctx), p.session.deadline(&self.ctx)])
             .chain(self.ctx.config.mesh.then(|| self.mesh.deadline()))
-            .chain([(self.labels.deadline(), "labels")])
+            .chain([
+                (self.labels.deadline(), "labels"),
+                (self.progress_at(), "state of a peer"),
+            ])
             .filter(|(at, _)| *at != u64::MAX)
             .min_by_key(|(at, _)| *at)
     }
@@ -441,6 +490,8 @@ impl Node {
             path_probes: paths.probes,
             path_raises: paths.raises,
             path_black_holes: paths.black_holes,
+            sizes_refused: paths.refused,
+            unproven_refused: self.ctx.unproven.refused(),
             ..self.counters
         }
     }
@@ -463,6 +514,11 @@ impl Node {
             return;
         };
         let addr = received.remote.node_addr();
+        if addr == self.ctx.me {
+            // Nothing but our own key can have made it, for us alone.
+            self.note_twin(now, None, from);
+            return;
+        }
         if !self.peers.contains_key(&addr) && !self.admit_stranger(now, received.remote) {
             self.counters.strangers += 1;
             return;
@@ -486,7 +542,6 @@ impl Node {
                     .link
                     .handle_disconnect(&mut self.ctx, now, index, disconnect.reason)
                 {
-                    peer.since = now;
                     self.neighbour_down(now, addr);
                 }
             }
@@ -497,12 +552,22 @@ impl Node {
                 };
                 self.handle_session_handshake(now, link, &datagram);
             }
+            Some(LinkMessageType::Heartbeat) => {
+                if body.first() == Some(&MOVED) {
+                    self.with_link(link, |_, p| p.link.handle_moving(now));
+                }
+            }
             Some(kind) => self.handle_mesh_message(now, link, kind, body),
             None if msg_type == PROBE => self.with_link(link, |ctx, p| p.link.handle_probe(ctx, now, body)),
             None if msg_type == PROBE_ANSWER => {
-                self.with_link(link, |_, p| p.link.handle_probe_answer(now, body));
+                let path = self.path_of(link);
+                self.with_link(link, |ctx, p| p.link.handle_probe_answer(ctx, now, body));
+                if self.path_of(link) != path {
+                    self.follow_move(now, link);
+                }
                 self.follow_trust_of(now, link);
             }
+            None if msg_type == KEY_IN_TWO => self.handle_key_in_two(now, link, body),
             None if msg_type == HOP_CAPABILITIES => {
                 self.with_link(link, |ctx, p| p.link.handle_hop_capabilities(ctx, now, index, body));
             }
@@ -552,6 +617,7 @@ impl Node {
         };
         self.counters.messages_malformed += u64::from(handled.is_err());
         self.follow_other_end(now, src);
+        self.note_progress(now, src);
     }
 
     /// Follows a link's coming up: its session first, then the mesh.
@@ -560,26 +626,39 @@ impl Node {
             if let Some(link) = self.peers.get(&addr).map(|peer| peer.link.id) {
                 self.forget_labels(now, link);
             }
-            if let Some(peer) = self.peers.get_mut(&addr) {
-                peer.since = now;
-                if peer.configured {
-                    peer.session.handle_link_up(&mut self.ctx, now, peer.link.id, restarted);
-                }
+            if let Some(peer) = self.peers.get_mut(&addr).filter(|peer| peer.configured) {
+                peer.session.handle_link_up(&mut self.ctx, now, peer.link.id, restarted);
             }
             self.note_path(now, addr);
             self.neighbour_up(now, addr);
+            self.note_progress(now, addr);
         }
+        // A handshake may have shown that the peer is elsewhere.
+        self.note_path(now, addr);
         self.expect_peers();
     }
 
+    /// Tells lanes from where handshakes are expected, if that has changed.
     fn expect_peers(&mut self) {
-        let hosts = self
-            .peers
-            .values()
-            .flat_map(|p| p.link.targets())
-            .map(|addr| addr.ip())
-            .collect();
-        self.ctx.lane(Command::Expect { hosts });
+        let targets = self.peers.values().flat_map(|p| p.link.targets());
+        let hosts: BTreeSet<IpAddr> = targets.map(|addr| addr.ip()).collect();
+        if hosts != self.expected {
+            let list = hosts.iter().copied().collect();
+            self.ctx.lane(Command::Expect { hosts: list });
+            self.expected = hosts;
+        }
+    }
+
+    fn path_of(&self, link: LinkId) -> Option<SocketAddr> {
+        self.peers.get(self.by_link.get(&link)?)?.link.path()
+    }
+
+    /// A peer has shown that it is at another address.
+    fn follow_move(&mut self, now: u64, link: LinkId) {
+        if let Some(addr) = self.by_link.get(&link).copied() {
+            self.note_path(now, addr);
+        }
+        self.expect_peers();
     }
 
     fn follow_trust_of(&mut self, now: u64, link: LinkId) {

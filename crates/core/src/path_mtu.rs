@@ -5,13 +5,18 @@
 //!
 //! - Confirmations follow packets, so that an idle session stays idle.
 //! - What a node on the way claims by itself is believed down to [`MIN_HINTED`] only: nothing of it is sealed, and every
-//!   path under IPv6 carries that much. Below it the other end's word counts, which is.
+//!   path under IPv6 carries that much.
+//! - What the other end tells is sealed, but it repeats what nodes on the way wrote into the frame. It is believed down to
+//!   [`LEAST_PAYLOAD`]: a smaller size is refused. Hosts ignore a path of less than 1,280 bytes, so believing it would only
+//!   let a node on the way make their packets "too big" for good (docs/decisions/0021-told-sizes-and-queues.md).
+
+use weft_wire::fast::LEAST_PAYLOAD;
 
 /// What an unsealed claim can lower a path to, bytes of UDP payload: IPv6 requires links of 1,280 bytes (RFC 8200
 /// section 5), less its header and UDP's.
 pub(crate) const MIN_HINTED: u16 = 1_232;
-/// A smaller claim describes no path that could be used (FIPS `MIN_ACTIONABLE_PATH_MTU`).
-pub(crate) const MIN_TOLD: u16 = 256;
+/// A smaller claim describes no path that could be used (FIPS `MIN_ACTIONABLE_PATH_MTU` is 256).
+pub(crate) const MIN_TOLD: u16 = LEAST_PAYLOAD;
 /// Between two confirmations of the same value, at least, ms; also five round trips.
 const CONFIRM_EVERY: u64 = 10_000;
 /// Higher values in a row that raise the size again.
@@ -47,8 +52,11 @@ impl PathMtu {
 
     /// The other end tells the smallest link that our frames have met. True if that changes the size.
     pub(crate) fn handle_told(&mut self, now: u64, told: u16, srtt: Option<u64>) -> bool {
+        if told < MIN_TOLD {
+            return false;
+        }
         let told = told.min(self.link);
-        if told < MIN_TOLD || told == self.current {
+        if told == self.current {
             self.higher = None;
             return false;
         }
@@ -191,15 +199,16 @@ mod tests {
     #[test]
     fn hints_are_believed_so_far_and_so_often() {
         let mut mtu = PathMtu::new(1_400);
-        for nonsense in [0, 68, 255] {
+        for nonsense in [0, 68, 256, 1_199] {
             assert!(!mtu.handle_hint(0, nonsense));
+            assert!(!mtu.handle_told(0, nonsense, None));
         }
         assert!(mtu.handle_hint(0, 1_300));
         assert!(!mtu.handle_hint(99, 1_250), "too soon");
-        assert!(mtu.handle_hint(100, 300));
+        assert!(mtu.handle_hint(100, 1_210));
         assert_eq!(mtu.current(), MIN_HINTED);
-        assert!(!mtu.handle_hint(300, 300), "no lower");
-        assert!(mtu.handle_told(400, 300, None), "but by the other end");
+        assert!(!mtu.handle_hint(300, 1_210), "no lower");
+        assert!(mtu.handle_told(400, 1_210, None), "but by the other end");
         assert!(mtu.handle_moved() && mtu.current() == 1_400);
         assert!(!mtu.handle_moved());
     }
@@ -208,7 +217,7 @@ mod tests {
     fn the_other_end_is_told_first_lower_and_now_and_then() {
         let mut watch = PathWatch::default();
         assert_eq!(watch.due(1, None), u64::MAX);
-        watch.handle_seen(Some(200));
+        watch.handle_seen(Some(1_199));
         assert_eq!((watch.due(1, None), watch.seen()), (u64::MAX, None));
         watch.handle_seen(Some(1_280));
         assert_eq!((watch.due(0, None), watch.due(1, None)), (u64::MAX, 0));

@@ -34,6 +34,8 @@ const LONGEST_WAIT: u64 = 5_000;
 const GRACE: u64 = 50;
 /// The same where data depends on it: a burst must have passed by the time of the next.
 const CONFIRM_GRACE: u64 = 250;
+/// A path that takes less than the sure size is looked at again after this.
+const NARROW_AGAIN: u64 = 30_000;
 /// Tries whose late answers still count.
 const REMEMBERED: u16 = 8;
 
@@ -46,6 +48,8 @@ pub(crate) enum Effect {
     Size(u16, Change),
     /// Nothing larger is looked for, for a while: what does not fit will not fit in a moment either.
     Settled,
+    /// The path takes less than the sure size, or takes it again.
+    Narrow(bool),
 }
 
 /// Why a size is another one.
@@ -68,6 +72,8 @@ pub(crate) struct Prober {
     too_large: u16,
     flight: Option<Flight>,
     search: Search,
+    /// Whether the sure size passes, once that is known.
+    sure: Option<bool>,
     /// When the size in use was last shown to pass.
     confirmed_at: u64,
     /// It is to be shown again, whether data depends on it or not.
@@ -111,6 +117,7 @@ impl Prober {
             too_large: ceiling.saturating_add(1),
             flight: None,
             search: Search::Down,
+            sure: None,
             confirmed_at: now,
             doubted: false,
             next_id: 0,
@@ -123,9 +130,19 @@ impl Prober {
         self.current
     }
 
-    /// The size in use was found by probes, not assumed.
+    /// Probes have shown that the size in use passes.
     pub(crate) fn is_probed(&self) -> bool {
-        self.current > SURE_PAYLOAD.min(self.ceiling) || matches!(self.search, Search::Over(_))
+        self.current > self.least() || self.sure == Some(true)
+    }
+
+    /// Probes of the sure size do not arrive although smaller frames do.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.sure == Some(false)
+    }
+
+    /// The size that every path is to take.
+    fn least(&self) -> u16 {
+        SURE_PAYLOAD.min(self.ceiling)
     }
 
     /// Larger sizes are being tried.
@@ -214,6 +231,10 @@ impl Prober {
 
     fn handle_passed(&mut self, now: u64, size: u16, effects: &mut Vec<Effect>) {
         self.confirmed_at = now;
+        if self.sure.replace(true) == Some(false) {
+            self.search = Search::Down;
+            effects.push(Effect::Narrow(false));
+        }
         if size > self.current {
             self.current = size;
             effects.push(Effect::Size(size, Change::Raised));
@@ -224,13 +245,21 @@ impl Prober {
     }
 
     fn handle_too_large(&mut self, now: u64, size: u16, confirms: bool, effects: &mut Vec<Effect>) {
+        if size <= self.least() {
+            if self.sure.replace(false) != Some(false) {
+                effects.push(Effect::Narrow(true));
+            }
+            self.settle(now, effects);
+            return;
+        }
         self.too_large = size;
         if confirms {
-            self.current = SURE_PAYLOAD.min(self.ceiling);
+            self.current = self.least();
+            self.sure = None;
             self.search = Search::Down;
             effects.push(Effect::Size(self.current, Change::BlackHole));
         } else if self.search == Search::Up {
-            self.settle(now, effects);
+            self.conclude(now, effects);
         }
     }
 
@@ -247,18 +276,34 @@ impl Prober {
         if self.is_searching() {
             match self.candidate() {
                 Some(size) => self.ask(now, size, false, effects),
-                None => self.settle(now, effects),
+                None => self.conclude(now, effects),
             }
         }
     }
 
+    /// Nothing larger passes: the search is over once it is known that the size in use does.
+    fn conclude(&mut self, now: u64, effects: &mut Vec<Effect>) {
+        if self.is_probed() {
+            self.settle(now, effects);
+        } else {
+            self.ask(now, self.least(), false, effects);
+        }
+    }
+
     fn settle(&mut self, now: u64, effects: &mut Vec<Effect>) {
-        self.search = Search::Over(now + self.raise);
+        let pause = match self.is_narrow() {
+            true => self.raise.min(NARROW_AGAIN),
+            false => self.raise,
+        };
+        self.search = Search::Over(now + pause);
         effects.push(Effect::Settled);
     }
 
     /// The next size to try.
     fn candidate(&self) -> Option<u16> {
+        if self.is_narrow() {
+            return Some(self.least());
+        }
         let sizes = SIZES.iter().copied().filter(|size| *size < self.ceiling);
         let open = |size: &u16| (self.current + 1..self.too_large).contains(size);
         let left: Vec<u16> = sizes.chain([self.ceiling]).filter(open).collect();

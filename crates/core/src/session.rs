@@ -7,7 +7,9 @@
 use std::collections::BTreeSet;
 
 mod fast;
+mod half_open;
 mod handshake;
+mod pace;
 mod reports;
 mod size;
 
@@ -16,14 +18,19 @@ use weft_noise::{Established, PublicKey, Role, xk};
 use weft_packet::{Command, EpochId, EpochUse, LinkId, Relay, SessionActivity, SessionKeys};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
+use weft_wire::mmp::ReceiverReport;
 use weft_wire::session;
 
 use self::fast::Agreement;
-use self::handshake::{Awaiting, Finishing, Initiating};
+use self::half_open::HalfOpen;
+pub(crate) use self::handshake::HANDSHAKE_LIFE;
+use self::handshake::{Finishing, Initiating, Lost};
+use self::pace::Pace;
 use self::size::Probing;
 use crate::context::Context;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
+use crate::passing::Passing;
 use crate::path_mtu::{PathMtu, PathWatch};
 use crate::reports::{Reports, SESSION};
 use crate::{Event, Frames, SessionDown};
@@ -43,6 +50,8 @@ const PASSIVE_KEEPALIVE: u64 = 2_000;
 #[derive(Debug)]
 struct Epoch {
     id: EpochId,
+    /// The number that the other end drew at its start.
+    start: [u8; 8],
     born: u64,
     stage: Stage,
     /// For fast frames, until they are agreed on.
@@ -80,8 +89,20 @@ pub(crate) struct Session {
     pub(crate) coords: (Vec<NodeAddr>, Vec<NodeAddr>),
     initiating: Option<Box<Initiating>>,
     finishing: Option<Box<Finishing>>,
-    awaiting: Vec<Awaiting>,
+    awaiting: HalfOpen,
     last_msg3: Option<[u8; xk::MSG3_LEN]>,
+    /// When a repeat of that was last answered.
+    confirmed: u64,
+    /// Once frames without keys have come.
+    lost: Option<Box<Lost>>,
+    /// When nodes on the way were told where both ends are.
+    pub(crate) warms: Pace,
+    /// The same, because the way became another one.
+    pub(crate) moves: Pace,
+    /// When error signals made us ask for the other end.
+    pub(crate) asks: Pace,
+    /// When they made us doubt the way.
+    pub(crate) doubts: Pace,
     fast: Option<Agreement>,
     /// What both ends have agreed on, as far as that is known.
     frames: Option<Frames>,
@@ -98,11 +119,12 @@ pub(crate) struct Session {
     /// Packets wait since then.
     pub(crate) wanted: Option<u64>,
     not_before: u64,
-    next_setup: u64,
     rekey_due: u64,
     pub(crate) rekeys: u64,
     pub(crate) up_since: Option<u64>,
     pub(crate) liveness: Liveness,
+    /// Whether IP packets pass.
+    pub(crate) passing: Passing,
     pub(crate) metrics: Metrics,
     reports: Reports,
     /// The size for what we send, once it was in question.
@@ -121,6 +143,10 @@ pub(crate) struct Session {
     follow_from: u64,
     /// When a silent way may be doubted again.
     doubt_from: u64,
+    /// It was told that the keys are overdue.
+    overdue_told: bool,
+    /// Why the session last ended, and when.
+    pub(crate) last_down: Option<(u64, SessionDown)>,
 }
 
 impl Session {
@@ -135,8 +161,14 @@ impl Session {
             coords: (Vec::new(), Vec::new()),
             initiating: None,
             finishing: None,
-            awaiting: Vec::new(),
+            awaiting: HalfOpen::default(),
             last_msg3: None,
+            confirmed: 0,
+            lost: None,
+            warms: Pace::default(),
+            moves: Pace::default(),
+            asks: Pace::default(),
+            doubts: Pace::default(),
             fast: None,
             frames: None,
             require_fast: false,
@@ -146,11 +178,11 @@ impl Session {
             relay: None,
             wanted: None,
             not_before: 0,
-            next_setup: 0,
             rekey_due: u64::MAX,
             rekeys: 0,
             up_since: None,
             liveness: Liveness::new(0),
+            passing: Passing::default(),
             metrics: Metrics::default(),
             reports: Reports::new(&SESSION),
             mtu: None,
@@ -163,6 +195,8 @@ impl Session {
             left: false,
             follow_from: 0,
             doubt_from: 0,
+            overdue_told: false,
+            last_down: None,
         }
     }
 
@@ -288,6 +322,23 @@ impl Session {
         self.link == Some(self.own_link)
     }
 
+    /// Other nodes lie between.
+    pub(crate) fn is_relayed(&self) -> bool {
+        self.link.is_some() && !self.is_direct()
+    }
+
+    /// Data goes in fast frames, straight or through others.
+    pub(crate) fn is_fast_any(&self) -> bool {
+        self.link.is_some() && matches!(self.frames(), Frames::Fast(_) | Frames::Relayed(_))
+    }
+
+    /// The other end tells what it received: see [`Metrics::handle_report`].
+    pub(crate) fn handle_report(&mut self, now: u64, epoch: u32, sent: u64, clock: u32, report: &ReceiverReport) {
+        if self.metrics.handle_report(now, epoch, sent, clock, report) {
+            self.passing.handle_told(now);
+        }
+    }
+
     /// Data goes straight to the other end, in fast frames.
     pub(crate) fn is_fast(&self) -> bool {
         self.is_direct() && matches!(self.frames(), Frames::Fast(_))
@@ -328,6 +379,7 @@ impl Session {
 
     pub(crate) fn handle_activity(&mut self, now: u64, activity: &SessionActivity) {
         self.liveness.sample(now, &activity.totals, activity.last_data_tx);
+        self.passing.sample(now, self.liveness.last_heard(), activity);
         self.last_data = self.last_data.max(activity.last_data);
         self.last_data_tx = activity.last_data_tx;
         self.last_large_tx = activity.last_large_tx;
@@ -342,6 +394,7 @@ impl Session {
         self.epochs.reserve_exact(1);
         self.epochs.push(Epoch {
             id,
+            start: keys.remote_epoch,
             born: now,
             stage: Stage::Candidate,
             seed: Some(Seed::new(&keys, role)),
@@ -373,17 +426,40 @@ impl Session {
         }
         let peer = self.peer.node_addr();
         ctx.lane(Command::SelectSessionEpoch { peer, id });
+        self.forget_lost_keys(ctx, id);
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.liveness.settle();
+        self.passing.settle();
+        self.overdue_told = false;
         if had {
             self.rekeys += 1;
             ctx.event(Event::SessionRekeyed { peer: self.peer });
         } else {
             self.wanted = None;
             self.up_since = Some(now);
+            self.last_down = None;
             self.last_data = self.last_data.max(now);
             ctx.event(Event::SessionUp { peer: self.peer });
         }
+    }
+
+    /// Ends older epochs with fast keys if the other end has restarted since: it has lost them, and data would go in their fast
+    /// frames until new ones are agreed on.
+    fn forget_lost_keys(&mut self, ctx: &mut Context, id: EpochId) {
+        let start = self.epochs.iter().find(|epoch| epoch.id == id).map(|epoch| epoch.start);
+        let lost = |epoch: &Epoch| epoch.fast_index.is_some() && Some(epoch.start) != start;
+        let peer = self.peer.node_addr();
+        if !self.epochs.iter().any(lost) {
+            return;
+        }
+        self.epochs.retain(|epoch| {
+            if lost(epoch) {
+                epoch.free(ctx);
+                ctx.lane(Command::RetireSessionEpoch { peer, id: epoch.id });
+            }
+            !lost(epoch)
+        });
+        self.forget_agreement();
     }
 
     /// Shows the other end that we are there and hold the present keys.
@@ -483,6 +559,9 @@ impl Session {
             (self.silent_at(), "session silent"),
             (self.agreement_at(), "fast frames"),
             (self.probe_at(), "path probe"),
+            (self.warms.due().min(self.moves.due()), "coordinates"),
+            (self.keys_end_at(ctx), "session keys too old"),
+            (self.keys_overdue_at(ctx), "session keys overdue"),
         ]
         .into_iter()
         .min_by_key(|(at, _)| *at)
@@ -493,6 +572,7 @@ impl Session {
         if now >= self.idle_at(ctx) {
             self.fall_asleep(ctx, now);
         }
+        self.end_old_keys(ctx, now);
         self.retire(ctx, now);
         self.drive_handshakes(ctx, now);
         if now >= self.initiate_at().0 {
@@ -509,6 +589,48 @@ impl Session {
             self.say_alive(ctx, now);
         }
         self.drive_probes(ctx, now);
+    }
+
+    /// Our clock jumped, or this process runs from a restored image: others may have the same keys and counters. Idle sessions
+    /// get new keys, too.
+    pub(crate) fn handle_resumed(&mut self, ctx: &mut Context, now: u64) {
+        if self.is_up() {
+            self.not_before = now;
+            self.initiate(ctx, now);
+        }
+    }
+
+    /// When the keys in use end for want of new ones.
+    fn keys_end_at(&self, ctx: &Context) -> u64 {
+        self.current()
+            .map_or(u64::MAX, |epoch| epoch.born + ctx.config.key_life())
+    }
+
+    /// When it is told that they are overdue.
+    fn keys_overdue_at(&self, ctx: &Context) -> u64 {
+        match self.current() {
+            Some(epoch) if !self.overdue_told => epoch.born + ctx.config.key_overdue(),
+            _ => u64::MAX,
+        }
+    }
+
+    /// Nothing goes on for ever under old keys. A session in use is asked for anew at once, and its packets wait.
+    fn end_old_keys(&mut self, ctx: &mut Context, now: u64) {
+        if now >= self.keys_end_at(ctx) {
+            self.take_down(ctx, SessionDown::KeysTooOld);
+            self.last_down = Some((now, SessionDown::KeysTooOld));
+            self.wanted.get_or_insert(now);
+            self.not_before = now;
+            self.initiate(ctx, now);
+        }
+        if now >= self.keys_overdue_at(ctx) {
+            self.overdue_told = true;
+            ctx.event(Event::KeysOverdue {
+                peer: self.peer,
+                session: true,
+                ends_in: self.keys_end_at(ctx).saturating_sub(now),
+            });
+        }
     }
 
     /// A handshake is due: because packets wait, or keys are old, or data goes unanswered.
@@ -551,6 +673,7 @@ impl Session {
         }
         self.up_since = None;
         self.metrics = Metrics::default();
+        self.passing.end();
         self.liveness.settle();
         ctx.lane(Command::SuspendSession {
             peer: self.peer.node_addr(),
@@ -567,9 +690,10 @@ impl Session {
         self.epochs.drain(..).for_each(|epoch| epoch.free(ctx));
         self.initiating = None;
         self.finishing = None;
-        self.awaiting = Vec::new();
+        self.awaiting = HalfOpen::default();
         self.up_since = None;
         self.metrics = Metrics::default();
+        self.passing.end();
         self.liveness.settle();
         ctx.lane(Command::RemoveSession {
             peer: self.peer.node_addr(),
@@ -583,7 +707,12 @@ impl Session {
     }
 
     pub(crate) fn epochs_held(&self) -> usize {
-        self.epochs.len() + self.awaiting.len()
+        self.epochs.len()
+    }
+
+    /// Handshakes that the other side has begun and not finished, or somebody in its name.
+    pub(crate) fn half_open(&self) -> usize {
+        self.awaiting.len()
     }
 
     /// The numbers of all epochs, and of the present one.

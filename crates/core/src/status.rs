@@ -8,10 +8,8 @@ use weft_packet::Totals;
 use weft_wire::NodeAddr;
 
 use crate::node::Peer;
-use crate::{Config, LinkDown, Path, PathChange, Quality};
-
-/// A session that carried authenticated frames this recently passes payload, ms.
-const PAYLOAD_FRESH: u64 = 30_000;
+use crate::progress::{Look, Trouble};
+use crate::{Config, LinkDown, Path, PathChange, Quality, SessionDown};
 
 /// How far we got with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,9 +20,10 @@ pub enum PeerState {
     Linking,
     /// The link is up.
     Linked,
-    /// End-to-end keys are agreed.
+    /// End-to-end keys are agreed. Lately no IP packet passed, or in one direction only; [`PeerStatus::trouble`] tells whether
+    /// something is wrong.
     Session,
-    /// End-to-end keys are agreed and the peer used them within the last 30 s.
+    /// IP packets passed within the last 10 s, in both directions, and nothing speaks against their passing now.
     Payload,
 }
 
@@ -101,8 +100,19 @@ pub struct PeerStatus {
     pub key: PublicKey,
     /// How far we got.
     pub state: PeerState,
-    /// How long the link has been up or down.
+    /// How long it has been in this state.
     pub since: u64,
+    /// What keeps packets from passing although there is a link or a session, and for how long there has been no sign to the
+    /// contrary.
+    pub trouble: Option<(Trouble, u64)>,
+    /// How long ago an IP packet of the session last came.
+    pub packet_in: Option<u64>,
+    /// How long ago one last went.
+    pub packet_out: Option<u64>,
+    /// How long ago the other end last told that something new of the session came to it.
+    pub told: Option<u64>,
+    /// The direct path takes less than weft needs: probes of the smallest size of full frames do not arrive.
+    pub narrow: bool,
     /// The way that packets take, if there is one.
     pub path: Option<Path>,
     /// How it came to that: the latest changes, the last one first.
@@ -117,6 +127,14 @@ pub struct PeerStatus {
     pub last_down: Option<(u64, LinkDown)>,
     /// Age of the link's keys.
     pub link_age: Option<u64>,
+    /// The link's keys are overdue, as new ones could not be agreed on: they end in so many ms.
+    pub link_keys_end: Option<u64>,
+    /// The same of the session's.
+    pub session_keys_end: Option<u64>,
+    /// The session ended so long ago, ms, because its keys were too old.
+    pub keys_ended: Option<u64>,
+    /// Two running nodes have the peer's key: where the one that spoke last and the other one were seen, and how long ago.
+    pub twins: Option<([SocketAddr; 2], u64)>,
     /// How often the link's keys were replaced.
     pub link_rekeys: u64,
     /// How long ago the link last brought a frame.
@@ -154,6 +172,12 @@ pub struct PeerStatus {
     pub session_quality: Quality,
 }
 
+/// When keys of this age end, if they are overdue.
+fn keys_end(age: Option<u64>, config: &Config) -> Option<u64> {
+    let age = age.filter(|age| *age >= config.key_overdue())?;
+    Some(config.key_life().saturating_sub(age))
+}
+
 impl PeerStatus {
     /// Data waits for fast frames.
     pub fn held_back(&self) -> bool {
@@ -163,27 +187,19 @@ impl PeerStatus {
     pub(crate) fn of(peer: &Peer, config: &Config, now: u64) -> Self {
         let (link, session) = (&peer.link, &peer.session);
         let targets = link.targets();
-        let heard = session.liveness.last_heard();
         let path = peer.paths.path();
-        let reachable = path.is_some();
-        let state = if reachable && session.is_up() {
-            let held_back = session.requires_fast() && !session.is_fast();
-            if heard > 0 && !held_back && now.saturating_sub(heard) < PAYLOAD_FRESH {
-                PeerState::Payload
-            } else {
-                PeerState::Session
-            }
-        } else if reachable {
-            PeerState::Linked
-        } else if targets.is_empty() {
-            PeerState::Known
-        } else {
-            PeerState::Linking
-        };
+        let look = Look::at(peer, config, now);
         Self {
             key: peer.key,
-            state,
-            since: now.saturating_sub(peer.since),
+            state: look.state,
+            since: now.saturating_sub(peer.progress.since(now, &look)),
+            trouble: look
+                .trouble
+                .map(|(trouble, since)| (trouble, now.saturating_sub(since))),
+            packet_in: session.passing.came().map(|at| now.saturating_sub(at)),
+            packet_out: session.passing.went().map(|at| now.saturating_sub(at)),
+            told: (session.passing.told() > 0).then(|| now.saturating_sub(session.passing.told())),
+            narrow: session.is_narrow(),
             path,
             path_changes: peer.paths.changes(now),
             targets,
@@ -191,6 +207,13 @@ impl PeerStatus {
             failures: link.failures,
             last_down: link.last_down.map(|(at, why)| (now.saturating_sub(at), why)),
             link_age: link.age(now),
+            link_keys_end: keys_end(link.age(now), config),
+            session_keys_end: keys_end(session.age(now), config),
+            keys_ended: match session.last_down {
+                Some((at, SessionDown::KeysTooOld)) => Some(now.saturating_sub(at)),
+                _ => None,
+            },
+            twins: link.twins.seen(now),
             link_rekeys: link.rekeys,
             link_idle: (link.liveness.totals().last_rx > 0).then(|| now.saturating_sub(link.liveness.totals().last_rx)),
             link_totals: *link.liveness.totals(),
@@ -201,7 +224,7 @@ impl PeerStatus {
             frames: session.frames(),
             require_fast: session.requires_fast(),
             reads_full: session.reads_full(),
-            fast: matches!(session.frames(), Frames::Fast(_) | Frames::Relayed(_)) && session.route().is_some(),
+            fast: session.is_fast_any(),
             waiting: session.wanted.is_some(),
             link_quality: peer.hop_quality(now),
             path_size: session.known_size(config),

@@ -43,6 +43,9 @@ const OUT_OF_STEP: u64 = 3_000;
 pub(super) struct Answered {
     msg1: [u8; fmp::NOISE_MSG1_LEN],
     msg2: Vec<u8>,
+    /// Where it went first, and whether it went elsewhere too: then the keys do not show where the peer is.
+    to: SocketAddr,
+    elsewhere: bool,
 }
 
 /// A handshake of ours in flight.
@@ -52,6 +55,8 @@ pub(super) struct Attempt {
     msg1: Vec<u8>,
     pub(super) rekey: bool,
     pub(super) started: u64,
+    /// Where msg1 went.
+    asked: Vec<SocketAddr>,
     sends: u32,
     next_send: u64,
     /// When the peer was first seen to use these keys although its answer has not come.
@@ -79,12 +84,14 @@ impl Link {
         noise: &[u8; fmp::NOISE_MSG1_LEN],
         received: ik::Received,
     ) {
-        let known = self
-            .epochs
-            .iter()
-            .filter_map(|e| e.answered.as_ref())
-            .find(|a| a.msg1 == *noise);
-        if let Some(answered) = known {
+        let known = self.epochs.iter_mut().find_map(|e| {
+            let answered = e.answered.as_mut().filter(|a| a.msg1 == *noise)?;
+            Some((e.index, answered))
+        });
+        if let Some((index, answered)) = known {
+            if answered.to != from && !std::mem::replace(&mut answered.elsewhere, true) {
+                ctx.lane(Command::DoubtPath { link: self.id, index });
+            }
             ctx.lane(Command::Transmit {
                 to: from,
                 datagram: answered.msg2.clone(),
@@ -114,16 +121,25 @@ impl Link {
             return;
         }
         let seed = Seed::hop(&established, Role::Responder);
-        self.install(ctx, from, established, index, their_index, EpochUse::Candidate);
+        self.install(
+            ctx,
+            (from, true),
+            established,
+            (index, their_index),
+            EpochUse::Candidate,
+        );
         self.epochs.reserve_exact(1);
         self.epochs.push(Epoch {
             index,
             remote_epoch,
+            began: now,
             born: now,
             stage: Stage::Candidate,
             answered: Some(Answered {
                 msg1: *noise,
                 msg2: datagram.clone(),
+                to: from,
+                elsewhere: false,
             }),
             rekey: self.is_up() && !restarted,
             crossed: self.attempt.as_ref().map(|a| a.index),
@@ -151,7 +167,15 @@ impl Link {
         let remote_epoch = established.remote_epoch;
         let seed = Seed::hop(&established, Role::Initiator);
         let usage = self.settle_crossing(ctx, now, attempt.index);
-        self.install(ctx, from, established, attempt.index, msg2.sender_idx, usage);
+        // Its answer shows where the peer is if it comes from where it was asked; others may have passed it on.
+        let asked = attempt.asked.contains(&from);
+        let path = match self.path {
+            Some(path) if !asked => path,
+            _ => from,
+        };
+        let proven = asked || self.path.is_some() && !self.moves.is_unproven();
+        let indices = (attempt.index, msg2.sender_idx);
+        self.install(ctx, (path, proven), established, indices, usage);
         let stage = if usage == EpochUse::Send {
             Stage::Candidate
         } else {
@@ -161,6 +185,7 @@ impl Link {
         self.epochs.push(Epoch {
             index: attempt.index,
             remote_epoch,
+            began: attempt.started,
             born: now,
             stage,
             answered: None,
@@ -173,7 +198,8 @@ impl Link {
         if usage != EpochUse::Send {
             return Effect::None;
         }
-        let effect = self.promote(ctx, now, attempt.index, from);
+        self.moves.handle_proven(self.path == Some(path), proven);
+        let effect = self.promote(ctx, now, attempt.index, path);
         // The responder holds a candidate until it sees a frame.
         self.heartbeat(ctx, now);
         effect
@@ -253,6 +279,7 @@ impl Link {
             msg1,
             rekey,
             started: now,
+            asked: Vec::new(),
             sends: 0,
             next_send: now,
             early: None,
@@ -278,7 +305,11 @@ impl Link {
 
     fn send_msg1(&mut self, ctx: &mut Context, now: u64) {
         let away = self.failures >= PATIENT_ATTEMPTS;
-        let everywhere = self.targets();
+        let rekey = self.attempt.as_ref().is_some_and(|attempt| attempt.rekey);
+        let targets = match rekey {
+            true => self.path.into_iter().chain(self.elsewhere()).collect(),
+            false => self.targets(),
+        };
         let Some(attempt) = self.attempt.as_mut() else { return };
         let wait = if away {
             RESEND_LONG
@@ -287,12 +318,10 @@ impl Link {
         };
         attempt.sends += 1;
         attempt.next_send = now + ctx.jittered(wait);
-        let targets = if attempt.rekey {
-            self.path.into_iter().collect()
-        } else {
-            everywhere
-        };
         for to in targets {
+            if !attempt.asked.contains(&to) {
+                attempt.asked.push(to);
+            }
             let datagram = attempt.msg1.clone();
             ctx.lane(Command::Transmit { to, datagram });
         }
@@ -345,10 +374,9 @@ impl Link {
     fn install(
         &self,
         ctx: &mut Context,
-        path: SocketAddr,
+        (path, proven): (SocketAddr, bool),
         keys: Established,
-        our_index: u32,
-        their_index: u32,
+        (our_index, their_index): (u32, u32),
         usage: EpochUse,
     ) {
         let keys = LinkKeys {
@@ -361,6 +389,7 @@ impl Link {
             link: self.id,
             peer: self.peer.node_addr(),
             path,
+            proven,
             keys,
             usage,
         });

@@ -78,6 +78,11 @@ impl Trust {
         self.standing == Standing::Trusted
     }
 
+    /// It is doubted, and has not been heard since.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.standing, Standing::Doubted(_))
+    }
+
     /// When payload will have gone unanswered for too long.
     fn doubt_at(&self, liveness: &Liveness) -> u64 {
         let patience = if self.answers {
@@ -296,5 +301,73 @@ mod tests {
         assert!(bench.trust.is_trusted());
         bench.trust.handle_left(bench.now + STALE, &bench.liveness);
         assert!(!bench.trust.is_trusted());
+    }
+
+    #[test]
+    fn it_is_silent_until_it_is_heard_and_trusted_only_later() {
+        let mut bench = Bench::new();
+        bench.run(1_000, true, true);
+        assert!(!bench.trust.is_silent());
+        bench.run(2_000, false, false);
+        assert!(bench.trust.is_silent());
+        bench.run(400, true, true);
+        assert!(!bench.trust.is_silent() && !bench.trust.is_trusted());
+    }
+
+    /// A neighbour that has just been sent payload for the first time.
+    fn with_payload() -> Bench {
+        let mut bench = Bench::new();
+        assert_eq!(
+            bench.trust.deadline(&bench.liveness),
+            u64::MAX,
+            "an idle link is asked nothing"
+        );
+        bench.now += 10;
+        bench.totals.last_payload_tx = bench.now;
+        bench.liveness.sample(bench.now, &bench.totals, bench.now);
+        bench
+    }
+
+    impl Bench {
+        /// When the next probe is due, beside the time of the first payload: it goes then and no sooner.
+        fn probe(&mut self) -> u64 {
+            let at = self.trust.deadline(&self.liveness);
+            assert_eq!(self.trust.handle_timeout(at - 1, &self.liveness), None);
+            assert_eq!(
+                self.trust.handle_timeout(at, &self.liveness),
+                Some(self.trust.number),
+                "what is due is done"
+            );
+            at - self.now
+        }
+    }
+
+    #[test]
+    fn probes_keep_their_pace() {
+        let mut fips = with_payload();
+        assert_eq!([fips.probe(), fips.probe()], [0, INTRODUCE_EVERY]);
+        let mut weft = with_payload();
+        assert_eq!(weft.probe(), 0);
+        weft.trust.handle_answer(weft.now, 1);
+        let asked = [weft.probe(), weft.probe(), weft.probe()];
+        assert_eq!(asked, [0, 1, 2].map(|n| PROBE_AFTER + n * PROBE_EVERY));
+        assert!(weft.trust.is_trusted());
+        // The last one before doubt, and those after it.
+        assert_eq!(weft.probe(), PATIENCE);
+        assert!(!weft.trust.is_trusted());
+        assert_eq!(weft.probe(), PATIENCE + PROBE_DOUBTED);
+    }
+
+    #[test]
+    fn a_doubt_long_after_the_last_one_counts_as_the_first() {
+        let mut trust = Trust::new();
+        trust.doubt(1);
+        assert_eq!(trust.hold, MIN_HOLD, "also in the first minute of the clock");
+        for (since, hold) in [(FORGIVE - 1, 2 * MIN_HOLD), (FORGIVE, MIN_HOLD)] {
+            trust.standing = Standing::Trusted;
+            trust.doubt_ended = 1_000_000;
+            trust.doubt(1_000_000 + since);
+            assert_eq!(trust.hold, hold);
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::mem::size_of;
 
 use weft_wire::NodeAddr;
 
-use super::ground::Word;
+use super::ground::{Ground, Word};
 
 /// How long coordinates that nobody uses are kept, ms.
 pub(crate) const TTL: u64 = 300_000;
@@ -18,6 +18,9 @@ pub(crate) const MAX_PATH: usize = 64;
 const MEAN_PATH: usize = 16;
 /// An entry in both maps, without its path.
 const ENTRY_BYTES: usize = size_of::<(NodeAddr, Entry)>() + size_of::<(u64, NodeAddr)>();
+
+/// What is given up together: the words of one neighbour that rest on the same ground.
+type Group = (Ground, NodeAddr);
 
 /// Why coordinates were not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,12 +33,16 @@ pub(crate) enum CoordsError {
     TooLong(usize),
 }
 
-/// Coordinates by node, the least recently used given up first. Times are ms on the caller's clock.
+/// Coordinates by node. Times are ms on the caller's clock.
+///
+/// Without room those with the weakest ground are given up, of these those of the neighbour that told most of them, and
+/// of its own the least recently used. So a neighbour that makes up places displaces none that a node has proven or
+/// answered with, and pushes out its own words first.
 #[derive(Debug)]
 pub(crate) struct CoordCache {
     entries: BTreeMap<NodeAddr, Entry>,
-    /// By [`Entry::used`]. As each use also renews the expiry, what expires first comes first.
-    by_use: BTreeMap<u64, NodeAddr>,
+    /// By [`Entry::used`] in each group. As each use also renews the expiry, what expires first comes first.
+    by_use: BTreeMap<Group, BTreeMap<u64, NodeAddr>>,
     capacity: usize,
     bytes: usize,
     /// Number of uses so far.
@@ -57,6 +64,10 @@ struct Entry {
 }
 
 impl Entry {
+    fn group(&self) -> Group {
+        (self.word.ground, self.word.teller)
+    }
+
     fn bytes(&self) -> usize {
         ENTRY_BYTES + self.path.len() * NodeAddr::LEN
     }
@@ -94,10 +105,8 @@ impl CoordCache {
         }
         match self.entries.get_mut(&dest).filter(|entry| now <= entry.expires) {
             Some(entry) if *entry.path == *path => {
-                if entry.word.yields(entry.told, word, now) {
-                    (entry.word, entry.told) = (word, now);
-                }
-                self.renew(now, &dest);
+                let yields = entry.word.yields(entry.told, word, now);
+                self.renew(now, &dest, yields.then_some(word));
             }
             Some(entry) if !entry.word.yields(entry.told, word, now) => {}
             _ => {
@@ -105,6 +114,7 @@ impl CoordCache {
                 self.add(now, dest, path, word);
             }
         }
+        self.expire((word.ground, word.teller), now);
         self.evict(now);
         Ok(())
     }
@@ -112,7 +122,7 @@ impl CoordCache {
     /// Where a node is, from itself to the root. Keeps that for another [`TTL`].
     pub(crate) fn lookup(&mut self, now: u64, dest: &NodeAddr) -> Option<&[NodeAddr]> {
         if self.peek(now, dest).is_some() {
-            self.renew(now, dest);
+            self.renew(now, dest, None);
         } else {
             self.remove(dest);
         }
@@ -131,7 +141,7 @@ impl CoordCache {
             return false;
         };
         self.bytes -= entry.bytes();
-        self.by_use.remove(&entry.used);
+        self.forget_use(entry.group(), entry.used);
         true
     }
 
@@ -178,8 +188,17 @@ impl CoordCache {
         if self.bytes != bytes || bytes > self.max_bytes() || self.entries.len() > self.capacity {
             return Err(format!("{} coordinates in {bytes} bytes", self.entries.len()));
         }
-        let used = |(used, addr): (&u64, &NodeAddr)| self.entries.get(addr).is_some_and(|entry| entry.used == *used);
-        if self.by_use.len() != self.entries.len() || !self.by_use.iter().all(used) {
+        let uses = || {
+            self.by_use
+                .iter()
+                .flat_map(|(group, uses)| uses.iter().map(move |of| (group, of)))
+        };
+        let used = |(group, (used, addr)): (&Group, (&u64, &NodeAddr))| {
+            let entry = self.entries.get(addr);
+            entry.is_some_and(|entry| entry.used == *used && entry.group() == *group)
+        };
+        let kept = self.by_use.values().all(|uses| !uses.is_empty());
+        if uses().count() != self.entries.len() || !uses().all(used) || !kept {
             return Err("the order of use is not that of the entries".into());
         }
         Ok(())
@@ -195,36 +214,80 @@ impl CoordCache {
         };
         self.uses += 1;
         self.bytes += entry.bytes();
-        self.by_use.insert(entry.used, dest);
+        self.by_use.entry(entry.group()).or_default().insert(entry.used, dest);
         self.entries.insert(dest, entry);
     }
 
-    fn renew(&mut self, now: u64, dest: &NodeAddr) {
-        if let Some(entry) = self.entries.get_mut(dest) {
-            self.by_use.remove(&entry.used);
-            entry.expires = now.saturating_add(TTL);
-            entry.used = self.uses;
-            self.by_use.insert(self.uses, *dest);
-            self.uses += 1;
+    /// Keeps an entry for longer, as the word that is given, or as it was.
+    fn renew(&mut self, now: u64, dest: &NodeAddr, word: Option<Word>) {
+        let Some(entry) = self.entries.get_mut(dest) else {
+            return;
+        };
+        let before = (entry.group(), entry.used);
+        if let Some(word) = word {
+            (entry.word, entry.told) = (word, now);
+        }
+        entry.expires = now.saturating_add(TTL);
+        entry.used = self.uses;
+        let group = entry.group();
+        self.forget_use(before.0, before.1);
+        self.by_use.entry(group).or_default().insert(self.uses, *dest);
+        self.uses += 1;
+    }
+
+    fn forget_use(&mut self, group: Group, used: u64) {
+        if let Some(uses) = self.by_use.get_mut(&group) {
+            uses.remove(&used);
+            if uses.is_empty() {
+                self.by_use.remove(&group);
+            }
         }
     }
 
-    /// Gives up what is over and what does not fit, the least recently used first.
-    fn evict(&mut self, now: u64) {
-        while let Some((_, oldest)) = self.by_use.first_key_value() {
-            let oldest = *oldest;
-            let fits = self.entries.len() <= self.capacity && self.bytes <= self.max_bytes();
-            if fits && self.peek(now, &oldest).is_some() {
+    /// Gives up what is over in a group.
+    fn expire(&mut self, group: Group, now: u64) {
+        while let Some(oldest) = self.oldest_of(group) {
+            if self.peek(now, &oldest).is_some() {
                 break;
             }
             self.remove(&oldest);
         }
     }
 
+    /// Gives up what does not fit: what is over, and then the weakest words.
+    fn evict(&mut self, now: u64) {
+        let fits = |cache: &Self| cache.entries.len() <= cache.capacity && cache.bytes <= cache.max_bytes();
+        if fits(self) {
+            return;
+        }
+        let groups: Vec<Group> = self.by_use.keys().copied().collect();
+        groups.into_iter().for_each(|group| self.expire(group, now));
+        while !fits(self) {
+            let weakest = self.by_use.keys().next().map(|(ground, _)| *ground);
+            let of_weakest = self
+                .by_use
+                .iter()
+                .take_while(|((ground, _), _)| Some(*ground) == weakest);
+            let most = of_weakest.max_by_key(|(_, uses)| uses.len()).map(|(group, _)| *group);
+            let Some(oldest) = most.and_then(|group| self.oldest_of(group)) else {
+                break;
+            };
+            self.remove(&oldest);
+        }
+    }
+
+    fn oldest_of(&self, group: Group) -> Option<NodeAddr> {
+        let (_, oldest) = self.by_use.get(&group)?.first_key_value()?;
+        Some(*oldest)
+    }
+
     fn retain(&mut self, keep: impl Fn(&[NodeAddr]) -> bool) -> usize {
         let before = self.entries.len();
         self.entries.retain(|_, entry| keep(&entry.path));
-        self.by_use.retain(|_, addr| self.entries.contains_key(addr));
+        for uses in self.by_use.values_mut() {
+            uses.retain(|_, addr| self.entries.contains_key(addr));
+        }
+        self.by_use.retain(|_, uses| !uses.is_empty());
         self.bytes = self.entries.values().map(Entry::bytes).sum();
         before - self.entries.len()
     }
@@ -294,6 +357,36 @@ mod tests {
         // The neighbour that told the first ones may correct them.
         cache.insert(FIRM - 1, addr(6), &path(&[6, 2, 1]), passing(8)).unwrap();
         assert_eq!(cache.peek(FIRM, &addr(6)), Some(&*path(&[6, 2, 1])));
+    }
+
+    #[test]
+    fn made_up_places_displace_neither_proofs_nor_the_words_of_others() {
+        let mut cache = CoordCache::new(10);
+        let passing = |teller| Word {
+            teller: addr(teller),
+            ground: Ground::Passing,
+        };
+        cache.insert(0, addr(5), &path(&[5, 1]), SIGNED).unwrap();
+        cache.insert(1, addr(6), &path(&[6, 1]), passing(2)).unwrap();
+        for number in 20..=255 {
+            cache
+                .insert(2, addr(number), &path(&[number, 9, 1]), passing(9))
+                .unwrap();
+            cache.check_invariants().unwrap();
+        }
+        assert_eq!(cache.len(), 10);
+        assert_eq!(cache.peek(2, &addr(5)), Some(&*path(&[5, 1])));
+        assert_eq!(cache.peek(2, &addr(6)), Some(&*path(&[6, 1])));
+        // A word does not displace a proof although all other entries are proofs.
+        let mut cache = CoordCache::new(3);
+        for number in [5, 6, 7] {
+            cache.insert(0, addr(number), &path(&[number, 1]), SIGNED).unwrap();
+        }
+        cache.insert(1, addr(8), &path(&[8, 1]), passing(2)).unwrap();
+        assert!([5, 6, 7].iter().all(|number| cache.peek(1, &addr(*number)).is_some()));
+        // A proof makes a word one of its own kind.
+        cache.insert(2, addr(5), &path(&[5, 1]), passing(3)).unwrap();
+        cache.check_invariants().unwrap();
     }
 
     #[test]

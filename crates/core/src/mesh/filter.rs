@@ -18,6 +18,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of;
 
+use weft_packet::{Bucket, Rate};
 use weft_wire::NodeAddr;
 use weft_wire::filter::{FILTER_LEN, FilterAnnounce};
 
@@ -30,6 +31,12 @@ pub(crate) const MIN_PAUSE: u64 = 500;
 const FIRST_REPEAT: u64 = 2_000;
 /// Longest time between two repeats, ms.
 const MAX_REPEAT: u64 = 300_000;
+
+/// What a neighbour may announce: honest ones keep [`MIN_PAUSE`].
+const RATE: Rate = Rate {
+    per_second: 10,
+    burst: 16,
+};
 
 /// Why an announcement was refused. What the neighbour said before stays in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +56,9 @@ pub(crate) enum FilterError {
         /// Sequence accepted last.
         have: u64,
     },
+    /// The neighbour announces more than any honest one.
+    #[error("filters too often")]
+    TooOften,
     /// More ones than [`bloom::MAX_ONES`]: it says yes to too much. Its sequence stays usable.
     #[error("a filter with {ones} ones")]
     TooFull {
@@ -70,6 +80,8 @@ pub(crate) struct FilterCounters {
     pub(crate) stale: u64,
     /// Refused: [`FilterError::TooFull`].
     pub(crate) too_full: u64,
+    /// Refused: [`FilterError::TooOften`].
+    pub(crate) too_often: u64,
     /// Announcements of something new.
     pub(crate) sent: u64,
     /// Announcements of what had been said before.
@@ -87,6 +99,7 @@ impl FilterCounters {
             ("filters_hash_count", self.hash_count),
             ("filters_stale", self.stale),
             ("filters_too_full", self.too_full),
+            ("filters_too_often", self.too_often),
             ("filters_sent", self.sent),
             ("filters_repeated", self.repeated),
             ("filters_cut", self.cut),
@@ -160,7 +173,7 @@ impl Filters {
         }
     }
 
-    /// Takes a neighbour's announcement and tells whether it says something new.
+    /// Takes a neighbour's announcement and tells whether it says something new, and if so what the neighbour said before.
     ///
     /// # Errors
     ///
@@ -170,17 +183,18 @@ impl Filters {
         now: u64,
         from: &NodeAddr,
         announce: &FilterAnnounce<'_>,
-    ) -> Result<bool, FilterError> {
-        let accepted = self.accept(from, announce);
+    ) -> Result<Option<Was>, FilterError> {
+        let accepted = self.accept(now, from, announce);
         let counter = match accepted {
             Ok(_) => &mut self.counters.accepted,
             Err(FilterError::UnknownPeer) => &mut self.counters.unknown_peer,
             Err(FilterError::HashCount(_)) => &mut self.counters.hash_count,
             Err(FilterError::Stale { .. }) => &mut self.counters.stale,
             Err(FilterError::TooFull { .. }) => &mut self.counters.too_full,
+            Err(FilterError::TooOften) => &mut self.counters.too_often,
         };
         *counter += 1;
-        if accepted == Ok(true) {
+        if matches!(accepted, Ok(Some(_))) {
             self.recount(now, from);
         }
         accepted
@@ -276,7 +290,7 @@ impl Filters {
         Ok(())
     }
 
-    fn accept(&mut self, from: &NodeAddr, announce: &FilterAnnounce<'_>) -> Result<bool, FilterError> {
+    fn accept(&mut self, now: u64, from: &NodeAddr, announce: &FilterAnnounce<'_>) -> Result<Option<Was>, FilterError> {
         let peer = self.peers.get_mut(from).ok_or(FilterError::UnknownPeer)?;
         if announce.hash_count != HASHES {
             return Err(FilterError::HashCount(announce.hash_count));
@@ -285,13 +299,16 @@ impl Filters {
         if got <= have {
             return Err(FilterError::Stale { got, have });
         }
+        if peer.quota.take(RATE, now, 1) == 0 {
+            return Err(FilterError::TooOften);
+        }
         let bits = Bloom::from_bits(announce.bits);
         if bits.is_too_full() {
             return Err(FilterError::TooFull { ones: bits.ones() });
         }
-        let changed = peer.heard.as_ref().is_none_or(|heard| heard.bits != bits);
-        peer.heard = Some(Heard { bits, sequence: got });
-        Ok(changed)
+        let same = peer.heard.as_ref().is_some_and(|heard| heard.bits == bits);
+        let was = peer.heard.replace(Heard { bits, sequence: got });
+        Ok((!same).then(|| Was(was.map(|heard| heard.bits))))
     }
 
     /// What `peer` said, or that it exists, changed.
@@ -343,6 +360,17 @@ impl Filters {
     }
 }
 
+/// What a neighbour said before it said something else.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Was(Option<Bloom>);
+
+impl Was {
+    /// Whether the neighbour might have known the way.
+    pub(crate) fn may_reach(&self, dest: &NodeAddr) -> bool {
+        self.0.as_ref().is_some_and(|bits| bits.contains(dest))
+    }
+}
+
 struct Outgoing {
     bits: Bloom,
     /// Whether something was left out.
@@ -355,6 +383,8 @@ struct Peer {
     told: Option<Told>,
     /// When to see whether what this neighbour gets has changed; `u64::MAX`: nothing has since.
     review_at: u64,
+    /// What it may announce.
+    quota: Bucket,
 }
 
 /// What a neighbour said last.
@@ -379,6 +409,7 @@ impl Peer {
             heard: None,
             told: None,
             review_at: now,
+            quota: Bucket::new(RATE, now),
         }
     }
 

@@ -5,13 +5,12 @@
 //! - This file: what others see ([`View`], [`LookupOutput`]), and the door.
 //! - `origin`: our own look-ups, their attempts, and the answers to them.
 //! - `request`, `response`: what others ask and answer. `hops`: whom a request goes to.
-//! - `recent`: requests seen lately. `answers`, `bucket`: what a neighbour may cost us. `message`: bytes and proofs.
+//! - `recent`: requests seen lately. `answers`: what a neighbour may cost us. `message`: bytes and proofs.
 //!
 //! Nothing here says how packets are routed: a [`LookupOutput::Learned`] is a hint, and whoever keeps routes decides
 //! what it is worth.
 
 mod answers;
-mod bucket;
 mod hops;
 mod message;
 mod origin;
@@ -24,10 +23,10 @@ mod tests;
 use std::collections::VecDeque;
 use std::mem::size_of;
 
+use weft_packet::Rate;
 use weft_wire::NodeAddr;
 use weft_wire::link::LinkMessageType;
 
-use self::bucket::Rate;
 use self::origin::Wanted;
 use self::recent::RecentRequests;
 use super::ground::Ground;

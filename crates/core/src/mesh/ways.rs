@@ -12,9 +12,12 @@ pub(crate) const MAX_WAYS: usize = 4096;
 /// How long a way is believed that nothing confirms, ms. FIPS keeps coordinates for as long.
 const LIFE: u64 = 300_000;
 
-/// Ways by destination. Times are ms on the caller's clock.
+/// At least this between two times that room is made for what a message in passing told, ms.
+const PURGE_PAUSE: u64 = 100;
+
+/// Ways by destination, and when room was last made. Times are ms on the caller's clock.
 #[derive(Debug, Default)]
-pub(crate) struct Ways(BTreeMap<NodeAddr, Way>);
+pub(crate) struct Ways(BTreeMap<NodeAddr, Way>, u64);
 
 #[derive(Debug)]
 struct Way {
@@ -31,7 +34,7 @@ impl Ways {
     /// Takes a neighbour's word that it leads to `dest`. What is known better stays.
     pub(crate) fn learn(&mut self, now: u64, dest: NodeAddr, word: Word) {
         let Some(way) = self.0.get_mut(&dest) else {
-            if self.make_room(now) {
+            if self.make_room(now, word) {
                 self.0.insert(
                     dest,
                     Way {
@@ -93,10 +96,38 @@ impl Ways {
         }
     }
 
-    /// Whether one more fits, once those are gone that nobody believes any more.
-    fn make_room(&mut self, now: u64) -> bool {
+    /// Whether one more fits, once those are gone that nobody believes any more. What messages in passing told makes room
+    /// for answers and proofs, and the neighbour that told most of it for the others.
+    fn make_room(&mut self, now: u64, word: Word) -> bool {
+        if self.0.len() < MAX_WAYS {
+            return true;
+        }
+        // A flood of words would look through all of them each time.
+        if word.ground == Ground::Passing && now < self.1.saturating_add(PURGE_PAUSE) {
+            return false;
+        }
+        self.1 = now;
+        self.0.retain(|_, way| now < way.at + LIFE);
         if self.0.len() >= MAX_WAYS {
-            self.0.retain(|_, way| now < way.at + LIFE);
+            let mut told: BTreeMap<NodeAddr, Vec<u64>> = BTreeMap::new();
+            for way in self.0.values().filter(|way| way.word.ground == Ground::Passing) {
+                told.entry(way.word.teller).or_default().push(way.at);
+            }
+            let most = told.into_iter().max_by_key(|(_, times)| times.len());
+            let Some((teller, mut times)) =
+                most.filter(|(teller, _)| *teller != word.teller || word.ground > Ground::Passing)
+            else {
+                return false;
+            };
+            // Half at once, so that this is seldom.
+            let middle = times.len() / 2;
+            let (_, median, _) = times.select_nth_unstable(middle);
+            let median = *median;
+            let passing = Word {
+                teller,
+                ground: Ground::Passing,
+            };
+            self.0.retain(|_, way| way.word != passing || way.at > median);
         }
         self.0.len() < MAX_WAYS
     }
@@ -159,6 +190,16 @@ mod tests {
         }
         assert_eq!(ways.check_invariants(), Ok(()));
         assert_eq!(ways.to(1, &addr(9)), Some((addr(1), Ground::Proven)));
+        // There is room for the words of others, and for answers of the flooder, too.
+        ways.learn(PURGE_PAUSE + 1, addr(8), word(3, Ground::Passing));
+        assert_eq!(ways.to(PURGE_PAUSE + 1, &addr(8)), Some((addr(3), Ground::Passing)));
+        for n in 10_000..20_000 {
+            ways.learn(300, addr(n), word(2, Ground::Passing));
+        }
+        ways.learn(300, addr(7), word(2, Ground::Answer));
+        assert_eq!(ways.to(300, &addr(7)), Some((addr(2), Ground::Answer)));
+        assert_eq!(ways.to(300, &addr(8)), Some((addr(3), Ground::Passing)));
+        ways.forget_through(&addr(3));
         ways.forget_through(&addr(2));
         assert_eq!(ways.bytes(), size_of::<(NodeAddr, Way)>());
     }

@@ -77,6 +77,13 @@ impl Node {
         }
     }
 
+    /// Lanes ask again about one node.
+    pub(super) fn withdraw_route(&mut self, now: u64, dest: NodeAddr) {
+        if let Some(link) = self.withdraw(dest) {
+            self.hold(now, dest, link, false);
+        }
+    }
+
     pub(super) fn way_in_use(&self, now: u64, dest: NodeAddr, from: Option<NodeAddr>) -> Option<(LinkId, NodeAddr)> {
         let held = self.held.get(&dest).filter(|held| now <= held.until);
         let told = self.routes.get(&dest).copied().or(held.map(|held| held.link));

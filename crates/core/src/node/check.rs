@@ -7,10 +7,11 @@ use weft_wire::NodeAddr;
 
 use super::Node;
 use super::carry::MAX_ROUTES;
+use crate::session::HANDSHAKE_LIFE;
 
 /// Most epochs of one link: candidates, the present one, and those that drain.
 const MAX_LINK_EPOCHS: usize = 12;
-/// Most epochs and half-open handshakes of one session.
+/// Most epochs of one session.
 const MAX_SESSION_EPOCHS: usize = 24;
 
 /// The epochs of one link or session: all that open, and the one that seals.
@@ -32,6 +33,11 @@ impl Node {
                 self.routes.len(),
                 self.held.len()
             ));
+        }
+        let half_open: usize = self.peers.values().map(|peer| peer.session.half_open()).sum();
+        let most = self.ctx.unproven.most_in(HANDSHAKE_LIFE, self.peers.len());
+        if half_open > most {
+            return Err(format!("{half_open} half-open handshakes, at most {most}"));
         }
         let mut indices = 0;
         for peer in self.peers.values() {

@@ -6,10 +6,11 @@
 
 use weft_packet::{Carry, Command, EpochId, LinkId, Relay};
 use weft_wire::NodeAddr;
-use weft_wire::fast::{Bind, Bound, Refusal, Unbind, UnbindBy};
+use weft_wire::fast::{Bind, Bound, LEAST_PAYLOAD, Refusal, Unbind, UnbindBy};
 use weft_wire::link::{BIND, BOUND, UNBIND};
 
 use super::Node;
+use crate::Event;
 use crate::labels::{ASK_AGAIN, LIFE, MAX_ASKS, REFRESH, RETRY, RETRY_SOON, Served, Stage, USE};
 
 impl Node {
@@ -82,6 +83,16 @@ impl Node {
         };
         match answer {
             Err(_) => self.lose_label(now, link, dest, RETRY),
+            Ok(told) if told < LEAST_PAYLOAD => {
+                self.ctx.path_counters.refused += 1;
+                if let Some(peer) = self.by_link.get(&link).and_then(|addr| self.peers.get(addr))
+                    && self.labels.may_tell_refusal(now)
+                {
+                    let peer = peer.key;
+                    self.ctx.event(Event::SizeRefused { peer, told });
+                }
+                self.lose_label(now, link, dest, RETRY);
+            }
             Ok(mtu) => {
                 let Some(asked) = self.labels.asked.get_mut(&(link, dest)) else {
                     return;

@@ -6,22 +6,19 @@ use weft_noise::PublicKey;
 use weft_packet::{Command, LinkId};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{SessionAck, SessionSetup};
-use weft_wire::signal::{CoordsRequired, MtuExceeded, PathBroken, Signal};
-use weft_wire::{Coords, NodeAddr, fmp, fsp};
+use weft_wire::{NodeAddr, fmp, fsp};
 
+use super::signals::Cause;
 use super::{Node, Peer};
 use crate::link::Link;
-use crate::mesh::{MeshOutput, Refused};
+use crate::mesh::{MeshOutput, Refused, Was};
 use crate::path::PathHistory;
+use crate::progress::Progress;
 use crate::session::Session;
 use crate::{Admit, MeshStatus};
 
 /// Neighbours that are not configured, at most.
 const MAX_STRANGERS: usize = 64;
-/// At least this between two error signals about one destination, ms (FIPS: 100).
-const SIGNAL_PAUSE: u64 = 100;
-/// Destinations that the pause is kept for.
-const MAX_SIGNALS: usize = 1024;
 
 impl Node {
     /// Names nodes that may link although not everyone may, and nodes that may not although everyone may. Configured
@@ -95,7 +92,7 @@ impl Node {
                 link,
                 session,
                 paths: PathHistory::default(),
-                since: now,
+                progress: Progress::new(now),
                 configured,
             }),
         );
@@ -174,11 +171,26 @@ impl Node {
             match output {
                 MeshOutput::Send { to, msg_type, body } => self.send_to_neighbour(to, msg_type, body),
                 MeshOutput::Changed => changed = true,
+                MeshOutput::Filtered { neighbour, was } => self.follow_filter(now, neighbour, &was),
                 MeshOutput::Failed(target) => self.handle_lookup_failed(target),
             }
         }
         if changed {
             self.reroute(now);
+        }
+    }
+
+    /// A neighbour's filter says something else: only ways to nodes are chosen anew of which it says something else.
+    fn follow_filter(&mut self, now: u64, neighbour: NodeAddr, was: &Was) {
+        let differs = |dest: &NodeAddr| self.mesh.filter_differs(&neighbour, was, dest);
+        let ways: Vec<NodeAddr> = self.routes.keys().filter(|dest| differs(dest)).copied().collect();
+        let configured = self.peers.iter().filter(|(_, p)| p.configured);
+        let sessions: Vec<NodeAddr> = configured.map(|(addr, _)| *addr).filter(|dest| differs(dest)).collect();
+        for dest in ways {
+            self.withdraw_route(now, dest);
+        }
+        for addr in sessions {
+            self.reroute_one(now, addr);
         }
     }
 
@@ -205,31 +217,46 @@ impl Node {
         let Ok(datagram) = SessionDatagram::parse(&body) else {
             return;
         };
-        let (src, dest, ttl, path_mtu) = (datagram.src, datagram.dest, datagram.ttl, datagram.path_mtu);
+        let (src, dest, path_mtu) = (datagram.src, datagram.dest, datagram.path_mtu);
+        // As in the lane: a larger one only makes circles longer.
+        let ttl = datagram.ttl.min(SessionDatagram::DEFAULT_TTL);
         self.learn_from(now, &datagram, from);
+        let len = body.len();
+        let cause = Cause { link, src, dest, len };
         let Some(next) = self.carry_to(now, src, dest, link) else {
-            self.signal_no_way(now, src, dest);
+            self.signal_no_way(now, cause);
             return;
         };
         if self.mesh.is_doubted(now, next, dest) {
             // It may still arrive. The source may know better.
-            self.signal_no_way(now, src, dest);
+            self.signal_no_way(now, cause);
         } else if self.mesh.coords_of(now, src).is_none() {
             // We forget a place when the tree changes, and so does the FIPS daemon at the other end: it cannot answer
             // then, and never asks. What the source tells us passes there.
-            let reporter = self.ctx.me;
-            let signal = Signal::CoordsRequired(CoordsRequired { dest, reporter });
-            self.signal(now, src, dest, signal);
+            self.signal_lost_source(now, cause);
         }
         let mtu = self.ctx.config.mtu;
         if body.len() + fmp::LINK_OVERHEAD > usize::from(mtu) {
-            self.signal_too_big(now, src, dest, mtu);
+            self.signal_too_big(now, cause, mtu);
             return;
         }
         if ttl <= 1 || SessionDatagram::rewrite_hop(&mut body, ttl - 1, path_mtu.min(mtu)).is_err() {
             return;
         }
         self.send_to_neighbour(next, LinkMessageType::SessionDatagram.to_byte(), body);
+    }
+
+    /// A message of others is larger than our links take; the lane has dropped it.
+    pub(super) fn handle_too_large(&mut self, now: u64, cause: Cause) {
+        let Some(from) = self.by_link.get(&cause.link).copied() else {
+            return;
+        };
+        self.mesh.learn_way(now, cause.src, from);
+        if self.carry_to(now, cause.src, cause.dest, cause.link).is_some() {
+            self.signal_too_big(now, cause, self.ctx.config.mtu);
+        } else {
+            self.signal_no_way(now, cause);
+        }
     }
 
     /// Coordinates in the clear, and the way back.
@@ -255,64 +282,6 @@ impl Node {
             if path.first() == Some(&addr) && (path.len() > 1 || addr == self.mesh.place().root()) {
                 self.mesh.learn_coords(now, addr, &path, from);
             }
-        }
-    }
-
-    fn signal_no_way(&mut self, now: u64, src: NodeAddr, dest: NodeAddr) {
-        let reporter = self.ctx.me;
-        match self.mesh.coords_of(now, dest).map(<[NodeAddr]>::to_vec) {
-            None => self.signal(
-                now,
-                src,
-                dest,
-                Signal::CoordsRequired(CoordsRequired { dest, reporter }),
-            ),
-            Some(coords) => {
-                let last_coords = Coords::new(&coords);
-                self.signal(
-                    now,
-                    src,
-                    dest,
-                    Signal::PathBroken(PathBroken {
-                        dest,
-                        reporter,
-                        last_coords,
-                    }),
-                );
-            }
-        }
-    }
-
-    fn signal_too_big(&mut self, now: u64, src: NodeAddr, dest: NodeAddr, mtu: u16) {
-        let reporter = self.ctx.me;
-        self.signal(now, src, dest, Signal::MtuExceeded(MtuExceeded { dest, reporter, mtu }));
-    }
-
-    /// Tells the source of a message that it could not be carried, seldom.
-    fn signal(&mut self, now: u64, src: NodeAddr, about: NodeAddr, signal: Signal<'_>) {
-        let last = self.signals.get(&about).copied();
-        if last.is_some_and(|at| now.saturating_sub(at) < SIGNAL_PAUSE) {
-            return;
-        }
-        if self.signals.len() >= MAX_SIGNALS {
-            self.signals.clear();
-        }
-        self.signals.insert(about, now);
-        let mut payload = vec![0; 64 + 16 * 64];
-        let Ok(len) = signal.emit(&mut payload) else { return };
-        let Some(next) = self.mesh.next_hop(now, src, None) else {
-            return;
-        };
-        let datagram = SessionDatagram {
-            ttl: SessionDatagram::DEFAULT_TTL,
-            path_mtu: self.ctx.config.mtu,
-            src: self.ctx.me,
-            dest: src,
-            payload: &payload[..len],
-        };
-        let mut body = vec![0; datagram.wire_len()];
-        if datagram.emit(&mut body).is_ok() {
-            self.send_to_neighbour(next, LinkMessageType::SessionDatagram.to_byte(), body);
         }
     }
 }

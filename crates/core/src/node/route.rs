@@ -4,14 +4,11 @@ use weft_noise::PublicKey;
 use weft_packet::{Command, LinkId};
 use weft_wire::NodeAddr;
 use weft_wire::session::PathMtuNotification;
-use weft_wire::signal::Signal;
 
+use super::signals::Why;
 use super::{Node, PATIENCE};
 use crate::path::Standing;
 use crate::{Event, Path};
-
-/// A session that was heard this recently has a way, whatever anybody says, ms.
-const SIGNAL_SILENCE: u64 = 500;
 
 /// A way is healthy for this long after frames came by it, ms.
 const HEALTHY: u64 = 2_000;
@@ -49,9 +46,6 @@ impl Node {
         let lost = coords.1.is_empty();
         let moved = peer.session.set_coords(now, coords);
         let before = peer.session.route();
-        if before != link {
-            peer.since = now;
-        }
         peer.session.handle_route(&mut self.ctx, now, link);
         self.note_path(now, addr);
         let relayed = link.is_some() && link != own;
@@ -61,7 +55,7 @@ impl Node {
         }
         // A FIPS daemon that has lost our coordinates neither asks for them nor says so: its packets just end.
         if needed && relayed && (before != link || moved) {
-            self.warm(addr);
+            self.warm(now, addr, Why::Moved);
         }
     }
 
@@ -102,6 +96,7 @@ impl Node {
                 reason,
             });
         }
+        self.note_progress(now, addr);
     }
 
     pub(super) fn look_up(&mut self, now: u64, addr: NodeAddr) {
@@ -153,14 +148,6 @@ impl Node {
         }
     }
 
-    /// A node on the way claims that a frame of ours is too large for it. It must at least be on our way.
-    fn handle_mtu_exceeded(&mut self, now: u64, link: LinkId, dest: NodeAddr, mtu: u16) {
-        let Some(peer) = self.peers.get_mut(&dest) else { return };
-        if peer.session.route() == Some(link) && peer.link.id != link {
-            peer.session.handle_mtu_exceeded(&mut self.ctx, now, mtu);
-        }
-    }
-
     /// The other end of a session tells how much of its path our frames may take.
     pub(super) fn handle_path_mtu(&mut self, now: u64, peer: NodeAddr, body: &[u8]) {
         let Ok(told) = PathMtuNotification::parse(body) else {
@@ -169,40 +156,6 @@ impl Node {
         };
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.session.handle_path_mtu(&mut self.ctx, now, told.path_mtu);
-        }
-    }
-
-    /// A node on the way could not carry our message. Nothing about it is proven, so it makes us ask, and look for another
-    /// way only if nothing of the session was heard lately.
-    pub(super) fn handle_signal(&mut self, now: u64, link: LinkId, signal: &Signal<'_>) {
-        let dest = match signal {
-            Signal::CoordsRequired(s) => s.dest,
-            Signal::PathBroken(s) => s.dest,
-            Signal::MtuExceeded(s) => return self.handle_mtu_exceeded(now, link, s.dest, s.mtu),
-        };
-        let Some(peer) = self.peers.get(&dest) else { return };
-        if peer.link.is_trusted() || !peer.session.needs_route() {
-            return;
-        }
-        let silent = now.saturating_sub(peer.session.liveness.last_heard()) >= SIGNAL_SILENCE;
-        let via = peer.session.route().and_then(|link| self.by_link.get(&link)).copied();
-        self.warm(dest);
-        if let (Signal::PathBroken(_), Some(via), true) = (signal, via, silent) {
-            self.mesh.doubt_way(now, dest, via);
-            self.reroute_one(now, dest);
-        }
-        self.look_up(now, dest);
-        self.run_mesh(now);
-    }
-
-    /// Tells the nodes on the way where both ends of a session are.
-    fn warm(&mut self, addr: NodeAddr) {
-        let Some(peer) = self.peers.get(&addr).filter(|p| p.session.is_up()) else {
-            return;
-        };
-        let (src, dest) = peer.session.coords.clone();
-        if !src.is_empty() && !dest.is_empty() {
-            self.ctx.lane(Command::Warm { peer: addr, src, dest });
         }
     }
 }

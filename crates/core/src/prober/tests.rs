@@ -23,6 +23,7 @@ struct Bench {
     sent: Vec<(u64, u16)>,
     changes: Vec<(u64, u16, Change)>,
     settled: u32,
+    narrow: Vec<bool>,
 }
 
 impl Bench {
@@ -39,6 +40,7 @@ impl Bench {
             sent: Vec::new(),
             changes: Vec::new(),
             settled: 0,
+            narrow: Vec::new(),
         }
     }
 
@@ -87,6 +89,7 @@ impl Bench {
                 self.changes.push((self.now, size, change));
             }
             Effect::Settled => self.settled += 1,
+            Effect::Narrow(narrow) => self.narrow.push(narrow),
         }
     }
 
@@ -131,7 +134,44 @@ fn nothing_above_the_ceiling_is_tried() {
     assert!(bench.sent.iter().all(|(_, size)| *size <= 1_300));
     let mut bench = Bench::new(1_200, 9_000, 5);
     bench.run(1_300_000);
-    assert_eq!((bench.prober.current(), bench.sent.len()), (1_200, 0));
+    assert_eq!(
+        (bench.prober.current(), bench.sent.len()),
+        (1_200, 2),
+        "to know that it passes"
+    );
+}
+
+#[test]
+fn a_path_below_the_sure_size_is_called_narrow_and_not_probed_until_it_takes_it() {
+    let mut bench = Bench::new(1_472, 972, 5);
+    bench.run(5_000);
+    assert_eq!(
+        (
+            bench.prober.is_narrow(),
+            bench.prober.is_probed(),
+            bench.prober.current()
+        ),
+        (true, false, SURE_PAYLOAD)
+    );
+    bench.run(3_600_000);
+    assert_eq!(bench.narrow, [true], "told once");
+    bench.takes = 1_300;
+    bench.run(NARROW_AGAIN + 5_000);
+    assert_eq!(
+        (bench.narrow.as_slice(), bench.prober.current()),
+        ([true, false].as_slice(), 1_292)
+    );
+    assert!(bench.prober.is_probed());
+}
+
+#[test]
+fn an_outage_does_not_make_a_path_narrow() {
+    let mut bench = Bench::new(1_472, 1_240, 5);
+    bench.loss = 1_000;
+    bench.run(60_000);
+    bench.loss = 0;
+    bench.run(20_000);
+    assert!(bench.narrow.is_empty() && bench.prober.is_probed());
 }
 
 #[test]
@@ -240,7 +280,7 @@ proptest! {
                 match effect {
                     Effect::Probe { size, .. } => tried.push(size),
                     Effect::Size(size, _) => prop_assert!(tried.contains(&size)),
-                    Effect::Settled => {}
+                    Effect::Settled | Effect::Narrow(_) => {}
                 }
             }
             prop_assert!(prober.current() <= ceiling);

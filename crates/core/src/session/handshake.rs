@@ -6,8 +6,10 @@ use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::{Coords, NodeAddr};
 
 use super::Session;
+use super::half_open::{Awaiting, HalfOpen};
 use crate::SessionDown;
 use crate::context::Context;
+use crate::unproven::Arrival;
 
 /// First wait before a handshake message is repeated; doubles each time.
 const RESEND_MIN: u64 = 500;
@@ -16,15 +18,23 @@ const RESEND_MAX: u64 = 4_000;
 /// At least this between two setups if coordinates change meanwhile.
 const RESEND_GENTLY: u64 = 250;
 /// A handshake without success ends after this.
-const HANDSHAKE_LIFE: u64 = 12_000;
+pub(crate) const HANDSHAKE_LIFE: u64 = 12_000;
 /// A rekey that failed is tried again after this, an eighth more or less; as for links.
 const REKEY_RETRY: u64 = 36_000;
 /// Frames that do not open are taken for those behind a lost msg3 for this long; later we start a handshake ourselves.
 const HALF_OPEN: u64 = 2_000;
-/// At least this between two setups that we answer: each costs two Diffie-Hellmans and proves nothing.
-const SETUP_PAUSE: u64 = 100;
-/// Half-open handshakes of the responder at a time: msg1 proves nothing, so they are few.
-const MAX_AWAITING: usize = 2;
+/// At least this between two answers to the same message.
+const REPEAT_PAUSE: u64 = 100;
+/// Frames without keys make us start a handshake only if nothing of the session was heard for this long.
+const LOST_AFTER: u64 = 3_000;
+/// Frames without keys that come for this long are not those behind a lost msg3.
+const PERSISTENT: u64 = 1_000;
+/// First wait between two handshakes that frames without keys make us start; doubles each time.
+const LOST_MIN: u64 = 1_000;
+/// Longest such wait.
+const LOST_MAX: u64 = 60_000;
+/// The wait is short again after this long without such a handshake.
+const LOST_FORGIVEN: u64 = 120_000;
 /// At least this between two handshakes that we start.
 pub(super) const MIN_INITIATE: u64 = 1_000;
 
@@ -81,6 +91,8 @@ impl Repeat {
 pub(super) struct Initiating {
     handshake: xk::AwaitingMsg2,
     msg1: [u8; xk::MSG1_LEN],
+    /// The link that the setup last went out on.
+    over: Option<LinkId>,
     pub(super) repeat: Repeat,
 }
 
@@ -91,37 +103,94 @@ pub(super) struct Finishing {
     handshake: xk::AwaitingMsg2,
     msg3: Vec<u8>,
     msg2: [u8; xk::MSG2_LEN],
+    /// The link that the setup last went out on.
+    over: Option<LinkId>,
     pub(super) repeat: Repeat,
 }
 
-/// We sent SessionAck.
-pub(super) struct Awaiting {
-    handshake: xk::AwaitingMsg3,
-    msg1: [u8; xk::MSG1_LEN],
-    msg2: [u8; xk::MSG2_LEN],
-    /// The link that the setup came over: the answer goes back there, as our own way may not lead anywhere.
-    link: LinkId,
-    /// The last answer went our own way instead: a FIPS node on the way that the setup came by need not know a way back.
-    own_way: bool,
-    pub(super) born: u64,
+/// Frames without keys that came in the other end's name, and the handshakes that they made us start. Any node can send
+/// such frames.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    /// The first of those that keep coming.
+    since: u64,
+    /// The latest of them.
+    last: u64,
+    /// When the next handshake may start because of them.
+    next: u64,
+    /// How long it had to wait.
+    wait: u64,
+}
+
+impl Lost {
+    /// One more frame came. Tells for how long they have kept coming.
+    fn came(&mut self, now: u64) -> u64 {
+        if self.last == 0 || now.saturating_sub(self.last) >= HALF_OPEN {
+            self.since = now;
+        }
+        self.last = now;
+        now.saturating_sub(self.since)
+    }
+
+    /// Whether a handshake may start because of them, now. Takes note that it does.
+    fn take(&mut self, now: u64) -> bool {
+        if now < self.next {
+            return false;
+        }
+        let forgiven = self.wait == 0 || now >= self.next.saturating_add(LOST_FORGIVEN);
+        self.wait = if forgiven {
+            LOST_MIN
+        } else {
+            (2 * self.wait).min(LOST_MAX)
+        };
+        self.next = now + self.wait;
+        true
+    }
 }
 
 impl Session {
-    /// Someone who claims to be the other end sends frames that we cannot open.
-    pub(crate) fn handle_unknown(&mut self, ctx: &mut Context, now: u64) {
-        if let Some(awaiting) = self.awaiting.last().filter(|a| now.saturating_sub(a.born) < HALF_OPEN) {
-            self.send_ack(ctx, awaiting.link, &awaiting.msg2);
-            return;
+    /// Frames come over `link` in the other end's name that we cannot open. It may have lost our msg3 or we our keys, or
+    /// somebody else has made them up.
+    pub(crate) fn handle_unknown(&mut self, ctx: &mut Context, now: u64, link: LinkId) {
+        let persistent = self.lost.get_or_insert_default().came(now) >= PERSISTENT;
+        if let Some(awaiting) = self.awaiting.latest_over(now, link, HALF_OPEN) {
+            if awaiting.take_answer(now) {
+                let msg2 = awaiting.msg2;
+                self.send_ack(ctx, link, &msg2);
+            }
+            if !persistent {
+                return;
+            }
         }
-        self.initiate(ctx, now);
+        let heard = self.is_up() && now.saturating_sub(self.liveness.last_heard()) < LOST_AFTER;
+        if !heard && self.may_initiate(now) && self.lost.get_or_insert_default().take(now) {
+            self.initiate(ctx, now);
+        }
+    }
+
+    /// The way by which a handshake message came, as far as it shows who sent it.
+    fn arrival(&self, link: LinkId) -> Arrival {
+        let ours = [
+            self.arrives,
+            self.initiating.as_ref().and_then(|i| i.over),
+            self.finishing.as_ref().and_then(|f| f.over),
+        ];
+        match link {
+            own if own == self.own_link => Arrival::Own,
+            known if ours.contains(&Some(known)) => Arrival::Proven,
+            _ => Arrival::Other,
+        }
     }
 
     /// Starts a handshake, unless one is under way, was just tried, or there is no path.
     pub(super) fn initiate(&mut self, ctx: &mut Context, now: u64) {
-        if self.initiating.is_some() || self.finishing.is_some() || self.link.is_none() || now < self.not_before {
-            return;
+        if self.may_initiate(now) {
+            self.send_first(ctx, now, Repeat::new(now));
         }
-        self.send_first(ctx, now, Repeat::new(now));
+    }
+
+    fn may_initiate(&self, now: u64) -> bool {
+        self.initiating.is_none() && self.finishing.is_none() && self.link.is_some() && now >= self.not_before
     }
 
     fn send_first(&mut self, ctx: &mut Context, now: u64, repeat: Repeat) {
@@ -130,6 +199,7 @@ impl Session {
         self.initiating = Some(Box::new(Initiating {
             handshake,
             msg1,
+            over: None,
             repeat,
         }));
         self.drive_initiating(ctx, now);
@@ -190,7 +260,10 @@ impl Session {
         let Ok(msg1) = <[u8; xk::MSG1_LEN]>::try_from(setup.noise) else {
             return;
         };
-        if let Some(again) = self.awaiting.iter_mut().find(|a| a.msg1 == msg1) {
+        if let Some(again) = self.awaiting.of_setup(&msg1) {
+            if !again.take_answer(now) {
+                return;
+            }
             again.link = link;
             again.own_way = !again.own_way;
             let (msg2, own_way) = (again.msg2, self.link.filter(|_| again.own_way));
@@ -199,16 +272,15 @@ impl Session {
         }
         // Both ends may start at once: the handshake of the smaller address wins, as in FIPS. The larger one keeps its
         // own in flight all the same, because this message proves nothing.
-        if self.initiating.is_some() && self.we_are_smaller || now < self.next_setup {
+        if self.initiating.is_some() && self.we_are_smaller {
             return;
         }
-        self.next_setup = now + SETUP_PAUSE;
+        if !ctx.admits(now, link, self.arrival(link)) || !self.awaiting.make_room(now, link) {
+            return;
+        }
         let Ok((handshake, msg2)) = xk::Responder::read(&ctx.identity, &msg1, ctx.epoch, &mut *ctx.rng) else {
             return;
         };
-        if self.awaiting.len() == MAX_AWAITING {
-            self.awaiting.remove(0);
-        }
         self.awaiting.push(Awaiting {
             handshake,
             msg1,
@@ -216,6 +288,7 @@ impl Session {
             link,
             own_way: false,
             born: now,
+            answered: now,
         });
         self.send_ack(ctx, link, &msg2);
     }
@@ -224,16 +297,26 @@ impl Session {
         let Ok(msg2) = <[u8; xk::MSG2_LEN]>::try_from(ack.noise) else {
             return;
         };
-        if let Some(finishing) = &self.finishing {
+        let arrival = self.arrival(link);
+        if let Some(finishing) = &mut self.finishing {
             if finishing.msg2 == msg2 {
-                let msg3 = finishing.msg3.clone();
-                self.send_datagram(ctx, &msg3);
-            } else if finishing.handshake.finish(&ctx.identity, &msg2, ctx.epoch).is_ok() {
+                if finishing
+                    .repeat
+                    .last
+                    .is_none_or(|last| now.saturating_sub(last) >= REPEAT_PAUSE)
+                {
+                    finishing.repeat.last = Some(now);
+                    let msg3 = finishing.msg3.clone();
+                    self.send_datagram(ctx, &msg3);
+                }
+            } else if ctx.admits(now, link, arrival)
+                && finishing.handshake.finish(&ctx.identity, &msg2, ctx.epoch).is_ok()
+            {
                 self.start_over(ctx, now);
             }
             return;
         }
-        let Some(initiating) = &self.initiating else {
+        let Some(initiating) = self.initiating.as_ref().filter(|_| ctx.admits(now, link, arrival)) else {
             return;
         };
         let Ok((noise, keys)) = initiating.handshake.finish(&ctx.identity, &msg2, ctx.epoch) else {
@@ -242,7 +325,7 @@ impl Session {
         let Some(initiating) = self.initiating.take() else {
             return;
         };
-        let Initiating { handshake, .. } = *initiating;
+        let Initiating { handshake, over, .. } = *initiating;
         self.note_arrival(link);
         let mut msg3 = vec![
             0;
@@ -275,6 +358,7 @@ impl Session {
             handshake,
             msg3,
             msg2,
+            over,
             repeat,
         }));
         self.send_alive(ctx, Some(id));
@@ -298,20 +382,17 @@ impl Session {
         };
         if self.last_msg3 == Some(bytes) {
             // Our confirmation was lost.
-            self.say_alive(ctx, now);
+            if now.saturating_sub(self.confirmed) >= REPEAT_PAUSE {
+                self.confirmed = now;
+                self.say_alive(ctx, now);
+            }
             return;
         }
-        let finished = self
-            .awaiting
-            .iter()
-            .position(|a| a.handshake.finish(&bytes).is_ok_and(|k| k.remote == self.peer));
-        let Some(awaiting) = finished.map(|at| self.awaiting.remove(at)) else {
+        let trials = ctx.unproven.trials(now, self.arrival(link), self.awaiting.len());
+        let Some(keys) = self.awaiting.finish(link, &bytes, &self.peer, trials) else {
             return;
         };
-        let Ok(keys) = awaiting.handshake.finish(&bytes) else {
-            return;
-        };
-        self.awaiting = Vec::new();
+        self.awaiting = HalfOpen::default();
         self.initiating = None;
         self.note_arrival(link);
         self.last_msg3 = Some(bytes);
@@ -330,12 +411,7 @@ impl Session {
         };
         let setup = self.initiating.as_ref().map_or(u64::MAX, |i| repeat(&i.repeat));
         let msg3 = self.finishing.as_ref().map_or(u64::MAX, |f| repeat(&f.repeat));
-        let half_open = self
-            .awaiting
-            .iter()
-            .map(|a| a.born + HANDSHAKE_LIFE)
-            .min()
-            .unwrap_or(u64::MAX);
+        let half_open = self.awaiting.ends_at();
         let all = [
             (setup, "session setup resend"),
             (msg3, "session msg3 resend"),
@@ -345,7 +421,7 @@ impl Session {
     }
 
     pub(super) fn drive_handshakes(&mut self, ctx: &mut Context, now: u64) {
-        self.awaiting.retain(|a| now < a.born + HANDSHAKE_LIFE);
+        self.awaiting.expire(now);
         self.drive_initiating(ctx, now);
         self.drive_finishing(ctx, now);
     }
@@ -365,6 +441,7 @@ impl Session {
         }
         if now >= initiating.repeat.next && self.link.is_some() {
             initiating.repeat.sent(ctx, now);
+            initiating.over = self.link;
             self.send_setup(ctx, &initiating.msg1);
         }
         self.initiating = Some(initiating);
@@ -531,8 +608,10 @@ mod tests {
             dest: Coords::new(&path),
             noise: &msg1,
         };
+        let mut now = 1_000;
         let mut answered_over = |session: &mut Session| {
-            session.handle_setup(&mut ctx, 1_000, other, &setup);
+            now += REPEAT_PAUSE;
+            session.handle_setup(&mut ctx, now, other, &setup);
             let sent = std::iter::from_fn(|| ctx.next_output());
             let over = sent.filter_map(|output| match output {
                 Output::Lane(Command::SendOnLink { link, .. }) => Some(link),

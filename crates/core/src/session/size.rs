@@ -7,7 +7,7 @@ use weft_wire::session::{PathMtuNotification, SessionMessageType};
 
 use super::Session;
 use crate::context::Context;
-use crate::path_mtu::PathMtu;
+use crate::path_mtu::{MIN_TOLD, PathMtu};
 use crate::prober::{Change, Effect, Prober};
 use crate::{Config, Event, KnownSize, SizeSource};
 
@@ -35,6 +35,10 @@ impl Session {
 
     /// The other end tells what our frames have met on their way.
     pub(crate) fn handle_path_mtu(&mut self, ctx: &mut Context, now: u64, told: u16) {
+        if told < MIN_TOLD {
+            ctx.path_counters.refused += 1;
+            return;
+        }
         let srtt = self.metrics.srtt();
         if self.size(ctx).handle_told(now, told, srtt) {
             self.limit(ctx);
@@ -43,6 +47,10 @@ impl Session {
 
     /// A node on the way claims that a frame of ours was too large.
     pub(crate) fn handle_mtu_exceeded(&mut self, ctx: &mut Context, now: u64, claimed: u16) {
+        if claimed < MIN_TOLD {
+            ctx.path_counters.refused += 1;
+            return;
+        }
         if self.is_up() && self.size(ctx).handle_hint(now, claimed) {
             self.limit(ctx);
         }
@@ -51,6 +59,7 @@ impl Session {
     /// The path is another one.
     pub(super) fn handle_moved(&mut self, ctx: &mut Context) {
         self.metrics.handle_moved();
+        self.passing.settle();
         self.probing = None;
         if self.mtu.as_mut().is_some_and(PathMtu::handle_moved) {
             self.limit(ctx);
@@ -118,6 +127,12 @@ impl Session {
             },
             searching: prober.is_searching(),
         })
+    }
+
+    /// The direct path does not take the smallest size of full frames.
+    pub(crate) fn is_narrow(&self) -> bool {
+        let probing = self.probing.as_ref().filter(|_| self.is_fast());
+        probing.is_some_and(|probing| probing.prober.is_narrow())
     }
 
     /// Packets go straight to `path` now, if they do. Another path than before has another size, which is not known.
@@ -196,6 +211,10 @@ impl Session {
                     });
                 }
                 Effect::Settled => sized = true,
+                Effect::Narrow(narrow) => ctx.event(Event::PathNarrow {
+                    peer: self.peer,
+                    narrow,
+                }),
             }
         }
         if let Some(probing) = self.probing.as_ref().filter(|_| sized) {

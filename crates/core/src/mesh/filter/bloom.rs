@@ -164,6 +164,8 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_types, reason = "a model needs no order")]
+
     use std::collections::HashSet;
 
     use proptest::prelude::*;

@@ -30,7 +30,7 @@ fn tell(filters: &mut Filters, now: u64, from: u32, sequence: u64, bits: &Bloom)
     };
     let told = filters.handle_announce(now, &addr(from), &announce);
     filters.check_invariants().unwrap();
-    told
+    told.map(|was| was.is_some())
 }
 
 /// Everything that is due now, by receiver.
@@ -248,6 +248,19 @@ fn a_flood_costs_no_memory_and_few_announcements() {
     filters.check_invariants().unwrap();
 }
 
+#[test]
+fn a_neighbour_that_announces_without_a_pause_is_held_to_a_rate() {
+    let mut filters = node(2, 2);
+    let accepted = |filters: &mut Filters, peer: u32, times: std::ops::Range<u64>| {
+        let told = times.map(|n| tell(filters, n / 5, peer, 1 + n, &filter([n as u32 % 300])));
+        told.filter(Result::is_ok).count()
+    };
+    // 5,000 a second for 10 s.
+    assert_eq!(accepted(&mut filters, 1, 0..50_000), 16 + 99);
+    assert!(filters.counters().too_often > 49_000);
+    assert_eq!(tell(&mut filters, 10_000, 2, 1, &filter([2])), Ok(true));
+}
+
 /// What may happen to one node. Neighbours are 1 to 6, addresses 0 to 30.
 #[derive(Clone, Debug)]
 enum Event {
@@ -321,6 +334,9 @@ proptest! {
                 Event::Announce(peer, addresses) => {
                     sequence += 1;
                     let accepted = tell(&mut filters, now, peer, sequence, &filter(addresses.iter().copied()));
+                    if accepted == Err(FilterError::TooOften) {
+                        continue;
+                    }
                     let known = model.peers.get_mut(&peer).map(|known| *known = addresses);
                     prop_assert_eq!(accepted.is_ok(), known.is_some());
                 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::size_of;
 
+use weft_packet::Bucket;
 use weft_wire::NodeAddr;
 use weft_wire::lookup::{LookupRequest, LookupResponse};
 
 use super::answers::Answers;
-use super::bucket::Bucket;
 use super::hops::Hops;
 use super::{Limits, MAX_COORDS};
 

@@ -1,0 +1,99 @@
+//! Keeps what status says of peers up to date, and tells of trouble.
+
+use weft_packet::{Layer, LinkId, Report};
+use weft_wire::NodeAddr;
+
+use super::Node;
+use crate::Event;
+use crate::progress::Look;
+
+/// The peers that a report is about.
+pub(super) enum Subject {
+    None,
+    Link(LinkId),
+    Peer(NodeAddr),
+    Many(Vec<LinkId>, Vec<NodeAddr>),
+}
+
+impl Subject {
+    pub(super) fn of(report: &Report) -> Self {
+        match report {
+            Report::EarlyFrame { link, .. }
+            | Report::LinkProven { link, .. }
+            | Report::Roamed { link, .. }
+            | Report::LinkMessage { link, .. }
+            | Report::Measured {
+                on: Layer::Link(link), ..
+            } => Self::Link(*link),
+            Report::SessionProven { peer, .. }
+            | Report::SessionConfirmed { peer, .. }
+            | Report::FastProven { peer, .. }
+            | Report::SessionMessage { peer, .. }
+            | Report::Wanted { peer }
+            | Report::Arrives { peer, .. }
+            | Report::Measured {
+                on: Layer::Session(peer),
+                ..
+            } => Self::Peer(*peer),
+            Report::Activity { links, sessions } => Self::Many(
+                links.iter().map(|told| told.link).collect(),
+                sessions.iter().map(|told| told.peer).collect(),
+            ),
+            _ => Self::None,
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn note_progress_of(&mut self, now: u64, subject: &Subject) {
+        let owner = |node: &Self, link: &LinkId| node.by_link.get(link).copied();
+        match subject {
+            Subject::None => {}
+            Subject::Link(link) => {
+                if let Some(addr) = owner(self, link) {
+                    self.note_progress(now, addr);
+                }
+            }
+            Subject::Peer(addr) => self.note_progress(now, *addr),
+            Subject::Many(links, peers) => {
+                for addr in links.iter().filter_map(|link| owner(self, link)).collect::<Vec<_>>() {
+                    self.note_progress(now, addr);
+                }
+                for addr in peers {
+                    self.note_progress(now, *addr);
+                }
+            }
+        }
+    }
+
+    /// Looks at a peer, and tells if there is trouble, or none any more.
+    pub(super) fn note_progress(&mut self, now: u64, addr: NodeAddr) {
+        let Some(peer) = self.peers.get_mut(&addr).filter(|peer| peer.configured) else {
+            return;
+        };
+        let look = Look::at(peer, &self.ctx.config, now);
+        if let Some(trouble) = peer.progress.note(now, &look) {
+            self.ctx.event(Event::Troubled {
+                peer: peer.key,
+                trouble,
+            });
+        }
+    }
+
+    /// Looks at the peers whose state may have changed by time alone.
+    pub(super) fn drive_progress(&mut self, now: u64) {
+        let due = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.configured && peer.progress.next <= now);
+        for addr in due.map(|(addr, _)| *addr).collect::<Vec<_>>() {
+            self.note_progress(now, addr);
+        }
+    }
+
+    /// When the next look is due.
+    pub(super) fn progress_at(&self) -> u64 {
+        let configured = self.peers.values().filter(|peer| peer.configured);
+        configured.map(|peer| peer.progress.next).min().unwrap_or(u64::MAX)
+    }
+}

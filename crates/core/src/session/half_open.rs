@@ -1,0 +1,201 @@
+//! Handshakes that the other side has begun and not finished.
+//!
+//! A SessionSetup proves nothing, so anybody may fill this. Whose it is shows only when a SessionMsg3 fits. Until then a
+//! place is kept for as long as a round trip may take, whatever else comes, and each link has places of its own. How many
+//! are made a second is bounded by [`Unproven`](crate::unproven::Unproven), and with it the memory of all sessions.
+
+use weft_noise::{Established, PublicKey, xk};
+use weft_packet::LinkId;
+
+use super::handshake::HANDSHAKE_LIFE;
+
+/// A place is not given to another handshake before this, ms: twice the longest round trip, and a second for the daemon.
+pub(super) const GRACE: u64 = 5_000;
+/// Places for the setups that came over one link.
+pub(super) const MAX_OF_LINK: usize = 256;
+/// At least this between two answers to one setup, ms.
+const ANSWER_PAUSE: u64 = 100;
+
+/// We sent SessionAck.
+pub(super) struct Awaiting {
+    pub(super) handshake: xk::AwaitingMsg3,
+    pub(super) msg1: [u8; xk::MSG1_LEN],
+    pub(super) msg2: [u8; xk::MSG2_LEN],
+    /// The link that the setup came over: the answer goes back there, as our own way may not lead anywhere.
+    pub(super) link: LinkId,
+    /// The last answer went our own way instead: a FIPS node on the way that the setup came by need not know a way back.
+    pub(super) own_way: bool,
+    pub(super) born: u64,
+    /// When the setup was last answered.
+    pub(super) answered: u64,
+}
+
+impl Awaiting {
+    /// Whether the setup may be answered once more, now. Takes note that it is.
+    pub(super) fn take_answer(&mut self, now: u64) -> bool {
+        let may = now.saturating_sub(self.answered) >= ANSWER_PAUSE;
+        if may {
+            self.answered = now;
+        }
+        may
+    }
+}
+
+/// The half-open handshakes of one session, the oldest first.
+#[derive(Default)]
+pub(super) struct HalfOpen(Vec<Awaiting>);
+
+impl HalfOpen {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one that this setup began.
+    pub(super) fn of_setup(&mut self, msg1: &[u8; xk::MSG1_LEN]) -> Option<&mut Awaiting> {
+        self.0.iter_mut().find(|awaiting| awaiting.msg1 == *msg1)
+    }
+
+    /// The latest whose setup came over `link`, if it is younger than `age`.
+    pub(super) fn latest_over(&mut self, now: u64, link: LinkId, age: u64) -> Option<&mut Awaiting> {
+        let mut young = self.0.iter_mut().rev();
+        let mut young = young
+            .by_ref()
+            .take_while(|awaiting| now.saturating_sub(awaiting.born) < age);
+        young.find(|awaiting| awaiting.link == link)
+    }
+
+    /// Whether there is a place for one more setup from `link`: if all of its places are taken, the oldest is given up if
+    /// its time is over.
+    pub(super) fn make_room(&mut self, now: u64, link: LinkId) -> bool {
+        if self.0.iter().filter(|awaiting| awaiting.link == link).count() < MAX_OF_LINK {
+            return true;
+        }
+        let oldest = self.0.iter().position(|awaiting| awaiting.link == link);
+        let over = oldest.filter(|at| self.0.get(*at).is_some_and(|a| now.saturating_sub(a.born) >= GRACE));
+        over.map(|at| self.0.remove(at)).is_some()
+    }
+
+    pub(super) fn push(&mut self, awaiting: Awaiting) {
+        self.0.push(awaiting);
+    }
+
+    /// Finds the handshake that a last message finishes, with `peer` at its other end: first among those whose setup came
+    /// over the same link, the latest first. Tries so many at most.
+    pub(super) fn finish(
+        &self,
+        link: LinkId,
+        msg3: &[u8; xk::MSG3_LEN],
+        peer: &PublicKey,
+        trials: usize,
+    ) -> Option<Established> {
+        let same = self.0.iter().rev().filter(|awaiting| awaiting.link == link);
+        let others = self.0.iter().rev().filter(|awaiting| awaiting.link != link);
+        let mut keys = same
+            .chain(others)
+            .take(trials)
+            .filter_map(|a| a.handshake.finish(msg3).ok());
+        keys.find(|keys| keys.remote == *peer)
+    }
+
+    /// When the oldest ends, ms; `u64::MAX` without any.
+    pub(super) fn ends_at(&self) -> u64 {
+        self.0.first().map_or(u64::MAX, |oldest| oldest.born + HANDSHAKE_LIFE)
+    }
+
+    /// Forgets those that nobody finished.
+    pub(super) fn expire(&mut self, now: u64) {
+        let over = self
+            .0
+            .iter()
+            .take_while(|awaiting| now >= awaiting.born + HANDSHAKE_LIFE)
+            .count();
+        if over > 0 {
+            self.0.drain(..over);
+            self.0.shrink_to(2 * self.0.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha20Rng;
+    use rand_core::SeedableRng as _;
+    use weft_noise::{Identity, SecretKey};
+
+    use super::*;
+
+    fn awaiting(
+        responder: &Identity,
+        msg1: &[u8; xk::MSG1_LEN],
+        link: u32,
+        now: u64,
+        rng: &mut ChaCha20Rng,
+    ) -> Awaiting {
+        let (handshake, msg2) = xk::Responder::read(responder, msg1, [1; 8], rng).unwrap();
+        Awaiting {
+            handshake,
+            msg1: *msg1,
+            msg2,
+            link: LinkId(link),
+            own_way: false,
+            born: now,
+            answered: now,
+        }
+    }
+
+    #[test]
+    fn a_flood_pushes_out_nothing_young_and_nothing_of_other_links() {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
+        let (initiator, genuine) = xk::Initiator::start(ours.public(), &mut rng);
+        let (_, forged) = xk::Initiator::start(ours.public(), &mut rng);
+        let mut places = HalfOpen::default();
+        places.push(awaiting(&ours, &genuine, 7, 0, &mut rng));
+        let msg2 = places.of_setup(&genuine).unwrap().msg2;
+        let mut made = 0;
+        for now in 1..GRACE {
+            for link in [7, 8] {
+                if places.make_room(now, LinkId(link)) {
+                    made += 1;
+                    let mut copy = awaiting(&ours, &forged, link, now, &mut rng);
+                    copy.msg1[0] ^= made as u8;
+                    places.push(copy);
+                }
+                if made > 2 * MAX_OF_LINK {
+                    break;
+                }
+            }
+            if now > 600 && now < GRACE - 10 {
+                assert!(!places.make_room(now, LinkId(7)) && !places.make_room(now, LinkId(8)));
+            }
+        }
+        assert_eq!(places.len(), 2 * MAX_OF_LINK);
+        assert!(size_of::<Awaiting>() <= 320, "{} bytes", size_of::<Awaiting>());
+        let (msg3, _) = initiator.finish(&theirs, &msg2, [2; 8]).unwrap();
+        let found = |trials| places.finish(LinkId(7), &msg3, &theirs.public(), trials);
+        assert!(found(MAX_OF_LINK).is_some());
+        // It is the oldest of its link, and the trials were spent before.
+        assert!(found(MAX_OF_LINK - 1).is_none());
+        assert!(places.finish(LinkId(7), &msg3, &ours.public(), usize::MAX).is_none());
+        assert_eq!(places.ends_at(), HANDSHAKE_LIFE);
+        // After its grace it makes room, and only for its own link.
+        assert!(places.make_room(GRACE, LinkId(7)));
+        assert!(places.of_setup(&genuine).is_none());
+        places.expire(HANDSHAKE_LIFE + GRACE);
+        assert!(places.is_empty());
+    }
+
+    #[test]
+    fn a_setup_is_answered_again_after_a_pause_alone() {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let ours = Identity::new(SecretKey::generate(&mut rng));
+        let (_, msg1) = xk::Initiator::start(ours.public(), &mut rng);
+        let mut place = awaiting(&ours, &msg1, 1, 1_000, &mut rng);
+        let answered = (1_000..2_000).filter(|now| place.take_answer(*now)).count();
+        assert_eq!(answered, 9);
+    }
+}

@@ -1,0 +1,241 @@
+//! What handshake messages of sessions may cost that prove nothing: Diffie-Hellmans, shared by the way they come.
+//!
+//! The source of such a message may be made up, so nothing is counted by it. What cannot be made up is the link that the
+//! message came over. The other end's own link has a share that no other node can use. A link by which sealed frames of
+//! the session came has a pool of its own, so has the rest, and in each pool no link gets all. A link that brings few
+//! such messages is served although the pool is empty.
+
+use std::collections::BTreeMap;
+
+use rand_core::CryptoRng;
+use weft_packet::{Bucket, LinkId, Rate};
+
+/// Diffie-Hellmans that one message costs at most: those with the static and the ephemeral key, and a new key pair.
+const DIFFIE_HELLMANS: u64 = 3;
+/// Seconds' worth of messages at once. A flood begins with what nodes on the way let pass at once, and half of the burst has to
+/// be left then, so that nothing is taken by lot yet.
+const BURST: u64 = 4;
+/// Messages of the other end over its own link: it starts one handshake a second at most.
+const OWN: Rate = Rate {
+    per_second: 4,
+    burst: 16,
+};
+/// Messages of one link that are served although its pool is empty.
+const RESERVE: Rate = Rate {
+    per_second: 2,
+    burst: 4,
+};
+/// Half-open handshakes that a last message may be tried with, for each Diffie-Hellman: a trial opens 49 sealed bytes.
+const TRIALS: u64 = 64;
+/// Links whose shares are kept without a look at which are as good as new.
+const MANY: usize = 16;
+
+/// By which way a handshake message came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// Over the link with the other end itself, which no other node writes to.
+    Own,
+    /// By the link that frames of the session came by, or that our own message went out on.
+    Proven,
+    /// By another link.
+    Other,
+}
+
+/// What is left of the budget. Times are ms on the caller's clock.
+#[derive(Debug)]
+pub(crate) struct Unproven {
+    /// Messages a second in each of the two pools.
+    pool: Rate,
+    proven: Bucket,
+    others: Bucket,
+    trials: Bucket,
+    own: BTreeMap<LinkId, Bucket>,
+    links: BTreeMap<LinkId, Share>,
+    refused: u64,
+}
+
+/// What is left for one link.
+#[derive(Debug)]
+struct Share {
+    reserve: Bucket,
+    other: Bucket,
+}
+
+impl Unproven {
+    /// A budget of so many Diffie-Hellmans a second.
+    pub(crate) fn new(per_second: u64) -> Self {
+        let pool = per_second / DIFFIE_HELLMANS / 2;
+        let pool = Rate {
+            per_second: pool.max(1),
+            burst: (pool * BURST).max(1),
+        };
+        Self {
+            pool,
+            proven: Bucket::new(pool, 0),
+            others: Bucket::new(pool, 0),
+            trials: Bucket::new(trials(pool), 0),
+            own: BTreeMap::new(),
+            links: BTreeMap::new(),
+            refused: 0,
+        }
+    }
+
+    /// Whether a message that came over this link is worth its Diffie-Hellmans.
+    /// Of too many it takes some by lot, see [`Bucket::take_by_lot`].
+    pub(crate) fn admits(&mut self, now: u64, link: LinkId, arrival: Arrival, rng: &mut dyn CryptoRng) -> bool {
+        let admitted = match arrival {
+            Arrival::Own => self.admits_own(now, link),
+            Arrival::Proven | Arrival::Other => self.admits_other(now, link, arrival, rng),
+        };
+        self.refused += u64::from(!admitted);
+        admitted
+    }
+
+    fn admits_own(&mut self, now: u64, link: LinkId) -> bool {
+        if self.own.len() >= MANY && !self.own.contains_key(&link) {
+            self.own.retain(|_, own| !own.is_full(OWN, now));
+        }
+        let own = self.own.entry(link).or_insert_with(|| Bucket::new(OWN, now));
+        own.take(OWN, now, 1) == 1
+    }
+
+    fn admits_other(&mut self, now: u64, link: LinkId, arrival: Arrival, rng: &mut dyn CryptoRng) -> bool {
+        let (pool, share) = (self.pool, share(self.pool));
+        if self.links.len() >= MANY && !self.links.contains_key(&link) {
+            self.links.retain(|_, kept| !kept.is_full(share, now));
+        }
+        let kept = self.links.entry(link).or_insert_with(|| Share::new(share, now));
+        let mut reserve = || kept.reserve.take(RESERVE, now, 1) == 1;
+        match arrival {
+            Arrival::Proven => self.proven.take_by_lot(pool, now, rng.next_u32()) || reserve(),
+            Arrival::Own | Arrival::Other => {
+                let of_link = kept.other.take_by_lot(share, now, rng.next_u32());
+                of_link && self.others.take_by_lot(pool, now, rng.next_u32()) || reserve()
+            }
+        }
+    }
+
+    /// With how many of `wanted` half-open handshakes a last message may be tried.
+    pub(crate) fn trials(&mut self, now: u64, arrival: Arrival, wanted: usize) -> usize {
+        match arrival {
+            Arrival::Own => wanted,
+            Arrival::Proven | Arrival::Other => self.trials.take(trials(self.pool), now, wanted),
+        }
+    }
+
+    /// Most messages that can be admitted within `span` ms where there are so many links.
+    pub(crate) fn most_in(&self, span: u64, links: usize) -> usize {
+        let of = |rate: Rate| (rate.burst + rate.per_second * span.div_ceil(1_000)) as usize;
+        2 * of(self.pool) + (links + MANY) * (of(OWN) + of(RESERVE))
+    }
+
+    /// Messages that were not looked at.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+impl Share {
+    fn new(share: Rate, now: u64) -> Self {
+        Self {
+            reserve: Bucket::new(RESERVE, now),
+            other: Bucket::new(share, now),
+        }
+    }
+
+    fn is_full(&self, share: Rate, now: u64) -> bool {
+        self.reserve.is_full(RESERVE, now) && self.other.is_full(share, now)
+    }
+}
+
+/// What one link gets of the pool of those by which nothing was proven.
+fn share(pool: Rate) -> Rate {
+    Rate {
+        per_second: (pool.per_second / 2).max(1),
+        burst: (pool.burst / 2).max(1),
+    }
+}
+
+fn trials(pool: Rate) -> Rate {
+    let per_second = pool.per_second * 2 * DIFFIE_HELLMANS * TRIALS;
+    Rate {
+        per_second,
+        burst: per_second,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha20Rng;
+    use rand_core::SeedableRng as _;
+
+    use super::*;
+
+    fn rng() -> ChaCha20Rng {
+        ChaCha20Rng::seed_from_u64(1)
+    }
+
+    /// Messages of 5,000 a second for `seconds` that are served.
+    fn served(budget: &mut Unproven, link: u32, arrival: Arrival, seconds: u64) -> u64 {
+        let (flood, mut rng) = (0..5_000 * seconds, rng());
+        let admitted = flood.filter(|n| budget.admits(10_000 + n / 5, LinkId(link), arrival, &mut rng));
+        admitted.count() as u64
+    }
+
+    #[test]
+    fn floods_from_everywhere_cost_no_more_than_the_budget() {
+        let mut budget = Unproven::new(400);
+        let seconds = 10;
+        let (mut all, links, mut rng) = (0, 20, rng());
+        for n in 0..5_000 * seconds {
+            for link in 0..links {
+                let arrival = [Arrival::Proven, Arrival::Other][(link % 2) as usize];
+                all += u64::from(budget.admits(10_000 + n / 5, LinkId(link), arrival, &mut rng));
+            }
+        }
+        let reserves = u64::from(links) * (RESERVE.per_second * seconds + RESERVE.burst);
+        let most = 400 / DIFFIE_HELLMANS * (seconds + BURST) + reserves;
+        assert!(all <= most, "{all} of at most {most}");
+        assert!(budget.refused() > 900_000);
+    }
+
+    #[test]
+    fn no_flood_takes_the_share_of_an_own_link_or_of_a_quiet_one() {
+        let mut budget = Unproven::new(400);
+        for link in 1..50 {
+            served(&mut budget, link, Arrival::Other, 1);
+            served(&mut budget, link, Arrival::Proven, 1);
+        }
+        // A peer whose own link brings such floods, too, as a node before this rule relays them.
+        assert!(budget.admits(11_000, LinkId(3), Arrival::Own, &mut rng()));
+        assert!(budget.admits(11_000, LinkId(99), Arrival::Other, &mut rng()));
+        assert!(budget.admits(11_000, LinkId(98), Arrival::Proven, &mut rng()));
+    }
+
+    #[test]
+    fn one_link_leaves_half_of_its_pool_to_others() {
+        let mut budget = Unproven::new(400);
+        let flood = served(&mut budget, 1, Arrival::Other, 10);
+        assert!((300..=33 * (10 + BURST) + 24).contains(&flood), "{flood}");
+        let other = served(&mut budget, 2, Arrival::Other, 1);
+        assert!(other >= 50, "{other}");
+    }
+
+    #[test]
+    fn shares_of_links_that_are_gone_are_forgotten() {
+        let mut budget = Unproven::new(400);
+        for link in 0..10_000 {
+            budget.admits(u64::from(link) * 1_000, LinkId(link), Arrival::Other, &mut rng());
+        }
+        assert!(budget.links.len() <= MANY, "{}", budget.links.len());
+    }
+
+    #[test]
+    fn a_small_budget_still_serves() {
+        let mut budget = Unproven::new(0);
+        assert!(budget.admits(1_000, LinkId(1), Arrival::Proven, &mut rng()));
+        assert!(budget.admits(1_000, LinkId(1), Arrival::Other, &mut rng()));
+        assert_eq!(budget.trials(1_000, Arrival::Own, 5), 5);
+        assert!(budget.trials(1_000, Arrival::Other, 5) > 0);
+    }
+}
