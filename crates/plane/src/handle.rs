@@ -10,15 +10,16 @@ use weft_os::clock::monotonic_ns;
 use weft_os::poll::EventFd;
 use weft_os::tun::Tun;
 use weft_os::udp::UdpSocket;
-use weft_packet::{Command, Lane, Report};
+use weft_packet::{Command, Lane, Report, bounds};
 
 use crate::counters::Snapshot;
 use crate::handover::Inbox;
 use crate::trace::Trace;
 use crate::worker::{self, Worker};
 
-/// Takes reports out of a lane's thread; it must not wait. Returns false if there was no room, and the report is lost.
-pub type ReportSink = Box<dyn FnMut(Report) -> bool + Send>;
+/// Takes reports out of a lane's thread; it must not wait. Returns the report if there is no room for it: a proof is offered again
+/// then, and anything else is dropped and counted.
+pub type ReportSink = Box<dyn FnMut(Report) -> Option<Report> + Send>;
 
 /// What a lane's thread owns.
 pub struct LaneSetup {
@@ -55,7 +56,11 @@ pub(crate) struct LaneThread {
 
 /// What both sides of the thread touch.
 pub(crate) struct Shared {
-    commands: Mutex<VecDeque<Command>>,
+    commands: Mutex<Commands>,
+    /// There are commands; so that a look takes no lock.
+    commands_wait: AtomicBool,
+    /// Messages that found no room among them.
+    commands_dropped: AtomicU64,
     /// What other lanes give it.
     pub(crate) inbox: Inbox,
     pub(crate) wake: EventFd,
@@ -65,6 +70,28 @@ pub(crate) struct Shared {
     trace: Mutex<Option<Trace>>,
     /// While traced: when the oldest command came that has not been taken, ns; 0 if there is none.
     commands_since: AtomicU64,
+}
+
+/// Commands that wait for a lane, in their order.
+#[derive(Default)]
+struct Commands {
+    queue: VecDeque<Command>,
+    /// What those take that may be lost, bytes.
+    bytes: usize,
+}
+
+impl Commands {
+    /// Takes a command; false if it may be lost and too much waits.
+    fn push(&mut self, command: Command) -> bool {
+        if let Some(bytes) = command.loss_tolerant_bytes() {
+            if self.bytes + bytes > bounds::COMMANDS {
+                return false;
+            }
+            self.bytes += bytes;
+        }
+        self.queue.push_back(command);
+        true
+    }
 }
 
 impl LaneThread {
@@ -90,12 +117,19 @@ impl LaneThread {
         })
     }
 
-    /// Hands over commands, to be carried out in this order.
+    /// Hands over commands, to be carried out in this order. Messages that may be lost as datagrams may are dropped, and
+    /// counted, where the lane is so far behind that [`bounds::COMMANDS`] bytes of them wait.
     pub(crate) fn send(&self, commands: impl IntoIterator<Item = Command>) {
         let mut queue = lock(&self.shared.commands);
-        let before = queue.len();
-        queue.extend(commands);
-        if queue.len() > before {
+        let before = queue.queue.len();
+        let dropped = commands
+            .into_iter()
+            .filter_map(|command| (!queue.push(command)).then_some(()));
+        self.shared
+            .commands_dropped
+            .fetch_add(dropped.count() as u64, Ordering::Relaxed);
+        if queue.queue.len() > before {
+            self.shared.commands_wait.store(true, Ordering::Release);
             if self.shared.traced() {
                 let now = monotonic_ns();
                 let _ = (self.shared.commands_since).compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
@@ -152,6 +186,8 @@ impl Shared {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             commands: Mutex::default(),
+            commands_wait: AtomicBool::new(false),
+            commands_dropped: AtomicU64::new(0),
             inbox: Inbox::default(),
             wake: EventFd::new()?,
             stop: AtomicBool::new(false),
@@ -162,8 +198,26 @@ impl Shared {
         })
     }
 
+    /// Whether there are commands.
+    #[inline]
+    pub(crate) fn commands_wait(&self) -> bool {
+        self.commands_wait.load(Ordering::Relaxed)
+    }
+
+    /// Swaps all commands into an empty queue.
     pub(crate) fn take_commands(&self, into: &mut VecDeque<Command>) {
-        std::mem::swap(&mut *lock(&self.commands), into);
+        if !self.commands_wait.load(Ordering::Acquire) {
+            return;
+        }
+        let mut commands = lock(&self.commands);
+        self.commands_wait.store(false, Ordering::Release);
+        commands.bytes = 0;
+        std::mem::swap(&mut commands.queue, into);
+    }
+
+    /// Messages of the core that found no room.
+    pub(crate) fn commands_dropped(&self) -> u64 {
+        self.commands_dropped.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stopping(&self) -> bool {
@@ -192,4 +246,31 @@ impl Shared {
 /// A panic elsewhere leaves these values whole: they are replaced or extended in one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use weft_packet::LinkId;
+
+    use super::*;
+
+    #[test]
+    fn messages_for_a_lane_that_is_behind_are_bounded_in_bytes_and_tables_change_all_the_same() {
+        let mut commands = Commands::default();
+        let message = || Command::Transmit {
+            to: SocketAddr::from(([192, 0, 2, 1], 2121)),
+            datagram: vec![0; 1_400],
+        };
+        let taken = (0..10_000).filter(|_| commands.push(message())).count();
+        assert!(
+            commands.bytes <= bounds::COMMANDS && taken >= bounds::COMMANDS / 2_000,
+            "{taken}"
+        );
+        for link in 0..100 {
+            assert!(commands.push(Command::RemoveLink { link: LinkId(link) }));
+        }
+        assert!(!commands.push(message()));
+    }
 }

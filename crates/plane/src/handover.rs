@@ -12,14 +12,12 @@ use std::time::Duration;
 
 use weft_os::tun::READ_BUFFER_LEN;
 use weft_os::udp::{RECEIVE_BUFFER_LEN, Received};
-use weft_packet::{HEADROOM, Outbound};
+use weft_packet::{HEADROOM, Outbound, bounds};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::trace::{Queue as Waits, Stage, Tracer};
 use crate::worker::Worker;
 
-/// Parcels that may wait for a lane, of up to 64 KiB: 2 ms at 8 Gbit/s.
-const MAX_PARCELS: usize = 32;
 /// Empty buffers that are kept for the next ones.
 const MAX_SPARE: usize = 8;
 /// One wait for a full inbox, and how many there are before what is in hand is given up: a second, as for a socket.
@@ -49,8 +47,13 @@ pub(crate) struct Parcel {
 enum Content {
     /// As read from the TUN, so many bytes.
     Packet(usize),
-    /// Datagrams from there, so many bytes behind the headroom, each but the last of `step`.
-    Datagrams { from: SocketAddr, len: usize, step: usize },
+    /// Datagrams from there, so many bytes behind the headroom, each but the last of `step`, with these ECN bits.
+    Datagrams {
+        from: SocketAddr,
+        len: usize,
+        step: usize,
+        ecn: u8,
+    },
 }
 
 /// What waits for a lane that others gave it.
@@ -63,8 +66,21 @@ pub(crate) struct Inbox {
 
 #[derive(Default)]
 struct Queue {
+    /// In the order in which they were given.
     parcels: VecDeque<Parcel>,
+    /// How many of them are packets of the TUN. Datagrams have places of their own, because nothing about them is verified: a
+    /// flood of them must not keep packets out.
+    packets: usize,
     spare: Vec<Box<[u8]>>,
+}
+
+impl Queue {
+    fn has_room(&self, content: Content) -> bool {
+        match content {
+            Content::Packet(_) => self.packets < bounds::HANDED_PACKETS,
+            Content::Datagrams { .. } => self.parcels.len() - self.packets < bounds::HANDED_DATAGRAMS,
+        }
+    }
 }
 
 /// What became of what was given.
@@ -82,9 +98,10 @@ impl Inbox {
     /// Puts in the buffer and leaves an empty one in its place.
     fn give(&self, buffer: &mut Box<[u8]>, content: Content, now_ns: u64) -> Given {
         let mut queue = self.lock();
-        if queue.parcels.len() >= MAX_PARCELS {
+        if !queue.has_room(content) {
             return Given::Full;
         }
+        queue.packets += usize::from(matches!(content, Content::Packet(_)));
         let empty = queue.spare.pop().unwrap_or_else(self::buffer);
         let buffer = std::mem::replace(buffer, empty);
         queue.parcels.push_back(Parcel {
@@ -106,6 +123,7 @@ impl Inbox {
         }
         let mut queue = self.lock();
         std::mem::swap(&mut queue.parcels, into);
+        queue.packets = 0;
         let room = MAX_SPARE.saturating_sub(queue.spare.len());
         queue.spare.extend(empty.drain(..).take(room));
         self.waits.store(false, Ordering::Relaxed);
@@ -183,6 +201,7 @@ impl<R: Tracer> Worker<R> {
             from: received.from,
             len,
             step: received.segment_size,
+            ecn: received.ecn,
         };
         let given = lane.inbox.give(&mut scratch, content, R::clock());
         self.handover.scratch = Some(scratch);
@@ -228,9 +247,10 @@ impl<R: Tracer> Worker<R> {
                 }
                 self.note(Stage::Route, began, inner, 1, 0);
             }
-            Content::Datagrams { from, len, step } => {
+            Content::Datagrams { from, len, step, ecn } => {
                 let room = parcel.buffer.get_mut(..HEADROOM + len).unwrap_or_default();
                 let tunnel = &mut self.tunnel;
+                self.lane.outer_ecn(ecn);
                 self.lane
                     .inbound_train(now, from, room, step, &mut self.train, |packet, range, checksum| {
                         tunnel.push(0, range, packet, checksum);
@@ -253,12 +273,54 @@ mod tests {
         buffer
     }
 
+    /// Two lanes give to a third, which sleeps whenever it has taken what waited, and wakes by what `give` says alone.
+    #[test]
+    fn no_wake_up_is_lost_between_giver_and_sleeper() {
+        const EACH: usize = 20_000;
+        let inbox = Inbox::default();
+        // As an eventfd: a wake-up before the sleep is kept, two are one.
+        let (wake, woken) = std::sync::mpsc::sync_channel(1);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (inbox, wake) = (&inbox, wake.clone());
+                scope.spawn(move || {
+                    let mut buffer = buffer();
+                    for _ in 0..EACH {
+                        loop {
+                            match inbox.give(&mut buffer, Content::Packet(1), 0) {
+                                Given::First => drop(wake.try_send(())),
+                                Given::Waits => {}
+                                Given::Full => {
+                                    std::thread::yield_now();
+                                    continue;
+                                }
+                            }
+                            break;
+                        }
+                    }
+                });
+            }
+            let (mut taken, mut empty, mut count) = (VecDeque::new(), Vec::new(), 0);
+            while count < 2 * EACH {
+                let asleep = woken.recv_timeout(Duration::from_mins(1));
+                assert!(
+                    asleep.is_ok(),
+                    "{count} taken, {} wait and wake nobody",
+                    inbox.lock().parcels.len()
+                );
+                inbox.take(&mut taken, &mut empty);
+                count += taken.len();
+                empty.extend(taken.drain(..).map(|parcel| parcel.buffer));
+            }
+        });
+    }
+
     #[test]
     fn an_inbox_is_bounded_keeps_the_order_and_wakes_once() {
         let inbox = Inbox::default();
         let (mut taken, mut empty) = (VecDeque::new(), Vec::new());
         for round in 0..3 {
-            for n in 0..MAX_PARCELS as u8 {
+            for n in 0..bounds::HANDED_PACKETS as u8 {
                 let mut buffer = filled(n);
                 let given = inbox.give(&mut buffer, Content::Packet(1), 0);
                 assert_eq!(given, if n == 0 { Given::First } else { Given::Waits });
@@ -269,11 +331,38 @@ mod tests {
             assert_eq!(one_more[0], 99, "what finds no room stays where it is");
             inbox.take(&mut taken, &mut empty);
             let order: Vec<u8> = taken.iter().map(|parcel| parcel.buffer[0]).collect();
-            assert_eq!(order, (0..MAX_PARCELS as u8).collect::<Vec<_>>(), "round {round}");
+            assert_eq!(
+                order,
+                (0..bounds::HANDED_PACKETS as u8).collect::<Vec<_>>(),
+                "round {round}"
+            );
             empty.extend(taken.drain(..).map(|parcel| parcel.buffer));
             inbox.take(&mut taken, &mut empty);
             assert!(taken.is_empty());
             assert!(inbox.lock().spare.len() <= MAX_SPARE);
         }
+    }
+
+    /// Datagrams are handed over before anything about them is verified, so anybody can send more of them than a lane takes.
+    #[test]
+    fn a_flood_of_datagrams_keeps_no_packet_out() {
+        let inbox = Inbox::default();
+        let flood = Content::Datagrams {
+            from: SocketAddr::from(([192, 0, 2, 1], 2121)),
+            len: 60_000,
+            step: 1_400,
+            ecn: 0,
+        };
+        let given = (0..1_000).filter(|_| inbox.give(&mut filled(1), flood, 0) != Given::Full);
+        assert_eq!(given.count(), bounds::HANDED_DATAGRAMS);
+        for _ in 0..bounds::HANDED_PACKETS {
+            assert_eq!(inbox.give(&mut filled(2), Content::Packet(60_000), 0), Given::Waits);
+        }
+        let (mut taken, mut empty) = (VecDeque::new(), Vec::new());
+        inbox.take(&mut taken, &mut empty);
+        assert_eq!(taken.len(), bounds::HANDED_DATAGRAMS + bounds::HANDED_PACKETS);
+        // And packets keep no datagram out.
+        while inbox.give(&mut filled(3), Content::Packet(1), 0) != Given::Full {}
+        assert_eq!(inbox.give(&mut filled(4), flood, 0), Given::Waits);
     }
 }

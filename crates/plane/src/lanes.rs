@@ -30,7 +30,8 @@ impl Lanes {
 
     /// Hands over commands, each to the lanes that it is for ([`Command::audience`]), to be carried out in this order.
     ///
-    /// The core sends a handful per event and per peer, so the queues need no bound of their own.
+    /// Commands that change tables are few, a handful per event and per peer; what the core sends and carries is bounded in bytes
+    /// ([`bounds::COMMANDS`](weft_packet::bounds::COMMANDS)).
     pub fn send(&self, commands: Vec<Command>) {
         let Some((first, others)) = self.threads.split_first() else {
             return;

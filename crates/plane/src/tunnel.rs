@@ -4,23 +4,66 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::time::Duration;
 
+use weft_os::clock::monotonic_ns;
 use weft_os::poll::wait_writable;
-use weft_os::tun::Tun;
+use weft_os::tun::{Offloads, Tun};
+use weft_os::udp::is_transient;
 use weft_packet::checksum::Checksum;
-use weft_packet::coalesce::{BatchFull, Coalescer, Group};
+use weft_packet::coalesce::{BatchFull, Coalescer, Group, MAX_SEGMENTS};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::PlaneCounters;
 use crate::trace::{Stage, Tracer};
-use crate::underlay::Underlay;
+use crate::underlay::{Outlet, Underlay};
 use crate::worker::TURN;
 
 /// Packets in one receive at the most: what the kernel cuts one send into (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
 const MAX_RECEIVED: usize = 128;
 /// Packets in a batch: what the receives of one turn can bring.
 const BATCH: usize = TURN * MAX_RECEIVED;
-/// Longest wait for a TUN that is full.
-const WAIT: Duration = Duration::from_millis(100);
+/// One wait for a TUN that is full.
+const WAIT: Duration = Duration::from_millis(10);
+/// How long the TUN may take nothing before the lane stops waiting for it, ns. From then on a write is tried once, until one
+/// succeeds.
+const PATIENCE: u64 = 1_000_000_000;
+/// Pieces of one write: virtio header, header, and a payload of each packet.
+const MAX_SLICES: usize = 2 + MAX_SEGMENTS;
+/// Packets in one write up to which a short list of pieces is enough, so that a lone packet does not pay for a long one.
+const FEW: usize = 6;
+
+/// What a lane writes packets to: a TUN, or in tests one that fails as it is told to.
+pub(crate) trait Sink {
+    /// What super-packets it takes.
+    fn offloads(&self) -> Offloads;
+
+    /// As [`Tun::writev`].
+    fn writev(&self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Waits until a write may succeed, at most for `time`.
+    fn wait_for_room(&self, time: Duration);
+
+    /// Nanoseconds on a clock that never goes back.
+    fn now(&self) -> u64;
+}
+
+impl Sink for Tun {
+    fn offloads(&self) -> Offloads {
+        Tun::offloads(self)
+    }
+
+    #[inline(always)]
+    fn writev(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        Tun::writev(self, parts)
+    }
+
+    fn wait_for_room(&self, time: Duration) {
+        let _ = wait_writable(self, time);
+    }
+
+    fn now(&self) -> u64 {
+        monotonic_ns()
+    }
+}
 
 /// Where a packet of the batch lies.
 #[derive(Clone)]
@@ -30,16 +73,18 @@ struct Place {
 }
 
 /// Writes packets to the TUN.
-pub(crate) struct Tunnel {
-    pub(crate) tun: Tun,
+pub(crate) struct Tunnel<T = Tun> {
+    pub(crate) tun: T,
     coalescer: Coalescer,
     places: Vec<Place>,
     /// Packets that the batch had no room for, and that are not counted yet.
     refused: u64,
+    /// When the TUN began to refuse for want of room, if it has taken nothing since.
+    full_since: Option<u64>,
 }
 
-impl Tunnel {
-    pub(crate) fn new(tun: Tun) -> Self {
+impl<T: Sink> Tunnel<T> {
+    pub(crate) fn new(tun: T) -> Self {
         let offloads = tun.offloads();
         let coalescer = if offloads.tcp {
             Coalescer::new(BATCH, offloads.udp)
@@ -51,6 +96,7 @@ impl Tunnel {
             coalescer,
             places: Vec::with_capacity(BATCH),
             refused: 0,
+            full_since: None,
         }
     }
 
@@ -63,57 +109,228 @@ impl Tunnel {
     }
 
     /// Writes the batch, and forgets it.
-    pub(crate) fn write_batch<R: Tracer>(&mut self, buffers: &[Box<[u8]>], io: &mut Underlay<R>) {
+    pub(crate) fn write_batch<R: Tracer, S: Outlet>(&mut self, buffers: &[Box<[u8]>], io: &mut Underlay<R, S>) {
+        io.counters.tun_write_dropped += std::mem::take(&mut self.refused);
         if self.places.is_empty() {
             return;
         }
         for group in self.coalescer.groups() {
             let began = R::clock();
-            let mut slices = Vec::with_capacity(2 + group.packet_count());
+            let packets = group.packet_count();
+            io.counters.tun_coalesced += u64::from(packets > 1);
             let virtio = group.virtio().to_bytes();
-            slices.push(IoSlice::new(&virtio));
-            slices.push(IoSlice::new(group.header()));
-            gather(&group, &self.places, buffers, &mut slices);
-            io.counters.tun_coalesced += u64::from(group.packet_count() > 1);
+            let (mut few, mut many);
+            let slices: &mut [IoSlice<'_>] = if packets <= FEW {
+                few = [IoSlice::new(&[]); 2 + FEW];
+                &mut few
+            } else {
+                many = [IoSlice::new(&[]); MAX_SLICES];
+                &mut many
+            };
+            let count = gather(&group, &virtio, &self.places, buffers, slices);
             let began = io.tracer.note(Stage::Coalesce, began, 0, 0, 0);
-            let bytes = write(&self.tun, &slices, &mut io.counters);
-            io.tracer.note(Stage::TunWrite, began, 0, group.packet_count(), bytes);
+            let bytes = write(
+                &self.tun,
+                &mut self.full_since,
+                &slices[..count],
+                packets,
+                &mut io.counters,
+            );
+            io.tracer.note(Stage::TunWrite, began, 0, packets, bytes);
         }
-        io.counters.tun_write_failed += std::mem::take(&mut self.refused);
         self.coalescer.clear();
         self.places.clear();
     }
 
     /// Writes one whole IP packet.
-    pub(crate) fn write_one<R: Tracer>(&self, packet: &[u8], io: &mut Underlay<R>) {
+    pub(crate) fn write_one<R: Tracer, S: Outlet>(&mut self, packet: &[u8], io: &mut Underlay<R, S>) {
         let virtio = VirtioNetHdr::default().to_bytes();
         let slices = [IoSlice::new(&virtio), IoSlice::new(packet)];
         let began = R::clock();
-        let bytes = write(&self.tun, &slices, &mut io.counters);
+        let bytes = write(&self.tun, &mut self.full_since, &slices, 1, &mut io.counters);
         io.tracer.note(Stage::TunWrite, began, 0, 1, bytes);
     }
 }
 
-fn gather<'b>(group: &Group<'_>, places: &[Place], buffers: &'b [Box<[u8]>], slices: &mut Vec<IoSlice<'b>>) {
-    for piece in group.pieces() {
-        let place = places.get(piece.packet as usize);
-        let packet = place.and_then(|p| buffers.get(p.buffer)?.get(p.range.clone()));
-        if let Some(bytes) = packet.and_then(|packet| packet.get(piece.range)) {
-            slices.push(IoSlice::new(bytes));
+/// Lists the pieces of one write and tells how many there are. A group has no more than `slices` has room for.
+fn gather<'b>(
+    group: &Group<'b>,
+    virtio: &'b [u8],
+    places: &[Place],
+    buffers: &'b [Box<[u8]>],
+    slices: &mut [IoSlice<'b>],
+) -> usize {
+    let pieces = group.pieces().filter_map(|piece| {
+        let place = places.get(piece.packet as usize)?;
+        let packet = buffers.get(place.buffer)?.get(place.range.clone())?;
+        packet.get(piece.range)
+    });
+    let all = [virtio, group.header()].into_iter().chain(pieces);
+    let mut count = 0;
+    for (slot, bytes) in slices.iter_mut().zip(all) {
+        *slot = IoSlice::new(bytes);
+        count += 1;
+    }
+    count
+}
+
+/// Writes a group of so many packets, waiting for room if need be (L27), and returns how many bytes.
+fn write<T: Sink>(
+    tun: &T,
+    full_since: &mut Option<u64>,
+    slices: &[IoSlice<'_>],
+    packets: usize,
+    counters: &mut PlaneCounters,
+) -> usize {
+    counters.tun_writes += 1;
+    loop {
+        match tun.writev(slices) {
+            Ok(bytes) => {
+                *full_since = None;
+                return bytes;
+            }
+            Err(error) if is_transient(&error) => {
+                let now = tun.now();
+                if now.saturating_sub(*full_since.get_or_insert(now)) >= PATIENCE {
+                    counters.tun_write_dropped += packets as u64;
+                    return 0;
+                }
+                counters.tun_write_waits += 1;
+                tun.wait_for_room(WAIT);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => {
+                counters.tun_write_failed += packets as u64;
+                return 0;
+            }
         }
     }
 }
 
-/// Writes, waiting for room if need be (L27), and returns how many bytes.
-fn write(tun: &Tun, slices: &[IoSlice<'_>], counters: &mut PlaneCounters) -> usize {
-    counters.tun_writes += 1;
-    let written = match tun.writev(slices) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            let _ = wait_writable(tun, WAIT);
-            tun.writev(slices)
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::VecDeque;
+
+    use weft_os::udp::UdpSocket;
+
+    use super::*;
+    use crate::trace::Off;
+
+    const WOULD_BLOCK: i32 = 11;
+    const IO: i32 = 5;
+
+    /// Takes what it is given but for the failures that it was told; its clock moves as it waits.
+    #[derive(Default)]
+    struct Fake {
+        failures: RefCell<VecDeque<i32>>,
+        always: Cell<Option<i32>>,
+        taken: RefCell<Vec<Vec<u8>>>,
+        pieces: Cell<usize>,
+        now: Cell<u64>,
+    }
+
+    impl Sink for &Fake {
+        fn offloads(&self) -> Offloads {
+            Offloads {
+                checksum: true,
+                tcp: true,
+                udp: true,
+            }
         }
-        written => written,
-    };
-    counters.tun_write_failed += u64::from(written.is_err());
-    written.unwrap_or(0)
+
+        fn writev(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+            let failure = self.failures.borrow_mut().pop_front().or(self.always.get());
+            if let Some(code) = failure {
+                return Err(io::Error::from_raw_os_error(code));
+            }
+            let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+            self.pieces.set(parts.len());
+            self.taken.borrow_mut().push(bytes);
+            Ok(0)
+        }
+
+        fn wait_for_room(&self, time: Duration) {
+            self.now.set(self.now.get() + time.as_nanos() as u64);
+        }
+
+        fn now(&self) -> u64 {
+            self.now.get()
+        }
+    }
+
+    const PACKET: usize = 40 + 8 + 100;
+
+    /// An IPv6 packet of UDP with the number `n` in its payload, whose checksum the kernel is to complete.
+    fn packet(n: u8) -> Vec<u8> {
+        let mut packet = vec![0; PACKET];
+        packet[0] = 0x60;
+        packet[4..6].copy_from_slice(&108_u16.to_be_bytes());
+        (packet[6], packet[7]) = (17, 64);
+        (packet[8], packet[24]) = (0xfd, 0xfd);
+        packet[40..44].copy_from_slice(&[0, 1, 0, 2]);
+        packet[44..46].copy_from_slice(&108_u16.to_be_bytes());
+        packet[46] = 1;
+        packet[48..].fill(n);
+        packet
+    }
+
+    /// Gives the tunnel a batch of so many packets of one flow, which are written in one call.
+    fn write_train(tunnel: &mut Tunnel<&Fake>, io: &mut Underlay<Off>, packets: u8) {
+        let buffer: Vec<u8> = (0..packets).flat_map(packet).collect();
+        let buffers = [buffer.into_boxed_slice()];
+        for n in 0..usize::from(packets) {
+            let range = n * PACKET..(n + 1) * PACKET;
+            tunnel.push(0, range.clone(), &buffers[0][range], Checksum::Partial);
+        }
+        tunnel.write_batch(&buffers, io);
+    }
+
+    fn io() -> Underlay<Off> {
+        Underlay::new(Vec::<UdpSocket>::new())
+    }
+
+    #[test]
+    fn what_a_full_interface_refuses_for_a_while_is_written() {
+        let fake = Fake::default();
+        fake.failures.replace([WOULD_BLOCK; 50].into());
+        let (mut tunnel, mut io) = (Tunnel::new(&fake), io());
+        write_train(&mut tunnel, &mut io, 64);
+        assert_eq!(fake.pieces.get(), MAX_SLICES, "the longest train uses all of the list");
+        tunnel.write_one(&packet(1), &mut io);
+        let written: Vec<u8> = fake.taken.borrow().iter().flatten().copied().collect();
+        assert_eq!(written.len(), 10 + 48 + 64 * 100 + 10 + PACKET);
+        let payload: Vec<u8> = (0..64).flat_map(|n| [n; 100]).collect();
+        assert!(written[58..].starts_with(&payload));
+        let expected = PlaneCounters {
+            tun_writes: 2,
+            tun_coalesced: 1,
+            tun_write_waits: 50,
+            ..PlaneCounters::default()
+        };
+        assert_eq!(io.counters, expected);
+    }
+
+    #[test]
+    fn a_lost_super_packet_counts_as_its_packets() {
+        let fake = Fake::default();
+        let (mut tunnel, mut io) = (Tunnel::new(&fake), io());
+        fake.failures.replace([IO].into());
+        write_train(&mut tunnel, &mut io, 45);
+        assert_eq!((io.counters.tun_write_failed, io.counters.tun_write_dropped), (45, 0));
+        fake.always.set(Some(WOULD_BLOCK));
+        write_train(&mut tunnel, &mut io, 44);
+        let waited = fake.now.get();
+        assert_eq!(waited, PATIENCE);
+        // An interface that takes nothing for a second is not waited for again.
+        write_train(&mut tunnel, &mut io, 5);
+        tunnel.write_one(&packet(1), &mut io);
+        assert_eq!(fake.now.get(), waited);
+        assert_eq!((io.counters.tun_write_failed, io.counters.tun_write_dropped), (45, 50));
+        assert!(fake.taken.borrow().is_empty());
+        fake.always.set(None);
+        write_train(&mut tunnel, &mut io, 3);
+        assert_eq!(fake.taken.borrow()[0].len(), 10 + 48 + 3 * 100);
+        assert_eq!((io.counters.tun_write_failed, io.counters.tun_write_dropped), (45, 50));
+    }
 }

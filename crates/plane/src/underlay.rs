@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use weft_os::clock::monotonic_ns;
 use weft_os::udp::{UdpSocket, is_too_long, is_transient};
 use weft_packet::Transmit;
 
@@ -12,44 +13,94 @@ use crate::trace::{Queue, Stage, Tracer};
 
 /// One wait for a full socket.
 const WAIT: Duration = Duration::from_millis(10);
-/// Waits before a train is given up: a second, longer than any queue that drains at all.
-const MAX_WAITS: u32 = 100;
+/// Refusals of a full device in a row that are tried again at once.
+const EAGER: u32 = 4;
+/// The pause after that. The kernel's timer slack makes it some 50 us, in which a device of 1 Gbit/s sends four packets.
+const PAUSE: Duration = Duration::from_micros(1);
+/// How long the kernel may take nothing before the lane stops waiting for it, ns: longer than any queue that drains at all.
+/// From then on a train is tried once, until one is taken, so that a dead device does not stop the whole lane.
+const PATIENCE: u64 = 1_000_000_000;
 
-/// Sends trains. A full socket makes the lane wait, and through it the TUN's queue and the applications behind (L16).
-pub(crate) struct Underlay<R> {
-    sockets: Vec<UdpSocket>,
-    pub(crate) counters: PlaneCounters,
-    pub(crate) tracer: R,
+/// What a lane sends by: a UDP socket, or in tests one that fails as it is told to.
+pub(crate) trait Outlet {
+    /// The address that it sends from.
+    fn local_address(&self) -> SocketAddr;
+
+    /// As [`UdpSocket::send`].
+    fn send(&self, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize>;
+
+    /// Waits until the socket has room, at most for `time`.
+    fn wait_for_room(&self, time: Duration);
+
+    /// Waits for `time`.
+    fn pause(&self, time: Duration);
+
+    /// Nanoseconds on a clock that never goes back.
+    fn now(&self) -> u64;
 }
 
-impl<R: Tracer> Underlay<R> {
-    pub(crate) fn new(sockets: Vec<UdpSocket>) -> Self {
+impl Outlet for UdpSocket {
+    fn local_address(&self) -> SocketAddr {
+        UdpSocket::local_address(self)
+    }
+
+    #[inline(always)]
+    fn send(&self, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
+        UdpSocket::send(self, to, bytes, segment_size)
+    }
+
+    fn wait_for_room(&self, time: Duration) {
+        let _ = UdpSocket::wait_for_room(self, time);
+    }
+
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn now(&self) -> u64 {
+        monotonic_ns()
+    }
+}
+
+/// Sends trains. A full socket makes the lane wait, and through it the TUN's queue and the applications behind (L16).
+pub(crate) struct Underlay<R, S = UdpSocket> {
+    sockets: Vec<S>,
+    pub(crate) counters: PlaneCounters,
+    pub(crate) tracer: R,
+    /// When the kernel began to refuse for want of room, if it has taken nothing since.
+    full_since: Option<u64>,
+}
+
+impl<R: Tracer, S: Outlet> Underlay<R, S> {
+    pub(crate) fn new(sockets: Vec<S>) -> Self {
         Self {
             sockets,
             counters: PlaneCounters::default(),
             tracer: R::new(),
+            full_since: None,
         }
     }
 
     /// The same, measured or no longer.
-    pub(crate) fn retraced<N: Tracer>(self) -> Underlay<N> {
+    pub(crate) fn retraced<N: Tracer>(self) -> Underlay<N, S> {
         Underlay {
             sockets: self.sockets,
             counters: self.counters,
             tracer: N::new(),
+            full_since: self.full_since,
         }
     }
 
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = &S> {
         self.sockets.iter()
     }
 
-    pub(crate) fn socket(&self, at: usize) -> Option<&UdpSocket> {
+    pub(crate) fn socket(&self, at: usize) -> Option<&S> {
         self.sockets.get(at)
     }
 }
 
-impl<R: Tracer> Transmit for Underlay<R> {
+impl<R: Tracer, S: Outlet> Transmit for Underlay<R, S> {
     #[inline(always)]
     fn clock() -> u64 {
         R::clock()
@@ -66,10 +117,10 @@ impl<R: Tracer> Transmit for Underlay<R> {
             .iter()
             .find(|socket| socket.local_address().is_ipv6() == to.is_ipv6())
         else {
-            self.counters.send_no_socket += 1;
+            self.counters.send_no_socket += train.len().div_ceil(segment) as u64;
             return;
         };
-        let (mut sent, mut waits) = (0, 0);
+        let (mut sent, mut refusals) = (0, 0);
         while sent < train.len() {
             let rest = &train[sent..];
             let left = rest.len().div_ceil(segment) as u64;
@@ -80,17 +131,32 @@ impl<R: Tracer> Transmit for Underlay<R> {
                 .tracer
                 .note(Stage::UdpSend, began, 0, bytes.div_ceil(segment), bytes);
             match result {
-                Ok(n) => (sent, waits) = (sent + n, 0),
-                Err(error) if is_transient(&error) && waits < MAX_WAITS => {
-                    waits += 1;
-                    self.counters.send_waits += 1;
-                    wait(socket, &error);
+                Ok(n) => {
+                    (sent, refusals) = (sent + n, 0);
+                    self.full_since = None;
+                }
+                Err(error) if is_transient(&error) => {
+                    let now = socket.now();
+                    if now.saturating_sub(*self.full_since.get_or_insert(now)) >= PATIENCE {
+                        self.counters.send_dropped += left;
+                        return;
+                    }
+                    refusals += 1;
+                    if error.kind() == io::ErrorKind::WouldBlock {
+                        self.counters.send_waits += 1;
+                        socket.wait_for_room(WAIT);
+                    } else {
+                        // A full device queue or memory (ENOBUFS, ENOMEM) is no state of the socket: polling it returns at
+                        // once, and a short pause beats spinning (L16).
+                        self.counters.send_waits_device += 1;
+                        if refusals > EAGER {
+                            socket.pause(PAUSE);
+                        }
+                    }
                     self.tracer.waited(Queue::Socket, R::clock() - ended);
                 }
                 Err(error) => {
-                    let counter = if is_transient(&error) {
-                        &mut self.counters.send_dropped
-                    } else if is_too_long(&error) {
+                    let counter = if is_too_long(&error) {
                         &mut self.counters.send_too_long
                     } else {
                         &mut self.counters.send_failed
@@ -103,12 +169,151 @@ impl<R: Tracer> Transmit for Underlay<R> {
     }
 }
 
-/// Waits until the socket has room. A full device queue (ENOBUFS) is no state of the socket, so polling it returns
-/// at once; a short pause then beats spinning (L16).
-fn wait(socket: &UdpSocket, error: &io::Error) {
-    if error.kind() == io::ErrorKind::WouldBlock {
-        let _ = socket.wait_for_room(WAIT);
-    } else {
-        std::thread::sleep(Duration::from_micros(50));
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::trace::Off;
+
+    const TO: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
+    const WOULD_BLOCK: i32 = 11;
+    const NO_BUFFERS: i32 = 105;
+    const NO_MEMORY: i32 = 12;
+    const TOO_LONG: i32 = 90;
+    const IO: i32 = 5;
+
+    /// Takes what it is given but for the failures that it was told; its clock moves as it waits.
+    #[derive(Default)]
+    struct Fake {
+        failures: RefCell<VecDeque<i32>>,
+        always: Cell<Option<i32>>,
+        /// Datagrams that it takes in one call.
+        at_once: Cell<Option<usize>>,
+        taken: RefCell<Vec<u8>>,
+        now: Cell<u64>,
+        pauses: Cell<u32>,
+    }
+
+    impl Outlet for &Fake {
+        fn local_address(&self) -> SocketAddr {
+            TO
+        }
+
+        fn send(&self, _: SocketAddr, bytes: &[u8], segment: Option<u16>) -> io::Result<usize> {
+            let failure = self.failures.borrow_mut().pop_front().or(self.always.get());
+            if let Some(code) = failure {
+                return Err(io::Error::from_raw_os_error(code));
+            }
+            let most = self
+                .at_once
+                .get()
+                .map_or(bytes.len(), |n| n * usize::from(segment.unwrap()));
+            let len = bytes.len().min(most);
+            self.taken.borrow_mut().extend(&bytes[..len]);
+            Ok(len)
+        }
+
+        fn wait_for_room(&self, time: Duration) {
+            self.now.set(self.now.get() + time.as_nanos() as u64);
+        }
+
+        fn pause(&self, _: Duration) {
+            self.pauses.set(self.pauses.get() + 1);
+            self.now.set(self.now.get() + 50_000);
+        }
+
+        fn now(&self) -> u64 {
+            // A call takes some time, too.
+            self.now.set(self.now.get() + 1_000);
+            self.now.get()
+        }
+    }
+
+    fn underlay(fake: &Fake) -> Underlay<Off, &Fake> {
+        Underlay::new(vec![fake])
+    }
+
+    fn train(datagrams: usize) -> Vec<u8> {
+        (0..datagrams * 100 - 30).map(|n| n as u8).collect()
+    }
+
+    #[test]
+    fn what_the_socket_or_the_device_refuses_for_a_while_arrives_in_order() {
+        let fake = Fake::default();
+        fake.failures.replace(
+            [
+                WOULD_BLOCK,
+                NO_BUFFERS,
+                WOULD_BLOCK,
+                NO_MEMORY,
+                NO_BUFFERS,
+                NO_BUFFERS,
+                NO_BUFFERS,
+            ]
+            .into(),
+        );
+        fake.at_once.set(Some(3));
+        let mut underlay = underlay(&fake);
+        underlay.transmit(TO, &train(10), 100);
+        assert_eq!(*fake.taken.borrow(), train(10));
+        let expected = PlaneCounters {
+            send_waits: 2,
+            send_waits_device: 5,
+            ..PlaneCounters::default()
+        };
+        assert_eq!(underlay.counters, expected);
+        assert_eq!(fake.pauses.get(), 3, "the refusals behind the first four");
+    }
+
+    #[test]
+    fn a_refusal_that_lasts_costs_a_second_once_and_each_datagram_is_counted() {
+        for code in [WOULD_BLOCK, NO_BUFFERS, NO_MEMORY] {
+            let fake = Fake::default();
+            fake.always.set(Some(code));
+            let mut underlay = underlay(&fake);
+            underlay.transmit(TO, &train(10), 100);
+            let waited = fake.now.get();
+            assert!((1_000_000_000..1_020_000_000).contains(&waited), "{code}: {waited}");
+            underlay.transmit(TO, &train(7), 100);
+            assert!(fake.now.get() - waited < 10_000, "the second train does not wait");
+            assert_eq!(underlay.counters.send_dropped, 17);
+            fake.always.set(None);
+            underlay.transmit(TO, &train(5), 100);
+            assert_eq!(*fake.taken.borrow(), train(5));
+            // The next time it waits again.
+            fake.failures.borrow_mut().push_back(code);
+            underlay.transmit(TO, &train(5), 100);
+            assert_eq!(fake.taken.borrow().len(), 2 * train(5).len());
+            let counters = underlay.counters;
+            assert_eq!(
+                (counters.send_dropped, counters.send_failed, counters.send_too_long),
+                (17, 0, 0)
+            );
+            let waits = counters.send_waits + counters.send_waits_device;
+            assert!(waits > 0 && (counters.send_waits == 0) == (code != WOULD_BLOCK));
+        }
+    }
+
+    #[test]
+    fn a_refusal_for_good_counts_the_datagrams_that_are_left() {
+        let fake = Fake::default();
+        let mut underlay = underlay(&fake);
+        fake.failures.borrow_mut().push_back(TOO_LONG);
+        underlay.transmit(TO, &train(10), 100);
+        fake.failures.borrow_mut().push_back(IO);
+        underlay.transmit(TO, &train(9), 100);
+        underlay.transmit("[::1]:9".parse().unwrap(), &train(8), 100);
+        assert!(fake.taken.borrow().is_empty());
+        let expected = PlaneCounters {
+            send_too_long: 10,
+            send_failed: 9,
+            send_no_socket: 8,
+            ..PlaneCounters::default()
+        };
+        assert_eq!(underlay.counters, expected);
+        underlay.transmit(TO, &train(2), 100);
+        assert_eq!(*fake.taken.borrow(), train(2));
     }
 }

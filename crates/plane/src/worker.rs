@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use weft_os::udp::UdpSocket;
 use weft_packet::{Command, HEADROOM, Lane, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Outbound, Train};
 use weft_wire::virtio::VirtioNetHdr;
 
-use crate::counters::Snapshot;
+use crate::counters::{Losses, PlaneCounters, Snapshot};
 use crate::handle::{LaneSetup, ReportSink, Shared};
 use crate::handover::{self, Handover};
 use crate::trace::{Off, On, Queue, Stage, Tracer};
@@ -24,8 +25,11 @@ use crate::underlay::Underlay;
 /// acknowledgements waiting, and with them the sender; fewer cost more turns (docs/experiments/2026-11-21-turns.md). Of
 /// small packets there are more reads, see [`goes_on`].
 pub(crate) const TURN: usize = 4;
-/// Turns before commands and samples are looked at.
+/// Turns before samples are looked at.
 const TURNS: usize = 16;
+/// Datagrams of one receive before commands and reports are looked at (L30). Of the TUN that is one read, which is a packet or a
+/// super-packet of 64 KiB.
+const AT_ONCE: usize = 32;
 /// How often activity and counters are published while there is any.
 const SAMPLE_MS: u64 = 250;
 
@@ -69,6 +73,7 @@ pub(crate) struct Worker<R> {
     priority: Priority,
     /// Something happened since the last sample.
     active: bool,
+    losses: Losses,
 }
 
 impl<R: Tracer> Worker<R> {
@@ -100,6 +105,7 @@ impl<R: Tracer> Worker<R> {
             sampler_set: false,
             priority: Priority::default(),
             active: true,
+            losses: Losses::default(),
         })
     }
 
@@ -124,6 +130,7 @@ impl<R: Tracer> Worker<R> {
             sampler_set: self.sampler_set,
             priority: self.priority,
             active: true,
+            losses: self.losses,
         }
     }
 
@@ -236,25 +243,30 @@ impl<R: Tracer> Worker<R> {
             self.note(Stage::UdpReceive, began, 0, count, received.len);
             let (began, inner) = self.mark();
             let (mut coalesce, passed_on) = (0, self.lane.counters().passed_on());
-            let room = self.receive[at].get_mut(..HEADROOM + received.len);
-            let tunnel = &mut self.tunnel;
-            self.lane.inbound_train(
-                now,
-                received.from,
-                room.unwrap_or_default(),
-                received.segment_size,
-                &mut self.train,
-                |packet, range, checksum| {
-                    let began = R::clock();
-                    tunnel.push(at, range, packet, checksum);
-                    coalesce += R::clock() - began;
-                },
-            );
+            for part in parts(received.len, received.segment_size) {
+                let room = self.receive[at].get_mut(part.start..HEADROOM + part.end);
+                let tunnel = &mut self.tunnel;
+                self.lane.outer_ecn(received.ecn);
+                self.lane.inbound_train(
+                    now,
+                    received.from,
+                    room.unwrap_or_default(),
+                    received.segment_size,
+                    &mut self.train,
+                    |packet, range, checksum| {
+                        let began = R::clock();
+                        let range = part.start + range.start..part.start + range.end;
+                        tunnel.push(at, range, packet, checksum);
+                        coalesce += R::clock() - began;
+                    },
+                );
+                self.give_foreign(&received);
+                self.attend(now);
+            }
             // Whoever sends what does not open gains nothing by it.
             if self.lane.counters().passed_on() != passed_on {
                 self.priority.moved(received.len);
             }
-            self.give_foreign(&received);
             self.train.out_mut().tracer.coalesced(coalesce);
             self.note(Stage::Open, began, inner, count, 0);
         }
@@ -288,6 +300,7 @@ impl<R: Tracer> Worker<R> {
             {
                 self.give_packet(owner, len);
             }
+            self.attend(now);
             self.note(Stage::Route, read, inner, 1, 0);
             let packets = self.train.out().tracer.split() - split;
             self.train
@@ -298,10 +311,20 @@ impl<R: Tracer> Worker<R> {
         Ok(true)
     }
 
+    /// Between two pieces of bulk: carries out what the core wants, and passes on what it is to hear.
+    #[inline]
+    fn attend(&mut self, now: u64) {
+        if self.shared.commands_wait() {
+            self.carry_out(now);
+        } else if self.lane.has_reports() {
+            self.offer_reports();
+        }
+    }
+
     /// How often it has waited for room: in a socket, or at another lane.
     fn waits(&self) -> u64 {
         let counters = &self.train.out().counters;
-        counters.send_waits + counters.handed_waits
+        counters.send_waits + counters.send_waits_device + counters.handed_waits
     }
 
     fn finish_round(&mut self) {
@@ -309,10 +332,20 @@ impl<R: Tracer> Worker<R> {
         while let Some(packet) = self.lane.poll_reply() {
             self.tunnel.write_one(&packet, self.train.out_mut());
         }
+        self.offer_reports();
+    }
+
+    /// Passes on what the core is to hear. A full queue means that the core is far behind. What it misses comes again: handshakes
+    /// are repeated, queued packets wanted each second, activity sampled. Proofs do not, so they stay here until there is room.
+    fn offer_reports(&mut self) {
         while let Some(report) = self.lane.poll_report() {
-            // A full queue means that the core is far behind. What it misses comes again: handshakes are repeated,
-            // queued packets wanted each second, activity sampled.
-            (self.reports)(report);
+            if let Some(refused) = (self.reports)(report)
+                && self.lane.return_report(refused)
+            {
+                // The next sample offers it again.
+                self.active = true;
+                break;
+            }
         }
     }
 
@@ -335,7 +368,9 @@ impl<R: Tracer> Worker<R> {
         self.active = R::ON;
         self.priority.review();
         self.lane.sample(now);
+        self.active |= self.lane.gives_up_soon();
         self.finish_round();
+        self.losses.tell(now, &self.train.out().counters);
         self.publish();
     }
 
@@ -346,7 +381,10 @@ impl<R: Tracer> Worker<R> {
         }
         self.shared.publish(Snapshot {
             lane: *self.lane.counters(),
-            plane: underlay.counters,
+            plane: PlaneCounters {
+                commands_dropped: self.shared.commands_dropped(),
+                ..underlay.counters
+            },
             sockets: underlay.sockets().map(UdpSocket::counters).collect(),
             preferred: self.priority.granted,
             gso_refused: !underlay.sockets().all(UdpSocket::gso),
@@ -360,9 +398,36 @@ fn goes_on(reads: usize, bytes: usize) -> bool {
     reads < TURN || reads < MAX_TRAIN_SEGMENTS && bytes < MAX_TRAIN_BYTES
 }
 
+/// Where the parts of a receive of so many bytes lie, of [`AT_ONCE`] datagrams each but the last.
+fn parts(len: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
+    let part = AT_ONCE * step.max(1);
+    (0..len).step_by(part).map(move |start| start..len.min(start + part))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_receive_is_taken_in_parts_of_a_few_datagrams() {
+        for (len, step) in [
+            (0, 0),
+            (1, 0),
+            (1_400, 1_400),
+            (44 * 1_400 + 7, 1_400),
+            (128 * 100, 100),
+            (33, 1),
+        ] {
+            let parts: Vec<_> = parts(len, step).collect();
+            assert_eq!(parts.iter().map(ExactSizeIterator::len).sum::<usize>(), len);
+            assert!(parts.windows(2).all(|two| two[0].end == two[1].start));
+            assert!(
+                parts.iter().all(|part| part.len() <= AT_ONCE * step.max(1)),
+                "{len} of {step}"
+            );
+            assert!(parts.iter().all(|part| part.start % step.max(1) == 0));
+        }
+    }
 
     #[test]
     fn a_turn_takes_a_few_large_packets_or_a_train_of_small_ones() {

@@ -1,0 +1,129 @@
+//! What the core wants is done in the middle of bulk, by a lane's own thread, in a namespace.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weft_os::netlink::Netlink;
+use weft_os::netns::NetNs;
+use weft_os::test_support::{self, in_namespaces};
+use weft_os::tun::{Tun, TunError, TunOptions};
+use weft_os::udp::{BindOptions, UdpSocket};
+use weft_packet::{Command, Lane, LaneConfig, LinkId, Report, Train, Transmit};
+use weft_plane::{LaneSetup, Lanes};
+use weft_wire::NodeAddr;
+use weft_wire::fmp::EstablishedHeader;
+
+/// Datagrams that wait when the lane begins, in trains that the kernel keeps together.
+const BULK: u32 = 20 * 64;
+/// Until the core says something.
+const BEFORE: usize = 10;
+/// Datagrams that a lane takes at once.
+const AT_ONCE: u64 = 32;
+
+struct Nowhere;
+
+impl Transmit for Nowhere {
+    fn transmit(&mut self, _: SocketAddr, _: &[u8], _: usize) {}
+}
+
+/// An empty frame for this index, which no keys open.
+fn frame(receiver_idx: u32) -> Vec<u8> {
+    let header = EstablishedHeader {
+        flags: 0,
+        payload_len: 0,
+        receiver_idx,
+        counter: 0,
+    };
+    let mut frame = header.to_bytes().to_vec();
+    frame.resize(EstablishedHeader::MIN_FRAME, 0);
+    frame
+}
+
+/// A lane finds bulk in its socket: each frame is a report to the core. After the tenth report that the core is offered it
+/// disarms all indices, so the lane's counters tell how many frames it took before it obeyed.
+fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
+    let tun = match Tun::create("weft%d", TunOptions::default()) {
+        Ok(tun) => tun,
+        Err(why @ (TunError::NoDevice | TunError::DevicePermission)) => {
+            test_support::skip(&why);
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    Netlink::open().unwrap().set_up(1).unwrap();
+    let bind = || UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0)), BindOptions::default()).unwrap();
+    let (socket, sender) = (bind(), bind());
+    let mut lane = Lane::new(LaneConfig {
+        me: NodeAddr::new([1; 16]),
+        mtu: 1_280,
+        probe: false,
+        transit: false,
+    });
+    let mut nowhere = Train::new(Nowhere, 64);
+    for index in 0..BULK {
+        let arm = Command::ArmIndex { link: LinkId(1), index };
+        lane.apply(0, arm, &mut nowhere);
+    }
+    let indices: Vec<u32> = (0..BULK).collect();
+    for train in indices.chunks(64) {
+        let bytes: Vec<u8> = train.iter().flat_map(|index| frame(*index)).collect();
+        let segment = Some(EstablishedHeader::MIN_FRAME as u16);
+        sender.send(socket.local_address(), &bytes, segment).unwrap();
+    }
+    let lanes: Arc<Mutex<Option<Lanes>>> = Arc::default();
+    let (core, mut offered) = (lanes.clone(), 0);
+    // Nothing is taken from the socket's bulk until the lanes are in their place: the first report waits for it.
+    let mut held = lanes.lock().unwrap();
+    let reports = move |report: Report| {
+        offered += 1;
+        let lanes = core.lock().unwrap();
+        if offered == BEFORE {
+            let disarm = (0..BULK).map(|index| Command::DisarmIndex { index });
+            lanes.as_ref().unwrap().send(disarm.collect());
+        }
+        (!core_takes_reports).then_some(report)
+    };
+    *held = Some(
+        Lanes::start(vec![LaneSetup {
+            lane,
+            tun,
+            sockets: vec![socket],
+            batch: 64,
+            preferred: false,
+            reports: Box::new(reports),
+        }])
+        .unwrap(),
+    );
+    drop(held);
+    loop {
+        let snapshot = lanes.lock().unwrap().as_ref().unwrap().snapshots()[0].lane;
+        if snapshot.early_frames + snapshot.unknown_index >= BULK.into() {
+            // Not while it is locked: the lane's thread may want it.
+            let ended = lanes.lock().unwrap().take();
+            drop(ended);
+            return Some(snapshot.early_frames);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn the_core_is_obeyed_inside_a_burst_of_bulk() {
+    in_namespaces(|| {
+        let check = || {
+            for core_takes_reports in [true, false] {
+                let Some(frames) = frames_before_the_core_is_obeyed(core_takes_reports) else {
+                    return;
+                };
+                // The part that the tenth report came out of, and the one on which the lane works meanwhile.
+                assert!(
+                    frames >= BEFORE as u64 && frames <= 2 * AT_ONCE,
+                    "{frames} frames of {BULK}"
+                );
+            }
+        };
+        NetNs::new().unwrap().run(check).unwrap();
+    });
+}
