@@ -3,7 +3,7 @@
 mod account;
 
 use std::io;
-use std::net::{TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use weft_os::tcp::TcpInfo;
 
 pub use self::account::{EndReport, EndSecond, MAX_PATH_LEN, PathSeen, Received, Sent, TcpSent, UdpSent};
+use crate::challenge::Challenge;
 use crate::message::Token;
 use crate::meter::{Meter, Reading};
 use crate::plan::{Load, Plan};
 use crate::stages::{LaneTotals, StageWatch};
-use crate::tcp::{self, StreamCounts};
+use crate::tcp::{self, Pace, StreamCounts};
 use crate::{quic, udp};
 
 /// What the daemon of this end knows of the peer at the other.
@@ -39,6 +40,8 @@ pub struct DaemonLook {
     pub pid: Option<u32>,
     /// The way that packets to the peer take, for people: `direct 192.0.2.2:2121`.
     pub path: Option<String>,
+    /// The remote address of the direct link with the peer, if its packets take that.
+    pub link: Option<SocketAddr>,
 }
 
 /// The sockets of one end, open to the other.
@@ -65,6 +68,7 @@ pub struct End {
     /// When and with what the load stopped.
     stopped: Option<Mark>,
     path: PathSeen,
+    look: DaemonLook,
     rtt_ms: (f64, u32),
     stages: Option<StageWatch>,
 }
@@ -97,11 +101,12 @@ struct Mark {
 }
 
 impl End {
-    /// Starts the load. `plan` is as this end sees it: forward is outgoing.
+    /// Starts the load. `plan` is as this end sees it: forward is outgoing. `ceiling` is what this end sends at most, in bits a
+    /// second, whatever the plan says.
     ///
     /// # Errors
     /// When the system gives no threads.
-    pub fn start(plan: &Plan, flows: Flows, mut view: Box<dyn DaemonView>) -> io::Result<Self> {
+    pub fn start(plan: &Plan, ceiling: Option<u64>, flows: Flows, mut view: Box<dyn DaemonView>) -> io::Result<Self> {
         let streams = |all: Vec<TcpStream>| {
             let stream = |stream| Stream {
                 stream,
@@ -135,29 +140,27 @@ impl End {
             last: mark,
             stopped: None,
             path: PathSeen::default(),
+            look: look.clone(),
             rtt_ms: (0.0, 0),
             stages: None,
         };
         end.path.note(look.path);
-        end.start_tcp(plan)?;
+        end.start_tcp(plan, ceiling)?;
         if let Some(socket) = flows.udp {
-            end.start_udp(plan, socket, flows.token)?;
+            end.start_udp(plan, ceiling, socket, flows.token)?;
         }
         Ok(end)
     }
 
-    fn start_tcp(&mut self, plan: &Plan) -> io::Result<()> {
-        let rate = match plan.load {
-            Load::Tcp {
-                rate: Some(rate),
-                streams,
-                ..
-            } => Some((rate / 8 / u64::from(streams)).max(1)),
-            _ => None,
+    fn start_tcp(&mut self, plan: &Plan, ceiling: Option<u64>) -> io::Result<()> {
+        let each = |rate: u64| (rate / 8 / u64::from(plan.streams().max(1))).max(1);
+        let pace = match plan.load {
+            Load::Tcp { rate: Some(rate), .. } => Pace::even(each(rate)),
+            _ => ceiling.map(each).map_or(Pace::default(), Pace::at_most),
         };
         for n in 0..self.shared.outgoing.len() {
             self.thread(format!("perf-send-{n}"), move |shared| match shared.outgoing.get(n) {
-                Some(Stream { stream, counts }) => tcp::send(stream, rate, &shared.stop_sending, counts),
+                Some(Stream { stream, counts }) => tcp::send(stream, pace, &shared.stop_sending, counts),
                 None => Ok(()),
             })?;
         }
@@ -170,10 +173,12 @@ impl End {
         Ok(())
     }
 
-    fn start_udp(&mut self, plan: &Plan, socket: UdpSocket, token: Token) -> io::Result<()> {
+    fn start_udp(&mut self, plan: &Plan, ceiling: Option<u64>, socket: UdpSocket, token: Token) -> io::Result<()> {
         let (rate, size) = match plan.load {
-            Load::Udp { rate, size } => (rate, size),
-            Load::Quic { rate, size } => return self.start_quic(quic::Flow::new(socket, token)?, rate, size),
+            Load::Udp { rate, size } => (rate.or(ceiling), size),
+            Load::Quic { rate, size } => {
+                return self.start_quic(quic::Flow::new(socket, token)?, rate.or(ceiling), size);
+            }
             Load::Tcp { .. } | Load::None => return Ok(()),
         };
         if plan.direction.reverse() {
@@ -244,7 +249,8 @@ impl End {
         if let Some(error) = self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(error);
         }
-        let path = self.view.look().path;
+        self.look = self.view.look();
+        let path = self.look.path.clone();
         self.path.note(path.clone());
         self.look_at_stages(false);
         let now = self.shared.mark(&self.meter);
@@ -262,6 +268,18 @@ impl End {
             spent: now.reading.since(&last.reading),
             path,
         })
+    }
+
+    /// What the daemon said last.
+    #[must_use]
+    pub const fn look(&self) -> &DaemonLook {
+        &self.look
+    }
+
+    /// The newest number of the other end that came in the flow.
+    #[must_use]
+    pub fn challenge(&self) -> Option<Challenge> {
+        self.shared.udp_received.as_ref().and_then(udp::Received::challenge)
     }
 
     /// Time is up: this end sends no more, and takes what is still under way.

@@ -1,5 +1,7 @@
 //! The far end: a process that serves one run over a connection that the daemon has let in, and ends.
 
+mod guard;
+
 use std::io;
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::parent_id;
@@ -10,9 +12,12 @@ use std::time::{Duration, Instant};
 
 use weft_os::random::random_bytes;
 
+use self::guard::Guard;
 use crate::end::{DaemonView, End, Flows};
+use crate::ends::Ends;
+use crate::limits::Limits;
 use crate::message::{FromFar, Hello, Messages, Ready, SCHEMA, ToFar, Token, write};
-use crate::plan::Plan;
+use crate::plan::{MAX_RATE, Plan};
 use crate::{probe, tcp, udp};
 
 /// How long the near end may take for its first message, and for each of the flows.
@@ -35,6 +40,8 @@ pub struct Far {
     pub device: Option<String>,
     /// What the daemon knows of the other end.
     pub view: Box<dyn DaemonView>,
+    /// What its owner allows.
+    pub limits: Limits,
 }
 
 /// Why a run was not served to its end.
@@ -54,6 +61,12 @@ pub enum FarError {
         /// Those that the plan has.
         expected: usize,
     },
+    /// What it was sent outside the tunnel did not arrive, or it does not say so.
+    #[error("what the far end sends outside the tunnel no longer arrives; the test stopped")]
+    Unanswered,
+    /// The direct link ended, or its remote address changed.
+    #[error("the direct link that the test went beside has moved or ended; the test stopped")]
+    LinkMoved,
     /// The daemon has ended.
     #[error("the daemon has ended")]
     DaemonEnded,
@@ -67,16 +80,22 @@ pub enum FarError {
 /// # Errors
 /// [`FarError`], of which the near end has been told where it was still there.
 pub fn serve(far: Far) -> Result<(), FarError> {
-    let Far { control, device, view } = far;
+    let Far {
+        control,
+        device,
+        mut view,
+        limits,
+    } = far;
     control.set_write_timeout(Some(PATIENCE)).map_err(FarError::Near)?;
     control.set_read_timeout(Some(PATIENCE)).map_err(FarError::Near)?;
     control.set_nodelay(true).map_err(FarError::Near)?;
     let mut messages = Messages::new(control.try_clone().map_err(FarError::Near)?);
     let hello: Hello = messages.receive().map_err(FarError::Near)?;
-    let result = refusal(&hello)
+    let result = refusal(&hello, &limits)
         .map_or(Ok(()), |why| Err(FarError::Refused(why)))
-        .and_then(|()| Sockets::open(&control, &hello.plan, device.as_deref()))
-        .and_then(|sockets| run(&control, messages, hello, sockets, view));
+        .and_then(|()| ends(&control, &hello.plan, &mut *view))
+        .and_then(|ends| Sockets::open(ends, &hello.plan, device.as_deref()))
+        .and_then(|sockets| run(&control, messages, hello, sockets, view, limits));
     match &result {
         Err(FarError::Refused(why)) => drop(write(&control, &FromFar::Refused(why.clone()))),
         Err(FarError::Near(_)) | Ok(()) => {}
@@ -85,17 +104,33 @@ pub fn serve(far: Far) -> Result<(), FarError> {
     result
 }
 
-fn refusal(hello: &Hello) -> Option<String> {
+fn refusal(hello: &Hello, limits: &Limits) -> Option<String> {
     if hello.schema != SCHEMA {
         return Some(format!(
             "this weft measures with {SCHEMA} only; use the same version on both ends"
         ));
     }
-    hello.plan.check().err().map(|bad| bad.to_string())
+    if let Err(bad) = hello.plan.check() {
+        return Some(bad.to_string());
+    }
+    if let Err(over) = limits.check(&hello.plan) {
+        return Some(over.to_string());
+    }
+    let outside = hello.plan.raw.is_some() && !hello.challenges;
+    outside.then(|| "outside the tunnel it measures with newer versions of weft only; update this one".to_owned())
+}
+
+/// The addresses of the run.
+fn ends(control: &TcpStream, plan: &Plan, view: &mut dyn DaemonView) -> Result<Ends, FarError> {
+    match plan.raw {
+        Some(asked) => Ends::outside(asked, view.look().link).map_err(|not| FarError::Refused(not.to_string())),
+        None => Ends::inside(control).map_err(FarError::Near),
+    }
 }
 
 /// Where the near end's flows arrive.
 struct Sockets {
+    ends: Ends,
     token: Token,
     tcp: TcpListener,
     udp: UdpSocket,
@@ -103,16 +138,14 @@ struct Sockets {
 }
 
 impl Sockets {
-    fn open(control: &TcpStream, plan: &Plan, device: Option<&str>) -> Result<Self, FarError> {
-        let inside = control.local_addr().map_err(FarError::Near)?.ip();
-        let (address, device) = match plan.raw {
-            Some(address) => (address, None),
-            None => (inside, device),
-        };
-        let refused = |error: io::Error| FarError::Refused(cannot_listen(address, &error));
+    fn open(ends: Ends, plan: &Plan, device: Option<&str>) -> Result<Self, FarError> {
+        let device = device.filter(|_| plan.raw.is_none());
+        let address = ends.here;
+        let refused = |error: io::Error| FarError::Refused(format!("it cannot listen on {address}: {error}"));
         let mut token = [0; Token::LEN];
         random_bytes(&mut token).map_err(FarError::Flow)?;
         Ok(Self {
+            ends,
             token: Token(token),
             tcp: tcp::listen(address, device, plan).map_err(refused)?,
             udp: udp::bind(address, device).map_err(refused)?,
@@ -130,35 +163,42 @@ impl Sockets {
     }
 }
 
-fn cannot_listen(address: IpAddr, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrNotAvailable => {
-            format!(
-                "the far machine does not have the address {address} itself, as behind NAT; it cannot be measured outside the tunnel"
-            )
-        }
-        _ => format!("the far end cannot listen on {address}: {error}"),
-    }
-}
-
 fn run(
     control: &TcpStream,
     messages: Messages,
     hello: Hello,
     sockets: Sockets,
     view: Box<dyn DaemonView>,
+    limits: Limits,
 ) -> Result<(), FarError> {
-    let Hello { plan, stages, .. } = hello;
+    let Hello {
+        plan,
+        stages,
+        challenges,
+        ..
+    } = hello;
     let ready = sockets.ready().map_err(FarError::Flow)?;
-    let Sockets { token, tcp, udp, probe } = sockets;
-    let flows = gather(tcp, udp, plan.clone(), token).map_err(FarError::Flow)?;
-    let _echo = Echo::start(probe, token).map_err(FarError::Flow)?;
+    let Sockets {
+        ends,
+        token,
+        tcp,
+        udp,
+        probe,
+    } = sockets;
+    let gathering = Gathering {
+        plan: plan.clone(),
+        token,
+        there: ends.there,
+        challenges,
+    };
+    let flows = gathering.start(tcp, udp).map_err(FarError::Flow)?;
+    let _echo = Echo::start(probe, token, ends.there).map_err(FarError::Flow)?;
     write(control, &FromFar::Ready(ready)).map_err(FarError::Near)?;
     control.set_read_timeout(None).map_err(FarError::Near)?;
     let orders = listen_for_orders(messages);
     match orders.recv_timeout(UNTIL_START) {
         Ok(Ok(ToFar::Start)) => {}
-        Ok(Ok(ToFar::Stop)) => return Ok(()),
+        Ok(Ok(ToFar::Stop | ToFar::Came(_))) => return Ok(()),
         Ok(Err(error)) => return Err(FarError::Near(error)),
         Err(_) => return Err(FarError::Near(io::ErrorKind::TimedOut.into())),
     }
@@ -170,12 +210,14 @@ fn run(
         direction: plan.direction.turned(),
         ..plan
     };
-    let mut end = End::start(&turned, flows, view).map_err(FarError::Flow)?;
+    let mut guard = Guard::of(&turned, ends.there, &flows).map_err(FarError::Flow)?;
+    let ceiling = (limits.rate < MAX_RATE).then_some(limits.rate);
+    let mut end = End::start(&turned, ceiling, flows, view).map_err(FarError::Flow)?;
     if stages {
         end.watch_stages();
     }
     write(control, &FromFar::Started).map_err(FarError::Near)?;
-    seconds(control, &orders, &turned, &mut end)?;
+    seconds(control, &orders, &turned, &mut end, &mut guard)?;
     end.stop_sending();
     std::thread::sleep(LINGER);
     write(control, &FromFar::Done(Box::new(end.finish()))).map_err(FarError::Near)
@@ -187,21 +229,30 @@ fn seconds(
     orders: &Receiver<io::Result<ToFar>>,
     plan: &Plan,
     end: &mut End,
+    guard: &mut Guard,
 ) -> Result<(), FarError> {
     let daemon = parent_id();
     let start = Instant::now();
     let mut next = start;
     loop {
         next += Duration::from_secs(1);
-        match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(Ok(ToFar::Stop)) => return Ok(()),
-            Ok(Ok(ToFar::Start)) => {}
-            Ok(Err(error)) => return Err(FarError::Near(error)),
-            Err(RecvTimeoutError::Disconnected) => return Err(FarError::Near(io::ErrorKind::UnexpectedEof.into())),
-            Err(RecvTimeoutError::Timeout) => {}
+        while Instant::now() < next {
+            guard.challenge().map_err(FarError::Flow)?;
+            let until = guard.next_challenge().map_or(next, |at| next.min(at));
+            match orders.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Ok(ToFar::Stop)) => return Ok(()),
+                Ok(Ok(ToFar::Came(challenge))) => guard.came_back(challenge),
+                Ok(Ok(ToFar::Start)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Err(error)) => return Err(FarError::Near(error)),
+                Err(RecvTimeoutError::Disconnected) => return Err(FarError::Near(io::ErrorKind::UnexpectedEof.into())),
+            }
+            guard.check(end)?;
         }
         if parent_id() != daemon {
             return Err(FarError::DaemonEnded);
+        }
+        if start.elapsed() > plan.time() + Limits::OVERRUN {
+            end.stop_sending();
         }
         if start.elapsed() > plan.time() + LATE {
             return Err(FarError::Near(io::ErrorKind::TimedOut.into()));
@@ -226,59 +277,68 @@ fn listen_for_orders(mut messages: Messages) -> Receiver<io::Result<ToFar>> {
     orders
 }
 
-/// Takes the near end's flows as they come.
-fn gather(
-    listener: TcpListener,
-    socket: UdpSocket,
+/// What the near end's flows are known by.
+struct Gathering {
     plan: Plan,
     token: Token,
-) -> io::Result<Receiver<Result<Flows, FarError>>> {
-    let (sender, flows) = mpsc::channel();
-    std::thread::Builder::new()
-        .name("perf-gather".to_owned())
-        .spawn(move || {
-            let udp = plan.sends_datagrams();
-            let gathered = accept_all(&listener, &plan, token).and_then(|(outgoing, incoming)| {
-                if udp {
-                    udp::await_greeting(&socket, token, PATIENCE).map_err(FarError::Flow)?;
-                }
-                Ok(Flows {
-                    outgoing,
-                    incoming,
-                    udp: udp.then_some(socket),
-                    token,
-                })
-            });
-            // Nobody waits any more: the run has ended.
-            let _ = sender.send(gathered);
-        })?;
-    Ok(flows)
+    there: IpAddr,
+    challenges: bool,
 }
 
-fn accept_all(listener: &TcpListener, plan: &Plan, token: Token) -> Result<(Vec<TcpStream>, Vec<TcpStream>), FarError> {
-    let each = usize::from(plan.streams());
-    let expected = |wanted: bool| if wanted { each } else { 0 };
-    let (takes, gives) = (expected(plan.direction.forward()), expected(plan.direction.reverse()));
-    let (mut outgoing, mut incoming) = (Vec::new(), Vec::new());
-    while outgoing.len() < gives || incoming.len() < takes {
-        match tcp::accept(listener, plan, token).map_err(FarError::Flow)? {
-            Some((stream, true)) if incoming.len() < takes => incoming.push(stream),
-            Some((stream, false)) if outgoing.len() < gives => outgoing.push(stream),
-            // Somebody who guessed, or one too many.
-            _ => {}
-        }
+impl Gathering {
+    /// Takes the flows as they come.
+    fn start(self, listener: TcpListener, socket: UdpSocket) -> io::Result<Receiver<Result<Flows, FarError>>> {
+        let (sender, flows) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("perf-gather".to_owned())
+            .spawn(move || {
+                // Nobody waits any more: the run has ended.
+                let _ = sender.send(self.all(&listener, socket));
+            })?;
+        Ok(flows)
     }
-    Ok((outgoing, incoming))
+
+    fn all(&self, listener: &TcpListener, socket: UdpSocket) -> Result<Flows, FarError> {
+        let (outgoing, incoming) = self.accept_all(listener)?;
+        let udp = self.plan.sends_datagrams();
+        if udp {
+            let greeted = udp::await_greeting(&socket, self.token, self.there, self.challenges, PATIENCE);
+            greeted.map_err(FarError::Flow)?;
+        }
+        Ok(Flows {
+            outgoing,
+            incoming,
+            udp: udp.then_some(socket),
+            token: self.token,
+        })
+    }
+
+    fn accept_all(&self, listener: &TcpListener) -> Result<(Vec<TcpStream>, Vec<TcpStream>), FarError> {
+        let plan = &self.plan;
+        let each = usize::from(plan.streams());
+        let expected = |wanted: bool| if wanted { each } else { 0 };
+        let (takes, gives) = (expected(plan.direction.forward()), expected(plan.direction.reverse()));
+        let (mut outgoing, mut incoming) = (Vec::new(), Vec::new());
+        while outgoing.len() < gives || incoming.len() < takes {
+            match tcp::accept(listener, plan, self.token, self.there).map_err(FarError::Flow)? {
+                Some((stream, true)) if incoming.len() < takes => incoming.push(stream),
+                Some((stream, false)) if outgoing.len() < gives => outgoing.push(stream),
+                // Another host, a wrong token, or one connection too many.
+                _ => {}
+            }
+        }
+        Ok((outgoing, incoming))
+    }
 }
 
 /// Returns probes as long as it lives.
 struct Echo(Arc<AtomicBool>);
 
 impl Echo {
-    fn start(socket: UdpSocket, token: Token) -> io::Result<Self> {
+    fn start(socket: UdpSocket, token: Token, there: IpAddr) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let of_thread = Arc::clone(&stop);
-        let body = move || probe::echo(&socket, token, &of_thread);
+        let body = move || probe::echo(&socket, token, there, &of_thread);
         std::thread::Builder::new().name("perf-echo".to_owned()).spawn(body)?;
         Ok(Self(stop))
     }

@@ -6,7 +6,8 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`near`], [`far`] | the two ends of a run |
-//! | [`plan`], [`message`] | what is asked for, within limits; how the ends talk |
+//! | [`plan`], [`limits`], [`message`] | what is asked for; what the far end's owner allows; how the ends talk |
+//! | [`ends`], [`challenge`] | the addresses of the flows; the proof that they arrive there |
 //! | [`end`] | what both do alike: load, one sample a second, an account |
 //! | [`tcp`], [`udp`], [`mod@quic`], [`probe`] | the load, and round trips beside it |
 //! | [`arrivals`], [`latency`] | loss, order and jitter of numbered datagrams; round trips in few figures |
@@ -19,12 +20,15 @@
 //! [`end::DaemonView`] what a run has to know), and the protocol of the mesh.
 
 pub mod arrivals;
+pub mod challenge;
 pub mod end;
+pub mod ends;
 pub mod far;
 pub mod held;
 pub mod human;
 pub mod judge;
 pub mod latency;
+pub mod limits;
 pub mod message;
 pub mod meter;
 pub mod near;

@@ -3,7 +3,8 @@
 //! Near: [`Hello`]. Far: [`FromFar::Ready`], or [`FromFar::Refused`] and the end. Near opens its flows, each of which
 //! begins with the token, and measures round trips on the idle path. Then near [`ToFar::Start`], far
 //! [`FromFar::Started`], and a [`FromFar::Second`] each second; near [`ToFar::Stop`], far [`FromFar::Done`]. Whoever
-//! loses the connection gives the run up. With [`Hello::stages`] both ends have their daemons measure the stages of the
+//! loses the connection gives the run up. Where the far end sends datagrams outside the tunnel, near returns their numbers
+//! once a second ([`ToFar::Came`], [`challenge`](crate::challenge)). With [`Hello::stages`] both ends have their daemons measure the stages of the
 //! packet path meanwhile, and tell them at the end ([`EndReport::stages`]).
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -12,6 +13,7 @@ use std::net::TcpStream;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::challenge::Challenge;
 use crate::end::{EndReport, EndSecond};
 use crate::plan::Plan;
 
@@ -32,6 +34,10 @@ pub struct Hello {
     /// without.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stages: bool,
+    /// The near end returns the far end's [`Challenge`]s. A far end that does not know of them sends none; without them
+    /// nothing goes outside the tunnel.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub challenges: bool,
 }
 
 impl Hello {
@@ -42,6 +48,7 @@ impl Hello {
             schema: SCHEMA.to_owned(),
             plan,
             stages: false,
+            challenges: true,
         }
     }
 
@@ -60,6 +67,8 @@ pub enum ToFar {
     Start,
     /// Time is up.
     Stop,
+    /// This number came in the flow.
+    Came(Challenge),
 }
 
 /// Messages of the far end.
@@ -205,7 +214,7 @@ mod tests {
         let plan = r#"{"load":{"kind":"none"},"direction":"forward","seconds":1}"#;
         let old = format!(r#"{{"schema":"{SCHEMA}","plan":{plan}}}"#);
         let hello: Hello = serde_json::from_str(&old).unwrap();
-        assert!(!hello.stages);
+        assert!(!hello.stages && !hello.challenges);
         assert_eq!(serde_json::to_string(&hello).unwrap(), old);
         let with = hello.with_stages(true);
         let text = serde_json::to_string(&with).unwrap();

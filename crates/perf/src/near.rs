@@ -158,7 +158,7 @@ fn measure(
     }
     // What came between belongs to neither.
     let _ = prober.probes.restart();
-    let mut end = End::start(plan, flows, view).map_err(NearError::Here)?;
+    let mut end = End::start(plan, None, flows, view).map_err(NearError::Here)?;
     if hello.stages {
         end.watch_stages();
     }
@@ -369,6 +369,9 @@ impl Run {
                 io::ErrorKind::InvalidInput => NearError::Load(source),
                 _ => far.gone(source),
             })?;
+            if let Some(challenge) = end.challenge() {
+                far.tell(ToFar::Came(challenge))?;
+            }
             self.near.push((sample, prober.probes.lap()));
             self.tell_new(tell);
         }

@@ -1,7 +1,7 @@
 //! Round trips beside the load: small datagrams that the far end returns, on a socket of their own.
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ pub const INTERVAL: Duration = Duration::from_millis(10);
 /// Token and number.
 const LEN: usize = Token::LEN + 8;
 
-/// Returns probes until `stop`.
+/// Returns probes that come from `there`, until `stop`.
 ///
 /// # Errors
 /// What the system gives.
-pub fn echo(socket: &UdpSocket, token: Token, stop: &AtomicBool) -> io::Result<()> {
+pub fn echo(socket: &UdpSocket, token: Token, there: IpAddr, stop: &AtomicBool) -> io::Result<()> {
     socket.set_read_timeout(Some(TICK))?;
     let mut probe = [0; LEN];
     while !stop.load(Ordering::Relaxed) {
         match socket.recv_from(&mut probe) {
-            Ok((LEN, from)) if token.begins(&probe) => {
+            Ok((LEN, from)) if from.ip().to_canonical() == there && token.begins(&probe) => {
                 // An echo that cannot be sent is a lost one.
                 let _ = socket.send_to(&probe, from);
             }
@@ -110,7 +110,6 @@ pub fn run(socket: &UdpSocket, token: Token, stop: &AtomicBool, probes: &Probes)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::IpAddr;
 
     #[test]
     fn probes_come_back() {
@@ -121,7 +120,7 @@ mod tests {
         near.connect(far.local_addr().unwrap()).unwrap();
         let (stop, probes) = (AtomicBool::new(false), Probes::default());
         std::thread::scope(|scope| {
-            let echoing = scope.spawn(|| echo(far, token, &stop));
+            let echoing = scope.spawn(|| echo(far, token, here, &stop));
             let probing = scope.spawn(|| run(near, token, &stop, &probes));
             let until = Instant::now() + Duration::from_secs(10);
             while probes.stretch().ms.len() < 3 && Instant::now() < until {

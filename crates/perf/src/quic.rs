@@ -140,7 +140,9 @@ impl Flow {
                                 unanswered += self.note(received, (number, time), datagram.len());
                                 last = time;
                             }
-                            None => {}
+                            None => received
+                                .iter()
+                                .for_each(|counts| counts.note_challenge(datagram, self.token)),
                         }
                     }
                     if unanswered < ANSWER {

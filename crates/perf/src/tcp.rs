@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::message::Token;
 use crate::plan::{Load, MAX_STREAMS, Plan};
+use crate::udp::CATCH_UP;
 
 /// Bytes written at a time.
 const BLOCK: usize = 128 << 10;
@@ -34,12 +35,42 @@ pub struct StreamCounts {
     pub paced_us: AtomicU64,
 }
 
-/// Fills `stream` until `stop`, at `rate` bytes a second if there is one.
+/// How fast one stream is filled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// Bytes a second; none: as many as the connection takes.
+    rate: Option<u64>,
+    /// How much of a stall is made up for.
+    catch_up: Duration,
+}
+
+impl Pace {
+    /// Evenly at `rate` bytes a second; what a stall cost is not made up for.
+    #[must_use]
+    pub const fn even(rate: u64) -> Self {
+        Self {
+            rate: Some(rate),
+            catch_up: Duration::ZERO,
+        }
+    }
+
+    /// As fast as the connection takes it, up to `rate` bytes a second.
+    #[must_use]
+    pub const fn at_most(rate: u64) -> Self {
+        Self {
+            rate: Some(rate),
+            catch_up: CATCH_UP,
+        }
+    }
+}
+
+/// Fills `stream` until `stop`, at the rate of `pace` if there is one.
 ///
 /// # Errors
 /// When the connection breaks before that.
-pub fn send(mut stream: &TcpStream, rate: Option<u64>, stop: &AtomicBool, counts: &StreamCounts) -> io::Result<()> {
+pub fn send(mut stream: &TcpStream, pace: Pace, stop: &AtomicBool, counts: &StreamCounts) -> io::Result<()> {
     stream.set_write_timeout(Some(TICK))?;
+    let Pace { rate, catch_up } = pace;
     let block = rate.map_or(BLOCK, |rate| (rate / PACE).clamp(1, BLOCK as u64) as usize);
     // Nothing between here and there compresses it: it is sealed on the way.
     let data = vec![0x5a; block];
@@ -50,8 +81,8 @@ pub fn send(mut stream: &TcpStream, rate: Option<u64>, stop: &AtomicBool, counts
             let early = due.saturating_duration_since(now);
             std::thread::sleep(early);
             counts.paced_us.fetch_add(early.as_micros() as u64, Ordering::Relaxed);
-            // What a stall cost is not made up for.
-            due = due.max(now) + Duration::from_secs_f64(block as f64 / rate as f64);
+            due =
+                due.max(now.checked_sub(catch_up).unwrap_or(now)) + Duration::from_secs_f64(block as f64 / rate as f64);
         }
         let mut rest = &*data;
         while !rest.is_empty() && !stop.load(Ordering::Relaxed) {
@@ -117,12 +148,21 @@ pub fn listen(address: IpAddr, device: Option<&str>, plan: &Plan) -> io::Result<
     Ok(socket.into())
 }
 
-/// Takes one connection of the load; true with it if the other end will send. None: somebody else's.
+/// Takes one connection of the load; true with it if the other end will send. None: it comes from elsewhere than `there`, or
+/// does not know the token.
 ///
 /// # Errors
 /// What the listening socket gives.
-pub fn accept(listener: &TcpListener, plan: &Plan, token: Token) -> io::Result<Option<(TcpStream, bool)>> {
-    let (mut stream, _) = listener.accept()?;
+pub fn accept(
+    listener: &TcpListener,
+    plan: &Plan,
+    token: Token,
+    there: IpAddr,
+) -> io::Result<Option<(TcpStream, bool)>> {
+    let (mut stream, from) = listener.accept()?;
+    if from.ip().to_canonical() != there {
+        return Ok(None);
+    }
     let mut join = [0; Token::LEN + 1];
     stream.set_read_timeout(Some(OPEN))?;
     if stream.read_exact(&mut join).is_err() || !token.begins(&join) {

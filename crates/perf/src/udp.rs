@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::arrivals::{ArrivalCounts, Arrivals};
+use crate::challenge::{self, Challenge};
 use crate::message::Token;
 use crate::plan::MAX_SIZE;
 use crate::tcp::{TICK, bind_device};
 
 /// Bytes that may wait to be read or sent, so that a moment without a processor is no loss.
 pub(crate) const BUFFER: usize = 4 << 20;
+
+/// A greeting is returned so many times, since nothing is said again if one is lost.
+const GREETINGS_BACK: usize = 3;
 
 /// From one greeting to the next until it is returned.
 const GREET: Duration = Duration::from_millis(200);
@@ -43,6 +47,8 @@ pub struct Received {
     /// Bytes of payload, those that came twice included.
     pub bytes: AtomicU64,
     arrivals: Mutex<Arrivals>,
+    /// The newest [`Challenge`]; 0: none yet.
+    challenge: AtomicU64,
 }
 
 impl Received {
@@ -50,6 +56,20 @@ impl Received {
     #[must_use]
     pub fn counts(&self) -> ArrivalCounts {
         self.arrivals().counts()
+    }
+
+    /// The newest number of the other end that came.
+    #[must_use]
+    pub fn challenge(&self) -> Option<Challenge> {
+        let word = self.challenge.load(Ordering::Relaxed);
+        (word != 0).then_some(Challenge::from_word(word))
+    }
+
+    /// Keeps the number of a datagram that is not of the load, if it has one.
+    pub(crate) fn note_challenge(&self, datagram: &[u8], token: Token) {
+        if let Some(challenge) = Challenge::read(datagram, token) {
+            self.challenge.store(challenge.word(), Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
@@ -72,7 +92,7 @@ pub fn bind(address: IpAddr, device: Option<&str>) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Connects to `to` and greets until the greeting comes back.
+/// Connects to `to` and greets until the greeting comes back, and returns the [`Challenge`] that comes before it, if one does.
 ///
 /// # Errors
 /// `TimedOut` after `limit`, or what the system gives.
@@ -80,11 +100,13 @@ pub fn greet(socket: &UdpSocket, to: SocketAddr, token: Token, limit: Duration) 
     socket.connect(to)?;
     socket.set_read_timeout(Some(GREET))?;
     let until = Instant::now() + limit;
-    let mut answer = [0; Token::LEN];
+    let mut answer = [0; challenge::LEN];
+    let mut say = token.0.to_vec();
     while Instant::now() < until {
-        socket.send(&token.0)?;
+        socket.send(&say)?;
         match socket.recv(&mut answer) {
             Ok(Token::LEN) if token.begins(&answer) => return Ok(()),
+            Ok(challenge::LEN) if token.begins(&answer) => say = answer.to_vec(),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -93,29 +115,54 @@ pub fn greet(socket: &UdpSocket, to: SocketAddr, token: Token, limit: Duration) 
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// Waits for a greeting, connects to whoever sent it and returns it.
+/// Waits for a greeting from `there`, connects to where it came from and returns it. With `challenges`, the sender must first
+/// return a random number from the same address and port.
 ///
 /// # Errors
 /// `TimedOut` after `limit`, or what the system gives.
-pub fn await_greeting(socket: &UdpSocket, token: Token, limit: Duration) -> io::Result<()> {
+pub fn await_greeting(
+    socket: &UdpSocket,
+    token: Token,
+    there: IpAddr,
+    challenges: bool,
+    limit: Duration,
+) -> io::Result<()> {
     socket.set_read_timeout(Some(GREET))?;
     let until = Instant::now() + limit;
-    let mut greeting = [0; Token::LEN];
+    let mut greeting = [0; challenge::LEN];
+    // One at a time: who knows the token and greets from two ports at once keeps only its own run waiting.
+    let mut asked: Option<(SocketAddr, Challenge)> = None;
     while Instant::now() < until {
-        match socket.recv_from(&mut greeting) {
-            Ok((Token::LEN, from)) if token.begins(&greeting) => {
-                socket.connect(from)?;
-                socket.send(&token.0)?;
-                return Ok(());
-            }
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        let said = match socket.recv_from(&mut greeting) {
+            Ok((len, from)) if from.ip().to_canonical() == there => greeting.get(..len).map(|said| (said, from)),
+            Ok(_) => None,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => return Err(error),
+        };
+        let Some((said, from)) = said.filter(|(said, _)| token.begins(said)) else {
+            continue;
+        };
+        let returned = Challenge::read(said, token);
+        let proven = asked.is_some_and(|(whom, challenge)| whom == from && returned == Some(challenge));
+        if proven || (!challenges && said.len() == Token::LEN) {
+            socket.connect(from)?;
+            for _ in 0..GREETINGS_BACK {
+                socket.send(&token.0)?;
+            }
+            return Ok(());
+        }
+        if challenges && said.len() == Token::LEN {
+            let challenge = match asked {
+                Some((whom, challenge)) if whom == from => challenge,
+                _ => Challenge::fresh()?,
+            };
+            asked = Some((from, challenge));
+            // One that cannot be sent is a lost one.
+            let _ = socket.send_to(&challenge.datagram(token), from);
         }
     }
     Err(io::ErrorKind::TimedOut.into())
 }
-
 /// Sends datagrams of `size` bytes until `stop`, at `rate` bits of them a second if there is one.
 ///
 /// # Errors
@@ -175,7 +222,9 @@ pub fn receive(socket: &UdpSocket, token: Token, stop: &AtomicBool, received: &R
             Err(error) if is_passing(&error) => continue,
             Err(error) => return Err(error),
         };
-        let Some((number, sent)) = datagram.get(..len).and_then(|datagram| read(datagram, token)) else {
+        let datagram = datagram.get(..len).unwrap_or_default();
+        let Some((number, sent)) = read(datagram, token) else {
+            received.note_challenge(datagram, token);
             continue;
         };
         received.bytes.fetch_add(len as u64, Ordering::Relaxed);
@@ -242,7 +291,7 @@ mod tests {
         let limit = Duration::from_secs(10);
         std::thread::scope(|scope| {
             let taking = scope.spawn(|| {
-                await_greeting(&far, TOKEN, limit)?;
+                await_greeting(&far, TOKEN, here, true, limit)?;
                 receive(&far, TOKEN, &stop, &received)
             });
             greet(&near, to, TOKEN, limit).unwrap();
