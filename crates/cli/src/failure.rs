@@ -9,6 +9,7 @@ use weft_lab::demo::DemoError;
 use weft_lab::scenario::hold::HoldError;
 use weft_lab::scenario::run::RunError;
 use weft_lab::scenario::source::SourceError;
+use weft_node::broker::BrokerError;
 use weft_node::config::ConfigError;
 use weft_node::control::ControlError;
 use weft_node::daemon::DaemonError;
@@ -50,6 +51,8 @@ pub(crate) enum Failure {
     Scenario { path: PathBuf, problem: ScenarioError },
     #[error(transparent)]
     Control(#[from] ControlError),
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     #[error("{}", causes(.0))]

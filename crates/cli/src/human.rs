@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weft_node::status::{
-    FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus, PathSizeStatus, PeerStatus,
-    QualityStatus, SessionStatus, SizeKnown, Status, Traffic,
+    ClonesStatus, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus,
+    PathSizeStatus, PeerStatus, QualityStatus, RightsStatus, SessionStatus, SizeKnown, Status, Traffic,
 };
 
 /// No line is wider, in characters.
@@ -45,14 +45,18 @@ pub(crate) fn status(status: &Status) -> String {
     let lanes = node.lanes.as_ref().and_then(lanes);
     let mesh = node.mesh.as_ref().map(mesh);
     let tests = node.perf.iter().map(|perf| format!("tests: {}", perf.why));
+    let rights = node.rights.as_ref().and_then(missing_guards);
+    let clones = node.clones.as_ref().map(clones);
     let mut text = String::new();
     for line in lines
         .into_iter()
+        .chain(clones)
         .chain(lanes)
         .chain(offload)
         .chain(mesh)
         .chain(names)
         .chain(tests)
+        .chain(rights)
     {
         push_clipped(&mut text, &line);
     }
@@ -101,6 +105,21 @@ fn unused_offloads(offload: &OffloadStatus) -> Option<String> {
 }
 
 /// One line about the node's part in the mesh.
+/// What does not guard the system against a daemon that was taken over.
+fn missing_guards(rights: &RightsStatus) -> Option<String> {
+    let root = rights.root.iter().map(|why| format!("still uid 0 ({why})"));
+    let guards = [
+        ("no Landlock", &rights.landlock),
+        ("no seccomp", &rights.seccomp),
+        ("no broker", &rights.broker),
+    ];
+    let guards = guards
+        .into_iter()
+        .filter_map(|(what, guard)| Some(format!("{what} ({})", guard.why.as_ref()?)));
+    let missing: Vec<String> = root.chain(guards).collect();
+    (!missing.is_empty()).then(|| format!("rights: {}", missing.join(", ")))
+}
+
 fn mesh(mesh: &MeshStatus) -> String {
     let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
     let strangers = match mesh.strangers {
@@ -117,6 +136,18 @@ fn mesh(mesh: &MeshStatus) -> String {
         "mesh: {}{strangers}, {root}; {transit} for others; look-ups {} of {lookups}",
         count(mesh.neighbours, "neighbour"),
         mesh.lookups_found,
+    )
+}
+
+/// Another machine has this node's key.
+fn clones(clones: &ClonesStatus) -> String {
+    let seen: Vec<_> = clones.seen.iter().map(ToString::to_string).collect();
+    let by = clones.told_by.as_ref().map(|peer| format!(", says {peer}"));
+    format!(
+        "ANOTHER MACHINE RUNS WITH THIS KEY: seen at {} {} ago{}",
+        seen.join(", "),
+        duration(clones.ago_s),
+        by.unwrap_or_default()
     )
 }
 
@@ -222,6 +253,9 @@ fn frames(frames: &FramesStatus, size: Option<PathSizeStatus>) -> String {
             SizeKnown::Other => "known",
         };
         let more = if size.searching { ", looking for more" } else { "" };
+        if size.narrow {
+            return format!(", but the path takes less than {} bytes", size.bytes);
+        }
         format!(", up to {} bytes ({known}{more})", size.bytes)
     });
     let size = size.unwrap_or_default();

@@ -9,6 +9,7 @@ use weft_node::Identity;
 use weft_node::config::{Config, ConfigError};
 use weft_node::keyfile;
 use weft_node::state::{StateDir, StatePaths};
+use weft_os::process::forbid_core_dumps;
 
 use crate::failure::Failure;
 use crate::output::Out;
@@ -39,6 +40,8 @@ pub(crate) enum Action {
 }
 
 pub(crate) fn run(paths: StatePaths, action: Action) -> Result<(), Failure> {
+    // Before the key is in memory.
+    forbid_core_dumps()?;
     let key = paths.key(&config(&paths)?);
     match action {
         Action::New { force } => store(paths, &key, force, || Ok(keyfile::generate()?)),

@@ -4,6 +4,7 @@
 //! was measured changed meanwhile.
 //! An error is one line on standard error: what, where, what to do.
 
+mod broker;
 mod demo;
 mod down;
 mod failure;
@@ -59,6 +60,9 @@ enum Command {
     /// Serve one test for the daemon, which starts this by itself
     #[command(hide = true)]
     PerfServe(perf::serve::Args),
+    /// Do for the daemon what takes root's rights; the daemon starts this by itself
+    #[command(hide = true)]
+    Broker(broker::Args),
     /// Make, show or import the node's key
     #[command(subcommand)]
     Identity(identity::Action),
@@ -98,6 +102,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Perf(args) => perf::run(&paths()?, &args),
         Command::Trace(args) => trace::run(&paths()?, &args),
         Command::PerfServe(args) => perf::serve::run(&paths()?, &args),
+        Command::Broker(args) => broker::run(&args),
         Command::Identity(action) => identity::run(paths()?, action),
         Command::Version(args) => version::run(&args),
         Command::Demo(args) => demo::run(&args),

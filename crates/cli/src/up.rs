@@ -8,6 +8,7 @@ use weft_node::daemon;
 use weft_node::keyfile::{self, KeyFileError};
 use weft_node::logging::{self, LogFilter};
 use weft_node::state::{StateDir, StatePaths};
+use weft_os::process::forbid_core_dumps;
 
 use crate::failure::Failure;
 use crate::output::Out;
@@ -23,6 +24,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
+    // Before the key is in memory.
+    forbid_core_dumps()?;
     // Read before anything is made, so that a wrong file leaves nothing behind.
     let path = args.config.clone().unwrap_or_else(|| paths.config());
     let (config, new_config) = match Config::load(&path) {

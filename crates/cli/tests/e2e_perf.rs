@@ -149,9 +149,11 @@ fn every_load_every_way() {
 }
 
 #[test]
-fn outside_the_tunnel() {
+fn outside_the_tunnel_where_the_far_end_allows_it() {
     in_namespaces(|| {
-        let pair = Pair::start(Underlay::V4, |_| {});
+        let pair = Pair::start(Underlay::V4, |spec| {
+            spec.extra_toml = "\n[perf]\nraw = true\n".to_owned();
+        });
         let before = [&pair.a, &pair.b].map(tunnelled);
         let report = document(&pair.a, &["b", "--time", "2", "--raw", "--both"]);
         let after = [&pair.a, &pair.b].map(tunnelled);
@@ -161,6 +163,38 @@ fn outside_the_tunnel() {
             assert!(bytes > 10 * (after - before), "{before} {after} {bytes}");
         }
         assert_eq!(report["plan"]["raw"], "192.0.2.2");
+        // Longer than datagrams go on without word of their arrival.
+        let report = document(&pair.a, &["b", "--time", "6", "--raw", "--both", "--udp"]);
+        for direction in report["directions"].as_array().unwrap() {
+            assert!(direction["udp"]["received"].as_f64() > Some(1000.0), "{direction}");
+        }
+        pair.finish();
+    });
+}
+
+#[test]
+fn outside_the_tunnel_only_where_it_is_configured() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        for (arguments, why) in [
+            (
+                &["b", "--time", "1", "--raw"][..],
+                "it serves no tests outside the tunnel (perf.raw is false there); leave --raw out",
+            ),
+            (
+                &["b", "--time", "3600"],
+                "a test takes at most 120 s there (perf.max_s); ask for less with --time",
+            ),
+            (
+                &["b", "--time", "1", "--streams", "64"],
+                "a test has at most 16 streams there (perf.max_streams); ask for fewer with --streams",
+            ),
+        ] {
+            let refused = perf(&pair.a, arguments);
+            let stderr = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(1), "{stderr}");
+            assert_eq!(stderr, format!("weft: b refuses the test: {why}\n"));
+        }
         pair.finish();
     });
 }
@@ -237,11 +271,15 @@ fn a_near_end_that_leaves_frees_the_far_end() {
     });
 }
 
-/// Processes that a daemon has started.
+/// Processes that a daemon has started to serve tests.
 fn servers(daemon: &Daemon) -> usize {
     let pid = daemon.pid();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    children.split_whitespace().count()
+    let serves = |pid: &&str| {
+        let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.split('\0').any(|argument| argument == "perf-serve")
+    };
+    children.split_whitespace().filter(serves).count()
 }
 
 #[test]

@@ -126,7 +126,9 @@ fn the_end_without_processor_is_named_with_its_stages() {
 #[test]
 fn a_load_that_leaves_the_packet_path_idle() {
     in_namespaces(|| {
-        let pair = Pair::start(Underlay::V4, |_| {});
+        let pair = Pair::start(Underlay::V4, |spec| {
+            spec.extra_toml = "\n[perf]\nraw = true\n".to_owned();
+        });
         let ran = report(&pair.a, &["--time", "2", "--udp", "--rate", "5M", "--both"]);
         for direction in &ran.directions {
             let held = direction.held_up_by.as_ref().unwrap();

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,10 +28,11 @@ pub use error::{ConfigError, Problem};
 pub use fast::{FastConfig, Privacy};
 pub use networks::InterfaceAddress;
 use networks::Taken;
-pub use perf::PerfAllow;
+pub use perf::{PerfAllow, PerfConfig};
 use reader::{Fault, Item, Section};
 pub use reports::ReportsConfig;
 
+use crate::keyfile::effective_uid;
 use crate::logging::{LogFilter, LogFormat};
 use crate::peer::PeerName;
 
@@ -85,8 +86,8 @@ pub struct Config {
     pub fast: FastConfig,
     /// `[reports]`
     pub reports: ReportsConfig,
-    /// Who may run tests with this node (`perf.allow`).
-    pub perf: PerfAllow,
+    /// `[perf]`
+    pub perf: PerfConfig,
     /// `[log]`
     pub log: LogConfig,
     /// `[[peer]]`, in the order of the file; keys and names are unique.
@@ -251,7 +252,7 @@ impl Default for Config {
             },
             fast: FastConfig::default(),
             reports: ReportsConfig::default(),
-            perf: PerfAllow::default(),
+            perf: PerfConfig::default(),
             log: LogConfig::default(),
             peers: Vec::new(),
         }
@@ -377,7 +378,7 @@ impl Config {
                 }));
             }
         }
-        self.udp.mtu = bytes_or_auto(&mut section, "mtu", 1200, 9000)?;
+        self.udp.mtu = bytes_or_auto(&mut section, "mtu", fast_frame::LEAST_PAYLOAD, 9000)?;
         if let Some(item) = section.integer("raise_s", 1..=DAY_S, "seconds")? {
             self.udp.raise = Duration::from_secs(item.value.into());
         }
@@ -631,15 +632,40 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, ConfigError> {
         },
     };
     let mut bytes = Vec::new();
-    File::open(path)
-        .map_err(unreadable)?
-        .take(MAX_LEN as u64 + 1)
+    let file = File::open(path).map_err(unreadable)?;
+    check_owner(path, &file.metadata().map_err(unreadable)?)?;
+    file.take(MAX_LEN as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     if bytes.len() > MAX_LEN {
         return Err(ConfigError::TooLong { path: path.to_owned() });
     }
     Ok(bytes)
+}
+
+/// Refuses a file that somebody else could have written: it says who may send packets, and where to.
+fn check_owner(path: &Path, metadata: &fs::Metadata) -> Result<(), ConfigError> {
+    let own = effective_uid().map_err(|source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    let owner = metadata.uid();
+    if owner != own && owner != 0 {
+        return Err(ConfigError::Owner {
+            path: path.to_owned(),
+            owner,
+            own,
+        });
+    }
+    let mode = metadata.mode() & 0o7777;
+    // A pipe or a device has no text of its own.
+    if metadata.is_file() && mode & 0o022 != 0 {
+        return Err(ConfigError::Mode {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    Ok(())
 }
 
 /// The line, from 1, of the byte `at`.

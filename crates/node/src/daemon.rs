@@ -7,40 +7,39 @@ mod echo;
 mod interface;
 mod lanes;
 mod lease;
+mod moves;
 mod names;
 mod networks;
 mod perf;
+mod reports;
+mod rights;
 mod routes;
 mod run;
 mod standing;
 mod suites;
 mod watch;
+mod why;
 
 use std::path::PathBuf;
 
-use rand_chacha::ChaCha20Rng;
-use rand_core::SeedableRng as _;
 use weft_core::{Admit, Node, PeerConfig};
 use weft_noise::{Identity, PublicKey};
+use weft_os::clock::ContinuityWatch;
 use weft_os::clock::boottime_ms;
-use weft_os::process::{
-    PrivilegeError, drop_privileges_to_net_admin, drop_privileges_to_net_admin_and_nice, give_up_nice, permit_nice,
-};
-use weft_os::random::random_bytes;
+use weft_os::process::{PrivilegeError, give_up_nice, permit_nice};
+use weft_os::random::{SystemRng, random_bytes};
 use weft_os::udp::{self, BindOptions, UdpSocket};
 use weft_packet::{Lane, LaneConfig, Place};
 use weft_plane::{LANE_NICE, LaneSetup, Lanes, StartError};
 
+use crate::broker::{self, Broker};
 use crate::config::Config;
 use crate::control;
 use crate::fast_peers::FastPeers;
 use crate::known::KnownPeers;
-use crate::state::StateDir;
+use crate::state::{StateDir, StateError};
 use interface::{Interface, InterfaceError};
 use lanes::MoreLanes;
-
-/// Reports that may wait for this thread.
-const MAX_REPORTS: usize = 4096;
 
 /// What a daemon starts with.
 #[derive(Debug)]
@@ -67,9 +66,12 @@ pub enum DaemonError {
     /// The control socket cannot be made.
     #[error(transparent)]
     Control(#[from] control::BindError),
-    /// Capabilities could not be given up.
+    /// Rights could not be given up.
     #[error("{0}")]
     Privileges(#[from] PrivilegeError),
+    /// The state directory cannot be handed over to the user that the daemon becomes.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// A packet thread did not start.
     #[error(transparent)]
     Lane(#[from] StartError),
@@ -109,20 +111,26 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         identity,
         program,
     } = options;
+    // A confined process cannot open what it reads.
+    let continuity = ContinuityWatch::new();
     let mut sockets = bind(&config)?;
     let interface = Interface::create(&config, identity.node_addr())?;
     interface.limit_trains(config.udp.largest());
     let more = MoreLanes::open(config.lanes(), &interface, &mut sockets, bind_options(&config));
-    let names = names::bind(&config, interface.index());
+    let names = names::bind(&config);
     let perf = perf::bind(&config, identity.node_addr().to_ipv6(), interface.name());
     // Threads that go first now and then need the limit for it, or else the capability; whether they have either they find out.
     let keeps_nice = config.prefer_lanes && permit_nice(LANE_NICE).is_err();
-    match keeps_nice {
-        true => drop_privileges_to_net_admin_and_nice()?,
-        false => drop_privileges_to_net_admin()?,
-    }
-    let mut seed = [0; 32];
-    random_bytes(&mut seed).map_err(DaemonError::Random)?;
+    let mut broker = Broker::start(
+        &program,
+        &broker::Options {
+            interface: interface.index(),
+            key: identity.public(),
+        },
+    );
+    let (state, mut rights) = rights::give_up(state, keeps_nice)?;
+    // The generator cannot fail later.
+    random_bytes(&mut [0; 32]).map_err(DaemonError::Random)?;
     let lane_config = LaneConfig {
         me: identity.node_addr(),
         mtu: config.udp.payload(),
@@ -131,11 +139,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     };
     let lanes = 1 + more.ends.len() as u8;
     let key = identity.public();
-    let mut node = Node::new(
-        core_config(&config, lanes),
-        identity,
-        Box::new(ChaCha20Rng::from_seed(seed)),
-    );
+    let mut node = Node::new(core_config(&config, lanes), identity, Box::new(SystemRng));
     let [allowed, denied] =
         [&config.mesh.allow, &config.mesh.deny].map(|keys| keys.iter().map(PublicKey::node_addr).collect());
     node.set_admission(allowed, denied);
@@ -170,26 +174,35 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         .map_err(DaemonError::Runtime)?;
     runtime.block_on(async {
         let control = control::ControlServer::bind(&state.paths().control()).await?;
-        let (sender, reports) = tokio::sync::mpsc::channel(MAX_REPORTS);
-        let names = names.map(|bound| names::start(bound, &config, key)).transpose();
+        let reports = reports::Reports::new();
+        let names = names
+            .map(|bound| names::start(bound, &config, key, &mut broker))
+            .transpose();
         let names = names.map_err(DaemonError::Runtime)?;
         let launch = perf::Launch {
             program,
             state: state.paths().directory().to_owned(),
             device: interface.name().to_owned(),
+            limits: config.perf.limits,
         };
+        rights.watch(&mut broker);
         let perf = perf::PerfServer::start(perf, &config, launch);
-        let facts = standing::Facts::new(key, &interface, (&sockets, &more), &config, names, perf, fast);
+        let services = standing::Services {
+            dns: names,
+            perf,
+            rights,
+        };
+        let facts = standing::Facts::new(key, &interface, (&sockets, &more), &config, services, fast);
         let ends = std::iter::once((interface.into_tun(), sockets)).chain(more.ends);
         let setup = |(place, (tun, sockets)): (Place, _)| {
-            let sender = sender.clone();
+            let reports = reports.clone();
             LaneSetup {
                 lane: Lane::at(lane_config, place),
                 tun,
                 sockets,
                 batch: config.udp.batch,
                 preferred: config.prefer_lanes,
-                reports: Box::new(move |report| sender.try_send((place.number(), report)).is_ok()),
+                reports: Box::new(move |report| reports.offer(place.number(), report)),
             }
         };
         let places = (0..lanes).filter_map(|number| Place::new(number, lanes));
@@ -197,7 +210,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         if keeps_nice {
             give_up_nice()?;
         }
-        run::Daemon::new(node, lanes, facts, state, known)
+        run::Daemon::new(node, lanes, facts, state, known, continuity)
             .serve(control, reports)
             .await
     })
@@ -254,6 +267,7 @@ fn core_config(config: &Config, lanes: u8) -> weft_core::Config {
         suites: suites::measured(config.fast.suite),
         phase_frames: config.fast.phase_frames.into(),
         reads_full: true,
+        unproven_per_second: weft_core::Config::default().unproven_per_second,
         lanes,
         seal_whole: config.fast.privacy == crate::config::Privacy::Full,
         mesh: config.mesh.enabled,

@@ -8,8 +8,8 @@ use std::io::{self, Read, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rand_core::SeedableRng as _;
 use weft_noise::{Identity, KeyError, SecretKey};
+use weft_os::random::{SystemRng, random_bytes};
 use zeroize::Zeroizing;
 
 /// The longest key file or import, in bytes.
@@ -20,10 +20,8 @@ pub const MAX_LEN: usize = 4096;
 /// # Errors
 /// [`KeyFileError::Random`] on systems that have none.
 pub fn generate() -> Result<Identity, KeyFileError> {
-    let mut seed = Zeroizing::new([0; 32]);
-    weft_os::random::random_bytes(&mut *seed).map_err(KeyFileError::Random)?;
-    let mut rng = rand_chacha::ChaCha20Rng::from_seed(*seed);
-    Ok(Identity::new(SecretKey::generate(&mut rng)))
+    random_bytes(&mut [0; 32]).map_err(KeyFileError::Random)?;
+    Ok(Identity::new(SecretKey::generate(&mut SystemRng)))
 }
 
 /// Writes `identity` to the new file `path`, down to the disk.

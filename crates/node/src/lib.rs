@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`daemon`] | the running node |
 //! | [`config`] | the TOML file, checked setting by setting |
+//! | [`broker`] | what takes root's rights after the daemon has given them up |
 //! | [`state`] | the state directory: its lock, its files |
 //! | [`fast_peers`] | who has ever been fast, kept between runs |
 //! | [`known`] | the peers' last addresses, kept between runs |
@@ -18,6 +19,7 @@
 //! Never here: byte layouts (weft-wire), decisions of the protocol (weft-core), packets (weft-packet,
 //! weft-plane), system calls (weft-os), the command line (weft).
 
+pub mod broker;
 pub mod config;
 pub mod control;
 pub mod daemon;

@@ -2,12 +2,14 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use weft_os::lock::{FileLock, LockError};
+use weft_os::process::{Ids, give_file, is_service_group};
 
 use crate::config::Config;
+use crate::keyfile::effective_uid;
 
 /// Where the files of a state directory are. Knowing them needs no directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +37,7 @@ impl StatePaths {
                 .map(PathBuf::from)
                 .filter(|path| path.is_absolute())
         };
-        if crate::keyfile::effective_uid().is_ok_and(|uid| uid == 0) {
+        if effective_uid().is_ok_and(|uid| uid == 0) {
             return Ok(Self::new("/var/lib/weft"));
         }
         absolute("XDG_STATE_HOME")
@@ -80,6 +82,15 @@ impl StatePaths {
         self.directory.join("fast.json")
     }
 
+    /// What a daemon writes while it runs.
+    fn written(&self) -> impl Iterator<Item = PathBuf> {
+        let documents = [self.known_peers(), self.fast_peers()];
+        let names = documents
+            .into_iter()
+            .flat_map(|path| ["", ".new", ".bad"].map(|suffix| crate::statefile::with_suffix(&path, suffix)));
+        names.chain([self.control()])
+    }
+
     /// The lock: `lock`.
     #[must_use]
     pub fn lock(&self) -> PathBuf {
@@ -110,15 +121,7 @@ impl StateDir {
             .mode(0o700)
             .create(directory)
             .map_err(failed)?;
-        let mode = fs::metadata(directory).map_err(failed)?.mode();
-        // Anybody could put another socket or configuration in place. A group may be the user's own, and was
-        // let in on purpose otherwise.
-        if mode & 0o002 != 0 {
-            return Err(StateError::Mode {
-                path: directory.to_owned(),
-                mode: mode & 0o7777,
-            });
-        }
+        check_directory(directory, &fs::metadata(directory).map_err(failed)?)?;
         match FileLock::acquire(&paths.lock()) {
             Ok(lock) => Ok(Self { paths, _lock: lock }),
             Err(LockError::Held(_)) => Err(StateError::InUse(paths.directory)),
@@ -131,6 +134,77 @@ impl StateDir {
     pub fn paths(&self) -> &StatePaths {
         &self.paths
     }
+
+    /// Lets the user `ids` keep in the directory what a daemon finds out, and no more: the directory stays root's and gets
+    /// the user's group and the sticky bit, so that the user can neither change nor replace the key, the configuration and
+    /// the lock. Files of earlier runs that the daemon writes become the user's.
+    ///
+    /// # Errors
+    /// [`StateError::Directory`] with what the system refused.
+    pub fn hand_over(&self, ids: Ids) -> Result<(), StateError> {
+        let directory = self.paths.directory();
+        let failed = |path: &Path, source| StateError::Directory {
+            path: path.to_owned(),
+            source,
+        };
+        let mode = fs::metadata(directory).map_err(|e| failed(directory, e))?.mode();
+        chown(directory, None, Some(ids.gid)).map_err(|e| failed(directory, e))?;
+        // The group before the mode: a group that is left must not get the right to write for a moment.
+        let mode = fs::Permissions::from_mode((mode & 0o705) | 0o1070);
+        fs::set_permissions(directory, mode).map_err(|e| failed(directory, e))?;
+        for path in self.paths.written() {
+            match give_file(&path, ids) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&path, error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the directory the process's working directory and names its files from there. After that they are reached
+    /// also where the directories above are closed to the user that the process becomes.
+    ///
+    /// # Errors
+    /// [`StateError::Directory`]
+    pub fn enter(self) -> Result<Self, StateError> {
+        let directory = self.paths.directory();
+        std::env::set_current_dir(directory).map_err(|source| StateError::Directory {
+            path: directory.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            paths: StatePaths::new("."),
+            ..self
+        })
+    }
+}
+
+/// Refuses a directory in which somebody else could put another key, socket or configuration in place: one of another user,
+/// and one that a group or everybody may write into. The group of root's daemon may, under the sticky bit; see
+/// [`StateDir::hand_over`].
+fn check_directory(path: &Path, metadata: &fs::Metadata) -> Result<(), StateError> {
+    let failed = |source| StateError::Directory {
+        path: path.to_owned(),
+        source,
+    };
+    let own = effective_uid().map_err(failed)?;
+    let owner = metadata.uid();
+    if owner != own && owner != 0 {
+        return Err(StateError::Owner {
+            path: path.to_owned(),
+            owner,
+            own,
+        });
+    }
+    let mode = metadata.mode() & 0o7777;
+    let handed_over = || mode & 0o1000 != 0 && owner == 0 && is_service_group(metadata.gid());
+    if mode & 0o002 != 0 || (mode & 0o020 != 0 && !handed_over()) {
+        return Err(StateError::Mode {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    Ok(())
 }
 
 /// Why there is no state directory. Printed, it is one line that says what to do.
@@ -142,8 +216,18 @@ pub enum StateError {
     /// Another process has the lock.
     #[error("another weft process uses the state directory: {}; stop it with `weft down`, or choose another with --state", .0.display())]
     InUse(PathBuf),
-    /// Everybody may write into it.
-    #[error("everybody may write into the state directory (mode {mode:04o}): {path}; chmod 700 {path}", path = .path.display())]
+    /// Somebody else's directory.
+    #[error("the state directory belongs to another user (uid {owner}): {path}; run as that user, or chown {own} {path}", path = .path.display())]
+    Owner {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The user of this process.
+        own: u32,
+    },
+    /// A group or everybody may write into it.
+    #[error("others may write into the state directory (mode {mode:04o}): {path}; chmod 700 {path}", path = .path.display())]
     Mode {
         /// The directory.
         path: PathBuf,

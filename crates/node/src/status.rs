@@ -7,6 +7,7 @@
 
 mod node;
 mod peer;
+mod rights;
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -18,9 +19,10 @@ pub use self::node::{
     DnsState, DnsStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PerfState, PerfStatus, TunStatus,
 };
 pub use self::peer::{
-    FramesKind, FramesStatus, LinkStatus, NetworksStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerState,
-    PeerStatus, QualityStatus, SessionStatus, SizeKnown, Traffic,
+    ClonesStatus, FramesKind, FramesStatus, LinkStatus, NetworksStatus, PathChangeStatus, PathSizeStatus, PathStatus,
+    PeerState, PeerStatus, QualityStatus, SessionStatus, SizeKnown, Traffic, TroubleKind, TroubleStatus,
 };
+pub use self::rights::{GuardStatus, RightsStatus};
 
 /// A document with a schema.
 pub trait Document: Serialize + DeserializeOwned {
@@ -153,6 +155,7 @@ mod tests {
         json!({
             "npub": "npub1x", "name": "bob", "address": "fd00::1", "state": "payload",
             "why": "payload 2 s ago", "since_s": 7,
+            "trouble": {"kind": "nothing-arrives", "for_s": 3},
             "path": {"kind": "direct", "addr": "192.0.2.2:2121"},
             "path_changes": [
                 {"ago_s": 3, "path": {"kind": "direct", "addr": "192.0.2.2:2121"}, "why": "the link came up"},
@@ -164,10 +167,10 @@ mod tests {
             },
             "session": {
                 "age_s": 9, "rekeys": 1, "quality": quality(), "rx": {"packets": 1, "bytes": 2},
-                "tx": {"packets": 3, "bytes": 4}, "queued": 0, "max_inner": 1203,
-                "frames": {"kind": "fast", "suite": "AES-256-GCM", "why": "both ends agreed",
+                "tx": {"packets": 3, "bytes": 4}, "packet_in_s": 1, "packet_out_s": 0, "told_s": null,
+                "queued": 0, "max_inner": 1203, "frames": {"kind": "fast", "suite": "AES-256-GCM", "why": "both ends agreed",
                     "required": false, "downgraded_unix": null},
-                "path_size": {"bytes": 1472, "known": "probed", "searching": false},
+                "path_size": {"bytes": 1472, "known": "probed", "searching": false, "narrow": false},
                 "path_mtu_out": 1280, "path_mtu_in": null
             },
         })
@@ -194,13 +197,18 @@ mod tests {
                 "listen": ["[::]:2121"],
                 "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"]},
                 "perf": {"state": "listening", "why": "taken from configured peers", "listen": "[fd00::2]:2125"},
+                "rights": {
+                    "uid": 65530, "root": null, "landlock": {"on": true, "why": null},
+                    "seccomp": {"on": true, "why": null}, "memory_locked": {"on": false, "why": "a limit"},
+                    "broker": {"on": true, "why": null}
+                },
                 "traced": false, "rss_bytes": 3, "cpu_s": 0.5
             },
             "peers": [
                 bob(),
                 {
                     "npub": "npub1y", "name": null, "address": "fd00::3", "state": "known",
-                    "why": "no address known; waiting for it to dial", "since_s": 7,
+                    "why": "no address known; waiting for it to dial", "since_s": 7, "trouble": null,
                     "path": null, "path_changes": [], "link": null, "session": null
                 }
             ],

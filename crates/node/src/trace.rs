@@ -15,7 +15,7 @@ use crate::status::Document as _;
 pub const LEASE: Duration = Duration::from_secs(3);
 
 /// Counters of what was dropped, each by its reason.
-const DROPS: [&str; 47] = [
+const DROPS: [&str; 54] = [
     "udp_queue_dropped",
     "malformed",
     "unknown_index",
@@ -37,6 +37,7 @@ const DROPS: [&str; 47] = [
     "handshakes_forged",
     "strangers",
     "not_for_us",
+    "transit_too_large",
     "forward_failed",
     "ttl_expired",
     "not_allowed",
@@ -53,26 +54,35 @@ const DROPS: [&str; 47] = [
     "epoch_spent",
     "replies_dropped",
     "reports_dropped",
+    "ce_dropped",
+    "path_unproven",
+    "handshakes_dropped",
+    "tun_write_dropped",
     "tun_write_failed",
     "send_dropped",
     "send_too_long",
     "send_failed",
     "send_no_socket",
     "handed_dropped",
+    "commands_dropped",
     "messages_malformed",
     "messages_unknown",
     "announcements_refused",
+    "sizes_refused",
     "labels_refused",
 ];
 
 /// Counters of what did not go the fast way.
-const FALLBACKS: [&str; 10] = [
+const FALLBACKS: [&str; 13] = [
     "udp_gso_refusals",
     "udp_plain_sends",
     "udp_plain_receives",
     "send_waits",
+    "send_waits_device",
+    "tun_write_waits",
     "handed_out",
     "handed_waits",
+    "proofs_waited",
     "foreign",
     "queued",
     "fast_waited",
@@ -331,7 +341,7 @@ mod tests {
     }
 
     /// Counters that are neither a drop nor a fallback: how much there was, and of what kind.
-    const OTHERS: [&str; 25] = [
+    const OTHERS: [&str; 27] = [
         "tun_rx",
         "tun_tx",
         "udp_rx",
@@ -348,6 +358,8 @@ mod tests {
         "forwarded",
         "ce_forwarded",
         "ce_delivered",
+        "ce_underlay",
+        "path_copies",
         "icmp_sent",
         "tun_reads",
         "tun_writes",

@@ -1,13 +1,15 @@
 //! The configuration file: what it says, and what it says when it is wrong.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use weft_core::ReportMode;
-use weft_node::config::{Config, ConfigError, PerfAllow};
+use weft_node::config::{Config, ConfigError, PerfAllow, PerfConfig};
 use weft_node::logging::LogFormat;
+use weft_perf::limits::Limits;
 use weft_wire::Network;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -55,6 +57,11 @@ fn everything_set() {
         register = false
         [perf]
         allow = "off"
+        raw = true
+        max_s = 3600
+        max_streams = 64
+        max_mbit_s = 100
+        hourly_s = 60
         [reports]
         link = "lightweight"
         session = "minimal"
@@ -99,7 +106,14 @@ fn everything_set() {
     assert_eq!((config.dns.enabled, config.dns.register), (false, false));
     let names: Vec<_> = config.dns.listen.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["127.0.0.2:53", "[::1]:0"]);
-    assert_eq!(config.perf, PerfAllow::Off);
+    let limits = Limits {
+        raw: true,
+        seconds: 3600,
+        streams: 64,
+        rate: 100_000_000,
+    };
+    let (allow, hourly) = (PerfAllow::Off, 60);
+    assert_eq!(config.perf, PerfConfig { allow, limits, hourly });
     assert_eq!(config.reports.link, ReportMode::Lightweight);
     assert_eq!(config.reports.session, ReportMode::Minimal);
     assert_eq!(config.log.filter.as_str(), "info,weft_core=trace");
@@ -215,7 +229,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 41, "every setting, and [[peer]]");
+    assert_eq!(settings, 46, "every setting, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -285,6 +299,10 @@ fn each_fault_is_one_exact_line() {
         (
             "[perf]\nallow = \"everybody\"",
             "2: perf.allow: 'everybody' is none of its values; write \"peers\", \"open\" or \"off\"",
+        ),
+        (
+            "[perf]\nmax_s = 7200",
+            "2: perf.max_s: 7200 is out of range; write 1 to 3600 (seconds)",
         ),
         (
             "[fast]\nenabled = false\nrequire = true",
@@ -397,6 +415,26 @@ fn files_that_cannot_be_read() {
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     assert!(matches!(load(), ConfigError::Unreadable { .. }));
+}
+
+/// It says who may send packets; another user must not say so for us.
+#[test]
+fn a_file_that_another_user_can_write_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("weft.toml");
+    std::fs::write(&path, "").unwrap();
+    for (mode, good) in [(0o600, true), (0o644, true), (0o664, false), (0o602, false)] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let loaded = Config::load(&path);
+        assert_eq!(loaded.is_ok(), good, "{mode:o}");
+        assert!(good || matches!(loaded, Err(ConfigError::Mode { .. })));
+    }
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    if let Err(error) = chown(&path, Some(4711), None) {
+        return weft_os::test_support::skip(&error);
+    }
+    let error = Config::load(&path).unwrap_err();
+    assert!(matches!(error, ConfigError::Owner { owner: 4711, .. }), "{error}");
 }
 
 #[test]

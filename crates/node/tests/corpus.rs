@@ -1,4 +1,4 @@
-//! The fuzz target `dns` on any toolchain: the committed corpus, and the corpus with bytes changed from a seed.
+//! The fuzz targets `dns` and `broker` on any toolchain: the committed corpus, and the corpus with bytes changed from a seed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::fs;
@@ -6,21 +6,28 @@ use std::path::{Path, PathBuf};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng as _, SeedableRng as _};
-use weft_node::dns::fuzz;
+use weft_node::{broker, dns};
+
+/// A fuzz target and its name.
+type Target = (&'static str, fn(&[u8]));
+
+const TARGETS: [Target; 2] = [("dns", dns::fuzz::dns), ("broker", broker::fuzz::broker)];
 
 /// Names the input when the target panics.
-struct Running<'a>(&'a dyn std::fmt::Debug);
+struct Running<'a>(&'a str, &'a dyn std::fmt::Debug);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("dns: {:?}", self.0);
+            eprintln!("{}: {:?}", self.0, self.1);
         }
     }
 }
 
-fn corpus() -> Vec<(PathBuf, Vec<u8>)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/dns");
+fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus")
+        .join(target);
     let mut files: Vec<PathBuf> = fs::read_dir(&directory)
         .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
         .map(|entry| entry.unwrap().path())
@@ -35,24 +42,28 @@ fn corpus() -> Vec<(PathBuf, Vec<u8>)> {
 
 #[test]
 fn the_corpus_breaks_no_promise() {
-    for (path, bytes) in corpus() {
-        let _running = Running(&path);
-        fuzz::dns(&bytes);
+    for (name, target) in TARGETS {
+        for (path, bytes) in corpus(name) {
+            let _running = Running(name, &path);
+            target(&bytes);
+        }
     }
 }
 
 #[test]
 fn nor_does_what_a_seed_makes_of_it() {
-    let corpus = corpus();
-    for seed in 0..20_000_u64 {
-        let mut rng = ChaCha20Rng::seed_from_u64(seed);
-        let mut below = |n: usize| rng.next_u32() as usize % n.max(1);
-        let mut bytes = corpus[below(corpus.len())].1.clone();
-        for _ in 0..below(5) * usize::from(!bytes.is_empty()) {
-            let at = below(bytes.len());
-            bytes[at] = below(256) as u8;
+    for (name, target) in TARGETS {
+        let corpus = corpus(name);
+        for seed in 0..20_000_u64 {
+            let mut rng = ChaCha20Rng::seed_from_u64(seed);
+            let mut below = |n: usize| rng.next_u32() as usize % n.max(1);
+            let mut bytes = corpus[below(corpus.len())].1.clone();
+            for _ in 0..below(5) * usize::from(!bytes.is_empty()) {
+                let at = below(bytes.len());
+                bytes[at] = below(256) as u8;
+            }
+            let _running = Running(name, &seed);
+            target(&bytes);
         }
-        let _running = Running(&seed);
-        fuzz::dns(&bytes);
     }
 }

@@ -49,6 +49,38 @@ fn a_key_is_never_overwritten_by_creating() {
     assert_eq!(keyfile::load(&path).unwrap().public().to_string(), npub);
 }
 
+/// There is no moment between a look whether the file exists and its creation.
+#[test]
+fn of_creators_at_once_one_wins() {
+    for _ in 0..20 {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("identity.key");
+        let start = std::sync::Barrier::new(8);
+        let create = || {
+            let identity = keyfile::generate().unwrap();
+            start.wait();
+            keyfile::create(&path, &identity).map(|()| identity.public().to_string())
+        };
+        let created: Vec<_> = std::thread::scope(|scope| {
+            let threads = [(); 8].map(|()| scope.spawn(create));
+            threads.map(|thread| thread.join().unwrap()).into()
+        });
+        let won: Vec<_> = created.iter().flatten().collect();
+        assert_eq!(won.len(), 1, "{created:?}");
+        let lost = created.iter().filter_map(|result| result.as_ref().err());
+        assert!(
+            lost.into_iter().all(|error| matches!(error, KeyFileError::Exists(_))),
+            "{created:?}"
+        );
+        assert_eq!(keyfile::load(&path).unwrap().public().to_string(), *won[0]);
+        assert_eq!(
+            fs::read_dir(directory.path()).unwrap().count(),
+            1,
+            "nothing else is left"
+        );
+    }
+}
+
 #[test]
 fn replacing_leaves_one_file() {
     let (directory, path, npub) = with_key();

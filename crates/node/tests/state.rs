@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
 use weft_node::config::Config;
 use weft_node::state::{StateDir, StateError, StatePaths};
+use weft_os::process::UserChange;
 
 #[test]
 fn made_private_and_owned_by_one() {
@@ -20,14 +21,65 @@ fn made_private_and_owned_by_one() {
 }
 
 #[test]
-fn a_directory_that_everybody_writes_is_refused() {
+fn a_directory_that_others_write_is_refused() {
     let base = tempfile::tempdir().unwrap();
-    for (mode, good) in [(0o755, true), (0o770, true), (0o702, false), (0o1777, false)] {
+    let modes = [
+        (0o755, true),
+        (0o750, true),
+        (0o770, false),
+        (0o1770, false),
+        (0o702, false),
+        (0o1777, false),
+    ];
+    for (mode, good) in modes {
         fs::set_permissions(base.path(), fs::Permissions::from_mode(mode)).unwrap();
         let opened = StateDir::open(StatePaths::new(base.path()));
         assert_eq!(opened.is_ok(), good, "{mode:o}");
         assert!(good || matches!(opened, Err(StateError::Mode { .. })));
     }
+}
+
+/// Where this process may give files away, which root may.
+#[test]
+fn a_directory_of_another_user_is_refused() {
+    let base = tempfile::tempdir().unwrap();
+    if let Err(error) = chown(base.path(), Some(4711), None) {
+        return weft_os::test_support::skip(&error);
+    }
+    let error = StateDir::open(StatePaths::new(base.path())).unwrap_err();
+    assert!(matches!(error, StateError::Owner { owner: 4711, .. }), "{error}");
+}
+
+#[test]
+fn the_daemons_user_gets_what_the_daemon_writes_and_no_more() {
+    let base = tempfile::tempdir().unwrap();
+    let ids = match weft_os::process::service_user().unwrap() {
+        UserChange::To(ids) => ids,
+        other => return weft_os::test_support::skip(&std::io::Error::other(format!("another user: {other:?}"))),
+    };
+    fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    for name in ["peers.json", "fast.json", "identity.key", "weft.toml"] {
+        fs::write(base.path().join(name), "").unwrap();
+    }
+    let state = StateDir::open(StatePaths::new(base.path())).unwrap();
+    state.hand_over(ids).unwrap();
+    state.hand_over(ids).unwrap();
+    let of = |name: &str| fs::metadata(base.path().join(name)).unwrap();
+    for name in ["peers.json", "fast.json"] {
+        assert_eq!((of(name).uid(), of(name).gid()), (ids.uid, ids.gid), "{name}");
+    }
+    for name in ["identity.key", "weft.toml", "lock", "."] {
+        assert_eq!(of(name).uid(), 0, "{name}");
+    }
+    assert_eq!((of(".").gid(), of(".").mode() & 0o7777), (ids.gid, 0o1770));
+    drop(state);
+    // The next start finds its own work in order.
+    let state = StateDir::open(StatePaths::new(base.path())).unwrap();
+    // A file of the daemon's user that is the key by another name stays what it is.
+    fs::remove_file(base.path().join("peers.json")).unwrap();
+    fs::hard_link(base.path().join("identity.key"), base.path().join("peers.json")).unwrap();
+    assert!(matches!(state.hand_over(ids), Err(StateError::Directory { .. })));
+    assert_eq!(of("identity.key").uid(), 0);
 }
 
 #[test]

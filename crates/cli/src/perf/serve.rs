@@ -8,6 +8,7 @@ use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_os::process::drop_all_privileges;
 use weft_perf::far::{self, Far, FarError};
+use weft_perf::limits::Limits;
 
 use super::view::View;
 use crate::failure::Failure;
@@ -19,6 +20,18 @@ pub(crate) struct Args {
     /// The interface of the tunnel
     #[arg(long, value_name = "NAME")]
     device: String,
+    /// Serve tests outside the tunnel, too
+    #[arg(long)]
+    raw: bool,
+    /// The longest test in seconds
+    #[arg(long, value_name = "SECS", default_value_t = Limits::default().seconds)]
+    max_seconds: u32,
+    /// Most TCP connections in each direction
+    #[arg(long, value_name = "N", default_value_t = Limits::default().streams)]
+    max_streams: u16,
+    /// Bits a second that are sent at most
+    #[arg(long, value_name = "RATE", default_value_t = Limits::default().rate)]
+    max_rate: u64,
 }
 
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
@@ -35,11 +48,22 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
         control,
         device: Some(args.device.clone()),
         view: Box::new(view),
+        limits: Limits {
+            raw: args.raw,
+            seconds: args.max_seconds,
+            streams: args.max_streams,
+            rate: args.max_rate,
+        },
     }) {
         // What becomes of the other end is not this node's trouble.
-        Err(FarError::Near(_) | FarError::Refused(_) | FarError::Flows { .. } | FarError::DaemonEnded) => {
-            Err(Failure::Told)
-        }
+        Err(
+            FarError::Near(_)
+            | FarError::Refused(_)
+            | FarError::Flows { .. }
+            | FarError::Unanswered
+            | FarError::LinkMoved
+            | FarError::DaemonEnded,
+        ) => Err(Failure::Told),
         Err(error) => Err(error.into()),
         Ok(()) => Ok(()),
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use weft_node::control::{self, ControlCommand};
 use weft_node::peer::PeerRef;
-use weft_node::status::Peers;
+use weft_node::status::{PathStatus, Peers};
 use weft_node::trace::{LaneTrace, TraceDocument};
 use weft_perf::end::{DaemonLook, DaemonView};
 use weft_perf::stages::{LaneTotals, StageWork};
@@ -34,9 +34,14 @@ impl DaemonView for View {
         };
         let peers = control::call::<Peers>(&self.control, &command).ok();
         let peer = peers.and_then(|peers| peers.peers.into_iter().next());
+        let path = peer.and_then(|peer| peer.path);
         DaemonLook {
             pid: self.pid,
-            path: peer.and_then(|peer| peer.path).map(|path| path.to_string()),
+            path: path.as_ref().map(ToString::to_string),
+            link: match path {
+                Some(PathStatus::Direct { addr }) => Some(addr),
+                _ => None,
+            },
         }
     }
 

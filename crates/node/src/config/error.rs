@@ -26,6 +26,24 @@ pub enum ConfigError {
         /// What the system said.
         source: io::Error,
     },
+    /// Somebody else's file.
+    #[error("{path}: belongs to another user (uid {owner}); run as that user, or chown {own} {path}", path = .path.display())]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The user of this process.
+        own: u32,
+    },
+    /// A group or everybody may write it.
+    #[error("{path}: others may write it (mode {mode:04o}); chmod go-w {path}", path = .path.display())]
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// The file cannot be written at first use.
     #[error("{}: cannot be written ({source}); check its directory", .path.display())]
     Unwritable {

@@ -101,6 +101,14 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 [perf]
 # Who may measure with this node (`weft perf`): "peers" (those listed here), "open" (every node), "off".
 #allow = "peers"
+# Serve tests outside the tunnel (`weft perf --raw`), between the two addresses of the direct link alone.
+#raw = false
+# What one test has at most: seconds (up to 3600), TCP streams a direction (up to 64), and Mbit/s that this node sends.
+#max_s = 120
+#max_streams = 16
+#max_mbit_s = 10000
+# Seconds of tests that one peer gets within an hour.
+#hourly_s = 600
 
 [log]
 # error, warn, info, debug, trace, or directives such as "info,weft_node=debug".

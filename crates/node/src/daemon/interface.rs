@@ -25,7 +25,7 @@ pub enum InterfaceError {
         name: String,
     },
     /// The process may not make interfaces.
-    #[error("{0}; run as root, or: setcap cap_net_admin+ep $(command -v weft)")]
+    #[error("{0}; run it with sudo, or as a service that gives it AmbientCapabilities=CAP_NET_ADMIN")]
     NotAllowed(#[source] TunError),
     /// The device file is closed to this user.
     #[error("{0}; run as root, or open it to users as most systems do: chmod 666 /dev/net/tun")]

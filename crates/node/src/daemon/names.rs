@@ -5,28 +5,29 @@ use std::io::{self, ErrorKind};
 use weft_noise::PublicKey;
 use weft_os::netns;
 
+use crate::broker::Broker;
 use crate::config::Config;
-use crate::dns::{Endpoint, RegisterError, Resolved, Responder, Setup, Zone};
+use crate::dns::{Endpoint, RegisterError, Responder, Setup, Zone};
 
 /// The sockets, bound while the process may still bind any port, and what else must be asked before it drops privileges.
 pub(super) struct Bound {
     endpoints: Vec<Endpoint>,
     failed: Vec<String>,
-    system: Result<Resolved, RegisterError>,
+    system: Result<(), RegisterError>,
 }
 
 /// Binds every configured address; none if names are turned off.
 ///
 /// One that cannot be bound costs names and nothing else: a machine that is reached through the mesh alone must not be
 /// lost because another program took a port. It is told at WARN, and in the status.
-pub(super) fn bind(config: &Config, interface: u32) -> Option<Bound> {
+pub(super) fn bind(config: &Config) -> Option<Bound> {
     if !config.dns.enabled {
         return None;
     }
     let mut bound = Bound {
         endpoints: Vec::new(),
         failed: Vec::new(),
-        system: system(config, interface),
+        system: system(config),
     };
     let by_default = config.dns.listen == Config::default().dns.listen;
     for &address in &config.dns.listen {
@@ -45,19 +46,32 @@ pub(super) fn bind(config: &Config, interface: u32) -> Option<Bound> {
     Some(bound)
 }
 
-/// Numbers of interfaces mean nothing in another network namespace, or something else.
-fn system(config: &Config, interface: u32) -> Result<Resolved, RegisterError> {
+/// Whether the system's resolver is to be told. Numbers of interfaces mean nothing in another network namespace, or something
+/// else.
+fn system(config: &Config) -> Result<(), RegisterError> {
     if !config.dns.register {
         Err(RegisterError::TurnedOff)
     } else if netns::is_init_namespace() {
-        Ok(Resolved::new("resolvectl", interface))
+        Ok(())
     } else {
         Err(RegisterError::OtherNamespace)
     }
 }
 
-/// Starts to answer for the configured peers and for every key.
-pub(super) fn start(bound: Bound, config: &Config, me: PublicKey) -> io::Result<Responder> {
+/// Starts to answer for the configured peers and for every key. The broker tells the system's resolver.
+pub(super) fn start(
+    bound: Bound,
+    config: &Config,
+    me: PublicKey,
+    broker: &mut io::Result<Broker>,
+) -> io::Result<Responder> {
+    let system = bound.system.and_then(|()| {
+        let client = broker.as_mut().map(Broker::take_client);
+        match client {
+            Ok(client) => client.ok_or_else(|| RegisterError::Broker("the broker is taken".to_owned())),
+            Err(error) => Err(RegisterError::Broker(format!("the broker did not start: {error}"))),
+        }
+    });
     let names = config.peers.iter();
     let zone = Zone::new(names.filter_map(|peer| Some((peer.name.as_ref()?, peer.key))));
     Responder::start(Setup {
@@ -65,6 +79,6 @@ pub(super) fn start(bound: Bound, config: &Config, me: PublicKey) -> io::Result<
         endpoints: bound.endpoints,
         failed: bound.failed,
         me,
-        system: bound.system,
+        system,
     })
 }

@@ -8,7 +8,7 @@ use weft_noise::PublicKey;
 use weft_wire::Network;
 
 use super::routes::Withheld;
-use super::standing::why_frames;
+use super::why::why_frames;
 use crate::config::Config;
 use crate::status::NetworksStatus;
 

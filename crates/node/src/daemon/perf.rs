@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,6 +19,8 @@ use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use weft_packet::{Bucket, Rate};
+use weft_perf::limits::Limits;
 use weft_perf::message::FromFar;
 use weft_wire::FIPS_PREFIX;
 
@@ -43,7 +45,7 @@ pub(super) struct Bound(Option<io::Result<StdListener>>);
 /// Listens at the address `me`, for what comes through the interface `device` alone: there a source address belongs to
 /// a key. That it cannot costs tests and nothing else; it is told at WARN, and in the status.
 pub(super) fn bind(config: &Config, me: Ipv6Addr, device: &str) -> Bound {
-    if config.perf == PerfAllow::Off {
+    if config.perf.allow == PerfAllow::Off {
         return Bound(None);
     }
     let address = SocketAddr::new(IpAddr::V6(me), weft_perf::PORT);
@@ -63,6 +65,8 @@ pub(super) struct Launch {
     pub(super) state: PathBuf,
     /// The interface.
     pub(super) device: String,
+    /// What one test may have.
+    pub(super) limits: Limits,
 }
 
 /// Takes tests as long as it lives.
@@ -77,6 +81,8 @@ struct Counts {
     served: AtomicU64,
     refused: AtomicU64,
     busy: AtomicU64,
+    /// Turned away because the peer's share of the hour was used up.
+    exhausted: AtomicU64,
     /// Ended otherwise than as agreed: the other end left, or made no sense.
     failed: AtomicU64,
 }
@@ -115,13 +121,18 @@ impl PerfServer {
             Ok(listener) => listener,
             Err(error) => return not(PerfState::Failed, format!("cannot listen: {error}")),
         };
-        let whom = match config.perf {
+        let whom = match config.perf.allow {
             PerfAllow::Open => "every node",
             PerfAllow::Peers | PerfAllow::Off => "configured peers",
         };
         let gate = Gate::new(config);
         Self {
-            task: Some(tokio::spawn(accept(listener, gate, launch, Arc::clone(&counts)))),
+            task: Some(tokio::spawn(accept(
+                listener,
+                (gate, Allowance::new(config)),
+                launch,
+                Arc::clone(&counts),
+            ))),
             status: PerfStatus {
                 state: PerfState::Listening,
                 why: format!("taken from {whom}"),
@@ -140,12 +151,14 @@ impl PerfServer {
             served,
             refused,
             busy,
+            exhausted,
             failed,
         } = &*self.counts;
         let named = [
             ("perf_served", served),
             ("perf_refused", refused),
             ("perf_busy", busy),
+            ("perf_exhausted", exhausted),
             ("perf_failed", failed),
         ];
         named
@@ -172,7 +185,7 @@ struct Gate {
 impl Gate {
     fn new(config: &Config) -> Self {
         Self {
-            everyone: config.perf == PerfAllow::Open,
+            everyone: config.perf.allow == PerfAllow::Open,
             peers: config.peers.iter().map(|peer| peer.key.node_addr().to_ipv6()).collect(),
         }
     }
@@ -184,16 +197,107 @@ impl Gate {
     }
 }
 
-async fn accept(listener: TcpListener, gate: Gate, launch: Launch, counts: Arc<Counts>) {
+/// A test that is served.
+struct Running {
+    child: Child,
+    peer: IpAddr,
+    started: Instant,
+}
+
+/// How much of the hour each peer has left. A token is a 3,600th of a second of a test, so that what one gets in an hour
+/// comes back evenly.
+struct Allowance {
+    rate: Rate,
+    peers: Vec<Ipv6Addr>,
+    /// Those who ran tests; nodes that are not configured share the entry of the unspecified address.
+    left: BTreeMap<IpAddr, Bucket>,
+    since: Instant,
+}
+
+/// Tokens of one second of a test.
+const SECOND: usize = 3_600;
+
+impl Allowance {
+    fn new(config: &Config) -> Self {
+        let hourly = u64::from(config.perf.hourly);
+        Self {
+            rate: Rate {
+                per_second: hourly,
+                burst: hourly * SECOND as u64,
+            },
+            peers: Gate::new(config).peers,
+            left: BTreeMap::new(),
+            since: Instant::now(),
+        }
+    }
+
+    /// Whether `peer` may begin another test, which takes its first second.
+    fn is_left(&mut self, peer: IpAddr) -> bool {
+        self.begin(peer, self.since.elapsed())
+    }
+
+    fn begin(&mut self, peer: IpAddr, now: Duration) -> bool {
+        let (rate, now) = (self.rate, millis(now));
+        let bucket = self.bucket(peer, now);
+        // To ask in vain costs nothing, or one who keeps asking would never get any of it back.
+        let mut after = *bucket;
+        let enough = after.take(rate, now, SECOND) == SECOND;
+        if enough {
+            *bucket = after;
+        }
+        enough
+    }
+
+    /// Takes the time since `started`, when a test of `peer` began.
+    fn spend(&mut self, peer: IpAddr, started: Instant) {
+        let seconds = usize::try_from(started.elapsed().as_secs()).unwrap_or(usize::MAX);
+        self.take(peer, self.since.elapsed(), seconds);
+    }
+
+    fn take(&mut self, peer: IpAddr, now: Duration, seconds: usize) {
+        let (rate, now) = (self.rate, millis(now));
+        self.bucket(peer, now).take(rate, now, seconds.saturating_mul(SECOND));
+    }
+
+    fn bucket(&mut self, peer: IpAddr, now: u64) -> &mut Bucket {
+        let configured = self.peers.iter().any(|known| peer == IpAddr::V6(*known));
+        let whose = if configured { peer } else { Ipv6Addr::UNSPECIFIED.into() };
+        self.left.entry(whose).or_insert_with(|| Bucket::new(self.rate, now))
+    }
+}
+
+fn millis(since: Duration) -> u64 {
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The limits as arguments of `perf-serve`.
+fn limits(limits: &Limits) -> Vec<String> {
+    let Limits {
+        raw,
+        seconds,
+        streams,
+        rate,
+    } = limits;
+    let mut arguments = vec![
+        format!("--max-seconds={seconds}"),
+        format!("--max-streams={streams}"),
+        format!("--max-rate={rate}"),
+    ];
+    arguments.extend(raw.then(|| "--raw".to_owned()));
+    arguments
+}
+
+async fn accept(listener: TcpListener, (gate, mut allowance): (Gate, Allowance), launch: Launch, counts: Arc<Counts>) {
     let farewells = Arc::new(Semaphore::new(FAREWELLS));
-    let mut running: Option<Child> = None;
+    let mut running: Option<Running> = None;
     loop {
         let accepted = match &mut running {
-            Some(child) => tokio::select! {
+            Some(run) => tokio::select! {
                 accepted = listener.accept() => accepted,
-                ended = child.wait() => {
+                ended = run.child.wait() => {
                     tracing::debug!(?ended, "test ended");
                     counts.ended(&ended);
+                    allowance.spend(run.peer, run.started);
                     running = None;
                     sleep(PAUSE).await;
                     continue;
@@ -210,10 +314,11 @@ async fn accept(listener: TcpListener, gate: Gate, launch: Launch, counts: Arc<C
             }
         };
         // One run after another: the process before may be about to end.
-        if let Some(child) = &mut running
-            && let Ok(ended) = timeout(ENDING, child.wait()).await
+        if let Some(run) = &mut running
+            && let Ok(ended) = timeout(ENDING, run.child.wait()).await
         {
             counts.ended(&ended);
+            allowance.spend(run.peer, run.started);
             running = None;
         }
         let refusal = if !gate.admits(from.ip()) {
@@ -222,12 +327,19 @@ async fn accept(listener: TcpListener, gate: Gate, launch: Launch, counts: Arc<C
         } else if running.is_some() {
             counts.busy.fetch_add(1, Ordering::Relaxed);
             "another test is running there; try again when it is over"
+        } else if !allowance.is_left(from.ip()) {
+            counts.exhausted.fetch_add(1, Ordering::Relaxed);
+            "it has served you its share of tests for now (perf.hourly_s there); try again in some minutes"
         } else {
             match start(stream, from.ip(), &launch) {
                 Ok(child) => {
                     counts.served.fetch_add(1, Ordering::Relaxed);
                     tracing::info!(peer = %from.ip(), "serving a test");
-                    running = Some(child);
+                    running = Some(Running {
+                        child,
+                        peer: from.ip(),
+                        started: Instant::now(),
+                    });
                 }
                 // The connection is gone with it, which the other side sees.
                 Err(error) => tracing::warn!(%error, program = %launch.program.display(), "a test cannot be served"),
@@ -249,7 +361,8 @@ fn start(stream: TcpStream, peer: IpAddr, launch: &Launch) -> io::Result<Child> 
     stream.set_nonblocking(false)?;
     let mut command = Command::new(&launch.program);
     command.arg("perf-serve").arg("--state").arg(&launch.state);
-    command.arg("--device").arg(&launch.device).arg(peer.to_string());
+    command.arg("--device").arg(&launch.device).args(limits(&launch.limits));
+    command.arg(peer.to_string());
     command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null());
     command.kill_on_drop(true).spawn()
 }
@@ -269,12 +382,15 @@ async fn refuse(mut stream: TcpStream, why: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::PeerConfig;
+    use crate::config::{PeerConfig, PerfConfig};
 
     fn config(perf: PerfAllow) -> Config {
         let key = weft_noise::SecretKey::from_bytes(&[7; 32]).unwrap().public();
         Config {
-            perf,
+            perf: PerfConfig {
+                allow: perf,
+                ..PerfConfig::default()
+            },
             peers: vec![PeerConfig {
                 require_fast: false,
                 networks: Vec::new(),
@@ -298,5 +414,30 @@ mod tests {
             assert_eq!(gate.admits(stranger), strangers);
             assert!(!elsewhere.iter().any(|address| gate.admits(*address)));
         }
+    }
+
+    #[test]
+    fn a_peer_has_a_share_of_the_hour() {
+        let config = config(PerfAllow::Open);
+        let peer: IpAddr = config.peers[0].key.node_addr().to_ipv6().into();
+        let strangers: [IpAddr; 2] = ["fd00::1".parse().unwrap(), "fd00::2".parse().unwrap()];
+        let mut allowance = Allowance::new(&config);
+        let at = Duration::from_secs;
+        assert!(allowance.begin(peer, at(0)));
+        allowance.take(peer, at(0), 599);
+        assert!(!allowance.begin(peer, at(0)), "ten minutes at once, then none");
+        assert!(
+            allowance.begin(strangers[0], at(0)),
+            "what one peer has used is not another's"
+        );
+        assert!(!allowance.begin(peer, at(5)));
+        assert!(
+            allowance.begin(peer, at(6)),
+            "one second for six, also for one who asked before"
+        );
+        allowance.take(peer, at(8_000), 600);
+        assert!(!allowance.begin(peer, at(8_000)), "never more than the share");
+        allowance.take(strangers[0], at(0), 599);
+        assert!(!allowance.begin(strangers[1], at(0)), "strangers share one");
     }
 }

@@ -4,20 +4,23 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
 use tokio::time::sleep;
 use weft_core::{Event, Frames, Node, Output, Path};
 use weft_noise::PublicKey;
-use weft_os::clock::boottime_ms;
+use weft_os::clock::{ContinuityWatch, boottime_ms};
 use weft_os::random::random_bytes;
 use weft_packet::{Command, Report};
 use weft_plane::Lanes;
+use weft_wire::fast::LEAST_PAYLOAD;
 
+use super::DaemonError;
 use super::echo::{Echoes, Waiting};
 use super::lease::TraceLease;
+use super::moves::MoveLog;
+use super::reports::Reports;
 use super::standing::{self, Facts};
 use super::watch::NetworkWatch;
-use super::{DaemonError, MAX_REPORTS};
+use super::why;
 use crate::control::{ControlCommand, ControlRequest, ControlServer, Refusal};
 use crate::known::KnownPeers;
 use crate::peer::PeerRef;
@@ -31,6 +34,11 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_millis(50);
 /// How long a changed address waits before it is written, so that a flapping path does not write each time.
 const SAVE_DELAY: Duration = Duration::from_secs(1);
+/// How often at most addresses and frames are written.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+
+/// Reports that are taken before anything else has its turn.
+const REPORTS_AT_ONCE: usize = 32;
 
 pub(super) struct Daemon {
     node: Node,
@@ -43,12 +51,23 @@ pub(super) struct Daemon {
     save_at: Option<Instant>,
     /// When to react to a change of our addresses or routes.
     network_changed_at: Option<Instant>,
+    /// When that was last written.
+    saved_at: Option<Instant>,
+    moves: MoveLog,
     traced: TraceLease,
+    continuity: ContinuityWatch,
     stopping: bool,
 }
 
 impl Daemon {
-    pub(super) fn new(node: Node, lanes: Lanes, facts: Facts, state: StateDir, known: KnownPeers) -> Self {
+    pub(super) fn new(
+        node: Node,
+        lanes: Lanes,
+        facts: Facts,
+        state: StateDir,
+        known: KnownPeers,
+        continuity: ContinuityWatch,
+    ) -> Self {
         let mut token = [0; 8];
         // Without randomness there would be no key either; a constant token would merely be guessable.
         let _ = random_bytes(&mut token);
@@ -62,7 +81,10 @@ impl Daemon {
             echoes,
             save_at: None,
             network_changed_at: None,
+            saved_at: None,
+            moves: MoveLog::default(),
             traced: TraceLease::default(),
+            continuity,
             stopping: false,
         }
     }
@@ -70,7 +92,7 @@ impl Daemon {
     pub(super) async fn serve(
         mut self,
         mut control: ControlServer,
-        mut reports: mpsc::Receiver<(u8, Report)>,
+        reports: std::sync::Arc<Reports>,
     ) -> Result<(), DaemonError> {
         let mut stop = StopSignals::new().map_err(DaemonError::Runtime)?;
         let watch = NetworkWatch::start().map_err(DaemonError::Watch)?;
@@ -78,11 +100,9 @@ impl Daemon {
         while !self.stopping {
             self.drain_outputs();
             tokio::select! {
-                Some((lane, report)) = reports.recv() => {
-                    self.report(lane, report);
-                    // Reports come in bursts; taking what is there saves a round of the loop for each.
-                    for _ in 0..MAX_REPORTS {
-                        let Ok((lane, report)) = reports.try_recv() else { break };
+                () = reports.arrived() => {
+                    // A few at a time: between them the lanes get what follows, and timers and the control socket their turn.
+                    for (lane, report) in reports.take(REPORTS_AT_ONCE) {
                         self.report(lane, report);
                     }
                 }
@@ -152,6 +172,10 @@ impl Daemon {
     }
 
     fn on_time(&mut self) {
+        if let Some(jump) = self.continuity.look() {
+            tracing::info!(why = %jump, "keys in memory may be in use elsewhere; agreeing on new ones with all peers");
+            self.node.handle_resumed(boottime_ms());
+        }
         self.node.handle_timeout(boottime_ms());
         let now = Instant::now();
         while let Some(waiting) = self.echoes.expired(now) {
@@ -180,7 +204,9 @@ impl Daemon {
             Event::LinkSilent { peer } => tracing::info!(peer = name(peer), "peer is silent"),
             Event::LinkAnswers { peer } => tracing::info!(peer = name(peer), "peer answers again"),
             Event::Roamed { peer, path } => {
-                tracing::info!(peer = name(peer), %path, "peer moved");
+                if let Some(left_out) = self.moves.note(Instant::now(), *peer) {
+                    tracing::info!(peer = self.facts.name(peer), %path, left_out, "peer moved");
+                }
                 self.remember(peer, *path);
             }
             // A direct path is told by the link that came up or the peer that moved.
@@ -190,22 +216,13 @@ impl Daemon {
             } => {}
             Event::PathChanged { peer, path, reason } => {
                 let path = path.map_or_else(|| "none".to_owned(), |path| self.facts.path(&path).to_string());
-                tracing::info!(
-                    peer = name(peer),
-                    path,
-                    why = standing::why_path(*reason),
-                    "path changed"
-                );
+                tracing::info!(peer = name(peer), path, why = why::why_path(*reason), "path changed");
             }
             Event::LinkRekeyed { peer } => tracing::debug!(peer = name(peer), "link rekeyed"),
             Event::SessionUp { peer } => tracing::info!(peer = name(peer), "session up"),
             Event::SessionRekeyed { peer } => tracing::debug!(peer = name(peer), "session rekeyed"),
             Event::FramesChanged { peer, frames } => {
-                tracing::info!(
-                    peer = name(peer),
-                    frames = standing::why_frames(*frames),
-                    "frames changed"
-                );
+                tracing::info!(peer = name(peer), frames = why::why_frames(*frames), "frames changed");
                 self.remember_frames(peer, *frames);
             }
             Event::PathSized {
@@ -220,13 +237,58 @@ impl Daemon {
             Event::PathSized { peer, payload, .. } => {
                 tracing::info!(peer = name(peer), payload, "the path takes more");
             }
+            Event::SizeRefused { peer, told } => tracing::info!(
+                peer = name(peer),
+                told,
+                "the peer says that only frames below {LEAST_PAYLOAD} bytes pass through it; that is refused, and data \
+                 through it goes in FIPS frames"
+            ),
+            Event::PathNarrow { peer, narrow: true } => tracing::warn!(
+                peer = name(peer),
+                "the path to the peer takes less than 1,280 bytes, so large packets do not pass; weft needs an MTU of 1,280 on \
+                 every link of the path"
+            ),
+            Event::PathNarrow { peer, narrow: false } => {
+                tracing::info!(peer = name(peer), "the path to the peer takes 1,280 bytes again");
+            }
+            Event::Troubled {
+                peer,
+                trouble: Some(trouble),
+            } => tracing::info!(
+                peer = name(peer),
+                trouble = why::why_trouble(*trouble),
+                "packets do not pass"
+            ),
+            Event::Troubled { peer, trouble: None } => {
+                tracing::info!(peer = name(peer), "nothing keeps packets from passing any more");
+            }
+            Event::KeysOverdue { peer, session, ends_in } => tracing::info!(
+                peer = name(peer),
+                keys = if *session { "session" } else { "link" },
+                ends_in_s = ends_in / 1000,
+                "the keys are overdue: no handshake for new ones succeeds, and the old ones end"
+            ),
+            Event::KeyInTwo {
+                peer,
+                seen: [here, there],
+            } => tracing::warn!(
+                peer = name(peer),
+                "another machine runs with the key of this peer: seen at {here} and at {there}; give one of the two a new identity"
+            ),
+            Event::OwnKeyInTwo { told_by, seen } => {
+                let told_by = told_by.map_or_else(|| "itself".to_owned(), |key| name(&key));
+                tracing::warn!(
+                    told_by,
+                    "another machine runs with this node's key: seen at {seen}; give one of the two a new identity"
+                );
+            }
             Event::SessionDown { peer, reason } => tracing::info!(peer = name(peer), ?reason, "session down"),
         }
     }
 
     fn remember(&mut self, peer: &PublicKey, addr: SocketAddr) {
         if self.known.note(*peer, addr) {
-            self.save_at.get_or_insert(Instant::now() + SAVE_DELAY);
+            self.save_soon();
         }
     }
 
@@ -238,14 +300,22 @@ impl Daemon {
             _ => self.facts.fast.note_downgraded(peer, unix_now()),
         };
         if news {
-            self.save_at.get_or_insert(Instant::now() + SAVE_DELAY);
+            self.save_soon();
         }
+    }
+
+    /// Has what changed written in a moment, and not soon after the last time.
+    fn save_soon(&mut self) {
+        let soon = Instant::now() + SAVE_DELAY;
+        let at = self.saved_at.map_or(soon, |saved| soon.max(saved + SAVE_EVERY));
+        self.save_at.get_or_insert(at);
     }
 
     fn save(&mut self) {
         if self.save_at.take().is_none() {
             return;
         }
+        self.saved_at = Some(Instant::now());
         if let Err(error) = self.known.save(&self.state.paths().known_peers()) {
             tracing::info!(%error, "peers' addresses are not remembered");
         }
@@ -313,7 +383,7 @@ impl Daemon {
             address: waiting.peer.to_ipv6(),
             rtt_ms: answered.then(|| waiting.elapsed().as_secs_f64() * 1e3),
             path: status.path.map(|path| self.facts.path(&path)),
-            why: (!answered).then(|| standing::why(&status)),
+            why: (!answered).then(|| why::why(&status)),
         };
         waiting.reply.ok(&pong);
     }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use weft_core::{
-    Frames, KnownSize, LinkDown, MeshStatus as CoreMesh, Node, Path, PathChange, PathReason, PeerState as CoreState,
-    PeerStatus as CorePeer, Quality, SizeSource,
+    Frames, KnownSize, MeshStatus as CoreMesh, Node, Path, PathChange, PeerState as CoreState, PeerStatus as CorePeer,
+    Quality, SizeSource, Trouble,
 };
 use weft_noise::PublicKey;
 use weft_os::process;
@@ -19,14 +19,16 @@ use super::interface::Interface;
 use super::lanes::MoreLanes;
 use super::networks::Networks;
 use super::perf::PerfServer;
+use super::rights::Standing;
+use super::why::{why, why_frames, why_path};
 use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::fast_peers::FastPeers;
 use crate::peer::PeerName;
 use crate::status::{
-    Document as _, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, NodeStatus, Offload, OffloadStatus,
-    PathChangeStatus, PathSizeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus, SessionStatus,
-    SizeKnown, Status, Traffic, TunStatus,
+    ClonesStatus, Document as _, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, NodeStatus, Offload,
+    OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus,
+    SessionStatus, SizeKnown, Status, Traffic, TroubleKind, TroubleStatus, TunStatus,
 };
 
 /// What does not change while the daemon runs, and who else knows something.
@@ -43,6 +45,8 @@ pub(super) struct Facts {
     dns: Option<Responder>,
     /// Takes tests.
     perf: PerfServer,
+    /// What the daemon may do to the system.
+    rights: Standing,
     networks: Networks,
     /// Who has ever been fast.
     pub(super) fast: FastPeers,
@@ -52,14 +56,23 @@ pub(super) struct Facts {
     started_unix: u64,
 }
 
+/// What runs beside the packet path.
+pub(super) struct Services {
+    /// Answers questions about names, unless that is turned off.
+    pub(super) dns: Option<Responder>,
+    /// Takes tests.
+    pub(super) perf: PerfServer,
+    /// What the daemon may do to the system.
+    pub(super) rights: Standing,
+}
+
 impl Facts {
     pub(super) fn new(
         key: PublicKey,
         interface: &Interface,
         (sockets, more): (&[UdpSocket], &MoreLanes),
         config: &Config,
-        dns: Option<Responder>,
-        perf: PerfServer,
+        Services { dns, perf, rights }: Services,
         fast: FastPeers,
     ) -> Self {
         let offloads = interface.offloads();
@@ -101,6 +114,7 @@ impl Facts {
             listen: sockets.iter().map(UdpSocket::local_address).collect(),
             dns,
             perf,
+            rights,
             networks: Networks::new(config, interface.withheld()),
             fast,
             payload: config.udp.payload(),
@@ -149,6 +163,12 @@ impl Facts {
                 mesh: node.mesh_status().as_ref().map(mesh),
                 dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
                 perf: Some(self.perf.status()),
+                rights: Some(self.rights.status()),
+                clones: node.twin(now).map(|twin| ClonesStatus {
+                    seen: vec![twin.seen],
+                    ago_s: now.saturating_sub(twin.at) / 1000,
+                    told_by: twin.told_by.map(|key| self.name(&key)),
+                }),
                 traced,
                 rss_bytes: usage.map_or(0, |u| u.rss_bytes),
                 cpu_s: usage.map_or(0.0, |u| u.cpu.as_secs_f64()),
@@ -243,6 +263,12 @@ impl Facts {
             },
             why: why(peer),
             since_s: peer.since / 1000,
+            trouble: peer.trouble.map(trouble),
+            clones: peer.twins.map(|(seen, ago)| ClonesStatus {
+                seen: seen.to_vec(),
+                ago_s: ago / 1000,
+                told_by: None,
+            }),
             path: peer.path.map(|path| self.path(&path)),
             path_changes: peer
                 .path_changes
@@ -252,6 +278,7 @@ impl Facts {
             link: peer.link_age.map(|age| LinkStatus {
                 epoch_age_s: age / 1000,
                 rekeys: peer.link_rekeys,
+                keys_end_s: peer.link_keys_end.map(|ms| ms / 1000),
                 rtt_ms: quality(&peer.link_quality).rtt_ms,
                 quality: quality(&peer.link_quality),
                 rx: traffic(&peer.link_totals).0,
@@ -261,16 +288,20 @@ impl Facts {
             session: peer.session_up.map(|up| SessionStatus {
                 age_s: up / 1000,
                 rekeys: peer.session_rekeys,
+                keys_end_s: peer.session_keys_end.map(|ms| ms / 1000),
                 quality: QualityStatus {
                     cost: None,
                     ..quality(&peer.session_quality)
                 },
                 rx: traffic(&peer.session_totals).0,
                 tx: traffic(&peer.session_totals).1,
+                packet_in_s: peer.packet_in.map(|ms| ms / 1000),
+                packet_out_s: peer.packet_out.map(|ms| ms / 1000),
+                told_s: peer.told.map(|ms| ms / 1000),
                 queued: u64::from(peer.waiting),
                 frames: Some(self.frames(peer)),
                 max_inner: self.max_inner(peer),
-                path_size: peer.path_size.map(path_size),
+                path_size: peer.path_size.map(|size| path_size(size, peer.narrow)),
                 path_mtu_out: peer.path_mtu_out,
                 path_mtu_in: peer.path_mtu_in,
             }),
@@ -279,44 +310,26 @@ impl Facts {
     }
 }
 
-fn path_size(size: KnownSize) -> PathSizeStatus {
+fn trouble((trouble, ms): (Trouble, u64)) -> TroubleStatus {
+    TroubleStatus {
+        kind: match trouble {
+            Trouble::NothingComes => TroubleKind::NothingComes,
+            Trouble::NothingArrives => TroubleKind::NothingArrives,
+        },
+        for_s: ms / 1000,
+    }
+}
+
+fn path_size(size: KnownSize, narrow: bool) -> PathSizeStatus {
     PathSizeStatus {
         bytes: size.payload,
+        narrow,
         known: match size.source {
             SizeSource::Assumed => SizeKnown::Assumed,
             SizeSource::Probed => SizeKnown::Probed,
             SizeSource::Set => SizeKnown::Set,
         },
         searching: size.searching,
-    }
-}
-
-/// Why data goes in these frames, for a person.
-pub(super) fn why_frames(frames: Frames) -> &'static str {
-    match frames {
-        Frames::Fast(_) => "both ends agreed",
-        Frames::Relayed(_) => "both ends agreed, and the nodes on the way carry them",
-        Frames::NoWay(_) => "both ends have fast frames, but the present way does not carry them, or not yet",
-        Frames::Fips => "the peer has not told of fast frames",
-        Frames::Unproven(_) => {
-            "no fast frame of the peer has opened: something on the way swallows them or meddled with the handshake"
-        }
-        Frames::NoCommonSuite => "no cipher in common with the peer",
-    }
-}
-
-/// Why a path was left for the next one, for a person.
-pub(super) fn why_path(reason: PathReason) -> String {
-    match reason {
-        PathReason::LinkUp => "the link came up".to_owned(),
-        PathReason::LinkDown(reason) => left(reason),
-        PathReason::Silent => "the way before fell silent".to_owned(),
-        PathReason::Answers => "the direct way answers again".to_owned(),
-        PathReason::Roamed => "it moved".to_owned(),
-        PathReason::Found => "a way was found".to_owned(),
-        PathReason::Rerouted => "a better way was found".to_owned(),
-        PathReason::RelayDown => "the relay is gone".to_owned(),
-        PathReason::Lost => "no way is known".to_owned(),
     }
 }
 
@@ -369,61 +382,6 @@ fn traffic(totals: &Totals) -> (Traffic, Traffic) {
             bytes: totals.tx_bytes,
         },
     )
-}
-
-/// Why the peer stands where it stands, for a person.
-pub(super) fn why(peer: &CorePeer) -> String {
-    let down = peer
-        .last_down
-        .map(|(ago, reason)| format!(" ({} {} s ago)", left(reason), ago / 1000));
-    let down = down.unwrap_or_default();
-    let relayed = matches!(peer.path, Some(Path::Relayed(_)));
-    match peer.state {
-        CoreState::Known => format!("no address known; waiting for it to dial us{down}"),
-        CoreState::Linking => match (peer.dialing, peer.targets.first()) {
-            (Some((sends, ms)), Some(to)) if sends > 1 || peer.failures > 0 => {
-                let tries = peer.failures;
-                let more = if tries > 0 {
-                    format!(", {tries} attempts before")
-                } else {
-                    String::new()
-                };
-                format!("{sends} handshakes in {} s, no answer from {to}{more}{down}", ms / 1000)
-            }
-            (_, Some(to)) => format!("handshake sent to {to}{down}"),
-            _ => format!("handshake under way{down}"),
-        },
-        CoreState::Linked if relayed => "a way through other nodes is known; agreeing end-to-end keys".to_owned(),
-        CoreState::Payload if relayed && peer.link_age.is_some() => {
-            "payload passes through other nodes; the direct way does not answer".to_owned()
-        }
-        CoreState::Payload if relayed => format!("payload passes through other nodes{down}"),
-        CoreState::Session if peer.held_back() => {
-            format!("fast frames are required, and data waits: {}", why_held(peer))
-        }
-        CoreState::Linked if peer.waiting => "link up; agreeing end-to-end keys".to_owned(),
-        CoreState::Linked => "link up; no traffic yet".to_owned(),
-        CoreState::Session => "end-to-end keys agreed; nothing came in the last 30 s".to_owned(),
-        CoreState::Payload => "payload passes".to_owned(),
-    }
-}
-
-/// Why data that needs fast frames does not go.
-fn why_held(peer: &CorePeer) -> &'static str {
-    match peer.frames {
-        Frames::Fast(_) => "they do not go the way that there is",
-        frames => why_frames(frames),
-    }
-}
-
-fn left(reason: LinkDown) -> String {
-    match reason {
-        LinkDown::Silent => "it went silent".to_owned(),
-        LinkDown::Disconnected(0) => "it shut down".to_owned(),
-        LinkDown::Disconnected(1) => "it restarted".to_owned(),
-        LinkDown::Disconnected(code) => format!("it disconnected with reason {code}"),
-        LinkDown::OutOfStep => "keys were out of step".to_owned(),
-    }
 }
 
 /// What of a lane's counters tells lanes apart.

@@ -54,6 +54,9 @@ pub enum RegisterError {
         /// The first line that it wrote.
         said: String,
     },
+    /// The broker could not do it.
+    #[error("{0}")]
+    Broker(String),
     /// Our own address cannot be served.
     #[error("{address}: {why}")]
     Bind {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -10,10 +11,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use weft_noise::PublicKey;
+use weft_os::process::give_up_nice;
 
 use super::resolved::{self, RegisterError, Resolved};
 use super::server::{Endpoint, Shared};
 use super::zone::{DOMAIN, Zone};
+use crate::broker::Client;
 use crate::status::{DnsState, DnsStatus};
 
 /// How long to wait before setting the system up again after it failed: the system may still be starting.
@@ -31,8 +34,8 @@ pub struct Setup {
     pub failed: Vec<String>,
     /// Who we are.
     pub me: PublicKey,
-    /// The resolver to be told of it, or why none is.
-    pub system: Result<Resolved, RegisterError>,
+    /// The broker that tells the system's resolver of it, or why that is not told.
+    pub system: Result<Client, RegisterError>,
 }
 
 /// A thread that answers questions about names until this is dropped. It is its own, so that a flood of requests costs
@@ -80,7 +83,6 @@ impl Responder {
         };
         let way = Way {
             server: SocketAddr::new(IpAddr::V6(me.node_addr().to_ipv6()), port),
-            probe: format!("{me}.{DOMAIN}"),
             failed,
             status,
         };
@@ -88,6 +90,8 @@ impl Responder {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
+            // Lanes alone keep the right to go first.
+            let _ = give_up_nice();
             runtime.block_on(async {
                 let mut tasks = JoinSet::new();
                 for endpoint in endpoints {
@@ -134,17 +138,15 @@ struct Way {
     /// Our address in the mesh, and the port. systemd-resolved sends what belongs to an interface out of that
     /// interface, and before version 252.3 it did so with loopback addresses too, which lead nowhere there.
     server: SocketAddr,
-    /// A name that has an address.
-    probe: String,
     failed: Vec<String>,
     status: Arc<Mutex<DnsStatus>>,
 }
 
 impl Way {
     /// Sets the system up, again until it works, and keeps the status true. Never ends.
-    async fn keep(&self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, system: Result<Resolved, RegisterError>) {
-        let resolved = match system {
-            Ok(resolved) => resolved,
+    async fn keep(&self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, system: Result<Client, RegisterError>) {
+        let broker = match system {
+            Ok(broker) => broker,
             Err(why) => {
                 self.say(DnsState::Local, &format!("not set up in the system: {why}"));
                 return std::future::pending().await;
@@ -152,7 +154,7 @@ impl Way {
         };
         let mut pause = FIRST_RETRY;
         let mut endpoint_is_served = false;
-        while let Err(why) = self.set_up(tasks, shared, &resolved, &mut endpoint_is_served).await {
+        while let Err(why) = self.set_up(tasks, shared, &broker, &mut endpoint_is_served).await {
             tracing::debug!(%why, "DNS: not set up in the system");
             self.say(DnsState::Local, &format!("not set up in the system: {why}"));
             sleep(pause).await;
@@ -176,7 +178,7 @@ impl Way {
         &self,
         tasks: &mut JoinSet<()>,
         shared: &Arc<Shared>,
-        resolved: &Resolved,
+        broker: &Client,
         endpoint_is_served: &mut bool,
     ) -> Result<(), RegisterError> {
         if !Resolved::is_running() {
@@ -192,7 +194,8 @@ impl Way {
                 })?;
             *endpoint_is_served = true;
         }
-        resolved.register(self.server, &self.probe).await
+        let port = NonZeroU16::new(self.server.port()).ok_or_else(|| RegisterError::Broker("no port".to_owned()))?;
+        broker.set_resolver(port).await.map_err(RegisterError::Broker)
     }
 
     /// Puts the reason into the status, behind where we answer.

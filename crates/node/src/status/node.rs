@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
+
+use super::{ClonesStatus, RightsStatus};
+
 /// The node itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -42,6 +45,12 @@ pub struct NodeStatus {
     /// Whether others may run tests with it; none from a daemon that knows no tests.
     #[serde(default)]
     pub perf: Option<PerfStatus>,
+    /// What the daemon may do to the system; none from a daemon that does not tell.
+    #[serde(default)]
+    pub rights: Option<RightsStatus>,
+    /// Another machine that runs with this node's key, if one was noticed within the last 10 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clones: Option<ClonesStatus>,
     /// The stages of the packet path are being measured (`weft trace`), which takes time.
     #[serde(default)]
     pub traced: bool,

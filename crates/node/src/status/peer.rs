@@ -18,6 +18,12 @@ pub struct PeerStatus {
     pub why: String,
     /// How long it has been in this state.
     pub since_s: u64,
+    /// What keeps packets from passing although there is a link or a session; none also where nothing was sent.
+    #[serde(default)]
+    pub trouble: Option<TroubleStatus>,
+    /// Two running nodes have the peer's key, if that was noticed within the last 10 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clones: Option<ClonesStatus>,
     /// The way that packets take, if there is one.
     pub path: Option<PathStatus>,
     /// How it came to that path: the latest changes, at most eight, the last one first.
@@ -30,6 +36,40 @@ pub struct PeerStatus {
     /// The networks behind it, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networks: Option<NetworksStatus>,
+}
+
+/// Several running nodes have one key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClonesStatus {
+    /// Where: of a peer both, the one that spoke last first; of this node the other one.
+    pub seen: Vec<SocketAddr>,
+    /// Seconds since that was last noticed.
+    pub ago_s: u64,
+    /// The peer that says so, where it is about this node; none if the other machine itself came to this one.
+    #[serde(default)]
+    pub told_by: Option<String>,
+}
+
+/// Why packets do not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TroubleStatus {
+    /// In which direction.
+    pub kind: TroubleKind,
+    /// For how long there has been no sign to the contrary.
+    pub for_s: u64,
+}
+
+/// In which direction packets do not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TroubleKind {
+    /// We send, and nothing authentic comes back.
+    NothingComes,
+    /// We send, frames of the peer come, and it reports that nothing of ours arrives.
+    NothingArrives,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
 }
 
 /// The networks behind a peer.
@@ -57,9 +97,10 @@ pub enum PeerState {
     Linking,
     /// The link is up, the session is not.
     Linked,
-    /// The session is up, no payload has come in the last 30 s.
+    /// The session is up. Within the last 10 s no IP packet passed, or in one direction only; `trouble` says whether
+    /// something is wrong, `why` what is known.
     Session,
-    /// Authenticated payload came in the last 30 s.
+    /// IP packets passed within the last 10 s in both directions, and nothing speaks against their passing now.
     Payload,
 }
 
@@ -173,6 +214,9 @@ pub struct LinkStatus {
     pub epoch_age_s: u64,
     /// How often the keys were renewed.
     pub rekeys: u64,
+    /// The keys are overdue, as no handshake for new ones succeeds: they end in so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_end_s: Option<u64>,
     /// Smoothed round-trip time in milliseconds, once measured: `quality.rtt_ms`.
     pub rtt_ms: Option<f64>,
     /// How well it does.
@@ -227,6 +271,9 @@ pub struct PathSizeStatus {
     pub known: SizeKnown,
     /// Whether larger ones are being tried right now.
     pub searching: bool,
+    /// Not even this passes: the path takes less than 1,280 bytes, which weft needs.
+    #[serde(default)]
+    pub narrow: bool,
 }
 
 /// How the size of a path is known.
@@ -251,6 +298,9 @@ pub struct SessionStatus {
     pub age_s: u64,
     /// How often the keys were renewed.
     pub rekeys: u64,
+    /// The keys are overdue, as no handshake for new ones succeeds: they end in so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_end_s: Option<u64>,
     /// How well it does, end to end.
     #[serde(default)]
     pub quality: QualityStatus,
@@ -258,6 +308,15 @@ pub struct SessionStatus {
     pub rx: Traffic,
     /// Sent.
     pub tx: Traffic,
+    /// Seconds since an IP packet last came.
+    #[serde(default)]
+    pub packet_in_s: Option<u64>,
+    /// Seconds since one was last sent.
+    #[serde(default)]
+    pub packet_out_s: Option<u64>,
+    /// Seconds since the peer last reported that something new of the session arrived.
+    #[serde(default)]
+    pub told_s: Option<u64>,
     /// What its data goes in.
     #[serde(default)]
     pub frames: Option<FramesStatus>,

@@ -1,0 +1,24 @@
+//! `weft broker`: root's part of the daemon. The daemon starts it, with a socket as standard input.
+
+use weft_node::broker::{self, Options};
+use weft_noise::PublicKey;
+
+use crate::failure::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The number of the daemon's interface
+    #[arg(long, value_name = "NUMBER")]
+    interface: u32,
+    /// The public key of the daemon
+    #[arg(long, value_name = "NPUB")]
+    key: PublicKey,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    broker::serve(Options {
+        interface: args.interface,
+        key: args.key,
+    })?;
+    Ok(())
+}

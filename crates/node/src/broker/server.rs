@@ -1,0 +1,176 @@
+//! The broker's side.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use weft_noise::PublicKey;
+use weft_os::process::{Access, PrivilegeError, Rights, ignore_stop_signals};
+
+use super::asynchronous;
+use super::message::{MAX_MESSAGE, Reply, Request};
+use crate::dns::Resolved;
+use crate::dns::zone::DOMAIN;
+
+/// Where `resolvectl` is, in the order to be tried. `PATH` is not asked: the environment may be a user's.
+const RESOLVECTL: [&str; 3] = [
+    "/usr/bin/resolvectl",
+    "/bin/resolvectl",
+    "/run/current-system/sw/bin/resolvectl",
+];
+
+/// What a broker is told at its start, before its daemon reads anything of others.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The number of the daemon's interface.
+    pub interface: u32,
+    /// Who the daemon is.
+    pub key: PublicKey,
+}
+
+/// Why a broker did not start, or ended before its daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// Rights that it does not need could not be given up.
+    #[error("{0}")]
+    Privileges(#[from] PrivilegeError),
+    /// Its standard input is no socket, or the system gave no memory.
+    #[error("the broker is started by `weft up` alone ({0})")]
+    Socket(#[from] io::Error),
+}
+
+/// Serves the daemon behind standard input until that ends. Standard output is a socket that closes with the daemon.
+///
+/// Call it while the process has one thread.
+///
+/// # Errors
+/// [`BrokerError`]
+pub fn serve(options: Options) -> Result<(), BrokerError> {
+    // A terminal and a service manager stop the whole group; the broker goes on until its daemon has ended.
+    ignore_stop_signals()?;
+    give_up_rights()?;
+    let requests = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let life = StdStream::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (mut requests, mut life) = (asynchronous(requests)?, asynchronous(life)?);
+        let broker = Broker { options };
+        tokio::select! {
+            ended = broker.answer_all(&mut requests) => ended,
+            // Nothing is ever sent here, so whatever is read is the end.
+            _ = life.read_u8() => Ok(()),
+        }
+    })?;
+    Ok(())
+}
+
+/// Keeps what the requests on the list take: today uid 0 alone, by which the system's services know who asks. Files can be
+/// read and programs run, and none is written.
+fn give_up_rights() -> Result<(), PrivilegeError> {
+    let rights = Rights {
+        files: Some(&[(Path::new("/"), Access::Run)]),
+        filter: true,
+        ..Rights::default()
+    };
+    rights.confine().map(drop)
+}
+
+struct Broker {
+    options: Options,
+}
+
+impl Broker {
+    /// Answers one request after the other, until the stream ends.
+    async fn answer_all(&self, stream: &mut UnixStream) -> io::Result<()> {
+        let mut message = [0; MAX_MESSAGE];
+        loop {
+            let len = match stream.read_u16().await {
+                Ok(len) => usize::from(len),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            // What follows cannot be told from what does not.
+            let message = message.get_mut(..len).ok_or(io::ErrorKind::InvalidData)?;
+            stream.read_exact(message).await?;
+            let reply = match Request::decode(message) {
+                Ok(request) => self.carry_out(&request).await,
+                Err(_) => Reply::Refused,
+            };
+            stream.write_all(&reply.encode()).await?;
+        }
+    }
+
+    async fn carry_out(&self, request: &Request) -> Reply {
+        match request {
+            Request::SetResolver { port } => {
+                let Options { interface, key } = &self.options;
+                let server = SocketAddr::new(IpAddr::V6(key.node_addr().to_ipv6()), port.get());
+                let installed = RESOLVECTL.into_iter().find(|path| Path::new(path).exists());
+                let Some(resolvectl) = installed else {
+                    return Reply::Failed("resolvectl is not installed".to_owned());
+                };
+                let resolved = Resolved::new(resolvectl, *interface);
+                match resolved.register(server, &format!("{key}.{DOMAIN}")).await {
+                    Ok(()) => Reply::Done,
+                    Err(error) => Reply::Failed(error.to_string()),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broker() -> Broker {
+        let key = weft_noise::SecretKey::from_bytes(&[7; 32]).unwrap().public();
+        Broker {
+            options: Options { interface: 1, key },
+        }
+    }
+
+    fn exchange(sent: &[u8]) -> (io::Result<()>, Vec<u8>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+            ours.write_all(sent).await.unwrap();
+            ours.shutdown().await.unwrap();
+            let broker = broker();
+            let ended = broker.answer_all(&mut theirs).await;
+            drop(theirs);
+            let mut replies = Vec::new();
+            // A stream that is closed with bytes in it is reset.
+            let _ = ours.read_to_end(&mut replies).await;
+            (ended, replies)
+        })
+    }
+
+    #[test]
+    fn an_unknown_request_is_refused_and_the_next_one_read() {
+        let refused = Reply::Refused.encode();
+        let (ended, replies) = exchange(&[0, 2, 1, 99, 0, 4, 1, 1, 0, 0]);
+        assert!(ended.is_ok());
+        assert_eq!(replies, [refused.clone(), refused].concat());
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_ends_the_broker() {
+        let (ended, replies) = exchange(&[0xff; 600]);
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(replies.is_empty());
+    }
+
+    #[test]
+    fn it_ends_with_its_daemon() {
+        assert!(exchange(&[]).0.is_ok());
+        assert!(exchange(&[0]).0.is_ok(), "in the middle of a message, too");
+    }
+}

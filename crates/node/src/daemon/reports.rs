@@ -1,0 +1,119 @@
+//! Reports on their way from the lanes' threads to this one.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use weft_packet::{Report, ReportQueue, bounds};
+
+/// A bounded queue that threads put reports into, and one task takes them out of. Proofs and handshakes go first, and one
+/// neighbour's reports leave room for those of others ([`ReportQueue`]).
+pub(super) struct Reports {
+    queue: Mutex<ReportQueue<u8>>,
+    news: Notify,
+}
+
+impl Reports {
+    /// An empty queue.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            queue: Mutex::new(ReportQueue::new(bounds::PROOFS)),
+            news: Notify::new(),
+        })
+    }
+
+    /// Takes the report of a lane, or returns it if there is no room for it. It does not wait for the other side but for the
+    /// moment that this takes a few reports out.
+    pub(super) fn offer(&self, lane: u8, report: Report) -> Option<Report> {
+        let mut queue = self.lock();
+        let first = queue.is_empty();
+        let refused = queue.push(lane, report);
+        drop(queue);
+        if first {
+            self.news.notify_one();
+        }
+        refused
+    }
+
+    /// Waits until there are reports.
+    pub(super) async fn arrived(&self) {
+        while self.lock().is_empty() {
+            self.news.notified().await;
+        }
+    }
+
+    /// The next reports, at most so many, each with its lane.
+    pub(super) fn take(&self, most: usize) -> Vec<(u8, Report)> {
+        let mut queue = self.lock();
+        std::iter::from_fn(|| queue.pop()).take(most).collect()
+    }
+
+    /// A panic elsewhere leaves the queue whole: reports are added and taken in one step.
+    fn lock(&self) -> MutexGuard<'_, ReportQueue<u8>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use weft_packet::LinkId;
+
+    use super::*;
+
+    fn message(link: u32) -> Report {
+        Report::LinkMessage {
+            link: LinkId(link),
+            index: 0,
+            msg_type: 0,
+            body: vec![0; 64],
+        }
+    }
+
+    fn proof(index: u32) -> Report {
+        Report::LinkProven {
+            link: LinkId(1),
+            index,
+            proven: true,
+            path: SocketAddr::from(([192, 0, 2, 1], 2121)),
+        }
+    }
+
+    #[tokio::test]
+    async fn threads_that_flood_cost_no_proof_and_no_other_neighbours_report() {
+        let reports = Reports::new();
+        let floods: Vec<_> = (0..3_u8)
+            .map(|lane| {
+                let reports = reports.clone();
+                std::thread::spawn(move || {
+                    (0..20_000)
+                        .filter(|_| reports.offer(lane, message(9)).is_some())
+                        .count()
+                })
+            })
+            .collect();
+        let quiet = {
+            let reports = reports.clone();
+            std::thread::spawn(move || {
+                let refused = |n: u32| reports.offer(7, proof(n)).is_some() || reports.offer(7, message(1)).is_some();
+                (0..200).filter(|n| refused(*n)).count()
+            })
+        };
+        let (mut proofs, mut messages) = (Vec::new(), 0);
+        while proofs.len() < 200 || messages < 200 {
+            reports.arrived().await;
+            for (lane, report) in reports.take(32) {
+                match report {
+                    Report::LinkProven { index, .. } => proofs.push(index),
+                    Report::LinkMessage { .. } if lane == 7 => messages += 1,
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(quiet.join().ok(), Some(0));
+        assert!(floods.into_iter().all(|flood| flood.join().is_ok()));
+        assert_eq!(proofs, (0..200).collect::<Vec<_>>());
+        while !reports.take(32).is_empty() {}
+        assert_eq!(reports.lock().load().bytes, 0);
+    }
+}

@@ -1,0 +1,131 @@
+//! The daemon's rights: what it gives up at its start, and how it says so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weft_os::process::{
+    Access, Confinement, LockMemoryError, Part, PrivilegeError, Rights, UserChange, lock_memory, service_user,
+};
+
+use super::DaemonError;
+use crate::broker::Broker;
+use crate::state::StateDir;
+use crate::status::{GuardStatus, RightsStatus};
+
+/// What the daemon is left with.
+#[derive(Debug)]
+pub(super) struct Standing {
+    user: UserChange,
+    confinement: Confinement,
+    memory: Result<(), LockMemoryError>,
+    broker: BrokerState,
+}
+
+/// How the broker stands.
+#[derive(Debug)]
+enum BrokerState {
+    Started(Arc<AtomicBool>),
+    Failed(String),
+}
+
+/// Gives up every right but CAP_NET_ADMIN (and CAP_SYS_NICE, where the lanes need it), uid 0, and all files but those of the
+/// state directory that the daemon writes; hands these over first. Logs what is left.
+pub(super) fn give_up(state: StateDir, nice: bool) -> Result<(StateDir, Standing), DaemonError> {
+    let user = service_user().map_err(|source| PrivilegeError::Io {
+        what: "find the user to become",
+        source,
+    })?;
+    let memory = lock_memory();
+    if let Some(ids) = user.ids() {
+        state.hand_over(ids)?;
+    }
+    let state = state.enter()?;
+    let rights = Rights {
+        net_admin: true,
+        nice,
+        user: user.ids(),
+        files: Some(&[(state.paths().directory(), Access::Keep)]),
+        filter: true,
+    };
+    let confinement = rights.confine()?;
+    let standing = Standing {
+        user,
+        confinement,
+        memory,
+        broker: BrokerState::Failed("not started".to_owned()),
+    };
+    standing.log();
+    Ok((state, standing))
+}
+
+impl Standing {
+    /// Watches the broker, on the runtime that this is called on.
+    pub(super) fn watch(&mut self, broker: &mut std::io::Result<Broker>) {
+        let alive = broker.as_mut().map_err(|error| error.to_string());
+        let alive = alive.and_then(|broker| broker.take_life().map_err(|error| error.to_string()));
+        let mut alive = match alive {
+            Ok(Some(alive)) => alive,
+            Ok(None) => return,
+            Err(why) => {
+                tracing::warn!(error = why, "no broker: names are not set up in the system");
+                self.broker = BrokerState::Failed(why);
+                return;
+            }
+        };
+        let ended = Arc::new(AtomicBool::new(false));
+        self.broker = BrokerState::Started(Arc::clone(&ended));
+        tokio::spawn(async move {
+            alive.ended().await;
+            ended.store(true, Ordering::Relaxed);
+            tracing::warn!("the broker ended: names are not set up in the system any more; start weft again");
+        });
+    }
+
+    fn log(&self) {
+        let status = self.status();
+        match &status.root {
+            // Not an error where a user namespace gives no other user, so no reason to warn.
+            Some(why) => tracing::info!(why, "the daemon stays uid 0"),
+            None => tracing::debug!(uid = status.uid, "rights given up"),
+        }
+        for (what, guard) in [
+            ("files are not out of reach (Landlock)", &status.landlock),
+            ("system calls are not filtered (seccomp)", &status.seccomp),
+        ] {
+            if let Some(why) = &guard.why {
+                tracing::info!(why, "{what}");
+            }
+        }
+        if let Some(why) = &status.memory_locked.why {
+            tracing::debug!(why, "memory may be swapped out");
+        }
+    }
+
+    pub(super) fn status(&self) -> RightsStatus {
+        let (uid, root) = match &self.user {
+            UserChange::NotRoot(uid) => (*uid, None),
+            UserChange::To(ids) => (ids.uid, None),
+            UserChange::Impossible(why) => (0, Some(why.clone())),
+        };
+        RightsStatus {
+            uid,
+            root,
+            landlock: part(&self.confinement.landlock),
+            seccomp: part(&self.confinement.seccomp),
+            memory_locked: GuardStatus::new(self.memory.as_ref().err().map(ToString::to_string)),
+            broker: GuardStatus::new(match &self.broker {
+                BrokerState::Started(ended) if ended.load(Ordering::Relaxed) => Some("it ended".to_owned()),
+                BrokerState::Started(_) => None,
+                BrokerState::Failed(why) => Some(why.clone()),
+            }),
+        }
+    }
+}
+
+fn part(part: &Part) -> GuardStatus {
+    GuardStatus::new(match part {
+        Part::Active => None,
+        Part::Unused => Some("not used".to_owned()),
+        Part::Missing(why) => Some(why.clone()),
+    })
+}
