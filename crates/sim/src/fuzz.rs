@@ -7,6 +7,7 @@
 //! - [`fast`]: the same with fast frames, and with a peer that has keys and keeps no rule.
 //! - [`core`]: two nodes and one that has turned hostile, on a network that does what the bytes say.
 //! - [`mesh`]: up to eight nodes that reach each other through each other, and some of them lie.
+//! - [`handshake`]: two nodes and an attacker that forges, replays, spoofs and floods, and drops nothing.
 //!
 //! The targets of `fuzz/` are these under libFuzzer; the tests replay their corpus and some random bytes on any
 //! toolchain. A panic is what a caller looks for here, so this is no code for a daemon.
@@ -20,6 +21,7 @@
 mod coalesce;
 mod core;
 mod fast;
+mod handshake;
 mod hostile;
 mod input;
 mod lane;
@@ -31,6 +33,7 @@ mod wire;
 pub use coalesce::coalesce;
 pub use core::core;
 pub use fast::fast;
+pub use handshake::handshake;
 pub use lane::lane;
 pub use mesh::mesh;
 pub use split::split;
@@ -40,7 +43,7 @@ pub use wire::wire;
 pub type Target = fn(&[u8]);
 
 /// All of them by name, which is also the name of their corpus.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("wire", wire),
     ("split", split),
     ("coalesce", coalesce),
@@ -48,4 +51,5 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("fast", fast),
     ("core", core),
     ("mesh", mesh),
+    ("handshake", handshake),
 ];

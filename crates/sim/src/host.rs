@@ -1,18 +1,19 @@
 //! One simulated host.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Config, Event, Node, Output, PeerConfig};
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::{Command, Lane, LaneConfig, Place, Report, Train, Transmit};
+use weft_packet::{Command, Lane, LaneConfig, Place, Report, ReportQueue, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 
 use crate::HostId;
 use crate::datagram::{Datagram, Kind};
+use crate::lanes::numbered;
 use crate::packet::Probe;
 
 /// How often lanes report their activity to the core, as in the daemon, ms.
@@ -76,7 +77,12 @@ pub struct Host {
     pub running: bool,
     /// How long the core takes to hear what its lane reports, ms: they run on different threads.
     pub core_delay: u64,
-    pending: VecDeque<(u64, u8, Report)>,
+    /// How many reports it takes in a millisecond; 0: any number.
+    pub core_pace: u32,
+    /// The last millisecond in which it took any, and how many.
+    taken: (u64, u32),
+    /// Reports on their way to the core: when they arrive, and of which lane they are.
+    pending: ReportQueue<(u64, u8)>,
     peers: Vec<PeerConfig>,
     /// Peers by their IPv6 address.
     sources: BTreeMap<[u8; 16], NodeAddr>,
@@ -114,7 +120,9 @@ impl Host {
             events: Vec::new(),
             running: true,
             core_delay: 0,
-            pending: VecDeque::new(),
+            core_pace: 0,
+            taken: (0, 0),
+            pending: ReportQueue::new(usize::MAX),
             peers: Vec::new(),
             sources: BTreeMap::new(),
             sample_at: u64::MAX,
@@ -124,6 +132,14 @@ impl Host {
             complaint: None,
             train: Train::new(Outbox::default(), 64),
         }
+    }
+
+    /// Another host with this one's key, whose node draws other numbers.
+    pub(crate) fn copy(&self, addr: SocketAddr, config: Config) -> Self {
+        let mut copy = Self::new(self.seed, addr, config);
+        copy.starts = self.starts + 1_000;
+        (copy.node, copy.lane, copy.others) = start(copy.seed, copy.starts, config);
+        copy
     }
 
     /// Our node address.
@@ -173,7 +189,7 @@ impl Host {
         self.starts += 1;
         (self.node, self.lane, self.others) = start(self.seed, self.starts, self.config);
         self.running = true;
-        self.pending.clear();
+        self.pending = ReportQueue::new(usize::MAX);
         self.sample_at = u64::MAX;
         for peer in self.peers.clone() {
             self.node.add_peer(now, peer);
@@ -183,12 +199,24 @@ impl Host {
 
     /// When the core hears the next report.
     pub(crate) fn next_report(&self) -> Option<u64> {
-        self.pending.front().map(|(due, ..)| *due)
+        let due = self.pending.next_tags().map(|(due, _)| *due).min()?;
+        Some(due.max(self.core_free_at()))
     }
 
-    /// The core never hears what it has not heard yet, as when it is too far behind.
+    /// What waits for the core on its way there, but for proofs and handshakes.
+    pub fn reports_waiting(&self) -> weft_packet::Load {
+        self.pending.load()
+    }
+
+    /// When the core takes another report.
+    fn core_free_at(&self) -> u64 {
+        let busy = self.core_pace > 0 && self.taken.1 >= self.core_pace;
+        if busy { self.taken.0 + 1 } else { 0 }
+    }
+
+    /// The core never hears what it has not heard yet but proofs, as when it is too far behind.
     pub(crate) fn lose_reports(&mut self) {
-        self.pending.clear();
+        self.pending.drop_all_but_proofs();
     }
 
     pub(crate) fn send_ip(&mut self, now: u64, packet: &[u8]) {
@@ -237,6 +265,9 @@ impl Host {
     pub(crate) fn timeout(&mut self, now: u64) {
         self.each_lane().for_each(|lane| lane.sample(now));
         self.sample_at = u64::MAX;
+        if self.each_lane().any(|lane| lane.gives_up_soon()) {
+            self.active(now);
+        }
         self.settle(now);
         self.node.handle_timeout(now);
         self.settle(now);
@@ -285,9 +316,11 @@ impl Host {
         loop {
             let mut quiet = true;
             while let Some((lane, report)) = self.next_of_lanes(Lane::poll_report) {
-                self.pending.push_back((now + self.core_delay, lane, report));
+                if let Some(refused) = self.pending.push((now + self.core_delay, lane), report) {
+                    numbered(&mut self.lane, &mut self.others, lane).return_report(refused);
+                }
             }
-            while let Some((_, lane, report)) = self.pending.pop_front_if(|(due, ..)| *due <= now) {
+            while let Some((lane, report)) = self.next_pending(now) {
                 quiet = false;
                 self.node.handle_report_of(now, lane, report);
             }
@@ -311,6 +344,19 @@ impl Host {
                 return;
             }
         }
+    }
+
+    fn next_pending(&mut self, now: u64) -> Option<(u8, Report)> {
+        if now < self.core_free_at() {
+            return None;
+        }
+        let ((_, lane), report) = self.pending.pop_if(|(due, _)| *due <= now)?;
+        self.taken = if self.taken.0 == now {
+            (now, self.taken.1 + 1)
+        } else {
+            (now, 1)
+        };
+        Some((lane, report))
     }
 
     fn command(&mut self, now: u64, command: Command) {

@@ -96,7 +96,7 @@ impl Host {
 }
 
 /// The lane of this number, or the first if there is none such.
-fn numbered<'l>(first: &'l mut Lane, others: &'l mut [Lane], number: u8) -> &'l mut Lane {
+pub(crate) fn numbered<'l>(first: &'l mut Lane, others: &'l mut [Lane], number: u8) -> &'l mut Lane {
     let other = usize::from(number).checked_sub(1).and_then(|at| others.get_mut(at));
     other.unwrap_or(first)
 }

@@ -106,6 +106,16 @@ impl World {
         id
     }
 
+    /// Adds a host with the key of another one, as a copied state directory makes it. It knows no peers yet.
+    pub fn add_copy(&mut self, of: HostId, config: Config) -> HostId {
+        let id = self.hosts.len();
+        let addr = home(id);
+        self.network.attach(addr);
+        self.hosts.push(self.hosts[of].copy(addr, config));
+        self.touched.push(id);
+        id
+    }
+
     /// Makes `peer` a configured peer of `host`, with its present address if `dial`.
     pub fn add_peer(&mut self, host: HostId, peer: HostId, dial: bool) {
         let addresses = if dial { vec![self.hosts[peer].addr] } else { Vec::new() };

@@ -81,7 +81,10 @@ fn random(name: &str, count: u64, max: usize) {
 #[test]
 fn every_target_has_a_test() {
     let names = TARGETS.map(|(name, _)| name);
-    assert_eq!(names, ["wire", "split", "coalesce", "lane", "fast", "core", "mesh"]);
+    assert_eq!(
+        names,
+        ["wire", "split", "coalesce", "lane", "fast", "core", "mesh", "handshake"]
+    );
 }
 
 macro_rules! tests {
@@ -108,4 +111,5 @@ tests! {
     fast: 1_500 of up to 600 bytes;
     core: 3000 of up to 300 bytes;
     mesh: 150 of up to 300 bytes;
+    handshake: 60 of up to 300 bytes;
 }

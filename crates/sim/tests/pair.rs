@@ -477,6 +477,21 @@ fn a_session_that_fell_idle_is_not_reopened_by_the_other_ends_reports() {
 }
 
 #[test]
+fn a_pair_recovers_when_one_machine_wakes_up() {
+    // A nap, longer than a dead link, longer than a rekey, a night.
+    for (seed, slept) in [(1, 5_000), (2, 60_000), (3, 600_000), (4, 8 * 3_600_000)] {
+        let (mut world, a, b) = World::pair(seed, Config::default());
+        world.run(1_000);
+        assert_eq!(stream(&mut world, a, b, 50, 20), (50, 50));
+        world.suspend(a);
+        world.run(slept);
+        world.resume(a);
+        world.run(5_000);
+        assert_eq!(stream(&mut world, a, b, 50, 20), (50, 50), "after {slept} ms");
+    }
+}
+
+#[test]
 fn an_orderly_stop_is_noticed_at_once() {
     let (mut world, a, b) = World::pair(12, Config::default());
     stream(&mut world, a, b, 5, 100);

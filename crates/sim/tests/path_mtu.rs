@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use weft_core::{Config, PeerStatus};
+use weft_packet::{EpochId, Report};
 use weft_sim::{HostId, World};
+use weft_wire::session::SessionMessageType;
 
 /// What the ends' own links carry, and the IP packet that fits it.
 const WIDE: u16 = 1_400;
@@ -13,11 +15,17 @@ const FITS: usize = 1_203;
 
 /// Two ends that know each other by the relays between them alone, whose links are of these sizes.
 fn relayed(seed: u64, relays: &[u16]) -> (World, HostId, HostId, Vec<HostId>) {
+    relayed_in(seed, relays, true)
+}
+
+/// The same in fast frames where nodes agree on them, or in FIPS frames.
+fn relayed_in(seed: u64, relays: &[u16], fast: bool) -> (World, HostId, HostId, Vec<HostId>) {
     let host = |world: &mut World, mtu| {
         world.add_host(Config {
             mesh: true,
             mtu,
             probe: false,
+            fast,
             ..Config::default()
         })
     };
@@ -118,4 +126,31 @@ fn a_direct_path_is_as_wide_as_its_link() {
     let before = status(&world, b, a).session_totals.tx_frames;
     world.run(60_000);
     assert_eq!(status(&world, b, a).session_totals.tx_frames, before, "silence");
+}
+
+/// A relay writes a tiny size into the frames that it carries, for both ends to believe.
+#[test]
+fn a_relay_cannot_make_packets_too_big_for_a_path() {
+    for told in [0_u16, 179, 256, 576, 1_199] {
+        let (mut world, a, b, _) = relayed_in(5, &[WIDE], false);
+        let key = world.host(a).key;
+        let tell = move |world: &mut World| {
+            let body = told.to_le_bytes().to_vec();
+            let peer = key.node_addr();
+            let report = Report::SessionMessage {
+                peer,
+                id: EpochId(0),
+                msg_type: SessionMessageType::PathMtuNotification.to_byte(),
+                body,
+            };
+            let now = world.now();
+            world.host_mut(b).node.handle_report(now, report);
+        };
+        assert_eq!(send(&mut world, a, b, 20, 100), 20);
+        tell(&mut world);
+        assert_eq!(status(&world, b, a).path_mtu_out.unwrap_or(WIDE), WIDE, "{told}");
+        assert_eq!(send(&mut world, b, a, 20, LARGE), 20, "{told}");
+        let counters = world.host(b).node.counters();
+        assert!(counters.sizes_refused > 0, "{told}");
+    }
 }

@@ -187,9 +187,9 @@ fn another_path_is_another_size() {
     assert_eq!(size(&world, a, b), found(CEILING));
     world.conditions = narrow(1_332);
     world.move_host(b, "198.51.100.9:2121".parse().unwrap());
-    // What the peer sends tells where it is; what it is sent goes there at once, no larger than is sure.
+    // The peer shows that it is at its new address, and the old one is silent. What goes there is no larger than is sure.
     world.send(b, a, 0, 100);
-    world.run(30);
+    world.run(100);
     assert_eq!(size(&world, a, b).payload, SURE);
     assert_eq!(stream(&mut world, a, b, 50, 1_230), 50);
     world.run(5_000);

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use common::stream;
-use weft_core::{Config, Frames, Path};
+use weft_core::{Config, Event, Frames, Path};
 use weft_noise::fast::Suite;
 use weft_sim::{Conditions, Datagram, Fate, HostId, Kind, World};
 use weft_wire::NodeAddr;
@@ -408,5 +408,130 @@ fn full_privacy_shows_no_two_hops_the_same() {
         assert_eq!(ciphers.len(), 3, "at {at}");
         assert_eq!(ciphers[1] == ciphers[2], !whole, "at {at}");
         assert_eq!(ciphers[0] == ciphers[1], !whole, "at {at}");
+    }
+}
+
+/// Datagrams and bytes that `from` sends to `to` while ten packets of 1,200 bytes go from `a` to `c`, and how many arrive.
+fn ten_packets(world: &mut World, a: HostId, r: HostId, c: HostId) -> (usize, usize, usize) {
+    let out: Rc<RefCell<(usize, usize)>> = Rc::default();
+    let (tap, dst) = (out.clone(), world.host(r).addr);
+    world.set_rule(move |_, d| {
+        if d.from == a && d.dst == dst {
+            let mut out = tap.borrow_mut();
+            *out = (out.0 + 1, out.1 + d.bytes.len());
+        }
+        Fate::Pass
+    });
+    let before = world.host(c).received.len();
+    for seq in 0..10 {
+        world.send(a, c, 10_000 + seq, 1_200);
+        world.run(1);
+    }
+    world.run(500);
+    let (count, bytes) = *out.borrow();
+    (count, bytes, world.host(c).received.len() - before)
+}
+
+#[test]
+fn a_size_that_no_way_has_is_refused_and_packets_still_pass() {
+    for told in [0, 1, 83, 84, 100, 110, 160, 256, 576, 1_199] {
+        let (mut world, h) = net(31, &[meshed(); 3], &[(0, 1), (2, 1)]);
+        let (a, r, c) = (h[0], h[1], h[2]);
+        world.host_mut(r).set_hand(move |msg_type, body| {
+            if msg_type == link::BOUND && body[4] == 0 {
+                body[5..7].copy_from_slice(&u16::to_le_bytes(told));
+            }
+        });
+        world.run(10_000);
+        for seq in 0..200 {
+            world.send(a, c, seq, 200);
+            world.send(c, a, seq, 200);
+            world.run(50);
+        }
+        assert_ne!(frames(&world, a, c), RELAYED, "{told}");
+        assert!(counters(&world, a, "sizes_refused") >= 1, "{told}");
+        let said = |(_, event): &&(u64, Event)| matches!(event, Event::SizeRefused { told: t, .. } if *t == told);
+        let said = world.host(a).events.iter().filter(said).count();
+        assert!((1..=3).contains(&said), "{told}: told {said} times in 20 s");
+        let (count, bytes, arrived) = ten_packets(&mut world, a, r, c);
+        assert_eq!(arrived, 10, "{told}");
+        assert!(
+            count <= 15 && bytes < 15_000,
+            "{told}: {count} datagrams of {bytes} bytes"
+        );
+        check(&world, &h);
+    }
+}
+
+#[test]
+fn the_least_size_of_a_way_carries_what_ipv6_promises() {
+    let (mut world, h) = net(32, &[meshed(); 3], &[(0, 1), (2, 1)]);
+    let (a, r, c) = (h[0], h[1], h[2]);
+    world.host_mut(r).set_hand(move |msg_type, body| {
+        if msg_type == link::BOUND && body[4] == 0 {
+            body[5..7].copy_from_slice(&fast::LEAST_PAYLOAD.to_le_bytes());
+        }
+    });
+    world.run(10_000);
+    stream(&mut world, a, c, 200);
+    assert_eq!(frames(&world, a, c), RELAYED);
+    let (count, _, arrived) = ten_packets(&mut world, a, r, c);
+    assert_eq!(arrived, 10);
+    assert!(count <= 25, "{count} datagrams for ten packets");
+    let before = world.host(c).received.len();
+    for seq in 0..10 {
+        world.send(a, c, 20_000 + seq, 1_280);
+    }
+    world.run(500);
+    assert_eq!(world.host(c).received.len() - before, 10);
+    assert_eq!(world.host(a).lane.counters().too_big, 0);
+}
+
+/// The end that did not restart has fast keys that the other one lost. What it answers goes in frames that open there.
+#[test]
+fn a_restarted_end_behind_others_loses_no_answer() {
+    for seed in 0..40 {
+        for delay in [0, 1, 10] {
+            let config = Config {
+                mesh: true,
+                ..Config::default()
+            };
+            let mut world = World::new(seed);
+            world.conditions.delay = delay;
+            let [relay, server, laptop] = [0; 3].map(|_| world.add_host(config));
+            for (from, to, dial) in [
+                (server, relay, true),
+                (laptop, relay, true),
+                (server, laptop, false),
+                (laptop, server, false),
+            ] {
+                world.add_peer(from, to, dial);
+            }
+            world.run(6_000);
+            for seq in 0..40 {
+                world.send(laptop, server, seq, 84);
+                world.send(server, laptop, seq, 84);
+                world.run(100);
+            }
+            world.kill(laptop);
+            world.run(200 + seed * 7 % 1_000);
+            world.restart(laptop);
+            world.run(1_000 + seed * 13 % 100);
+            let (mut come, answered) = (world.host(server).received.len(), world.host(laptop).received.len());
+            for ms in 0..4_500 {
+                if ms % 100 == 0 && ms < 2_500 {
+                    world.send(laptop, server, 100_000 + ms, 84);
+                }
+                world.run(1);
+                let asked: Vec<u32> = world.host(server).received[come..]
+                    .iter()
+                    .map(|(_, probe)| probe.seq)
+                    .collect();
+                come += asked.len();
+                asked.into_iter().for_each(|seq| world.send(server, laptop, seq, 84));
+            }
+            let answers = world.host(laptop).received.len() - answered;
+            assert_eq!(answers, 25, "seed {seed}, delay {delay}");
+        }
     }
 }

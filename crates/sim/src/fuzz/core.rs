@@ -384,6 +384,7 @@ impl Net {
                 link,
                 index,
                 path: from,
+                proven: input.flag(),
             },
             4 => Report::SessionProven { peer, id: epoch },
             5 => Report::SessionConfirmed { peer, id: epoch },
@@ -402,7 +403,11 @@ impl Net {
             8 => Report::UnknownSession { link, src: peer },
             9 => Report::EchoReply { peer, seq: input.u16() },
             10 => Report::Wanted { peer },
-            11 => Report::Roamed { link, path: from },
+            11 => Report::Roamed {
+                link,
+                path: from,
+                room: u32::from(input.u8()),
+            },
             12 => Report::Measured {
                 on: if input.flag() {
                     Layer::Link(link)

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Command, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train,
+    Command, Counters, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{Network, NodeAddr, session};
@@ -34,9 +34,11 @@ const MAX_EVENTS: usize = 200;
 const MAX_CAPTURED: usize = 64;
 /// The largest TUN read has 1,800 segments, and a sender goes on for eight phases without an acknowledgement.
 const PHASE_FRAMES: [u64; 3] = [300, 1_000, 1 << 20];
-/// Datagrams that one frame makes the lane send: an answer to a confirm, and the phase. What waited for keys comes on
-/// top, but nothing waits here.
+/// Datagrams that one frame makes the lane send: an answer to a confirm, and the phase. What waited for the keys that it
+/// proves comes on top.
 const MAX_ANSWERS: usize = 2;
+/// Frames of one packet at most (docs/protocol/sizes.md).
+const MAX_PIECES: usize = weft_wire::fast::Fragment::MAX_PIECES;
 
 /// Frames of a peer with right keys and of any content, in any order and number, whole, in pieces, or to be carried on;
 /// reads from the TUN with any header. No frame is taken for more than it is, none twice, and none that the peer did not
@@ -55,6 +57,11 @@ pub fn fast(data: &[u8]) {
         }
     }
     trio.packets_pass();
+}
+
+#[cfg(test)]
+fn fresh() -> Trio {
+    Trio::new(salt(&[]))
 }
 
 /// The lane under test, an honest one, and somebody who has keys.
@@ -157,6 +164,7 @@ impl Trio {
                 link,
                 peer,
                 path,
+                proven: true,
                 keys,
                 usage,
             },
@@ -416,6 +424,18 @@ impl Trio {
         assert!(self.me.counters().fast_rx > of_me && self.honest.counters().fast_rx > of_honest);
     }
 
+    /// One frame of the hostile peer, before which the counters were these and so many packets waited for its keys, made
+    /// the lane send no more than it may.
+    fn assert_few(&self, sent: usize, answers: usize, before: &Counters, waiting: usize) {
+        let sent_in = |counters: &Counters| counters.fast_tx + counters.fast_fragmented;
+        let packets = sent_in(self.me.counters()) - sent_in(before);
+        let released = if waiting > 0 { packets as usize * MAX_PIECES } else { 0 };
+        assert!(
+            sent <= answers + released,
+            "{sent} datagrams for one frame, {waiting} packets waited"
+        );
+    }
+
     /// Passes what both honest ends have to say until neither has more.
     fn exchange(&mut self) {
         loop {
@@ -486,4 +506,30 @@ fn index(id: u32, peer: NodeAddr) -> u32 {
 
 fn address(node: NodeAddr) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, node.as_bytes()[0]], 2121))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_waited_leave_when_fast_keys_are_proven() {
+        let mut trio = fresh();
+        trio.apply(ME, Command::RemoveSession { peer: HOSTILE });
+        trio.id += 1;
+        trio.install_fips(ME, HOSTILE);
+        // To the network behind it, which fast frames alone reach, and longer than one frame.
+        let mut packet = vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, model::UDP, 0, 0];
+        packet.extend([10, ME.as_bytes()[0], 0, 1, 10, HOSTILE.as_bytes()[0], 0, 1]);
+        packet.resize(3_000, 0);
+        model::make_ipv4(&mut packet);
+        trio.me
+            .outbound(trio.now, VirtioNetHdr::default(), &packet, &mut trio.train);
+        assert_eq!(trio.me.queued(&HOSTILE), 1);
+        let before = trio.me.counters().fast_fragmented;
+        // Proves its keys with one frame.
+        trio.rekey_hostile(Suite::Aes256Gcm);
+        assert_eq!(trio.me.queued(&HOSTILE), 0);
+        assert_eq!(trio.me.counters().fast_fragmented, before + 1);
+    }
 }

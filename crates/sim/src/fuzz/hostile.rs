@@ -128,6 +128,7 @@ impl Hostile {
                 link: LINK,
                 peer: self.target.node_addr(),
                 path: self.target_addr,
+                proven: true,
                 keys,
                 usage: EpochUse::Send,
             },

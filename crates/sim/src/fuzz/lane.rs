@@ -1,6 +1,6 @@
 //! One lane with keys, and everything that can be told to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use weft_noise::Key;
@@ -130,6 +130,7 @@ impl Pair {
             link: LINK,
             peer,
             path,
+            proven: true,
             keys,
             usage,
         };
@@ -395,7 +396,10 @@ impl Pair {
         self.me.outbound(self.now, hdr, &packet, &mut self.my_train);
         self.my_flush();
         let segments = segments(hdr, &packet, &self.me);
-        let frames = self.answers[at..].to_vec();
+        let mut frames = self.answers[at..].to_vec();
+        // Where the peer seems to be elsewhere, copies go there.
+        let mut seen = BTreeSet::new();
+        frames.retain(|frame| seen.insert(frame.clone()));
         assert!(frames.is_empty() || frames.len() == segments.len());
         for (frame, segment) in frames.into_iter().zip(segments) {
             let packet = self

@@ -95,6 +95,22 @@ pub(super) fn finish_ipv4(packet: &mut [u8]) {
     }
 }
 
+/// Marks a packet whose sender knows ECN as one that has experienced congestion (RFC 3168 section 5).
+pub(super) fn mark_ce(packet: &mut [u8]) {
+    if !is_v4(packet) {
+        if packet[1] & 0x30 != 0 {
+            packet[1] |= 0x30;
+        }
+    } else if packet[1] & 0x03 != 0 {
+        // The checksum stays as right or wrong as it was: the sum without it grows by the same as with it (RFC 1624).
+        let more = 3 - u32::from(packet[1] & 0x03);
+        packet[1] |= 0x03;
+        let sum = u32::from(!u16::from_be_bytes([packet[10], packet[11]])) + more;
+        let folded = (sum & 0xffff) + (sum >> 16);
+        packet[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    }
+}
+
 /// Bytes of an IPv4 header, as it says.
 pub(super) fn ipv4_header(packet: &[u8]) -> usize {
     4 * usize::from(packet[0] & 0x0f)

@@ -108,6 +108,7 @@ impl Node {
                 link,
                 peer: keys.remote.node_addr(),
                 path,
+                proven: true,
                 keys: LinkKeys {
                     our_index,
                     their_index,

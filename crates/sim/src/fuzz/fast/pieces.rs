@@ -3,51 +3,79 @@
 use weft_wire::fast::{self, Fragment, Kind};
 
 use super::content::{assert_packet, expanded, may_enter, packet_content};
-use super::{HOSTILE, Input, ME, Trio, model};
+use super::{HOSTILE, Input, MAX_PIECES, ME, Trio, model};
 
-/// Pieces of one packet that a receiver takes (docs/protocol/sizes.md).
-const MAX_PIECES: usize = 8;
+/// What is wrong with the pieces of a packet.
+#[derive(Clone, Copy)]
+enum Flaw {
+    /// Nothing.
+    None,
+    /// This one is missing.
+    Missing(usize),
+    /// This one comes twice.
+    Twice(usize),
+    /// This one begins a byte too early.
+    Early(usize),
+    /// This one tells this total.
+    Total(usize, u16),
+}
 
 impl Trio {
-    /// A packet in pieces, in any order, as it should be or with one flaw. Nothing comes out but that packet, and it does if
-    /// nothing is wrong with it.
+    /// A packet in pieces, in any order, as it should be or with one flaw.
     pub(super) fn pieces(&mut self, input: &mut Input<'_>) {
         let mut content = packet_content(input);
         let more = content[fast::IPV6_REST..].repeat(input.below(48));
         content.extend(more);
-        let each = content.len().div_ceil(1 + input.below(10));
+        let pieces = 1 + input.below(10);
+        let each = content.len().div_ceil(pieces);
+        let order = input.u8();
+        let (flaw, at) = (input.below(10), input.below(content.len().div_ceil(each)));
+        let flaw = match flaw {
+            5 => Flaw::Missing(at),
+            6 => Flaw::Twice(at),
+            7 => Flaw::Early(at),
+            8 => Flaw::Total(at, input.u16()),
+            _ => Flaw::None,
+        };
+        self.in_pieces(&content, each, order, flaw);
+    }
+
+    /// A packet of this content in pieces of `each` bytes. Nothing comes out but that packet, and it does if it can.
+    fn in_pieces(&mut self, content: &[u8], each: usize, order: u8, flaw: Flaw) {
         self.cut += 1;
         let mut pieces: Vec<(usize, u16, &[u8])> = content
             .chunks(each)
             .enumerate()
             .map(|(n, piece)| (n * each, content.len() as u16, piece))
             .collect();
-        let order = input.u8();
         let first = usize::from(order & 0x7f) % pieces.len();
         pieces.rotate_left(first);
         if order & 0x80 != 0 {
             pieces.reverse();
         }
-        let (flaw, at) = (input.below(10), input.below(pieces.len()));
-        let whole = match flaw {
-            5 => {
+        let few = pieces.len() <= MAX_PIECES;
+        // How often the packet comes; `None` where the bytes decide whether the flaw is one.
+        let comes = match flaw {
+            Flaw::None => Some(u64::from(few)),
+            Flaw::Missing(at) => {
                 pieces.remove(at);
-                false
+                Some(0)
             }
-            // The second comes too late if the first made the packet whole.
-            6 => {
+            // A copy behind all of them comes when the packet is whole; any other contradicts its original. One piece is a
+            // packet each time.
+            Flaw::Twice(at) => {
+                let (last, single) = (at + 1 == pieces.len(), pieces.len() == 1);
                 pieces.insert(at, pieces[at]);
-                false
+                Some(u64::from(few && last) + u64::from(single))
             }
-            7 => {
+            Flaw::Early(at) => {
                 pieces[at].0 = pieces[at].0.saturating_sub(1);
-                false
+                None
             }
-            8 => {
-                pieces[at].1 = input.u16();
-                false
+            Flaw::Total(at, total) => {
+                pieces[at].1 = total;
+                None
             }
-            _ => pieces.len() <= MAX_PIECES,
         };
         let phase = self.hostile.secrets.len().saturating_sub(2);
         let crafted: Vec<_> = pieces
@@ -67,21 +95,17 @@ impl Trio {
         let before = *self.me.counters();
         self.deliver(&crafted);
         let after = *self.me.counters();
-        let expected = expanded(&content);
+        let expected = expanded(content);
         for packet in std::mem::take(&mut self.whole) {
             assert_packet(&packet, &expected, false);
         }
         let opened = (after.fast_rx - before.fast_rx) as usize == crafted.len();
         let refused = after.not_allowed > before.not_allowed || after.malformed > before.malformed;
-        if whole && opened && !refused {
-            assert_eq!(
-                after.fast_reassembled,
-                before.fast_reassembled + 1,
-                "an honest packet in pieces is lost"
-            );
-        }
-        if pieces.len() > MAX_PIECES && flaw != 7 && flaw != 8 {
-            assert_eq!(after.fast_reassembled, before.fast_reassembled);
+        let reassembled = after.fast_reassembled - before.fast_reassembled;
+        match comes {
+            Some(0) => assert_eq!(reassembled, 0, "a packet is made of too few pieces, or too many"),
+            Some(times) if opened && !refused => assert_eq!(reassembled, times, "an honest packet in pieces is lost"),
+            _ => assert!(reassembled <= 2),
         }
     }
 
@@ -96,5 +120,28 @@ impl Trio {
         let length = usize::from(u16::from_be_bytes([packet[4], packet[5]]));
         assert_eq!(packet.len(), model::IPV6_HEADER + length);
         self.whole.push(packet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fresh;
+    use super::*;
+
+    /// Reassembled packets of pieces of `each` bytes, eight of 10 bytes, of which one comes twice.
+    fn and_a_copy(each: usize, of: usize) -> u64 {
+        let mut trio = fresh();
+        let mut content = vec![0x60, 0, 0, 0, model::UDP, 64];
+        content.resize(80, 0);
+        let before = trio.me.counters().fast_reassembled;
+        trio.in_pieces(&content, each, 0, Flaw::Twice(of));
+        trio.me.counters().fast_reassembled - before
+    }
+
+    #[test]
+    fn a_copy_behind_the_last_of_eight_pieces_comes_too_late_to_matter() {
+        assert_eq!(and_a_copy(10, 7), 1);
+        assert_eq!(and_a_copy(10, 6), 0);
+        assert_eq!(and_a_copy(80, 0), 2);
     }
 }

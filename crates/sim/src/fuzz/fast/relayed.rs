@@ -6,7 +6,8 @@ use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, RelayHeader, SEALED_HEADER};
 
 use super::content::assert_packet;
-use super::{HONEST, HOSTILE, Input, ME, Trio, address, link_to};
+use super::hostile::Crafted;
+use super::{HONEST, HOSTILE, Input, ME, Trio, address, link_to, model};
 
 /// Labels of the hostile neighbour: for the lane itself, for the honest peer, and for itself again.
 const HERE: u32 = 1;
@@ -24,6 +25,14 @@ pub(super) struct HostileHop {
     /// Of its first phases.
     secrets: Vec<Secret>,
     counter: u64,
+}
+
+/// What is inside a relayed frame.
+struct Content {
+    /// The frame of the hostile peer, if it is one.
+    crafted: Option<Crafted>,
+    /// It is no frame of the honest peer, so a packet out of it is one that the hostile peer crafted.
+    known: bool,
 }
 
 impl Default for HostileHop {
@@ -128,46 +137,57 @@ impl Trio {
                 self.hop.counter = self.hop.counter.wrapping_add(u64::from(input.u16()));
             }
             let phase = input.below(16).saturating_sub(13);
-            let mut frame = self.hop.seal(told, &inner, whole, phase);
-            let (mut intact, mut authentic) = (true, true);
-            if input.below(4) == 3 {
-                let (at, by) = (input.within(0..frame.len()), input.u8());
-                frame[at] ^= by;
-                intact = by == 0;
-                authentic = intact || at >= INNER_AT + fast::Header::LEN && !whole;
-            }
-            let before = *self.me.counters();
-            let got = self
-                .me
-                .inbound_alone(self.now, address(HOSTILE), &frame, &mut self.train);
-            let sent = self.take_sent();
-            self.drain();
-            let after = *self.me.counters();
-            assert!(sent.len() <= MAX_ANSWERS, "{} datagrams for one frame", sent.len());
-            if !authentic {
-                assert!(got.is_none() && sent.is_empty(), "a forged frame is taken");
-                assert_eq!(carried(&after), carried(&before), "a forged frame is carried");
-            }
-            if after.fast_rx > before.fast_rx
-                && let Some(crafted) = &crafted
-            {
-                assert!(intact, "content that was altered opens");
-                assert!(self.hostile.opened.insert(crafted.counter), "a counter opened twice");
-            }
-            if let Some(got) = got.filter(|_| known) {
-                let packet = crafted.and_then(|crafted| crafted.packet);
-                let (mut expected, partial) = packet.unwrap_or_else(|| panic!("no packet was in it"));
-                // ECT becomes CE.
-                if told.marks & FLAG_CE != 0 && expected[1] & 0x30 != 0 {
-                    expected[1] |= 0x30;
-                }
-                assert_packet(&got, &expected, partial);
-            }
-            if after.relayed > before.relayed && told.label == ONWARD {
-                self.carried_on(&frame, &sent, whole);
-            }
-            self.again(&frame);
+            let frame = self.hop.seal(told, &inner, whole, phase);
+            let spoilt = (input.below(4) == 3).then(|| (input.within(0..frame.len()), input.u8()));
+            let content = Content { crafted, known };
+            self.relay(content, (told, whole), frame, spoilt);
         }
+    }
+
+    /// One such frame, of which a byte may be changed on the way: where, and by what.
+    fn relay(
+        &mut self,
+        Content { crafted, known }: Content,
+        (told, whole): (RelayHeader, bool),
+        mut frame: Vec<u8>,
+        spoilt: Option<(usize, u8)>,
+    ) {
+        let (mut intact, mut authentic) = (true, true);
+        if let Some((at, by)) = spoilt {
+            frame[at] ^= by;
+            intact = by == 0;
+            authentic = intact || at >= INNER_AT + fast::Header::LEN && !whole;
+        }
+        let (before, waiting) = (*self.me.counters(), self.me.queued(&HOSTILE));
+        let got = self
+            .me
+            .inbound_alone(self.now, address(HOSTILE), &frame, &mut self.train);
+        let sent = self.take_sent();
+        self.drain();
+        let after = *self.me.counters();
+        self.assert_few(sent.len(), MAX_ANSWERS, &before, waiting);
+        if !authentic {
+            assert!(got.is_none() && sent.is_empty(), "a forged frame is taken");
+            assert_eq!(carried(&after), carried(&before), "a forged frame is carried");
+        }
+        if after.fast_rx > before.fast_rx
+            && let Some(crafted) = &crafted
+        {
+            assert!(intact, "content that was altered opens");
+            assert!(self.hostile.opened.insert(crafted.counter), "a counter opened twice");
+        }
+        if let Some(got) = got.filter(|_| known) {
+            let packet = crafted.and_then(|crafted| crafted.packet);
+            let (mut expected, partial) = packet.unwrap_or_else(|| panic!("no packet was in it"));
+            if told.marks & FLAG_CE != 0 {
+                model::mark_ce(&mut expected);
+            }
+            assert_packet(&got, &expected, partial);
+        }
+        if after.relayed > before.relayed && told.label == ONWARD {
+            self.carried_on(&frame, &sent, whole);
+        }
+        self.again(&frame);
     }
 
     /// A frame for the honest peer, which takes it for one of ours and finds nothing in it that it could open.
@@ -235,4 +255,41 @@ impl HostileHop {
 /// What a peer writes into frames of the hop to us under these keys.
 fn index(id: u32, peer: NodeAddr) -> u32 {
     id << 8 | 0xc0 | u32::from(peer.as_bytes()[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fresh;
+    use super::*;
+
+    /// A packet of the hostile peer to us, IPv4 with these ECN bits, whose frame comes relayed and marked.
+    fn marked(class: u8) -> u8 {
+        let mut trio = fresh();
+        let mut packet = vec![0x45, class, 0, 0, 0, 7, 0x40, 0, 64, model::UDP, 0, 0];
+        packet.extend([10, HOSTILE.as_bytes()[0], 0, 1, 10, ME.as_bytes()[0], 0, 1]);
+        packet.extend([0, 7, 0, 7, 0, 8, 0, 0]);
+        model::make_ipv4(&mut packet);
+        let plain = [&[0; fast::TIMESTAMP_LEN][..], &packet].concat();
+        let crafted = trio.hostile.seal(Kind::Full as u8, 0, &plain, 0, None);
+        let told = RelayHeader {
+            label: HERE,
+            ttl: 64,
+            marks: FLAG_CE,
+        };
+        let frame = trio.hop.seal(told, &crafted.frame, true, 0);
+        let content = Content {
+            crafted: Some(crafted),
+            known: true,
+        };
+        let before = trio.me.counters().ce_delivered;
+        trio.relay(content, (told, true), frame, None);
+        (trio.me.counters().ce_delivered - before) as u8
+    }
+
+    #[test]
+    fn a_mark_reaches_the_ecn_bits_of_ipv4_where_there_are_some() {
+        assert_eq!([0, 1, 2, 3].map(|ecn| marked(0xb8 | ecn)), [0, 1, 1, 0]);
+        // Bits that would be ECN in IPv6.
+        assert_eq!([0x10, 0x20, 0x30].map(marked), [0; 3]);
+    }
 }

@@ -1,0 +1,245 @@
+//! Two nodes that know each other, and an attacker between them: it sees every datagram, sends what it likes from any
+//! address, and may be a neighbour of both in the mesh. It drops nothing.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use weft_core::Config;
+
+use super::input::Input;
+use crate::{Fate, HostId, World};
+
+mod attack;
+
+use attack::{Attack, Attacker, Seen};
+
+/// The honest nodes, and the neighbour that is the attacker's.
+const A: HostId = 0;
+const B: HostId = 1;
+const MALLORY: HostId = 2;
+const MAX_EVENTS: usize = 60;
+/// Datagrams and messages of the attacker in one run, so that a run ends.
+const MAX_FORGED: u32 = 800;
+/// While an attack goes on it is repeated in steps of this, ms.
+const STEP: u64 = 20;
+/// Two nodes that do not reach each other try this often, ms.
+const TRY: u64 = 200;
+/// They reach each other within this from a start or the attacker's last act, ms.
+const REACHED_WITHIN: u64 = 60_000;
+/// A packet arrives within this, ms.
+const ARRIVES_WITHIN: u64 = 2_000;
+/// More than this no attacker makes a node keep about the mesh, bytes.
+const MAX_STATE: usize = 4_000_000;
+
+/// Two honest nodes and an attacker who forges, replays, spoofs and floods, and drops nothing. After every step no invariant
+/// is broken, and a host gets what the other has sent, once. Where the attack pauses, the two reach each other within
+/// `REACHED_WITHIN`.
+pub fn handshake(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut net = Net::new(&mut input);
+    for _ in 0..MAX_EVENTS {
+        if input.is_empty() {
+            break;
+        }
+        net.event(&mut input);
+    }
+    net.attacker.flood = None;
+    net.until_both_reached();
+    net.pass(ARRIVES_WITHIN);
+}
+
+/// A packet between the honest nodes.
+struct Sent {
+    from: HostId,
+    len: usize,
+    at: u64,
+}
+
+struct Net {
+    world: World,
+    attacker: Attacker,
+    /// Which of the honest nodes have the other's address.
+    dials: [bool; 2],
+    /// Which of them is not where the other looks for it.
+    moved: Option<HostId>,
+    /// By number.
+    sent: Vec<Sent>,
+    delivered: BTreeSet<u32>,
+    /// When the honest nodes last began to look for each other, and whether each has got a packet of the other since.
+    since: u64,
+    reached: [bool; 2],
+    next_try: u64,
+}
+
+impl Net {
+    fn new(input: &mut Input<'_>) -> Self {
+        let (shape, seed) = (input.u8(), input.u8());
+        let config = Config {
+            mesh: shape & 0x04 == 0,
+            rekey: [120_000, 31_000, 5_000, 5_000][usize::from(shape & 0x03)],
+            fast: shape & 0x08 == 0,
+            ..Config::default()
+        };
+        let mut world = World::new(u64::from(seed & 0x0f));
+        world.check_every = 16;
+        for _ in [A, B, MALLORY] {
+            world.add_host(config);
+        }
+        // Where both know no address of the other, the way leads through the attacker's node.
+        let direct = shape & 0x30 != 0x30 || !config.mesh;
+        let dials = [direct, direct && shape & 0x10 == 0];
+        world.add_peer(A, B, dials[A]);
+        world.add_peer(B, A, dials[B]);
+        if config.mesh {
+            for honest in [A, B] {
+                world.add_peer(MALLORY, honest, true);
+                world.add_peer(honest, MALLORY, false);
+            }
+        }
+        let seen = Rc::new(RefCell::new(Seen::default()));
+        let tap = seen.clone();
+        world.set_rule(move |_, datagram| {
+            if datagram.from == A || datagram.from == B {
+                tap.borrow_mut().take(datagram);
+            }
+            Fate::Pass
+        });
+        Self {
+            attacker: Attacker::new(seen, config.mesh),
+            since: world.now(),
+            next_try: world.now(),
+            world,
+            dials,
+            moved: None,
+            sent: Vec::new(),
+            delivered: BTreeSet::new(),
+            reached: [false; 2],
+        }
+    }
+
+    fn event(&mut self, input: &mut Input<'_>) {
+        match input.below(16) {
+            0..=3 => {
+                let ms = [20, 100, 400, 1_500, 6_000, 20_000][input.below(6)];
+                self.pass(ms);
+            }
+            4 | 5 => {
+                for _ in 0..=input.below(4) {
+                    self.send(input.below(2), 100 + input.below(10) * 100);
+                }
+            }
+            6..=10 => {
+                let (attack, times) = (Attack::read(input), [1, 1, 2, 8, 64][input.below(5)]);
+                self.attack(attack, times);
+            }
+            11 | 12 => {
+                let each = [1, 1, 4, 16][input.below(4)];
+                self.attacker.flood = Some((Attack::read(input), each));
+                self.pass([200, 1_000, 3_000, 8_000][input.below(4)]);
+            }
+            13 => self.attacker.flood = None,
+            14 => self.world.conditions.jitter = [0, 0, 5, 40][input.below(4)],
+            _ => self.change(input),
+        }
+        self.check();
+    }
+
+    /// An honest node does what it may.
+    fn change(&mut self, input: &mut Input<'_>) {
+        let id = input.below(2);
+        if input.flag() {
+            return;
+        }
+        // One that dials comes from anywhere, if it finds the other where it was.
+        if input.flag() && self.dials[id] && self.moved.is_none_or(|moved| moved == id) {
+            self.moved = Some(id);
+            let addr = SocketAddr::from(([203, 0, 113, 1 + id as u8], 2_121 + u16::from(input.u8() & 3)));
+            self.world.kill(id);
+            self.world.move_host(id, addr);
+        }
+        self.world.restart(id);
+        self.since = self.world.now();
+        self.reached = [false; 2];
+    }
+
+    fn attack(&mut self, attack: Attack, times: u32) {
+        for _ in 0..times {
+            if self.attacker.forged < MAX_FORGED {
+                self.attacker.act(&mut self.world, attack);
+            }
+        }
+    }
+
+    /// Time passes.
+    fn pass(&mut self, ms: u64) {
+        let end = self.world.now() + ms;
+        while self.world.now() < end {
+            if let Some((attack, each)) = self.attacker.flood {
+                self.attack(attack, each);
+            }
+            let looks = self.reached != [true; 2];
+            if looks && self.world.now() >= self.next_try {
+                self.next_try = self.world.now() + TRY;
+                self.send(A, 100);
+                self.send(B, 100);
+            }
+            let left = end - self.world.now();
+            let step = if self.attacker.flood.is_some() {
+                STEP
+            } else if looks {
+                TRY
+            } else {
+                left
+            };
+            if let Err(broken) = self.world.try_run(step.min(left)) {
+                panic!("{broken}");
+            }
+            self.check();
+        }
+    }
+
+    fn send(&mut self, from: HostId, len: usize) {
+        self.world.send(from, 1 - from, self.sent.len() as u32, len);
+        let at = self.world.now();
+        self.sent.push(Sent { from, len, at });
+    }
+
+    fn check(&mut self) {
+        let now = self.world.now();
+        for id in [A, B] {
+            let other = self.world.host(1 - id).key;
+            let host = self.world.host_mut(id);
+            let state = host.node.mesh_bytes();
+            assert!(state < MAX_STATE, "host {id} keeps {state} bytes");
+            assert_eq!(host.garbled, 0, "host {id} got a packet that nobody sent");
+            host.events.clear();
+            let received = std::mem::take(&mut host.received);
+            for (_, got) in received.into_iter().filter(|(_, got)| got.from == other.node_addr()) {
+                let Some(sent) = self.sent.get(got.seq as usize) else {
+                    panic!("{got:?} was never sent");
+                };
+                assert_eq!(
+                    (sent.from, sent.len),
+                    (1 - id, got.len),
+                    "{got:?} was sent by another, or cut"
+                );
+                assert!(self.delivered.insert(got.seq), "{got:?} is delivered twice");
+                self.reached[id] |= sent.at >= self.since;
+            }
+        }
+        let waited = now - self.since.max(self.attacker.last);
+        assert!(
+            self.reached == [true; 2] || waited <= REACHED_WITHIN,
+            "{waited} ms after a start and all attacks packets passed to: {:?}",
+            self.reached
+        );
+    }
+
+    fn until_both_reached(&mut self) {
+        while self.reached != [true; 2] {
+            self.pass(TRY);
+        }
+    }
+}

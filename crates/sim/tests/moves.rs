@@ -1,0 +1,364 @@
+//! Peers that move, or seem to: what goes where until a new address has answered, and what is lost meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use weft_core::{Config, Event, Path};
+use weft_packet::PATH_PROBE_LEN;
+use weft_sim::{Fate, HostId, World};
+
+/// One way through the network, ms.
+const DELAY: u64 = 10;
+
+/// Two nodes whose session is up, and that have been quiet for a while.
+fn settled(seed: u64) -> (World, HostId, HostId) {
+    let (mut world, a, b) = World::pair(seed, Config::default());
+    world.run(1_000);
+    for seq in 0..20 {
+        world.send(a, b, seq, 200);
+        world.run(20);
+    }
+    world.run(3_000);
+    (world, a, b)
+}
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// Where `host` sends to its peer.
+fn path(world: &World, host: HostId) -> Option<Path> {
+    world.host(host).node.peer_status(world.now()).next().unwrap().path
+}
+
+fn moves(world: &World, host: HostId) -> usize {
+    let events = &world.host(host).events;
+    events.iter().filter(|(_, e)| matches!(e, Event::Roamed { .. })).count()
+}
+
+/// What was taken off the network, as it was.
+type Tap = Rc<RefCell<Vec<(SocketAddr, SocketAddr, Vec<u8>)>>>;
+
+#[test]
+fn a_peer_aims_no_more_at_a_victim_than_three_times_what_it_sends_itself() {
+    let (mut world, a, b) = settled(181);
+    let (dst, victim) = (world.host(b).addr, addr("203.0.113.77:53"));
+    let (hit, held): (Rc<Cell<usize>>, Tap) = Default::default();
+    let (tap, keep) = (hit.clone(), held.clone());
+    world.set_rule(move |_, d| {
+        if d.dst == victim {
+            tap.set(tap.get() + d.bytes.len());
+            return Fate::Drop;
+        }
+        if d.from == a && d.dst == dst {
+            keep.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
+            return Fate::Drop;
+        }
+        Fate::Pass
+    });
+    // The victim's address is the source of all that the peer sends, and it is streamed to.
+    let (mut aimed, before) = (0, world.host(a).received.len());
+    for ms in 0..60_000_u32 {
+        if ms % 200 == 0 {
+            world.send(a, b, 50_000 + ms, 60);
+        }
+        for (_, dst, bytes) in held.take() {
+            aimed += bytes.len();
+            world.inject(victim, dst, bytes);
+        }
+        world.send(b, a, ms, 1_000);
+        world.run(1);
+    }
+    assert!(
+        aimed > 10_000 && hit.get() <= 3 * aimed,
+        "{} bytes for {aimed}",
+        hit.get()
+    );
+    assert_eq!(moves(&world, b), 0);
+    world.run(DELAY);
+    assert_eq!(
+        world.host(a).received.len() - before,
+        60_000,
+        "the stream goes where it went"
+    );
+}
+
+#[test]
+fn frames_from_many_ports_are_no_moves_and_few_questions() {
+    let (mut world, a, b) = settled(21);
+    let (dst, home) = (world.host(b).addr, world.host(a).addr);
+    let (asked, held): (Rc<Cell<u32>>, Tap) = Default::default();
+    let (tap, keep) = (asked.clone(), held.clone());
+    world.set_rule(move |_, d| {
+        if d.from == a && d.dst == dst {
+            keep.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
+            return Fate::Drop;
+        }
+        if d.from == b && d.dst != home && d.bytes.len() == PATH_PROBE_LEN {
+            tap.set(tap.get() + 1);
+        }
+        Fate::Pass
+    });
+    let mut port = 1_024;
+    for seq in 0..10_000 {
+        world.send(a, b, seq, 200);
+        for (_, dst, bytes) in held.take() {
+            port = if port == u16::MAX { 1_024 } else { port + 1 };
+            world.inject(SocketAddr::from(([203, 0, 113, 5], port)), dst, bytes);
+        }
+        if seq % 10 == 9 {
+            world.run(1);
+        }
+    }
+    world.run(100);
+    assert_eq!((moves(&world, b), path(&world, b)), (0, Some(Path::Direct(home))));
+    // Ten addresses a second, each three times.
+    assert!(asked.get() <= 33, "{} questions in a second", asked.get());
+}
+
+/// Both send 1,000 packets a second while `from` gets another address. Packets lost towards it, and from it.
+fn rebind(mut world: World, (a, b): (HostId, HostId), fips: bool) -> (World, usize, usize) {
+    if fips {
+        world.set_rule(|_, d| {
+            if d.bytes.len() == PATH_PROBE_LEN {
+                Fate::Drop
+            } else {
+                Fate::Pass
+            }
+        });
+    }
+    let before = [a, b].map(|host| world.host(host).received.len());
+    for ms in 0..4_000 {
+        if ms == 500 {
+            world.move_host(a, addr("198.51.100.7:4000"));
+        }
+        world.send(a, b, ms, 300);
+        world.send(b, a, ms, 300);
+        world.run(1);
+    }
+    world.run(1_000);
+    let [at_a, at_b] = [(a, before[0]), (b, before[1])].map(|(host, before)| {
+        let got = world.host(host).received.len() - before;
+        4_000 - got
+    });
+    (world, at_a, at_b)
+}
+
+#[test]
+fn a_move_under_load_costs_no_more_than_the_packets_on_their_way() {
+    for seed in 0..5 {
+        let (world, a, b) = settled(seed);
+        let (world, towards, from) = rebind(world, (a, b), false);
+        // Those that were on their way to the old address when it went, and until the first frame came from the new one.
+        assert!(
+            towards as u64 <= 2 * DELAY + 2 && from == 0,
+            "seed {seed}: {towards} {from}"
+        );
+        assert_eq!(path(&world, b), Some(Path::Direct(addr("198.51.100.7:4000"))));
+        assert_eq!(moves(&world, b), 1, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_download_goes_on_after_a_round_trip_when_its_receiver_moves() {
+    // One small packet up for two large ones down, as TCP does.
+    let (mut world, a, b) = settled(3);
+    let before = world.host(a).received.len();
+    for ms in 0..2_000 {
+        if ms == 500 {
+            world.move_host(a, addr("198.51.100.7:4000"));
+        }
+        if ms % 2 == 0 {
+            world.send(a, b, ms, 60);
+        }
+        world.send(b, a, ms, 1_200);
+        world.run(1);
+    }
+    world.run(1_000);
+    let lost = 2_000 - (world.host(a).received.len() - before);
+    // Towards the old address until a frame has come from the new one and a probe has been there and back.
+    assert!(lost as u64 <= 4 * DELAY + 5, "{lost}");
+}
+
+#[test]
+fn both_ends_may_move_within_a_round_trip() {
+    for gap in [0, 3, DELAY + 2, DELAY + 5, 2 * DELAY, 4 * DELAY] {
+        let (mut world, a, b) = settled(5 + gap);
+        let old = [a, b].map(|host| world.host(host).addr);
+        let new = [addr("198.51.100.7:4000"), addr("198.51.100.8:4000")];
+        for ms in 0..3_000 {
+            if ms == 500 {
+                world.move_host(a, new[0]);
+            }
+            if u64::from(ms) == 500 + gap {
+                world.move_host(b, new[1]);
+            }
+            world.send(a, b, ms, 300);
+            world.send(b, a, ms, 300);
+            world.run(1);
+        }
+        if gap < DELAY {
+            // No frame has told either where the other is, until one of them is back.
+            world.move_host(a, old[0]);
+            world.run(20_000);
+        }
+        world.run(100);
+        let before = world.host(a).received.len();
+        for ms in 0..100 {
+            world.send(b, a, ms, 300);
+            world.run(1);
+        }
+        world.run(100);
+        assert_eq!(world.host(a).received.len() - before, 100, "gap {gap}");
+        assert_eq!(path(&world, a), Some(Path::Direct(new[1])), "gap {gap}");
+    }
+}
+
+/// A bystander sends each frame of one end from elsewhere before it arrives, and, if it `relays`, passes on what comes to it.
+fn raced(relays: bool) {
+    let (mut world, a, b) = settled(31);
+    let (at_a, at_b, at_x) = (world.host(a).addr, world.host(b).addr, addr("203.0.113.9:9"));
+    let (frames, came): (Tap, Tap) = Default::default();
+    let (keep, catch) = (frames.clone(), came.clone());
+    world.set_rule(move |_, d| {
+        if d.from == a && d.dst == at_b {
+            keep.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
+            return Fate::Drop;
+        }
+        if d.dst == at_x {
+            catch.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
+            return Fate::Drop;
+        }
+        Fate::Pass
+    });
+    let before = [a, b].map(|host| world.host(host).received.len());
+    for ms in 0..20_000 {
+        world.send(a, b, ms, 300);
+        world.send(b, a, ms, 300);
+        let genuine = frames.take();
+        for (_, dst, bytes) in &genuine {
+            world.inject(at_x, *dst, bytes.clone());
+        }
+        for (_, _, bytes) in came.take() {
+            // The question of where the peer is goes on, the traffic does not.
+            if relays && bytes.len() == PATH_PROBE_LEN {
+                world.inject(at_b, at_a, bytes);
+            }
+        }
+        world.run(1);
+        for (src, dst, bytes) in genuine {
+            world.inject(src, dst, bytes);
+        }
+    }
+    world.run(100);
+    let got = [(a, before[0]), (b, before[1])].map(|(host, before)| world.host(host).received.len() - before);
+    assert!(got.iter().all(|got| *got >= 19_999), "{got:?}");
+    assert_eq!(path(&world, b), Some(Path::Direct(at_a)));
+    assert_eq!(moves(&world, b), 0);
+}
+
+#[test]
+fn copies_of_frames_from_elsewhere_cost_no_packet() {
+    raced(false);
+}
+
+#[test]
+fn copies_of_frames_and_a_passed_on_question_cost_no_packet() {
+    raced(true);
+}
+
+#[test]
+fn a_new_address_that_nothing_reaches_is_not_used() {
+    let (mut world, a, b) = settled(41);
+    let (at_a, at_b, lost) = (world.host(a).addr, world.host(b).addr, addr("198.51.100.99:7"));
+    let frames: Tap = Rc::default();
+    let keep = frames.clone();
+    world.set_rule(move |_, d| {
+        if d.from == a && d.dst == at_b {
+            keep.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
+            return Fate::Drop;
+        }
+        if d.dst == lost { Fate::Drop } else { Fate::Pass }
+    });
+    let before = world.host(a).received.len();
+    for ms in 0..10_000 {
+        world.send(a, b, ms, 100);
+        world.send(b, a, ms, 300);
+        // What it sends takes another way out for five seconds.
+        let src = if (1_000..6_000).contains(&ms) { lost } else { at_a };
+        for (_, dst, bytes) in frames.take() {
+            world.inject(src, dst, bytes);
+        }
+        world.run(1);
+    }
+    world.run(100);
+    assert_eq!(world.host(a).received.len() - before, 10_000);
+    assert_eq!((path(&world, b), moves(&world, b)), (Some(Path::Direct(at_a)), 0));
+}
+
+#[test]
+fn a_peer_that_answers_no_probes_is_followed_at_three_times_its_rate_and_then_by_a_handshake() {
+    for seed in 0..5 {
+        let (world, a, b) = settled(51 + seed);
+        // As much comes as goes, so all of it may go.
+        let (mut world, towards, from) = rebind(world, (a, b), true);
+        assert!(
+            towards as u64 <= 2 * DELAY + 2 && from == 0,
+            "seed {seed}: {towards} {from}"
+        );
+        assert_eq!(moves(&world, b), 0);
+        for ms in 0..40_000 {
+            if ms % 10 == 0 {
+                world.send(a, b, ms, 100);
+            }
+            world.run(1);
+        }
+        assert_eq!(
+            path(&world, b),
+            Some(Path::Direct(addr("198.51.100.7:4000"))),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn a_node_that_says_that_it_moves_is_followed_though_its_old_address_still_works() {
+    let (mut world, a, b) = settled(61);
+    let (old, at_b, new) = (world.host(a).addr, world.host(b).addr, addr("198.51.100.7:4000"));
+    let (out, back): (Tap, Tap) = Default::default();
+    let (keep, catch) = (out.clone(), back.clone());
+    world.set_rule(move |_, d| {
+        if d.from == a && d.dst == at_b {
+            keep.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
+            return Fate::Drop;
+        }
+        if d.dst == new {
+            catch.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
+            return Fate::Drop;
+        }
+        Fate::Pass
+    });
+    let before = [a, b].map(|host| world.host(host).received.len());
+    for ms in 0..2_000 {
+        world.send(a, b, ms, 100);
+        world.send(b, a, ms, 300);
+        if ms == 500 {
+            let now = world.now();
+            world.host_mut(a).node.handle_network_change(now);
+        }
+        for (_, dst, bytes) in out.take() {
+            world.inject(if ms >= 500 { new } else { old }, dst, bytes);
+        }
+        for (src, _, bytes) in back.take() {
+            world.inject(src, old, bytes);
+        }
+        world.run(1);
+    }
+    world.run(100);
+    let got = [(a, before[0]), (b, before[1])].map(|(host, before)| world.host(host).received.len() - before);
+    assert!(got.iter().all(|got| *got >= 1_999), "{got:?}");
+    assert_eq!(path(&world, b), Some(Path::Direct(new)));
+}

@@ -1,0 +1,466 @@
+//! What status says of a peer is what happens to packets.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weft_core::{Config, Event, LinkDown, PeerState, PeerStatus, SessionDown, Trouble};
+use weft_sim::{Fate, HostId, Kind, World, lies};
+
+fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
+    let key = world.host(peer).key;
+    let mut all = world.host(of).node.peer_status(world.now());
+    all.find(|p| p.key == key).unwrap()
+}
+
+/// Packets each way, `every` ms.
+fn stream(world: &mut World, a: HostId, b: HostId, (ms, every): (u64, u64)) {
+    for seq in 0..(ms / every) as u32 {
+        world.send(a, b, seq, 200);
+        world.send(b, a, seq, 200);
+        world.run(every);
+    }
+}
+
+fn cut(world: &mut World, from: HostId) {
+    world.set_rule(move |_, datagram| match datagram.from == from {
+        true => Fate::Drop,
+        false => Fate::Pass,
+    });
+}
+
+fn configs() -> Vec<Config> {
+    let all = [(false, false), (false, true), (true, false), (true, true)];
+    let config = |(mesh, fast)| Config {
+        mesh,
+        fast,
+        ..Config::default()
+    };
+    all.map(config).to_vec()
+}
+
+#[test]
+fn payload_is_packets_in_both_directions_lately() {
+    for (seed, config) in (1..).zip(configs()) {
+        let (mut world, a, b) = World::pair(seed, config);
+        world.run(2_000);
+        assert_eq!(status(&world, a, b).state, PeerState::Linked);
+        stream(&mut world, a, b, (5_000, 100));
+        for (of, peer) in [(a, b), (b, a)] {
+            let seen = status(&world, of, peer);
+            assert_eq!((seen.state, seen.trouble), (PeerState::Payload, None));
+            assert!((4_000..5_100).contains(&seen.since), "{} ms in the state", seen.since);
+        }
+        // Nothing more is sent: the state is left, and nothing is wrong.
+        world.run(9_500);
+        for (of, peer) in [(a, b), (b, a)] {
+            let seen = status(&world, of, peer);
+            assert_eq!((seen.state, seen.trouble), (PeerState::Session, None));
+            assert!(seen.since < 1_000, "{} ms in the state", seen.since);
+        }
+        // One direction alone is not enough, and not a fault: the other end reports what comes to it.
+        for seq in 0..300 {
+            world.send(a, b, seq, 200);
+            world.run(100);
+            for (of, peer) in [(a, b), (b, a)] {
+                let seen = status(&world, of, peer);
+                assert_eq!((seen.state, seen.trouble), (PeerState::Session, None), "packet {seq}");
+            }
+        }
+        assert!(status(&world, a, b).packet_in.is_some_and(|ago| ago > 30_000));
+        assert!(status(&world, a, b).told.is_some_and(|ago| ago < 2_000));
+    }
+}
+
+#[test]
+fn where_nothing_comes_back_status_says_so_within_ten_seconds_and_until_it_is_mended() {
+    for (seed, config) in (1..).zip(configs()) {
+        let (mut world, a, b) = World::pair(seed, config);
+        world.run(2_000);
+        stream(&mut world, a, b, (20_000, 100));
+        cut(&mut world, b);
+        let mut left = None;
+        for ms in 0..20_000 {
+            if ms % 100 == 0 {
+                world.send(a, b, ms, 200);
+                world.send(b, a, ms, 200);
+            }
+            world.run(1);
+            let seen = status(&world, a, b);
+            let silent = matches!(seen.trouble, Some((Trouble::NothingComes, _)));
+            if left.is_none() && silent {
+                left = Some(ms);
+            }
+            if left.is_some() {
+                assert!(seen.state != PeerState::Payload && silent, "{ms}: {seen:?}");
+            }
+            if world
+                .host(a)
+                .events
+                .iter()
+                .any(|(_, event)| matches!(event, Event::LinkSilent { .. }))
+            {
+                assert_ne!(seen.state, PeerState::Payload, "it is logged as silent");
+            }
+        }
+        assert!(left.unwrap() < 4_000, "left after {left:?} ms");
+        let ago = status(&world, a, b).trouble.unwrap().1;
+        assert!((19_000..20_500).contains(&ago), "the last frame came {ago} ms ago");
+        world.set_rule(|_, _| Fate::Pass);
+        stream(&mut world, a, b, (6_000, 100));
+        assert_eq!(status(&world, a, b).state, PeerState::Payload);
+    }
+}
+
+#[test]
+fn where_what_we_send_does_not_arrive_status_says_so_within_ten_seconds() {
+    for (seed, config) in (1..).zip(configs()) {
+        let (mut world, a, b) = World::pair(seed, config);
+        world.run(2_000);
+        stream(&mut world, a, b, (20_000, 100));
+        cut(&mut world, b);
+        stream(&mut world, a, b, (9_900, 100));
+        let seen = status(&world, b, a);
+        assert_eq!(seen.state, PeerState::Session);
+        let (trouble, ago) = seen.trouble.unwrap();
+        assert_eq!(trouble, Trouble::NothingArrives);
+        assert!((9_000..11_500).contains(&ago), "it told {ago} ms ago");
+        world.set_rule(|_, _| Fate::Pass);
+        stream(&mut world, a, b, (6_000, 100));
+        assert_eq!(status(&world, b, a).state, PeerState::Payload);
+    }
+}
+
+/// An nvpn daemon agrees on keys and reports, and carries no packet.
+#[test]
+fn a_peer_that_holds_a_session_and_carries_nothing_is_never_shown_as_passing() {
+    for (seed, fast) in [(1, false), (2, true)] {
+        let config = Config {
+            fast,
+            ..Config::default()
+        };
+        let (mut world, a, b) = World::pair(seed, config);
+        world.run(2_000);
+        for seq in 0..600 {
+            world.send(a, b, seq, 200);
+            world.run(100);
+            assert_ne!(status(&world, a, b).state, PeerState::Payload);
+        }
+        let seen = status(&world, a, b);
+        assert_eq!(
+            (seen.state, seen.packet_in, seen.trouble),
+            (PeerState::Session, None, None)
+        );
+        assert!(seen.told.is_some_and(|ago| ago < 2_000), "its reports come");
+    }
+}
+
+#[test]
+fn neither_loss_nor_new_keys_look_like_a_dead_direction() {
+    for (seed, mut config) in (1..).zip(configs()) {
+        config.rekey = 20_000;
+        let (mut world, a, b) = World::pair(seed, config);
+        world.conditions.delay = 40;
+        world.conditions.loss = 50;
+        world.run(5_000);
+        for seq in 0..1_200 {
+            world.send(a, b, seq, 200);
+            world.send(b, a, seq, 200);
+            world.run(100);
+            for (of, peer) in [(a, b), (b, a)] {
+                let seen = status(&world, of, peer);
+                assert!(seq < 30 || seen.state == PeerState::Payload, "{seq}: {seen:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_path_that_takes_less_than_weft_needs_is_named() {
+    let (mut world, a, b) = World::pair(1, Config::default());
+    world.set_rule(|_, datagram| match datagram.bytes.len() > 972 {
+        true => Fate::Drop,
+        false => Fate::Pass,
+    });
+    world.run(2_000);
+    stream(&mut world, a, b, (10_000, 100));
+    for (of, peer) in [(a, b), (b, a)] {
+        let seen = status(&world, of, peer);
+        assert!(seen.narrow && seen.state == PeerState::Payload, "{seen:?}");
+        assert_eq!(seen.path_size.unwrap().source, weft_core::SizeSource::Assumed);
+        let told = |(_, event): &&(u64, Event)| matches!(event, Event::PathNarrow { narrow: true, .. });
+        assert_eq!(world.host(of).events.iter().filter(told).count(), 1);
+    }
+}
+
+/// Ten times the age at which keys are replaced.
+const KEY_LIFE: u64 = 1_200_000;
+
+fn count(world: &World, of: HostId, wanted: impl Fn(&Event) -> bool) -> usize {
+    world.host(of).events.iter().filter(|(_, event)| wanted(event)).count()
+}
+
+/// Sends both ways, seldom enough to be quick and often enough for no session to be idle.
+fn trickle(world: &mut World, a: HostId, b: HostId, seconds: u64) {
+    for seq in 0..seconds / 2 {
+        world.send(a, b, seq as u32, 200);
+        world.send(b, a, seq as u32, 200);
+        world.run(2_000);
+    }
+}
+
+#[test]
+fn link_keys_that_cannot_be_replaced_end_at_their_last_age_and_status_says_so_before() {
+    for (seed, config) in (1..).zip(configs()) {
+        let (mut world, a, b) = World::pair(seed, config);
+        world.run(2_000);
+        trickle(&mut world, a, b, 10);
+        world.set_rule(|_, datagram| match datagram.kind {
+            Kind::LinkMsg1 | Kind::LinkMsg2 => Fate::Drop,
+            _ => Fate::Pass,
+        });
+        trickle(&mut world, a, b, KEY_LIFE / 2_000);
+        let overdue = |event: &Event| matches!(event, Event::KeysOverdue { session: false, .. });
+        for (of, peer) in [(a, b), (b, a)] {
+            let seen = status(&world, of, peer);
+            assert_eq!(seen.state, PeerState::Payload, "they still serve");
+            let ends = seen.link_keys_end.expect("they are overdue");
+            assert!((580_000..620_000).contains(&ends), "they end in {ends} ms");
+            assert_eq!(count(&world, of, overdue), 1, "told once");
+        }
+        trickle(&mut world, a, b, KEY_LIFE / 2_000 + 30);
+        let ended = |event: &Event| {
+            matches!(
+                event,
+                Event::LinkDown {
+                    reason: LinkDown::KeysTooOld | LinkDown::Disconnected(1),
+                    ..
+                }
+            )
+        };
+        for (of, peer) in [(a, b), (b, a)] {
+            assert_eq!(count(&world, of, ended), 1);
+            let seen = status(&world, of, peer);
+            assert_eq!(seen.state, PeerState::Linking);
+            assert!(seen.failures > 3, "a handshake goes on being tried: {seen:?}");
+        }
+        world.set_rule(|_, _| Fate::Pass);
+        trickle(&mut world, a, b, 20);
+        assert_eq!(status(&world, a, b).state, PeerState::Payload);
+        assert_eq!(status(&world, a, b).link_keys_end, None);
+    }
+}
+
+#[test]
+fn session_keys_that_cannot_be_replaced_end_at_their_last_age_and_status_says_so_before() {
+    for (seed, config) in (1..).zip(configs()) {
+        let (mut world, a, b) = World::pair(seed, config);
+        world.run(2_000);
+        trickle(&mut world, a, b, 10);
+        world.set_rule(|_, datagram| match datagram.kind {
+            Kind::Setup | Kind::Ack | Kind::Msg3 => Fate::Drop,
+            _ => Fate::Pass,
+        });
+        trickle(&mut world, a, b, KEY_LIFE / 2_000);
+        let seen = status(&world, a, b);
+        assert_eq!(seen.state, PeerState::Payload, "they still serve");
+        let ends = seen.session_keys_end.expect("they are overdue");
+        assert!((580_000..620_000).contains(&ends), "they end in {ends} ms");
+        trickle(&mut world, a, b, KEY_LIFE / 2_000 + 30);
+        let ended = |event: &Event| {
+            let reason = SessionDown::KeysTooOld;
+            matches!(event, Event::SessionDown { reason: why, .. } if *why == reason)
+        };
+        let overdue = |event: &Event| matches!(event, Event::KeysOverdue { session: true, .. });
+        for (of, peer) in [(a, b), (b, a)] {
+            assert_eq!((count(&world, of, overdue), count(&world, of, ended)), (1, 1));
+            let seen = status(&world, of, peer);
+            assert_eq!(seen.state, PeerState::Linked);
+            assert!(seen.keys_ended.is_some_and(|ago| ago < 60_000), "{seen:?}");
+        }
+        // Nothing passes under keys that are over, and the first handshake that gets through ends it.
+        let before = world.host(b).received.len();
+        trickle(&mut world, a, b, 60);
+        assert_eq!(world.host(b).received.len(), before);
+        world.set_rule(|_, _| Fate::Pass);
+        trickle(&mut world, a, b, 20);
+        assert_eq!(status(&world, a, b).state, PeerState::Payload);
+    }
+}
+
+#[test]
+fn a_clock_that_jumped_brings_new_keys_at_once_and_costs_no_packet() {
+    for (seed, config) in (1..).zip(configs()) {
+        for delay in [0, 20] {
+            let (mut world, a, b) = World::pair(seed, config);
+            world.conditions.delay = delay;
+            world.run(2_000);
+            stream(&mut world, a, b, (5_000, 20));
+            let before = status(&world, a, b);
+            let came = [a, b].map(|host| world.host(host).received.len());
+            let now = world.now();
+            world.host_mut(a).node.handle_resumed(now);
+            stream(&mut world, a, b, (3_000, 20));
+            world.run(500);
+            let after = status(&world, a, b);
+            assert!(after.link_rekeys > before.link_rekeys, "seed {seed}");
+            assert!(after.session_rekeys > before.session_rekeys, "seed {seed}");
+            assert_eq!((after.state, after.last_down), (PeerState::Payload, None));
+            let come = [a, b].map(|host| world.host(host).received.len());
+            assert_eq!([come[0] - came[0], come[1] - came[1]], [150, 150]);
+        }
+    }
+}
+
+#[test]
+fn two_running_nodes_with_one_key_are_named_by_others_and_know_it_themselves() {
+    for (seed, config) in (1..).zip(configs()) {
+        let (mut world, a, b) = World::pair(seed, config);
+        world.run(2_000);
+        stream(&mut world, a, b, (5_000, 100));
+        let copy = world.add_copy(a, config);
+        world.add_peer(copy, b, true);
+        for seq in 0..600 {
+            world.send(a, b, seq, 200);
+            world.send(copy, b, seq, 200);
+            world.run(100);
+        }
+        let (seen, ago) = status(&world, b, a).twins.expect("the peer of both notices");
+        let mut seen = seen.map(|addr| addr.ip());
+        seen.sort();
+        let mut both = [a, copy].map(|host| world.host(host).addr.ip());
+        both.sort();
+        assert_eq!(seen, both);
+        assert!(ago < 60_000);
+        assert_eq!(
+            count(&world, b, |event| matches!(event, Event::KeyInTwo { .. })),
+            1,
+            "told once"
+        );
+        for (host, other) in [(a, copy), (copy, a)] {
+            let twin = world.host(host).node.twin(world.now()).expect("it is told");
+            assert_eq!(twin.seen.ip(), world.host(other).addr.ip());
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_restarts_often_is_no_second_node() {
+    let (mut world, a, b) = World::pair(5, Config::default());
+    world.run(2_000);
+    for _ in 0..12 {
+        stream(&mut world, a, b, (3_000, 100));
+        world.kill(a);
+        world.run(700);
+        world.restart(a);
+    }
+    stream(&mut world, a, b, (3_000, 100));
+    assert_eq!(status(&world, b, a).twins, None);
+    assert!(world.host(a).node.twin(world.now()).is_none());
+}
+
+/// A good peer beside one that is authenticated and does what it can: what the good one has of it.
+fn beside(seed: u64, config: Config, bad: bool) -> (usize, [u64; 4], Option<u32>, Vec<Event>) {
+    let mut world = World::new(seed);
+    let [node, good, villain] = [0; 3].map(|_| world.add_host(config));
+    for peer in [good, villain] {
+        world.add_peer(peer, node, true);
+        world.add_peer(node, peer, false);
+    }
+    world.conditions.delay = 10;
+    world.run(3_000);
+    let frames: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
+    let keep = frames.clone();
+    world.set_rule(move |_, datagram| {
+        if datagram.from == villain && keep.borrow().len() < 64 {
+            keep.borrow_mut().push(datagram.bytes.clone());
+        }
+        // Its sessions stay half open.
+        match datagram.from == villain && datagram.kind == Kind::Msg3 {
+            true => Fate::Drop,
+            false => Fate::Pass,
+        }
+    });
+    stream(&mut world, good, node, (3_000, 20));
+    let came = world
+        .host(node)
+        .received
+        .iter()
+        .filter(|(_, probe)| probe.seq >= 1_000_000)
+        .count();
+    assert_eq!(came, 0);
+    let (from, to) = (world.host(villain).addr, world.host(node).addr);
+    let (own, other) = (world.host(villain).node_addr(), world.host(node).node_addr());
+    for ms in 0..60_000_u32 {
+        if ms % 20 == 0 {
+            world.send(good, node, 1_000_000 + ms, 200);
+            world.send(node, good, 1_000_000 + ms, 200);
+        }
+        if bad {
+            // Authentic frames that ask for an answer, or make no sense.
+            world.say_type(villain, node, 0xf1, vec![7; 4]);
+            world.say_type(villain, node, 0x00, lies::datagram(own, other, 64, &[3; 90]));
+            if ms % 50 == 0 {
+                world.send(villain, node, ms, 200);
+            }
+            // Frames that do not open, and handshakes that nobody made.
+            let frame = frames.borrow().get(ms as usize % 64).cloned();
+            if let Some(mut frame) = frame {
+                let last = frame.len() - 1;
+                frame[last] ^= 1;
+                world.inject(from, to, frame);
+            }
+            if ms % 10 == 0 {
+                let mut msg1 = vec![0x5a; 114];
+                msg1[..4].copy_from_slice(&[0x01, 0, 110, 0]);
+                world.inject(from, to, msg1);
+            }
+        }
+        world.run(1);
+    }
+    world.run(500);
+    let come = |host: HostId| {
+        world
+            .host(host)
+            .received
+            .iter()
+            .filter(|(_, probe)| probe.seq >= 1_000_000 && probe.len == 200)
+    };
+    let arrived = come(node).count() + come(good).count();
+    let seen = status(&world, good, node);
+    let events = world
+        .host(good)
+        .events
+        .iter()
+        .map(|(_, event)| event.clone())
+        .filter(|event| {
+            matches!(
+                event,
+                Event::LinkDown { .. } | Event::SessionDown { .. } | Event::LinkSilent { .. } | Event::Troubled { .. }
+            )
+        });
+    let rekeys = [
+        seen.link_rekeys,
+        seen.session_rekeys,
+        status(&world, node, good).link_rekeys,
+        status(&world, node, good).session_rekeys,
+    ];
+    (arrived, rekeys, seen.session_quality.rtt_us, events.collect())
+}
+
+#[test]
+fn one_bad_authenticated_peer_is_not_noticed_by_a_good_one_beside_it() {
+    for (seed, mut config) in (1..).zip(configs()) {
+        config.rekey = 20_000;
+        let (alone, rekeys, rtt, events) = beside(seed, config, false);
+        assert_eq!((alone, &events), (6_000, &vec![]));
+        let (arrived, with, rtt_with, events) = beside(seed, config, true);
+        assert_eq!((arrived, &events), (6_000, &vec![]), "seed {seed}");
+        assert!(
+            with.iter().zip(rekeys).all(|(with, alone)| with.abs_diff(alone) <= 1),
+            "{with:?}, alone {rekeys:?}"
+        );
+        assert_eq!(rtt_with, rtt);
+    }
+}
