@@ -17,6 +17,7 @@ use weft_lab::world::World;
 use weft_os::process::usage_of;
 use weft_perf::end::{DaemonLook, DaemonView};
 use weft_perf::far::{self, Far};
+use weft_perf::limits::Limits;
 use weft_perf::near;
 use weft_perf::plan::{self, Load, Plan};
 
@@ -82,6 +83,7 @@ fn run(impairments: Impairments, seconds: u32) {
                     control,
                     device: None,
                     view: Box::new(NoDaemon),
+                    limits: Limits::MOST,
                 })
                 .unwrap();
             })

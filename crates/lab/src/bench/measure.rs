@@ -14,6 +14,7 @@ use weft_os::process::usage_of;
 use weft_perf::end::{DaemonLook, DaemonView};
 use weft_perf::far::{self, Far};
 use weft_perf::latency::Latency;
+use weft_perf::limits::Limits;
 use weft_perf::near::{self, NearError, Outcome};
 use weft_perf::plan::Plan;
 
@@ -217,6 +218,7 @@ fn load(stage: &Stage, tunnel: &Tunnel, plan: &Plan) -> Result<Outcome, RunError
                     control,
                     device: None,
                     view,
+                    limits: Limits::MOST,
                 })
                 .ok()
             })
