@@ -10,6 +10,7 @@
 //! - [`aead`]: ChaCha20-Poly1305 in place, for the handshakes and for every FIPS frame after them.
 //! - [`fast`]: the keys and suites of fast frames, weft's own.
 //! - [`replay`]: the window that accepts each counter once.
+//! - [`tag`]: how a node recognises handshake messages of nodes it knows before any Diffie-Hellman.
 //!
 //! What never is: sockets, clocks, threads, logging, and randomness of its own. Whoever calls brings the random
 //! number generator, so a seed reproduces a handshake byte for byte.
@@ -45,6 +46,7 @@ mod keys;
 mod memory_tests;
 pub mod replay;
 mod symmetric;
+pub mod tag;
 
 pub use handshake::{NoiseError, ik, xk};
 pub use identity::{Identity, KeyError, PublicKey, SecretKey, SignatureError, parse_public, parse_secret};
