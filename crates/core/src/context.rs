@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 
 use rand_core::{CryptoRng, Rng};
 use weft_noise::Identity;
+use weft_noise::tag::TAG_MASK;
 use weft_packet::{Command, LANE_MASK, LinkId};
 use weft_wire::NodeAddr;
 
+use crate::link::FirstMessages;
 use crate::unproven::{Arrival, Unproven};
 use crate::{Config, Event};
 
@@ -46,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) path_counters: PathCounters,
     /// What handshake messages of sessions may cost that prove nothing.
     pub(crate) unproven: Unproven,
+    /// First handshake messages of links that were answered.
+    pub(crate) first_messages: FirstMessages,
     outputs: VecDeque<Output>,
 }
 
@@ -64,6 +68,7 @@ impl Context {
             indices: BTreeSet::new(),
             fast_indices: BTreeSet::new(),
             path_counters: PathCounters::default(),
+            first_messages: FirstMessages::default(),
             outputs: VecDeque::new(),
         }
     }
@@ -93,6 +98,18 @@ impl Context {
                 return index;
             }
         }
+    }
+
+    /// The same with a tag in its upper bits, as [`weft_noise::tag`] says. A tag all of whose 16 indices are in use gives any.
+    pub(crate) fn allocate_tagged(&mut self, tag: u32) -> u32 {
+        let first = self.rng.next_u32();
+        let tagged = (0..=!TAG_MASK).map(|n| tag & TAG_MASK | first.wrapping_add(n) & !TAG_MASK);
+        for index in tagged {
+            if self.indices.insert(index) {
+                return index;
+            }
+        }
+        self.allocate_index()
     }
 
     /// Where a link leads, for the lanes that do not own it.

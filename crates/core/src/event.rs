@@ -143,10 +143,12 @@ pub enum LinkDown {
     Silent,
     /// The peer said goodbye, with this FMP reason code.
     Disconnected(u8),
-    /// The peer uses keys whose handshake answer we never got, so both must begin anew.
+    /// The peer seems to use keys whose handshake answer we never got, and was silent: both must begin anew.
     OutOfStep,
     /// The keys reached their last age, as no new ones could be agreed on.
     KeysTooOld,
+    /// It is not configured, and as many such neighbours as there may be had proven themselves before.
+    NoRoom,
 }
 
 /// Why a session ended.

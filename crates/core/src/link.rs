@@ -4,6 +4,7 @@
 //! it when a frame authenticates under it. Msg2 proves that the responder holds the keys, so the initiator seals with
 //! them at once. Old epochs stay open until they have drained.
 
+mod first_messages;
 mod handshake;
 mod moves;
 mod relay;
@@ -11,16 +12,19 @@ mod reports;
 mod trust;
 mod twins;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 use weft_noise::fast::Seed;
+use weft_noise::tag::TagKeys;
 use weft_packet::{Command, LinkActivity, LinkId};
 use weft_wire::link::{
     Disconnect, DisconnectReason, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE, PROBE_ANSWER,
 };
 
+use self::first_messages::Mark;
+pub(crate) use self::first_messages::{First, FirstMessages};
 use self::handshake::Attempt;
 use self::moves::Moves;
 pub(crate) use self::trust::Trust;
@@ -56,7 +60,7 @@ struct Epoch {
     born: u64,
     stage: Stage,
     /// The handshake messages, kept by the responder to answer a repeated msg1 alike.
-    answered: Option<handshake::Answered>,
+    answered: Option<Box<handshake::Answered>>,
     /// Replaces keys of a link that is up, rather than opening it.
     rekey: bool,
     /// Armed while this handshake of ours (its index) was in flight: one of the two must lose.
@@ -97,6 +101,10 @@ pub(crate) struct Link {
     /// without memory.
     known_start: Option<[u8; 8]>,
     attempt: Option<Box<Attempt>>,
+    /// Of the tags on handshake messages, if this is a node that we know.
+    pub(crate) tags: Option<TagKeys>,
+    /// First messages of the peer that make no keys any more.
+    spent: VecDeque<Mark>,
     next_dial: u64,
     /// Attempts since the peer last answered.
     pub(crate) failures: u32,
@@ -146,6 +154,8 @@ impl Link {
             epochs: Vec::new(),
             known_start: None,
             attempt: None,
+            tags: None,
+            spent: VecDeque::new(),
             next_dial: now + spread,
             failures: 0,
             rekey_due: u64::MAX,
@@ -163,6 +173,13 @@ impl Link {
             next_hop: 0,
             overdue_told: false,
             twins: Twins::default(),
+        }
+    }
+
+    /// This is a node that we know: its handshake messages have tags, and so do ours to it. Costs a Diffie-Hellman once.
+    pub(crate) fn know(&mut self, ctx: &Context) {
+        if self.tags.is_none() {
+            self.tags = Some(TagKeys::new(&ctx.identity, &self.peer));
         }
     }
 
@@ -235,16 +252,21 @@ impl Link {
     /// Makes an epoch the current one and lets the others drain.
     fn promote(&mut self, ctx: &mut Context, now: u64, index: u32, path: SocketAddr) -> Effect {
         let was_up = self.is_up();
-        let (mut remote_epoch, mut rekey, mut began) = (None, false, now);
+        let (mut remote_epoch, mut rekey, mut began, mut answered) = (None, false, now, None);
         for epoch in &mut self.epochs {
             if epoch.index == index {
                 epoch.stage = Stage::Current;
                 epoch.born = now;
+                // The peer has our answer.
+                answered = epoch.answered.take();
                 began = epoch.began;
                 (remote_epoch, rekey) = (Some(epoch.remote_epoch), epoch.rekey);
             } else if epoch.stage == Stage::Current {
                 epoch.stage = Stage::Draining(now + DRAIN);
             }
+        }
+        if let Some(answered) = answered {
+            self.spend(ctx, &answered);
         }
         ctx.lane(Command::SelectLinkEpoch { link: self.id, index });
         if !self.moves.is_unproven() {
@@ -533,29 +555,28 @@ impl Link {
     }
 
     fn retire(&mut self, ctx: &mut Context, now: u64) {
-        let (id, expired): (_, Vec<u32>) = (
-            self.id,
-            self.epochs
-                .iter()
-                .filter(|e| now >= Self::retire_at(e))
-                .map(|e| e.index)
-                .collect(),
-        );
-        for index in expired {
-            self.epochs.retain(|e| {
-                if e.index == index {
-                    e.end_hop(ctx, id);
-                }
-                e.index != index
-            });
-            ctx.free_index(index);
-            ctx.lane(Command::RetireLinkEpoch { link: id, index });
+        let (expired, kept) = std::mem::take(&mut self.epochs)
+            .into_iter()
+            .partition(|e| now >= Self::retire_at(e));
+        self.epochs = kept;
+        let expired: Vec<Epoch> = expired;
+        for epoch in expired {
+            if let Some(answered) = &epoch.answered {
+                self.spend(ctx, answered);
+            }
+            epoch.end_hop(ctx, self.id);
+            ctx.free_index(epoch.index);
+            let (link, index) = (self.id, epoch.index);
+            ctx.lane(Command::RetireLinkEpoch { link, index });
         }
     }
 
     fn take_down(&mut self, ctx: &mut Context, now: u64, reason: LinkDown) {
         self.abandon_attempt(ctx);
         for epoch in std::mem::take(&mut self.epochs) {
+            if let Some(answered) = &epoch.answered {
+                answered.forget(ctx);
+            }
             ctx.free_index(epoch.index);
             epoch.end_hop(ctx, self.id);
         }
@@ -575,6 +596,28 @@ impl Link {
             peer: self.peer,
             reason,
         });
+    }
+
+    /// When the oldest handshake began whose keys are held.
+    pub(crate) fn begun(&self) -> u64 {
+        self.epochs.iter().map(|e| e.began).min().unwrap_or(0)
+    }
+
+    /// Forgets handshakes of a link that never came up.
+    pub(crate) fn give_up(&mut self, ctx: &mut Context) {
+        for epoch in std::mem::take(&mut self.epochs) {
+            if let Some(answered) = &epoch.answered {
+                answered.forget(ctx);
+            }
+            ctx.free_index(epoch.index);
+        }
+        ctx.lane(Command::RemoveLink { link: self.id });
+    }
+
+    /// Ends a link that came up when the last place was taken.
+    pub(crate) fn turn_away(&mut self, ctx: &mut Context, now: u64) {
+        self.disconnect(ctx, DisconnectReason::ResourceExhaustion);
+        self.take_down(ctx, now, LinkDown::NoRoom);
     }
 
     /// Bytes of state this link holds, for the bound on what peers can make us keep.

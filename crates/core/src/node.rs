@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use rand_core::CryptoRng;
 use weft_noise::{Identity, PublicKey, ik};
-use weft_packet::{Command, Layer, LinkId, Report};
+use weft_packet::{Command, Expected, Layer, LinkId, Report};
 use weft_wire::link::{
     BIND, BOUND, Disconnect, DisconnectReason, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, KEY_IN_TWO, LinkMessageType,
     MOVED, PROBE, PROBE_ANSWER, SessionDatagram, UNBIND,
@@ -21,7 +21,7 @@ pub use self::twin::Twin;
 use crate::context::{Context, Output};
 use crate::labels::Labels;
 use crate::lanes::Lanes;
-use crate::link::{Effect, Link};
+use crate::link::{Effect, First, Link};
 use crate::mesh::Mesh;
 use crate::path::PathHistory;
 use crate::progress::Progress;
@@ -51,6 +51,8 @@ pub(crate) struct Peer {
     pub(crate) paths: PathHistory,
     /// How far we got, as last looked at.
     pub(crate) progress: Progress,
+    /// Where its handshakes are expected from, as the lane was told.
+    pub(crate) expected: Option<Vec<IpAddr>>,
     /// Named in the configuration: IP packets may pass. Others are neighbours only while they are linked.
     pub(crate) configured: bool,
 }
@@ -80,6 +82,8 @@ impl Peer {
 pub struct NodeCounters {
     /// First handshake messages that did not authenticate.
     pub handshakes_forged: u64,
+    /// First handshake messages that have done their work before: recordings, which cost a look-up.
+    pub handshakes_replayed: u64,
     /// Authentic handshake messages from nodes that are not configured.
     pub strangers: u64,
     /// Link or session messages of a type that neither FIPS nor we define.
@@ -112,6 +116,7 @@ impl NodeCounters {
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("handshakes_forged", self.handshakes_forged),
+            ("handshakes_replayed", self.handshakes_replayed),
             ("strangers", self.strangers),
             ("messages_unknown", self.messages_unknown),
             ("messages_malformed", self.messages_malformed),
@@ -145,8 +150,6 @@ pub struct Node {
     routes: BTreeMap<NodeAddr, LinkId>,
     /// Such ways that have to show that they work.
     held: BTreeMap<NodeAddr, Held>,
-    /// Where handshakes are expected from, as lanes were told.
-    expected: BTreeSet<IpAddr>,
     /// What is left of the rates of error signals.
     signals: Signals,
     /// For relayed fast frames.
@@ -176,7 +179,6 @@ impl Node {
             denied: BTreeSet::new(),
             routes: BTreeMap::new(),
             held: BTreeMap::new(),
-            expected: BTreeSet::new(),
             signals: Signals::default(),
             labels: Labels::default(),
             lanes: Lanes::default(),
@@ -203,7 +205,7 @@ impl Node {
             self.insert_peer(now, peer.key, peer.addresses, true);
         }
         self.ctx.lane(Command::AllowPeer { peer: addr });
-        self.expect_peers();
+        self.expect(addr);
     }
 
     /// Data for this peer goes in fast frames from now on or not at all: it waits, and is dropped in the end, while the
@@ -228,9 +230,10 @@ impl Node {
 
     /// Tells where a peer was last seen, so that it is looked for there too.
     pub fn hint(&mut self, now: u64, peer: &PublicKey, addr: SocketAddr) {
-        if let Some(peer) = self.peers.get_mut(&peer.node_addr()) {
+        let node = peer.node_addr();
+        if let Some(peer) = self.peers.get_mut(&node) {
             peer.link.hint(now, addr);
-            self.expect_peers();
+            self.expect(node);
         }
     }
 
@@ -509,6 +512,19 @@ impl Node {
     }
 
     fn handle_msg1(&mut self, now: u64, from: SocketAddr, msg1: &fmp::Msg1<'_>) {
+        match self.ctx.first_messages.get(msg1.noise) {
+            Some(First::Spent) => {
+                self.counters.handshakes_replayed += 1;
+                return;
+            }
+            Some(First::Answered(link)) => {
+                let peer = self.by_link.get(&link).and_then(|addr| self.peers.get_mut(addr));
+                if peer.is_some_and(|peer| peer.link.repeat_answer(&mut self.ctx, from, msg1.noise)) {
+                    return;
+                }
+            }
+            None => {}
+        }
         let Ok(received) = ik::Responder::read(&self.ctx.identity, msg1.noise) else {
             self.counters.handshakes_forged += 1;
             return;
@@ -623,6 +639,9 @@ impl Node {
     /// Follows a link's coming up: its session first, then the mesh.
     fn apply(&mut self, now: u64, addr: NodeAddr, effect: Effect) {
         if let Effect::Up { restarted } = effect {
+            if self.turn_away_stranger(now, addr) {
+                return;
+            }
             if let Some(link) = self.peers.get(&addr).map(|peer| peer.link.id) {
                 self.forget_labels(now, link);
             }
@@ -635,18 +654,25 @@ impl Node {
         }
         // A handshake may have shown that the peer is elsewhere.
         self.note_path(now, addr);
-        self.expect_peers();
+        self.expect(addr);
     }
 
-    /// Tells lanes from where handshakes are expected, if that has changed.
-    fn expect_peers(&mut self) {
-        let targets = self.peers.values().flat_map(|p| p.link.targets());
-        let hosts: BTreeSet<IpAddr> = targets.map(|addr| addr.ip()).collect();
-        if hosts != self.expected {
-            let list = hosts.iter().copied().collect();
-            self.ctx.lane(Command::Expect { hosts: list });
-            self.expected = hosts;
+    /// Tells the lane how handshakes of a node that we know are recognised, if that has changed. A stranger is one once it is proven.
+    fn expect(&mut self, addr: NodeAddr) {
+        let Some(peer) = self.peers.get_mut(&addr) else { return };
+        if !peer.configured && !peer.link.is_up() {
+            return;
         }
+        let hosts: BTreeSet<IpAddr> = peer.link.targets().iter().map(SocketAddr::ip).collect();
+        let hosts: Vec<IpAddr> = hosts.into_iter().collect();
+        if peer.expected.as_ref() == Some(&hosts) {
+            return;
+        }
+        peer.link.know(&self.ctx);
+        let tag = peer.link.tags.as_ref().map(|tags| tags.theirs.clone());
+        peer.expected = Some(hosts.clone());
+        let expected = Expected { peer: addr, hosts, tag };
+        self.ctx.lane(Command::Expect(expected));
     }
 
     fn path_of(&self, link: LinkId) -> Option<SocketAddr> {
@@ -657,8 +683,8 @@ impl Node {
     fn follow_move(&mut self, now: u64, link: LinkId) {
         if let Some(addr) = self.by_link.get(&link).copied() {
             self.note_path(now, addr);
+            self.expect(addr);
         }
-        self.expect_peers();
     }
 
     fn follow_trust_of(&mut self, now: u64, link: LinkId) {

@@ -17,6 +17,7 @@ mod routes;
 mod run;
 mod standing;
 mod suites;
+mod unproven;
 mod watch;
 mod why;
 
@@ -29,7 +30,7 @@ use weft_os::clock::boottime_ms;
 use weft_os::process::{PrivilegeError, give_up_nice, permit_nice};
 use weft_os::random::{SystemRng, random_bytes};
 use weft_os::udp::{self, BindOptions, UdpSocket};
-use weft_packet::{Lane, LaneConfig, Place};
+use weft_packet::{HandshakeLimits, Lane, LaneConfig, Place};
 use weft_plane::{LANE_NICE, LaneSetup, Lanes, StartError};
 
 use crate::broker::{self, Broker};
@@ -130,16 +131,26 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     );
     let (state, mut rights) = rights::give_up(state, keeps_nice)?;
     // The generator cannot fail later.
-    random_bytes(&mut [0; 32]).map_err(DaemonError::Random)?;
+    let mut gate_key = [0; 16];
+    random_bytes(&mut gate_key).map_err(DaemonError::Random)?;
+    let unproven_per_second = unproven::diffie_hellmans_per_second(&identity);
     let lane_config = LaneConfig {
         me: identity.node_addr(),
         mtu: config.udp.payload(),
         probe: config.udp.mtu.is_none(),
         transit: config.mesh.enabled && config.mesh.transit,
+        handshakes: HandshakeLimits {
+            per_second: unproven_per_second,
+            key: gate_key,
+        },
     };
     let lanes = 1 + more.ends.len() as u8;
     let key = identity.public();
-    let mut node = Node::new(core_config(&config, lanes), identity, Box::new(SystemRng));
+    let mut node = Node::new(
+        core_config(&config, lanes, unproven_per_second),
+        identity,
+        Box::new(SystemRng),
+    );
     let [allowed, denied] =
         [&config.mesh.allow, &config.mesh.deny].map(|keys| keys.iter().map(PublicKey::node_addr).collect());
     node.set_admission(allowed, denied);
@@ -250,7 +261,7 @@ fn bind_options(config: &Config) -> BindOptions {
     }
 }
 
-fn core_config(config: &Config, lanes: u8) -> weft_core::Config {
+fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_core::Config {
     let unix = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
@@ -267,7 +278,7 @@ fn core_config(config: &Config, lanes: u8) -> weft_core::Config {
         suites: suites::measured(config.fast.suite),
         phase_frames: config.fast.phase_frames.into(),
         reads_full: true,
-        unproven_per_second: weft_core::Config::default().unproven_per_second,
+        unproven_per_second,
         lanes,
         seal_whole: config.fast.privacy == crate::config::Privacy::Full,
         mesh: config.mesh.enabled,

@@ -304,6 +304,7 @@ fn pair() -> [End; 2] {
             mtu: MTU,
             probe: false,
             transit: true,
+            handshakes: weft_packet::HandshakeLimits::default(),
         });
         let mut train = Train::new(Sent::default(), 64);
         lane.apply(NOW, install_link(1, send, recv), &mut train);

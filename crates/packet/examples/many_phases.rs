@@ -58,6 +58,7 @@ impl End {
             mtu,
             probe: false,
             transit: false,
+            handshakes: weft_packet::HandshakeLimits::default(),
         });
         let mut end = Self {
             lane,

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Suite};
+use weft_noise::tag::TagKey;
 use weft_wire::mmp::ReceiverReport;
 use weft_wire::{Network, NodeAddr};
 
@@ -112,6 +113,37 @@ pub struct PathSize {
     pub settled: bool,
 }
 
+/// How handshakes of a node are recognised before anything of them is authenticated.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// The node.
+    pub peer: NodeAddr,
+    /// Where it may be.
+    pub hosts: Vec<IpAddr>,
+    /// The key of the tags on its messages, if it puts any on them.
+    pub tag: Option<TagKey>,
+}
+
+/// What handshake messages of links may cost that prove nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct HandshakeLimits {
+    /// Diffie-Hellmans a second for first messages. Answers to messages of this node may cost half as many besides.
+    pub per_second: u64,
+    /// For hashes and lots that no sender can foresee. It needs to be kept for as long as the process runs, and protects nothing
+    /// else.
+    pub key: [u8; 16],
+}
+
+impl Default for HandshakeLimits {
+    /// 400 a second, 2 % of a core where one takes 50 us, and a key that everybody knows: for tests and simulations.
+    fn default() -> Self {
+        Self {
+            per_second: 400,
+            key: [0; 16],
+        }
+    }
+}
+
 /// From the core to the lanes that [`Command::audience`] says.
 #[derive(Clone, Debug)]
 pub enum Command {
@@ -120,6 +152,8 @@ pub enum Command {
     ArmIndex {
         /// The link the handshake is for.
         link: LinkId,
+        /// Who is asked.
+        peer: NodeAddr,
         /// Our index, as sent in msg1.
         index: u32,
     },
@@ -370,10 +404,13 @@ pub enum Command {
         /// The node.
         peer: NodeAddr,
     },
-    /// Hosts we expect handshakes from: a flood from elsewhere must not keep them out.
-    Expect {
-        /// Their addresses; replaces the last list.
-        hosts: Vec<IpAddr>,
+    /// From where and with which tags handshakes of a node are expected: a flood of others must not keep them out. Replaces what
+    /// was told of the node.
+    Expect(Expected),
+    /// No handshakes of this node are expected any more.
+    Unexpect {
+        /// The node.
+        peer: NodeAddr,
     },
     /// Drops packets that wait for a session which will not come, and tells their senders.
     DropQueue {

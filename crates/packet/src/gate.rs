@@ -1,64 +1,308 @@
-//! What may come in before anything is authenticated: handshakes, at a bounded rate.
+//! Which handshake messages of links reach the core, before anything of them is authenticated.
+//!
+//! A false message costs the core a Diffie-Hellman or two. What cannot be made up is the tag of a node that this one knows
+//! ([`weft_noise::tag`]): a message with one passes, once for each index. All others share what the node may spend: messages
+//! from hosts where peers are expected have one pool, messages from elsewhere a second, and in each pool no host and no
+//! network prefix gets all. Of too many, some pass by lot ([`Bucket::take_by_lot`]).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::bucket::{Bucket, Rate};
+use siphasher::sip::SipHasher24;
+use weft_noise::tag::{Digest, TAG_MASK, TagKey};
+use weft_wire::{NodeAddr, fmp};
 
-/// Handshakes that are looked at (FIPS: the same). A Diffie-Hellman costs about 0.1 ms, so this bounds it to 0.1 % of a core.
-const RATE: Rate = Rate {
-    per_second: 10,
-    burst: 100,
+use crate::bucket::{Bucket, Rate};
+use crate::control::{Expected, HandshakeLimits};
+
+/// Diffie-Hellmans that a false msg1 costs at most.
+const DIFFIE_HELLMANS: u64 = 2;
+/// Seconds' worth of messages at once.
+const BURST: u64 = 2;
+/// Of a pool, one known host gets this part.
+const OF_HOST: u64 = 2;
+/// Of a pool, one network prefix gets this part.
+const OF_PREFIX: u64 = 8;
+/// Messages of a known host that pass although its pool is empty.
+const RESERVE: Rate = Rate {
+    per_second: 2,
+    burst: 4,
+};
+/// Network prefixes, IPv4 /24 and IPv6 /56, share so many buckets by a keyed hash.
+const PREFIXES: usize = 256;
+/// Tags that are compared with a message which does not come from where its sender was last: 15 ns each.
+const TRIALS: Rate = Rate {
+    per_second: 1_000_000,
+    burst: 100_000,
+};
+/// Messages of one peer with a tag and an index that were not seen lately.
+const TAGGED: Rate = Rate {
+    per_second: 8,
+    burst: 32,
+};
+/// Indices that are remembered of each peer.
+const REMEMBERED: usize = 32;
+/// A message is repeated by its sender after no less than this, ms.
+const REPEAT_AFTER: u64 = 200;
+/// Answers without a tag to one message of ours, from where we sent it or from elsewhere. An honest end sends one.
+const ANSWERS: Rate = Rate {
+    per_second: 8,
+    burst: 16,
 };
 
-/// Lets first handshake messages through to the core.
-///
-/// Source addresses prove nothing, but a flood from elsewhere must not keep out the peers that we know: hosts that we
-/// expect to hear from have a bucket of their own.
+/// What is left for messages that prove nothing. Times are ms on the caller's clock.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    expected: BTreeSet<IpAddr>,
+    key: [u8; 16],
+    draws: u64,
+    pool: Rate,
     known: Bucket,
-    strangers: Bucket,
+    reserve: Bucket,
+    others: Bucket,
+    answers: Bucket,
+    trials: Bucket,
+    prefixes: Vec<Bucket>,
+    hosts: BTreeMap<IpAddr, Host>,
+    peers: BTreeMap<NodeAddr, Peer>,
+    armed: BTreeMap<u32, Armed>,
+    /// Where the next search for the sender of a tag begins.
+    next: NodeAddr,
+}
+
+/// A host where peers are expected.
+#[derive(Debug)]
+struct Host {
+    peers: Vec<NodeAddr>,
+    bucket: Bucket,
+    reserve: Bucket,
+}
+
+/// A node that this one knows.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    hosts: Vec<IpAddr>,
+    tag: Option<TagKey>,
+    fresh: Bucket,
+    /// Indices of its messages that passed by their tag, and when they last did.
+    seen: Vec<(u32, u64)>,
+}
+
+/// A msg1 of ours that waits for its answer.
+#[derive(Debug)]
+struct Armed {
+    peer: NodeAddr,
+    tagged: Bucket,
+    known: Bucket,
+    others: Bucket,
 }
 
 impl Gate {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(limits: HandshakeLimits) -> Self {
+        let pool = Rate {
+            per_second: (limits.per_second / DIFFIE_HELLMANS / 2).max(1),
+            burst: (limits.per_second / DIFFIE_HELLMANS / 2 * BURST).max(1),
+        };
         Self {
-            expected: BTreeSet::new(),
-            known: Bucket::new(RATE, 0),
-            strangers: Bucket::new(RATE, 0),
+            key: limits.key,
+            draws: 0,
+            pool,
+            known: Bucket::new(pool, 0),
+            reserve: Bucket::new(pool, 0),
+            others: Bucket::new(pool, 0),
+            answers: Bucket::new(pool, 0),
+            trials: Bucket::new(TRIALS, 0),
+            prefixes: vec![Bucket::new(part(pool, OF_PREFIX), 0); PREFIXES],
+            hosts: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            armed: BTreeMap::new(),
+            next: NodeAddr::new([0; 16]),
         }
     }
 
-    /// Replaces the hosts that we expect to hear from.
-    pub(crate) fn expect(&mut self, hosts: impl IntoIterator<Item = IpAddr>) {
-        self.expected = hosts.into_iter().collect();
+    /// Replaces what is known of a peer. What it has used up stays so.
+    pub(crate) fn expect(&mut self, now: u64, expected: Expected) {
+        let before = self.forget(expected.peer);
+        for host in &expected.hosts {
+            let known = self.hosts.entry(*host).or_insert_with(|| Host {
+                peers: Vec::new(),
+                bucket: Bucket::new(part(self.pool, OF_HOST), now),
+                reserve: Bucket::new(RESERVE, now),
+            });
+            known.peers.reserve_exact(1);
+            known.peers.push(expected.peer);
+        }
+        let (fresh, seen) = before.map_or_else(
+            || (Bucket::new(TAGGED, now), Vec::new()),
+            |before| (before.fresh, before.seen),
+        );
+        let peer = Peer {
+            hosts: expected.hosts,
+            tag: expected.tag,
+            fresh,
+            seen,
+        };
+        self.peers.insert(expected.peer, peer);
     }
 
-    /// Whether a first handshake message from this address is looked at.
-    pub(crate) fn admits(&mut self, now: u64, from: SocketAddr) -> bool {
-        let bucket = if self.expected.contains(&from.ip()) {
-            &mut self.known
-        } else {
-            &mut self.strangers
-        };
-        bucket.take(RATE, now, 1) == 1
+    /// Forgets a peer.
+    pub(crate) fn forget(&mut self, peer: NodeAddr) -> Option<Peer> {
+        let known = self.peers.remove(&peer)?;
+        for host in &known.hosts {
+            if let Some(at) = self.hosts.get_mut(host) {
+                at.peers.retain(|other| *other != peer);
+                if at.peers.is_empty() {
+                    self.hosts.remove(host);
+                }
+            }
+        }
+        Some(known)
     }
+
+    /// A msg1 of ours went to `peer` with this sender index.
+    pub(crate) fn arm(&mut self, now: u64, index: u32, peer: NodeAddr) {
+        let bucket = Bucket::new(ANSWERS, now);
+        let armed = Armed {
+            peer,
+            tagged: bucket,
+            known: bucket,
+            others: bucket,
+        };
+        self.armed.insert(index, armed);
+    }
+
+    /// The msg1 with this sender index waits no more.
+    pub(crate) fn disarm(&mut self, index: u32) {
+        self.armed.remove(&index);
+    }
+
+    /// Whether a msg1 goes to the core.
+    pub(crate) fn admits_msg1(&mut self, now: u64, from: SocketAddr, msg1: &fmp::Msg1<'_>) -> bool {
+        if let Some(peer) = self.sender_of(now, from.ip(), msg1) {
+            return self.admits_tagged(now, peer, msg1.sender_idx);
+        }
+        let draws = [self.draw(), self.draw()];
+        let pool = self.pool;
+        if let Some(host) = self.hosts.get_mut(&from.ip()) {
+            let of_host = host.bucket.take_by_lot(part(pool, OF_HOST), now, draws[0]);
+            let admitted = of_host && self.known.take_by_lot(pool, now, draws[1]);
+            return admitted || host.reserve.take(RESERVE, now, 1) == 1 && self.reserve.take(pool, now, 1) == 1;
+        }
+        let slot = self.hash(&prefix(from.ip())) as usize % PREFIXES;
+        let Some(bucket) = self.prefixes.get_mut(slot) else {
+            return false;
+        };
+        bucket.take_by_lot(part(pool, OF_PREFIX), now, draws[0]) && self.others.take_by_lot(pool, now, draws[1])
+    }
+
+    /// Whether a msg2 goes to the core.
+    pub(crate) fn admits_msg2(&mut self, now: u64, from: SocketAddr, msg2: &fmp::Msg2<'_>) -> bool {
+        let draws = [self.draw(), self.draw()];
+        let pool = self.pool;
+        let Some(armed) = self.armed.get_mut(&msg2.receiver_idx) else {
+            return false;
+        };
+        let tag = self.peers.get(&armed.peer).and_then(|peer| peer.tag.as_ref());
+        let digest = || Digest::of_msg2(msg2.noise, msg2.receiver_idx);
+        if tag.is_some_and(|tag| tag.tag(digest()) == msg2.sender_idx & TAG_MASK) {
+            return armed.tagged.take(ANSWERS, now, 1) == 1;
+        }
+        let known = self.hosts.contains_key(&from.ip());
+        let bucket = if known { &mut armed.known } else { &mut armed.others };
+        bucket.take_by_lot(ANSWERS, now, draws[0]) && self.answers.take_by_lot(pool, now, draws[1])
+    }
+
+    /// The peer whose tag is on a msg1. Those that are expected at this host are looked at first.
+    fn sender_of(&mut self, now: u64, host: IpAddr, msg1: &fmp::Msg1<'_>) -> Option<NodeAddr> {
+        let digest = Digest::of_msg1(msg1.noise);
+        let fits = |peer: &Peer| {
+            let tag = peer.tag.as_ref();
+            tag.is_some_and(|tag| tag.tag(digest) == msg1.sender_idx & TAG_MASK)
+        };
+        let here = self.hosts.get(&host).map_or(&[][..], |host| &host.peers);
+        if let Some(peer) = here.iter().find(|peer| self.peers.get(peer).is_some_and(fits)) {
+            return Some(*peer);
+        }
+        let trials = self.trials.take(TRIALS, now, self.peers.len());
+        let (before, behind) = (self.peers.range(..self.next), self.peers.range(self.next..));
+        let mut last = None;
+        for (peer, known) in behind.chain(before).take(trials) {
+            if fits(known) {
+                return Some(*peer);
+            }
+            last = Some(*peer);
+        }
+        // Where not all could be compared, the next search begins with those that were not.
+        if let Some(last) = last.filter(|_| trials < self.peers.len()) {
+            let after = (std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded);
+            self.next = self
+                .peers
+                .range(after)
+                .next()
+                .map_or(NodeAddr::new([0; 16]), |(peer, _)| *peer);
+        }
+        None
+    }
+
+    /// A message with the right tag passes once, and again when its sender may have repeated it. Recordings and copies have right
+    /// tags, too.
+    fn admits_tagged(&mut self, now: u64, peer: NodeAddr, index: u32) -> bool {
+        let Some(peer) = self.peers.get_mut(&peer) else {
+            return false;
+        };
+        if let Some((_, at)) = peer.seen.iter_mut().find(|(seen, _)| *seen == index) {
+            let repeated = now.saturating_sub(*at) >= REPEAT_AFTER;
+            if repeated {
+                *at = now;
+            }
+            return repeated;
+        }
+        if peer.fresh.take(TAGGED, now, 1) == 0 {
+            return false;
+        }
+        if peer.seen.len() >= REMEMBERED {
+            peer.seen.remove(0);
+        }
+        peer.seen.reserve_exact(1);
+        peer.seen.push((index, now));
+        true
+    }
+
+    /// A number that the senders of messages cannot know.
+    fn draw(&mut self) -> u32 {
+        self.draws += 1;
+        self.hash(&self.draws.to_le_bytes()) as u32
+    }
+
+    fn hash(&self, bytes: &[u8]) -> u64 {
+        SipHasher24::new_with_key(&self.key).hash(bytes)
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> (usize, usize, usize) {
+        (self.hosts.len(), self.peers.len(), self.armed.len())
+    }
+}
+
+/// So much of a pool.
+fn part(pool: Rate, of: u64) -> Rate {
+    Rate {
+        per_second: (pool.per_second / of).max(1),
+        burst: (pool.burst / of).max(1),
+    }
+}
+
+/// What hosts of one owner have in common: the first 24 bits of an IPv4 address, the first 56 of an IPv6 address.
+fn prefix(host: IpAddr) -> [u8; 8] {
+    let mut prefix = [0; 8];
+    match host.to_canonical() {
+        IpAddr::V4(host) => prefix[..3].copy_from_slice(&host.octets()[..3]),
+        IpAddr::V6(host) => {
+            prefix[..7].copy_from_slice(&host.octets()[..7]);
+            prefix[7] = 6;
+        }
+    }
+    prefix
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_is_cut_to_the_rate_and_leaves_room_for_peers() {
-        let stranger = SocketAddr::from(([203, 0, 113, 9], 1));
-        let peer = SocketAddr::from(([192, 0, 2, 1], 2121));
-        let mut gate = Gate::new();
-        gate.expect([peer.ip()]);
-        let admitted = (0..100_000u64).filter(|i| gate.admits(i / 10, stranger)).count();
-        assert_eq!(admitted, 199, "a burst of 100, then 10 a second for 9.999 s");
-        assert!(gate.admits(10_000, peer));
-    }
-}
+mod tests;

@@ -159,12 +159,11 @@ impl Lane {
 
     /// Passes a well-formed handshake message on to the core, at a bounded rate.
     fn handshake(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {
-        let wanted = if fmp::Msg1::parse(datagram).is_ok() {
-            self.gate.admits(now, from)
+        let wanted = if let Ok(msg1) = fmp::Msg1::parse(datagram) {
+            self.gate.admits_msg1(now, from, &msg1)
         } else {
             // An answer is looked at only where a question is open.
-            fmp::Msg2::parse(datagram)
-                .is_ok_and(|msg2| matches!(self.indices.get(&msg2.receiver_idx), Some(Index::Armed(..))))
+            fmp::Msg2::parse(datagram).is_ok_and(|msg2| self.gate.admits_msg2(now, from, &msg2))
         };
         if wanted {
             self.report(Report::Handshake {

@@ -14,7 +14,7 @@ use crate::SessionKeys;
 use crate::bounds;
 use crate::clear::ClearQuota;
 use crate::control::{
-    Carry, Command, EpochUse, LinkActivity, LinkId, PathSize, Relay, Report, SessionActivity, Totals,
+    Carry, Command, EpochUse, HandshakeLimits, LinkActivity, LinkId, PathSize, Relay, Report, SessionActivity, Totals,
 };
 use crate::counters::Counters;
 use crate::echo;
@@ -61,6 +61,8 @@ pub struct LaneConfig {
     pub probe: bool,
     /// Carry session datagrams of others from one neighbour to another.
     pub transit: bool,
+    /// What link handshakes may cost that prove nothing.
+    pub handshakes: HandshakeLimits,
 }
 
 /// One peer relation and its keys.
@@ -222,7 +224,7 @@ impl Lane {
             networks: Networks::default(),
             fast_only: BTreeSet::new(),
             routes: BTreeMap::new(),
-            gate: Gate::new(),
+            gate: Gate::new(config.handshakes),
             icmp_limit: ErrorLimiter::new(ICMP_BURST, ICMP_PER_SECOND, 0),
             scratch: Vec::new(),
             echo_token: None,
@@ -250,10 +252,12 @@ impl Lane {
     /// Carries out a command. What it makes ready to send is committed to `train`, not flushed.
     pub fn apply<T: Transmit>(&mut self, now: u64, command: Command, train: &mut Train<T>) {
         match command {
-            Command::ArmIndex { link, index } => {
+            Command::ArmIndex { link, peer, index } => {
+                self.gate.arm(now, index, peer);
                 self.indices.insert(index, Index::Armed(link, false));
             }
             Command::DisarmIndex { index } => {
+                self.gate.disarm(index);
                 if matches!(self.indices.get(&index), Some(Index::Armed(..))) {
                     self.indices.remove(&index);
                 }
@@ -399,7 +403,10 @@ impl Lane {
             Command::RemoveRoute { dest } => {
                 self.routes.remove(&dest);
             }
-            Command::Expect { hosts } => self.gate.expect(hosts),
+            Command::Expect(expected) => self.gate.expect(now, expected),
+            Command::Unexpect { peer } => {
+                self.gate.forget(peer);
+            }
             Command::DropQueue { peer } => self.drop_queue(now, peer),
             Command::SendOnLink {
                 link,
@@ -595,6 +602,7 @@ impl Lane {
             link.answered.retain(|(known, ..)| *known != index);
             self.indices.remove(&index);
         }
+        self.gate.disarm(keys.our_index);
         self.indices.insert(keys.our_index, Index::Keyed(id));
     }
 

@@ -153,7 +153,8 @@ impl Command {
             | Self::MarkCongestion { .. }
             | Self::ProbePath { .. }
             | Self::RequireFast { .. }
-            | Self::Expect { .. }
+            | Self::Expect(_)
+            | Self::Unexpect { .. }
             | Self::DropQueue { .. }
             | Self::SendOnLink { .. }
             | Self::SendOnSession { .. }

@@ -54,8 +54,8 @@ mod transit;
 
 pub use bucket::{Bucket, Rate};
 pub use control::{
-    Carry, Command, EpochId, EpochUse, FastKeys, Layer, LinkActivity, LinkId, LinkKeys, PathSize, Received, Relay,
-    Report, ReportKind, SessionActivity, SessionKeys, Totals,
+    Carry, Command, EpochId, EpochUse, Expected, FastKeys, HandshakeLimits, Layer, LinkActivity, LinkId, LinkKeys,
+    PathSize, Received, Relay, Report, ReportKind, SessionActivity, SessionKeys, Totals,
 };
 pub use counters::Counters;
 pub use frame::IPV6_OVERHEAD;

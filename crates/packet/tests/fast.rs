@@ -69,6 +69,7 @@ impl End {
             mtu: MTU,
             probe: false,
             transit: false,
+            handshakes: weft_packet::HandshakeLimits::default(),
         };
         let mut end = Self {
             me,

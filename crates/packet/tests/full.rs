@@ -78,6 +78,7 @@ impl End {
             mtu,
             probe: false,
             transit: false,
+            handshakes: weft_packet::HandshakeLimits::default(),
         };
         let mut end = Self {
             now: 1_000,

@@ -64,6 +64,7 @@ impl Node {
             mtu: 1280,
             probe: false,
             transit: false,
+            handshakes: weft_packet::HandshakeLimits::default(),
         };
         let lane = |number| {
             let lane = Lane::at(config, Place::new(number, lanes).unwrap());

@@ -79,6 +79,7 @@ impl Host {
                 mtu,
                 probe: false,
                 transit,
+                handshakes: weft_packet::HandshakeLimits::default(),
             }),
             train: Train::new(Sent::default(), 64),
         }

@@ -60,10 +60,12 @@ fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
         mtu: 1_280,
         probe: false,
         transit: false,
+        handshakes: weft_packet::HandshakeLimits::default(),
     });
     let mut nowhere = Train::new(Nowhere, 64);
     for index in 0..BULK {
-        let arm = Command::ArmIndex { link: LinkId(1), index };
+        let (link, peer) = (LinkId(1), NodeAddr::new([9; 16]));
+        let arm = Command::ArmIndex { link, peer, index };
         lane.apply(0, arm, &mut nowhere);
     }
     let indices: Vec<u32> = (0..BULK).collect();

@@ -387,6 +387,10 @@ fn start(seed: u64, starts: u64, config: Config) -> (Node, Lane, Vec<Lane>) {
         mtu: config.mtu,
         probe: config.probe,
         transit: config.mesh && config.transit,
+        handshakes: weft_packet::HandshakeLimits {
+            per_second: config.unproven_per_second,
+            ..weft_packet::HandshakeLimits::default()
+        },
     };
     let places = (0..config.lanes).map_while(|number| Place::new(number, config.lanes));
     let others = places.skip(1).map(|place| Lane::at(lane, place)).collect();

@@ -80,6 +80,7 @@ fn weigh(mut world: World) -> [u64; 2] {
         mtu: 1_280,
         probe: true,
         transit: true,
+        handshakes: weft_packet::HandshakeLimits::default(),
     });
     let node = Node::new(
         Config::default(),

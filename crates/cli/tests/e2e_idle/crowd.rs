@@ -143,6 +143,7 @@ impl Member {
             mtu: config.mtu,
             probe: config.probe,
             transit: false,
+            handshakes: weft_packet::HandshakeLimits::default(),
         });
         socket.set_nonblocking(true).unwrap();
         let address = identity.node_addr();

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use weft_noise::fast::Seed;
+use weft_noise::tag::{Digest, TagKeys};
 use weft_noise::{Established, Role, ik};
 use weft_packet::{Command, EpochUse, LinkKeys};
 use weft_wire::fmp;
@@ -13,9 +14,9 @@ use crate::LinkDown;
 use crate::context::Context;
 
 /// Unproven candidates at a time. A recorded msg1 can be replayed to arm one, so they are few and the young stay.
-const MAX_CANDIDATES: usize = 3;
-/// A candidate younger than this is not pushed out by another.
-const CANDIDATE_GRACE: u64 = 5_000;
+const MAX_CANDIDATES: usize = 4;
+/// A candidate younger than this, two long round trips, is not pushed out by another.
+const CANDIDATE_GRACE: u64 = 2_000;
 /// First wait for an answer to msg1; doubles up to [`RESEND_MAX`].
 pub(super) const RESEND_MIN: u64 = 500;
 /// Longest wait between two msg1 to a peer that does not answer: it bounds how long a restarted peer goes unnoticed.
@@ -35,7 +36,7 @@ pub(crate) const REKEY_RETRY: u64 = 36_000;
 const YIELD: u64 = 2_000;
 /// But our own rekey is put off by no more than this, or recorded requests could put it off for good.
 const MAX_YIELD: u64 = 30_000;
-/// A rekey whose answer was lost while the peer has cut over: begin anew after this. FIPS-NOTES, "Rekey".
+/// A peer that seems to use keys of which we never got the answer, and whom nothing was heard of for this long: begin anew.
 const OUT_OF_STEP: u64 = 3_000;
 
 /// A msg1 that we answered, and the answer.
@@ -46,6 +47,13 @@ pub(super) struct Answered {
     /// Where it went first, and whether it went elsewhere too: then the keys do not show where the peer is.
     to: SocketAddr,
     elsewhere: bool,
+}
+
+impl Answered {
+    /// The same msg1 makes new keys if it comes again.
+    pub(super) fn forget(&self, ctx: &mut Context) {
+        ctx.first_messages.forget(&self.msg1);
+    }
 }
 
 /// A handshake of ours in flight.
@@ -74,7 +82,29 @@ impl Link {
         self.attempt.as_ref().is_some_and(|a| a.index == index)
     }
 
-    /// A msg1 from this peer that authenticated. `noise` is its Noise message.
+    /// Answers a msg1 that was answered before alike, and returns whether it was.
+    pub(crate) fn repeat_answer(
+        &mut self,
+        ctx: &mut Context,
+        from: SocketAddr,
+        noise: &[u8; fmp::NOISE_MSG1_LEN],
+    ) -> bool {
+        let known = self.epochs.iter_mut().find_map(|e| {
+            let answered = e.answered.as_mut().filter(|a| a.msg1 == *noise)?;
+            Some((e.index, answered))
+        });
+        let Some((index, answered)) = known else { return false };
+        if answered.to != from && !std::mem::replace(&mut answered.elsewhere, true) {
+            ctx.lane(Command::DoubtPath { link: self.id, index });
+        }
+        ctx.lane(Command::Transmit {
+            to: from,
+            datagram: answered.msg2.clone(),
+        });
+        true
+    }
+
+    /// A msg1 from this peer that authenticated and was not answered before. `noise` is its Noise message.
     pub(crate) fn handle_msg1(
         &mut self,
         ctx: &mut Context,
@@ -84,20 +114,6 @@ impl Link {
         noise: &[u8; fmp::NOISE_MSG1_LEN],
         received: ik::Received,
     ) {
-        let known = self.epochs.iter_mut().find_map(|e| {
-            let answered = e.answered.as_mut().filter(|a| a.msg1 == *noise)?;
-            Some((e.index, answered))
-        });
-        if let Some((index, answered)) = known {
-            if answered.to != from && !std::mem::replace(&mut answered.elsewhere, true) {
-                ctx.lane(Command::DoubtPath { link: self.id, index });
-            }
-            ctx.lane(Command::Transmit {
-                to: from,
-                datagram: answered.msg2.clone(),
-            });
-            return;
-        }
         let restarted = self.current().is_some_and(|e| e.remote_epoch != received.remote_epoch);
         // Both ends may rekey at once: the handshake of the smaller address wins, as in FIPS. The larger one keeps its
         // own in flight all the same, because this message may be a recording.
@@ -110,7 +126,7 @@ impl Link {
         }
         let remote_epoch = received.remote_epoch;
         let (msg2, established) = received.accept(ctx.epoch, &mut *ctx.rng);
-        let index = ctx.allocate_index();
+        let index = self.index_of(ctx, |keys| keys.ours.tag(Digest::of_msg2(&msg2, their_index)));
         let mut datagram = vec![0; fmp::Msg2::LEN];
         let answer = fmp::Msg2 {
             sender_idx: index,
@@ -118,6 +134,7 @@ impl Link {
             noise: &msg2,
         };
         if answer.emit(&mut datagram).is_err() {
+            ctx.free_index(index);
             return;
         }
         let seed = Seed::hop(&established, Role::Responder);
@@ -128,6 +145,7 @@ impl Link {
             (index, their_index),
             EpochUse::Candidate,
         );
+        ctx.first_messages.note_answered(noise, self.id);
         self.epochs.reserve_exact(1);
         self.epochs.push(Epoch {
             index,
@@ -135,12 +153,12 @@ impl Link {
             began: now,
             born: now,
             stage: Stage::Candidate,
-            answered: Some(Answered {
+            answered: Some(Box::new(Answered {
                 msg1: *noise,
                 msg2: datagram.clone(),
                 to: from,
                 elsewhere: false,
-            }),
+            })),
             rekey: self.is_up() && !restarted,
             crossed: self.attempt.as_ref().map(|a| a.index),
             seed: Some(seed),
@@ -229,7 +247,15 @@ impl Link {
         if lost { EpochUse::ReceiveOnly } else { EpochUse::Send }
     }
 
-    /// A frame under keys we wait for: the peer went ahead.
+    /// An index of ours for a handshake message, with its tag if the peer may know of tags.
+    fn index_of(&self, ctx: &mut Context, tag: impl Fn(&TagKeys) -> u32) -> u32 {
+        match &self.tags {
+            Some(keys) => ctx.allocate_tagged(tag(keys)),
+            None => ctx.allocate_index(),
+        }
+    }
+
+    /// A frame came under keys that we wait for. Perhaps the peer went ahead, and perhaps anybody made the frame up.
     pub(crate) fn handle_early_frame(&mut self, now: u64, index: u32) {
         if let Some(attempt) = self.attempt.as_mut().filter(|a| a.index == index) {
             attempt.early.get_or_insert(now);
@@ -246,10 +272,16 @@ impl Link {
 
     /// When msg1 is repeated.
     pub(super) fn resend_at(&self) -> u64 {
-        self.attempt.as_ref().map_or(u64::MAX, |attempt| {
-            let out_of_step = attempt.early.map_or(u64::MAX, |at| at + OUT_OF_STEP);
-            attempt.next_send.min(self.while_up(out_of_step))
-        })
+        let next_send = self.attempt.as_ref().map_or(u64::MAX, |attempt| attempt.next_send);
+        next_send.min(self.out_of_step_at())
+    }
+
+    /// When the link ends because the peer seems to have gone ahead with other keys. What shows that is not authentic, so it
+    /// must have been silent besides, although there was something to answer: a peer that has the present keys ends that with
+    /// its next frame.
+    fn out_of_step_at(&self) -> u64 {
+        let early = self.attempt.as_ref().and_then(|attempt| attempt.early);
+        early.map_or(u64::MAX, |at| self.unanswered_at().max(at + OUT_OF_STEP))
     }
 
     /// Repeats msg1 at `at`, if it were later otherwise.
@@ -260,8 +292,8 @@ impl Link {
     }
 
     pub(super) fn start_attempt(&mut self, ctx: &mut Context, now: u64, rekey: bool) {
-        let index = ctx.allocate_index();
         let (initiator, noise) = ik::Initiator::start(&ctx.identity, self.peer, ctx.epoch, &mut *ctx.rng);
+        let index = self.index_of(ctx, |keys| keys.ours.tag(Digest::of_msg1(&noise)));
         let mut msg1 = vec![0; fmp::Msg1::LEN];
         if (fmp::Msg1 {
             sender_idx: index,
@@ -270,9 +302,11 @@ impl Link {
         .emit(&mut msg1)
         .is_err()
         {
+            ctx.free_index(index);
             return;
         }
-        ctx.lane(Command::ArmIndex { link: self.id, index });
+        let (link, peer) = (self.id, self.peer.node_addr());
+        ctx.lane(Command::ArmIndex { link, peer, index });
         self.attempt = Some(Box::new(Attempt {
             index,
             initiator,
@@ -293,7 +327,7 @@ impl Link {
             return;
         };
         let life = if attempt.rekey { REKEY_LIFE } else { ATTEMPT_LIFE };
-        if self.is_up() && attempt.early.is_some_and(|at| now.saturating_sub(at) >= OUT_OF_STEP) {
+        if now >= self.out_of_step_at() {
             self.disconnect(ctx, DisconnectReason::Restart);
             self.take_down(ctx, now, LinkDown::OutOfStep);
         } else if now.saturating_sub(attempt.started) >= life {
@@ -365,10 +399,23 @@ impl Link {
             return false;
         };
         let index = oldest.index;
+        // The peer may still repeat its message.
+        if let Some(answered) = &oldest.answered {
+            answered.forget(ctx);
+        }
         self.epochs.retain(|e| e.index != index);
         ctx.free_index(index);
         ctx.lane(Command::RetireLinkEpoch { link: self.id, index });
         true
+    }
+
+    /// A msg1 has led to keys that are used, or to none in all the time that it had. It makes no others.
+    pub(super) fn spend(&mut self, ctx: &mut Context, answered: &Answered) {
+        if self.tags.is_some() {
+            ctx.first_messages.spend(&answered.msg1, &mut self.spent);
+        } else {
+            answered.forget(ctx);
+        }
     }
 
     fn install(

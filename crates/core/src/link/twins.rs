@@ -49,6 +49,7 @@ impl Twins {
         if self.starts.len() == KEPT {
             self.starts.remove(0);
         }
+        self.starts.reserve_exact(1);
         self.starts.push(Start {
             number,
             path,

@@ -19,6 +19,10 @@ use crate::{Admit, MeshStatus};
 
 /// Neighbours that are not configured, at most.
 const MAX_STRANGERS: usize = 64;
+/// Nodes besides that would be such neighbours and have proven nothing: their first message may be made up, with any source.
+const MAX_UNPROVEN: usize = 256;
+/// Such a node keeps its place for this long, two long round trips, ms.
+const UNPROVEN_GRACE: u64 = 2_000;
 
 impl Node {
     /// Names nodes that may link although not everyone may, and nodes that may not although everyone may. Configured
@@ -62,15 +66,50 @@ impl Node {
 
     /// A place for a node that links with us unasked, if we admit such and there is room.
     pub(super) fn admit_stranger(&mut self, now: u64, key: PublicKey) -> bool {
-        let strangers = self.peers.values().filter(|p| !p.configured).count();
         let addr = key.node_addr();
         let everyone = self.ctx.config.admit == Admit::Everyone && !self.denied.contains(&addr);
         let welcome = self.ctx.config.mesh && (everyone || self.allowed.contains(&addr));
-        if !welcome || strangers >= MAX_STRANGERS || addr == self.ctx.me {
+        if !welcome || addr == self.ctx.me || self.strangers() >= MAX_STRANGERS || !self.make_room_for_unproven(now) {
             return false;
         }
         self.insert_peer(now, key, Vec::new(), false);
         true
+    }
+
+    /// Neighbours that are not configured and have proven who they are.
+    fn strangers(&self) -> usize {
+        let strangers = self.peers.values().filter(|peer| !peer.configured);
+        strangers.filter(|peer| peer.link.is_up()).count()
+    }
+
+    /// Pushes out the oldest of the nodes that have proven nothing if there are too many; false if all are too young for that.
+    fn make_room_for_unproven(&mut self, now: u64) -> bool {
+        let unproven = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| !peer.configured && !peer.link.is_up());
+        if unproven.clone().count() < MAX_UNPROVEN {
+            return true;
+        }
+        let oldest = unproven.map(|(addr, peer)| (peer.link.begun(), *addr)).min();
+        let Some((_, addr)) = oldest.filter(|(begun, _)| now.saturating_sub(*begun) >= UNPROVEN_GRACE) else {
+            return false;
+        };
+        self.with_peer(addr, |ctx, peer| peer.link.give_up(ctx));
+        self.forget_strangers();
+        true
+    }
+
+    /// A node that is not configured has proven who it is, perhaps after others have taken the last place.
+    pub(super) fn turn_away_stranger(&mut self, now: u64, addr: NodeAddr) -> bool {
+        let over = self.strangers() > MAX_STRANGERS;
+        let turned_away = over && self.peers.get(&addr).is_some_and(|peer| !peer.configured);
+        if turned_away {
+            self.counters.strangers += 1;
+            self.with_peer(addr, |ctx, peer| peer.link.turn_away(ctx, now));
+            self.forget_strangers();
+        }
+        turned_away
     }
 
     pub(super) fn insert_peer(
@@ -93,6 +132,7 @@ impl Node {
                 session,
                 paths: PathHistory::default(),
                 progress: Progress::new(now),
+                expected: None,
                 configured,
             }),
         );
@@ -104,6 +144,9 @@ impl Node {
         self.peers.retain(|addr, peer| {
             let keep = peer.configured || peer.link.epochs_held() > 0;
             if !keep {
+                if peer.expected.is_some() {
+                    ctx.lane(Command::Unexpect { peer: *addr });
+                }
                 peer.link.abandon_attempt(ctx);
                 by_link.remove(&peer.link.id);
                 lanes.forget(*addr, peer.link.id);

@@ -150,6 +150,7 @@ fn left(reason: LinkDown) -> String {
         LinkDown::Disconnected(1) => "it restarted".to_owned(),
         LinkDown::Disconnected(code) => format!("it disconnected with reason {code}"),
         LinkDown::OutOfStep => "keys were out of step".to_owned(),
+        LinkDown::NoRoom => "it came when all places for nodes that are not configured were taken".to_owned(),
         LinkDown::KeysTooOld => "its keys reached their last age, as it answered no handshake for new ones".to_owned(),
     }
 }

@@ -97,6 +97,7 @@ pub(super) fn fast_relay(count: usize) {
         mtu: MTU,
         probe: false,
         transit: true,
+        handshakes: weft_packet::HandshakeLimits::default(),
     });
     let mut train = Train::new(Sent::default(), 64);
     for link in [1, 2] {

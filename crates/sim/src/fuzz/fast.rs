@@ -93,6 +93,7 @@ impl Trio {
             mtu: MTU,
             probe: false,
             transit: false,
+            handshakes: weft_packet::HandshakeLimits::default(),
         };
         let train = || Train::new(Sent::default(), 64);
         let mut trio = Self {

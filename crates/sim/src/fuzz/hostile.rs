@@ -53,6 +53,7 @@ impl Hostile {
             mtu: 1280,
             probe: false,
             transit: false,
+            handshakes: weft_packet::HandshakeLimits::default(),
         });
         let mut train = Train::new(Outbox::default(), 64);
         let peer = target.node_addr();
@@ -228,7 +229,14 @@ impl Hostile {
         };
         msg1.emit(&mut datagram).unwrap();
         keep(&mut self.dialled, (index, initiator));
-        self.apply(now, Command::ArmIndex { link: LINK, index });
+        self.apply(
+            now,
+            Command::ArmIndex {
+                link: LINK,
+                peer: self.target.node_addr(),
+                index,
+            },
+        );
         let to = self.target_addr;
         self.apply(now, Command::Transmit { to, datagram });
     }

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use weft_noise::Key;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, EpochId, EpochUse, Lane, LaneConfig, LinkId, LinkKeys, Report, ReportKind, SessionKeys, Train, Transmit,
-    mss,
+    Command, EpochId, EpochUse, Expected, Lane, LaneConfig, LinkId, LinkKeys, Report, ReportKind, SessionKeys, Train,
+    Transmit, mss,
 };
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
@@ -85,6 +85,7 @@ impl Pair {
                 mtu: MTU,
                 probe: false,
                 transit: false,
+                handshakes: weft_packet::HandshakeLimits::default(),
             })
         };
         let mut pair = Self {
@@ -423,7 +424,7 @@ impl Pair {
             0 => {
                 self.next_index += 1;
                 let index = self.next_index;
-                Command::ArmIndex { link, index }
+                Command::ArmIndex { link, peer, index }
             }
             1 => Command::DisarmIndex { index },
             2 => Command::RetireLinkEpoch { link: LINK, index },
@@ -434,9 +435,12 @@ impl Pair {
             7 => Command::BindSession { peer, link },
             8 => Command::AllowPeer { peer },
             9 => Command::DenyPeer { peer },
-            10 => Command::Expect {
+            10 if input.flag() => Command::Unexpect { peer },
+            10 => Command::Expect(Expected {
+                peer,
                 hosts: [IpAddr::from([192, 0, 2, input.u8()])].into(),
-            },
+                tag: None,
+            }),
             11 => Command::DropQueue { peer },
             12 => Command::SendOnLink {
                 link,

@@ -36,6 +36,7 @@ impl Node {
             mtu: MTU,
             probe: false,
             transit: false,
+            handshakes: weft_packet::HandshakeLimits::default(),
         });
         Self {
             identity,

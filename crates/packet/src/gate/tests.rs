@@ -1,0 +1,252 @@
+//! Floods at the gate, and what passes beside them.
+
+use weft_noise::tag::TagKeys;
+use weft_noise::{Identity, SecretKey};
+
+use super::*;
+
+/// The pools have a quarter of this each.
+const LIMITS: HandshakeLimits = HandshakeLimits {
+    per_second: 400,
+    key: [5; 16],
+};
+const ME: u8 = 200;
+
+fn identity(number: u8) -> Identity {
+    Identity::new(SecretKey::from_bytes(&[number; 32]).unwrap())
+}
+
+fn addr(number: u8) -> NodeAddr {
+    identity(number).node_addr()
+}
+
+fn host(last: u8) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, last], 2121))
+}
+
+fn expected(number: u8) -> Expected {
+    Expected {
+        peer: addr(number),
+        hosts: vec![host(number).ip()],
+        tag: Some(TagKeys::new(&identity(ME), &identity(number).public()).theirs),
+    }
+}
+
+/// A gate that knows peers 1 to `count`, each at a host of its own.
+fn gate(count: u8) -> Gate {
+    let mut gate = Gate::new(LIMITS);
+    for number in 1..=count {
+        gate.expect(0, expected(number));
+    }
+    gate
+}
+
+struct Message {
+    noise: [u8; fmp::NOISE_MSG1_LEN],
+    index: u32,
+}
+
+impl Message {
+    fn msg1(&self) -> fmp::Msg1<'_> {
+        fmp::Msg1 {
+            sender_idx: self.index,
+            noise: &self.noise,
+        }
+    }
+}
+
+/// A msg1 with a number of its own, and no tag.
+fn junk(number: u64) -> Message {
+    let mut noise = [0; fmp::NOISE_MSG1_LEN];
+    noise[..8].copy_from_slice(&number.to_le_bytes());
+    // No tag of the few peers in these tests, whatever the number.
+    Message { noise, index: 3 }
+}
+
+/// The same with the tag of a peer.
+fn tagged(peer: u8, number: u64) -> Message {
+    let mut message = junk(number);
+    let keys = TagKeys::new(&identity(peer), &identity(ME).public());
+    message.index = keys.ours.tag(Digest::of_msg1(&message.noise)) | 5;
+    message
+}
+
+/// Of a flood of 5,000 a second, from sources by number, those that pass.
+fn flood(gate: &mut Gate, seconds: u64, source: impl Fn(u64) -> SocketAddr) -> u64 {
+    flood_from(gate, 0, seconds, source)
+}
+
+fn flood_from(gate: &mut Gate, start: u64, seconds: u64, source: impl Fn(u64) -> SocketAddr) -> u64 {
+    let admitted = (0..5_000 * seconds).filter(|n| gate.admits_msg1(start + n / 5, source(*n), &junk(*n).msg1()));
+    admitted.count() as u64
+}
+
+#[test]
+fn a_flood_costs_no_more_than_the_budget() {
+    let seconds = 10;
+    let spoofed = |n: u64| SocketAddr::from(([10, n as u8, (n >> 8) as u8, 1], 1));
+    let strangers = flood(&mut gate(8), seconds, spoofed);
+    assert!((900..=100 * (seconds + BURST)).contains(&strangers), "{strangers}");
+    let known = flood(&mut gate(8), seconds, |n| host(1 + (n % 8) as u8));
+    let most = (100 + 8 * RESERVE.per_second) * (seconds + BURST) + 8 * RESERVE.burst;
+    assert!((900..=most).contains(&known), "{known}");
+}
+
+#[test]
+fn one_network_prefix_leaves_room_for_others() {
+    let mut gate = gate(1);
+    let one = flood(&mut gate, 10, |n| SocketAddr::from(([203, 0, 113, n as u8], 1)));
+    assert!(one <= 100 / OF_PREFIX * (10 + BURST) + 2, "{one}");
+    let other = SocketAddr::from(([198, 51, 100, 9], 1));
+    assert!(gate.admits_msg1(10_000, other, &junk(0).msg1()));
+    let ipv6 = |last: u16| SocketAddr::from(([0x2001, 0xdb8, 0, 0x4200, 0, 0, 0, last], 1));
+    let one = (0..1_000).filter(|n| gate.admits_msg1(20_000, ipv6(*n), &junk(0).msg1()));
+    assert!(one.count() <= 25);
+}
+
+#[test]
+fn one_known_host_leaves_room_for_others_and_strangers_for_all_of_them() {
+    let mut gate = gate(3);
+    flood(&mut gate, 10, |_| host(1));
+    assert!(gate.admits_msg1(10_000, host(2), &junk(0).msg1()));
+    flood_from(&mut gate, 10_000, 10, |n| {
+        SocketAddr::from(([10, n as u8, (n >> 8) as u8, 1], 1))
+    });
+    assert!(gate.admits_msg1(20_000, host(3), &junk(0).msg1()));
+}
+
+#[test]
+fn a_tag_passes_any_flood_from_any_address() {
+    let mut gate = gate(8);
+    let sources = [host(1), host(2), host(77), SocketAddr::from(([203, 0, 113, 1], 9))];
+    for (n, from) in (0..).zip(sources) {
+        flood_from(&mut gate, n * 2_000, 2, |_| from);
+        assert!(gate.admits_msg1((n + 1) * 2_000, from, &tagged(1, n).msg1()), "{from}");
+    }
+}
+
+#[test]
+fn a_tag_on_another_message_or_of_another_direction_is_none() {
+    let mut gate = gate(8);
+    let from = host(77);
+    flood(&mut gate, 2, |_| from);
+    let mut altered = tagged(1, 1);
+    altered.noise[100] ^= 1;
+    let passed = (0..100).filter(|n| {
+        altered.noise[99] = *n;
+        gate.admits_msg1(2_000, from, &altered.msg1())
+    });
+    assert!(passed.count() < 5);
+    let mut reflected = junk(1);
+    let keys = TagKeys::new(&identity(ME), &identity(1).public());
+    reflected.index = keys.ours.tag(Digest::of_msg1(&reflected.noise));
+    assert!(gate.sender_of(2_000, from.ip(), &reflected.msg1()).is_none());
+}
+
+#[test]
+fn copies_and_recordings_pass_seldom_and_leave_room_for_a_new_message() {
+    let mut gate = gate(2);
+    let recorded: Vec<Message> = (0..20).map(|n| tagged(1, n)).collect();
+    let mut passed = 0;
+    for n in 0..50_000u64 {
+        let message = &recorded[n as usize % recorded.len()];
+        passed += u32::from(gate.admits_msg1(n / 5, host(9), &message.msg1()));
+    }
+    // Each of twenty, five times a second for ten seconds.
+    assert!(passed <= 20 * 51, "{passed}");
+    assert!(gate.admits_msg1(10_000, host(1), &tagged(1, 99).msg1()));
+    assert!(gate.admits_msg1(10_000, host(2), &tagged(2, 99).msg1()));
+}
+
+/// Beside a flood there are comparisons for half of the peers at a time.
+#[test]
+fn comparisons_are_bounded_and_each_peer_has_its_turn() {
+    let mut gate = Gate::new(LIMITS);
+    let keys = [1, 2].map(|peer| TagKeys::new(&identity(ME), &identity(peer).public()).theirs);
+    for n in 0..2_000u32 {
+        let mut peer = [0; 16];
+        peer[..4].copy_from_slice(&n.to_be_bytes());
+        let tag = Some(keys[usize::from(n != 1_999)].clone());
+        let (peer, hosts) = (NodeAddr::new(peer), Vec::new());
+        gate.expect(0, Expected { peer, hosts, tag });
+    }
+    gate.trials.take(TRIALS, 1_000, usize::MAX);
+    let found = (1..=40).filter(|n| {
+        gate.sender_of(1_000 + n, host(77).ip(), &tagged(1, *n).msg1())
+            .is_some()
+    });
+    assert!(found.count() >= 20);
+}
+
+#[test]
+fn a_flood_of_answers_is_bounded_and_one_with_a_tag_passes() {
+    let mut gate = gate(2);
+    gate.arm(0, 7, addr(1));
+    let noise = |n: u64| {
+        let mut noise = [0; fmp::NOISE_MSG2_LEN];
+        noise[..8].copy_from_slice(&n.to_le_bytes());
+        noise
+    };
+    let answer = |gate: &mut Gate, now: u64, from, index: u32, n: u64, tag: u32| {
+        let noise = noise(n);
+        let msg2 = fmp::Msg2 {
+            sender_idx: tag,
+            receiver_idx: index,
+            noise: &noise,
+        };
+        gate.admits_msg2(now, from, &msg2)
+    };
+    let admitted = (0..80_000u64).filter(|n| answer(&mut gate, n / 40, host((n % 2) as u8 + 76), 7, *n, 3));
+    let admitted = admitted.count() as u64;
+    assert!(
+        (16..=2 * ANSWERS.per_second + ANSWERS.burst).contains(&admitted),
+        "{admitted}"
+    );
+    assert!(answer(&mut gate, 2_000, host(1), 7, 1, 3), "from where it was asked");
+    let keys = TagKeys::new(&identity(1), &identity(ME).public());
+    let tag = keys.ours.tag(Digest::of_msg2(&noise(9), 7));
+    assert!(answer(&mut gate, 2_000, host(77), 7, 9, tag | 1));
+    let old = keys.ours.tag(Digest::of_msg2(&noise(9), 8));
+    let passed = (0..100).filter(|_| answer(&mut gate, 2_000, host(77), 7, 9, old | 1));
+    assert!(passed.count() < 10, "a tag is of one question");
+    assert!(
+        !answer(&mut gate, 2_000, host(1), 8, 9, tag),
+        "nothing was asked with this index"
+    );
+    gate.disarm(7);
+    assert!(!answer(&mut gate, 2_000, host(1), 7, 9, tag));
+}
+
+#[test]
+fn what_is_forgotten_leaves_nothing() {
+    let mut gate = gate(3);
+    let together = Expected {
+        hosts: vec![host(1).ip(), host(2).ip()],
+        ..expected(3)
+    };
+    gate.expect(0, together);
+    assert_eq!(gate.len(), (2, 3, 0));
+    gate.forget(addr(1));
+    assert_eq!(gate.len(), (2, 2, 0), "another peer is expected there too");
+    gate.forget(addr(3));
+    assert_eq!(gate.len(), (1, 1, 0));
+    gate.forget(addr(2));
+    assert_eq!(gate.len(), (0, 0, 0));
+}
+
+#[test]
+fn a_small_budget_still_serves() {
+    let mut gate = Gate::new(HandshakeLimits {
+        per_second: 0,
+        key: [0; 16],
+    });
+    assert!(gate.admits_msg1(1_000, host(1), &junk(1).msg1()));
+}
+
+#[test]
+fn an_ipv4_address_in_an_ipv6_socket_is_one_of_ipv4() {
+    let v4 = IpAddr::from([192, 0, 2, 1]);
+    let mapped = IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0xc000, 0x0201]);
+    assert_eq!(prefix(v4), prefix(mapped));
+    assert_ne!(prefix(v4), prefix(IpAddr::from([192, 0, 3, 1])));
+}
