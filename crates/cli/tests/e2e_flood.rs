@@ -32,9 +32,10 @@ const RSS_GROWTH: u64 = 2 << 20;
 /// FMP msg1 and msg2 (docs/protocol: link).
 const MSG1_LEN: usize = 114;
 const MSG2_LEN: usize = 69;
-/// The token bucket for hosts that are not expected: handshakes at once, and a second.
-const BURST: u64 = 100;
-const PER_SECOND: u64 = 10;
+/// Handshakes of one network prefix that reach the core at once and a second, on the fastest machine that the daemon reckons
+/// with, and five a second of a recording (docs/protocol: behaviour, rates).
+const BURST: u64 = 250;
+const PER_SECOND: u64 = 130;
 
 const A: &str = "192.0.2.1";
 const B: &str = "192.0.2.2";
@@ -354,11 +355,10 @@ fn a_flood_from_a_stranger_changes_nothing() {
         );
         let bucket = BURST + PER_SECOND * (seconds.ceil() as u64 + 1);
         assert!(
-            replies.len() as u64 <= bucket,
-            "{} answers, the bucket has {bucket}",
+            replies.is_empty(),
+            "{} answers to a msg1 that has made its keys",
             replies.len()
         );
-        assert!(replies.iter().all(|reply| reply.len() == MSG2_LEN && reply[0] == 2));
         assert!(
             rss_after <= rss_before + RSS_GROWTH,
             "{rss_before} bytes became {rss_after}"
@@ -390,7 +390,10 @@ fn a_flood_from_a_stranger_changes_nothing() {
             "link_replays",
             "handshakes_refused",
         ];
-        for name in told.into_iter().chain(["handshakes_forged", "strangers"]) {
+        for name in told
+            .into_iter()
+            .chain(["handshakes_forged", "handshakes_replayed", "strangers"])
+        {
             assert!(grown(name) > 0, "{name} is silent");
         }
         assert_eq!(grown("reports_dropped"), 0);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use weft_core::Config;
+use weft_core::{Config, NodeCounters};
 use weft_packet::{Counters, IPV6_OVERHEAD};
 use weft_wire::link::{self, Disconnect, LinkMessageType, SessionDatagram};
 use weft_wire::session::{self, DataPorts, SessionMessageType};
@@ -219,17 +219,8 @@ fn message_types_have_their_names() {
 #[test]
 fn every_counter_is_explained() {
     let pages = pages();
-    let lane = Counters::default();
-    let node = [
-        "handshakes_forged",
-        "strangers",
-        "messages_unknown",
-        "messages_malformed",
-        "announcements_refused",
-        "labels_refused",
-        "labels_expired",
-    ];
-    for name in lane.named().map(|(name, _)| name).chain(node) {
+    let (lane, node) = (Counters::default(), NodeCounters::default());
+    for (name, _) in lane.named().chain(node.named()) {
         assert!(pages.contains(&format!("`{name}`")), "{name}");
     }
 }
