@@ -34,8 +34,8 @@ const MSG1_LEN: usize = 114;
 const MSG2_LEN: usize = 69;
 /// Handshakes of one network prefix that reach the core at once and a second, on the fastest machine that the daemon reckons
 /// with, and five a second of a recording (docs/protocol: behaviour, rates).
-const BURST: u64 = 250;
-const PER_SECOND: u64 = 130;
+const BURST: u64 = 40;
+const PER_SECOND: u64 = 40;
 
 const A: &str = "192.0.2.1";
 const B: &str = "192.0.2.2";

@@ -12,9 +12,9 @@ pub const REPORTS: Load = Load {
     count: 4_096,
     bytes: 4 << 20,
 };
-/// Handshake datagrams that wait for the core, in a lane and once more between the lanes and the core. The gate admits fewer in
-/// ten seconds.
-pub const HANDSHAKES: usize = 256;
+/// Handshake datagrams that wait for the core, in a lane and once more between the lanes and the core. The gate admits fewer at
+/// once, so that a flood leaves room for those of known nodes.
+pub const HANDSHAKES: usize = 1_024;
 /// Proofs that wait between the lanes and the core. Others stay in their lane, which has at most three for each set of keys that
 /// the core has installed.
 pub const PROOFS: usize = 4_096;

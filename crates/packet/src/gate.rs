@@ -17,8 +17,6 @@ use crate::control::{Expected, HandshakeLimits};
 
 /// Diffie-Hellmans that a false msg1 costs at most.
 const DIFFIE_HELLMANS: u64 = 2;
-/// Seconds' worth of messages at once.
-const BURST: u64 = 2;
 /// Of a pool, one known host gets this part.
 const OF_HOST: u64 = 2;
 /// Of a pool, one network prefix gets this part.
@@ -98,9 +96,10 @@ struct Armed {
 
 impl Gate {
     pub(crate) fn new(limits: HandshakeLimits) -> Self {
+        let per_second = (limits.per_second / DIFFIE_HELLMANS / 2).max(1);
         let pool = Rate {
-            per_second: (limits.per_second / DIFFIE_HELLMANS / 2).max(1),
-            burst: (limits.per_second / DIFFIE_HELLMANS / 2 * BURST).max(1),
+            per_second,
+            burst: per_second,
         };
         Self {
             key: limits.key,

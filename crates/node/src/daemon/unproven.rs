@@ -12,7 +12,7 @@ const ROUNDS: u32 = 4;
 const PART_OF_CORE: u32 = 50;
 /// Bounds of the result, in case the clock or the machine is out of the ordinary.
 const LEAST: u64 = 50;
-const MOST: u64 = 4_000;
+const MOST: u64 = 1_000;
 
 /// Diffie-Hellmans a second that are a fiftieth of a core. Takes a few milliseconds.
 pub(super) fn diffie_hellmans_per_second(identity: &Identity) -> u64 {

@@ -115,9 +115,10 @@ fn no_timer_or_limit_of_the_state_machines_is_missing() {
             let ours = |part: &str| part == "core" || part == "packet";
             let here = constant.modules.iter().any(|m| m == module) && constant.modules.iter().any(|m| ours(m));
             // The unit that a token bucket counts in.
-            if here && constant.name != "TOKEN" {
-                let code = format!("{module}::{}", constant.name);
-                assert!(named.contains(&&*code), "{code} is in no table");
+            if here && constant.name != "TOKEN" && !constant.modules.contains(&"tests".to_owned()) {
+                let of = |m: &String| format!("{m}::{}", constant.name);
+                let listed = constant.modules.iter().any(|m| named.contains(&&*of(m)));
+                assert!(listed, "{module}::{} is in no table", constant.name);
             }
         }
     }
@@ -188,6 +189,7 @@ fn message_types_have_their_names() {
         let name = match cells[0] {
             "link" if byte == link::PROBE => Some("Probe".to_owned()),
             "link" if byte == link::PROBE_ANSWER => Some("ProbeAnswer".to_owned()),
+            "link" if byte == link::KEY_IN_TWO => Some("KeyInTwo".to_owned()),
             "link" if byte == link::HOP_CAPABILITIES => Some("HopCapabilities".to_owned()),
             "link" if byte == link::HOP_CAPABILITIES_ACK => Some("HopCapabilitiesAck".to_owned()),
             "link" if byte == link::BIND => Some("Bind".to_owned()),
@@ -209,7 +211,7 @@ fn message_types_have_their_names() {
         );
     }
     let defined = |of: fn(u8) -> bool| (0..=u8::MAX).filter(|byte| of(*byte)).count() as u32;
-    assert_eq!(links, 7 + defined(|b| LinkMessageType::from_byte(b).is_some()));
+    assert_eq!(links, 8 + defined(|b| LinkMessageType::from_byte(b).is_some()));
     assert_eq!(
         sessions,
         3 + defined(|b| SessionMessageType::from_byte(b).is_some() || SignalType::from_byte(b).is_some())
