@@ -12,6 +12,8 @@ use crate::{Event, Path};
 
 /// A way is healthy for this long after frames came by it, ms.
 const HEALTHY: u64 = 2_000;
+/// And for this long after the other end told that ours arrive, which it does each 500 ms or two round trips, ms.
+const TOLD: u64 = 3_000;
 
 impl Node {
     /// Chooses the way of every session anew: a session outlives its ways.
@@ -105,15 +107,17 @@ impl Node {
         }
     }
 
-    /// The neighbour by whom our frames go and those of the other end come right now: no gossip and no answer to a
-    /// look-up is better evidence than that.
+    /// The neighbour by whom our frames go, if that works: those of the other end come by it, or the other end tells that ours
+    /// arrive. No gossip and no answer to a look-up is better evidence, and what is said in passing is none: anybody can send
+    /// a handshake in the name of the other end.
     fn healthy_way(&self, now: u64, addr: NodeAddr) -> Option<LinkId> {
         let session = &self.peers.get(&addr)?.session;
-        let link = session.route().filter(|link| session.arrives() == Some(*link))?;
+        let link = session.route()?;
         let hop = *self.by_link.get(&link)?;
         let up = self.peers.get(&hop).is_some_and(|p| p.link.is_up());
-        let heard = now.saturating_sub(session.liveness.last_heard()) < HEALTHY;
-        (up && heard && !self.mesh.is_doubted(now, hop, addr)).then_some(link)
+        let both = session.arrives() == Some(link) && now.saturating_sub(session.liveness.last_heard()) < HEALTHY;
+        let works = both || now.saturating_sub(session.passing.told()) < TOLD;
+        (up && works && !self.mesh.is_doubted(now, hop, addr)).then_some(link)
     }
 
     fn way_to(&mut self, now: u64, addr: NodeAddr) -> Option<LinkId> {

@@ -30,7 +30,7 @@ const ALL: Rate = Rate {
 };
 /// Links whose share is kept without a look at which are as good as new.
 const MANY: usize = 128;
-/// A session that was heard this recently has a way, whatever anybody says, ms.
+/// A session whose payload was answered within this has a way, whatever anybody says, ms. Time without traffic says nothing.
 const SILENCE: u64 = 500;
 
 /// What is left of the rates of signals. Times are ms on the caller's clock.
@@ -111,7 +111,7 @@ impl Node {
         if peer.link.is_trusted() || !peer.session.needs_route() {
             return;
         }
-        let silent = now.saturating_sub(peer.session.liveness.last_heard()) >= SILENCE;
+        let silent = now >= peer.session.liveness.unanswered_at(SILENCE);
         let via = peer.session.route().and_then(|link| self.by_link.get(&link)).copied();
         let broken = via.filter(|_| silent && matches!(signal, Signal::PathBroken(_)));
         let doubted = broken.filter(|_| peer.session.doubts.take(now));
