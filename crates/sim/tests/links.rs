@@ -1,7 +1,11 @@
 //! Floods of link handshake messages, forged, spoofed, copied and recorded, at ten times the rates that once sufficed:
 //! nodes that know each other link within a second all the same, and a link that works stays and loses nothing.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test ends where its ground is missing"
+)]
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -325,4 +329,27 @@ fn a_forged_frame_under_the_index_of_a_rekey_ends_no_link_that_works() {
         assert!(forged >= 4, "{forged}");
         assert_eq!((downs, arrived), (0, sent), "flood {flood}");
     }
+}
+
+/// Three hundred peers start at once, as after a power cut: what one peer may cost is its own, so none waits for the others.
+#[test]
+fn peers_that_start_at_once_do_not_wait_for_each_other() {
+    let mut world = World::new(171);
+    world.check_every = u32::MAX;
+    let hub = world.add_host(Config::default());
+    let peers: Vec<HostId> = (0..300).map(|_| world.add_host(Config::default())).collect();
+    for p in &peers {
+        world.add_peer(*p, hub, true);
+        world.add_peer(hub, *p, false);
+    }
+    world.run(1_000);
+    peers.iter().for_each(|p| world.kill(*p));
+    world.run(60_000);
+    world.restart(hub);
+    world.run(1_000);
+    peers.iter().for_each(|p| world.restart(*p));
+    let took = until_linked(&mut world, &peers, |_, _| {});
+    let slowest = took.iter().map(|took| took.unwrap_or(u64::MAX)).max().unwrap();
+    println!("the slowest of 300 peers is linked {slowest} ms after the start");
+    assert!(in_time(&took), "{slowest}");
 }
