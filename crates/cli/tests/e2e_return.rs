@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use common::net::{Net, PINGS};
 use common::turn;
+use weft_lab::daemon::PeerState;
 use weft_os::test_support::in_namespaces;
 
 /// How soon payload passes after a restart.
@@ -33,7 +34,10 @@ fn a_restarted_node_is_direct_at_the_first_look() {
             // The first look after payload passes.
             for (from, to) in [(restarted, other), (other, restarted)] {
                 assert!(net.is_direct(from, to), "{}", net.peer(from, to));
-                assert_eq!(net.peer(from, to)["state"], "payload");
+                // That packets pass both ways is known with the next sample.
+                let npub = net.npub(to);
+                let passes = net.node_mut(from).wait_peer(&npub, PeerState::Payload, LIMIT);
+                passes.unwrap();
             }
             for report in net.ping_both(["a", "b"], PINGS, Duration::from_secs(3)) {
                 assert!(report.lost.is_empty(), "{report:?}");

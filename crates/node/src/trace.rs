@@ -15,7 +15,7 @@ use crate::status::Document as _;
 pub const LEASE: Duration = Duration::from_secs(3);
 
 /// Counters of what was dropped, each by its reason.
-const DROPS: [&str; 54] = [
+const DROPS: [&str; 59] = [
     "udp_queue_dropped",
     "malformed",
     "unknown_index",
@@ -35,7 +35,12 @@ const DROPS: [&str; 54] = [
     "relay_failed",
     "handshakes_refused",
     "handshakes_forged",
+    "handshakes_replayed",
     "strangers",
+    "clear_refused",
+    "carried_refused",
+    "unproven_refused",
+    "signals_refused",
     "not_for_us",
     "transit_too_large",
     "forward_failed",
