@@ -28,7 +28,7 @@ const RESERVE: Rate = Rate {
 };
 /// Network prefixes, IPv4 /24 and IPv6 /56, share so many buckets by a keyed hash.
 const PREFIXES: usize = 256;
-/// Tags that are compared with a message which does not come from where its sender was last: 15 ns each.
+/// Tags that are compared with a message which does not come from where its sender was last: 16 ns each.
 const TRIALS: Rate = Rate {
     per_second: 1_000_000,
     burst: 100_000,
