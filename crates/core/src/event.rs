@@ -147,7 +147,7 @@ pub enum LinkDown {
     OutOfStep,
     /// The keys reached their last age, as no new ones could be agreed on.
     KeysTooOld,
-    /// It is not configured, and as many such neighbours as there may be had proven themselves before.
+    /// The peer is not configured, and all places for such peers are taken.
     NoRoom,
 }
 

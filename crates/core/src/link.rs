@@ -301,7 +301,7 @@ impl Link {
         Effect::None
     }
 
-    /// Tells the outside and the peer if two running nodes have its key.
+    /// Reports to the outside and to the peer that two running nodes have its key.
     fn watch_for_twins(
         &mut self,
         ctx: &mut Context,

@@ -657,7 +657,8 @@ impl Node {
         self.expect(addr);
     }
 
-    /// Tells the lane how handshakes of a node that we know are recognised, if that has changed. A stranger is one once it is proven.
+    /// Passes on to the lane how handshakes of a known node are recognised, if that has changed. Known nodes are configured peers and
+    /// proven neighbours.
     fn expect(&mut self, addr: NodeAddr) {
         let Some(peer) = self.peers.get_mut(&addr) else { return };
         if !peer.configured && !peer.link.is_up() {

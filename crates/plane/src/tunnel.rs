@@ -174,7 +174,7 @@ fn gather<'b>(
     count
 }
 
-/// Writes a group of so many packets, waiting for room if need be (L27), and returns how many bytes.
+/// Writes a group of so many packets, waiting for room if need be, and returns how many bytes.
 fn write<T: Sink>(
     tun: &T,
     full_since: &mut Option<u64>,

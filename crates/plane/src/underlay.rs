@@ -147,7 +147,7 @@ impl<R: Tracer, S: Outlet> Transmit for Underlay<R, S> {
                         socket.wait_for_room(WAIT);
                     } else {
                         // A full device queue or memory (ENOBUFS, ENOMEM) is no state of the socket: polling it returns at
-                        // once, and a short pause beats spinning (L16).
+                        // once, and a short pause beats spinning.
                         self.counters.send_waits_device += 1;
                         if refusals > EAGER {
                             socket.pause(PAUSE);

@@ -27,7 +27,7 @@ use crate::underlay::Underlay;
 pub(crate) const TURN: usize = 4;
 /// Turns before samples are looked at.
 const TURNS: usize = 16;
-/// Datagrams of one receive before commands and reports are looked at (L30). Of the TUN that is one read, which is a packet or a
+/// Datagrams of one receive before commands and reports are looked at. Of the TUN that is one read, which is a packet or a
 /// super-packet of 64 KiB.
 const AT_ONCE: usize = 32;
 /// How often activity and counters are published while there is any.

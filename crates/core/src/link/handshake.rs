@@ -36,7 +36,7 @@ pub(crate) const REKEY_RETRY: u64 = 36_000;
 const YIELD: u64 = 2_000;
 /// But our own rekey is put off by no more than this, or recorded requests could put it off for good.
 const MAX_YIELD: u64 = 30_000;
-/// A peer that seems to use keys of which we never got the answer, and whom nothing was heard of for this long: begin anew.
+/// The link ends after this long without an authentic frame, if the peer seems to use keys whose answer never arrived.
 const OUT_OF_STEP: u64 = 3_000;
 
 /// A msg1 that we answered, and the answer.

@@ -107,9 +107,9 @@ impl Node {
         }
     }
 
-    /// The neighbour by whom our frames go, if that works: those of the other end come by it, or the other end tells that ours
-    /// arrive. No gossip and no answer to a look-up is better evidence, and what is said in passing is none: anybody can send
-    /// a handshake in the name of the other end.
+    /// The next hop of the session, if it works: frames of the other end arrive by it, or the other end reports that ours
+    /// arrive. Gossip and answers to look-ups are weaker evidence. Coordinates in the clear are no evidence at all, because any
+    /// member of the mesh can send a handshake in the name of the other end.
     fn healthy_way(&self, now: u64, addr: NodeAddr) -> Option<LinkId> {
         let session = &self.peers.get(&addr)?.session;
         let link = session.route()?;
