@@ -4,6 +4,7 @@
 
 pub mod lab;
 pub mod net;
+pub mod spoof;
 
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
@@ -204,6 +205,19 @@ pub fn assert_transfer(from: &Daemon, to: &Daemon, bytes: u64) -> TcpReport {
     assert_eq!(report.bytes, bytes);
     assert!(report.hash_ok);
     report
+}
+
+/// The time between two lines of logs of this machine, which are less than a day apart.
+pub fn between(earlier: &str, later: &str) -> Duration {
+    const DAY: f64 = 86_400.0;
+    let seconds = |line: &str| {
+        let clock = line.split_once('T').and_then(|(_, rest)| rest.split_once('Z'));
+        let (clock, _) = clock.unwrap();
+        clock
+            .split(':')
+            .fold(0.0, |sum, part| 60.0 * sum + part.parse::<f64>().unwrap())
+    };
+    Duration::from_secs_f64((seconds(later) - seconds(earlier)).rem_euclid(DAY))
 }
 
 /// Waits until something is so, which must be within `limit`.
