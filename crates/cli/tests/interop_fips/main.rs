@@ -17,6 +17,7 @@
 //! - `traffic`: pings and verified TCP both ways
 //! - `rekey`: both layers get fresh keys during two minutes of traffic
 //! - `restart`: one side is killed and comes back
+//! - `attacked`: one side restarts while forged handshakes flood weft
 //! - `silence`: the first packet after a session has ended for want of traffic
 //! - `metrics`: round trip and loss as each side learns them from the other
 //! - `messages`: what one side says and the other does not know
@@ -28,6 +29,7 @@
 //! - `heal`: eight nodes, one of which is killed
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
+mod attacked;
 mod chain;
 #[path = "../common/mod.rs"]
 mod common;

@@ -13,7 +13,7 @@ use weft_lab::host::Host;
 use weft_lab::relay::{self, Leg, UdpRelay};
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger, ProbeReport, TcpReport, ping, transfer};
-use weft_lab::world::World;
+use weft_lab::world::{Switch, World};
 
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, identity, shared_turn, turn};
 
@@ -36,6 +36,9 @@ pub fn binary() -> Option<PathBuf> {
     }
     path
 }
+
+/// The address of the third host of [`Case::switched`].
+pub const THIRD: &str = "192.0.2.66";
 
 /// Which side knows the other's address. One that is dialled knows only the key (weft) or nothing (fips).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +78,8 @@ pub struct Case {
     pub debug: bool,
     /// A relay on a third host stands between the two, over IPv4.
     pub relayed: bool,
+    /// A switch stands between the two, over IPv4, and a third host is on it.
+    pub switched: bool,
     /// It takes all the processor time there is, so no other case runs beside it.
     pub busy: bool,
 }
@@ -91,6 +96,7 @@ impl Case {
             fips_rekey_after_messages: 1 << 16,
             debug: false,
             relayed: false,
+            switched: false,
             busy: false,
         }
     }
@@ -123,6 +129,11 @@ pub struct Mixed {
     pub fips: FipsDaemon,
     /// There for [`Case::relayed`]; weft is its side A.
     pub relay: Option<UdpRelay>,
+    /// There for [`Case::switched`].
+    pub third: Option<Host>,
+    _switch: Option<Switch>,
+    /// Where weft and the daemon are, as each sees the other.
+    pub addresses: [&'static str; 2],
     world: World,
     _turn: std::fs::File,
 }
@@ -133,15 +144,20 @@ impl Mixed {
         let turn = if case.busy { turn() } else { shared_turn() };
         let world = World::new().unwrap();
         let hosts = ["weft", "fips"].map(|name| world.host(name).unwrap());
-        let (seen, relay) = if case.relayed {
-            let (seen, relay) = lay_relay(&world, &hosts);
-            (seen, Some(relay))
+        let (mut relay, mut third, mut switch) = (None, None, None);
+        let mut seen = case.underlay.addresses();
+        if case.relayed {
+            let laid = lay_relay(&world, &hosts);
+            seen = laid.0;
+            relay = Some(laid.1);
+        } else if case.switched {
+            let laid = lay_switch(&world, &hosts, seen);
+            third = Some(laid.0);
+            switch = Some(laid.1);
         } else {
-            let addresses = case.underlay.addresses();
-            let nets = addresses.map(|address| case.underlay.cidr(address));
+            let nets = seen.map(|address| case.underlay.cidr(address));
             world.link((&hosts[0], &[&nets[0]]), (&hosts[1], &[&nets[1]])).unwrap();
-            (addresses, None)
-        };
+        }
         let mut ids = ["one", "two"].map(|name| identity(&world, name));
         // Addresses of the mesh are cut node addresses, so they have the same order.
         if (ids[0].address < ids[1].address) != (case.smaller == Side::Weft) {
@@ -155,6 +171,9 @@ impl Mixed {
             weft,
             fips,
             relay,
+            third,
+            _switch: switch,
+            addresses: seen,
             world,
             _turn: turn,
         };
@@ -166,6 +185,19 @@ impl Mixed {
         let peer = mixed.fips.identity().npub.clone();
         mixed.weft.wait_peer(&peer, PeerState::Payload, PATIENCE).unwrap();
         mixed
+    }
+
+    /// The UDP address of a node at this IP address.
+    pub fn at(ip: &str) -> SocketAddr {
+        SocketAddr::new(ip.parse().unwrap(), DEFAULT_PORT)
+    }
+
+    /// The log of one side, of all its starts.
+    pub fn log_path(&self, side: Side) -> &Path {
+        match side {
+            Side::Weft => self.weft.log_path(),
+            Side::Fips => self.fips.log_path(),
+        }
     }
 
     pub fn host(&self, side: Side) -> &Host {
@@ -301,6 +333,17 @@ fn lay_relay(world: &World, [weft, fips]: &[Host; 2]) -> ([&'static str; 2], Udp
     let (a, b) = (leg("192.0.2.254", "192.0.2.1"), leg("198.51.100.254", "198.51.100.2"));
     let relay = UdpRelay::start(&middle, a, b, relay::pass).unwrap();
     (["198.51.100.254", "192.0.2.254"], relay)
+}
+
+/// Both hosts at these addresses and a third one, all on one switch.
+fn lay_switch(world: &World, hosts: &[Host; 2], addresses: [&str; 2]) -> (Host, Switch) {
+    let switch = world.switch("switch").unwrap();
+    let third = world.host("third").unwrap();
+    let [weft, fips] = addresses;
+    for (host, ip) in [(&hosts[0], weft), (&hosts[1], fips), (&third, THIRD)] {
+        switch.connect(host, &[&format!("{ip}/24")]).unwrap();
+    }
+    (third, switch)
 }
 
 impl Drop for Mixed {
