@@ -373,7 +373,9 @@ impl Session {
     /// The other end used the epoch that we seal with.
     pub(crate) fn handle_confirmed(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
         self.liveness.heard(now);
-        self.finishing.take_if(|f| f.id == id);
+        if self.finishing.take_if(|f| f.id == id).is_some() {
+            self.awaiting.mark_crossed(id);
+        }
         self.begin_agreement(ctx, now, id);
     }
 
@@ -440,6 +442,13 @@ impl Session {
             self.last_down = None;
             self.last_data = self.last_data.max(now);
             ctx.event(Event::SessionUp { peer: self.peer });
+        }
+    }
+
+    /// These keys open frames for a while, and seal none.
+    fn drain(&mut self, now: u64, id: EpochId) {
+        for epoch in self.epochs.iter_mut().filter(|epoch| epoch.id == id) {
+            epoch.stage = Stage::Draining(now + DRAIN);
         }
     }
 

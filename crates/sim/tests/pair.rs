@@ -92,6 +92,20 @@ fn simultaneous_opens_leave_one_link_that_lasts() {
     }
 }
 
+/// Setup, answer and last message of both handshakes pass each other in any order. Keys that are replaced open frames for
+/// 10 s more, so ends that disagree would lose everything after that.
+#[test]
+fn sessions_begun_at_both_ends_at_once_settle_on_the_same_keys() {
+    for seed in 0..60 {
+        let (mut world, a, b) = World::pair(seed, Config::default());
+        world.conditions.jitter = [5, 15, 40][seed as usize % 3];
+        world.send(a, b, 0, 100);
+        world.send(b, a, 0, 100);
+        world.run(1_000);
+        assert_eq!(stream(&mut world, a, b, 130, 100), (130, 130), "seed {seed}");
+    }
+}
+
 #[test]
 fn rekeys_of_both_layers_under_load_lose_nothing() {
     for seed in 0..10 {

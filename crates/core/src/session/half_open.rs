@@ -5,7 +5,7 @@
 //! are made a second is bounded by [`Unproven`](crate::unproven::Unproven), and with it the memory of all sessions.
 
 use weft_noise::{Established, PublicKey, xk};
-use weft_packet::LinkId;
+use weft_packet::{EpochId, LinkId};
 
 use super::handshake::HANDSHAKE_LIFE;
 
@@ -28,6 +28,8 @@ pub(super) struct Awaiting {
     pub(super) born: u64,
     /// When the setup was last answered.
     pub(super) answered: u64,
+    /// Keys of a handshake of ours that the other end had not used when this setup came.
+    pub(super) crossed: Option<EpochId>,
 }
 
 impl Awaiting {
@@ -83,22 +85,29 @@ impl HalfOpen {
         self.0.push(awaiting);
     }
 
+    /// The other end uses the keys of our handshake: those that it has begun so far crossed it.
+    pub(super) fn mark_crossed(&mut self, id: EpochId) {
+        for awaiting in &mut self.0 {
+            awaiting.crossed = Some(id);
+        }
+    }
+
     /// Finds the handshake that a last message finishes, with `peer` at its other end: first among those whose setup came
-    /// over the same link, the latest first. Tries so many at most.
+    /// over the same link, the latest first. Tries so many at most. Tells the keys, and those that it crossed.
     pub(super) fn finish(
         &self,
         link: LinkId,
         msg3: &[u8; xk::MSG3_LEN],
         peer: &PublicKey,
         trials: usize,
-    ) -> Option<Established> {
+    ) -> Option<(Established, Option<EpochId>)> {
         let same = self.0.iter().rev().filter(|awaiting| awaiting.link == link);
         let others = self.0.iter().rev().filter(|awaiting| awaiting.link != link);
         let mut keys = same
             .chain(others)
             .take(trials)
-            .filter_map(|a| a.handshake.finish(msg3).ok());
-        keys.find(|keys| keys.remote == *peer)
+            .filter_map(|a| Some((a.handshake.finish(msg3).ok()?, a.crossed)));
+        keys.find(|(keys, _)| keys.remote == *peer)
     }
 
     /// When the oldest ends, ms; `u64::MAX` without any.
@@ -144,6 +153,7 @@ mod tests {
             own_way: false,
             born: now,
             answered: now,
+            crossed: None,
         }
     }
 

@@ -1,12 +1,12 @@
 //! Noise XK of a session: starting, answering, confirming, and giving up.
 
-use weft_noise::xk;
+use weft_noise::{Established, xk};
 use weft_packet::{Command, EpochId, EpochUse, LinkId};
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::{Coords, NodeAddr};
 
-use super::Session;
 use super::half_open::{Awaiting, HalfOpen};
+use super::{Session, Stage};
 use crate::SessionDown;
 use crate::context::Context;
 use crate::unproven::Arrival;
@@ -289,6 +289,7 @@ impl Session {
             own_way: false,
             born: now,
             answered: now,
+            crossed: None,
         });
         self.send_ack(ctx, link, &msg2);
     }
@@ -389,17 +390,39 @@ impl Session {
             return;
         }
         let trials = ctx.unproven.trials(now, self.arrival(link), self.awaiting.len());
-        let Some(keys) = self.awaiting.finish(link, &bytes, &self.peer, trials) else {
+        let Some((keys, crossed)) = self.awaiting.finish(link, &bytes, &self.peer, trials) else {
             return;
         };
         self.awaiting = HalfOpen::default();
-        self.initiating = None;
         self.note_arrival(link);
         self.last_msg3 = Some(bytes);
+        if self.loses_crossing(&keys, crossed) {
+            let id = self.install(ctx, now, keys, EpochUse::ReceiveOnly, false);
+            self.drain(now, id);
+            return;
+        }
+        self.initiating = None;
+        if let Some(ours) = self.finishing.take_if(|_| !self.we_are_smaller)
+            && self.current().is_none_or(|epoch| epoch.id != ours.id)
+        {
+            self.withdraw(ctx, ours.id);
+        }
         // Msg3 proves that the initiator holds these keys, so they serve at once.
         let id = self.install(ctx, now, keys, EpochUse::Send, false);
         self.promote(ctx, now, id);
         self.say_alive(ctx, now);
+    }
+
+    /// Both ends may finish the handshakes that they began at once. Each would take the keys of the other's last message, and
+    /// both would lose everything when the older keys are gone. So the handshake of the smaller address wins here, too, and the
+    /// keys of the other one open what was sent under them. A process that has restarted does not have the winner's keys.
+    fn loses_crossing(&self, keys: &Established, crossed: Option<EpochId>) -> bool {
+        let winner = self.finishing.as_ref().map(|finishing| finishing.id).or(crossed);
+        let mut in_use = self
+            .epochs
+            .iter()
+            .filter(|epoch| !matches!(epoch.stage, Stage::Draining(_)));
+        self.we_are_smaller && in_use.any(|epoch| Some(epoch.id) == winner && epoch.start == keys.remote_epoch)
     }
 
     /// The next moment at which a handshake needs attention, and which.
@@ -589,6 +612,71 @@ mod tests {
         let msg3 = SessionMsg3::parse(&msg3).unwrap().noise.to_vec();
         assert!(awaiting.finish(&msg3).is_ok());
         assert!(session.is_up() && session.finishing.is_some());
+    }
+
+    /// The other end finishes a handshake of its own after we have finished ours, as the smaller address. Its setup comes before
+    /// or after it has used our keys, and its process may be another one. Tells which keys are in use then.
+    fn crossed(setup_first: bool, confirmed: bool, restarted: bool) -> EpochId {
+        let mut rng = ChaCha20Rng::seed_from_u64(4);
+        let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
+        let (me, link) = (ours.public(), LinkId(1));
+        let mut ctx = Context::new(Config::default(), ours, Box::new(ChaCha20Rng::seed_from_u64(5)));
+        let mut session = Session::new(true, theirs.public(), link);
+        session.handle_route(&mut ctx, 0, Some(link));
+        session.handle_wanted(&mut ctx, 0);
+        let path = [theirs.node_addr()];
+        let coords = || Coords::new(&path);
+        let first: [u8; xk::MSG1_LEN] = setups(&mut ctx).remove(0).2.try_into().unwrap();
+        let (_, noise) = xk::Responder::read(&theirs, &first, [9; 8], &mut rng).unwrap();
+        let ack = SessionAck {
+            flags: 0,
+            src: coords(),
+            dest: coords(),
+            noise: &noise,
+        };
+        session.handle_ack(&mut ctx, 10, link, &ack);
+        let own = session.finishing.as_ref().unwrap().id;
+        sent(&mut ctx);
+
+        let (initiator, noise) = xk::Initiator::start(me, &mut rng);
+        let setup = SessionSetup {
+            flags: 0,
+            src: coords(),
+            dest: coords(),
+            noise: &noise,
+        };
+        if confirmed && !setup_first {
+            session.handle_confirmed(&mut ctx, 20, own);
+        }
+        session.handle_setup(&mut ctx, 20, link, &setup);
+        if confirmed && setup_first {
+            session.handle_confirmed(&mut ctx, 20, own);
+        }
+        let answer = sent(&mut ctx).remove(0);
+        let msg2: &[u8; xk::MSG2_LEN] = SessionAck::parse(&answer).unwrap().noise.try_into().unwrap();
+        let start = if restarted { [8; 8] } else { [9; 8] };
+        let (noise, _) = initiator.finish(&theirs, msg2, start).unwrap();
+        session.handle_msg3(
+            &mut ctx,
+            30,
+            link,
+            &SessionMsg3 {
+                flags: 0,
+                noise: &noise,
+            },
+        );
+        assert!(session.last_msg3.is_some());
+        session.current().unwrap().id
+    }
+
+    #[test]
+    fn of_two_handshakes_that_cross_the_one_of_the_smaller_address_serves() {
+        assert_eq!(crossed(true, false, false), EpochId(0));
+        assert_eq!(crossed(true, true, false), EpochId(0));
+        // A setup that came later is a rekey, and one of another process has to serve in any case.
+        assert_eq!(crossed(false, true, false), EpochId(1));
+        assert_eq!(crossed(true, false, true), EpochId(1));
+        assert_eq!(crossed(true, true, true), EpochId(1));
     }
 
     /// Who carried the setup need not know a way back, and then no repeat over the same link would bring an answer.
