@@ -614,6 +614,13 @@ impl Link {
         ctx.lane(Command::RemoveLink { link: self.id });
     }
 
+    /// Leaves nothing of a node that is forgotten.
+    pub(crate) fn forget_messages(&mut self, ctx: &mut Context) {
+        for mark in self.spent.drain(..) {
+            ctx.first_messages.forget_mark(mark);
+        }
+    }
+
     /// Ends a link that came up when the last place was taken.
     pub(crate) fn turn_away(&mut self, ctx: &mut Context, now: u64) {
         self.disconnect(ctx, DisconnectReason::ResourceExhaustion);

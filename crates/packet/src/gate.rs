@@ -5,7 +5,7 @@
 //! from hosts where peers are expected have one pool, messages from elsewhere a second, and in each pool no host and no
 //! network prefix gets all. Of too many, some pass by lot ([`Bucket::take_by_lot`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use siphasher::sip::SipHasher24;
@@ -33,13 +33,16 @@ const TRIALS: Rate = Rate {
     per_second: 1_000_000,
     burst: 100_000,
 };
-/// Messages of one peer with a tag and an index that were not seen lately.
+/// Messages of one peer with a tag that were never seen.
 const TAGGED: Rate = Rate {
     per_second: 8,
     burst: 32,
 };
-/// Indices that are remembered of each peer.
-const REMEMBERED: usize = 32;
+/// Messages of each peer that may be repeats of its own.
+const RECENT: usize = 32;
+/// Older messages of each peer that are known as recordings, 4 bytes each: those of a day and more, where both ends ask for
+/// new keys each two minutes.
+const RECORDED: usize = 1_024;
 /// A message is repeated by its sender after no less than this, ms.
 const REPEAT_AFTER: u64 = 200;
 /// Answers without a tag to one message of ours, from where we sent it or from elsewhere. An honest end sends one.
@@ -81,8 +84,10 @@ pub(crate) struct Peer {
     hosts: Vec<IpAddr>,
     tag: Option<TagKey>,
     fresh: Bucket,
-    /// Indices of its messages that passed by their tag, and when they last did.
-    seen: Vec<(u32, u64)>,
+    /// Messages that passed by their tag, and when they last did.
+    recent: Vec<(Digest, u64)>,
+    /// Messages before these, by the start of their digest.
+    recorded: VecDeque<u32>,
 }
 
 /// A msg1 of ours that waits for its answer.
@@ -130,15 +135,16 @@ impl Gate {
             known.peers.reserve_exact(1);
             known.peers.push(expected.peer);
         }
-        let (fresh, seen) = before.map_or_else(
-            || (Bucket::new(TAGGED, now), Vec::new()),
-            |before| (before.fresh, before.seen),
-        );
-        let peer = Peer {
-            hosts: expected.hosts,
-            tag: expected.tag,
-            fresh,
-            seen,
+        let (hosts, tag) = (expected.hosts, expected.tag);
+        let peer = match before {
+            Some(before) => Peer { hosts, tag, ..before },
+            None => Peer {
+                hosts,
+                tag,
+                fresh: Bucket::new(TAGGED, now),
+                recent: Vec::new(),
+                recorded: VecDeque::new(),
+            },
         };
         self.peers.insert(expected.peer, peer);
     }
@@ -176,8 +182,10 @@ impl Gate {
 
     /// Whether a msg1 goes to the core.
     pub(crate) fn admits_msg1(&mut self, now: u64, from: SocketAddr, msg1: &fmp::Msg1<'_>) -> bool {
-        if let Some(peer) = self.sender_of(now, from.ip(), msg1) {
-            return self.admits_tagged(now, peer, msg1.sender_idx);
+        let digest = Digest::of_msg1(msg1.noise);
+        let known = self.sender_of(now, from.ip(), msg1.sender_idx, digest);
+        if known.is_some_and(|peer| self.admits_tagged(now, peer, digest)) {
+            return true;
         }
         let draws = [self.draw(), self.draw()];
         let pool = self.pool;
@@ -211,11 +219,10 @@ impl Gate {
     }
 
     /// The peer whose tag is on a msg1. Those that are expected at this host are looked at first.
-    fn sender_of(&mut self, now: u64, host: IpAddr, msg1: &fmp::Msg1<'_>) -> Option<NodeAddr> {
-        let digest = Digest::of_msg1(msg1.noise);
+    fn sender_of(&mut self, now: u64, host: IpAddr, index: u32, digest: Digest) -> Option<NodeAddr> {
         let fits = |peer: &Peer| {
             let tag = peer.tag.as_ref();
-            tag.is_some_and(|tag| tag.tag(digest) == msg1.sender_idx & TAG_MASK)
+            tag.is_some_and(|tag| tag.tag(digest) == index & TAG_MASK)
         };
         let here = self.hosts.get(&host).map_or(&[][..], |host| &host.peers);
         if let Some(peer) = here.iter().find(|peer| self.peers.get(peer).is_some_and(fits)) {
@@ -243,26 +250,31 @@ impl Gate {
     }
 
     /// A message with the right tag passes once, and again when its sender may have repeated it. Recordings and copies have right
-    /// tags, too.
-    fn admits_tagged(&mut self, now: u64, peer: NodeAddr, index: u32) -> bool {
+    /// tags, too, under sixteen indices each: they are known by their digest, and only messages that were never seen take from
+    /// what the peer has. What does not pass here has the lot of a message without a tag.
+    fn admits_tagged(&mut self, now: u64, peer: NodeAddr, digest: Digest) -> bool {
         let Some(peer) = self.peers.get_mut(&peer) else {
             return false;
         };
-        if let Some((_, at)) = peer.seen.iter_mut().find(|(seen, _)| *seen == index) {
+        if let Some((_, at)) = peer.recent.iter_mut().find(|(recent, _)| *recent == digest) {
             let repeated = now.saturating_sub(*at) >= REPEAT_AFTER;
             if repeated {
                 *at = now;
             }
             return repeated;
         }
-        if peer.fresh.take(TAGGED, now, 1) == 0 {
+        if peer.recorded.contains(&digest.start()) || peer.fresh.take(TAGGED, now, 1) == 0 {
             return false;
         }
-        if peer.seen.len() >= REMEMBERED {
-            peer.seen.remove(0);
+        if peer.recent.len() >= RECENT {
+            let (oldest, _) = peer.recent.remove(0);
+            if peer.recorded.len() >= RECORDED {
+                peer.recorded.pop_front();
+            }
+            peer.recorded.push_back(oldest.start());
         }
-        peer.seen.reserve_exact(1);
-        peer.seen.push((index, now));
+        peer.recent.reserve_exact(1);
+        peer.recent.push((digest, now));
         true
     }
 

@@ -273,6 +273,46 @@ fn recorded_handshakes_do_not_delay_a_peer_that_restarts() {
     }
 }
 
+/// Msg1 that a peer sent while this node was off are news to it. Each is repeated under all indices that have its tag, 1,000 a
+/// second in all, while the peer, which this node cannot dial, starts again.
+#[test]
+fn recordings_that_are_news_keep_no_place_for_good() {
+    for seed in 0..3 {
+        let mut world = World::new(181 + seed);
+        let [a, b] = [0; 2].map(|_| world.add_host(Config::default()));
+        world.add_peer(a, b, true);
+        world.add_peer(b, a, false);
+        world.run(1_000);
+        world.kill(b);
+        let recorded: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
+        let tap = recorded.clone();
+        world.set_rule(move |_, d| {
+            if d.kind == Kind::LinkMsg1 && d.from == a && !tap.borrow().contains(&d.bytes) {
+                tap.borrow_mut().push(d.bytes.clone());
+            }
+            Fate::Pass
+        });
+        world.run(150_000);
+        let old = recorded.take();
+        assert!(old.len() >= 8, "{}", old.len());
+        world.kill(a);
+        world.restart(b);
+        let dst = world.host(b).addr;
+        let mut replay = |world: &mut World, ms: u32| {
+            let mut copy = old[ms as usize % old.len()].clone();
+            copy[4] = copy[4] & 0xf0 | (ms / 16 % 16) as u8;
+            world.inject(elsewhere(3), dst, copy);
+        };
+        (0..BEFORE).for_each(|ms| {
+            replay(&mut world, ms);
+            world.run(1);
+        });
+        world.restart(a);
+        let took = until_linked(&mut world, &[a], &mut replay);
+        assert!(in_time(&took), "seed {seed}: {took:?}");
+    }
+}
+
 /// Forged frames under the index of each rekey, beside 500 forged msg1 a second in the other's name at both ends, so that
 /// rekeys may fail; copies of each handshake message come from elsewhere.
 #[test]

@@ -39,6 +39,10 @@ impl FirstMessages {
         self.0.remove(&mark(noise));
     }
 
+    pub(crate) fn forget_mark(&mut self, mark: Mark) {
+        self.0.remove(&mark);
+    }
+
     /// `of_peer`: the spent messages of its sender, the oldest first.
     pub(crate) fn spend(&mut self, noise: &[u8; NOISE_MSG1_LEN], of_peer: &mut VecDeque<Mark>) {
         let mark = mark(noise);

@@ -399,11 +399,13 @@ impl Link {
             return false;
         };
         let index = oldest.index;
-        // The peer may still repeat its message.
-        if let Some(answered) = &oldest.answered {
-            answered.forget(ctx);
+        // Had its sender been there, a frame would have come long ago. It makes no further candidate, or a few recordings in turn
+        // would keep all places for good.
+        let at = self.epochs.iter().position(|e| e.index == index);
+        let pushed_out = at.map(|at| self.epochs.remove(at));
+        if let Some(answered) = pushed_out.and_then(|epoch| epoch.answered) {
+            self.spend(ctx, &answered);
         }
-        self.epochs.retain(|e| e.index != index);
         ctx.free_index(index);
         ctx.lane(Command::RetireLinkEpoch { link: self.id, index });
         true

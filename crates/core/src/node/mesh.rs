@@ -148,6 +148,7 @@ impl Node {
                     ctx.lane(Command::Unexpect { peer: *addr });
                 }
                 peer.link.abandon_attempt(ctx);
+                peer.link.forget_messages(ctx);
                 by_link.remove(&peer.link.id);
                 lanes.forget(*addr, peer.link.id);
             }
