@@ -29,6 +29,9 @@ const UNTIL_START: Duration = Duration::from_secs(30);
 /// What the near end may be late with the end of the run.
 const LATE: Duration = Duration::from_secs(10);
 
+/// Messages of the near end that may wait to be read.
+const ORDERS: usize = 16;
+
 /// How long datagrams may still arrive when the load has stopped.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -264,7 +267,8 @@ fn seconds(
 
 /// What the near end says, as it comes.
 fn listen_for_orders(mut messages: Messages) -> Receiver<io::Result<ToFar>> {
-    let (sender, orders) = mpsc::channel();
+    // A near end that says more than is read waits for it.
+    let (sender, orders) = mpsc::sync_channel(ORDERS);
     std::thread::spawn(move || {
         loop {
             let order = messages.receive();

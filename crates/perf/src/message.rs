@@ -7,8 +7,9 @@
 //! once a second ([`ToFar::Came`], [`challenge`](crate::challenge)). With [`Hello::stages`] both ends have their daemons measure the stages of the
 //! packet path meanwhile, and tell them at the end ([`EndReport::stages`]).
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub const SCHEMA: &str = "weft.perf-control/1";
 
 /// The longest message, in bytes, its newline included.
 pub const MAX_LINE: usize = 64 << 10;
+/// The longest that one message may take from its first byte to its last: an end that sends a byte now and then must not hold
+/// the one test that is served.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// The first message of the near end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,12 +169,29 @@ impl Messages {
     /// The next message.
     ///
     /// # Errors
-    /// `UnexpectedEof` at the end of the connection, `InvalidData` for a message that is too long or not
+    /// `UnexpectedEof` at the end of the connection, `TimedOut` for a message in parts that take longer than 10 s, `InvalidData` for a message that is too long or not
     /// understood, and what the connection gives.
     pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let mut line = Vec::new();
-        let mut bounded = (&mut self.stream).take(MAX_LINE as u64);
-        bounded.read_until(b'\n', &mut line)?;
+        let mut begun: Option<Instant> = None;
+        // The read timeout bounds the wait for each part of a message, and LONGEST the time from its first to its last.
+        while line.last() != Some(&b'\n') && line.len() < MAX_LINE {
+            if begun.is_some_and(|begun| begun.elapsed() > LONGEST) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let part = self.stream.fill_buf()?;
+            begun.get_or_insert_with(Instant::now);
+            let end = part
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .map_or(part.len(), |at| at + 1);
+            let taken = end.min(MAX_LINE - line.len());
+            line.extend_from_slice(part.get(..taken).unwrap_or_default());
+            self.stream.consume(taken);
+            if taken == 0 {
+                break;
+            }
+        }
         if line.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
