@@ -2,11 +2,12 @@
 //! address, and may be a neighbour of both in the mesh. It drops nothing.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use weft_core::Config;
+use weft_core::{Config, Event};
+use weft_noise::PublicKey;
 
 use super::input::Input;
 use crate::{Fate, HostId, World};
@@ -35,7 +36,8 @@ const MAX_STATE: usize = 4_000_000;
 
 /// Two honest nodes and an attacker who forges, replays, spoofs and floods, and drops nothing. After every step no invariant
 /// is broken, and a host gets what the other has sent, once. Where the attack pauses, the two reach each other within
-/// `REACHED_WITHIN`.
+/// `REACHED_WITHIN`. Once they have a link and have reached each other, and until one of them starts anew, no attack costs
+/// a packet or ends their link or session.
 pub fn handshake(data: &[u8]) {
     let mut input = Input::new(data);
     let mut net = Net::new(&mut input);
@@ -71,6 +73,14 @@ struct Net {
     since: u64,
     reached: [bool; 2],
     next_try: u64,
+    /// Which of them have a link with the other as it runs now, since when both have, and which has got a packet since.
+    linked: [bool; 2],
+    linked_since: u64,
+    passed: [bool; 2],
+    /// Since when both have all that, so that no attack may end it.
+    works: Option<u64>,
+    /// Packets sent since then that are on their way, the oldest first.
+    owed: VecDeque<u32>,
 }
 
 impl Net {
@@ -115,6 +125,11 @@ impl Net {
             moved: None,
             sent: Vec::new(),
             delivered: BTreeSet::new(),
+            linked: [false; 2],
+            linked_since: u64::MAX,
+            passed: [false; 2],
+            works: None,
+            owed: VecDeque::new(),
             reached: [false; 2],
         }
     }
@@ -162,6 +177,9 @@ impl Net {
         self.world.restart(id);
         self.since = self.world.now();
         self.reached = [false; 2];
+        (self.linked, self.linked_since, self.passed) = ([false; 2], u64::MAX, [false; 2]);
+        self.works = None;
+        self.owed.clear();
     }
 
     fn attack(&mut self, attack: Attack, times: u32) {
@@ -179,20 +197,14 @@ impl Net {
             if let Some((attack, each)) = self.attacker.flood {
                 self.attack(attack, each);
             }
-            let looks = self.reached != [true; 2];
-            if looks && self.world.now() >= self.next_try {
-                self.next_try = self.world.now() + TRY;
+            let flood = self.attacker.flood.is_some();
+            if self.world.now() >= self.next_try {
+                self.next_try = self.world.now() + if flood { STEP } else { TRY };
                 self.send(A, 100);
                 self.send(B, 100);
             }
             let left = end - self.world.now();
-            let step = if self.attacker.flood.is_some() {
-                STEP
-            } else if looks {
-                TRY
-            } else {
-                left
-            };
+            let step = if flood { STEP } else { TRY };
             if let Err(broken) = self.world.try_run(step.min(left)) {
                 panic!("{broken}");
             }
@@ -203,6 +215,9 @@ impl Net {
     fn send(&mut self, from: HostId, len: usize) {
         self.world.send(from, 1 - from, self.sent.len() as u32, len);
         let at = self.world.now();
+        if self.works.is_some() {
+            self.owed.push_back(self.sent.len() as u32);
+        }
         self.sent.push(Sent { from, len, at });
     }
 
@@ -214,7 +229,22 @@ impl Net {
             let state = host.node.mesh_bytes();
             assert!(state < MAX_STATE, "host {id} keeps {state} bytes");
             assert_eq!(host.garbled, 0, "host {id} got a packet that nobody sent");
-            host.events.clear();
+            let events = std::mem::take(&mut host.events);
+            for (at, event) in events {
+                let ended = ends(&event, other);
+                let works = self.works;
+                assert!(
+                    !(ended && works.is_some()),
+                    "host {id} at {at}: {event:?}, worked since {works:?}"
+                );
+                match event {
+                    Event::LinkUp { peer, .. } if peer == other => self.linked[id] = true,
+                    Event::LinkDown { peer, .. } if peer == other => {
+                        (self.linked[id], self.linked_since, self.passed) = (false, u64::MAX, [false; 2]);
+                    }
+                    _ => {}
+                }
+            }
             let received = std::mem::take(&mut host.received);
             for (_, got) in received.into_iter().filter(|(_, got)| got.from == other.node_addr()) {
                 let Some(sent) = self.sent.get(got.seq as usize) else {
@@ -227,8 +257,13 @@ impl Net {
                 );
                 assert!(self.delivered.insert(got.seq), "{got:?} is delivered twice");
                 self.reached[id] |= sent.at >= self.since;
+                self.passed[id] |= sent.at >= self.linked_since;
             }
         }
+        if self.linked == [true; 2] {
+            self.linked_since = self.linked_since.min(now);
+        }
+        self.check_owed(now);
         let waited = now - self.since.max(self.attacker.last);
         assert!(
             self.reached == [true; 2] || waited <= REACHED_WITHIN,
@@ -237,9 +272,37 @@ impl Net {
         );
     }
 
+    /// What was sent over a link and a session that work arrives.
+    fn check_owed(&mut self, now: u64) {
+        while let Some(seq) = self.owed.front() {
+            let late = now - self.sent[*seq as usize].at > ARRIVES_WITHIN;
+            let arrived = self.delivered.contains(seq);
+            assert!(
+                arrived || !late,
+                "packet {seq} of {:?} is lost",
+                self.sent[*seq as usize].from
+            );
+            if !arrived {
+                break;
+            }
+            self.owed.pop_front();
+        }
+        if self.works.is_none() && self.linked == [true; 2] && self.passed == [true; 2] {
+            self.works = Some(now);
+        }
+    }
+
     fn until_both_reached(&mut self) {
         while self.reached != [true; 2] {
             self.pass(TRY);
         }
+    }
+}
+
+/// Whether this ends the link or the session with `peer`.
+fn ends(event: &Event, peer: PublicKey) -> bool {
+    match event {
+        Event::LinkDown { peer: of, .. } | Event::SessionDown { peer: of, .. } => *of == peer,
+        _ => false,
     }
 }
