@@ -84,7 +84,7 @@ fn a_part_longer_than_the_whole() {
     assert!(refused.is_err());
 }
 
-/// Stores are masked at the end: what lies behind, and in front, is somebody else's.
+/// Stores are masked at the end: the memory behind and in front belongs to other owners.
 #[test]
 fn nothing_is_written_around_the_data() {
     let Some(cipher) = cipher(&bytes(2)) else { return };

@@ -1,8 +1,8 @@
 //! Authenticated encryption in place, numbered by a counter.
 //!
 //! The nonce is four zero bytes followed by the counter in little-endian order (Noise, "ChaChaPoly"; FIPS uses the
-//! same for frames). Nothing here counts or remembers: whoever seals owns the counter and never repeats it under
-//! one key, whoever opens asks a [`ReplayWindow`](crate::replay::ReplayWindow).
+//! same for frames). Nothing here counts or remembers: the caller that seals owns the counter and never repeats it
+//! under one key, the caller that opens asks a [`ReplayWindow`](crate::replay::ReplayWindow).
 
 use std::fmt;
 

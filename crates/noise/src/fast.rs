@@ -244,7 +244,7 @@ impl fmt::Debug for LaneSecrets {
 /// A cipher under one key and IV, with the key schedule done once. The nonce of a frame is the IV, its last eight bytes
 /// combined by exclusive or with the counter in network byte order (as in RFC 8446, section 5.3).
 ///
-/// Nothing here counts: whoever seals never repeats a counter under one key.
+/// Nothing here counts: the caller never repeats a counter under one key to seal.
 pub struct FastCipher {
     aead: Aead,
     iv: [u8; NONCE_LEN],

@@ -12,7 +12,7 @@
 //! - [`replay`]: the window that accepts each counter once.
 //! - [`tag`]: how a node recognises handshake messages of nodes it knows before any Diffie-Hellman.
 //!
-//! What never is: sockets, clocks, threads, logging, and randomness of its own. Whoever calls brings the random
+//! What never is: sockets, clocks, threads, logging, and randomness of its own. The caller brings the random
 //! number generator, so a seed reproduces a handshake byte for byte.
 //!
 //! # FIPS is not standard Noise
@@ -29,7 +29,7 @@
 //!   and the hashes different. [`Established::exporter`] does depend on the hash.
 //! - The `se` step of IK's second message combines the responder's static with the *initiator's ephemeral* key,
 //!   as `es` did before. A peer's proof of its static key in IK is thus the `ss` step of the first message alone:
-//!   who holds a responder's secret key can pose as anybody towards that responder.
+//!   an attacker with a responder's secret key can pose as any node towards that responder.
 //!
 //! # Secrets in memory
 //!
@@ -42,6 +42,7 @@ pub mod fast;
 mod handshake;
 pub mod identity;
 mod keys;
+mod memo;
 #[cfg(all(test, target_os = "linux"))]
 mod memory_tests;
 pub mod replay;

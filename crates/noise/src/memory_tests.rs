@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rand_core::{TryCryptoRng, TryRng};
 
@@ -12,7 +13,7 @@ use crate::aead::Cipher;
 use crate::fast::{Seed, Suite};
 use crate::{Established, Identity, Key, Role, SecretKey, ik, xk};
 
-/// Bytes of a secret that nobody writes down: each is computed where it is needed.
+/// Bytes of a secret that are not stored: each is computed where it is needed.
 #[derive(Clone, Copy)]
 struct Source(u64);
 
@@ -62,6 +63,13 @@ impl Masked {
     fn is_at(&self, window: &[u8]) -> bool {
         window.iter().zip(&self.0).all(|(byte, masked)| byte ^ MASK == *masked)
     }
+}
+
+/// Held for as long as a test has secrets or reads the memory. A search copies all that it reads, so a search of another
+/// thread would leave a copy of secrets that are alive while it runs.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Which of the secrets are anywhere in the memory that this process can write, their bytes in order or reversed.
@@ -138,6 +146,7 @@ fn use_keys(established: &Established) -> Vec<(&'static str, Masked)> {
 
 #[test]
 fn the_search_finds_what_is_there() {
+    let _alone = alone();
     let source = Source(1);
     let kept = Key::written(|key| *key = std::array::from_fn(|at| source.byte(at)));
     let secret = || vec![("kept", Masked::of(|at| source.byte(at)))];
@@ -148,6 +157,7 @@ fn the_search_finds_what_is_there() {
 
 #[test]
 fn a_link_handshake_leaves_no_secret_in_memory() {
+    let _alone = alone();
     let [a, b] = identities();
     let (mut ours, mut theirs) = (Source(21), Source(22));
     let mut secrets = vec![
@@ -166,6 +176,7 @@ fn a_link_handshake_leaves_no_secret_in_memory() {
 
 #[test]
 fn a_session_handshake_leaves_no_secret_in_memory() {
+    let _alone = alone();
     let [a, b] = identities();
     let (mut ours, mut theirs) = (Source(31), Source(32));
     let mut secrets = vec![
@@ -184,6 +195,7 @@ fn a_session_handshake_leaves_no_secret_in_memory() {
 
 #[test]
 fn a_key_pair_that_is_dropped_leaves_nothing() {
+    let _alone = alone();
     let key = SecretKey::generate(&mut Source(41));
     let moved = Box::new(Identity::new(key));
     let secret = || vec![("the key", Masked::of(|at| Source(41).byte(at)))];

@@ -26,7 +26,7 @@ pub enum ReplayError {
     /// The counter has been accepted before.
     #[error("this counter has been accepted before")]
     Replayed,
-    /// The counter lies [`WINDOW`] or more behind the highest accepted one, so nobody remembers it.
+    /// The counter lies [`WINDOW`] or more behind the highest accepted one, so the window does not have it.
     #[error("this counter is too far behind the newest one")]
     TooOld,
 }
@@ -254,7 +254,8 @@ mod tests {
     #[test]
     fn an_idle_peer_costs_no_ring() {
         let mut window = ReplayWindow::new();
-        for counter in 0..FIRST {
+        // One frame a second for two minutes.
+        for counter in 0..128 {
             window.accept(counter).unwrap();
         }
         assert!(matches!(window.seen, Seen::First(_)));

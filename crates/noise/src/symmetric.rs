@@ -41,7 +41,7 @@ pub(crate) struct Symmetric {
 }
 
 impl Symmetric {
-    /// Starts a transcript between anybody and `responder`, whose static key both sides know beforehand.
+    /// Starts a transcript between any initiator and `responder`, whose static key both sides know beforehand.
     ///
     /// `protocol` is longer than a hash, so it enters hashed. The key enters with even parity, for an initiator
     /// knows it from an `npub` only.

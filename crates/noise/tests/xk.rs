@@ -119,7 +119,7 @@ fn a_pending_responder_survives_every_forgery() {
     }
 }
 
-/// Somebody who opens a session without the secret key of the identity it names gets nowhere.
+/// An initiator without the secret key of the identity that it names opens no session.
 #[test]
 fn nobody_else_can_be_named() {
     let (a, b) = pairs().next().unwrap();

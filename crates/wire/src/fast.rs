@@ -1,6 +1,6 @@
 //! Fast frames, weft's own: one seal for a packet between neighbours, and the messages that agree on them.
 //!
-//! Specified in docs/protocol/fast.md. A fast frame is a UDP payload whose first nibble is 0xA; nobody sends one before
+//! Specified in docs/protocol/fast.md. A fast frame is a UDP payload whose first nibble is 0xA; a node sends none before
 //! the other side has shown, inside the FSP session, that it reads them.
 //!
 //! ```text
@@ -58,14 +58,14 @@ pub const MESSAGE_OVERHEAD: usize = Header::LEN + TIMESTAMP_LEN + 1 + TAG_LEN;
 pub const SURE_PAYLOAD: u16 = 1_232;
 
 /// The smallest frame that a node may ask others to keep to, bytes of UDP payload: the least that weft can be set to
-/// (`[udp] mtu`). A smaller size that others tell is refused, whoever tells it: it describes no path that IPv6 hosts
-/// could use, and every packet would become many frames (docs/decisions/0021-told-sizes-and-queues.md).
+/// (`[udp] mtu`). A smaller size that any node tells is refused: it describes no path that IPv6 hosts could use, and
+/// every packet would become many frames (docs/decisions/0021-told-sizes-and-queues.md).
 pub const LEAST_PAYLOAD: u16 = 1_200;
 
 /// Bit of [`Header::flags`]: the phase of the key, modulo 2.
 pub const FLAG_PHASE: u8 = 0x01;
 /// Bit of [`Header::flags`]: the checksum of the TCP or UDP header right behind the IP header is not there; its field
-/// is zero. The tag covers the packet, and the receiving kernel completes the sum where anybody needs it.
+/// is zero. The tag covers the packet, and the receiving kernel completes the sum where it is needed.
 pub const FLAG_PARTIAL: u8 = 0x02;
 /// Bit of [`Header::flags`], of [`Kind::Relayed`] alone: the hop's seal covers the whole frame behind the hop's tag.
 pub const FLAG_WHOLE: u8 = 0x04;
@@ -227,7 +227,7 @@ pub fn compress(packet: &[u8]) -> Option<[u8; IPV6_REST]> {
 }
 
 /// Bytes in front of a frame that [`expand_in_place`] overwrites: a packet begins that much before its frame. Where one
-/// frame lies behind the other, these are part of the tag before, which nobody needs any more.
+/// frame lies behind the other, these are part of the tag before, which is not needed any more.
 pub const HEADROOM: usize = Ipv6Header::LEN - UPPER_AT;
 
 /// Rebuilds the IPv6 header of an opened frame of [`Kind::Ipv6`] in front of its upper layer, which does not move: it

@@ -199,7 +199,7 @@ pub struct EncryptedMessage<'a> {
     /// The clear header.
     pub header: EncryptedHeader,
     /// The coordinates in the clear, there exactly if [`EncryptedHeader::has_coords`]. They are
-    /// **not** authenticated by the seal: anyone on the way can have written them.
+    /// **not** authenticated by the seal: any node on the way can have written them.
     pub coords: Option<CoordsPair<'a>>,
     /// Ciphertext and tag, at least [`TAG_LEN`] bytes.
     pub ciphertext: &'a [u8],

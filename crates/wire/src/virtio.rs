@@ -7,7 +7,7 @@ use crate::WireError;
 use crate::cursor::{Reader, put};
 
 /// [`VirtioNetHdr::flags`]: the checksum at `csum_start + csum_offset` is the sum of the
-/// pseudo-header only; whoever takes the packet completes it.
+/// pseudo-header only; the receiver of the packet completes it.
 pub const NEEDS_CSUM: u8 = 1;
 /// [`VirtioNetHdr::flags`]: the checksum was verified.
 pub const DATA_VALID: u8 = 2;

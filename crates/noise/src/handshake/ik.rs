@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Formats: FIPS `docs/reference/wire-formats.md`, link handshake; `src/noise/handshake.rs` for what they mean. The
-//! first message can be replayed by anybody who recorded it; only a frame under the new keys proves that its
+//! first message can be replayed by any host that recorded it; only a frame under the new keys proves that its
 //! sender is there now.
 
 use std::fmt;

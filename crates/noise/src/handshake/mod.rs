@@ -3,6 +3,7 @@
 use secp256k1::PublicKey as Point;
 use thiserror::Error;
 
+use crate::memo::recalled;
 use crate::symmetric::{POINT_LEN, SEALED_EPOCH_LEN, SealedEpoch};
 
 pub mod ik;
@@ -49,9 +50,17 @@ fn parse_msg2(message: &[u8]) -> Result<(&[u8; POINT_LEN], &SealedEpoch), NoiseE
 }
 
 fn ephemeral_point(bytes: &[u8; POINT_LEN]) -> Result<Point, NoiseError> {
-    Point::from_byte_array_compressed(*bytes).map_err(|_| NoiseError::EphemeralKey)
+    point(bytes).ok_or(NoiseError::EphemeralKey)
 }
 
 fn static_point(bytes: &[u8; POINT_LEN]) -> Result<Point, NoiseError> {
-    Point::from_byte_array_compressed(*bytes).map_err(|_| NoiseError::StaticKey)
+    point(bytes).ok_or(NoiseError::StaticKey)
+}
+
+fn point(bytes: &[u8; POINT_LEN]) -> Option<Point> {
+    recalled!(
+        *bytes,
+        [u8; POINT_LEN] => Option<Point>,
+        Point::from_byte_array_compressed(*bytes).ok()
+    )
 }

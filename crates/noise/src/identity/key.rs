@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::keys::{Key, wipe_stack};
+use crate::memo::recalled;
 
 use super::{
     SECP,
@@ -43,7 +44,7 @@ impl SecretKey {
     #[inline(never)]
     fn computed(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         let mut scalar = secp256k1::SecretKey::from_byte_array(*bytes).map_err(|_| KeyError::OutOfRange)?;
-        let mut pair = Keypair::from_secret_key(&SECP, &scalar);
+        let mut pair = recalled!(*bytes, [u8; 32] => Keypair, Keypair::from_secret_key(&SECP, &scalar));
         let key = Self(Box::new(Secrets { scalar, pair }));
         scalar.non_secure_erase();
         pair.non_secure_erase();
@@ -92,7 +93,11 @@ impl SecretKey {
     /// FIPS's Diffie-Hellman: SHA-256 of the shared point's x coordinate, which is the same for a key and its
     /// negative.
     pub(crate) fn dh(&self, other: &Point) -> Key {
-        let point = Zeroizing::new(shared_secret_point(other, &self.0.scalar));
+        let point = Zeroizing::new(recalled!(
+            (self.0.scalar.secret_bytes(), other.serialize()),
+            ([u8; 32], [u8; 33]) => [u8; 64],
+            shared_secret_point(other, &self.0.scalar)
+        ));
         let mut hash = Sha256::digest(&point[..32]);
         let shared = Key::written(|shared| shared.copy_from_slice(&hash));
         hash.as_mut_slice().zeroize();
@@ -151,9 +156,12 @@ impl PublicKey {
     ///
     /// [`KeyError::NotOnCurve`] if no point has this x coordinate, as is so for half of all numbers.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
-        XOnlyPublicKey::from_byte_array(*bytes)
-            .map(Self::from_x_only)
-            .map_err(|_| KeyError::NotOnCurve)
+        let x_only = recalled!(
+            *bytes,
+            [u8; 32] => Option<XOnlyPublicKey>,
+            XOnlyPublicKey::from_byte_array(*bytes).ok()
+        );
+        x_only.map(Self::from_x_only).ok_or(KeyError::NotOnCurve)
     }
 
     /// The x coordinate, big-endian.

@@ -10,6 +10,8 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use weft_wire::NodeAddr;
 
+use crate::memo::recalled;
+
 mod key;
 mod text;
 
@@ -75,8 +77,11 @@ impl Identity {
     /// Signs 32 bytes as they are, for formats that define their own hash (Nostr events, for one).
     #[must_use]
     pub fn sign_digest(&self, digest: &[u8; 32]) -> [u8; 64] {
-        SECP.sign_schnorr_no_aux_rand(digest, self.secret.pair())
-            .to_byte_array()
+        recalled!(
+            (*self.public.as_bytes(), *digest),
+            ([u8; 32], [u8; 32]) => [u8; 64],
+            SECP.sign_schnorr_no_aux_rand(digest, self.secret.pair()).to_byte_array()
+        )
     }
 }
 
@@ -113,8 +118,12 @@ impl PublicKey {
     ///
     /// [`SignatureError`] if the signature is not this key's for these 32 bytes.
     pub fn verify_digest(&self, digest: &[u8; 32], signature: &[u8; 64]) -> Result<(), SignatureError> {
-        SECP.verify_schnorr(&Signature::from_byte_array(*signature), digest, &self.x_only())
-            .map_err(|_| SignatureError)
+        recalled!(
+            (*self.as_bytes(), *digest, *signature),
+            ([u8; 32], [u8; 32], [u8; 64]) => Result<(), SignatureError>,
+            SECP.verify_schnorr(&Signature::from_byte_array(*signature), digest, &self.x_only())
+                .map_err(|_| SignatureError)
+        )
     }
 }
 

@@ -29,7 +29,7 @@ pub const IPV6_RELAYED_OVERHEAD: usize = RELAYED_OVERHEAD + IPV6_OVERHEAD;
 
 /// What the source writes as TTL, as in FIPS's session datagrams.
 pub const MAX_HOPS: u8 = 64;
-/// Bit of [`RelayHeader::marks`]: the frame has experienced congestion. A hint: whoever carries it can say so.
+/// Bit of [`RelayHeader::marks`]: the frame has experienced congestion. A hint: any relay can set it.
 pub const FLAG_CE: u8 = 0x01;
 
 /// What a frame tells the next hop.

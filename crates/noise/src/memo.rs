@@ -1,0 +1,78 @@
+//! What a fuzzer's process has computed on the curve before.
+//!
+//! Inputs of a fuzzer begin alike: the same nodes, whose random numbers follow from a seed, compute the same points again for
+//! each of them, at 20 to 100 µs apiece. The result of a computation without randomness of its own is the same the second
+//! time, so it is looked up. This exists under `cfg(fuzzing)` and in tests only: it keeps secrets.
+
+#[cfg(any(fuzzing, test))]
+use std::{cell::RefCell, collections::BTreeMap};
+
+/// Results that are kept of each computation; all are forgotten when there are more.
+#[cfg(any(fuzzing, test))]
+const MAX: usize = 1 << 15;
+
+/// The results of one computation by what they were computed from.
+#[cfg(any(fuzzing, test))]
+pub(crate) struct Memo<K, V>(RefCell<BTreeMap<K, V>>);
+
+#[cfg(any(fuzzing, test))]
+impl<K: Ord, V: Clone> Memo<K, V> {
+    pub(crate) fn new() -> Self {
+        Self(RefCell::new(BTreeMap::new()))
+    }
+
+    /// The result for `key`, which is all that `compute` depends on.
+    pub(crate) fn recall(&self, key: K, compute: impl FnOnce() -> V) -> V {
+        if let Some(known) = self.0.borrow().get(&key) {
+            return known.clone();
+        }
+        let value = compute();
+        let mut known = self.0.borrow_mut();
+        if known.len() == MAX {
+            known.clear();
+        }
+        known.insert(key, value.clone());
+        value
+    }
+}
+
+/// `$compute`, which depends on nothing but `$key`; in a fuzzer's process it is computed once.
+macro_rules! recalled {
+    ($key:expr, $in:ty => $out:ty, $compute:expr) => {{
+        #[cfg(fuzzing)]
+        {
+            thread_local! {
+                static KNOWN: $crate::memo::Memo<$in, $out> = $crate::memo::Memo::new();
+            }
+            KNOWN.with(|known| known.recall($key, || $compute))
+        }
+        #[cfg(not(fuzzing))]
+        {
+            $compute
+        }
+    }};
+}
+pub(crate) use recalled;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_computed_once_for_each_key() {
+        let memo = Memo::new();
+        assert_eq!(memo.recall(1, || 10), 10);
+        assert_eq!(memo.recall(2, || 20), 20);
+        assert_eq!(memo.recall(1, || unreachable!()), 10);
+    }
+
+    #[test]
+    fn more_than_it_holds_makes_it_forget() {
+        let memo = Memo::new();
+        for key in 0..=MAX {
+            memo.recall(key, || key);
+        }
+        assert_eq!(memo.0.borrow().len(), 1);
+        assert_eq!(memo.recall(0, || 5), 5);
+    }
+}
