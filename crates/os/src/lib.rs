@@ -12,7 +12,7 @@
 //! | [`ethtool`] | what an interface does for its packets |
 //! | [`sysctl`] | the per-interface settings that netlink does not reach |
 //! | [`netns`] | network namespaces held by a descriptor, threads and processes inside them |
-//! | [`process`] | capabilities, memory and processor time |
+//! | [`process`] | capabilities, memory and CPU time |
 //! | [`lock`], [`clock`], [`random`] | a file lock, a clock that counts suspend, random bytes |
 //!
 //! This is the only crate with `unsafe`: every block is one system call or the reading of what it

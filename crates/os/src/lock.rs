@@ -42,7 +42,7 @@ impl FileLock {
 /// Why there is no lock.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Someone else holds it.
+    /// Another holder has it.
     #[error("{} is locked by another process", .0.display())]
     Held(PathBuf),
     /// The file cannot be opened or made.

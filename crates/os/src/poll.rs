@@ -184,7 +184,7 @@ impl AsFd for Poller {
     }
 }
 
-/// Wakes a thread that waits in a [`Poller`]. Any thread may wake; wakes that nobody drained yet
+/// Wakes a thread that waits in a [`Poller`]. Any thread may wake; wakes that are not drained yet
 /// count as one.
 #[derive(Debug)]
 pub struct EventFd {
@@ -348,7 +348,7 @@ mod tests {
         syscall::check(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).unwrap();
         while pipe.write(&[0; 4096]).is_ok() {}
         assert!(!wait_writable(&pipe, Duration::from_millis(1)).unwrap());
-        // Nobody will read, which a write would report.
+        // The reader is gone, which a write would report.
         drop(reader);
         assert!(wait_writable(&pipe, Duration::from_secs(60)).unwrap());
     }

@@ -32,7 +32,7 @@ use crate::clock;
 pub struct Usage {
     /// Memory in RAM, in bytes.
     pub rss_bytes: u64,
-    /// Processor time of all its threads so far, in and outside the kernel.
+    /// CPU time of all its threads so far, in and outside the kernel.
     pub cpu: Duration,
 }
 

@@ -131,7 +131,7 @@ mod tests {
         );
         // A probe for a lost tail counts as one, and a receiver that says nothing may get one.
         assert!(info.total_retrans < info.data_segs_out, "{info:?}");
-        // It does arrive once somebody reads.
+        // It does arrive once the receiver reads.
         drop(sender);
         let mut all = Vec::new();
         receiver.read_to_end(&mut all).unwrap();

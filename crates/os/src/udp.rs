@@ -4,7 +4,7 @@
 //!   (`UDP_GRO`). Where the kernel or the device cannot, [`UdpSocket::send`] sends them one by one and
 //!   counts that (L20, L24).
 //! - What is sent is never fragmented: DF is set, and the kernel's own idea of the path MTU, which
-//!   anyone can lower with a forged ICMP message, is not used. Probing is the protocol's job (L15).
+//!   any host can lower with a forged ICMP message, is not used. Probing is the protocol's job (L15).
 //! - Several sockets can have one port, and the kernel picks one by what a datagram says ([`UdpSocket::share`]).
 //! - A socket bound to `[::]` serves both IP versions; IPv4 peers appear as [`SocketAddr::V4`].
 
@@ -133,7 +133,7 @@ impl UdpSocket {
         self.gro
     }
 
-    /// True if it sends by a descriptor for which nobody waits ([`UdpSocket::share`]).
+    /// True if it sends by a descriptor that no thread waits for ([`UdpSocket::share`]).
     #[must_use]
     pub fn sends_apart(&self) -> bool {
         self.sender.is_some()

@@ -117,7 +117,7 @@ fn check_taken() {
         reuse_port: true,
         ..options()
     };
-    // Somebody who would share has the port: we ask for it alone.
+    // A socket that would share has the port: we ask for it alone.
     let theirs = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), sharing).unwrap();
     assert!(refused(theirs.local_address(), options()));
 

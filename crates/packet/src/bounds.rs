@@ -23,7 +23,7 @@ pub const EARLY: Load = Load {
     count: 256,
     bytes: 256 << 10,
 };
-/// Of those, the ones of one session.
+/// Of those, the ones of one session that came over one link.
 pub const EARLY_OF_SESSION: usize = 16;
 /// The longest of them, bytes, unless our own `mtu` is more: a link of 1,500 bytes over IPv4.
 pub const EARLY_LONGEST: usize = 1_472;

@@ -78,11 +78,11 @@ mod tests {
         assert_eq!(bucket.take(RATE, 90_000, 20), 8);
     }
 
-    /// A flood of exactly the rate leaves a plain bucket nothing for anybody else.
+    /// A flood of exactly the rate leaves nothing in a plain bucket for other senders.
     #[test]
     fn those_that_ask_seldom_get_their_part_beside_a_steady_flood() {
         let rate = Rate {
-            per_second: 32,
+            per_second: 40,
             burst: 64,
         };
         let mut bucket = Bucket::new(rate, 0);
@@ -92,7 +92,7 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (state >> 32) as u32
             };
-            if now % 31 == 0 {
+            if now % 25 == 0 {
                 flood += u32::from(bucket.take_by_lot(rate, now, draw()));
             }
             if now % 1_000 == 500 {
@@ -100,7 +100,7 @@ mod tests {
             }
         }
         assert!(seldom > 540, "{seldom} of 600");
-        assert!(flood + seldom <= 600 * 32 + 64);
+        assert!(flood + seldom <= 600 * 40 + 64);
     }
 
     #[test]
@@ -110,5 +110,27 @@ mod tests {
         assert_eq!(bucket.take(RATE, 1_000, 1), 0);
         assert_eq!(bucket.take(RATE, 5_000, 1), 0);
         assert_eq!(bucket.take(RATE, 5_250, 1), 1);
+    }
+
+    #[test]
+    fn the_chance_is_the_part_of_half_a_burst_that_is_left() {
+        // Of four tokens, half of the burst, so many are left: draws below this part of all are lucky.
+        for (left, lucky) in [(1, 1 << 30), (2, 2 << 30), (3, 3 << 30), (4, 1 << 32), (8, 1 << 32)] {
+            for (draw, taken) in [
+                (0, true),
+                (lucky - 1, true),
+                (lucky, false),
+                (u64::from(u32::MAX), lucky == 1 << 32),
+            ] {
+                let Ok(draw) = u32::try_from(draw) else { continue };
+                let mut bucket = Bucket::new(RATE, 0);
+                bucket.take(RATE, 0, 8 - left);
+                assert_eq!(bucket.take_by_lot(RATE, 0, draw), taken, "{left} left, {draw:#x}");
+                assert_eq!(bucket.take(RATE, 0, 8), left - usize::from(taken));
+            }
+        }
+        let mut bucket = Bucket::new(RATE, 0);
+        bucket.take(RATE, 0, 8);
+        assert!(!bucket.take_by_lot(RATE, 0, 0), "nothing is left");
     }
 }

@@ -1,5 +1,5 @@
 //! Transport checksums that are left to the kernel: fast frames authenticate the packet, so the sum is completed only
-//! where a packet leaves for somebody else.
+//! where a packet leaves for another host.
 //!
 //! Only the TCP or UDP header right behind an IP header without options takes part; whatever else there is has a full sum.
 
@@ -14,7 +14,7 @@ use crate::inner::{ADDRESSES, Inner, put_be16};
 pub enum Checksum {
     /// All of it, or the packet has none.
     Full,
-    /// The sum of the pseudo-header: whoever passes the packet on completes it.
+    /// The sum of the pseudo-header: it is completed where the packet is passed on.
     Partial,
 }
 

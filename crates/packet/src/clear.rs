@@ -133,7 +133,8 @@ impl Default for Others {
 }
 
 impl ClearQuota {
-    /// Takes one message from the quota; tells whether there was room for it. Of too many it takes some by lot: `draw` is any number that nobody on the way chose.
+    /// Takes one message from the quota; tells whether there was room for it. Of too many it takes some by lot: `draw` is any
+    /// number that no node on the way chose.
     pub(crate) fn take(&mut self, now: u64, kind: Clear, parties: Parties, draw: u32) -> bool {
         let Parties {
             neighbour,

@@ -135,7 +135,7 @@ pub struct HandshakeLimits {
 }
 
 impl Default for HandshakeLimits {
-    /// 400 a second, 2 % of a core where one takes 50 us, and a key that everybody knows: for tests and simulations.
+    /// 400 a second, 2 % of a core where one takes 50 us, and a key that is not secret: for tests and simulations.
     fn default() -> Self {
         Self {
             per_second: 400,
@@ -317,8 +317,8 @@ pub enum Command {
         /// The way.
         relay: Option<Relay>,
     },
-    /// Seals relayed frames whole for each hop from now on, ours and those of others, so that nobody who watches two hops
-    /// sees the same bytes on both.
+    /// Seals relayed frames whole for each hop from now on, ours and those of others, so that an observer of two hops does
+    /// not see the same bytes on both.
     SealWhole,
     /// Seals nothing more under a session's keys, but opens what still comes. The next packet asks for new ones.
     SuspendSession {

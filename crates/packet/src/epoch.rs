@@ -37,7 +37,9 @@ pub(crate) struct Epoch {
     pub(crate) spin: bool,
     promotes: bool,
     started: u64,
-    seal: Cipher,
+    send: Key,
+    /// Made for the first frame, and dropped when another epoch seals: most epochs of an idle peer only open.
+    seal: Option<Cipher>,
     counter: u64,
     open: Cipher,
     window: ReplayWindow,
@@ -67,13 +69,22 @@ impl Epoch {
     /// Takes the next counter. `None` once the last one is used: the epoch is then spent for good.
     pub(crate) fn next_counter(&mut self) -> Option<u64> {
         let counter = self.counter;
+        if self.seal.is_none() {
+            self.prepare();
+        }
         self.counter = counter.checked_add(1)?;
         Some(counter)
     }
 
-    /// Seals `plaintext` in place under a counter from [`Epoch::next_counter`] and returns the tag.
-    pub(crate) fn seal(&self, counter: u64, aad: &[u8], plaintext: &mut [u8]) -> [u8; TAG_LEN] {
-        self.seal.seal_in_place(counter, aad, plaintext)
+    #[cold]
+    fn prepare(&mut self) {
+        self.seal = Some(Cipher::new(&self.send));
+    }
+
+    /// Seals `plaintext` in place under a counter from [`Epoch::next_counter`] and returns the tag; `None` if another epoch has
+    /// begun to seal since.
+    pub(crate) fn seal(&self, counter: u64, aad: &[u8], plaintext: &mut [u8]) -> Option<[u8; TAG_LEN]> {
+        Some(self.seal.as_ref()?.seal_in_place(counter, aad, plaintext))
     }
 
     /// Opens ciphertext and tag in place; the window moves only when the tag was right. On failure the bytes are
@@ -129,13 +140,14 @@ impl Epochs {
             spin: false,
             promotes: usage == EpochUse::Candidate,
             started: now,
-            seal: Cipher::new(send),
+            send: send.clone(),
+            seal: None,
             counter: 0,
             open: Cipher::new(recv),
             window: ReplayWindow::new(),
         });
         if usage == EpochUse::Send {
-            self.current = Some(id);
+            self.seal_with(id);
         }
         evicted
     }
@@ -151,7 +163,14 @@ impl Epochs {
     /// Seals with this epoch from now on, if it is there.
     pub(crate) fn select(&mut self, id: u32) {
         if self.list.iter().any(|e| e.id == id) {
-            self.current = Some(id);
+            self.seal_with(id);
+        }
+    }
+
+    fn seal_with(&mut self, id: u32) {
+        self.current = Some(id);
+        for other in self.list.iter_mut().filter(|e| e.id != id) {
+            other.seal = None;
         }
     }
 
@@ -228,7 +247,7 @@ impl Epochs {
         if self.current == Some(id) {
             Proof::Confirmed
         } else if epoch.promotes {
-            self.current = Some(id);
+            self.seal_with(id);
             Proof::Promoted
         } else {
             Proof::None
@@ -268,6 +287,20 @@ mod tests {
         assert_eq!(epochs.authenticated(1, true), Proof::Promoted);
         assert_eq!(epochs.current().map(|e| e.id), Some(1));
         assert_eq!(epochs.authenticated(1, true), Proof::None);
+    }
+
+    #[test]
+    fn only_epochs_that_seal_hold_what_seals() {
+        let mut epochs = with(&[EpochUse::Send, EpochUse::Candidate]);
+        let prepared = |epochs: &Epochs| epochs.list.iter().map(|e| e.seal.is_some()).collect::<Vec<_>>();
+        assert_eq!(prepared(&epochs), [false, false]);
+        epochs.current_mut().and_then(Epoch::next_counter);
+        assert_eq!(prepared(&epochs), [true, false]);
+        assert_eq!(epochs.authenticated(1, true), Proof::Promoted);
+        assert_eq!(prepared(&epochs), [false, false]);
+        let late = epochs.pick_mut(Some(0)).unwrap();
+        let counter = late.next_counter().unwrap();
+        assert!(late.seal(counter, &[], &mut [0; 8]).is_some());
     }
 
     #[test]

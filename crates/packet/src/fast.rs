@@ -113,6 +113,9 @@ impl Fast {
         epoch.direct |= direct;
         if self.current.is_none_or(|current| current < id) {
             self.current = Some(id);
+            for replaced in self.list.iter_mut().filter(|e| e.id < id) {
+                replaced.rest();
+            }
         }
     }
 }

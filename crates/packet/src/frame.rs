@@ -81,7 +81,7 @@ impl Layers<'_> {
             inner_flags: spin(self.session.spin),
         };
         slot[plain_at..BODY_OFFSET].copy_from_slice(&inner.to_bytes());
-        let tag = self.session.seal(counter, &header, &mut slot[plain_at..end]);
+        let tag = self.session.seal(counter, &header, &mut slot[plain_at..end])?;
         slot.get_mut(end..end + TAG_LEN)?.copy_from_slice(&tag);
         slot[FSP_OFFSET..plain_at].copy_from_slice(&header);
 
@@ -115,7 +115,7 @@ impl Layers<'_> {
             inner_flags: spin(self.session.spin),
         };
         slot.get_mut(plain_at..end)?.copy_from_slice(&inner.to_bytes());
-        let tag = self.session.seal(counter, &header, &mut slot[plain_at..end]);
+        let tag = self.session.seal(counter, &header, &mut slot[plain_at..end])?;
         slot.get_mut(end..end + TAG_LEN)?.copy_from_slice(&tag);
         slot[FSP_OFFSET..coords_at].copy_from_slice(&header);
         self.seal_datagram(now, ends, slot, end + TAG_LEN)
@@ -168,7 +168,7 @@ pub(crate) fn seal_link(
         msg_type,
     };
     slot[plain_at..LINK_BODY_OFFSET].copy_from_slice(&inner.to_bytes());
-    let tag = link.seal(counter, &header, slot.get_mut(plain_at..end)?);
+    let tag = link.seal(counter, &header, slot.get_mut(plain_at..end)?)?;
     slot.get_mut(end..end + TAG_LEN)?.copy_from_slice(&tag);
     slot[..plain_at].copy_from_slice(&header);
     Some(end + TAG_LEN)

@@ -180,7 +180,7 @@ impl<'a> Inner<'a> {
         self.later_fragment
     }
 
-    /// Whether nobody on the way may cut it: so it is with all of IPv6.
+    /// Whether no router may fragment it: true for all of IPv6.
     pub(crate) fn dont_fragment(&self) -> bool {
         match self.version {
             Version::V4 => self.packet[Ipv4Header::FLAGS_AT] & 0x40 != 0,

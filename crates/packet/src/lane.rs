@@ -45,6 +45,8 @@ pub(crate) use room::Room;
 
 /// How long the core is given for the keys that a handshake message makes, ms. Frames that come before them wait as long.
 const EXPECT_KEYS: u64 = 1000;
+/// How long handshake messages that led to no keys are remembered, ms. One that comes later opens a new time for keys.
+const FORGET_EXPECTED: u64 = 10 * EXPECT_KEYS;
 
 /// ICMPv6 errors at once, and a second in the long run (RFC 4443 section 2.4 f; FIPS: one per source and 100 ms).
 const ICMP_BURST: u32 = 20;
@@ -132,7 +134,7 @@ pub(crate) struct Session {
 /// That keys may be on their way, because last messages of handshakes came. Each of them may be forged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expecting {
-    /// When the first of them came.
+    /// When the first of them came, without one for as long as [`FORGET_EXPECTED`] between any two.
     since: u64,
     /// When the latest of them came.
     last: u64,
@@ -142,7 +144,7 @@ impl Expecting {
     /// One more such message came.
     pub(crate) fn renewed(before: Option<Self>, now: u64) -> Self {
         let since = before
-            .filter(|before| before.is_open(now))
+            .filter(|before| now.saturating_sub(before.last) < FORGET_EXPECTED)
             .map_or(now, |before| before.since);
         Self { since, last: now }
     }
@@ -518,8 +520,8 @@ impl Lane {
     }
 
     pub(crate) fn report(&mut self, report: Report) {
-        if let Some(report) = self.reports.push((), report) {
-            self.count_dropped(&report);
+        for dropped in self.reports.push((), report) {
+            self.count_dropped(&dropped);
         }
     }
 
@@ -722,5 +724,25 @@ impl Totals {
         self.rx_frames += frames;
         self.rx_bytes += bytes as u64;
         self.last_rx = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages that lead to no keys, a little further apart than keys may take.
+    #[test]
+    fn forged_handshakes_hide_lost_keys_for_no_more_than_the_time_that_keys_may_take() {
+        let mut expecting = None;
+        for now in (1_000..60_000).step_by(1_001) {
+            expecting = Some(Expecting::renewed(expecting, now));
+            assert_eq!(expecting.is_some_and(|e| e.in_vain(now + 1)), now > 1_000, "{now}");
+        }
+        let later = Expecting::renewed(expecting, 60_000 + FORGET_EXPECTED);
+        assert!(
+            !later.in_vain(60_001 + FORGET_EXPECTED),
+            "another handshake, in its own time"
+        );
     }
 }

@@ -10,7 +10,7 @@ use weft_wire::transport::{TcpHeader, TcpOption};
 
 use crate::inner::{Inner, put_be16};
 
-/// The default UDP payload of FIPS, which nobody has measured on the path, bytes.
+/// The default UDP payload of FIPS, which has not been measured on the path, bytes.
 const UNMEASURED: u16 = 1280;
 
 /// What passes wherever IPv6 does: its least MTU of 1,280 (RFC 8200 section 5) less 48 for the headers of IPv6 and UDP.

@@ -212,6 +212,8 @@ pub(crate) fn moved(link: LinkId, path: SocketAddr, room: u32) -> Report {
 mod tests {
     use super::*;
 
+    use weft_wire::fmp;
+
     #[derive(Default)]
     struct Sent(Vec<(SocketAddr, usize)>);
 
@@ -228,6 +230,11 @@ mod tests {
 
     /// Sends `count` datagrams of `len` bytes; what went to each of two ports, bytes.
     fn send(paths: &mut Paths, count: usize, len: usize, ports: [u16; 2]) -> [usize; 2] {
+        send_counted(paths, count, len, ports).0
+    }
+
+    /// The same, and what was counted.
+    fn send_counted(paths: &mut Paths, count: usize, len: usize, ports: [u16; 2]) -> ([usize; 2], Counters) {
         let (mut train, mut counters) = (Train::new(Sent::default(), 64), Counters::default());
         for n in 0..count {
             if n % 2 == 0 {
@@ -239,7 +246,8 @@ mod tests {
         }
         train.flush();
         let sent = &train.out().0;
-        ports.map(|port| sent.iter().filter(|(to, _)| *to == at(port)).map(|(_, len)| len).sum())
+        let bytes = ports.map(|port| sent.iter().filter(|(to, _)| *to == at(port)).map(|(_, len)| len).sum());
+        (bytes, counters)
     }
 
     #[test]
@@ -301,5 +309,62 @@ mod tests {
         paths.place(at(2), None);
         assert_eq!(send(&mut paths, 10, 100, [1, 2]), [0, 1_000]);
         assert!(paths.is_settled(at(2)));
+    }
+
+    #[test]
+    fn room_is_set_aside_for_probes_as_long_as_they_are() {
+        assert_eq!(PATH_PROBE_LEN, fmp::LINK_OVERHEAD + 8);
+    }
+
+    #[test]
+    fn an_address_is_proven_unless_the_link_has_no_other() {
+        let mut paths = Paths::new(at(1), false);
+        assert!(!paths.is_proven() && !paths.is_settled(at(1)));
+        paths.place(at(1), None);
+        assert!(paths.is_proven() && paths.is_settled(at(1)) && !paths.is_settled(at(2)));
+        paths.came_from(5, at(2), 100);
+        assert!(
+            paths.is_proven() && !paths.is_settled(at(1)),
+            "the new address is beside it"
+        );
+        paths.place(at(2), Some(at(1)));
+        assert!(paths.is_proven() && !paths.is_settled(at(2)));
+        paths.doubt();
+        assert!(!paths.is_proven());
+    }
+
+    #[test]
+    fn a_link_that_stays_where_it_is_goes_on_to_try_a_new_address() {
+        let tried = || {
+            let mut paths = Paths::new(at(1), true);
+            paths.came_from(5, at(2), 245);
+            paths
+        };
+        let mut paths = tried();
+        paths.place(at(1), None);
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [1_000, 600]);
+        let mut paths = tried();
+        paths.place(at(2), None);
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [0, 1_000], "it has moved");
+        let mut paths = tried();
+        paths.place(at(1), Some(at(3)));
+        assert_eq!(send(&mut paths, 10, 100, [1, 3]), [1_000, 1_000]);
+        paths.place(at(1), None);
+        assert_eq!(send(&mut paths, 10, 100, [1, 3]), [1_000, 0], "what was left is left");
+        paths.doubt();
+        paths.place(at(1), None);
+        assert_eq!(send(&mut paths, 10, 100, [1, 3]), [1_000, 0], "it is proven");
+    }
+
+    #[test]
+    fn copies_and_what_an_unproven_address_may_not_have_are_counted() {
+        let mut paths = Paths::new(at(1), true);
+        paths.came_from(5, at(2), 245);
+        let counters = send_counted(&mut paths, 10, 100, [1, 2]).1;
+        assert_eq!((counters.path_copies, counters.path_unproven), (6, 0));
+        let mut paths = Paths::new(at(1), false);
+        paths.came_from(5, at(2), 245);
+        let counters = send_counted(&mut paths, 10, 100, [1, 2]).1;
+        assert_eq!((counters.path_copies, counters.path_unproven), (0, 4));
     }
 }

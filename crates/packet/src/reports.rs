@@ -1,8 +1,8 @@
 //! Reports on their way to the core: proofs and handshakes apart from the rest, and the rest shared by who causes it.
 //!
 //! The same queue is in each lane and between the lanes and the core. A proof is told once and changes what is sealed with, so
-//! it goes first and is never dropped. Everything else comes again in some way, and one neighbour's flood may cost nobody but
-//! that neighbour.
+//! it goes first and is never dropped. Everything else comes again in some way, and one neighbour's flood may cost that
+//! neighbour alone.
 
 use std::collections::VecDeque;
 
@@ -114,11 +114,13 @@ impl<T> ReportQueue<T> {
         }
     }
 
-    /// Takes a report, or returns it if there is no room for it.
-    pub fn push(&mut self, tag: T, report: Report) -> Option<Report> {
+    /// Queues a report. Returns the reports that find no room: this one, or the newest ones of parties that hold more than
+    /// their part.
+    #[must_use]
+    pub fn push(&mut self, tag: T, report: Report) -> Vec<Report> {
         if report.is_proof() {
             if self.first.len() - self.handshakes >= self.max_proofs {
-                return Some(report);
+                return vec![report];
             }
             if let Report::LinkProven { link, .. } = report {
                 self.forget_moves(link);
@@ -126,17 +128,34 @@ impl<T> ReportQueue<T> {
             self.first.push_back((tag, report));
         } else if report.is_handshake() {
             if self.handshakes >= bounds::HANDSHAKES {
-                return Some(report);
+                return vec![report];
             }
             self.handshakes += 1;
             self.first.push_back((tag, report));
         } else {
-            if !self.shares.take(report.cause(), report.bytes()) {
-                return Some(report);
+            let (cause, bytes) = (report.cause(), report.bytes());
+            let mut displaced = Vec::new();
+            while !self.shares.take(cause, bytes) {
+                let most = self.shares.displaces(cause, bytes);
+                match most.and_then(|most| self.take_newest(most)) {
+                    Some(newest) => displaced.push(newest),
+                    None => {
+                        displaced.push(report);
+                        return displaced;
+                    }
+                }
             }
             self.rest.push_back((tag, report));
+            return displaced;
         }
-        None
+        Vec::new()
+    }
+
+    fn take_newest(&mut self, of: Cause) -> Option<Report> {
+        let at = self.rest.iter().rposition(|(_, report)| report.cause() == of)?;
+        let (_, report) = self.rest.remove(at)?;
+        self.shares.give_back(of, report.bytes());
+        Some(report)
     }
 
     /// A proof of a link tells where it leads now, and overtakes what was told of that before.

@@ -18,7 +18,8 @@ pub struct Load {
 
 /// Accounts of a store with a bound. A party may hold a quarter of what is still free (dynamic thresholds, Choudhury and Hahne
 /// 1998), and a 64th of the store as long as anything is free. So one that floods holds a fifth of the store, ten that flood
-/// leave a tenth of it, and others find room.
+/// leave a tenth of it, and others find room. Where so many flood that nothing is free, a party with less than a 64th, and less
+/// than an equal part, takes the place of one with more ([`Shares::displaces`]).
 #[derive(Debug)]
 pub struct Shares<K> {
     bound: Load,
@@ -59,6 +60,27 @@ impl<K: Ord + Copy> Shares<K> {
             }
         }
         fits
+    }
+
+    /// Whose newest thing has to leave the store so that one thing of `party`, which was not taken, finds room: that of the
+    /// party that holds most. Only in a full store, and only if `party` then holds at most a 64th and at most an equal part.
+    #[must_use]
+    pub fn displaces(&self, party: K, bytes: usize) -> Option<K> {
+        let short_of_bytes = self.all.bytes + bytes > self.bound.bytes;
+        if !short_of_bytes && self.all.count < self.bound.count {
+            return None;
+        }
+        let (held, parties) = match self.of.get(&party) {
+            Some(held) => (*held, self.of.len()),
+            None => (Load::default(), self.of.len() + 1),
+        };
+        let part = |bound: usize| bound / parties.max(LEAST_SHARE);
+        if held.count >= part(self.bound.count) || held.bytes + bytes > part(self.bound.bytes) {
+            return None;
+        }
+        let size = |load: &Load| if short_of_bytes { load.bytes } else { load.count };
+        let others = self.of.iter().filter(|(other, _)| **other != party);
+        Some(*others.max_by_key(|(_, load)| size(load))?.0)
     }
 
     /// One thing of so many bytes of `party` has left the store.
@@ -115,6 +137,33 @@ mod tests {
                 assert!(shares.take(party, bytes), "{bytes}");
             }
         }
+    }
+
+    #[test]
+    fn in_a_full_store_a_party_gets_its_equal_part() {
+        for bytes in [0, 15] {
+            let mut shares = Shares::new(BOUND);
+            let flooding = 1..=100;
+            for party in flooding.clone() {
+                flood(&mut shares, party, bytes);
+            }
+            assert!(!shares.take(0, bytes), "{bytes}");
+            while let Some(most) = shares.displaces(0, bytes) {
+                assert!(flooding.contains(&most));
+                shares.give_back(most, bytes);
+                assert!(shares.take(0, bytes), "{bytes}");
+                // Those with most are at it again, and get nothing.
+                flood(&mut shares, most, bytes);
+            }
+            assert_eq!(shares.of[&0].count, 1, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn where_there_is_room_none_is_displaced() {
+        let mut shares = Shares::new(BOUND);
+        flood(&mut shares, 1, 10);
+        assert_eq!((shares.displaces(1, 10), shares.displaces(2, 10)), (None, None));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub trait Transmit {
     /// Sends `train` to `to`, cut into datagrams of `segment` bytes; the last may be shorter. `train` is never empty.
     fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize);
 
-    /// Nanoseconds on a clock that never goes back, where somebody measures the path; elsewhere 0, at no cost.
+    /// Nanoseconds on a clock that never goes back, if the packet path is measured; otherwise 0, at no cost.
     #[inline(always)]
     fn clock() -> u64
     where

@@ -321,7 +321,7 @@ fn who_moves_is_followed_in_every_lane_by_what_the_core_says() {
 }
 
 proptest! {
-    /// The kernel joins frames of one length, whoever owns them: all come out, each lane's in their order.
+    /// The kernel joins frames of one length, whichever lane owns them: all come out, each lane's in their order.
     #[test]
     fn joined_frames_of_several_lanes(owners in prop::collection::vec(0..3_usize, 1..60), reader in 0..3_usize) {
         let [mut a, mut b] = proven(3);

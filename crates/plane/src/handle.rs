@@ -17,9 +17,9 @@ use crate::handover::Inbox;
 use crate::trace::Trace;
 use crate::worker::{self, Worker};
 
-/// Takes reports out of a lane's thread; it must not wait. Returns the report if there is no room for it: a proof is offered again
-/// then, and anything else is dropped and counted.
-pub type ReportSink = Box<dyn FnMut(Report) -> Option<Report> + Send>;
+/// Takes reports out of a lane's thread; it must not wait. Returns the reports that find no room: a proof is offered again, and
+/// anything else is dropped and counted.
+pub type ReportSink = Box<dyn FnMut(Report) -> Vec<Report> + Send>;
 
 /// What a lane's thread owns.
 pub struct LaneSetup {

@@ -2,7 +2,7 @@
 //!
 //! It happens where the kernel does not know who owns what: a flow whose packets come out of this lane's TUN queue while
 //! only the first lane can send them, and datagrams that were joined to those of another lane on their way. A buffer changes
-//! hands as it is; where only a part of it is foreign, that part is copied. Nobody touches another lane's inbox otherwise.
+//! hands as it is; where only a part of it is foreign, that part is copied. No lane touches another's inbox otherwise.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -154,8 +154,8 @@ impl<R: Tracer> Worker<R> {
         let began = R::clock();
         let mut given = lane.inbox.give(&mut self.read, Content::Packet(len), began);
         let full = given == Given::Full;
-        // As with a full socket, what waits here waits in the TUN's queue, and in the applications behind it (L16). Nobody
-        // waits in turn for this lane: the first one gives no packets away, and none waits with datagrams.
+        // As with a full socket, what waits here waits in the TUN's queue, and in the applications behind it (L16). No lane
+        // waits in turn for this one: the first one gives no packets away, and none waits with datagrams.
         for _ in 0..MAX_WAITS {
             if given != Given::Full {
                 break;
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    /// Datagrams are handed over before anything about them is verified, so anybody can send more of them than a lane takes.
+    /// Datagrams are handed over before anything about them is verified, so any host can send more of them than a lane takes.
     #[test]
     fn a_flood_of_datagrams_keeps_no_packet_out() {
         let inbox = Inbox::default();

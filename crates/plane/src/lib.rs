@@ -2,7 +2,7 @@
 //!
 //! - [`Lanes`]: the handle of all lanes: commands in, counters out, stop. `handle`: that of one lane's thread.
 //! - `handover`: what one lane reads and another owns.
-//! - [`Trace`]: where a lane's time goes, while somebody watches.
+//! - [`Trace`]: where a lane's time goes, while it is watched.
 //! - `worker`: the thread's loop, from readiness to batches.
 //! - `underlay`: the UDP sockets, and what happens when they are full.
 //! - `tunnel`: the TUN queue: reading super-packets, writing coalesced ones.

@@ -1,7 +1,7 @@
-//! Where a lane's time goes, measured while somebody watches.
+//! Where a lane's time goes, measured while it is watched.
 //!
-//! The lane's thread is made of [`Off`], which measures nothing and is nothing, until somebody asks; then it goes on with
-//! [`On`] until the switch is turned back. So a thread that is not watched runs code without a clock in it.
+//! The lane's thread is made of [`Off`], which measures nothing and is nothing, until a trace is asked for; then it goes on
+//! with [`On`] until the switch is turned back. So a thread that is not watched runs code without a clock in it.
 
 use weft_os::clock::monotonic_ns;
 
@@ -292,7 +292,7 @@ pub(crate) trait Tracer: Sized {
     fn split(&self) -> usize;
 }
 
-/// Nobody watches.
+/// The lane is not watched.
 pub(crate) struct Off;
 
 impl Tracer for Off {
@@ -339,7 +339,7 @@ impl Tracer for Off {
     }
 }
 
-/// Somebody watches.
+/// The lane is watched.
 pub(crate) struct On(Box<Trace>);
 
 impl Tracer for On {

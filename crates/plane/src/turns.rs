@@ -2,7 +2,7 @@
 //!
 //! While it moves bulk it does, because everything waits for it: the sender for room, the receiver for data, a ping behind
 //! them. While it moves small packets it takes turns, so that they gather meanwhile and share system calls: run at once
-//! for each of them, it takes twice the processor time (docs/experiments/2026-11-22-scheduling.md).
+//! for each of them, it takes twice the CPU time (docs/experiments/2026-11-22-scheduling.md).
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl Priority {
             return;
         };
         let (before, then) = if bulk { (own, first) } else { (first, own) };
-        // Whoever has given the thread another nice value (renice) knows why.
+        // Another nice value was set on purpose (renice), and stays.
         if thread_turns().is_ok_and(|now| now.nice != before.nice) {
             tracing::info!("the packet thread keeps the nice value that it was given");
             (self.turns, self.granted) = (None, Some(false));

@@ -134,7 +134,7 @@ impl<R: Tracer> Worker<R> {
         }
     }
 
-    /// Returns when it is stopped, and itself when somebody begins to watch, or ends.
+    /// Returns `None` when it is stopped, and itself when a trace begins or ends.
     fn run(mut self) -> Option<Self> {
         let mut events = Events::with_capacity(16);
         loop {
@@ -263,7 +263,7 @@ impl<R: Tracer> Worker<R> {
                 self.give_foreign(&received);
                 self.attend(now);
             }
-            // Whoever sends what does not open gains nothing by it.
+            // Frames that do not open gain their sender nothing.
             if self.lane.counters().passed_on() != passed_on {
                 self.priority.moved(received.len);
             }
@@ -339,9 +339,11 @@ impl<R: Tracer> Worker<R> {
     /// are repeated, queued packets wanted each second, activity sampled. Proofs do not, so they stay here until there is room.
     fn offer_reports(&mut self) {
         while let Some(report) = self.lane.poll_report() {
-            if let Some(refused) = (self.reports)(report)
-                && self.lane.return_report(refused)
-            {
+            let mut waits = false;
+            for refused in (self.reports)(report) {
+                waits |= self.lane.return_report(refused);
+            }
+            if waits {
                 // The next sample offers it again.
                 self.active = true;
                 break;

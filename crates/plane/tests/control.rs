@@ -85,7 +85,7 @@ fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
             let disarm = (0..BULK).map(|index| Command::DisarmIndex { index });
             lanes.as_ref().unwrap().send(disarm.collect());
         }
-        (!core_takes_reports).then_some(report)
+        if core_takes_reports { Vec::new() } else { vec![report] }
     };
     *held = Some(
         Lanes::start(vec![LaneSetup {

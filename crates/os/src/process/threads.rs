@@ -11,7 +11,7 @@ pub struct ThreadUsage {
     pub tid: u32,
     /// Its name, at most 15 bytes.
     pub name: String,
-    /// Processor time.
+    /// CPU time.
     pub cpu: Duration,
     /// Time in which it could have run and another had the processor, or its quota was spent. Together with `cpu` it
     /// tells a thread that never sleeps from one with time to spare, however small its share of the processor is.
@@ -34,7 +34,7 @@ pub fn threads_of(pid: u32) -> io::Result<Vec<ThreadUsage>> {
         let read = |file| fs::read_to_string(format!("{directory}/{tid}/{file}"));
         let text = match read("schedstat") {
             Ok(text) => text,
-            // It has ended, or the kernel has none for anybody.
+            // It has ended, or the kernel has none for any thread.
             Err(_) if fs::exists(format!("{directory}/{tid}"))? => return Err(io::ErrorKind::Unsupported.into()),
             Err(_) => continue,
         };

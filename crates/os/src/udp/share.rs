@@ -1,14 +1,14 @@
 //! Several sockets with one port, of which the kernel picks one by what a datagram says.
 //!
-//! Each that receives has another beside it to send by, for which nobody waits. Whenever a datagram has left, the kernel tells
-//! whoever waits for its socket that there is room, and where the device does not cut trains it does so for each datagram of a
-//! train, inside the call that sends it (`sock_wfree` in Linux).
+//! Each that receives has another beside it to send by, which no thread waits for. Whenever a datagram has left, the kernel
+//! tells the threads that wait for its socket that there is room, and where the device does not cut trains it does so for
+//! each datagram of a train, inside the call that sends it (`sock_wfree` in Linux).
 //!
 //! What they send has another hop limit (TTL) from each, by which a receiving kernel that joins datagrams keeps them apart: it
-//! joins what has the same addresses, ports and length, and asks nobody whose they are.
+//! joins what has the same addresses, ports and length, whichever socket it is for.
 //!
-//! Whoever sends to the port sees one address, whichever socket reads it, and so do NATs on the way. Without a rule the
-//! kernel picks by addresses and ports, so that all datagrams of one sender meet one socket (L29).
+//! A host that sends to the port sees one address, whichever socket reads it, and so do NATs on the path. Without a rule
+//! the kernel picks by addresses and ports, so that all datagrams of one sender meet one socket (L29).
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -66,7 +66,7 @@ impl UdpSocket {
     /// # Errors
     /// What the system refused; then this socket is alone as before.
     pub fn share(&mut self, count: u8, options: BindOptions, steering: Steering) -> io::Result<Vec<UdpSocket>> {
-        // The first one was bound without the option, so a port that somebody has was refused. The kernel lets it be set
+        // The first one was bound without the option, so a port in use was refused. The kernel lets it be set
         // afterwards, and makes a group of them when the second one comes.
         let reuse = |on| syscall::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, on);
         reuse(1)?;
@@ -98,7 +98,7 @@ impl UdpSocket {
         };
         // The kernel numbers them in the order in which they are bound, and the rule names the first `count`.
         let mut others = (1..count).map(|_| bind(false)).collect::<io::Result<Vec<_>>>()?;
-        // A broadcast goes to all that have the port, whatever the rule, and nobody would ever read it here. That they are else
+        // A broadcast goes to all that have the port, whatever the rule, and here it would never be read. That they are else
         // like the others matters: before the rule is asked, the kernel joins datagrams by what any one of them has set.
         let sender = bind(true)?.fd;
         // A socket alone takes no rule; now there are two at the least.

@@ -48,7 +48,8 @@ pub(crate) struct FastEpoch {
 struct Sending {
     suite: Suite,
     secret: Secret,
-    cipher: FastCipher,
+    /// Made for the first frame: keys that others have replaced, and those that are yet unproven, take less memory without.
+    cipher: Option<FastCipher>,
     phase: u32,
     /// The other side opens with this phase.
     acknowledged: bool,
@@ -108,7 +109,7 @@ impl FastEpoch {
             send: Sending {
                 suite: keys.suite,
                 secret: send.clone(),
-                cipher: send.cipher(keys.suite),
+                cipher: None,
                 phase: 0,
                 acknowledged: true,
                 counter: 0,
@@ -171,6 +172,9 @@ impl FastEpoch {
     pub(super) fn ticket(&mut self) -> Option<Ticket> {
         let send = &mut self.send;
         let counter = send.counter;
+        if send.cipher.is_none() {
+            send.prepare();
+        }
         if send.acknowledged && counter - send.since >= send.interval {
             send.move_on();
         } else if send.is_spent() {
@@ -183,9 +187,14 @@ impl FastEpoch {
         })
     }
 
+    /// Other keys seal from now on, but for a late answer.
+    pub(super) fn rest(&mut self) {
+        self.send.cipher = None;
+    }
+
     /// Seals the content at `frame[16..end]`, whose last bytes are in `rest` and not there yet, writes the header in front
     /// of it and the tag behind it, and returns the length of the frame; `None` if there is no room for the tag or the
-    /// length does not fit its field.
+    /// length does not fit its field, or the keys have come to rest since the ticket.
     pub(super) fn seal(
         &self,
         ticket: Ticket,
@@ -209,7 +218,11 @@ impl FastEpoch {
         if rest.len() > content.len() {
             return None;
         }
-        let tag = self.send.cipher.seal_from(ticket.counter, &header, content, rest);
+        let tag = self
+            .send
+            .cipher
+            .as_ref()?
+            .seal_from(ticket.counter, &header, content, rest);
         *behind.first_chunk_mut()? = tag;
         *frame.first_chunk_mut()? = header;
         Some(end + TAG_LEN)
@@ -233,7 +246,11 @@ impl FastEpoch {
             counter: ticket.counter,
         }
         .to_bytes();
-        let tag = self.send.cipher.seal_in_place(ticket.counter, &header, sealed);
+        let tag = self
+            .send
+            .cipher
+            .as_ref()?
+            .seal_in_place(ticket.counter, &header, sealed);
         let (header_room, tag_room) = front.split_at_mut_checked(fast::HOP_TAG_AT)?;
         header_room.copy_from_slice(&header);
         tag_room.copy_from_slice(&tag);
@@ -308,6 +325,11 @@ impl FastEpoch {
 }
 
 impl Sending {
+    #[cold]
+    fn prepare(&mut self) {
+        self.cipher = Some(self.secret.cipher(self.suite));
+    }
+
     fn is_spent(&self) -> bool {
         let used = self.counter - self.since;
         !self.acknowledged && used >= self.interval.saturating_mul(MAX_INTERVALS) || self.counter == u64::MAX
@@ -315,7 +337,7 @@ impl Sending {
 
     fn move_on(&mut self) {
         self.secret = self.secret.next();
-        self.cipher = self.secret.cipher(self.suite);
+        self.prepare();
         self.phase = self.phase.wrapping_add(1);
         self.since = self.counter;
         self.acknowledged = false;

@@ -284,7 +284,7 @@ pub(super) fn expand(
     Some((start..end, checksum))
 }
 
-/// Whether this asks for a confirm. Whoever asks has not heard from us, so nothing shows that our frames get there.
+/// Whether this asks for a confirm. A peer that asks has not heard from us, so nothing shows that our frames arrive.
 pub(super) fn asks(kind: Kind, content: &[u8]) -> bool {
     kind == Kind::Message && content == [fast::CONFIRM, fast::CONFIRM_ASKS]
 }

@@ -250,4 +250,21 @@ mod tests {
         assert_eq!(all.take(0, 0, piece(0, 5, 10), &[1; 5], ROOM), Taken::Kept);
         assert_eq!(all.take_given_up(), 1);
     }
+
+    #[test]
+    fn a_packet_in_too_many_pieces_or_of_two_kinds_is_dropped() {
+        let mut all = Reassembly::default();
+        for offset in 0..Fragment::MAX_PIECES as u16 {
+            assert_eq!(all.take(0, 0, piece(1, offset, 100), &[1], ROOM), Taken::Kept);
+        }
+        let next = piece(1, Fragment::MAX_PIECES as u16, 100);
+        assert_eq!(all.take(0, 0, next, &[1], ROOM), Taken::Conflict);
+        assert_eq!(all.take(0, 0, piece(2, 0, FULL), &[1], ROOM), Taken::Kept);
+        let other = Fragment {
+            kind: Kind::Ipv6,
+            ..piece(2, 1, FULL)
+        };
+        assert_eq!(all.take(0, 0, other, &[1], ROOM), Taken::Conflict);
+        assert_eq!(all.len(), 0);
+    }
 }

@@ -235,6 +235,31 @@ fn a_flood_of_answers_is_bounded_and_one_with_a_tag_passes() {
 }
 
 #[test]
+fn answers_with_a_tag_have_a_rate_that_no_others_use() {
+    let mut gate = gate(1);
+    gate.arm(0, 7, addr(1));
+    let keys = TagKeys::new(&identity(1), &identity(ME).public());
+    let mut admitted = |now: u64, n: u64, tagged: bool| {
+        let mut noise = [0; fmp::NOISE_MSG2_LEN];
+        noise[..8].copy_from_slice(&n.to_le_bytes());
+        let tag = keys.ours.tag(Digest::of_msg2(&noise, 7));
+        let msg2 = fmp::Msg2 {
+            sender_idx: if tagged { tag } else { !tag },
+            receiver_idx: 7,
+            noise: &noise,
+        };
+        gate.admits_msg2(now, host(77), &msg2)
+    };
+    for n in 0..10_000 {
+        admitted(n / 10, n, false);
+    }
+    for n in 0..ANSWERS.burst {
+        assert!(admitted(1_000, n, true), "{n}");
+    }
+    assert!(!admitted(1_000, 0, true));
+}
+
+#[test]
 fn what_is_forgotten_leaves_nothing() {
     let mut gate = gate(3);
     let together = Expected {
@@ -266,4 +291,89 @@ fn an_ipv4_address_in_an_ipv6_socket_is_one_of_ipv4() {
     let mapped = IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0xc000, 0x0201]);
     assert_eq!(prefix(v4), prefix(mapped));
     assert_ne!(prefix(v4), prefix(IpAddr::from([192, 0, 3, 1])));
+}
+
+#[test]
+fn a_quiet_host_of_a_peer_is_served_though_others_use_up_the_pool() {
+    let mut gate = gate(8);
+    flood(&mut gate, 10, |n| host(1 + (n % 7) as u8));
+    let served = (0..RESERVE.burst).filter(|n| gate.admits_msg1(10_000, host(8), &junk(*n).msg1()));
+    assert_eq!(served.count() as u64, RESERVE.burst);
+}
+
+#[test]
+fn a_host_of_a_peer_gets_half_of_a_burst_and_a_network_an_eighth() {
+    let at_once = |from: SocketAddr| {
+        let mut gate = gate(1);
+        (0..1_000)
+            .filter(|n| gate.admits_msg1(0, from, &junk(*n).msg1()))
+            .count()
+    };
+    let known = at_once(host(1));
+    assert!((26..=54).contains(&known), "{known}");
+    let stranger = at_once(SocketAddr::from(([198, 51, 100, 9], 1)));
+    assert!((7..=12).contains(&stranger), "{stranger}");
+}
+
+/// With draws that are always the same a flood of little more than the rate would take every token as it comes.
+#[test]
+fn strangers_that_ask_seldom_get_their_part_beside_a_flood() {
+    let mut gate = gate(1);
+    let mut seldom = 0;
+    for n in 0..30_000_u64 {
+        let now = n * 9;
+        let from = SocketAddr::from(([10, n as u8, (n >> 8) as u8, 1], 1));
+        gate.admits_msg1(now, from, &junk(n).msg1());
+        if n % 100 == 0 {
+            let from = SocketAddr::from(([198, 51, 100, 9], 1));
+            seldom += u32::from(gate.admits_msg1(now + 1, from, &junk(n).msg1()));
+        }
+    }
+    assert!(seldom > 225, "{seldom} of 300");
+}
+
+#[test]
+fn as_many_messages_of_a_peer_are_known_as_recordings_as_are_kept() {
+    let mut gate = gate(1);
+    let digest = |n: u64| Digest::of_msg1(&junk(n).noise);
+    let all = (RECENT + RECORDED) as u64;
+    for n in 0..all {
+        assert!(gate.admits_tagged(n * 1_000, addr(1), digest(n)));
+    }
+    let late = all * 1_000;
+    assert!(!gate.admits_tagged(late, addr(1), digest(0)), "the oldest");
+    assert!(gate.admits_tagged(late, addr(1), digest(all)));
+    assert!(gate.admits_tagged(late, addr(1), digest(0)), "it has been forgotten");
+    assert!(!gate.admits_tagged(late, addr(1), digest(2)), "and no other");
+}
+
+#[test]
+fn a_peer_keeps_its_host_when_another_one_there_is_forgotten() {
+    let mut gate = gate(1);
+    let there = Expected {
+        hosts: vec![host(1).ip()],
+        ..expected(2)
+    };
+    gate.expect(0, there);
+    gate.forget(addr(1));
+    // Nothing is left for comparisons with the tags of others.
+    gate.trials.take(TRIALS, 0, usize::MAX);
+    assert_eq!(sender(&mut gate, 0, host(1), &tagged(2, 1)), Some(addr(2)));
+}
+
+#[test]
+fn a_peer_that_is_expected_anew_has_another_tag_and_host_and_no_more_messages() {
+    let mut gate = gate(1);
+    let used = (0..TAGGED.burst).filter(|n| gate.admits_tagged(0, addr(1), Digest::of_msg1(&junk(*n).noise)));
+    assert_eq!(used.count() as u64, TAGGED.burst);
+    let of_other = Expected {
+        peer: addr(1),
+        ..expected(2)
+    };
+    gate.expect(0, of_other);
+    assert_eq!(sender(&mut gate, 0, host(2), &tagged(1, 1)), None);
+    assert_eq!(sender(&mut gate, 0, host(2), &tagged(2, 1)), Some(addr(1)));
+    assert!(!gate.admits_tagged(0, addr(1), Digest::of_msg1(&junk(99).noise)));
+    gate.forget(addr(1));
+    assert_eq!(gate.len(), (0, 0, 0));
 }

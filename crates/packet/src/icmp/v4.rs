@@ -62,7 +62,7 @@ impl IcmpError {
 
 fn may_answer(ip: &Ipv4Header<'_>, inner: &Inner<'_>) -> bool {
     let group = |address: Ipv4Addr| address.is_multicast() || address.is_broadcast();
-    // Class E and "this network" are nobody's, loopback is not on any wire.
+    // Class E and "this network" are no host's, loopback is not on any wire.
     let source = ip.src();
     let nobody = source.octets()[0] == 0 || source.octets()[0] >= 240 || source.is_loopback();
     !nobody && !group(source) && !group(ip.dst()) && !inner.is_later_fragment() && !is_icmp_error(inner)

@@ -1,7 +1,7 @@
 //! Frames of sessions that came before their keys, which the core is about to install.
 //!
-//! Anybody who has a link with us, or whose messages a neighbour carries, may say that keys are on their way. So what waits for
-//! them is bounded over all sessions, shared among the links that it came over, and given up after [`EXPECT_KEYS`].
+//! Any node with a link with us, or whose messages a neighbour forwards, may say that keys are on their way. So what waits
+//! for them is bounded over all sessions, shared among the links that it came over, and given up after [`EXPECT_KEYS`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -40,13 +40,33 @@ impl Early {
         }
     }
 
-    fn push(&mut self, frame: EarlyFrame) -> bool {
-        let of_session = self.frames.iter().filter(|other| other.peer == frame.peer).count();
-        let taken = of_session < bounds::EARLY_OF_SESSION && self.shares.take(frame.link, frame.datagram.len());
-        if taken {
-            self.frames.push_back(frame);
+    /// Keeps a frame. Returns how many find no room: it, or the newest of links that have more than their part.
+    fn push(&mut self, frame: EarlyFrame) -> u64 {
+        let mut dropped = 0;
+        // Any neighbour may say that its messages are of this session: one takes no places of another.
+        let of_session = |other: &&EarlyFrame| (other.peer, other.link) == (frame.peer, frame.link);
+        if self.frames.iter().filter(of_session).count() >= bounds::EARLY_OF_SESSION {
+            return 1;
         }
-        taken
+        let bytes = frame.datagram.len();
+        while !self.shares.take(frame.link, bytes) {
+            dropped += 1;
+            let most = self.shares.displaces(frame.link, bytes);
+            if !most.is_some_and(|most| self.drop_newest(most)) {
+                return dropped;
+            }
+        }
+        self.frames.push_back(frame);
+        dropped
+    }
+
+    fn drop_newest(&mut self, of: LinkId) -> bool {
+        let at = self.frames.iter().rposition(|frame| frame.link == of);
+        let newest = at.and_then(|at| self.frames.remove(at));
+        if let Some(frame) = &newest {
+            self.shares.give_back(of, frame.datagram.len());
+        }
+        newest.is_some()
     }
 
     /// Takes out the frames of one session.
@@ -88,15 +108,17 @@ impl Lane {
     /// Keeps a frame whose keys the core is about to install.
     pub(crate) fn keep_early(&mut self, now: u64, link: LinkId, peer: NodeAddr, datagram: &[u8], at: Range<usize>) {
         let longest = bounds::EARLY_LONGEST.max(self.config.mtu.into());
-        let kept = datagram.len() <= longest
-            && self.early.push(EarlyFrame {
-                since: now,
-                link,
-                peer,
-                datagram: datagram.to_vec(),
-                at,
-            });
-        self.counters.early_dropped += u64::from(!kept);
+        if datagram.len() > longest {
+            self.counters.early_dropped += 1;
+            return;
+        }
+        self.counters.early_dropped += self.early.push(EarlyFrame {
+            since: now,
+            link,
+            peer,
+            datagram: datagram.to_vec(),
+            at,
+        });
     }
 
     /// Opens what came before the keys of this session.
@@ -113,5 +135,46 @@ impl Lane {
     #[doc(hidden)]
     pub fn early_load(&self) -> Load {
         self.early.load()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: NodeAddr = NodeAddr::new([1; 16]);
+
+    fn frame(link: u32, peer: NodeAddr) -> EarlyFrame {
+        EarlyFrame {
+            since: 0,
+            link: LinkId(link),
+            peer,
+            datagram: vec![0; 1_000],
+            at: 0..1_000,
+        }
+    }
+
+    #[test]
+    fn a_link_takes_no_places_of_a_session_from_another_link() {
+        let mut early = Early::new();
+        let flood = (0..100).map(|_| early.push(frame(1, PEER))).sum::<u64>();
+        assert_eq!(flood, 100 - bounds::EARLY_OF_SESSION as u64);
+        assert_eq!(early.push(frame(2, PEER)), 0);
+    }
+
+    #[test]
+    fn where_all_is_taken_a_link_that_has_little_displaces_the_newest_of_one_that_has_most() {
+        let mut early = Early::new();
+        let mut links = 0..1_000;
+        let full = links.find(|link| {
+            let peer = NodeAddr::new([u8::try_from(*link % 200).unwrap_or_default() + 2; 16]);
+            (0..20).map(|_| early.push(frame(*link, peer))).sum::<u64>() > 0
+                && early.load().count == bounds::EARLY.count
+        });
+        assert!(full.is_some());
+        let before = early.load();
+        assert_eq!(early.push(frame(2_000, PEER)), 1);
+        assert_eq!(early.load(), before);
+        assert_eq!(early.take(PEER).len(), 1);
     }
 }

@@ -13,7 +13,7 @@ use crate::train::{Train, Transmit};
 
 impl Link {
     /// Takes note of where the handshake of an epoch shows the peer to be. The path of a link in use changes by our own
-    /// handshake alone; who asked for one may be anybody until its keys are proven.
+    /// handshake alone; the initiator of any other may be any host until its keys are proven.
     pub(super) fn note_path(&mut self, index: u32, (path, proven): (SocketAddr, bool), usage: EpochUse) {
         let fresh = !self.in_use;
         self.in_use |= usage == EpochUse::Send;
@@ -22,6 +22,7 @@ impl Link {
             EpochUse::Send if fresh => self.paths = Paths::new(path, false),
             EpochUse::Candidate => {
                 self.answered.retain(|(known, ..)| *known != index);
+                self.answered.reserve_exact(1);
                 self.answered.push((index, path, proven));
             }
             EpochUse::Send | EpochUse::ReceiveOnly => {}
@@ -38,14 +39,15 @@ impl Link {
         }
     }
 
-    /// The candidate `index` is proven by a frame from `from`, and seals from now on: whoever sent it got the answer to its
-    /// handshake. That shows where it is, if the answer went to one address.
+    /// The candidate `index` is proven by a frame from `from`, and seals from now on: the sender of the frame got the answer
+    /// to its handshake. That shows where it is, if the answer went to one address.
     pub(crate) fn settle_path(&mut self, index: u32, from: SocketAddr) {
         let was_in_use = std::mem::replace(&mut self.in_use, true);
         let Some(at) = self.answered.iter().position(|(known, ..)| *known == index) else {
             return;
         };
         let (_, path, proven) = self.answered.swap_remove(at);
+        self.answered.shrink_to_fit();
         if proven && (path == from || !was_in_use) {
             self.paths.place(path, None);
         } else if !was_in_use {

@@ -140,7 +140,7 @@ impl Lane {
         queue
     }
 
-    /// Whoever sent what waits is told that it does not go.
+    /// The senders of waiting packets are told that these do not go.
     pub(super) fn drop_queue(&mut self, now: u64, peer: NodeAddr) {
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;

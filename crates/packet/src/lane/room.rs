@@ -87,7 +87,7 @@ impl Room {
         usize::from(mss::cautious_payload(self.payload)).saturating_sub(self.overhead())
     }
 
-    /// The largest IP packet at all, bytes: in pieces if need be. While it is being found out what the path takes, nobody is
+    /// The largest IP packet at all, bytes: in pieces if need be. While it is being found out what the path takes, no host is
     /// told that a packet is too big, because systems remember that for minutes.
     pub(crate) fn max_fragmented(self) -> usize {
         match (self.fast, self.settled) {

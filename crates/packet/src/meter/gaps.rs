@@ -45,7 +45,7 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    /// Begins with a first counter: what came before it is nobody's loss.
+    /// Begins with a first counter: what came before it does not count as lost.
     pub(super) fn new(first: u64) -> Self {
         Self {
             highest: first,

@@ -30,7 +30,7 @@ fn handshake() -> Report {
 
 /// How many of this report are taken until one is not.
 fn fill(queue: &mut ReportQueue<()>, report: impl Fn() -> Report) -> usize {
-    (0..).find(|_| queue.push((), report()).is_some()).unwrap_or_default()
+    (0..).find(|_| !queue.push((), report()).is_empty()).unwrap_or_default()
 }
 
 #[test]
@@ -39,10 +39,10 @@ fn one_neighbours_flood_leaves_room_for_proofs_handshakes_and_other_neighbours()
     let flood = fill(&mut queue, || message(1, 0));
     assert!(flood <= bounds::REPORTS.count / 5 + 1, "{flood}");
     for link in 2..9 {
-        assert!(queue.push((), message(link, 1_000)).is_none());
-        assert!(queue.push((), proof(link)).is_none());
+        assert!(queue.push((), message(link, 1_000)).is_empty());
+        assert!(queue.push((), proof(link)).is_empty());
     }
-    assert!(queue.push((), handshake()).is_none());
+    assert!(queue.push((), handshake()).is_empty());
     let order: Vec<Report> = std::iter::from_fn(|| queue.pop()).map(|(_, report)| report).collect();
     let first = order
         .iter()
@@ -72,7 +72,7 @@ fn handshakes_are_bounded_by_themselves() {
     let mut queue = ReportQueue::new(2);
     assert_eq!(fill(&mut queue, handshake), bounds::HANDSHAKES);
     assert_eq!(fill(&mut queue, || proof(1)), 2);
-    assert!(queue.push((), message(1, 10)).is_none());
+    assert!(queue.push((), message(1, 10)).is_empty());
     queue.drop_all_but_proofs();
     assert_eq!(std::iter::from_fn(|| queue.pop()).count(), 2);
     assert_eq!(fill(&mut queue, handshake), bounds::HANDSHAKES);
@@ -84,12 +84,15 @@ fn a_proof_that_finds_no_room_is_the_next_one_again() {
     let mut core = ReportQueue::new(1);
     for id in 0..3 {
         let peer = NodeAddr::new([1; 16]);
-        assert!(lane.push((), Report::SessionProven { peer, id: EpochId(id) }).is_none());
+        assert!(
+            lane.push((), Report::SessionProven { peer, id: EpochId(id) })
+                .is_empty()
+        );
     }
     let mut heard = Vec::new();
     while !lane.is_empty() {
         while let Some(((), report)) = lane.pop() {
-            if let Some(proof) = core.push((), report) {
+            if let Some(proof) = core.push((), report).pop() {
                 lane.put_back((), proof);
                 break;
             }
@@ -112,7 +115,7 @@ fn a_proof_of_a_link_takes_the_place_of_earlier_moves() {
     };
     let mut queue = ReportQueue::new(bounds::PROOFS);
     for report in [moved(1), moved(2), message(1, 5), proof(1), moved(1)] {
-        assert!(queue.push((), report).is_none());
+        assert!(queue.push((), report).is_empty());
     }
     let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(_, report)| report).collect();
     let links: Vec<_> = order.iter().map(|report| (report.is_proof(), report.cause())).collect();

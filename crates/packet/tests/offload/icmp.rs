@@ -151,11 +151,11 @@ fn what_of_ipv4_is_never_answered() {
             .count()
     };
     assert_eq!(answered(&[]), 5);
-    // ICMP: a question and an answer, then errors, a redirect and what nobody knows.
+    // ICMP: a question and an answer, then errors, a redirect and an unknown type.
     for (kind, times) in [(8, 5), (0, 5), (3, 0), (4, 0), (5, 0), (11, 0), (12, 0), (99, 0)] {
         assert_eq!(answered(&[(9, 1), (20, kind)]), times, "type {kind}");
     }
-    // From nobody in particular, to many, and a later fragment.
+    // From addresses that are no host's, to a group, and a later fragment.
     for edit in [(12, 0), (12, 127), (12, 224), (12, 255), (16, 224), (7, 1)] {
         assert_eq!(answered(&[edit]), 0, "{edit:?}");
     }

@@ -54,7 +54,7 @@ fn same_in_parts(mut splitter: Splitter<'_>, packet: &[u8]) {
     assert_eq!(splitter.next_front(&mut front), None);
 }
 
-/// The payload of a packet is not written where nobody has to sum it.
+/// The payload of a packet is not written where it need not be summed.
 #[test]
 fn payloads_stay_where_they_are() {
     let tcp = Packet::tcp([0, 1, 0, 2], 7, &[7; 30]);
