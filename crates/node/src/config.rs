@@ -643,7 +643,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, ConfigError> {
     Ok(bytes)
 }
 
-/// Refuses a file that somebody else could have written: it says who may send packets, and where to.
+/// Refuses a file that another user could have written: it says which nodes may send packets, and where to.
 fn check_owner(path: &Path, metadata: &fs::Metadata) -> Result<(), ConfigError> {
     let own = effective_uid().map_err(|source| ConfigError::Unreadable {
         path: path.to_owned(),

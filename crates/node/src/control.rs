@@ -128,7 +128,7 @@ impl Refusal {
         }
     }
 
-    /// Nobody of this name, key or address is configured.
+    /// No peer of this name, key or address is configured.
     #[must_use]
     pub fn unknown_peer(peer: &PeerRef) -> Self {
         Self::new(

@@ -5,7 +5,7 @@
 //! | [`message`] | DNS messages: one question in, at most one record out |
 //! | [`zone`] | which names there are, and what is said about others |
 //! | [`Responder`] | the thread that answers, over UDP and TCP |
-//! | `resolved` | telling systemd-resolved, and nobody else, where `.fips` is answered |
+//! | `resolved` | telling systemd-resolved, and no other resolver, where `.fips` is answered |
 //!
 //! Never here: asking other servers. A name outside `.fips` is refused, so this is no way to reach them, and nothing of
 //! the system's own set-up is edited: other names go where they went before.

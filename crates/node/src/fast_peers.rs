@@ -1,7 +1,7 @@
 //! With whom data has ever gone in fast frames, kept so that a restart hides no downgrade.
 //!
-//! No cryptography tells a peer whose capabilities somebody drops from one that has none (docs/protocol/fast.md, "What an
-//! attacker can do"). But a peer that was fast and is no more is worth looking at.
+//! No cryptography tells a peer whose capabilities an attacker drops from one that has none (docs/protocol/fast.md, "What
+//! an attacker can do"). But a peer that was fast and is no more is worth looking at.
 
 use std::collections::BTreeMap;
 use std::io;

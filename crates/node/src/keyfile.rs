@@ -139,7 +139,7 @@ pub enum KeyFileError {
     /// A directory, a pipe, a device.
     #[error("the key is no regular file: {}; give the path of the key file", .0.display())]
     NotAFile(PathBuf),
-    /// Somebody else's file.
+    /// Another user's file.
     #[error("the key belongs to another user (uid {owner}): {path}; run as that user, or chown {own} {path}", path = .path.display())]
     Owner {
         /// The file.

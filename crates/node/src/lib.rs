@@ -12,7 +12,7 @@
 //! | [`peer`] | names of peers, and how a person refers to one |
 //! | [`control`] | the control socket, both sides |
 //! | [`status`] | the documents that it carries |
-//! | [`trace`] | where a daemon's time goes, while somebody asks |
+//! | [`trace`] | where a daemon's time goes, while a client asks |
 //! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
 //!

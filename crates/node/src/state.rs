@@ -179,8 +179,8 @@ impl StateDir {
     }
 }
 
-/// Refuses a directory in which somebody else could put another key, socket or configuration in place: one of another user,
-/// and one that a group or everybody may write into. The group of root's daemon may, under the sticky bit; see
+/// Refuses a directory in which another user could put another key, socket or configuration in place: one of another user,
+/// and one that a group or all users may write into. The group of root's daemon may, under the sticky bit; see
 /// [`StateDir::hand_over`].
 fn check_directory(path: &Path, metadata: &fs::Metadata) -> Result<(), StateError> {
     let failed = |source| StateError::Directory {
@@ -216,7 +216,7 @@ pub enum StateError {
     /// Another process has the lock.
     #[error("another weft process uses the state directory: {}; stop it with `weft down`, or choose another with --state", .0.display())]
     InUse(PathBuf),
-    /// Somebody else's directory.
+    /// Another user's directory.
     #[error("the state directory belongs to another user (uid {owner}): {path}; run as that user, or chown {own} {path}", path = .path.display())]
     Owner {
         /// The directory.
@@ -226,7 +226,7 @@ pub enum StateError {
         /// The user of this process.
         own: u32,
     },
-    /// A group or everybody may write into it.
+    /// A group or all users may write into it.
     #[error("others may write into the state directory (mode {mode:04o}): {path}; chmod 700 {path}", path = .path.display())]
     Mode {
         /// The directory.

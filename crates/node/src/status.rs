@@ -1,7 +1,7 @@
 //! What the daemon tells about itself: the documents behind `--json`, and behind every control answer.
 //!
 //! Each begins with `schema`, a name and a number. Within one number fields are added, never changed
-//! or removed; whoever reads a document ignores fields that it does not know. Times are seconds,
+//! or removed; the reader of a document ignores fields that it does not know. Times are seconds,
 //! sizes bytes, unless the name says otherwise. Ages and totals count from the start of what they
 //! describe and are whole numbers.
 

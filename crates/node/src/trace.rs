@@ -1,4 +1,4 @@
-//! The document of `weft trace`: where the time of the packet path goes, while somebody asks.
+//! The document of `weft trace`: where the time of the packet path goes, while a client asks.
 //!
 //! The daemon measures from the first question until [`LEASE`] after the last one, and answers with totals since then.
 //! What two answers differ by is what happened between them: [`TraceDocument::since`].

@@ -29,6 +29,10 @@ const UNTIL_START: Duration = Duration::from_secs(30);
 /// What the near end may be late with the end of the run.
 const LATE: Duration = Duration::from_secs(10);
 
+/// What a run takes besides its own time at the longest. A process that serves one for longer is stuck: a near end that reads
+/// nothing holds it in a write.
+pub const LONGEST_BESIDE: Duration = Duration::from_secs(75);
+
 /// Messages of the near end that may wait to be read.
 const ORDERS: usize = 16;
 
@@ -296,7 +300,7 @@ impl Gathering {
         std::thread::Builder::new()
             .name("perf-gather".to_owned())
             .spawn(move || {
-                // Nobody waits any more: the run has ended.
+                // It fails if the run has ended: then no thread waits any more.
                 let _ = sender.send(self.all(&listener, socket));
             })?;
         Ok(flows)

@@ -87,7 +87,7 @@ pub enum Bottleneck {
     Loss,
     /// The room for data under way: the receive window or the send buffer.
     Window,
-    /// Whoever sends: it had no more to send.
+    /// The sending program: it had no more to send.
     Application,
     /// Nothing stands out.
     Unclear,

@@ -2,7 +2,7 @@
 //!
 //! Near: [`Hello`]. Far: [`FromFar::Ready`], or [`FromFar::Refused`] and the end. Near opens its flows, each of which
 //! begins with the token, and measures round trips on the idle path. Then near [`ToFar::Start`], far
-//! [`FromFar::Started`], and a [`FromFar::Second`] each second; near [`ToFar::Stop`], far [`FromFar::Done`]. Whoever
+//! [`FromFar::Started`], and a [`FromFar::Second`] each second; near [`ToFar::Stop`], far [`FromFar::Done`]. An end that
 //! loses the connection gives the run up. Where the far end sends datagrams outside the tunnel, near returns their numbers
 //! once a second ([`ToFar::Came`], [`challenge`](crate::challenge)). With [`Hello::stages`] both ends have their daemons measure the stages of the
 //! packet path meanwhile, and tell them at the end ([`EndReport::stages`]).

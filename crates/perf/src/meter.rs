@@ -24,7 +24,7 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// Processor time of daemon and test, in percent of one processor.
+    /// CPU time of daemon and test, in percent of one processor.
     #[must_use]
     pub fn cpu_percent(&self) -> f64 {
         let both = [&self.daemon, &self.test];
@@ -46,7 +46,7 @@ impl Spent {
 /// What one process spent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessLoad {
-    /// Processor time, user and system, in percent of one processor: 200 are two of them.
+    /// CPU time, user and system, in percent of one processor: 200 are two of them.
     pub cpu_percent: f64,
     /// Memory in RAM at the end, in bytes.
     pub rss_bytes: u64,

@@ -164,7 +164,7 @@ impl LaneStages {
 /// Takes the difference between the second answer of a daemon and the last one. Before the first the load found its rate.
 #[derive(Debug, Default)]
 pub(crate) struct StageWatch {
-    /// A look that began the measuring, or found that somebody else had: the load has not found its rate.
+    /// A look that began the measuring, or found that another client had: the load has not found its rate.
     begun: bool,
     first: Option<Look>,
     last: Option<Look>,

@@ -33,7 +33,7 @@ impl Drawing {
         ))
     }
 
-    /// Text of anybody.
+    /// Text from any source: it is escaped.
     pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         self.styled((x, y), anchor, "", text);
     }

@@ -26,7 +26,7 @@ pub enum ConfigError {
         /// What the system said.
         source: io::Error,
     },
-    /// Somebody else's file.
+    /// Another user's file.
     #[error("{path}: belongs to another user (uid {owner}); run as that user, or chown {own} {path}", path = .path.display())]
     Owner {
         /// The file.
@@ -36,7 +36,7 @@ pub enum ConfigError {
         /// The user of this process.
         own: u32,
     },
-    /// A group or everybody may write it.
+    /// A group or all users may write it.
     #[error("{path}: others may write it (mode {mode:04o}); chmod go-w {path}", path = .path.display())]
     Mode {
         /// The file.
@@ -232,7 +232,7 @@ pub enum Problem {
         "a default route is not possible yet: our own datagrams would take it too; write the networks that are wanted"
     )]
     DefaultRoute,
-    /// A network or an address that nobody can have behind them.
+    /// A network or an address that no node can have behind it.
     #[error("'{found}' is {what}; write a network or an address of hosts, as \"10.1.0.0/16\"")]
     Reserved {
         /// The text in the file.

@@ -11,7 +11,7 @@ const MOST_BY_ITSELF: usize = 8;
 impl Config {
     /// The number of lanes to run: as set, or by the number of processors that this process may use.
     ///
-    /// A lane under load is one busy processor, and whoever sends and receives through it, and the network card's
+    /// A lane under load is one busy processor, and the programs that send and receive through it, and the network card's
     /// interrupts, need the others. So half of them are for lanes. With two or fewer a second lane would only take turns
     /// with what feeds it.
     #[must_use]

@@ -41,7 +41,7 @@ impl fmt::Display for InterfaceAddress {
 pub(super) struct Taken(BTreeMap<Network, usize>);
 
 impl Taken {
-    /// Takes a network for whoever `item` belongs to.
+    /// Takes a network for the owner of `item`.
     fn take(&mut self, network: Network, item: &Item<String>, text: &str) -> Result<(), Fault> {
         let line = line_of(text.as_bytes(), item.at());
         match self.0.insert(network, line) {
@@ -141,7 +141,7 @@ fn interface_address(text: &str) -> Result<InterfaceAddress, Problem> {
     }
 }
 
-/// What a network overlaps with that is nobody's, or has another meaning.
+/// What a network overlaps with that belongs to no host, or has another meaning.
 fn reserved(network: &Network) -> Option<&'static str> {
     let nodes = Network::around(IpAddr::V6(Ipv6Addr::from([FIPS_PREFIX; 16])), 8);
     let special = [

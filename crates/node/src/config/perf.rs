@@ -35,7 +35,7 @@ pub enum PerfAllow {
     Peers,
     /// Every node whose packets get here (`"open"`).
     Open,
-    /// Nobody; nothing listens (`"off"`).
+    /// No node; nothing listens (`"off"`).
     Off,
 }
 

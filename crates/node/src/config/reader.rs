@@ -203,7 +203,7 @@ impl<'i> Section<'i> {
         }
     }
 
-    /// Refuses the first key that nobody asked for.
+    /// Refuses the first key that was not read.
     pub(super) fn finish(self) -> Result<(), Fault> {
         let unknown = self.table.iter().min_by_key(|(key, _)| key.span().start);
         match unknown {

@@ -48,13 +48,13 @@ pub fn call_and_wait<T: Document>(path: &Path, command: &ControlCommand) -> Resu
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Nobody listens.
+    /// No daemon listens.
     #[error("no daemon is running: {}; start one with `weft up`, or name its state directory with --state", .path.display())]
     NotRunning {
         /// The socket.
         path: PathBuf,
     },
-    /// The socket, or its directory, belongs to somebody else.
+    /// The socket, or its directory, belongs to another user.
     #[error("this user may not ask the daemon: {}; run as its user or as root", .path.display())]
     Permission {
         /// The socket.

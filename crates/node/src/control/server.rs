@@ -45,11 +45,11 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens at `path`, mode 0600. A socket that a dead daemon left is replaced: whoever binds holds
-    /// the lock of the state directory, so nobody else does the same meanwhile.
+    /// Listens at `path`, mode 0600. A socket that a dead daemon left is replaced: the caller holds
+    /// the lock of the state directory, so no other process does the same meanwhile.
     ///
     /// # Errors
-    /// [`BindError`]; a socket that somebody answers is left alone.
+    /// [`BindError`]; a socket at which a process answers is left alone.
     pub async fn bind(path: &Path) -> Result<Self, BindError> {
         if path.as_os_str().len() > MAX_PATH {
             return Err(BindError::PathTooLong { path: path.to_owned() });
@@ -229,7 +229,7 @@ async fn accept(
         };
         while connections.try_join_next().is_some() {}
         if let Some(refusal) = turned_away(&stream, owner, connections.len()) {
-            // What fits into the socket's buffer at once; nobody waits for this client.
+            // What fits into the socket's buffer at once; the server does not wait for this client.
             let _ = stream.try_write(answer_line(&Err(refusal)).as_bytes());
             continue;
         }

@@ -30,7 +30,7 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
-    /// `token` is random, so that nobody else's echoes are taken for ours.
+    /// `token` is random, so that no other echoes are taken for ours.
     pub(super) fn new(token: u64) -> Self {
         Self {
             token,

@@ -1,11 +1,11 @@
-//! How long the lanes go on being measured when nobody asks any more.
+//! How long the lanes go on being measured after the last request.
 
 use std::time::{Duration, Instant};
 
 use crate::trace::LEASE;
 
-/// Until when somebody wants the lanes measured: those who watch, and tests, which say how long. The two do not end each
-/// other's time.
+/// Until when the lanes are to be measured: for clients that watch, and for tests, which say how long. The two do not end
+/// each other's time.
 #[derive(Debug, Default)]
 pub(super) struct TraceLease {
     watched: Option<Instant>,
@@ -13,7 +13,7 @@ pub(super) struct TraceLease {
 }
 
 impl TraceLease {
-    /// Somebody asks. One who says for how long takes back what the last such said.
+    /// A client asks. A request that says for how long replaces the last such request.
     pub(super) fn ask(&mut self, now: Instant, wanted: Option<Duration>) {
         match wanted {
             None => self.watched = Some(now + LEASE),
@@ -21,7 +21,7 @@ impl TraceLease {
         }
     }
 
-    /// Whether anybody wants it at this moment.
+    /// Whether the lanes are to be measured at this moment.
     pub(super) fn is_on(&self, now: Instant) -> bool {
         self.ends().is_some_and(|end| now < end)
     }
@@ -31,7 +31,7 @@ impl TraceLease {
         self.watched.max(self.tested)
     }
 
-    /// Forgets what has passed, and returns whether anybody still wants it.
+    /// Forgets what has passed, and returns whether the lanes are still to be measured.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
         let on = self.is_on(now);
         if !on {

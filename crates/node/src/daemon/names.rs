@@ -33,7 +33,7 @@ pub(super) fn bind(config: &Config) -> Option<Bound> {
     for &address in &config.dns.listen {
         match Endpoint::bind(address) {
             Ok(endpoint) => bound.endpoints.push(endpoint),
-            // A system without IPv6, and nobody asked for it.
+            // A system without IPv6, and the configuration does not ask for it.
             Err(error) if by_default && !matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied) => {
                 tracing::info!(%address, %error, "names are not answered here");
             }

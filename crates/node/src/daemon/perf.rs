@@ -1,6 +1,6 @@
 //! Tests that others run with this node: letting them in, and starting a process for each.
 //!
-//! The process is the one that is measured against the daemon, so its processor time must not be the daemon's; and
+//! The process is the one that is measured against the daemon, so its CPU time must not be the daemon's; and
 //! whatever a peer makes it do, packets of others do not pass it.
 
 use std::collections::BTreeMap;
@@ -18,8 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 use weft_packet::{Bucket, Rate};
+use weft_perf::far::LONGEST_BESIDE;
 use weft_perf::limits::Limits;
 use weft_perf::message::FromFar;
 use weft_wire::FIPS_PREFIX;
@@ -202,6 +203,30 @@ struct Running {
     child: Child,
     peer: IpAddr,
     started: Instant,
+    /// When it is ended, whatever it is about.
+    deadline: tokio::time::Instant,
+}
+
+impl Running {
+    fn new(child: Child, peer: IpAddr, limits: &Limits) -> Self {
+        let longest = Duration::from_secs(limits.seconds.into()) + LONGEST_BESIDE;
+        Self {
+            child,
+            peer,
+            started: Instant::now(),
+            deadline: tokio::time::Instant::now() + longest,
+        }
+    }
+
+    /// Waits for the process to end, and ends it at its deadline.
+    async fn ended(&mut self) -> io::Result<ExitStatus> {
+        if let Ok(ended) = timeout_at(self.deadline, self.child.wait()).await {
+            return ended;
+        }
+        tracing::debug!(peer = %self.peer, "a test goes on for too long and is ended");
+        self.child.kill().await?;
+        self.child.wait().await
+    }
 }
 
 /// How much of the hour each peer has left. A token is a 3,600th of a second of a test, so that what one gets in an hour
@@ -294,7 +319,7 @@ async fn accept(listener: TcpListener, (gate, mut allowance): (Gate, Allowance),
         let accepted = match &mut running {
             Some(run) => tokio::select! {
                 accepted = listener.accept() => accepted,
-                ended = run.child.wait() => {
+                ended = run.ended() => {
                     tracing::debug!(?ended, "test ended");
                     counts.ended(&ended);
                     allowance.spend(run.peer, run.started);
@@ -315,7 +340,7 @@ async fn accept(listener: TcpListener, (gate, mut allowance): (Gate, Allowance),
         };
         // One run after another: the process before may be about to end.
         if let Some(run) = &mut running
-            && let Ok(ended) = timeout(ENDING, run.child.wait()).await
+            && let Ok(ended) = timeout(ENDING, run.ended()).await
         {
             counts.ended(&ended);
             allowance.spend(run.peer, run.started);
@@ -335,11 +360,7 @@ async fn accept(listener: TcpListener, (gate, mut allowance): (Gate, Allowance),
                 Ok(child) => {
                     counts.served.fetch_add(1, Ordering::Relaxed);
                     tracing::info!(peer = %from.ip(), "serving a test");
-                    running = Some(Running {
-                        child,
-                        peer: from.ip(),
-                        started: Instant::now(),
-                    });
+                    running = Some(Running::new(child, from.ip(), &launch.limits));
                 }
                 // The connection is gone with it, which the other side sees.
                 Err(error) => tracing::warn!(%error, program = %launch.program.display(), "a test cannot be served"),
@@ -414,6 +435,16 @@ mod tests {
             assert_eq!(gate.admits(stranger), strangers);
             assert!(!elsewhere.iter().any(|address| gate.admits(*address)));
         }
+    }
+
+    #[tokio::test]
+    async fn a_process_that_serves_for_too_long_is_ended() {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        let child = Command::new("sleep").arg("600").kill_on_drop(true).spawn().unwrap();
+        let mut run = Running::new(child, Ipv6Addr::LOCALHOST.into(), &Limits::default());
+        run.deadline = tokio::time::Instant::now();
+        assert_eq!(run.ended().await.unwrap().signal(), Some(9));
     }
 
     #[test]

@@ -21,9 +21,9 @@ impl Reports {
         })
     }
 
-    /// Takes the report of a lane, or returns it if there is no room for it. It does not wait for the other side but for the
-    /// moment that this takes a few reports out.
-    pub(super) fn offer(&self, lane: u8, report: Report) -> Option<Report> {
+    /// Queues the report of a lane, and returns the reports that find no room ([`ReportQueue::push`]). The lock is held for as
+    /// long as it takes to move a few reports; the core is not waited for.
+    pub(super) fn offer(&self, lane: u8, report: Report) -> Vec<Report> {
         let mut queue = self.lock();
         let first = queue.is_empty();
         let refused = queue.push(lane, report);
@@ -87,7 +87,7 @@ mod tests {
                 let reports = reports.clone();
                 std::thread::spawn(move || {
                     (0..20_000)
-                        .filter(|_| reports.offer(lane, message(9)).is_some())
+                        .filter(|_| !reports.offer(lane, message(9)).is_empty())
                         .count()
                 })
             })
@@ -95,7 +95,8 @@ mod tests {
         let quiet = {
             let reports = reports.clone();
             std::thread::spawn(move || {
-                let refused = |n: u32| reports.offer(7, proof(n)).is_some() || reports.offer(7, message(1)).is_some();
+                let refused =
+                    |n: u32| !reports.offer(7, proof(n)).is_empty() || !reports.offer(7, message(1)).is_empty();
                 (0..200).filter(|n| refused(*n)).count()
             })
         };

@@ -48,7 +48,7 @@ pub fn dns(bytes: &[u8]) {
         "QR, opcode, RD; AA is free, TC is off"
     );
     assert_eq!(out[3] & 0xf0, bytes[3] & 0x10, "CD; RA, Z, AD are off");
-    // Whoever sends our own words back gets silence, so two of us cannot talk for ever.
+    // A response that is sent back to us gets silence, so two responders cannot talk for ever.
     assert_eq!(zone.respond(&out, &mut Vec::new()), Outcome::Ignored);
 
     let response = Reader::read(&out).unwrap_or_else(|| panic!("the response cannot be read: {out:02x?}"));

@@ -42,7 +42,7 @@ const MAX_LABEL: u8 = 63;
 const OPT_LEN: usize = 11;
 const CLASS_IN: u16 = 1;
 
-/// Who to blame, in an SOA record: nobody, as RFC 6303 (section 3) says it for zones that every host serves itself.
+/// The mailbox in an SOA record: the placeholder of RFC 6303 (section 3), for zones that every host serves itself.
 const NOBODY: &[u8] = b"\x06nobody\x07invalid\0";
 /// Two pointers to the zone's name, type to length, `NOBODY`, five numbers.
 const MAX_SOA: usize = 2 + 10 + 2 + NOBODY.len() + 20;
@@ -295,7 +295,7 @@ fn additional(mut bytes: &[u8], count: u16) -> Option<Option<Edns>> {
     bytes.is_empty().then_some(edns)
 }
 
-/// The length of the name at the front as it is written, which may end in a pointer. Nobody follows it.
+/// The length of the name at the front as it is written, which may end in a pointer. The pointer is not followed.
 fn any_name(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -105,8 +105,8 @@ impl Resolved {
     async fn try_register(&self, server: SocketAddr, probe: &str) -> Result<(), RegisterError> {
         let interface = self.interface.to_string();
         let domain = format!("~{DOMAIN}");
-        // The server comes last: before it nothing is sent, and then only what the domain leads here. Nobody can sign
-        // below .fips, so validation would refuse every answer; and the way to the server stays on this machine.
+        // The server comes last: before it nothing is sent, and then only what the domain leads here. Names below .fips
+        // cannot be signed, so validation would refuse every answer; and the way to the server stays on this machine.
         for setting in [
             ["domain", &interface, &domain],
             ["default-route", &interface, "no"],
@@ -124,7 +124,7 @@ impl Resolved {
     async fn call(&self, arguments: &[&str]) -> Result<(), RegisterError> {
         let child = Command::new(&self.resolvectl)
             .args(arguments)
-            // Nobody sits in front of a daemon to be asked for a password.
+            // A daemon has no terminal at which to ask for a password.
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();

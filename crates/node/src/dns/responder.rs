@@ -102,7 +102,7 @@ impl Responder {
                 }
                 tokio::select! {
                     () = way.keep(&mut tasks, &shared, system) => {}
-                    // Told to stop, or nobody is left who could tell.
+                    // Told to stop, or the handle that could tell is gone.
                     _ = stopped => {}
                 }
             });

@@ -27,7 +27,7 @@ const MAX_PORTS: usize = 16;
 /// The pause after the system refuses to receive or accept, out of memory or descriptors for instance.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// One address, bound for UDP and TCP, where nobody serves yet.
+/// One address, bound for UDP and TCP, that is not served yet.
 #[derive(Debug)]
 pub struct Endpoint {
     udp: std::net::UdpSocket,
@@ -69,8 +69,7 @@ impl Endpoint {
         self.address
     }
 
-    /// Serves it on the present runtime, as a part of `tasks`. With `only`, whoever has another address is met with
-    /// silence.
+    /// Serves it on the present runtime, as a part of `tasks`. With `only`, clients with another address get silence.
     pub(super) fn serve(self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, only: Option<IpAddr>) -> io::Result<()> {
         let udp = UdpSocket::from_std(self.udp)?;
         let tcp = TcpListener::from_std(self.tcp)?;
@@ -145,7 +144,7 @@ async fn serve_udp(socket: UdpSocket, shared: Arc<Shared>, only: Option<IpAddr>)
             Ok((len, from)) => {
                 shared.respond(request.get(..len).unwrap_or_default(), &mut response);
                 if !response.is_empty() {
-                    // A full buffer loses the response like a network would; whoever asked asks again.
+                    // A full buffer loses the response like a network would; the client asks again.
                     let _ = socket.try_send_to(&response, from);
                 }
             }
@@ -213,7 +212,7 @@ async fn exchange(stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The socket that the mesh reaches: whoever comes from elsewhere gets silence, on either transport.
+    /// The socket that the mesh reaches: clients from elsewhere get silence, on either transport.
     #[test]
     fn strangers_are_not_answered() {
         let runtime = tokio::runtime::Builder::new_current_thread()

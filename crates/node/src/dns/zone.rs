@@ -8,7 +8,7 @@ use weft_noise::PublicKey;
 use super::message::{Query, Rcode, Reject, rtype};
 use crate::peer::PeerName;
 
-/// The domain that we answer for. FIPS uses it; nobody else has registered it.
+/// The domain that we answer for. FIPS uses it; no other party has registered it.
 pub const DOMAIN: &str = "fips";
 
 /// The names and keys below [`DOMAIN`].
@@ -61,7 +61,7 @@ impl Zone {
         }
         let labels: Vec<&[u8]> = query.labels().collect();
         let ours = labels.last().is_some_and(|label| is_domain(label)) && query.is_internet();
-        // A transfer would list all names at once; whoever asks for one name knows it already.
+        // A transfer would list all names at once; a client that asks for one name knows it already.
         if !ours || matches!(query.rtype(), rtype::AXFR | rtype::IXFR) {
             query.emit_code(out, Rcode::Refused);
             return Outcome::Refused;

@@ -56,7 +56,7 @@ pub struct NodeStatus {
     pub traced: bool,
     /// Memory in use (resident set), in bytes.
     pub rss_bytes: u64,
-    /// Processor time used, user and system, in seconds.
+    /// CPU time used, user and system, in seconds.
     pub cpu_s: f64,
 }
 
@@ -67,8 +67,8 @@ pub struct LanesStatus {
     pub wanted: u8,
     /// They are not configured.
     pub auto: bool,
-    /// While they move bulk they go before other programs (`prefer_lanes`): `refused` where one may not, or somebody gave it
-    /// another nice value; none from a daemon whose threads never do.
+    /// While they move bulk they go before other programs (`prefer_lanes`): `refused` if one may not, or was given another
+    /// nice value; none from a daemon whose threads never do.
     #[serde(default)]
     pub preferred: Option<Offload>,
     /// Why one moves all packets although more are wanted.
@@ -163,7 +163,7 @@ pub struct MeshStatus {
     pub state_bytes: usize,
 }
 
-/// Names: `NAME.fips` for configured peers, `npub1....fips` for everybody.
+/// Names: `NAME.fips` for configured peers, `npub1....fips` for every node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DnsStatus {
     /// How far they reach.
@@ -182,7 +182,7 @@ pub enum DnsState {
     Off,
     /// No address could be bound.
     Failed,
-    /// Whoever asks one of our addresses is answered; the system's programs do not.
+    /// Requests to our addresses are answered; the system's programs do not ask there.
     Local,
     /// The system's resolver asks us, so names work in every program.
     System,

@@ -182,7 +182,7 @@ fn what_is_malformed() {
         (changed(7, 1), Some(1)),
         (changed(9, 1), Some(1)),
         (changed(11, 1), Some(1)),
-        // A compressed question, and a label of a kind that nobody has.
+        // A compressed question, and a label of an undefined kind.
         (changed(12, 0xc0), Some(1)),
         (changed(12, 0x80), Some(1)),
         (two_opts, Some(1)),

@@ -104,7 +104,7 @@ fn both_transports_say_the_same() {
     );
 }
 
-/// Rubbish costs a counter. Whoever asks in between is answered.
+/// Rubbish costs a counter. Requests in between are answered.
 #[test]
 fn a_flood_of_rubbish_stops_nothing() {
     let (responder, address) = serving();
@@ -175,7 +175,7 @@ fn connections_are_bounded() {
     assert!(served);
 }
 
-/// Silence ends after ten seconds; the responder itself ends at once, whoever is connected.
+/// Silence ends after ten seconds; the responder itself ends at once, even with clients connected.
 #[test]
 fn silent_connections_end() {
     let (responder, address) = serving();

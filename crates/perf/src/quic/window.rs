@@ -88,7 +88,7 @@ impl Window {
     /// `count` datagrams leave. Gives the number of the first.
     pub fn take(&mut self, now: u64, count: u64) -> u64 {
         if self.sent == self.passed {
-            // Nobody owed an answer until now.
+            // No answer was due until now.
             self.heard = now;
         }
         self.sent += count;
