@@ -24,8 +24,8 @@ pub struct Config {
     pub probe: bool,
     /// How long after a search a path is tried again for more (RFC 8899 `PMTU_RAISE_TIMER`: 600 s).
     pub path_raise: u64,
-    /// Take part in the mesh: tell neighbours who else there is, and reach peers through them. Without it every peer is
-    /// reached over its own link or not at all, and nobody who is not configured may link.
+    /// Take part in the mesh: announce other nodes to neighbours, and reach peers through them. Without it every peer is
+    /// reached over its own link or not at all, and no node may link that is not configured.
     pub mesh: bool,
     /// Carry messages of others from one neighbour to another, and answer look-ups for them.
     pub transit: bool,
@@ -44,7 +44,7 @@ pub struct Config {
     /// Tell that we read fast frames of IPv4 packets and of others with all of their header. What is false here is a node
     /// before there were such.
     pub reads_full: bool,
-    /// Seal relayed fast frames whole for each hop: nobody who watches two hops sees the same bytes on both.
+    /// Seal relayed fast frames whole for each hop: an observer of two hops does not see the same bytes on both.
     pub seal_whole: bool,
     /// Diffie-Hellmans a second that those may cost us who have proven nothing: a share of a core, by what one was measured to
     /// cost this machine. Link handshakes and session handshakes have so many each.
@@ -113,9 +113,9 @@ pub enum ReportMode {
 /// Who may link with us without being configured. IP packets pass between configured peers alone, whatever this says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admit {
-    /// Anyone who can reach us, up to a number: the mesh is open.
+    /// Any node that can reach us, up to a number: the mesh is open.
     Everyone,
-    /// Nobody.
+    /// No node that is not configured.
     Configured,
 }
 

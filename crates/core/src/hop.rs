@@ -70,6 +70,21 @@ impl Hop {
         })
     }
 
+    /// Keys that are agreed on and work.
+    #[cfg(test)]
+    pub(crate) fn proven(id: EpochId) -> Self {
+        Self {
+            id,
+            seed: None,
+            our_index: 0,
+            ours: Vec::new(),
+            acknowledged: true,
+            tells: 0,
+            next: u64::MAX,
+            stage: Stage::Proven,
+        }
+    }
+
     pub(crate) fn is_proven(&self) -> bool {
         self.stage == Stage::Proven
     }

@@ -1,8 +1,7 @@
 //! Labels for relayed fast frames: those that neighbours have bound with us, and ours with them.
 //!
-//! A table that is refreshed from its ends: whoever wants a label binds it again and again, and what is not bound again
-//! expires, so nothing has to be told for anything to end. Towards one neighbour everybody's frames to a destination share
-//! a label.
+//! Soft state: the node that needs a label binds it again and again, and a label that is not bound again expires, so no
+//! message has to end it. Towards one neighbour all frames to a destination share a label.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ pub(crate) const ASK_AGAIN: u64 = 250;
 pub(crate) const MAX_ASKS: u32 = 5;
 /// A label in use is bound again after this, ms.
 pub(crate) const REFRESH: u64 = 15_000;
-/// One that nobody has bound again for this long ends, ms.
+/// One that has not been bound again for this long ends, ms.
 pub(crate) const LIFE: u64 = 40_000;
 /// A session wants its label this long after it was last active, ms.
 pub(crate) const USE: u64 = 20_000;
@@ -155,6 +154,12 @@ impl Labels {
         served.map(|(key, _)| *key).collect()
     }
 
+    /// The labels of neighbours for `dest`.
+    pub(crate) fn towards(&self, dest: NodeAddr) -> Vec<(LinkId, u32)> {
+        let served = self.served.iter().filter(|(_, served)| served.dest == dest);
+        served.map(|(key, _)| *key).collect()
+    }
+
     /// Whether a refused size may be reported now; it is then.
     pub(crate) fn may_tell_refusal(&mut self, now: u64) -> bool {
         let due = self
@@ -166,13 +171,13 @@ impl Labels {
         due
     }
 
-    /// Anybody wants our label.
+    /// Whether a session of ours or a label of a neighbour needs our label.
     pub(crate) fn is_wanted(&self, now: u64, link: LinkId, dest: NodeAddr) -> bool {
         let ours = self.asked.get(&(link, dest)).is_some_and(|asked| now < asked.ours);
         ours || !self.leading(link, dest).is_empty()
     }
 
-    /// Checks that nobody has made us keep more than is allowed.
+    /// Checks that no neighbour has made us keep more than is allowed.
     ///
     /// # Errors
     /// The broken invariant, in words.
@@ -189,5 +194,150 @@ impl Labels {
             return Err("a label is forgotten".into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: LinkId = LinkId(7);
+    const OTHER: LinkId = LinkId(8);
+
+    fn addr(number: u16) -> NodeAddr {
+        let mut bytes = [0; 16];
+        bytes[..2].copy_from_slice(&number.to_be_bytes());
+        NodeAddr::new(bytes)
+    }
+
+    fn served(dest: u16, to: Option<LinkId>, until: u64) -> Served {
+        Served {
+            dest: addr(dest),
+            to,
+            told: false,
+            until,
+        }
+    }
+
+    #[test]
+    fn a_neighbour_has_its_share_of_labels_and_takes_none_of_the_others() {
+        let mut labels = Labels::default();
+        for label in 0..MAX_SERVED as u32 {
+            assert!(labels.admit(LINK, label, served(1, None, 5_000)));
+            assert_eq!(labels.check_invariants(), Ok(()));
+        }
+        assert!(!labels.admit(LINK, u32::MAX, served(1, None, 10)));
+        assert_eq!((labels.served.len(), labels.deadline()), (MAX_SERVED, 5_000));
+        assert!(labels.admit(OTHER, u32::MAX, served(1, None, 10)));
+        labels.served.remove(&(LINK, 3));
+        assert!(labels.admit(LINK, u32::MAX, served(1, None, 10)));
+    }
+
+    #[test]
+    fn more_labels_of_a_neighbour_than_its_share_break_an_invariant() {
+        let mut labels = Labels::default();
+        for label in 0..=MAX_SERVED as u32 {
+            labels.served.insert((LINK, label), served(1, None, 5_000));
+        }
+        labels.settle();
+        assert!(labels.check_invariants().is_err());
+    }
+
+    #[test]
+    fn labels_for_others_leave_some_for_ourselves() {
+        let (mut labels, now) = (Labels::default(), 1_000);
+        for dest in 0..MAX_ASKED_FOR_OTHERS as u16 {
+            assert!(labels.ask(now, LINK, addr(dest), 0));
+        }
+        assert!(!labels.ask(now, LINK, addr(1_000), 0));
+        assert!(
+            !labels.ask(now, LINK, addr(1_000), now),
+            "a use that is over is none of ours"
+        );
+        assert_eq!(labels.asked.len(), MAX_ASKED_FOR_OTHERS);
+        assert!(labels.ask(now, OTHER, addr(1_000), 0), "each neighbour has a share");
+        assert!(labels.ask(now, LINK, addr(5), 0), "there is one for this destination");
+        assert!(labels.ask(now, LINK, addr(1_000), now + 1));
+    }
+
+    #[test]
+    fn a_destination_has_one_label_with_a_neighbour_and_no_other_has_the_same() {
+        let mut labels = Labels {
+            last: u32::MAX - 1,
+            ..Labels::default()
+        };
+        for (link, dest) in [(LINK, 1), (LINK, 2), (OTHER, 1), (LINK, 1)] {
+            assert!(labels.ask(1_000, link, addr(dest), 0));
+        }
+        let of = |link, dest| labels.asked.get(&(link, addr(dest))).unwrap().label;
+        assert_eq!([of(LINK, 1), of(LINK, 2), of(OTHER, 1)], [u32::MAX, 0, 1]);
+        assert_eq!(labels.dest_of(LINK, 0), Some(addr(2)));
+        assert_eq!(labels.dest_of(OTHER, 1), Some(addr(1)));
+        assert_eq!(labels.dest_of(LINK, 1), None, "that one is of another neighbour");
+    }
+
+    #[test]
+    fn a_later_use_prolongs_an_earlier_one_and_never_shortens_it() {
+        let mut labels = Labels::default();
+        for (ours, kept) in [(0, 0), (5_000, 5_000), (4_000, 5_000)] {
+            assert!(labels.ask(1_000, LINK, addr(1), ours));
+            assert_eq!(labels.asked.get(&(LINK, addr(1))).unwrap().ours, kept);
+        }
+        assert!(labels.is_wanted(4_999, LINK, addr(1)));
+        assert!(!labels.is_wanted(5_000, LINK, addr(1)), "nobody uses it any more");
+        assert!(!labels.is_wanted(0, OTHER, addr(1)));
+    }
+
+    #[test]
+    fn a_label_of_ours_is_wanted_while_one_of_a_neighbour_leads_there() {
+        let mut labels = Labels::default();
+        labels.ask(1_000, LINK, addr(1), 0);
+        for (label, dest, to) in [(1, 1, None), (2, 1, Some(OTHER)), (3, 2, Some(LINK))] {
+            labels.admit(OTHER, label, served(dest, to, 5_000));
+        }
+        assert!(!labels.is_wanted(1_000, LINK, addr(1)));
+        labels.admit(OTHER, 4, served(1, Some(LINK), 5_000));
+        assert!(labels.is_wanted(1_000, LINK, addr(1)));
+        assert_eq!(labels.leading(LINK, addr(1)), [(OTHER, 4)]);
+    }
+
+    #[test]
+    fn frames_go_with_a_label_only_once_it_is_bound() {
+        let mut labels = Labels::default();
+        labels.ask(1_000, LINK, addr(1), 0);
+        for (stage, bound) in [
+            (Stage::Asking(1), None),
+            (Stage::Bound(1_300), Some((1, 1_300))),
+            (Stage::Refused, None),
+        ] {
+            labels.asked.get_mut(&(LINK, addr(1))).unwrap().stage = stage;
+            assert_eq!(labels.bound(LINK, addr(1)), bound);
+        }
+        assert_eq!(labels.bound(OTHER, addr(1)), None);
+    }
+
+    #[test]
+    fn the_deadline_is_that_of_the_first_label() {
+        let mut labels = Labels::default();
+        assert_eq!(labels.deadline(), u64::MAX);
+        labels.admit(LINK, 1, served(1, None, 9_000));
+        labels.admit(LINK, 2, served(1, None, 8_000));
+        assert_eq!(labels.deadline(), 8_000);
+        labels.ask(3_000, LINK, addr(1), 0);
+        assert_eq!(labels.deadline(), 3_000);
+        labels.wake(7_000);
+        assert_eq!(labels.deadline(), 3_000);
+        labels.asked.get_mut(&(LINK, addr(1))).unwrap().next = 8_500;
+        labels.settle();
+        assert_eq!((labels.deadline(), labels.check_invariants()), (8_000, Ok(())));
+        labels.due = Some(8_001);
+        assert!(labels.check_invariants().is_err(), "it would be late");
+    }
+
+    #[test]
+    fn refused_sizes_are_reported_seldom() {
+        let mut labels = Labels::default();
+        let told = [0, 1, TELL_REFUSAL - 1, TELL_REFUSAL, 2 * TELL_REFUSAL - 1].map(|now| labels.may_tell_refusal(now));
+        assert_eq!(told, [true, false, false, true, false]);
     }
 }

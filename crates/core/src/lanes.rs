@@ -206,7 +206,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever looks at the sums sees what went on between two looks in all lanes, as long as no keys change, and
+        /// A reader of the sums sees what happened between two reads in all lanes, as long as no keys change, and
         /// another epoch as soon as some do.
         #[test]
         fn sums_move_as_their_parts_do(

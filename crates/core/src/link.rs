@@ -38,7 +38,7 @@ use crate::{Event, LinkDown};
 
 /// How long replaced keys still open late frames (L5).
 const DRAIN: u64 = 10_000;
-/// A candidate that nobody has used for this long is forgotten.
+/// A candidate that has not been used for this long is forgotten.
 const CANDIDATE_LIFE: u64 = 30_000;
 /// Who receives but has nothing to send answers after this, so that silence means something.
 const PASSIVE_KEEPALIVE: u64 = 1_000;
@@ -74,6 +74,25 @@ impl Epoch {
     fn end_hop(&self, ctx: &mut Context, link: LinkId) {
         if let Some(hop) = &self.hop {
             hop.end(ctx, link);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Epoch {
+    /// The epoch of a link that has just come up.
+    fn current(index: u32, now: u64) -> Self {
+        Self {
+            index,
+            remote_epoch: [0; 8],
+            began: now,
+            born: now,
+            stage: Stage::Current,
+            answered: None,
+            rekey: false,
+            crossed: None,
+            seed: None,
+            hop: None,
         }
     }
 }

@@ -61,7 +61,7 @@ pub(crate) enum MeshOutput {
         /// What it said before.
         was: Was,
     },
-    /// A look-up found nobody.
+    /// A look-up did not find the node.
     Failed(NodeAddr),
 }
 
@@ -287,10 +287,10 @@ impl Mesh {
 
     /// The neighbour to hand a message for `dest` to, other than `not`; one that is doubted only where there is no other.
     ///
-    /// A neighbour itself first; then, for messages of our own, who brought an answer that the destination signed; then,
-    /// with coordinates, those closer than we are: whoever brought an answer, those whose filters have it, any; the
-    /// cheapest first, by the cost of the link to it and the hops from there. Without coordinates, or where nobody is
-    /// closer, whoever brought an answer, or at least a message.
+    /// The destination first, if it is a neighbour; then, for messages of our own, the neighbour that brought an answer that
+    /// the destination signed; then, with coordinates, those closer than we are: the one that brought an answer, those whose
+    /// filters have the destination, any; the cheapest first, by the cost of the link to it and the hops from there. Without
+    /// coordinates, or if no neighbour is closer, the one that brought an answer, or at least a message.
     pub(crate) fn next_hop(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>) -> Option<NodeAddr> {
         if not == Some(dest) {
             return None;
@@ -305,7 +305,7 @@ impl Mesh {
             return Some(dest);
         }
         let way = self.ways.to(now, &dest).filter(|(via, _)| usable(via));
-        // Our own messages have been nowhere yet; whoever carries one has to bring it closer, or it may go in circles.
+        // Our own messages have made no hop yet; a relay has to bring a message closer, or it may circulate.
         if let (Some((via, Ground::Proven)), None) = (way, not) {
             return Some(via);
         }

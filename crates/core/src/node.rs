@@ -16,6 +16,7 @@ use weft_wire::{Network, NodeAddr, fast, fmp, fsp};
 
 use self::carry::Held;
 use self::progress::Subject;
+use self::routes::Routes;
 use self::signals::{Cause, Signals};
 pub use self::twin::Twin;
 use crate::context::{Context, Output};
@@ -37,6 +38,7 @@ mod lanes;
 mod mesh;
 mod progress;
 mod route;
+mod routes;
 mod signals;
 mod twin;
 
@@ -147,7 +149,7 @@ pub struct Node {
     denied: BTreeSet<NodeAddr>,
     mesh: Mesh,
     /// Ways for messages of others, as the lanes have them.
-    routes: BTreeMap<NodeAddr, LinkId>,
+    routes: Routes,
     /// Such ways that have to show that they work.
     held: BTreeMap<NodeAddr, Held>,
     /// What is left of the rates of error signals.
@@ -177,7 +179,7 @@ impl Node {
             next_link: 1,
             allowed: BTreeSet::new(),
             denied: BTreeSet::new(),
-            routes: BTreeMap::new(),
+            routes: Routes::default(),
             held: BTreeMap::new(),
             signals: Signals::default(),
             labels: Labels::default(),
@@ -339,7 +341,7 @@ impl Node {
                 self.counters.messages_unknown += u64::from(!known);
             }
             Report::UnknownSession { link, src } => {
-                // Whoever carried it has authenticated, but may have made it up: it only leads to a handshake, seldom.
+                // The neighbour it came from is authenticated, but may have forged it: it only leads to a handshake, seldom.
                 let Some(from) = self.by_link.get(&link).copied() else {
                     return;
                 };
@@ -360,7 +362,7 @@ impl Node {
             }
             Report::Wanted { peer } => self.handle_wanted(now, peer),
             Report::Arrives { peer, link } => self.handle_arrival(now, peer, link),
-            // The answer is for whoever asked the lane.
+            // The answer is for the caller that asked the lane.
             Report::EchoReply { .. } => {}
             Report::Activity { links, sessions } => {
                 for activity in links {

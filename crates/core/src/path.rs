@@ -17,7 +17,7 @@ const KEPT: usize = 8;
 pub enum Path {
     /// Straight to a UDP address.
     Direct(SocketAddr),
-    /// Through this neighbour and whoever follows.
+    /// Through this neighbour and the nodes behind it.
     Relayed(PublicKey),
 }
 
@@ -28,7 +28,7 @@ pub enum PathReason {
     LinkUp,
     /// The link to the peer has been answering for a while, after a silence.
     Answers,
-    /// Whoever came first on the way answered nothing; the link is still up.
+    /// The first hop of the path answered nothing; the link to it is still up.
     Silent,
     /// The link to the peer ended.
     LinkDown(LinkDown),
@@ -63,7 +63,7 @@ pub(crate) struct Standing {
     pub(crate) link: Result<u64, Option<LinkDown>>,
     /// Whether the neighbour of the path before is still linked.
     pub(crate) old_relay_up: bool,
-    /// Whether something speaks against whoever came first on the path before.
+    /// Whether something speaks against the first hop of the path before.
     pub(crate) old_silent: bool,
 }
 
@@ -91,6 +91,8 @@ impl PathHistory {
         if self.changes.len() == KEPT {
             self.changes.pop_front();
         }
+        // Most peers have one path for life.
+        self.changes.reserve_exact(1);
         self.changes.push_back((now, standing.path, reason));
         Some(reason)
     }

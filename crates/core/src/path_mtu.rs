@@ -127,7 +127,7 @@ impl PathWatch {
             None if packets > 0 => 0,
             None => u64::MAX,
             Some((told, ..)) if seen < told => 0,
-            // Anything else is told with packets, as nobody needs it without.
+            // Anything else is told with packets; it is not needed without them.
             Some((_, at, before)) if packets > before => at.saturating_add(confirm_every(srtt)),
             Some(_) => u64::MAX,
         }

@@ -7,7 +7,7 @@
 //!   nor ordinary loss looks like a path that has become smaller, and the pilot's round trip tells how long to wait.
 //! - The search tries the largest size first, which is right on most paths, and halves what is left.
 //! - While large frames are sent the size in use is **confirmed** each second. That finds a path that swallows what it no
-//!   longer takes, whatever the traffic in it: no answer of anybody's to data is needed.
+//!   longer takes, whatever the traffic in it: no answer to data is needed.
 //!
 //! Sizes are bytes of UDP payload, times ms.
 

@@ -114,7 +114,7 @@ impl Reports {
 
     fn interval(&self, metrics: &Metrics, round_trips: u64) -> u64 {
         let Some(srtt) = metrics.srtt() else {
-            // Whoever does not report gets no more than the usual number.
+            // A peer that does not report gets no more than the usual number.
             return if self.count < COLD_REPORTS {
                 self.pace.first
             } else {

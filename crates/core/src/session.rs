@@ -137,6 +137,8 @@ pub(crate) struct Session {
     last_large_tx: u64,
     /// The link that frames come over.
     arrives: Option<LinkId>,
+    /// When they began to come over it while the session was up.
+    arrives_since: u64,
     /// That has changed, and may have to be followed.
     left: bool,
     /// When that may be followed.
@@ -192,6 +194,7 @@ impl Session {
             last_data_tx: 0,
             last_large_tx: 0,
             arrives: None,
+            arrives_since: 0,
             left: false,
             follow_from: 0,
             doubt_from: 0,
@@ -268,6 +271,7 @@ impl Session {
     /// Frames come over this link now.
     pub(crate) fn handle_arrival(&mut self, now: u64, link: LinkId) {
         self.liveness.heard(now);
+        self.arrives_since = now;
         self.note_arrival(link);
     }
 
@@ -280,6 +284,12 @@ impl Session {
     /// The link that frames last came over.
     pub(crate) fn arrives(&self) -> Option<LinkId> {
         self.arrives
+    }
+
+    /// When the other end last told that our frames arrive, since its own come over the present link. What it told before it
+    /// went to another one says nothing about the way that it left.
+    pub(crate) fn told(&self) -> Option<u64> {
+        Some(self.passing.told()).filter(|told| *told > self.arrives_since)
     }
 
     /// The link to follow the other end to, if it is time.
@@ -349,7 +359,7 @@ impl Session {
         self.link
     }
 
-    /// Whether anybody needs a way to the other end: packets wait, or keys are agreed.
+    /// Whether a way to the other end is needed: packets wait, or keys are agreed.
     pub(crate) fn needs_route(&self) -> bool {
         self.wanted.is_some() || self.is_up() || self.is_handshaking()
     }
@@ -719,7 +729,7 @@ impl Session {
         self.epochs.len()
     }
 
-    /// Handshakes that the other side has begun and not finished, or somebody in its name.
+    /// Handshakes that the peer, or an attacker in its name, has begun and not finished.
     pub(crate) fn half_open(&self) -> usize {
         self.awaiting.len()
     }

@@ -221,11 +221,15 @@ mod tests {
         assert!(other >= 50, "{other}");
     }
 
+    /// So many links come at once, and then one a second.
+    const AT_ONCE: u32 = 2 * MANY as u32;
+
     #[test]
     fn shares_of_links_that_are_gone_are_forgotten() {
         let mut budget = Unproven::new(400);
-        for link in 0..10_000 {
-            budget.admits(u64::from(link) * 1_000, LinkId(link), Arrival::Other, &mut rng());
+        for link in 0..10_000_u32 {
+            let now = u64::from(link.saturating_sub(AT_ONCE)) * 1_000;
+            budget.admits(now, LinkId(link), Arrival::Other, &mut rng());
         }
         assert!(budget.links.len() <= MANY, "{}", budget.links.len());
     }
@@ -237,5 +241,81 @@ mod tests {
         assert!(budget.admits(1_000, LinkId(1), Arrival::Other, &mut rng()));
         assert_eq!(budget.trials(1_000, Arrival::Own, 5), 5);
         assert!(budget.trials(1_000, Arrival::Other, 5) > 0);
+    }
+
+    #[test]
+    fn an_own_link_is_served_at_its_rate() {
+        let mut budget = Unproven::new(400);
+        let served = served(&mut budget, 1, Arrival::Own, 10);
+        assert!(
+            (OWN.per_second * 9 + OWN.burst..=OWN.per_second * 10 + OWN.burst).contains(&served),
+            "{served}"
+        );
+        assert_eq!(budget.refused(), 50_000 - served);
+    }
+
+    #[test]
+    fn shares_of_own_links_that_are_gone_are_forgotten() {
+        let mut budget = Unproven::new(400);
+        for link in 0..10_000_u32 {
+            let now = u64::from(link.saturating_sub(AT_ONCE)) * 1_000;
+            budget.admits(now, LinkId(link), Arrival::Own, &mut rng());
+        }
+        assert!(budget.own.len() <= MANY, "{}", budget.own.len());
+    }
+
+    #[test]
+    fn many_links_do_not_renew_what_each_has_used_up() {
+        let (mut budget, mut rng) = (Unproven::new(400), rng());
+        let mut round = |arrival, tries: u64| {
+            let asked = (0..100 * tries).map(|n| LinkId((n % 100) as u32));
+            asked
+                .filter(|link| budget.admits(10_000, *link, arrival, &mut rng))
+                .count() as u64
+        };
+        let proven = round(Arrival::Proven, 100);
+        assert!(proven >= 100 * RESERVE.burst, "{proven}");
+        let own = round(Arrival::Own, 100);
+        assert_eq!(own, 100 * OWN.burst);
+        // The reserves are spent whatever else the links bring.
+        round(Arrival::Other, 100);
+        assert_eq!(
+            [
+                round(Arrival::Proven, 1),
+                round(Arrival::Own, 1),
+                round(Arrival::Other, 1)
+            ],
+            [0; 3]
+        );
+    }
+
+    #[test]
+    fn a_link_that_has_used_up_its_share_of_the_pool_is_remembered() {
+        let share = share(Unproven::new(400).pool);
+        let mut used = Share::new(share, 0);
+        assert!(used.is_full(share, 0));
+        used.other.take(share, 0, 1);
+        assert!(!used.is_full(share, 0));
+        let mut used = Share::new(share, 0);
+        used.reserve.take(RESERVE, 0, 1);
+        assert!(!used.is_full(share, 0));
+    }
+
+    #[test]
+    fn last_messages_are_tried_with_a_bounded_number_of_handshakes() {
+        let mut budget = Unproven::new(400);
+        // 66 messages a second in each of two pools, three Diffie-Hellmans each.
+        let second = 66 * 2 * 3 * TRIALS as usize;
+        assert_eq!(budget.trials(0, Arrival::Other, usize::MAX), second);
+        assert_eq!(budget.trials(500, Arrival::Proven, usize::MAX), second / 2);
+        assert_eq!(budget.trials(500, Arrival::Own, 1_000), 1_000);
+    }
+
+    #[test]
+    fn the_most_that_can_be_admitted_is_what_pools_and_links_have() {
+        let pools = 2 * (66 * BURST + 66 * 2);
+        let each = OWN.burst + OWN.per_second * 2 + RESERVE.burst + RESERVE.per_second * 2;
+        let most = pools + (10 + MANY as u64) * each;
+        assert_eq!(Unproven::new(400).most_in(1_001, 10) as u64, most);
     }
 }

@@ -3,7 +3,7 @@
 //! - [`wire`]: every parser of weft-wire on the same bytes; what parses is emitted as it was.
 //! - [`split`]: a TUN read against a plain model of segmentation, and what else is done to its packets.
 //! - [`coalesce`]: packets of several flows joined and cut again: the same packets, each flow in order.
-//! - [`lane`]: a lane with keys, its peer, and somebody between them who owns neither.
+//! - [`lane`]: a lane with keys, its peer, and an attacker between them that controls neither.
 //! - [`fast`]: the same with fast frames, and with a peer that has keys and keeps no rule.
 //! - [`core`]: two nodes and one that has turned hostile, on a network that does what the bytes say.
 //! - [`mesh`]: up to eight nodes that reach each other through each other, and some of them lie.

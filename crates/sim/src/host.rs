@@ -316,7 +316,7 @@ impl Host {
         loop {
             let mut quiet = true;
             while let Some((lane, report)) = self.next_of_lanes(Lane::poll_report) {
-                if let Some(refused) = self.pending.push((now + self.core_delay, lane), report) {
+                for refused in self.pending.push((now + self.core_delay, lane), report) {
                     numbered(&mut self.lane, &mut self.others, lane).return_report(refused);
                 }
             }

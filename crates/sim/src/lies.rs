@@ -10,7 +10,7 @@ use weft_wire::signal::{CoordsRequired, PathBroken, Signal};
 use weft_wire::tree::{Ancestry, AncestryEntry, TreeAnnounce, declaration_bytes};
 use weft_wire::{Coords, NodeAddr};
 
-/// A TreeAnnounce: the liar stands below `above`, whose first is its parent; nobody, and it is a root.
+/// A TreeAnnounce: the liar stands below `above`, whose first is its parent; if `above` is empty, it is a root.
 pub fn tree(liar: &Identity, sequence: u64, unix: u64, above: &[NodeAddr]) -> Vec<u8> {
     let me = liar.node_addr();
     let parent = above.first().copied().unwrap_or(me);
@@ -46,7 +46,7 @@ pub fn filter(sequence: u64, ones: usize) -> Vec<u8> {
     written(FilterAnnounce::LEN, |out| announce.emit(out).is_ok())
 }
 
-/// A LookupRequest of anybody for anybody.
+/// A LookupRequest of any origin for any target.
 pub fn request(id: u64, origin: &[NodeAddr], target: NodeAddr) -> Vec<u8> {
     let request = LookupRequest {
         request_id: id,
@@ -59,7 +59,7 @@ pub fn request(id: u64, origin: &[NodeAddr], target: NodeAddr) -> Vec<u8> {
     written(request.wire_len(), |out| request.emit(out).is_ok())
 }
 
-/// A LookupResponse of anybody at any place, with a proof that proves nothing.
+/// A LookupResponse of any target at any place, with a proof that proves nothing.
 pub fn response(id: u64, target: &[NodeAddr]) -> Vec<u8> {
     let Some(node) = target.first() else { return Vec::new() };
     let response = LookupResponse {
@@ -84,7 +84,7 @@ pub fn datagram(src: NodeAddr, dest: NodeAddr, ttl: u8, payload: &[u8]) -> Vec<u
     written(datagram.wire_len(), |out| datagram.emit(out).is_ok())
 }
 
-/// The payload of a SessionDatagram that tells where both ends are, as a SessionSetup with keys of nobody does.
+/// The payload of a SessionDatagram that tells where both ends are, as a SessionSetup with keys of no node does.
 pub fn setup(src: &[NodeAddr], dest: &[NodeAddr]) -> Vec<u8> {
     let setup = SessionSetup {
         flags: 0,

@@ -1,7 +1,7 @@
 //! Address translation between a host and the network, by what it maps and what it lets in.
 //!
 //! The kinds are those of RFC 3489 section 5, which people still use, in the terms of RFC 4787: a mapping belongs to
-//! the inner endpoint or to a pair of endpoints, and a filter lets in anyone, known addresses, or known endpoints.
+//! the inner endpoint or to a pair of endpoints, and a filter lets in any host, known addresses, or known endpoints.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ const FIRST_PORT: u16 = 40_000;
 /// What a box does with datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NatKind {
-    /// One outer port for the host; anyone may send to it.
+    /// One outer port for the host; any host may send to it.
     FullCone,
     /// One outer port for the host; those addresses may send to it that it has sent to.
     Restricted,

@@ -198,7 +198,7 @@ impl Network {
     }
 
     fn find(&self, dst: SocketAddr) -> Option<HostId> {
-        // An address behind a box is nobody's on the network.
+        // An address behind a box belongs to no host on the network.
         let direct = self.by_addr.get(&dst).filter(|to| self.hosts[**to].nat.is_none());
         direct.or_else(|| self.by_outer.get(&dst.ip())).copied()
     }

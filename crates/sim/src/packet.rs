@@ -3,7 +3,7 @@
 use weft_wire::NodeAddr;
 
 const HEADER: usize = 40;
-/// "No next header" (RFC 8200 section 4.7): the payload is nobody's business.
+/// "No next header" (RFC 8200 section 4.7): no host interprets the payload.
 const NO_NEXT_HEADER: u8 = 59;
 
 /// An IP packet from one simulated host to another.

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The model looks at everybody.
+        /// The model looks at all hosts.
         #[test]
         fn the_earliest_comes_first(steps in prop::collection::vec((0_usize..8, 0_u64..20, 0_u64..20), 0..100)) {
             let mut schedule = Schedule::default();

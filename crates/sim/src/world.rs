@@ -63,7 +63,7 @@ pub struct World {
     hosts: Vec<Host>,
     network: Network,
     schedule: Schedule,
-    /// Hosts that somebody else had in hand: their outputs are taken before time goes on.
+    /// Hosts that a caller could change: their outputs are taken before time goes on.
     touched: Vec<HostId>,
     /// How the network treats datagrams from now on.
     pub conditions: Conditions,
@@ -221,7 +221,7 @@ impl World {
         self.after(from);
     }
 
-    /// Puts bytes of anybody's making on the network.
+    /// Puts any bytes on the network, as sent by no host.
     pub fn inject(&mut self, src: SocketAddr, dst: SocketAddr, bytes: Vec<u8>) {
         let datagram = Datagram {
             from: Datagram::NOBODY,

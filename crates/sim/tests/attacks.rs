@@ -1,4 +1,4 @@
-//! Somebody in between who wants data to go in other frames, or not at all: handshakes whose transcripts are made to
+//! An attacker on the path that wants data to go in other frames, or not at all: handshakes whose transcripts are made to
 //! differ, negotiation that is dropped, altered, replayed or sent back, and frames that come again under every other index.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
@@ -70,7 +70,7 @@ enum Flips {
 }
 
 /// Turns the parity byte of the ephemeral key in a handshake of others. Diffie-Hellman here has the x coordinate alone, so
-/// nobody notices by that.
+/// its result stays the same.
 fn flip_parity(body: &mut [u8], flips: Flips) -> bool {
     let Ok(datagram) = SessionDatagram::parse(body) else {
         return false;
@@ -91,8 +91,8 @@ fn flip_parity(body: &mut [u8], flips: Flips) -> bool {
     true
 }
 
-/// FIPS's handshake does not notice; data goes on in FIPS frames, no fast frame opens, and both ends say so. Once nobody
-/// meddles any more the next epoch is fast.
+/// FIPS's handshake does not notice; data goes on in FIPS frames, no fast frame opens, and both ends say so. Once the
+/// attack has ended the next epoch is fast.
 #[test]
 fn an_ephemeral_with_another_parity_is_a_downgrade_that_is_told() {
     for (seed, flips) in [(1, Flips::Setup), (2, Flips::Ack), (3, Flips::Both)] {
@@ -118,8 +118,8 @@ fn an_ephemeral_with_another_parity_is_a_downgrade_that_is_told() {
     }
 }
 
-/// The same in the handshake of a link, which anybody on the path sees in the clear: its FIPS keys agree, those of the hop do
-/// not, and what would be relayed over it goes in FIPS frames.
+/// The same in the handshake of a link, which any host on the path sees in the clear: its FIPS keys agree, those of the hop
+/// do not, and what would be relayed over it goes in FIPS frames.
 #[test]
 fn a_link_whose_ephemeral_was_touched_relays_nothing() {
     let mut world = World::new(4);
@@ -168,8 +168,8 @@ fn a_link_whose_ephemeral_was_touched_relays_nothing() {
     assert!(!matches!(state, Frames::Fast(_) | Frames::Relayed(_)), "{state:?}");
 }
 
-/// Whoever carries the negotiation can drop all of it, or alter it, which is the same: nothing distinguishes the other end
-/// from one that has no fast frames. It is told if that one had.
+/// An attacker on the path can drop all of the negotiation, or alter it, which is the same: nothing distinguishes the other
+/// end from one that has no fast frames. It is told if that one had.
 #[test]
 fn negotiation_that_is_dropped_or_altered_leaves_fips_frames() {
     for altered in [false, true] {
@@ -212,7 +212,7 @@ fn negotiation_that_is_dropped_or_altered_leaves_fips_frames() {
     }
 }
 
-/// Everything that two nodes have said to each other, once more and back to where it came from, over two epochs: nobody
+/// Everything that two nodes have said to each other, once more and back to where it came from, over two epochs: neither
 /// begins anything anew for it.
 #[test]
 fn negotiation_that_comes_again_changes_nothing() {

@@ -105,7 +105,7 @@ fn a_source_whose_place_is_not_known_is_asked_for_it() {
     assert_eq!(row.carry(stranger, &DATA), (true, vec![]));
 }
 
-/// Coordinates of one address are complete for the root, and say nothing of anybody else: he has not joined yet.
+/// Coordinates of one address are complete for the root, and say nothing of any other node: it has not joined yet.
 #[test]
 fn the_root_alone_is_where_it_says() {
     let mut row = Row::new(2);

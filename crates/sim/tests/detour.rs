@@ -132,6 +132,38 @@ fn a_dead_relay_costs_less_than_two_seconds() {
     }
 }
 
+/// The same, over and over, at all moments of a ping: B may have nothing of its own to send by which it would notice.
+#[test]
+fn each_death_of_a_relay_costs_less_than_two_seconds() {
+    for seed in 0..40 {
+        let (mut world, h) = net(seed, 4, &[(0, 2), (0, 3), (1, 2), (1, 3)]);
+        acquaint(&mut world, h[0], h[1]);
+        world.run(2_000);
+        let mut pings = Pings::new(&world, h[0], h[1]);
+        pings.run(&mut world, 5_000);
+        for turn in 0..4 {
+            let dead = via(&world, h[0], h[1]).unwrap();
+            pings.run(&mut world, 3_000 + (seed * 31 + turn * 313) % 400);
+            world.kill(dead);
+            let (_, gap) = pings.run(&mut world, 7_000);
+            assert!(gap < 2_000, "seed {seed}, death {turn}: {gap} ms");
+            world.restart(dead);
+            let back = world.now();
+            while !h[..2].iter().all(|end| is_linked_since(&world, *end, dead, back)) {
+                pings.run(&mut world, 200);
+                assert!(world.now() < back + 60_000, "seed {seed}, death {turn}: no link");
+            }
+        }
+    }
+}
+
+/// Whether a host has a link to another one that is not older than `since`.
+fn is_linked_since(world: &World, host: HostId, to: HostId, since: u64) -> bool {
+    let mut status = world.host(host).node.peer_status(world.now());
+    let link = status.find(|p| p.key == world.host(to).key).unwrap();
+    link.link_age.is_some_and(|age| age <= world.now() - since)
+}
+
 /// A-C-D-B with A-E-B as another way: D dies, which only C can see.
 #[test]
 fn a_relay_that_loses_its_next_hop_is_left() {
@@ -184,7 +216,7 @@ fn a_slow_link_is_not_left() {
     assert!(!relayed(&world, h[0], h[1]));
 }
 
-/// C is linked with both and carries nothing; D does. Whoever comes first, nothing goes through C.
+/// C is linked with both and forwards nothing; D does. Whichever comes first, nothing goes through C.
 #[test]
 fn a_node_without_transit_is_gone_round() {
     for seed in 0..10 {

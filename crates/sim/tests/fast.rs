@@ -70,7 +70,7 @@ fn keys_move_on_and_epochs_change_without_a_loss() {
         assert!(status.session_rekeys >= 4, "seed {seed}: {}", status.session_rekeys);
         assert!(sealed(&world, a) > 1_300, "seed {seed}: {}", sealed(&world, a));
         assert_eq!(world.host(a).lane.counters().fast_open_failed, 0, "seed {seed}");
-        // Once agreed, the next epochs change nothing that anybody would have to know.
+        // Once agreed, the next epochs change nothing that has to be reported.
         let changes = |host: HostId| {
             let events = world.host(host).events.iter();
             events.filter(|(_, e)| matches!(e, Event::FramesChanged { .. })).count()

@@ -126,7 +126,7 @@ fn frames_without_keys_make_an_idle_pair_shake_hands_ever_more_seldom() {
     assert!(made <= 12, "{made}");
 }
 
-/// B has no keys any more, and somebody keeps it from noticing by forged last messages of handshakes.
+/// B has no keys any more, and an attacker tries to keep it from noticing by forged last messages of handshakes.
 #[test]
 fn keys_that_were_lost_are_made_anew_beside_forged_last_messages() {
     let took = [false, true].map(|forged| {

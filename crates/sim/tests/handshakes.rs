@@ -1,4 +1,4 @@
-//! Floods of session handshakes that nobody finishes, at 5,000 a second in each direction, from a node that has a link
+//! Floods of session handshakes that are not finished, at 5,000 a second in each direction, from a node that has a link
 //! with some node of the mesh: sessions of others open, keep their keys fresh and lose nothing all the same.
 
 #![allow(
@@ -29,7 +29,7 @@ fn meshed() -> Config {
     }
 }
 
-/// First handshake messages to nobody: any point of the curve gets an answer.
+/// First handshake messages with a key that no node has: any point of the curve gets an answer.
 fn points(count: u64) -> Vec<[u8; xk::MSG1_LEN]> {
     let point = |seed| {
         let mut rng = ChaCha20Rng::seed_from_u64(seed);

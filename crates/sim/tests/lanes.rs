@@ -1,5 +1,5 @@
-//! Several lanes of two nodes, with their cores: what each carries, and somebody in between who has captured what they said and
-//! delivers it to other lanes than it was for.
+//! Several lanes of two nodes, with their cores: what each carries, and an attacker on the path that has captured what they
+//! said and delivers it to other lanes than it was for.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -78,7 +78,7 @@ fn a_packet_from_the_tun_counts_once_whichever_lane_sends_it() {
     assert_eq!(sum(&world, a, "tun_rx"), 400);
 }
 
-/// Somebody who keeps the fast frames of two nodes.
+/// An observer that keeps the fast frames of two nodes.
 #[derive(Clone, Default)]
 struct Tap {
     kept: Rc<RefCell<Vec<Datagram>>>,

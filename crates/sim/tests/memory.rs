@@ -20,7 +20,7 @@ const BUDGET_OF_A_LANE: u64 = 5 * 1_024;
 /// The node in the middle; the others are linked with it alone.
 const HUB: HostId = 0;
 const LANES: [u8; 4] = [1, 2, 4, 8];
-/// Of two sizes, so that what a node has once, whoever is there, falls out.
+/// Of two sizes, so that what a node has once, however many peers it has, falls out.
 const PEERS: [usize; 2] = [100, 200];
 
 /// In which state peers are idle.

@@ -221,7 +221,7 @@ fn a_new_link_is_measured_without_payload_and_stays_measured() {
         let quality = status(&world, of, peer).link_quality;
         assert_eq!(quality.rtt_us, Some(20_000), "{quality:?}");
     }
-    // The path gets longer, and nobody says a word.
+    // The path gets longer, and no packets are sent.
     world.conditions.delay = 100;
     world.run(600_000);
     let status = status(&world, a, b);

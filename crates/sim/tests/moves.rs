@@ -179,7 +179,7 @@ fn a_download_goes_on_after_a_round_trip_when_its_receiver_moves() {
     }
     world.run(1_000);
     let lost = 2_000 - (world.host(a).received.len() - before);
-    // Towards the old address until a frame has come from the new one and a probe has been there and back.
+    // Towards the old address until a frame has come from the new one and a probe has made its round trip.
     assert!(lost as u64 <= 4 * DELAY + 5, "{lost}");
 }
 

@@ -138,7 +138,7 @@ fn rekeys_cross_on_a_slow_reordering_path() {
     }
 }
 
-/// Drops the first `n` datagrams of a kind that `from` (or anyone) sends after `after` ms.
+/// Drops the first `n` datagrams of a kind that `from` (or any host) sends after `after` ms.
 fn drop_first(world: &mut World, kind: Kind, after: u64, mut n: u32) {
     world.set_rule(move |now, datagram| {
         if now >= after && datagram.kind == kind && n > 0 {

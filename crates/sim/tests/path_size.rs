@@ -117,7 +117,7 @@ fn what_a_smaller_path_swallows_is_sent_smaller_within_seconds() {
     assert_eq!(size(&world, a, b), found(1_372));
     let arrived = stream(&mut world, a, b, 100, 1_370);
     assert_eq!(arrived, 100);
-    // Whoever goes on with more is told.
+    // A sender that goes on with more is told.
     let told = world.host(a).lane.counters().too_big;
     stream(&mut world, a, b, 10, LARGE);
     assert_eq!(world.host(a).lane.counters().too_big, told + 10);

@@ -24,7 +24,7 @@ fn waiting(world: &World, host: HostId) -> usize {
     world.host(host).reports_waiting().bytes
 }
 
-/// Ten thousand datagrams of 60 KB in a second, to be carried to a node that nobody knows, before a core that does nothing.
+/// Ten thousand datagrams of 60 KB in a second, to be forwarded to an unknown node, before a core that does nothing.
 #[test]
 fn a_datagram_that_is_too_large_to_be_carried_costs_no_memory() {
     let mut world = World::new(131);
@@ -127,7 +127,7 @@ fn one_neighbours_flood_loses_nobody_elses_proofs_and_reports() {
     let (start, liar) = (world.now(), world.host(m).node_addr());
     let mut sent = 0;
     for ms in 0..6_000_u32 {
-        // 10 datagrams in a millisecond to nodes that nobody knows: each is a report to the core.
+        // 10 datagrams in a millisecond to unknown nodes: each is a report to the core.
         for n in 0..10_u32 {
             let mut to = [0x77; 16];
             to[..4].copy_from_slice(&(10 * ms + n).to_le_bytes());

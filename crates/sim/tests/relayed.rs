@@ -275,7 +275,7 @@ fn between_direct_and_relayed_nothing_is_lost_but_what_is_in_flight() {
         };
         world.set_link(a, b, Some(gone));
         let (there, back) = stream(&mut world, a, b, 500);
-        // L12: two seconds of a cut that nobody tells of.
+        // L12: two seconds of a cut without a signal of it.
         assert!(there >= 400 && back >= 400, "seed {seed}: {there}, {back}");
         assert_eq!(stream(&mut world, a, b, 500), (500, 500), "seed {seed}");
         assert_eq!(
@@ -373,7 +373,7 @@ fn a_neighbour_gets_no_more_labels_than_its_share() {
         world.host(relay).lane.labels_held()
     );
     assert!(counters(&world, relay, "labels_refused") > 4_000);
-    // The others' data goes on, and what nobody binds again ends.
+    // The others' data goes on, and labels that are not bound again end.
     assert_eq!(stream(&mut world, a, b, 3_000), (3_000, 3_000));
     assert!(
         world.host(relay).lane.labels_held() <= 4,
@@ -455,8 +455,9 @@ fn a_size_that_no_way_has_is_refused_and_packets_still_pass() {
         assert!((1..=3).contains(&said), "{told}: told {said} times in 20 s");
         let (count, bytes, arrived) = ten_packets(&mut world, a, r, c);
         assert_eq!(arrived, 10, "{told}");
+        // A datagram for each packet, five messages of the node itself, and a bind that is asked again.
         assert!(
-            count <= 15 && bytes < 15_000,
+            count <= 16 && bytes < 15_000,
             "{told}: {count} datagrams of {bytes} bytes"
         );
         check(&world, &h);

@@ -1,4 +1,4 @@
-//! Whole meshes, small and large: they find one tree, and everybody reaches everybody.
+//! Whole meshes, small and large: they find one tree, and every node reaches every other.
 
 #![allow(clippy::panic, clippy::print_stdout, reason = "a test tells what it found")]
 

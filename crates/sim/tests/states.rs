@@ -404,7 +404,7 @@ fn beside(seed: u64, config: Config, bad: bool) -> (usize, [u64; 4], Option<u32>
             if ms % 50 == 0 {
                 world.send(villain, node, ms, 200);
             }
-            // Frames that do not open, and handshakes that nobody made.
+            // Frames that do not open, and handshakes that are made up.
             let frame = frames.borrow().get(ms as usize % 64).cloned();
             if let Some(mut frame) = frame {
                 let last = frame.len() - 1;

@@ -109,4 +109,16 @@ mod tests {
         assert_eq!(known.get(&message(0)), None);
         assert_eq!(known.get(&message(999)), Some(First::Spent));
     }
+
+    #[test]
+    fn a_message_of_a_peer_that_is_forgotten_is_new_again() {
+        let (mut known, mut of_peer) = (FirstMessages::default(), VecDeque::new());
+        known.spend(&message(1), &mut of_peer);
+        known.spend(&message(2), &mut of_peer);
+        known.forget_mark(of_peer[0]);
+        assert_eq!(
+            (known.get(&message(1)), known.get(&message(2))),
+            (None, Some(First::Spent))
+        );
+    }
 }

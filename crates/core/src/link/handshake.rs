@@ -21,7 +21,7 @@ const CANDIDATE_GRACE: u64 = 2_000;
 pub(super) const RESEND_MIN: u64 = 500;
 /// Longest wait between two msg1 to a peer that does not answer: it bounds how long a restarted peer goes unnoticed.
 const RESEND_MAX: u64 = 2_500;
-/// Attempts after which a peer that nobody sends packets to is dialled less often: it is away, not restarting.
+/// Attempts after which a peer is dialled less often, if no packets are for it: it is away, not restarting.
 const PATIENT_ATTEMPTS: u32 = 30;
 /// The wait between two msg1 to such a peer.
 const RESEND_LONG: u64 = 10_000;
@@ -255,7 +255,7 @@ impl Link {
         }
     }
 
-    /// A frame came under keys that we wait for. Perhaps the peer went ahead, and perhaps anybody made the frame up.
+    /// A frame came under keys that we wait for. Perhaps the peer went ahead; perhaps an attacker forged the frame.
     pub(crate) fn handle_early_frame(&mut self, now: u64, index: u32) {
         if let Some(attempt) = self.attempt.as_mut().filter(|a| a.index == index) {
             attempt.early.get_or_insert(now);

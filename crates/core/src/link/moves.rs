@@ -1,8 +1,8 @@
 //! Where the peer may have moved to, until it has shown that it is there.
 //!
 //! A frame from a new address is a claim ([`Report::Roamed`](weft_packet::Report::Roamed)). The peer is asked there, with a
-//! number that nobody else can know, and asked where it was. It has moved if it answers at the new address and not at the
-//! old one, or if it has said that it moves. Where both work it stays: a bystander that sends copies of frames from
+//! number that no other node can know, and asked where it was. It has moved if it answers at the new address and not at
+//! the old one, or if it has said that it moves. Where both work it stays: a bystander that sends copies of frames from
 //! elsewhere, and passes on the question, gains nothing (RFC 9000 section 9.3.3). docs/decisions/0022-path-validation.md.
 
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ const ANNOUNCED: u64 = 3_000;
 #[derive(Debug, Default)]
 pub(super) struct Moves {
     list: Vec<Move>,
-    settling: Option<Settling>,
+    settling: Option<Box<Settling>>,
     /// The peer has answered a probe in this life of the link; a FIPS daemon does not.
     answers: bool,
     /// The link is up and its peer has proven no address.
@@ -209,13 +209,13 @@ impl Link {
             return;
         };
         let rtt = now.saturating_sub(asked.asked_at);
-        self.moves.settling = Some(Settling {
+        self.moves.settling = Some(Box::new(Settling {
             to: asked.to,
             from,
             here: asked.here,
             at: now + rtt.clamp(MIN_SETTLE, MAX_SETTLE),
             moved: false,
-        });
+        }));
         self.place(ctx, asked.to, Some(from));
     }
 
@@ -257,3 +257,6 @@ impl Link {
         self.moves.take_room(fmp::Msg1::LEN)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ impl Link {
         self.is_up() && self.epochs.iter().any(|e| e.hop.as_ref().is_some_and(Hop::is_proven))
     }
 
-    /// Somebody wants relayed frames to go over it: agrees on keys for them, once in each epoch.
+    /// Relayed frames are to go over it: agrees on keys for them, once in each epoch.
     pub(crate) fn want_relayed(&mut self, ctx: &mut Context, now: u64) {
         if let Some(index) = self.current().filter(|e| e.hop.is_none()).map(|e| e.index) {
             self.begin_hop(ctx, now, index);
@@ -89,5 +89,20 @@ impl Link {
                 hop.drive(ctx, now, at);
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl Link {
+    /// The link is up, and relayed frames may go over it.
+    pub(crate) fn open_for_relayed(&mut self, now: u64) {
+        let mut epoch = super::Epoch::current(self.id.0, now);
+        epoch.hop = Some(Hop::proven(EpochId(0)));
+        self.epochs.push(epoch);
+    }
+
+    /// The keys for relayed frames are gone.
+    pub(crate) fn lose_hop(&mut self) {
+        self.epochs.iter_mut().for_each(|epoch| epoch.hop = None);
     }
 }

@@ -28,7 +28,7 @@ struct Start {
 pub(crate) struct Twins {
     starts: Vec<Start>,
     /// Where both nodes were seen, and when last.
-    seen: Option<([SocketAddr; 2], u64)>,
+    seen: Option<Box<([SocketAddr; 2], u64)>>,
     told: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Twins {
             since: now,
         });
         let other = last.filter(|last| known.is_some() && began > last.since)?;
-        self.seen = Some(([path, other.path], now));
+        self.seen = Some(Box::new(([path, other.path], now)));
         Some(other.path)
     }
 
@@ -72,7 +72,7 @@ impl Twins {
 
     /// Where both nodes were seen within the last 10 minutes, and how long ago.
     pub(crate) fn seen(&self, now: u64) -> Option<([SocketAddr; 2], u64)> {
-        let (seen, at) = self.seen?;
+        let (seen, at) = **self.seen.as_ref()?;
         let ago = now.saturating_sub(at);
         (ago < MEMORY).then_some((seen, ago))
     }

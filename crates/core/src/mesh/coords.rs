@@ -1,7 +1,7 @@
 //! Where nodes are in the tree, as far as we have heard lately.
 //!
-//! Coordinates come with handshakes, look-ups and warm-ups, and a datagram carries none; so whoever relays must
-//! remember them. Source: FIPS, `cache/coord_cache.rs` and session layer, "Coordinate Cache".
+//! Coordinates come with handshakes, look-ups and warm-ups, and a datagram carries none; so a relay must remember
+//! them. Source: FIPS, `cache/coord_cache.rs` and session layer, "Coordinate Cache".
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
@@ -10,7 +10,7 @@ use weft_wire::NodeAddr;
 
 use super::ground::{Ground, Word};
 
-/// How long coordinates that nobody uses are kept, ms.
+/// How long coordinates that are not used are kept, ms.
 pub(crate) const TTL: u64 = 300_000;
 /// Most addresses of a path. A datagram makes at most 64 hops.
 pub(crate) const MAX_PATH: usize = 64;
@@ -461,7 +461,7 @@ mod tests {
                         model.retain(|(known, ..)| *known != node);
                         model.push((node, now, path(&rest)));
                         model.drain(..model.len().saturating_sub(capacity));
-                        // Whoever comes takes the place of those whose time is over.
+                        // A new entry takes the place of expired ones.
                         prop_assert_eq!(cache.len(), model.len());
                     }
                     Event::Lookup(node) => {
@@ -490,5 +490,107 @@ mod tests {
                 prop_assert!(cache.len() >= model.len());
             }
         }
+    }
+
+    #[test]
+    fn memory_is_that_of_the_entries_and_of_their_paths() {
+        let entry = size_of::<(NodeAddr, Entry)>() + size_of::<(u64, NodeAddr)>();
+        let mut cache = CoordCache::new(10);
+        cache.insert(0, addr(5), &path(&[5, 2, 1]), SIGNED).unwrap();
+        cache.insert(0, addr(6), &path(&[6, 1]), SIGNED).unwrap();
+        assert_eq!(cache.bytes(), 2 * entry + 5 * 16);
+        assert_eq!(CoordCache::new(100).max_bytes(), 100 * (entry + 16 * 16));
+        assert_eq!(CoordCache::new(1).max_bytes(), entry + 64 * 16);
+    }
+
+    #[test]
+    fn the_same_place_told_by_a_weaker_word_is_known_for_longer_and_no_weaker() {
+        let mut cache = CoordCache::new(10);
+        let passing = Word {
+            teller: addr(7),
+            ground: Ground::Passing,
+        };
+        cache.insert(0, addr(5), &path(&[5, 1]), SIGNED).unwrap();
+        cache.insert(TTL, addr(5), &path(&[5, 1]), passing).unwrap();
+        cache.insert(TTL + 1, addr(5), &path(&[5, 9, 1]), passing).unwrap();
+        assert_eq!(cache.peek(2 * TTL, &addr(5)), Some(&*path(&[5, 1])));
+        assert_eq!(cache.peek(2 * TTL + 1, &addr(5)), None);
+    }
+
+    #[test]
+    fn it_tells_how_many_places_are_forgotten() {
+        let known = || {
+            let mut cache = CoordCache::new(10);
+            for number in 20..30 {
+                let root = if number < 26 { 1 } else { 2 };
+                cache
+                    .insert(0, addr(number), &path(&[number, 9, root]), SIGNED)
+                    .unwrap();
+            }
+            cache
+        };
+        let mut cache = known();
+        assert_eq!((cache.remove_other_roots(&addr(1)), cache.len()), (4, 6));
+        assert_eq!((cache.remove_other_roots(&addr(1)), cache.len()), (0, 6));
+        let mut cache = known();
+        assert_eq!((cache.remove_below(&addr(2)), cache.len()), (4, 6));
+        assert_eq!((cache.remove_below(&addr(9)), cache.len()), (6, 0));
+        assert_eq!(cache.remove_below(&addr(9)), 0);
+    }
+
+    /// Breaks an invariant of a cache whose entries are all of one group.
+    type Breakage = fn(&mut CoordCache, Group);
+
+    #[test]
+    fn each_broken_invariant_is_found() {
+        let full = || {
+            let mut cache = CoordCache::new(2);
+            for number in [5, 6] {
+                cache.insert(0, addr(number), &path(&[number, 1]), SIGNED).unwrap();
+            }
+            cache
+        };
+        assert_eq!(full().check_invariants(), Ok(()));
+        let group = (SIGNED.ground, SIGNED.teller);
+        let breakages: [(&str, Breakage); 8] = [
+            ("bytes", |cache, _| cache.bytes -= 1),
+            ("entries", |cache, _| cache.capacity = 1),
+            ("memory", |cache, _| {
+                let entry = cache.entries.get_mut(&addr(5)).unwrap();
+                entry.path = vec![addr(5); 2 * MAX_PATH].into();
+                cache.bytes = cache.entries.values().map(Entry::bytes).sum();
+            }),
+            ("a use is missing", |cache, group| {
+                cache.by_use.get_mut(&group).unwrap().remove(&0);
+            }),
+            ("a use of another time", |cache, group| {
+                let uses = cache.by_use.get_mut(&group).unwrap();
+                uses.remove(&0);
+                uses.insert(9, addr(5));
+            }),
+            ("a use of nothing", |cache, group| {
+                let uses = cache.by_use.get_mut(&group).unwrap();
+                uses.insert(0, addr(9));
+            }),
+            ("another group", |cache, _| {
+                cache.entries.get_mut(&addr(5)).unwrap().word.ground = Ground::Answer;
+            }),
+            ("an empty group", |cache, _| {
+                cache.by_use.insert((Ground::Answer, addr(1)), BTreeMap::new());
+            }),
+        ];
+        for (name, breakage) in breakages {
+            let mut cache = full();
+            breakage(&mut cache, group);
+            assert!(cache.check_invariants().is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_cache_may_be_as_full_as_it_may_get() {
+        let mut cache = CoordCache::new(1);
+        cache.insert(0, addr(5), &[addr(5); MAX_PATH], SIGNED).unwrap();
+        assert_eq!((cache.bytes(), cache.len()), (cache.max_bytes(), 1));
+        assert_eq!(cache.check_invariants(), Ok(()));
     }
 }

@@ -72,6 +72,7 @@ mod tests {
             doubts.doubt_way(0, NodeAddr::new(dest), addr(1));
         }
         assert_eq!(doubts.ways.len(), MAX_WAYS);
+        assert!(doubts.cover(0, &addr(1), &addr(0)), "the first ones stay");
         doubts.doubt_way(WAY_LIFE, addr(9), addr(2));
         assert!(doubts.cover(WAY_LIFE, &addr(2), &addr(9)));
     }

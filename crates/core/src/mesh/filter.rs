@@ -118,7 +118,7 @@ pub(crate) struct Filters {
     me: NodeAddr,
     /// What the tree neighbours said, to be made anew when one of them says something else.
     tally: Tally,
-    /// Of the last announcement to anyone.
+    /// Of the last announcement to any neighbour.
     sequence: u64,
     counters: FilterCounters,
 }
@@ -152,8 +152,8 @@ impl Filters {
         }
     }
 
-    /// Says who is our parent and who our children: all of them, each time. A node that relays nothing names nobody,
-    /// and is then announced alone.
+    /// Sets our parent and our children: all of them, each time. A node that relays nothing names none, and is then
+    /// announced alone.
     pub(crate) fn set_tree_peers(&mut self, now: u64, tree: impl Iterator<Item = NodeAddr>) {
         let tree = tree.collect();
         if self.tree != tree {
@@ -206,7 +206,7 @@ impl Filters {
     }
 
     /// Whether our parent may know the way: everything that is not below us lies behind it, so it does if its filter has
-    /// the node, and also if the filter is so full that somebody may have been left out.
+    /// the node, and also if the filter is so full that a node may have been left out.
     pub(crate) fn parent_may_reach(&self, parent: &NodeAddr, dest: &NodeAddr) -> bool {
         let filter = self.filter_of(parent);
         filter.is_some_and(|filter| filter.may_be_cut() || filter.contains(dest))

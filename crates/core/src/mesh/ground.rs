@@ -2,7 +2,7 @@
 //!
 //! Coordinates and ways come signed by the node, as an unsigned answer to a request, or in passing. Only the first
 //! cannot be made up, and FIPS nodes on the way have no key to check it with. So what a neighbour says stands against
-//! what other neighbours say for a while: whoever is not on the way cannot move traffic that has one, and whoever is on
+//! what other neighbours say for a while: a node that is not on the way cannot move traffic that has one, and a node on
 //! it could drop that traffic anyway. What brings no answer is passed over at once, see [`doubts`](super::doubts).
 
 use weft_wire::NodeAddr;
@@ -16,7 +16,7 @@ pub(crate) const ANSWER_FIRM: u64 = 2_000;
 /// How something about a node became known, the weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ground {
-    /// A message in the node's name came by: anybody can send one.
+    /// A message in the node's name came by: any node can send one.
     Passing,
     /// It answered a request that we had sent or passed on, but its signature could not be checked.
     Answer,

@@ -7,8 +7,8 @@
 //! - `request`, `response`: what others ask and answer. `hops`: whom a request goes to.
 //! - `recent`: requests seen lately. `answers`: what a neighbour may cost us. `message`: bytes and proofs.
 //!
-//! Nothing here says how packets are routed: a [`LookupOutput::Learned`] is a hint, and whoever keeps routes decides
-//! what it is worth.
+//! Nothing here says how packets are routed: a [`LookupOutput::Learned`] is a hint, and the caller, which keeps the
+//! routes, decides what it is worth.
 
 mod answers;
 mod hops;
@@ -81,7 +81,7 @@ pub(crate) enum LookupOutput {
         target: NodeAddr,
         /// Its place in the tree, from it to the root.
         coords: Vec<NodeAddr>,
-        /// Smallest link MTU on the way, bytes. Not proven: anyone on the way can lower it.
+        /// Smallest link MTU on the way, bytes. Not proven: any node on the way can lower it.
         path_mtu: u16,
         /// The neighbour that brought the answer.
         via: NodeAddr,
@@ -116,7 +116,7 @@ pub(crate) struct Limits {
     /// Requests remembered of one neighbour.
     pub(crate) recent_per_neighbour: usize,
     /// Span in which only [`Limits::forwards`] requests of one origin for one target, by way of one neighbour, go on.
-    /// FIPS: 2 s, by target alone, so that whoever asks often starves all others.
+    /// FIPS: 2 s, by target alone, so that a node that asks often starves all others.
     pub(crate) forward_interval: u64,
     /// See [`Limits::forward_interval`]. Two, because the second attempt follows the first by 1 s.
     pub(crate) forwards: usize,
@@ -187,7 +187,7 @@ pub(crate) struct LookupCounters {
     pub(crate) too_soon: u64,
     /// Requests without a hop left.
     pub(crate) ttl_exhausted: u64,
-    /// Requests that nobody could take on.
+    /// Requests that no neighbour could take on.
     pub(crate) dead_ends: u64,
     /// Requests and responses that were not for us while we carry nothing for others.
     pub(crate) not_transit: u64,
@@ -199,7 +199,7 @@ pub(crate) struct LookupCounters {
     pub(crate) forged: u64,
     /// Responses to us from a target whose key we do not know.
     pub(crate) unknown_key: u64,
-    /// Responses that nobody waits for.
+    /// Responses that no request waits for.
     pub(crate) unsolicited: u64,
     /// Responses beyond what one request may bring.
     pub(crate) surplus: u64,

@@ -42,7 +42,7 @@ use self::damper::Damper;
 use self::herald::{Declaration, Outbox};
 use self::select::Rank;
 
-/// How often the choice of a parent is reconsidered although nobody announced anything.
+/// How often the choice of a parent is reconsidered without an announcement.
 const REEVALUATE: u64 = 60_000;
 
 /// What became of our place. Filters and cached coordinates follow from it.
@@ -154,8 +154,8 @@ impl Tree {
     /// A path of another node as it leads on by what we know: behind the first of its nodes that is ourselves or a
     /// neighbour comes what that node says now.
     ///
-    /// Paths are told now and then, and the tree changes meanwhile. Whoever stands on an old path, and still reads it as
-    /// the way to where it stood before, sends what is for its own subtree back up and around, in circles.
+    /// Paths are told now and then, and the tree changes meanwhile. A node on an old path that still reads it as the way to
+    /// its former place sends what is for its own subtree back up and around, in circles.
     pub(crate) fn update<'a>(&'a self, path: &'a [NodeAddr]) -> Cow<'a, [NodeAddr]> {
         let known = |node: &NodeAddr| match *node == self.me {
             true => Some(self.coords()),
@@ -174,8 +174,8 @@ impl Tree {
 
     /// Takes what the neighbour `from`, whose key is `key`, announced.
     ///
-    /// A fresh and genuine announcement of a path too long for us is no error: the neighbour is then a node without a
-    /// place that anybody could follow, and it is left if it was our parent.
+    /// A fresh and genuine announcement of a path too long for us is no error: the neighbour then has no place that a node
+    /// could follow, and it is left if it was our parent.
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ struct Way {
     word: Word,
     /// When it was last confirmed.
     at: u64,
-    /// The neighbour that last brought a message of the node, if another one, and when. Anybody can send such a message,
+    /// The neighbour that last brought a message of the node, if another one, and when. Any node can send such a message,
     /// so this is for when nothing better is at hand.
     back: Option<(NodeAddr, u64)>,
 }
@@ -96,8 +96,8 @@ impl Ways {
         }
     }
 
-    /// Whether one more fits, once those are gone that nobody believes any more. What messages in passing told makes room
-    /// for answers and proofs, and the neighbour that told most of it for the others.
+    /// Whether one more fits, once expired ones are gone. What messages in passing told makes room for answers and proofs,
+    /// and the neighbour that told most of it for the others.
     fn make_room(&mut self, now: u64, word: Word) -> bool {
         if self.0.len() < MAX_WAYS {
             return true;
@@ -202,5 +202,63 @@ mod tests {
         ways.forget_through(&addr(3));
         ways.forget_through(&addr(2));
         assert_eq!(ways.bytes(), size_of::<(NodeAddr, Way)>());
+    }
+
+    /// A full table. Neighbour 2 tells each way in passing, the first at `at` and each further one `step` ms later.
+    fn full(at: u64, step: u64) -> Ways {
+        let mut ways = Ways::default();
+        for n in 0..MAX_WAYS as u64 {
+            let now = at + n * step;
+            ways.learn(now, addr(n as u16), word(2, Ground::Passing));
+            assert!(ways.to(now, &addr(n as u16)).is_some(), "there is room");
+        }
+        ways
+    }
+
+    #[test]
+    fn more_ways_than_there_may_be_break_an_invariant() {
+        let mut ways = full(1_000, 0);
+        assert_eq!(ways.check_invariants(), Ok(()));
+        let (word, at, back) = (word(2, Ground::Passing), 1_000, None);
+        ways.0.insert(addr(u16::MAX), Way { word, at, back });
+        assert!(ways.check_invariants().is_err());
+    }
+
+    #[test]
+    fn a_neighbour_does_not_push_out_its_own_words_in_passing() {
+        let mut ways = full(1_000, 0);
+        ways.learn(2_000, addr(u16::MAX), word(2, Ground::Passing));
+        assert_eq!(ways.to(2_000, &addr(u16::MAX)), None);
+        assert_eq!(ways.0.len(), MAX_WAYS);
+    }
+
+    #[test]
+    fn ways_that_nobody_believes_any_more_make_room_for_all() {
+        for (now, learned) in [(LIFE - 1, false), (LIFE, true)] {
+            let mut ways = full(1_000, 0);
+            ways.learn(1_000 + now, addr(u16::MAX), word(2, Ground::Passing));
+            assert_eq!(ways.to(1_000 + now, &addr(u16::MAX)).is_some(), learned);
+            assert_eq!(ways.0.len(), if learned { 1 } else { MAX_WAYS });
+        }
+    }
+
+    #[test]
+    fn the_older_half_of_what_the_loudest_neighbour_told_makes_room() {
+        let mut ways = full(1_000, 1);
+        ways.learn(9_000, addr(u16::MAX), word(3, Ground::Passing));
+        assert_eq!(ways.to(9_000, &addr(u16::MAX)), Some((addr(3), Ground::Passing)));
+        assert_eq!(ways.0.len(), MAX_WAYS / 2);
+        assert!(ways.to(9_000, &addr(0)).is_none(), "the oldest");
+        assert!(ways.to(9_000, &addr(MAX_WAYS as u16 - 1)).is_some(), "the latest");
+    }
+
+    #[test]
+    fn room_is_made_for_words_in_passing_again_after_a_pause() {
+        for (pause, learned) in [(PURGE_PAUSE - 1, false), (PURGE_PAUSE, true), (2 * PURGE_PAUSE, true)] {
+            let mut ways = full(1_000, 0);
+            ways.learn(2_000, addr(u16::MAX), word(2, Ground::Passing));
+            ways.learn(2_000 + pause, addr(u16::MAX), word(3, Ground::Passing));
+            assert_eq!(ways.to(2_000 + pause, &addr(u16::MAX)).is_some(), learned, "{pause} ms");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Where a message goes next follows from tree, filters and coordinates, and a neighbour can lie about all of them. That
 //! a node's own messages come from where those to it go is evidence of another kind. So a way in use that something else
 //! would now be preferred to is held for a moment, and stays in use if the node is heard over it meanwhile. A way that
-//! nobody answers by is given up.
+//! brings no answer is given up.
 //!
 //! Ways that stay make no circles: each leads to the neighbour that had the node's latest message before us.
 
@@ -11,9 +11,10 @@ use weft_packet::{Command, LinkId};
 use weft_wire::NodeAddr;
 
 use super::Node;
+use super::routes::MAX_ROUTES;
 
-/// Ways that the lanes have for others, and ways that are held, at most each.
-pub(super) const MAX_ROUTES: usize = 4096;
+/// Ways that are held, at most.
+pub(super) const MAX_HELD: usize = MAX_ROUTES;
 /// How long a way has to show that it works, ms.
 const HOLD: u64 = 2_000;
 
@@ -42,8 +43,8 @@ impl Node {
             return via;
         }
         self.held.remove(&dest);
-        if let Some(link) = preferred.and_then(|next| Some(self.peers.get(&next)?.link.id)) {
-            self.publish_route(dest, link);
+        if let Some(over) = preferred.and_then(|next| Some(self.peers.get(&next)?.link.id)) {
+            self.publish_route(dest, over, link);
         }
         preferred
     }
@@ -57,21 +58,21 @@ impl Node {
             }
         } else if let Some(proven) = self.held.get(&dest).copied().filter(|held| held.heard) {
             self.held.remove(&dest);
-            self.publish_route(dest, proven.link);
+            self.publish_route(dest, proven.link, link);
         }
     }
 
     /// Lanes ask again about those that a link leads to, and nothing keeps to it.
     pub(super) fn withdraw_routes_over(&mut self, link: LinkId) {
         self.held.retain(|_, held| held.link != link);
-        for (dest, _) in self.routes.extract_if(.., |_, over| *over == link) {
+        for dest in self.routes.remove_over(link) {
             self.ctx.lane(Command::RemoveRoute { dest });
         }
     }
 
     /// Lanes ask again about everyone.
     pub(super) fn withdraw_routes(&mut self, now: u64) {
-        for (dest, link) in std::mem::take(&mut self.routes) {
+        for (dest, link) in self.routes.drain() {
             self.ctx.lane(Command::RemoveRoute { dest });
             self.hold(now, dest, link, false);
         }
@@ -86,7 +87,7 @@ impl Node {
 
     pub(super) fn way_in_use(&self, now: u64, dest: NodeAddr, from: Option<NodeAddr>) -> Option<(LinkId, NodeAddr)> {
         let held = self.held.get(&dest).filter(|held| now <= held.until);
-        let told = self.routes.get(&dest).copied().or(held.map(|held| held.link));
+        let told = self.routes.get(&dest).or(held.map(|held| held.link));
         let link = told.or_else(|| self.labelled_way(dest))?;
         let via = *self.by_link.get(&link)?;
         let up = self.peers.get(&via).is_some_and(|peer| peer.link.is_up());
@@ -100,10 +101,10 @@ impl Node {
     }
 
     fn hold(&mut self, now: u64, dest: NodeAddr, link: LinkId, heard: bool) {
-        if self.held.len() >= MAX_ROUTES {
+        if self.held.len() >= MAX_HELD {
             self.held.retain(|_, held| now <= held.until);
         }
-        if self.held.len() < MAX_ROUTES || self.held.contains_key(&dest) {
+        if self.held.len() < MAX_HELD || self.held.contains_key(&dest) {
             let until = now + HOLD;
             self.held.insert(dest, Held { link, until, heard });
         }
@@ -115,14 +116,14 @@ impl Node {
         Some(link)
     }
 
-    /// Lets the lane carry further messages to `dest` by itself.
-    fn publish_route(&mut self, dest: NodeAddr, link: LinkId) {
-        let full = self.routes.len() >= MAX_ROUTES && !self.routes.contains_key(&dest);
-        if let Some((oldest, _)) = full.then(|| self.routes.pop_first()).flatten() {
-            self.ctx.lane(Command::RemoveRoute { dest: oldest });
+    /// Lets the lane carry further messages to `dest` by itself, as a message that came over `asked_by` asked.
+    fn publish_route(&mut self, dest: NodeAddr, over: LinkId, asked_by: LinkId) {
+        let (changed, displaced) = self.routes.insert(dest, over, asked_by);
+        if let Some(dest) = displaced {
+            self.ctx.lane(Command::RemoveRoute { dest });
         }
-        if self.routes.insert(dest, link) != Some(link) {
-            self.ctx.lane(Command::SetRoute { dest, link });
+        if changed {
+            self.ctx.lane(Command::SetRoute { dest, link: over });
         }
     }
 }

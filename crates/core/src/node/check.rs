@@ -6,7 +6,7 @@ use weft_packet::LinkId;
 use weft_wire::NodeAddr;
 
 use super::Node;
-use super::carry::MAX_ROUTES;
+use super::carry::MAX_HELD;
 use crate::session::HANDSHAKE_LIFE;
 
 /// Most epochs of one link: candidates, the present one, and those that drain.
@@ -27,12 +27,9 @@ impl Node {
     pub fn check_invariants(&self) -> Result<(), String> {
         self.mesh.check_invariants()?;
         self.labels.check_invariants()?;
-        if self.routes.len() > MAX_ROUTES || self.held.len() > MAX_ROUTES {
-            return Err(format!(
-                "{} ways for others, {} held",
-                self.routes.len(),
-                self.held.len()
-            ));
+        self.routes.check()?;
+        if self.held.len() > MAX_HELD {
+            return Err(format!("{} ways are held", self.held.len()));
         }
         let half_open: usize = self.peers.values().map(|peer| peer.session.half_open()).sum();
         let most = self.ctx.unproven.most_in(HANDSHAKE_LIFE, self.peers.len());

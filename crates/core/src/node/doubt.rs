@@ -35,7 +35,7 @@ impl Node {
             self.reroute(now);
             self.run_mesh(now);
         } else if silent {
-            // Whoever still sends through it hears so again.
+            // Nodes that still send through it are told again.
             self.withdraw_routes_over(link);
         }
     }

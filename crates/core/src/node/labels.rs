@@ -101,7 +101,13 @@ impl Node {
                 asked.stage = Stage::Bound(mtu);
                 asked.next = now + REFRESH;
                 if !known {
-                    for (from, label) in self.labels.leading(link, dest) {
+                    // Frames that go another way go straight to the destination from now on.
+                    let straight = self.by_link.get(&link) == Some(&dest);
+                    let served = match straight {
+                        true => self.labels.towards(dest),
+                        false => self.labels.leading(link, dest),
+                    };
+                    for (from, label) in served {
                         self.serve(now, from, label);
                     }
                     self.relay_session(now, dest);
@@ -154,16 +160,24 @@ impl Node {
 
     fn drive_label(&mut self, now: u64, link: LinkId, dest: NodeAddr) {
         let wanted = self.labels.is_wanted(now, link, dest);
+        let Some(label) = self.labels.asked.get(&(link, dest)).map(|asked| asked.label) else {
+            return;
+        };
+        if wanted {
+            self.bind_label(now, link, dest);
+        } else {
+            self.lose_label(now, link, dest, 0);
+            self.labels.asked.remove(&(link, dest));
+            self.unbind(link, label, UnbindBy::Upstream);
+        }
+    }
+
+    /// Asks the next hop for a label, or asks it to keep one.
+    fn bind_label(&mut self, now: u64, link: LinkId, dest: NodeAddr) {
         let Some(asked) = self.labels.asked.get_mut(&(link, dest)) else {
             return;
         };
         let label = asked.label;
-        if !wanted {
-            self.lose_label(now, link, dest, 0);
-            self.labels.asked.remove(&(link, dest));
-            self.unbind(link, label, UnbindBy::Upstream);
-            return;
-        }
         match asked.stage {
             Stage::Asking(MAX_ASKS) => {
                 self.lose_label(now, link, dest, RETRY);
@@ -233,10 +247,7 @@ impl Node {
         };
         let link = |via: NodeAddr| self.peers.get(&via).filter(|p| p.link.is_trusted()).map(|p| p.link.id);
         let next = via.and_then(link);
-        match served
-            .to
-            .filter(|to| served.told && self.labels.bound(*to, dest).is_some())
-        {
+        match served.to.filter(|_| served.told) {
             Some(to) if next.is_none_or(|next| preferred != Some(dest) || self.labels.bound(next, dest).is_none()) => {
                 if let Some(next) = next.filter(|_| preferred == Some(dest)) {
                     self.want_label(now, next, dest, 0);
@@ -259,7 +270,8 @@ impl Node {
         let news = !self.labels.asked.contains_key(&(link, dest));
         let asked = self.labels.ask(now, link, dest, ours);
         if news && asked {
-            self.drive_label(now, link, dest);
+            // Nothing leads there before it is bound, so nothing shows yet that it is wanted.
+            self.bind_label(now, link, dest);
         }
         asked
     }
@@ -353,3 +365,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

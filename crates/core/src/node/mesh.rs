@@ -138,9 +138,9 @@ impl Node {
         );
     }
 
-    /// Forgets neighbours that nobody configured and that are gone.
+    /// Forgets neighbours that are not configured and are gone.
     pub(super) fn forget_strangers(&mut self) {
-        let (ctx, by_link, lanes) = (&mut self.ctx, &mut self.by_link, &mut self.lanes);
+        let (ctx, by_link, lanes, routes) = (&mut self.ctx, &mut self.by_link, &mut self.lanes, &mut self.routes);
         self.peers.retain(|addr, peer| {
             let keep = peer.configured || peer.link.epochs_held() > 0;
             if !keep {
@@ -150,6 +150,7 @@ impl Node {
                 peer.link.abandon_attempt(ctx);
                 peer.link.forget_messages(ctx);
                 by_link.remove(&peer.link.id);
+                routes.forget_asker(peer.link.id);
                 lanes.forget(*addr, peer.link.id);
             }
             keep
@@ -227,7 +228,7 @@ impl Node {
     /// A neighbour's filter says something else: only ways to nodes are chosen anew of which it says something else.
     fn follow_filter(&mut self, now: u64, neighbour: NodeAddr, was: &Was) {
         let differs = |dest: &NodeAddr| self.mesh.filter_differs(&neighbour, was, dest);
-        let ways: Vec<NodeAddr> = self.routes.keys().filter(|dest| differs(dest)).copied().collect();
+        let ways: Vec<NodeAddr> = self.routes.dests().filter(|dest| differs(dest)).collect();
         let configured = self.peers.iter().filter(|(_, p)| p.configured);
         let sessions: Vec<NodeAddr> = configured.map(|(addr, _)| *addr).filter(|dest| differs(dest)).collect();
         for dest in ways {

@@ -116,7 +116,8 @@ impl Node {
         let hop = *self.by_link.get(&link)?;
         let up = self.peers.get(&hop).is_some_and(|p| p.link.is_up());
         let both = session.arrives() == Some(link) && now.saturating_sub(session.liveness.last_heard()) < HEALTHY;
-        let works = both || now.saturating_sub(session.passing.told()) < TOLD;
+        let told = session.told().is_some_and(|at| now.saturating_sub(at) < TOLD);
+        let works = both || told;
         (up && works && !self.mesh.is_doubted(now, hop, addr)).then_some(link)
     }
 

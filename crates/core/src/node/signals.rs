@@ -14,7 +14,8 @@ use weft_wire::{Coords, NodeAddr};
 
 use super::Node;
 
-/// At least this between two error signals about one destination, ms (FIPS: 100).
+/// At least this between two error signals about one destination that messages of one link cause, ms (FIPS: 100 for a
+/// destination).
 const PAUSE: u64 = 100;
 /// Destinations that the pause is kept for.
 const MAX_DESTINATIONS: usize = 1_024;
@@ -30,14 +31,14 @@ const ALL: Rate = Rate {
 };
 /// Links whose share is kept without a look at which are as good as new.
 const MANY: usize = 128;
-/// A session whose payload was answered within this has a way, whatever anybody says, ms. Time without traffic says nothing.
+/// A session whose payload was answered within this has a way, whatever signals say, ms. Time without traffic says nothing.
 const SILENCE: u64 = 500;
 
 /// What is left of the rates of signals. Times are ms on the caller's clock.
 #[derive(Debug)]
 pub(super) struct Signals {
-    /// When a signal about a destination was last sent.
-    sent: BTreeMap<NodeAddr, u64>,
+    /// When a signal about a destination was last sent. By link too: a neighbour that names a destination leaves others theirs.
+    sent: BTreeMap<(LinkId, NodeAddr), u64>,
     of_link: BTreeMap<LinkId, Bucket>,
     all: Bucket,
 }
@@ -78,7 +79,7 @@ impl Signals {
     /// Whether a signal may be sent. Takes note that it is. `Some(false)` if too many were caused, `None` if the source has
     /// just been told.
     fn take(&mut self, now: u64, cause: Cause) -> Option<bool> {
-        let last = self.sent.get(&cause.dest).copied();
+        let last = self.sent.get(&(cause.link, cause.dest)).copied();
         if last.is_some_and(|at| now.saturating_sub(at) < PAUSE) {
             return None;
         }
@@ -93,7 +94,7 @@ impl Signals {
         if self.sent.len() >= MAX_DESTINATIONS {
             self.sent.retain(|_, at| now.saturating_sub(*at) < PAUSE);
         }
-        self.sent.insert(cause.dest, now);
+        self.sent.insert((cause.link, cause.dest), now);
         Some(true)
     }
 }
@@ -217,6 +218,9 @@ impl Node {
         if datagram.wire_len() > cause.len {
             return false;
         }
+        let Some(next) = self.mesh.next_hop(now, cause.src, None) else {
+            return true;
+        };
         match self.signals.take(now, cause) {
             Some(true) => {}
             Some(false) => {
@@ -225,9 +229,6 @@ impl Node {
             }
             None => return true,
         }
-        let Some(next) = self.mesh.next_hop(now, cause.src, None) else {
-            return true;
-        };
         let mut body = vec![0; datagram.wire_len()];
         if datagram.emit(&mut body).is_ok() {
             self.send_to_neighbour(next, LinkMessageType::SessionDatagram.to_byte(), body);
@@ -265,6 +266,11 @@ mod tests {
         assert!(signals.sent.len() <= MAX_DESTINATIONS);
         assert_eq!(signals.take(10_000, cause(2, 1)), Some(true));
         assert_eq!(signals.take(10_050, cause(2, 1)), None);
+        assert_eq!(
+            signals.take(10_050, cause(3, 1)),
+            Some(true),
+            "another link has its own"
+        );
         for link in 0..1_000 {
             signals.take(20_000 + u64::from(link) * 10_000, cause(link, link));
         }

@@ -244,7 +244,7 @@ fn an_answer_to_nothing_changes_nothing() {
 }
 
 proptest! {
-    /// Whatever path: it is found, and found again after each change, with loss as with delay, and nobody probes for ever.
+    /// The size of any path is found, and found again after each change, with loss as with delay, and probing ends.
     #[test]
     fn any_path_is_found(
         ceiling in 1_200_u16..1_600, paths in prop::collection::vec(1_232_u16..1_600, 1..4),
@@ -267,7 +267,7 @@ proptest! {
         prop_assert!(bench.sent.iter().all(|(_, size)| *size <= ceiling));
     }
 
-    /// Answers that nobody gave, at any time: never a size that was not tried, never a panic.
+    /// Made-up answers, at any time: never a size that was not tried, never a panic.
     #[test]
     fn any_answers(ceiling in 1_200_u16..9_000, events in prop::collection::vec((any::<u16>(), 0_u64..700_000, any::<bool>()), 0..100)) {
         let (mut prober, mut now, mut tried) = (Prober::new(0, ceiling, RAISE_EVERY), 0, vec![SURE_PAYLOAD.min(ceiling)]);

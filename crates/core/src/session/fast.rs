@@ -2,8 +2,8 @@
 //!
 //! Each side tells its capabilities, until the other has acknowledged them, and installs the keys once it knows both.
 //! Then each asks in a fast frame for one back. That is the proof: the handshake of FIPS authenticates no transcript, so
-//! somebody in between can make the two ends derive different keys while FIPS frames go on working. Whatever fails, the
-//! epoch stays on FIPS frames and says why. docs/protocol/fast.md, "Negotiation".
+//! an attacker on the path can make the two ends derive different keys while FIPS frames go on working. Whatever fails,
+//! the epoch stays on FIPS frames and says why. docs/protocol/fast.md, "Negotiation".
 
 use weft_noise::fast::{self, Seed, Suite};
 use weft_packet::{Command, EpochId, FastKeys, LinkId, Relay, lane_of};
@@ -188,6 +188,21 @@ impl Session {
         self.link.filter(|_| keys && self.is_up() && !self.is_direct())
     }
 
+    /// The session is up and has keys for fast frames, which go by `link`.
+    #[cfg(test)]
+    pub(crate) fn open_over(&mut self, now: u64, link: LinkId) {
+        self.epochs.push(super::Epoch {
+            id: EpochId(0),
+            start: [0; 8],
+            born: now,
+            stage: super::Stage::Current,
+            seed: None,
+            fast_index: None,
+        });
+        self.frames = Some(Frames::Fast(Suite::Aes256Gcm));
+        self.link = Some(link);
+    }
+
     /// How fast frames go through others.
     pub(crate) fn relay(&self) -> Option<Relay> {
         self.relay
@@ -314,7 +329,7 @@ impl Session {
         // Older keys that work go on until they are retired.
         self.tell_frames(ctx, frames);
         if self.require_fast && !matches!(self.frames(), Frames::Fast(_) | Frames::Relayed(_)) {
-            // Whoever sent what waits learns that it does not go; what comes later waits for the next epoch.
+            // The senders of waiting packets learn that these do not go; later packets wait for the next epoch.
             ctx.lane(Command::DropQueue {
                 peer: self.peer.node_addr(),
             });

@@ -1,6 +1,6 @@
 //! Handshakes that the other side has begun and not finished.
 //!
-//! A SessionSetup proves nothing, so anybody may fill this. Whose it is shows only when a SessionMsg3 fits. Until then a
+//! A SessionSetup proves nothing, so any node may fill this. Whose it is shows only when a SessionMsg3 fits. Until then a
 //! place is kept for as long as a round trip may take, whatever else comes, and each link has places of its own. How many
 //! are made a second is bounded by [`Unproven`](crate::unproven::Unproven), and with it the memory of all sessions.
 
@@ -115,7 +115,7 @@ impl HalfOpen {
         self.0.first().map_or(u64::MAX, |oldest| oldest.born + HANDSHAKE_LIFE)
     }
 
-    /// Forgets those that nobody finished.
+    /// Forgets those that were not finished.
     pub(super) fn expire(&mut self, now: u64) {
         let over = self
             .0
@@ -192,6 +192,7 @@ mod tests {
         assert!(found(MAX_OF_LINK - 1).is_none());
         assert!(places.finish(LinkId(7), &msg3, &ours.public(), usize::MAX).is_none());
         assert_eq!(places.ends_at(), HANDSHAKE_LIFE);
+        assert!(!places.is_empty());
         // After its grace it makes room, and only for its own link.
         assert!(places.make_room(GRACE, LinkId(7)));
         assert!(places.of_setup(&genuine).is_none());
@@ -207,5 +208,61 @@ mod tests {
         let mut place = awaiting(&ours, &msg1, 1, 1_000, &mut rng);
         let answered = (1_000..2_000).filter(|now| place.take_answer(*now)).count();
         assert_eq!(answered, 9);
+    }
+
+    /// Places for setups of these links, each begun a second after the last one.
+    fn places(links: &[u32]) -> HalfOpen {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let ours = Identity::new(SecretKey::generate(&mut rng));
+        let mut places = HalfOpen::default();
+        for (second, link) in (1..).zip(links) {
+            let (_, msg1) = xk::Initiator::start(ours.public(), &mut rng);
+            places.push(awaiting(&ours, &msg1, *link, second * 1_000, &mut rng));
+        }
+        places
+    }
+
+    #[test]
+    fn the_latest_setup_of_a_link_is_found_while_it_is_young() {
+        let mut places = places(&[7, 7, 8]);
+        let mut born = |now, link, age| places.latest_over(now, LinkId(link), age).map(|found| found.born);
+        assert_eq!(born(3_500, 7, 10_000), Some(2_000));
+        assert_eq!(born(3_500, 8, 10_000), Some(3_000));
+        assert_eq!(born(3_500, 9, 10_000), None);
+        assert_eq!([born(3_500, 7, 1_501), born(3_500, 7, 1_500)], [Some(2_000), None]);
+    }
+
+    #[test]
+    fn handshakes_that_nobody_finished_end_after_their_life_and_no_sooner() {
+        let mut places = places(&[7, 7, 8]);
+        places.expire(HANDSHAKE_LIFE + 1_999);
+        assert_eq!((places.len(), places.ends_at()), (2, HANDSHAKE_LIFE + 2_000));
+        places.expire(HANDSHAKE_LIFE + 3_000);
+        assert_eq!((places.len(), places.ends_at()), (0, u64::MAX));
+    }
+
+    #[test]
+    fn a_last_message_that_comes_by_another_link_finishes_its_handshake_and_tells_what_it_crossed() {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
+        let mut places = HalfOpen::default();
+        let begun = [7, 8].map(|link| {
+            let (initiator, msg1) = xk::Initiator::start(ours.public(), &mut rng);
+            let place = awaiting(&ours, &msg1, link, 1_000, &mut rng);
+            let msg2 = place.msg2;
+            places.push(place);
+            initiator.finish(&theirs, &msg2, [2; 8]).unwrap().0
+        });
+        let crossed = |places: &HalfOpen, link, msg3, trials| {
+            let found = places.finish(LinkId(link), msg3, &theirs.public(), trials);
+            found.map(|(_, crossed)| crossed)
+        };
+        assert_eq!(crossed(&places, 9, &begun[0], 2), Some(None));
+        assert_eq!(crossed(&places, 7, &begun[1], 2), Some(None));
+        // Those of the same link are tried first.
+        assert_eq!(crossed(&places, 7, &begun[0], 1), Some(None));
+        assert_eq!(crossed(&places, 8, &begun[0], 1), None);
+        places.mark_crossed(EpochId(3));
+        assert_eq!(crossed(&places, 9, &begun[0], 2), Some(Some(EpochId(3))));
     }
 }

@@ -150,7 +150,7 @@ impl Lost {
 
 impl Session {
     /// Frames come over `link` in the other end's name that we cannot open. It may have lost our msg3 or we our keys, or
-    /// somebody else has made them up.
+    /// an attacker has forged them.
     pub(crate) fn handle_unknown(&mut self, ctx: &mut Context, now: u64, link: LinkId) {
         let persistent = self.lost.get_or_insert_default().came(now) >= PERSISTENT;
         if let Some(awaiting) = self.awaiting.latest_over(now, link, HALF_OPEN) {
@@ -429,7 +429,7 @@ impl Session {
     pub(super) fn handshake_at(&self) -> (u64, &'static str) {
         let repeat = |repeat: &Repeat| {
             let end = repeat.started + HANDSHAKE_LIFE;
-            // Without a link there is nobody to repeat it to, but it still ends.
+            // Without a link it cannot be repeated, but it still ends.
             if self.link.is_some() { repeat.next.min(end) } else { end }
         };
         let setup = self.initiating.as_ref().map_or(u64::MAX, |i| repeat(&i.repeat));
@@ -603,7 +603,7 @@ mod tests {
         let again = setups(&mut ctx);
         assert_eq!(again.len(), 1);
         assert_ne!(again[0].2, first);
-        // An answer to the setup that was given up is nobody's.
+        // An answer to the setup that was given up is ignored.
         answer(&mut session, &mut ctx, 800, &first);
         session.handle_timeout(&mut ctx, 2_000);
         assert_eq!(sent(&mut ctx).len(), 0, "repeated late");

@@ -22,7 +22,7 @@ impl Pace {
         if self.0 & 1 == 1 { self.0 >> 1 } else { u64::MAX }
     }
 
-    /// Nobody needs to be told any more.
+    /// Nothing needs to be told any more.
     pub(crate) fn forget(&mut self) {
         self.0 &= !1;
     }

@@ -127,7 +127,7 @@ fn assert_order(before: &[Vec<u8>], after: &[Vec<u8>]) {
     }
 }
 
-/// TCP's checksum has two zeros, of which the one that nobody sends does not survive. Nor does the identification of an
+/// TCP's checksum has two zeros, of which the one that no stack sends does not survive. Nor does the identification of an
 /// IPv4 packet that may not be fragmented, where it means nothing, if the header is one that may be rewritten.
 pub(super) fn normal(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();

@@ -190,7 +190,7 @@ impl Net {
         }
     }
 
-    /// Puts what everybody has sent on the network.
+    /// Puts what all hosts have sent on the network.
     fn collect(&mut self) {
         for id in 0..HONEST {
             let src = self.hosts[id].addr;
@@ -482,7 +482,7 @@ impl Net {
         }
     }
 
-    /// The network works, everybody is at home, and nobody misleads anybody: packets pass.
+    /// The network works, every host has its first address, and no host misleads another: packets pass.
     fn recover(&mut self) {
         for id in 0..HONEST {
             self.hosts[id].addr = home(id);

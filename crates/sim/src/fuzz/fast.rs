@@ -1,9 +1,11 @@
 //! Fast frames: an honest peer, one that holds keys and keeps no rule, and a host that writes anything to its TUN.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
+use weft_packet::checksum::{Checksum, complete};
 use weft_packet::{
     Command, Counters, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train,
 };
@@ -20,7 +22,7 @@ mod pieces;
 mod relayed;
 
 use content::{assert_packet, full_content, left_out};
-use hostile::Hostile;
+use hostile::{Hostile, train_in};
 use relayed::HostileHop;
 
 const ME: NodeAddr = NodeAddr::new([1; 16]);
@@ -57,6 +59,17 @@ pub fn fast(data: &[u8]) {
         }
     }
     trio.packets_pass();
+    trio.give_back();
+}
+
+thread_local! {
+    /// Send batches of earlier inputs: each has a buffer of 128 KiB, which takes longer to make than an input to run.
+    static TRAINS: RefCell<Vec<Train<Sent>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn train() -> Train<Sent> {
+    let spare = TRAINS.with(|trains| trains.borrow_mut().pop());
+    spare.unwrap_or_else(|| Train::new(Sent::default(), 64))
 }
 
 #[cfg(test)]
@@ -64,7 +77,7 @@ fn fresh() -> Trio {
     Trio::new(salt(&[]))
 }
 
-/// The lane under test, an honest one, and somebody who has keys.
+/// The lane under test, an honest one, and an attacker that has keys.
 struct Trio {
     now: u64,
     salt: u64,
@@ -84,6 +97,8 @@ struct Trio {
     captured: Vec<Vec<u8>>,
     /// Nothing of the honest peer was withheld since its keys were made.
     lossless: bool,
+    /// Frames of one length come in one receive, as the kernel joins them, instead of one by one.
+    in_trains: bool,
 }
 
 impl Trio {
@@ -95,7 +110,6 @@ impl Trio {
             transit: false,
             handshakes: weft_packet::HandshakeLimits::default(),
         };
-        let train = || Train::new(Sent::default(), 64);
         let mut trio = Self {
             now: 1_000,
             salt,
@@ -116,6 +130,7 @@ impl Trio {
             id: 0,
             captured: Vec::new(),
             lossless: true,
+            in_trains: salt & 1 == 1,
         };
         for (me, peer) in [(ME, HONEST), (ME, HOSTILE), (HONEST, ME)] {
             trio.install_fips(me, peer);
@@ -128,6 +143,13 @@ impl Trio {
             trio.apply(me, Command::SetNetworks { ours, theirs });
         }
         trio
+    }
+
+    /// Leaves the send batches to the next input, as good as new.
+    fn give_back(mut self) {
+        self.take_sent();
+        self.honest_sent();
+        TRAINS.with(|trains| trains.borrow_mut().extend([self.train, self.honest_train]));
     }
 
     /// A key that one node sends to another with.
@@ -262,7 +284,7 @@ impl Trio {
         }
     }
 
-    /// The host writes to the TUN what it likes. Whoever it is for gets no more than that.
+    /// The host writes any packets to the TUN. Their destination gets no more than these.
     fn host_writes(&mut self, input: &mut Input<'_>) {
         let (hdr, packet) = tun_read(input, ME, &[HONEST, HONEST, HOSTILE, ME]);
         let withheld = input.below(8) == 7;
@@ -351,9 +373,10 @@ impl Trio {
     fn honest_sends(&mut self, input: &mut Input<'_>) {
         let (hdr, packet) = tun_read(input, HONEST, &[ME]);
         let reference = cut(hdr, &packet, self.honest.max_inner_to(&ME));
-        let before = self.honest.counters().fast_tx;
+        let before = *self.honest.counters();
         self.honest.outbound(self.now, hdr, &packet, &mut self.honest_train);
-        let fast = self.honest.counters().fast_tx > before;
+        let fast = self.honest.counters().fast_tx > before.fast_tx;
+        let pieces = self.honest.counters().fast_fragmented > before.fast_fragmented;
         let frames = self.honest_sent();
         if packet.len() < model::IPV6_HEADER || packet[8..24] != HONEST.to_ipv6().octets() {
             assert!(frames.is_empty());
@@ -362,6 +385,37 @@ impl Trio {
         if input.below(8) == 7 {
             self.lossless &= frames.is_empty();
             return;
+        }
+        if pieces {
+            for frame in &frames {
+                self.me.inbound_alone(self.now, address(HONEST), frame, &mut self.train);
+            }
+            let arrived: Vec<_> = std::iter::from_fn(|| self.me.poll_reply()).collect();
+            let reference = cut(hdr, &packet, LEAST);
+            let spent = self.honest.counters().epoch_spent > before.epoch_spent;
+            assert!(spent || arrived.len() == reference.len(), "a packet in pieces is lost");
+            for (arrived, segment) in arrived.iter().zip(&reference) {
+                assert_packet(arrived, segment, left_out(hdr, segment));
+            }
+            return self.exchange();
+        }
+        let alike = frames.split_last().is_some_and(|(last, before)| {
+            before
+                .iter()
+                .all(|frame| frame.len() == before[0].len() && frame.len() >= last.len())
+        });
+        if self.in_trains && alike {
+            let joined = frames.iter().map(Vec::as_slice);
+            let arrived = train_in(&mut self.me, &mut self.train, (self.now, HONEST), joined);
+            assert_eq!(arrived.len(), frames.len(), "an honest frame does not open");
+            for ((_, packet, checksum), segment) in arrived.iter().zip(&reference) {
+                let mut packet = packet.clone();
+                if *checksum == Checksum::Partial {
+                    complete(&mut packet);
+                }
+                assert_packet(&packet, segment, fast && left_out(hdr, segment));
+            }
+            return self.exchange();
         }
         for (frame, segment) in frames.iter().zip(&reference) {
             let arrived = self.me.inbound_alone(self.now, address(HONEST), frame, &mut self.train);

@@ -23,10 +23,22 @@ const MALLORY: HostId = 2;
 const MAX_EVENTS: usize = 60;
 /// Datagrams and messages of the attacker in one run, so that a run ends.
 const MAX_FORGED: u32 = 800;
-/// While an attack goes on it is repeated in steps of this, ms.
-const STEP: u64 = 20;
-/// Two nodes that do not reach each other try this often, ms.
-const TRY: u64 = 200;
+/// How often a fourth of the inputs, and the others, make the nodes send; each datagram costs, and seconds show the same.
+const PACES: [Pace; 4] = [
+    Pace { step: 20, every: 200 },
+    Pace {
+        step: 100,
+        every: 1_000,
+    },
+    Pace {
+        step: 100,
+        every: 1_000,
+    },
+    Pace {
+        step: 100,
+        every: 1_000,
+    },
+];
 /// They reach each other within this from a start or the attacker's last act, ms.
 const REACHED_WITHIN: u64 = 60_000;
 /// A packet arrives within this, ms.
@@ -49,7 +61,20 @@ pub fn handshake(data: &[u8]) {
     }
     net.attacker.flood = None;
     net.until_both_reached();
-    net.pass(ARRIVES_WITHIN);
+    // Packets in flight arrive; no further one is sent.
+    net.run(ARRIVES_WITHIN + 1);
+    if let Err(broken) = net.world.check_all() {
+        panic!("{broken}");
+    }
+}
+
+/// How often both nodes send a packet.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// While an attack goes on, which is repeated as often, ms.
+    step: u64,
+    /// Else, ms.
+    every: u64,
 }
 
 /// A packet between the honest nodes.
@@ -62,6 +87,7 @@ struct Sent {
 struct Net {
     world: World,
     attacker: Attacker,
+    pace: Pace,
     /// Which of the honest nodes have the other's address.
     dials: [bool; 2],
     /// Which of them is not where the other looks for it.
@@ -93,7 +119,7 @@ impl Net {
             ..Config::default()
         };
         let mut world = World::new(u64::from(seed & 0x0f));
-        world.check_every = 16;
+        world.check_every = 32;
         for _ in [A, B, MALLORY] {
             world.add_host(config);
         }
@@ -118,6 +144,7 @@ impl Net {
         });
         Self {
             attacker: Attacker::new(seen, config.mesh),
+            pace: PACES[usize::from(seed >> 4 & 3)],
             since: world.now(),
             next_try: world.now(),
             world,
@@ -197,19 +224,30 @@ impl Net {
             if let Some((attack, each)) = self.attacker.flood {
                 self.attack(attack, each);
             }
-            let flood = self.attacker.flood.is_some();
             if self.world.now() >= self.next_try {
-                self.next_try = self.world.now() + if flood { STEP } else { TRY };
+                self.next_try = self.world.now() + self.step();
                 self.send(A, 100);
                 self.send(B, 100);
             }
             let left = end - self.world.now();
-            let step = if flood { STEP } else { TRY };
-            if let Err(broken) = self.world.try_run(step.min(left)) {
-                panic!("{broken}");
-            }
-            self.check();
+            self.run(self.step().min(left));
         }
+    }
+
+    /// How long nothing is sent, ms.
+    fn step(&self) -> u64 {
+        if self.attacker.flood.is_some() {
+            self.pace.step
+        } else {
+            self.pace.every
+        }
+    }
+
+    fn run(&mut self, ms: u64) {
+        if let Err(broken) = self.world.try_run(ms) {
+            panic!("{broken}");
+        }
+        self.check();
     }
 
     fn send(&mut self, from: HostId, len: usize) {
@@ -294,7 +332,7 @@ impl Net {
 
     fn until_both_reached(&mut self) {
         while self.reached != [true; 2] {
-            self.pass(TRY);
+            self.pass(self.pace.every);
         }
     }
 }

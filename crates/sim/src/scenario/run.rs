@@ -31,13 +31,13 @@ pub enum Failure {
         /// Who should have them.
         to: HostId,
     },
-    /// A host got an IP packet that nobody sent.
+    /// A host got an IP packet that no host sent.
     #[error("host {0} got a packet that nobody sent")]
     Garbled(HostId),
 }
 
 impl Failure {
-    /// Whether it is of the same sort, whoever it happened to.
+    /// Whether it is of the same sort, whichever hosts it happened to.
     pub fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
             world.put_behind(*host, *kind);
         }
         for (a, b) in &topology.links {
-            // Whoever is behind a box has to dial, as nobody finds it.
+            // A host behind a box has to dial, as no host finds it.
             let hidden = |host: &HostId| scenario.nats.iter().any(|(nat, _)| nat == host);
             world.add_peer(*b, *a, true);
             world.add_peer(*a, *b, hidden(a) || hidden(b));

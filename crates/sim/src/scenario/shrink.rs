@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_failure_shrinks_to_the_hosts_and_steps_that_it_needs() {
-        // Everything is lost from the beginning, so whoever expects anything fails, and all else is in the way.
+        // Everything is lost from the beginning, so every expectation fails, and all else is in the way.
         let plan = Plan {
             seed: 4,
             nodes: 12,

@@ -4,9 +4,9 @@ use std::mem::size_of;
 
 use weft_wire::NodeAddr;
 
-/// Answers to one request that are passed on. A target answers once, but whoever does not know its key cannot tell a
-/// forged answer that comes first from the true one behind it; with a single answer, a liar who saw the request could
-/// end every look-up.
+/// Answers to one request that are passed on. A target answers once, but a node that does not know its key cannot tell
+/// a forged answer that comes first from the true one behind it; with a single answer, an attacker that saw the request
+/// could end every look-up.
 const MAX_PASSED: usize = 4;
 /// Answers to one request that are looked at.
 const MAX_SEEN: usize = 16;
@@ -41,8 +41,8 @@ impl Answers {
         self.settled
     }
 
-    /// Whether one more answer may be looked at. Nobody gets more than a fair share, so that a neighbour which lies
-    /// leaves room for the others; the only one that was asked may bring all, as liar and target may both be behind it.
+    /// Whether one more answer may be looked at. No neighbour gets more than a fair share, so that one which lies leaves
+    /// room for the others; the only one that was asked may bring all, as attacker and target may both be behind it.
     pub(super) fn admit(&mut self, from: NodeAddr) -> bool {
         let share = (MAX_PASSED / self.asked.max(1)).max(1);
         let used = self.senders.iter().filter(|sender| **sender == from).count();

@@ -14,7 +14,7 @@ pub(super) struct Quest {
     pub(super) request_id: u64,
     /// Smallest MTU of a link that is of use, bytes.
     pub(super) min_mtu: u16,
-    /// Earlier attempts led to nothing, so whoever was asked then may have lied or lost it: ask the others as well.
+    /// Earlier attempts led to nothing, so the neighbours asked then may have lied or lost it: ask the others as well.
     pub(super) widen: bool,
 }
 
@@ -44,7 +44,7 @@ impl Hops {
     /// The target if it is a neighbour (L10); else tree neighbours with a filter that has it; else other neighbours
     /// with such a filter; else any neighbour (L11). At most `fanout` in all, never the previous hop nor the origin.
     ///
-    /// Where filters point back to the previous hop or the origin they do give a candidate, so nobody else is asked
+    /// If filters point back to the previous hop or the origin they do give a candidate, so no other neighbour is asked
     /// unless the request comes again. In a large mesh with filters near full, most requests have branches that end
     /// so, and each would flood the mesh.
     ///

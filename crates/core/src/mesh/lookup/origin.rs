@@ -119,7 +119,7 @@ impl Lookups {
         }
     }
 
-    /// Asks once. That nobody can be asked is no reason to stop: links and filters come late.
+    /// Asks once. A search goes on even if there is no neighbour to ask: links and filters come late.
     fn attempt(&mut self, now: u64, target: NodeAddr, view: &impl View, rng: &mut (impl Rng + ?Sized)) {
         let request_id = rng.next_u64();
         let search = self.wanted.0.entry(target).or_insert_with(|| Search {

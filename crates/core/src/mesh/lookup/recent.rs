@@ -14,7 +14,7 @@ use super::{Limits, MAX_COORDS};
 /// Shortest time between two walks through everything, ms.
 const TIDY_INTERVAL: u64 = 1_000;
 
-/// Target and request id. The id alone would let whoever guesses or sees it block another target's request.
+/// Target and request id. The id alone would let a node that guesses or sees it block another target's request.
 type Key = (NodeAddr, u64);
 
 /// Why a request is not taken.
@@ -44,7 +44,7 @@ pub(super) struct Asker {
 pub(super) struct Recent {
     pub(super) asker: Asker,
     at: u64,
-    /// Nobody could take it on.
+    /// No neighbour could take it on.
     dead_end: bool,
     pub(super) answers: Answers,
 }
@@ -216,7 +216,7 @@ impl RecentRequests {
         self.entries.len() < limits.recent && self.held(from) < limits.recent_per_neighbour
     }
 
-    /// Forgets the oldest request of whoever holds most, if that is more than `from` would then hold.
+    /// Forgets the oldest request of the neighbour that holds most, if that is more than `from` would then hold.
     fn make_room(&mut self, from: NodeAddr) -> bool {
         let held = self.held(from);
         let Some(most) = self.sources.values_mut().max_by_key(|source| source.held.len()) else {

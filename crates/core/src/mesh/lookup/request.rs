@@ -26,7 +26,7 @@ impl Lookups {
             self.counters.echoes += 1;
             return;
         }
-        // Whoever is sought answers, and never asks for itself.
+        // The target answers, and never asks for itself.
         let pointless = request.target == request.origin || request.target == from;
         if pointless || !coords_fit(request.origin, request.origin_coords) {
             self.counters.malformed += 1;
@@ -76,13 +76,13 @@ impl Lookups {
             dest: request.origin,
             via: from,
             coords: request.origin_coords.iter().collect(),
-            // Whoever asks says in whose name.
+            // The request names its origin, and nothing proves it.
             ground: Ground::Passing,
         });
         Ok(())
     }
 
-    /// Someone else is sought.
+    /// The target is another node.
     fn pass_on(&mut self, now: u64, from: NodeAddr, request: &LookupRequest<'_>, view: &impl View) {
         let tries = self.recent.tries(&self.limits, now, from, request);
         if tries.lately >= self.limits.forwards {

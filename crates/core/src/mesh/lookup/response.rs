@@ -79,7 +79,7 @@ impl Lookups {
                 dest: asker.origin,
                 via: to,
                 coords: asker.origin_coords.into_vec(),
-                // Whoever asks says in whose name.
+                // The request names its origin, and nothing proves it.
                 ground: Ground::Passing,
             });
         } else {
@@ -89,7 +89,7 @@ impl Lookups {
 }
 
 /// The neighbour that brings a response towards the origin: the one that brought the request, or if that is gone, the
-/// origin itself or whoever leads to it. Never the one that brought the response.
+/// origin itself or the next hop to it. Never the one that brought the response.
 fn way_back(asker: &Asker, sender: NodeAddr, view: &impl View) -> Option<NodeAddr> {
     [Some(asker.from), Some(asker.origin), view.next_hop(&asker.origin)]
         .into_iter()

@@ -251,7 +251,7 @@ impl Answer {
         }
     }
 
-    /// What somebody says who is not the target.
+    /// A response of a node that is not the target.
     fn forged(id: u64, target: NodeAddr) -> Self {
         Self {
             target,

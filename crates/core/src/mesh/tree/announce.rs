@@ -30,7 +30,7 @@ pub(crate) enum AnnounceError {
         /// The sequence of this one.
         got: u64,
     },
-    /// The neighbour announces faster than anybody needs to.
+    /// The neighbour announces faster than any node needs to.
     #[error("the neighbour announces too often")]
     TooOften,
     /// The declaration is not signed by the neighbour.
@@ -179,7 +179,7 @@ impl Place {
     }
 }
 
-/// A root stands alone; everybody else is followed by its parent.
+/// A root stands alone; every other node is followed by its parent.
 fn check_first_step(parent: NodeAddr, ancestry: &Ancestry<'_>) -> Result<(), AnnounceError> {
     let node = ancestry.at(0).ok_or(AnnounceError::Empty)?.addr;
     let next = ancestry.at(1).map(|entry| entry.addr);
@@ -193,7 +193,7 @@ fn check_first_step(parent: NodeAddr, ancestry: &Ancestry<'_>) -> Result<(), Ann
     }
 }
 
-/// What holds of every path that is kept: it begins at `node`, repeats nobody, and ends at its smallest.
+/// What holds of every path that is kept: it begins at `node`, repeats no node, and ends at its smallest.
 pub(super) fn check_path(node: NodeAddr, path: &[NodeAddr], longest: usize) -> Result<(), String> {
     let mut nodes = path.to_vec();
     nodes.sort_unstable();

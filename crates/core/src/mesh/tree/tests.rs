@@ -34,7 +34,7 @@ fn fleet(count: u32) -> Vec<Identity> {
     fleet
 }
 
-/// An address that nobody has, small or large by its first byte.
+/// An address that no node has, small or large by its first byte.
 fn addr(first: u8) -> NodeAddr {
     let mut bytes = [0xaa; 16];
     bytes[0] = first;

@@ -1,15 +1,17 @@
-//! A peer that has the keys and keeps no rule: what it sends, and what somebody on the way makes of the frames of others.
+//! A peer that has the keys and keeps no rule: what it sends, and what an attacker on the path makes of others' frames.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use weft_noise::fast::{FastCipher, Secret, Suite};
 use weft_packet::checksum::Checksum;
-use weft_packet::{HEADROOM, Inbound};
+use weft_packet::{HEADROOM, Inbound, Lane, Train};
+use weft_wire::NodeAddr;
 use weft_wire::fast::{self, CONFIRM, PHASE};
 
 use super::super::coalesce::joins_and_cuts;
 use super::content::{assert_packet, expanded, full_content, may_enter, packet_content};
-use super::{HONEST, HOSTILE, Input, MAX_ANSWERS, ME, Trio, address};
+use super::{HONEST, HOSTILE, Input, MAX_ANSWERS, ME, Sent, Trio, address};
 
 /// What an authenticated peer without rules needs.
 pub(super) struct Hostile {
@@ -30,15 +32,54 @@ pub(super) struct Crafted {
     pub(super) packet: Option<(Vec<u8>, bool)>,
 }
 
+/// What a frame is to hold before it is sealed.
+struct Draft {
+    kind: u8,
+    flags: u8,
+    plain: Vec<u8>,
+    phase: usize,
+    /// The length that its header has, if not the real one.
+    lie: Option<u16>,
+}
+
 impl Trio {
     /// Frames under the right keys, one behind the other as the kernel joins them.
     pub(super) fn hostile_sends(&mut self, input: &mut Input<'_>) {
         let count = 1 + input.below(8);
+        if self.in_trains {
+            let crafted = self.craft_alike(input, count);
+            return self.deliver_train(&crafted);
+        }
         let crafted: Vec<Crafted> = (0..count).map(|_| self.craft(input)).collect();
         self.deliver(&crafted);
     }
 
     pub(super) fn craft(&mut self, input: &mut Input<'_>) -> Crafted {
+        let Draft {
+            kind,
+            flags,
+            plain,
+            phase,
+            lie,
+        } = self.draft(input);
+        self.hostile.seal(kind, flags, &plain, phase, lie)
+    }
+
+    /// Frames of one length, in each of which another byte may differ.
+    fn craft_alike(&mut self, input: &mut Input<'_>, count: usize) -> Vec<Crafted> {
+        let mut draft = self.draft(input);
+        let crafted = (0..count).map(|_| {
+            if !draft.plain.is_empty() && input.flag() {
+                let at = input.within(0..draft.plain.len());
+                draft.plain[at] ^= input.u8();
+            }
+            self.hostile
+                .seal(draft.kind, draft.flags, &draft.plain, draft.phase, draft.lie)
+        });
+        crafted.collect()
+    }
+
+    fn draft(&mut self, input: &mut Input<'_>) -> Draft {
         let shape = input.u8();
         let kind = match shape & 7 {
             0..=3 => 0,
@@ -84,7 +125,42 @@ impl Trio {
         let lie = (shape == 0xff).then(|| input.u16());
         let phase = self.hostile.secrets.len().saturating_sub(2 + back);
         let phase = if shape & 0x3f == 0x15 { phase + 1 } else { phase };
-        self.hostile.seal(kind, flags, &plain, phase, lie)
+        Draft {
+            kind,
+            flags,
+            plain,
+            phase,
+            lie,
+        }
+    }
+
+    /// Frames of one length in one receive. What they become stays where it lies.
+    fn deliver_train(&mut self, crafted: &[Crafted]) {
+        let (before, waiting) = (*self.me.counters(), self.me.queued(&HOSTILE));
+        let frames = crafted.iter().map(|one| one.frame.as_slice());
+        let arrived = train_in(&mut self.me, &mut self.train, (self.now, HOSTILE), frames);
+        let opened = self.me.counters().fast_rx - before.fast_rx;
+        assert!(
+            arrived.len() as u64 <= opened,
+            "a packet out of a frame that did not open"
+        );
+        let answers = self.take_sent().len();
+        self.assert_few(answers, MAX_ANSWERS * crafted.len(), &before, waiting);
+        self.drain();
+        for (number, packet, checksum) in &arrived {
+            let one = &crafted[*number];
+            assert!(self.hostile.opened.insert(one.counter), "a counter opened twice");
+            let (expected, partial) = one.packet.as_ref().unwrap_or_else(|| panic!("no packet was in it"));
+            assert_eq!(*checksum == Checksum::Partial, *partial);
+            assert_packet(packet, expected, *partial);
+        }
+        let in_order = arrived.iter().map(|(number, ..)| number).is_sorted_by(|a, b| a < b);
+        assert!(in_order, "packets of one receive change places");
+        let packets: Vec<_> = arrived
+            .iter()
+            .map(|(_, packet, sum)| (packet.as_slice(), *sum))
+            .collect();
+        joins_and_cuts(&packets);
     }
 
     /// The frames lie in one buffer, each behind the one before, and what they become stays there until the end.
@@ -168,6 +244,33 @@ impl Trio {
             "dropped without a trace"
         );
     }
+}
+
+/// Frames of one length, but for the last, in one receive of the lane: the packets in them, each with the number of its frame.
+pub(super) fn train_in<'f>(
+    lane: &mut Lane,
+    train: &mut Train<Sent>,
+    (now, from): (u64, NodeAddr),
+    frames: impl Iterator<Item = &'f [u8]>,
+) -> Vec<(usize, Vec<u8>, Checksum)> {
+    let (mut room, mut step) = (vec![0x5a; HEADROOM], 0);
+    for frame in frames {
+        step = step.max(frame.len());
+        room.extend(frame);
+    }
+    let mut arrived: Vec<(Range<usize>, Vec<u8>, Checksum)> = Vec::new();
+    lane.inbound_train(now, address(from), &mut room, step, train, |packet, place, checksum| {
+        arrived.push((place, packet.to_vec(), checksum));
+    });
+    for (place, packet, _) in &arrived {
+        assert_eq!(&room[place.clone()], packet, "a packet does not stay where it was");
+    }
+    // A packet may begin in front of its frame, and ends in it.
+    let number = |place: &Range<usize>| (place.end - HEADROOM - 1) / step.max(1);
+    let packets = arrived
+        .iter()
+        .map(|(place, packet, sum)| (number(place), packet.clone(), *sum));
+    packets.collect()
 }
 
 impl Hostile {

@@ -25,14 +25,14 @@ const MAX_INDICES: usize = 8;
 /// Points of the attacker's, made once.
 const POINTS: usize = 64;
 
-/// What passed between the honest nodes, and what it tells to anybody.
+/// What passed between the honest nodes, and what it tells any observer.
 #[derive(Default)]
 pub(super) struct Seen {
     /// Sender and datagram.
     datagrams: VecDeque<Datagram>,
     /// Msg1 that asked, the latest last.
     calls: VecDeque<Datagram>,
-    /// Indices in frames, and who sent them: whoever has the index receives.
+    /// Indices in frames, and the hosts that sent these: the holder of an index is the receiver.
     frames: VecDeque<(HostId, u32, bool)>,
 }
 
@@ -122,7 +122,7 @@ pub(super) struct Attacker {
     pub(super) forged: u32,
     /// When it last did something, ms.
     pub(super) last: u64,
-    /// First messages for each honest node that are in order, of somebody that it does not know.
+    /// Valid first messages for each honest node, of an identity that it does not know.
     strangers: [Option<[u8; fmp::NOISE_MSG1_LEN]>; 2],
 }
 
@@ -331,7 +331,7 @@ impl Attacker {
         bytes
     }
 
-    /// A frame for this index that nobody has sealed, of FMP or a fast one.
+    /// A frame for this index that was never sealed, of FMP or a fast one.
     fn frame(&self, index: &[u8], variant: u8) -> Vec<u8> {
         let more = usize::from(variant >> 3) * 8;
         let mut bytes = vec![0x5a; fast::Header::LEN + 24 + more];
@@ -392,7 +392,7 @@ impl Attacker {
     }
 }
 
-/// Points of the curve that nobody knows more of.
+/// Points of the curve of which nothing more is known.
 fn points() -> &'static [[u8; xk::MSG1_LEN]] {
     static ONCE: OnceLock<Vec<[u8; xk::MSG1_LEN]>> = OnceLock::new();
     ONCE.get_or_init(|| {
@@ -402,7 +402,7 @@ fn points() -> &'static [[u8; xk::MSG1_LEN]] {
     })
 }
 
-/// A first message in order to this node, of somebody that it does not know.
+/// A valid first message to this node, of an identity that it does not know.
 fn strange_call(to: PublicKey) -> [u8; fmp::NOISE_MSG1_LEN] {
     let mut rng = ChaCha20Rng::seed_from_u64(0x57a9e);
     let identity = Identity::new(SecretKey::generate(&mut rng));

@@ -24,7 +24,7 @@ fn number(n: u64) -> NodeAddr {
     NodeAddr::new(bytes)
 }
 
-/// A request as large as can be, for somebody else each time.
+/// A request as large as can be, of another origin for another target each time.
 fn junk(n: u64) -> Asked {
     let mut origin_coords = vec![addr(9); super::super::MAX_COORDS];
     origin_coords[0] = number(n);
@@ -126,7 +126,7 @@ fn no_neighbour_holds_more_than_its_share() {
 
 #[test]
 fn whoever_asks_often_for_a_target_does_not_keep_others_from_it() {
-    // In FIPS one request in two seconds for a target is passed on, whoever asks.
+    // FIPS passes on one request for a target in two seconds, of all origins together.
     let mut host = between();
     for id in 0..50 {
         host.request(addr(HOSTILE), &Asked::new(id, addr(ORIGIN), addr(TARGET)));
@@ -217,7 +217,7 @@ fn a_forged_proof_is_dropped_where_the_key_is_known() {
 
 #[test]
 fn a_forged_proof_that_comes_first_does_not_end_the_lookup() {
-    // Nobody on the way knows the key, so the forgery is passed on and the true answer behind it as well.
+    // No node on the way knows the key, so the forgery is passed on and the true answer behind it as well.
     let target = identity(9);
     let name = target.node_addr();
     let mut host = Host::new(|a| {
@@ -313,7 +313,7 @@ fn answers_in_our_name_or_from_where_the_request_came_are_dropped() {
 
 #[test]
 fn a_flooding_node_does_not_stop_the_lookups_of_a_whole_line() {
-    // 0 - 1 - 2 - 3 - 4, and 5, linked to 1, floods for nodes that nobody knows.
+    // 0 - 1 - 2 - 3 - 4, and 5, linked to 1, floods for nodes that do not exist.
     let mut links = line(5);
     links.push((1, 5));
     let mut net = Net::new(8, 6, &links, Filters::Perfect);

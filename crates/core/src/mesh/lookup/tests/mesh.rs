@@ -235,7 +235,7 @@ fn the_same_seed_gives_the_same_messages() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever filters say, whatever is lost and whoever is silent.
+    /// For all filters, losses and sets of silent nodes.
     #[test]
     fn no_request_circulates_beyond_its_ttl_or_twice_through_a_node(
         seed in any::<u64>(),

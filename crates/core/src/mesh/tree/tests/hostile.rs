@@ -163,7 +163,7 @@ fn an_invented_root_fools_a_mesh_only_while_its_inventor_is_linked() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is properly signed, nothing panics, nothing grows, and nobody leaves a root that is honest and better,
+    /// Whatever is properly signed, nothing panics, nothing grows, and no node leaves a root that is honest and better,
     /// nor stays on a detour to it for longer than mere improvements wait.
     #[test]
     fn nothing_breaks_and_no_worse_place_is_taken(

@@ -236,7 +236,7 @@ impl Net {
         self.assert_distances();
     }
 
-    /// Nobody has a better parent to wait for.
+    /// No node has a better parent to wait for.
     pub(super) fn assert_at_rest(&mut self) {
         for tree in &mut self.trees {
             assert_eq!(tree.choose(u64::MAX), tree.parent());

@@ -1,0 +1,341 @@
+//! What is asked of a peer that seems to have moved, when, and what an answer brings about.
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng as _;
+use weft_noise::{Identity, SecretKey};
+use weft_packet::LinkId;
+use weft_wire::mmp::ReceiverReport;
+
+use super::super::Epoch;
+use super::*;
+use crate::Config;
+use crate::context::Output;
+
+const NOW: u64 = 100_000;
+const PROBE: u32 = PATH_PROBE_LEN as u32;
+/// Where the link goes at first.
+const HOME: u16 = 1;
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], port))
+}
+
+/// A link that is up.
+struct Bench {
+    ctx: Context,
+    link: Link,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
+        let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
+        let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), Vec::new());
+        link.epochs.push(Epoch::current(5, NOW));
+        link.path = Some(at(HOME));
+        Self { ctx, link }
+    }
+
+    fn roamed(&mut self, now: u64, port: u16, room: u32) {
+        self.link.handle_roamed(&mut self.ctx, now, at(port), room);
+    }
+
+    fn drive(&mut self, now: u64) {
+        self.link.drive_moves(&mut self.ctx, now);
+    }
+
+    fn answer(&mut self, now: u64, number: u64) {
+        self.link.handle_path_answer(&mut self.ctx, now, number);
+    }
+
+    /// Ports that were asked since the last call, and the numbers.
+    fn asked(&mut self) -> Vec<(u16, u64)> {
+        let commands = self.commands().into_iter().filter_map(|command| match command {
+            Command::ProbeLink { to, number, .. } => Some((to.port(), number)),
+            _ => None,
+        });
+        commands.collect()
+    }
+
+    /// Where the lane was told to send since the last call, and where it sends copies.
+    fn placed(&mut self) -> Vec<(u16, Option<u16>)> {
+        let commands = self.commands().into_iter().filter_map(|command| match command {
+            Command::PlaceLink { path, left, .. } => Some((path.port(), left.map(|left| left.port()))),
+            _ => None,
+        });
+        commands.collect()
+    }
+
+    fn commands(&mut self) -> Vec<Command> {
+        let outputs = std::iter::from_fn(|| self.ctx.next_output());
+        let commands = outputs.filter_map(|output| match output {
+            Output::Lane(command) => Some(command),
+            Output::Event(_) => None,
+        });
+        commands.collect()
+    }
+
+    /// A new address is asked and the old one: the numbers.
+    fn two_asked(&mut self, now: u64, port: u16) -> (u64, u64) {
+        self.roamed(now, port, 9 * PROBE);
+        match self.asked()[..] {
+            [(new, number), (HOME, here)] if new == port => (number, here),
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    fn path(&self) -> Option<u16> {
+        self.link.path.map(|path| path.port())
+    }
+}
+
+#[test]
+fn the_new_address_and_the_old_one_are_asked_three_times_ever_more_slowly() {
+    let mut bench = Bench::new();
+    let (number, here) = bench.two_asked(NOW, 2);
+    assert_ne!(number, here, "one answer must not pass for the other");
+    for (due, asked) in [
+        (NOW + FIRST_WAIT, true),
+        (NOW + 3 * FIRST_WAIT, true),
+        (NOW + 7 * FIRST_WAIT, false),
+    ] {
+        assert_eq!(bench.link.moves_at(), due);
+        bench.drive(due - 1);
+        assert_eq!(bench.asked(), []);
+        bench.drive(due);
+        let expected = [(2, number), (HOME, here)];
+        assert_eq!(bench.asked(), expected[..if asked { 2 } else { 0 }]);
+    }
+    assert_eq!(bench.link.moves_at(), u64::MAX);
+    assert_eq!(bench.path(), Some(HOME));
+}
+
+#[test]
+fn a_long_round_trip_is_waited_for_twice_and_never_more_than_a_second() {
+    for (rtt, wait) in [(20, FIRST_WAIT), (200, 400), (5_000, MAX_WAIT)] {
+        let mut bench = Bench::new();
+        let report = ReceiverReport {
+            highest_counter: 1,
+            cumulative_packets_recv: 1,
+            timestamp_echo: 1,
+            ..ReceiverReport::default()
+        };
+        assert!(bench.link.metrics.handle_report(NOW, 0, 10, 1 + rtt, &report));
+        bench.roamed(NOW, 2, 9 * PROBE);
+        assert_eq!(bench.link.moves_at(), NOW + wait, "{rtt} ms");
+    }
+}
+
+#[test]
+fn no_more_is_asked_than_there_is_room_for() {
+    for (room, asked) in [(PROBE - 1, 0), (PROBE, 1), (3 * PROBE - 1, 2), (3 * PROBE, 3)] {
+        let mut bench = Bench::new();
+        bench.roamed(NOW, 2, room);
+        for now in NOW..NOW + 10_000 {
+            bench.drive(now);
+        }
+        let to_new = bench.asked().into_iter().filter(|(port, _)| *port == 2);
+        assert_eq!(to_new.count(), asked, "{room} bytes");
+    }
+    // What comes from there later makes room for more.
+    let mut bench = Bench::new();
+    bench.roamed(NOW, 2, PROBE + 10);
+    bench.roamed(NOW + 10, 2, PROBE - 10);
+    assert_eq!(bench.asked().len(), 2, "an address is in question once");
+    bench.drive(NOW + FIRST_WAIT);
+    assert_eq!(bench.asked().len(), 2);
+}
+
+#[test]
+fn few_addresses_are_in_question_at_a_time_and_the_oldest_makes_room() {
+    let mut bench = Bench::new();
+    for port in 2..10 {
+        bench.roamed(NOW, port, 9 * PROBE);
+    }
+    let ports = bench.link.moves.list.iter().map(|asked| asked.to.port());
+    assert_eq!(ports.collect::<Vec<_>>(), [6, 7, 8, 9]);
+}
+
+#[test]
+fn a_link_that_is_down_asks_nothing() {
+    let mut bench = Bench::new();
+    bench.link.epochs.clear();
+    bench.roamed(NOW, 2, 9 * PROBE);
+    assert_eq!((bench.commands().len(), bench.link.moves_at()), (0, u64::MAX));
+}
+
+#[test]
+fn a_lane_that_has_not_heard_of_the_present_address_is_told_again() {
+    let mut bench = Bench::new();
+    bench.roamed(NOW, HOME, 9 * PROBE);
+    assert_eq!(bench.placed(), [(HOME, None)]);
+    assert_eq!(bench.link.moves_at(), u64::MAX);
+    // Where the peer has proven no address, that one is in question like any other.
+    bench.link.moves.handle_proven(true, false);
+    assert!(bench.link.moves.is_unproven());
+    bench.roamed(NOW, HOME, 9 * PROBE);
+    assert_eq!(bench.asked().iter().map(|(port, _)| *port).collect::<Vec<_>>(), [HOME]);
+}
+
+#[test]
+fn who_answers_at_the_new_address_alone_has_moved_a_round_trip_later() {
+    for (rtt, settle) in [(10, MIN_SETTLE), (200, 200), (900, MAX_SETTLE)] {
+        let mut bench = Bench::new();
+        let (number, _) = bench.two_asked(NOW, 2);
+        let answered = NOW + rtt;
+        bench.answer(answered, number);
+        assert_eq!(bench.placed(), [(2, Some(HOME))], "both are used for a moment");
+        assert_eq!((bench.path(), bench.link.moves_at()), (Some(HOME), answered + settle));
+        bench.drive(answered + settle - 1);
+        assert_eq!((bench.path(), bench.placed().len()), (Some(HOME), 0));
+        bench.drive(answered + settle);
+        assert_eq!((bench.path(), bench.link.last_path), (Some(2), Some(at(2))));
+        let outputs: Vec<_> = std::iter::from_fn(|| bench.ctx.next_output()).collect();
+        assert!(
+            matches!(
+                outputs[..],
+                [
+                    Output::Lane(Command::PlaceLink { left: None, .. }),
+                    Output::Event(Event::Roamed { .. })
+                ]
+            ),
+            "{outputs:?}"
+        );
+        assert_eq!(bench.link.moves_at(), answered + settle + RETURN);
+    }
+}
+
+#[test]
+fn who_answers_at_the_old_address_first_stays() {
+    let mut bench = Bench::new();
+    let (number, here) = bench.two_asked(NOW, 2);
+    let (other, _) = bench.two_asked(NOW, 3);
+    bench.answer(NOW + 10, here);
+    bench.answer(NOW + 20, number);
+    assert_eq!((bench.placed(), bench.path()), (vec![], Some(HOME)));
+    // The other question is still open.
+    bench.answer(NOW + 20, other);
+    assert_eq!(bench.placed(), [(3, Some(HOME))]);
+}
+
+#[test]
+fn a_later_answer_from_the_old_address_brings_the_link_back_for_a_while() {
+    let moved = |late: u64| {
+        let mut bench = Bench::new();
+        let (number, here) = bench.two_asked(NOW, 2);
+        bench.answer(NOW + 100, number);
+        bench.drive(NOW + 200);
+        bench.drive(NOW + 200 + late);
+        bench.commands();
+        bench.answer(NOW + 200 + late, here);
+        (bench.placed(), bench.path())
+    };
+    assert_eq!(moved(0), (vec![(HOME, None)], Some(HOME)));
+    assert_eq!(moved(RETURN - 101), (vec![(HOME, None)], Some(HOME)));
+    assert_eq!(moved(RETURN), (vec![], Some(2)));
+    // Before it has moved, nothing was left.
+    let mut bench = Bench::new();
+    let (number, here) = bench.two_asked(NOW, 2);
+    bench.answer(NOW + 100, number);
+    bench.commands();
+    bench.answer(NOW + 110, here);
+    assert_eq!((bench.placed(), bench.path()), (vec![(HOME, None)], Some(HOME)));
+    bench.drive(NOW + 10_000);
+    assert_eq!(bench.path(), Some(HOME));
+}
+
+#[test]
+fn another_number_moves_nothing() {
+    let mut bench = Bench::new();
+    let (number, here) = bench.two_asked(NOW, 2);
+    bench.answer(NOW + 10, number ^ here ^ 1);
+    assert_eq!((bench.placed(), bench.path()), (vec![], Some(HOME)));
+    bench.answer(NOW + 20, number);
+    bench.commands();
+    bench.answer(NOW + 30, number);
+    assert_eq!(bench.placed(), [], "an answer counts once");
+    bench.drive(NOW + 1_000);
+    assert_eq!(bench.path(), Some(2));
+}
+
+#[test]
+fn a_peer_that_says_that_it_moves_is_followed_at_once_for_a_while() {
+    for (after, placed, path) in [(ANNOUNCED - 1, (2, None), 2), (ANNOUNCED, (2, Some(HOME)), HOME)] {
+        let mut bench = Bench::new();
+        bench.link.handle_moving(NOW);
+        let asked = NOW + after - 1;
+        let (number, _) = bench.two_asked(asked, 2);
+        bench.two_asked(asked, 3);
+        bench.answer(NOW + after, number);
+        assert_eq!((bench.placed(), bench.path()), (vec![placed], Some(path)));
+    }
+    // Its old address may still work.
+    let mut bench = Bench::new();
+    bench.link.handle_moving(NOW);
+    let (number, here) = bench.two_asked(NOW, 2);
+    bench.answer(NOW + 10, here);
+    bench.answer(NOW + 20, number);
+    assert_eq!((bench.placed(), bench.path()), (vec![(2, None)], Some(2)));
+    assert_eq!(bench.link.moves_at(), u64::MAX, "nothing is in question any more");
+}
+
+#[test]
+fn a_peer_without_a_proven_address_is_where_it_answers() {
+    let mut bench = Bench::new();
+    bench.link.moves.handle_proven(true, false);
+    bench.roamed(NOW, 2, 9 * PROBE);
+    let asked = bench.asked();
+    assert!(matches!(asked[..], [(2, _)]), "{asked:?}");
+    bench.answer(NOW + 10, asked[0].1);
+    assert_eq!((bench.placed(), bench.path()), (vec![(2, None)], Some(2)));
+    assert!(!bench.link.moves.is_unproven());
+}
+
+#[test]
+fn keys_proven_elsewhere_end_all_questions_and_those_proven_here_none() {
+    let mut bench = Bench::new();
+    bench.two_asked(NOW, 2);
+    bench.link.moves.handle_proven(true, true);
+    assert_eq!(bench.link.moves_at(), NOW + FIRST_WAIT);
+    bench.link.moves.handle_proven(false, true);
+    assert_eq!(bench.link.moves_at(), u64::MAX);
+    assert!(!bench.link.moves.is_unproven());
+}
+
+#[test]
+fn a_peer_that_answers_no_probes_is_asked_for_new_keys_where_it_seems_to_be() {
+    let room = fmp::Msg1::LEN as u32;
+    let mut bench = Bench::new();
+    assert_eq!(bench.link.elsewhere(), None);
+    bench.roamed(NOW, 2, 3 * PROBE + room - 1);
+    for now in NOW..NOW + 3_000 {
+        bench.drive(now);
+    }
+    assert_eq!(bench.link.rekey_due, NOW + REKEY_RETRY, "the present keys are new");
+    assert_eq!(bench.link.elsewhere(), None, "one byte is missing");
+    // More from the same address adds to what may go there.
+    bench.roamed(NOW + 50_000, 2, 3 * PROBE + 1 + room);
+    for now in NOW + 50_000..NOW + 53_000 {
+        bench.drive(now);
+    }
+    assert_eq!(
+        [bench.link.elsewhere(), bench.link.elsewhere(), bench.link.elsewhere()],
+        [Some(at(2)), Some(at(2)), None]
+    );
+    // With older keys it is asked at once.
+    bench.link.rekey_due = u64::MAX;
+    let late = NOW + 2 * REKEY_RETRY;
+    bench.roamed(late, 3, room);
+    bench.roamed(late, 4, PROBE - 1);
+    assert_eq!(bench.link.rekey_due, late);
+    assert_eq!(bench.link.elsewhere(), None, "nothing was saved up at this address");
+}
+
+#[test]
+fn a_peer_that_answers_probes_is_not_asked_for_new_keys() {
+    let mut bench = Bench::new();
+    bench.answer(NOW, 7);
+    bench.roamed(NOW, 2, PROBE - 1);
+    assert_eq!((bench.link.elsewhere(), bench.link.rekey_due), (None, u64::MAX));
+}
