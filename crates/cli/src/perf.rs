@@ -252,7 +252,7 @@ impl Progress {
             return out.text(line);
         }
         if io::stderr().is_terminal() {
-            // Whoever cannot see it can read the document.
+            // If it cannot be written, the document has the figures all the same.
             let _ = io::stderr().write_all(line.as_bytes());
         }
         Ok(())

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -110,18 +110,15 @@ fn a_record_is_begun_once() {
     fs::create_dir_all(&folder).unwrap();
     let begun = bench("b");
     assert_eq!(begun.status.code(), Some(0), "{begun:?}");
-    let files = || {
-        let mut files: Vec<_> = fs::read_dir(&folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
-        files.sort();
-        files
+    let only = |folder: &Path, ending: &str| {
+        let ends = |path: &PathBuf| path.to_str().is_some_and(|path| path.ends_with(ending));
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let found: Vec<PathBuf> = entries.filter(ends).collect();
+        let [file] = &found[..] else { panic!("{found:?}") };
+        file.clone()
     };
-    let [data, page] = &files()[..] else {
-        panic!("{:?}", files())
-    };
-    assert!(page.to_str().unwrap().ends_with("-first.md"), "{page:?}");
+    let page = &only(&folder, "-first.md");
+    let data = &only(&folder.join("data"), "-first.csv");
     let text = fs::read_to_string(page).unwrap();
     assert!(
         text.contains("\n### tcp\n") && text.contains("--record first"),

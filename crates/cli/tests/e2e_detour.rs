@@ -34,7 +34,7 @@ fn a_block_between_two_is_gone_round_and_left_when_it_ends() {
     });
 }
 
-/// A and B know each other's address and C's. C knows nobody.
+/// A and B know each other's address and C's. C has no peers configured.
 fn started(apart: bool) -> Net {
     let mut net = Net::new(&["a", "b", "c"]);
     net.keep_apart(&["a", "b"], apart);

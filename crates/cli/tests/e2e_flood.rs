@@ -136,7 +136,7 @@ fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// The msg1 of somebody who dials this socket.
+/// The msg1 of a node that dials this socket.
 fn first_handshake(socket: &UdpSocket) -> Vec<u8> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -398,7 +398,7 @@ fn a_flood_from_a_stranger_changes_nothing() {
         }
         assert_eq!(grown("reports_dropped"), 0);
 
-        // Nobody was moved, and both are as before.
+        // No link has roamed, and both are as before.
         let path = a.peer(&b.identity().npub).unwrap().unwrap()["path"]["addr"].clone();
         assert_eq!(path, at(RELAY, 1001).to_string());
         assert_pings(a, b);

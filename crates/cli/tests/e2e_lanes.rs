@@ -175,7 +175,7 @@ fn datagrams_that_came_joined_are_sorted_out() {
             }
         };
         pair.b.host().run(send).unwrap();
-        // Ten in forty are each lane's, and nobody's. The first one's lane is the one that receives.
+        // Ten in forty name each lane, and an index without keys. The first lane is the one that receives.
         wait_until(LIMIT, "every datagram at its owner", || {
             unknown() - before >= 40 * ROUNDS
         });
@@ -336,7 +336,7 @@ fn nice(of: &Daemon) -> Vec<i32> {
     lanes.map(|thread| nice(stat(thread.tid)).unwrap()).collect()
 }
 
-/// Sends the first node trains of datagrams that nobody has sealed.
+/// Sends the first node trains of datagrams that were never sealed.
 fn flood_with_rubbish(pair: &Pair, time: Duration) {
     const LEN: usize = 1_400;
     let to = SocketAddr::new(Underlay::V4.addresses()[0].parse().unwrap(), DEFAULT_PORT);
@@ -521,7 +521,7 @@ fn loaded_lanes_leave_each_other_alone() {
         let packets: u64 = ["read", "writev", "sendmsg", "recvmsg"].map(calls).iter().sum();
         assert!(packets > CARRIES, "{account}");
         eprintln!("{} futex calls beside {packets} that move packets", calls("futex"));
-        // Four times a second a lane publishes what it counted, and somebody may be reading that.
+        // Four times a second a lane publishes what it counted, and another thread may be reading that.
         assert!(calls("futex") * 100 < packets, "{account}");
         assert_eq!(exchanged(), exchanged_before);
         for flow in flows {

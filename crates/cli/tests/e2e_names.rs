@@ -116,7 +116,7 @@ fn names_are_answered_and_others_refused() {
             "{text}"
         );
 
-        // Nobody else in the mesh is answered: the sockets are those of loopback.
+        // No other node of the mesh is answered: the sockets are those of loopback.
         let from_mesh = b.host().run(|| {
             let server = SocketAddr::new(address(a), 5354);
             TcpStream::connect_timeout(&server, PATIENCE).unwrap_err().kind()

@@ -1,4 +1,4 @@
-//! Nodes behind NAT boxes, and one that everybody can dial.
+//! Nodes behind NAT boxes, and one that every node can dial.
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 mod common;
@@ -149,7 +149,7 @@ fn two_nodes_behind_symmetric_boxes_reach_each_other_through_a_public_third() {
     in_namespaces(|| behind([NatKind::Symmetric, NatKind::Symmetric]));
 }
 
-/// Nobody sends anything for longer than a mapping lasts; the node inside is still reached from outside. Then its box
+/// No packets are sent for longer than a mapping lasts; the node inside is still reached from outside. Then its box
 /// forgets everything, as at a restart: the node is reached again, by another port.
 #[test]
 fn an_idle_node_behind_a_box_stays_reachable_and_a_box_may_restart() {

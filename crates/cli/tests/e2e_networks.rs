@@ -302,7 +302,7 @@ fn what_does_not_fit_the_path_is_told_or_goes_in_pieces() {
         let before = counter(&village.a, "fast_fragmented");
         assert_eq!(passes(&from, &to, 1_236 - 28), 1);
         assert_eq!(counter(&village.a, "fast_fragmented"), before);
-        // May be cut: in pieces, and nobody is told anything.
+        // May be cut: in pieces, and the system is told nothing.
         allow_fragments(&from).unwrap();
         assert_eq!(passes(&from, &to, 1_400 - 28), 1);
         wait_until(PATIENCE, "pieces", || counter(&village.a, "fast_fragmented") > before);

@@ -42,7 +42,7 @@ fn two_nodes_reach_each_other_through_a_third() {
             mesh.clone()
                 .with_peer(&ids[2].npub, "c", &[at("192.0.2.130")])
                 .with_peer(&ids[0].npub, "a", &[]),
-            // C lists nobody: it carries for whoever links with it, and exchanges IP packets with none of them.
+            // C lists no peers: it relays for every node that links with it, and exchanges IP packets with none of them.
             open,
         ];
         let mut nodes: Vec<Daemon> = Vec::new();

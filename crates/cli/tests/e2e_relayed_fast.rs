@@ -28,7 +28,7 @@ const FLAG_WHOLE: u8 = 1 << 2;
 /// The tag at the end of a frame.
 const TAG_LEN: usize = 16;
 
-/// Somebody at a cable who keeps the relayed frames of packets that he sees.
+/// An observer at a cable that keeps the relayed frames of packets that it sees.
 #[derive(Debug, Default)]
 struct Watcher(Mutex<Vec<Vec<u8>>>);
 
@@ -53,7 +53,7 @@ impl Watcher {
     }
 }
 
-/// A and B, each with a cable to C and none to each other; somebody watches both cables.
+/// A and B, each with a cable to C and none to each other; both cables are watched.
 struct Chain {
     /// A, B, C.
     nodes: [Daemon; 3],

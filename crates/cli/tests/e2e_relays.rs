@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::net::{DENSE, Net, PINGS};
 use common::{MINUTE, address, assert_transfer, turn};
@@ -32,7 +32,7 @@ fn a_killed_relay_is_replaced_within_three_seconds() {
         net.reached_within(START, "a", "b");
         net.reached_within(START, "b", "a");
         let hosts = (net.host("a"), net.host("b"));
-        let flow = TcpFlow::start(hosts, address(net.node("b")), Limit::Paced(2_000_000), 1, 2 * MINUTE).unwrap();
+        let flow = TcpFlow::start(hosts, address(net.node("b")), Limit::Paced(2_000_000), 1, 4 * MINUTE).unwrap();
         for _ in 0..2 {
             let used = net.via("a", "b").unwrap();
             let spare = if used == "c" { "d" } else { "c" };
@@ -51,6 +51,12 @@ fn a_killed_relay_is_replaced_within_three_seconds() {
             assert_eq!((net.via("a", "b"), net.via("b", "a")), (Some(spare), Some(spare)));
             net.node_mut(used).restart().unwrap();
             net.node_mut(used).wait_ready(START).unwrap();
+            // The ends have the old link until they give it up. That both have a new one shows in the relay.
+            let end = Instant::now() + MINUTE;
+            while net.node(used).status().unwrap()["node"]["mesh"]["neighbours"] != 2 {
+                assert!(Instant::now() < end, "{used} is back and has no links");
+                std::thread::sleep(Duration::from_millis(100));
+            }
         }
         assert!(flow.stop().unwrap().hash_ok);
         for pinger in net.ping_both(["a", "b"], PINGS, Duration::from_secs(5)) {

@@ -1,4 +1,4 @@
-//! B's address changes under load: payload is back within two seconds, whoever sends.
+//! B's address changes under load: payload is back within two seconds, whichever end sends.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;

@@ -60,7 +60,7 @@ fn the_stages_of_a_loaded_node_add_up_and_the_switch_goes_back() {
             .unwrap();
         check_load(busiest);
 
-        // Nobody asks any more, and the daemon stops to measure.
+        // No client asks any more, and the daemon stops measuring.
         wait_until(PATIENCE, "no longer measuring", || !traced());
         pair.finish();
     });

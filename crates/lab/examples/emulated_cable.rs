@@ -1,7 +1,7 @@
 //! One TCP stream through an emulated cable between two hosts, no tunnel: what the emulator carries, and at what cost.
 //!
 //! `cargo run -p weft-lab --example emulated_cable -- DELAY_MS MBIT_S|none LOSS ROUNDS SECONDS`, the delay each way.
-//! Processor time is of the whole process: emulator, both ends of the stream and their kernels' work on their behalf.
+//! CPU time is of the whole process: emulator, both ends of the stream and their kernels' work on their behalf.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,

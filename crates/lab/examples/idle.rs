@@ -1,4 +1,4 @@
-//! What a node costs that is linked with ten peers and carries nothing: processor time and memory.
+//! What a node costs that is linked with ten peers and carries nothing: CPU time and memory.
 //!
 //! `cargo run --release -p weft-lab --example idle -- WEFT [SECONDS]`
 

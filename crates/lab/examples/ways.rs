@@ -1,4 +1,4 @@
-//! One TCP stream (CUBIC) by several ways in turn, in one run (L37), with the processor time of every node on the way.
+//! One TCP stream (CUBIC) by several ways in turn, in one run (L37), with the CPU time of every node on the way.
 //!
 //! `cargo run --release -p weft-lab --example ways -- WEFT FIPS|- [ROUNDS] [SECONDS]`
 //!
@@ -145,7 +145,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Builds the way, and sends over it there and back.
+/// Builds the way, and sends over it in both directions.
 fn measure(way: &Way, weft: &Path, fips: &Path, seconds: u64) -> Result<[Run; 2]> {
     let world = World::new()?;
     let hosts = [world.host("a")?, world.host("b")?, world.host("relay")?];
@@ -256,9 +256,14 @@ fn connect(from: &Host, to: &Host, address: Ipv6Addr) -> Result<(TcpStream, TcpS
     }
 }
 
-/// Lowest, median, highest.
+/// Lowest, median, highest. The median of an even number of values is the mean of the two in the middle.
 fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
-    (values[0], values[values.len() / 2], values[values.len() - 1])
+    let (last, half) = (values.len() - 1, values.len() / 2);
+    (
+        values[0],
+        f64::midpoint(values[last - half], values[half]),
+        values[last],
+    )
 }

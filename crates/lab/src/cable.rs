@@ -151,7 +151,7 @@ impl Socket {
         self.host.netlink(|netlink| netlink.wait_until_usable(&self.name))
     }
 
-    /// As if the cable were new: nobody waits for the answer to a question of before.
+    /// As if the cable were new: no packet waits for the answer to an old neighbour query.
     fn forget_neighbours(&self) -> Result<(), NetlinkError> {
         self.host.netlink(|netlink| {
             let index = netlink.interface(&self.name)?.index;

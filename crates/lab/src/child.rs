@@ -162,7 +162,7 @@ impl Drop for LoggedChild {
 }
 
 /// Kills every process under test and waits for its end, for a process that is about to end itself. As long as what is
-/// returned lives, no other is started: whoever tries waits.
+/// returned lives, no other is started: a thread that tries waits.
 #[must_use]
 pub fn kill_all() -> impl Sized {
     let mut running = running();
@@ -214,7 +214,7 @@ pub fn run_command(mut command: Command, limit: Duration) -> Result<Output, Chil
 }
 
 fn finish(mut child: Child, program: String, limit: Duration) -> Result<Output, ChildError> {
-    // A pipe that nobody empties holds 64 KiB, and whoever has more to say waits.
+    // A pipe that is not emptied holds 64 KiB, and a program with more output waits.
     let output = (drain(child.stdout.take()), drain(child.stderr.take()));
     let wait_failed = |source| ChildError::Wait {
         program: program.clone(),

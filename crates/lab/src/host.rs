@@ -171,7 +171,7 @@ pub enum HostCommandError {
 }
 
 /// Interfaces made from now on take no router advertisements and use their addresses at once. Where
-/// `/proc/sys` is read-only both go on as the kernel likes: nobody advertises here, and the addresses
+/// `/proc/sys` is read-only both go on as the kernel likes: no router advertises here, and the addresses
 /// that the lab sets skip the detection anyway.
 fn calm_ipv6() {
     for interface in ["all", "default"] {

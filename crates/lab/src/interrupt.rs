@@ -23,7 +23,7 @@ pub struct Interrupts {
 
 impl Interrupts {
     /// From now on a signal kills the processes under test, removes `directory` and ends this process,
-    /// unless somebody [waits](Interrupts::wait) for one.
+    /// unless a thread [waits](Interrupts::wait) for one.
     ///
     /// # Errors
     /// When the system gives no thread or no signal handler.

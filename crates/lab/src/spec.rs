@@ -72,7 +72,7 @@ pub struct PeerSpec {
 }
 
 impl Default for NodeSpec {
-    /// IPv4 on every address, port 2121, both MTUs by default, `weft0`, a rekey every 120 s, nobody known.
+    /// IPv4 on every address, port 2121, both MTUs by default, `weft0`, a rekey every 120 s, no peers.
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT))],
@@ -144,7 +144,7 @@ impl NodeSpec {
     /// The reference daemon's configuration file (its `docs/reference/configuration.md`), with the
     /// secret key `nsec` and the control socket at `socket`. Only what differs from its defaults:
     /// those make a new identity at each start and have no TUN interface. Peers without an address are
-    /// left out: it refuses them, and it takes whoever dials it.
+    /// left out: it refuses them, and it accepts every node that dials it.
     #[must_use]
     pub fn to_fips_yaml(&self, nsec: &str, socket: &Path) -> String {
         let listen = self.listen.first().copied();

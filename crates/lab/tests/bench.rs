@@ -135,7 +135,7 @@ fn traffic_that_goes_another_way_voids_the_run() {
     });
 }
 
-/// QUIC asks for datagrams of 1,200 bytes that nobody fragments.
+/// QUIC asks for datagrams of 1,200 bytes that are not fragmented.
 #[test]
 fn a_path_too_narrow_for_quic_voids_its_case() {
     in_namespaces(|| {

@@ -126,7 +126,7 @@ fn each_kind_maps_and_filters_as_its_name_says() {
             // Two hosts with one port get two.
             let b = socket(&net.inside[1], 5000);
             assert_ne!(pass(&b, addr("203.0.113.7:1000"), &x, "other"), outer);
-            // Nobody stands behind another port.
+            // No host stands behind another port.
             assert!(refused(&net, &x, addr("203.0.113.1:9")));
         }
     });

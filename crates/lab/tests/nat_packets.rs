@@ -241,7 +241,7 @@ impl Model {
             .find(|port| self.mapping(now, *port).iter().any(same_key));
         match live {
             Some(live) => prop_assert_eq!(port, live),
-            // A new mapping takes a port that is nobody's.
+            // A new mapping takes a free port.
             None => prop_assert!(self.mapping(now, port).is_empty()),
         }
         self.history.push(Passed {
@@ -339,7 +339,7 @@ fn an_error_about_a_packet_reaches_its_sender_in_its_own_words() {
                 // But for the time to live and its checksum it is what was sent.
                 assert_eq!(quoted_back[20..], sent[20..quoted_back.len()]);
             }
-            // Nobody hears about what nobody sent.
+            // No host gets an error about a packet that no host sent.
             let mut strange = error(
                 router,
                 OUTER,

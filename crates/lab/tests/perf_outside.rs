@@ -21,7 +21,7 @@ use weft_perf::udp;
 
 /// The near end, the remote address of the direct link.
 const NEAR: &str = "192.0.2.1";
-/// A third host, or whoever has that address.
+/// A third host, or any host that has that address.
 const VICTIM: &str = "192.0.2.9";
 /// The far end.
 const FAR: &str = "192.0.2.2";
@@ -125,7 +125,7 @@ fn flow(ready: &Value) -> (SocketAddr, Token) {
     (SocketAddr::new(ip(FAR), port), token)
 }
 
-/// Nobody was found to send to, by either of two clocks that run alike.
+/// The far end found no flow to send to, by either of two clocks that run alike.
 fn has_no_flow(served: &Result<(), FarError>) -> bool {
     matches!(served, Err(FarError::Flow(_) | FarError::Flows { .. }))
 }
@@ -160,7 +160,7 @@ fn a_greeting_whose_answer_is_not_returned_brings_no_flow() {
         let (far, at) = lab.far(ALLOWED, Some(NEAR));
         let (mut control, ready) = lab.ask(at, &flood(10, Some(80_000_000)));
         let (to, token) = flow(&ready);
-        // Another machine behind the address of the link, or whoever has it now.
+        // Another host behind the address of the link, or the one that has it now.
         let victim = lab.socket(NEAR);
         victim.send_to(&token.0, to).unwrap();
         control.write_all(b"\"start\"\n").unwrap();

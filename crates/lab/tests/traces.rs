@@ -125,7 +125,7 @@ fn a_process_that_is_interrupted_leaves_nothing() {
     );
 }
 
-/// Of a process that is killed nobody can remove the files; hosts, cables, boxes and processes go all the same.
+/// The files of a process that is killed cannot be removed; hosts, cables, boxes and processes go all the same.
 #[test]
 fn a_process_that_is_killed_leaves_its_files_alone() {
     let kill = |pid| signal(pid, rustix::process::Signal::KILL);

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// UDP payload of a datagram in bytes
     #[arg(long, default_value_t = 1452, value_parser = clap::value_parser!(u16).range(64..=9000))]
     segment: u16,
-    /// Also seal and open each datagram, as AES-256-GCM, AES-128-GCM or ChaCha20-Poly1305, under a key that everybody knows
+    /// Also seal and open each datagram, as AES-256-GCM, AES-128-GCM or ChaCha20-Poly1305, under a key that is not secret
     #[arg(long, value_name = "CIPHER", value_parser = suite)]
     seal: Option<Suite>,
 }

@@ -148,7 +148,7 @@ impl Drop for Pair {
 }
 
 /// Waits until no other test, of this process or another, has a pair under load: they would take each
-/// other's processor time. The turn ends when the file is closed.
+/// other's CPU time. The turn ends when the file is closed.
 pub fn turn() -> File {
     let file = File::create(LOCK).unwrap();
     file.lock().unwrap();

@@ -71,7 +71,7 @@ impl Net {
         self.places.iter().position(|place| place.name == name).unwrap()
     }
 
-    /// What a node is told that knows nobody and takes everybody; `more` are further lines of its `[mesh]`.
+    /// The configuration of a node that has no peers and admits every node; `more` are further lines of its `[mesh]`.
     pub fn spec(&self, more: &str) -> NodeSpec {
         self.choosy(&format!("open = true\n{more}"))
     }

@@ -162,7 +162,7 @@ impl Attack {
                 match n % 4 {
                     0 => lies::datagram(me, dest, 64, &lies::signal(me, src, &[])),
                     1 => lies::datagram(me, dest, 64, &lies::signal(me, src, &[src, me])),
-                    // Nobody knows the way there, and who is told so is the peer.
+                    // No node knows the way there, and the error signal goes to the peer.
                     _ => lies::datagram(src, nobody(n), 64, &[0; 65]),
                 }
             }),
@@ -211,7 +211,7 @@ fn forged_msg1s(remote: PublicKey) -> Vec<[u8; Msg1::LEN]> {
     (0..POOL).map(forged).collect()
 }
 
-/// The first messages of session handshakes with nobody: points of the curve.
+/// The first messages of session handshakes with a key that no node has: points of the curve.
 fn points() -> Vec<[u8; xk::MSG1_LEN]> {
     let mut rng = ChaCha20Rng::seed_from_u64(2);
     let remote = SecretKey::generate(&mut rng).public();
@@ -268,7 +268,7 @@ impl Flood for Msg2s {
     }
 }
 
-/// Rekeys between A and C are to stay unanswered, and each of their indices gets frames that nobody sealed.
+/// Rekeys between A and C are to stay unanswered, and each of their indices gets frames that were never sealed.
 struct RekeyIndexes {
     msg1s: Box<dyn Flood>,
     frames: UdpSocket,

@@ -368,7 +368,7 @@ fn spec_c(attack: Attack, a: &Identity) -> NodeSpec {
     with_member(spec, attack)
 }
 
-/// Those whom the attacker links with have it as a peer, because nobody has more rights.
+/// The nodes that the attacker links with have it as a peer, because no node has more rights than a peer.
 fn with_member(mut spec: NodeSpec, attack: Attack) -> NodeSpec {
     if attack.is_members() {
         spec = spec.with_peer(&key(0).public().to_string(), "m", &[]);

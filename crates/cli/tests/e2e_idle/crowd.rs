@@ -102,7 +102,7 @@ impl Drop for Crowd {
     }
 }
 
-/// The socket of whoever acts.
+/// The socket of the member that acts.
 struct Out<'s> {
     socket: Option<Rc<UdpSocket>>,
     shared: &'s Shared,

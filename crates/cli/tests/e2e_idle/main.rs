@@ -31,7 +31,7 @@ fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// What a node cost for so long: resident memory at the end, and processor time.
+/// What a node cost for so long: resident memory at the end, and CPU time.
 fn rest(hub: &Daemon, crowd: &Crowd, time: Duration, what: &str) -> u64 {
     let (before, datagrams, start) = (hub.usage().unwrap(), crowd.datagrams(), Instant::now());
     std::thread::sleep(time);
@@ -68,7 +68,7 @@ fn measure(peers: u16, time: Duration) -> u64 {
     if all == 0 {
         hub.wait_ready(PATIENCE).unwrap();
     }
-    // Status of many peers would take memory that stays, so nobody asks for it before the end.
+    // Status of many peers would take memory that stays, so it is not asked for before the end.
     wait_until(2 * MINUTE, "all links", || crowd.linked() == all);
     eprintln!(
         "{peers} peers: all linked within {:.1} s",

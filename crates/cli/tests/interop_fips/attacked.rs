@@ -30,8 +30,8 @@ const RATE: u64 = 5_000;
 /// The flood has used up what may come at once.
 const FLOODED: Duration = Duration::from_secs(2);
 
-/// Handshakes that read as genuine up to the sealed key in them, from the attacker's address, from one that nobody has, and
-/// from the daemon's.
+/// Handshakes that read as genuine up to the sealed key in them, from the attacker's address, from one that no host has,
+/// and from the daemon's.
 fn forged(mixed: &Mixed) -> Box<dyn Flood> {
     let [weft, fips] = mixed.addresses;
     let sources = [THIRD, "192.0.2.99", "203.0.113.9", fips];

@@ -16,7 +16,7 @@ const HEALED: Duration = Duration::from_secs(90);
 /// their neighbours have not heard of the end of yet, four parents in a minute or in circles.
 const EXPECTED: [&str; 3] = [FULL_QUEUE, "Flap dampening engaged", "Parent ancestry contains us"];
 
-/// A ring of alternating kinds with two bridges: whoever is killed, the rest hangs together.
+/// A ring of alternating kinds with two bridges: whichever node is killed, the rest stays connected.
 fn plan(root: usize) -> Plan {
     let nodes = [Side::Weft, Side::Fips].repeat(4);
     let mut cables: Vec<(usize, usize)> = (0..8).map(|end| (end, (end + 1) % 8)).collect();

@@ -1,4 +1,4 @@
-//! A node three hops away is found by a look-up, whoever asks and whoever carries the question.
+//! A node three hops away is found by a look-up, whichever nodes ask and forward the request.
 
 use std::path::Path;
 

@@ -80,7 +80,7 @@ pub struct Case {
     pub relayed: bool,
     /// A switch stands between the two, over IPv4, and a third host is on it.
     pub switched: bool,
-    /// It takes all the processor time there is, so no other case runs beside it.
+    /// It takes all the CPU time there is, so no other case runs beside it.
     pub busy: bool,
 }
 

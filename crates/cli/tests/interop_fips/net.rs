@@ -20,7 +20,7 @@ use crate::mixed::{FULL_QUEUE, Side};
 pub const CONVERGED: Duration = Duration::from_secs(30);
 
 /// Two daemons with a session have to end it first, after 90 s: one that loses the other's coordinates neither
-/// asks for them nor tells anybody.
+/// asks for them nor tells another node.
 pub const DAEMONS_HEALED: Duration = Duration::from_secs(180);
 
 const MESH: &str = "\n[mesh]\nopen = true\n";
@@ -36,7 +36,7 @@ pub struct Plan {
     pub root: usize,
     pub weft_rekey_s: u32,
     pub fips_rekey_s: u32,
-    /// It takes all the processor time there is, so no other mesh runs beside it.
+    /// It takes all the CPU time there is, so no other mesh runs beside it.
     pub busy: bool,
 }
 
@@ -226,7 +226,7 @@ impl Net {
         net
     }
 
-    /// Tells a daemon the keys of all others. It tells them to nobody before a packet is for them.
+    /// Tells a daemon the keys of all others. It tells them to no node before a packet is for them.
     fn introduce(&self, number: usize) {
         let Node::Fips(daemon) = &self.nodes[number] else {
             return;

@@ -1,4 +1,4 @@
-//! Pings and verified TCP both ways, whoever dials.
+//! Pings and verified TCP in both directions, whichever node dials.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Records of experiments: begun by the bench with what it knows, finished by hand with what it means.
 //!
-//! A record is `docs/experiments/DATE-NAME.md` with every run beside it, `DATE-NAME.csv`. What is decided by it says so
-//! where it is decided, with the record's name.
+//! A record is `docs/experiments/DATE-NAME.md`, with every run in `docs/experiments/data/DATE-NAME.csv`. What is decided by
+//! it says so where it is decided, with the record's name.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,6 +12,9 @@ use super::setup::{Setup, today};
 /// Where records are, from the project's folder.
 pub const FOLDER: &str = "docs/experiments";
 
+/// Where their runs are, from the records' folder.
+const DATA: &str = "data";
+
 /// What has to be written by hand stands behind this.
 const OPEN: &str = "TODO";
 
@@ -20,6 +23,8 @@ const OPEN: &str = "TODO";
 pub struct Experiment {
     /// Its page.
     path: PathBuf,
+    /// Its runs.
+    data: PathBuf,
     /// What it is called, without the date.
     name: String,
 }
@@ -51,13 +56,15 @@ impl Experiment {
         if !folder.is_dir() {
             return Err(ExperimentError::NoFolder(folder.to_owned()));
         }
-        let path = folder.join(format!("{}-{name}.md", today()));
-        let taken = [path.clone(), path.with_extension("csv")];
-        if let Some(file) = taken.into_iter().find(|file| file.exists()) {
-            return Err(ExperimentError::Exists(file));
+        let file = format!("{}-{name}", today());
+        let path = folder.join(format!("{file}.md"));
+        let data = folder.join(DATA).join(format!("{file}.csv"));
+        if let Some(taken) = [&path, &data].into_iter().find(|file| file.exists()) {
+            return Err(ExperimentError::Exists(taken.clone()));
         }
         Ok(Self {
             path,
+            data,
             name: name.to_owned(),
         })
     }
@@ -68,15 +75,17 @@ impl Experiment {
         &self.path
     }
 
-    /// Writes the page, with the tables of the report and room for what they mean, and every run beside it.
+    /// Writes the page, with the tables of the report and room for what they mean, and every run to its file.
     ///
     /// # Errors
     /// When something cannot be read or written, or has appeared in the meantime.
     pub fn begin(&self, report: &Path, runs: &Path, setup: &Setup) -> io::Result<()> {
-        let data = self.path.with_extension("csv");
         let text = self.text(&fs::read_to_string(report)?, setup);
         File::create_new(&self.path)?.write_all(text.as_bytes())?;
-        File::create_new(&data)?.write_all(&fs::read(runs)?)
+        if let Some(folder) = self.data.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        File::create_new(&self.data)?.write_all(&fs::read(runs)?)
     }
 
     fn text(&self, report: &str, setup: &Setup) -> String {
@@ -89,10 +98,9 @@ impl Experiment {
         for part in ["Question", "Result", "Decision", "Rejected"] {
             text.push_str(&format!("\n**{part}.** {OPEN}\n"));
         }
-        let data = self.path.with_extension("csv");
-        let data = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let data = self.data.file_name().unwrap_or_default().to_string_lossy();
         text.push_str(&format!(
-            "\n**To repeat.** `{}`\n\n**Every run:** [{data}]({data}).\n\n## Runs\n",
+            "\n**To repeat.** `{}`\n\n**Every run:** [{data}]({DATA}/{data}).\n\n## Runs\n",
             setup.command
         ));
         // Pictures stay with the raw data; the report's sections become part of one here.
@@ -144,8 +152,10 @@ mod tests {
         }
         assert!(text.contains("`weft lab bench --record x`"), "{text}");
         assert!(text.ends_with("\n## Runs\n\n| a |\n\n### tcp\n\n| b |\n"), "{text}");
-        let data = experiment.path().with_extension("csv");
-        assert_eq!(fs::read_to_string(data).unwrap(), "round\n1\n");
+        let file = experiment.path().file_stem().unwrap().to_string_lossy().into_owned();
+        let data = format!("data/{file}.csv");
+        assert!(text.contains(&format!("[{file}.csv]({data})")), "{text}");
+        assert_eq!(fs::read_to_string(folder.path().join(data)).unwrap(), "round\n1\n");
     }
 
     #[test]
@@ -155,7 +165,7 @@ mod tests {
         fs::write(&report, "# Bench\n").unwrap();
         fs::write(&runs, "").unwrap();
         let experiment = Experiment::new(folder.path(), "x").unwrap();
-        // Somebody else was quicker.
+        // Another process was quicker.
         fs::write(experiment.path(), "mine").unwrap();
         assert!(experiment.begin(&report, &runs, &setup()).is_err());
         assert_eq!(fs::read_to_string(experiment.path()).unwrap(), "mine");

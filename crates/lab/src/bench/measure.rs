@@ -225,7 +225,7 @@ fn load(stage: &Stage, tunnel: &Tunnel, plan: &Plan) -> Result<Outcome, RunError
         });
         let outcome = near.run(|| near::run(SocketAddr::new(address, PORT), plan, Box::new(NoDaemon), &mut |_| {}))?;
         if outcome.is_err() {
-            // Lets go of a far end that nobody came to.
+            // Lets go of a far end that no connection came to.
             drop(near.run(|| TcpStream::connect_timeout(&SocketAddr::new(address, PORT), CONNECT)));
         }
         Ok(outcome?)
@@ -268,7 +268,7 @@ impl Counts {
 fn used(end: &EndPoint) -> Result<(f64, u64), RunError> {
     let mut sum = (0.0, 0);
     for pid in &end.processes {
-        // One that has ended and that nobody has waited for is still listed, without memory.
+        // One that has ended and was not waited for is still listed, without memory.
         let usage = usage_of(*pid).ok().filter(|usage| usage.rss_bytes > 0);
         let usage = usage.ok_or(RunError::Ended)?;
         sum = (sum.0 + usage.cpu.as_secs_f64(), sum.1 + usage.rss_bytes);

@@ -165,7 +165,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, BenchError
     let setup = Setup::look(options, &entrants, &missing);
     let mut records = Records::create(&options.out).map_err(BenchError::file(&options.out))?;
     for round in 1..=options.rounds {
-        // Whoever goes first is not always the same.
+        // The order is reversed in every second round.
         let order: Vec<_> = match round % 2 {
             1 => entrants.iter().collect(),
             _ => entrants.iter().rev().collect(),

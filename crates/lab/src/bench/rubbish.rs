@@ -1,8 +1,8 @@
 //! Rubbish: datagrams that no tunnel can open, as many as one thread sends, at every UDP port of a host.
 //!
-//! They are what somebody sends who knows the protocols and has no keys: the first bytes of WireGuard's data, of FMP's and of
-//! weft's frames and of nothing in particular, in turn, with random bytes behind. Lengths go from the least that is looked
-//! at to a full frame.
+//! They are what an attacker sends that knows the protocols and has no keys: the first bytes of WireGuard's data, of FMP's
+//! and of weft's frames and of nothing in particular, in turn, with random bytes behind. Lengths go from the least that is
+//! looked at to a full frame.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -50,7 +50,7 @@ fn ports_of(table: &str) -> Vec<u16> {
 /// datagrams.
 ///
 /// # Errors
-/// What the system refused. A full queue, or a port that nobody has any more, is no error.
+/// What the system refused. A full queue, or a port that is no longer bound, is no error.
 pub fn flood(host: &Host, to: IpAddr, ports: &[u16], stop: &AtomicBool) -> Result<io::Result<u64>, WorldError> {
     host.run(|| {
         let socket = UdpSocket::bind(("0.0.0.0", 0))?;

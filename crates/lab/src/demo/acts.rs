@@ -116,7 +116,7 @@ impl Stage {
         Ok(text)
     }
 
-    /// Gamma is behind the NAT box, and nobody but the relay has an address for it.
+    /// Gamma is behind the NAT box, and no node but the relay has an address for it.
     pub(super) fn nat(&mut self, figures: &mut Figures) -> Result<String, StepError> {
         self.first_answer(ALPHA, GAMMA)?;
         self.first_answer(GAMMA, BETA)?;

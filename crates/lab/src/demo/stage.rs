@@ -88,8 +88,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Everybody knows everybody's key and where the relay is. Alpha and beta know each other's address too. The relay
-    /// knows nobody and takes everybody.
+    /// All nodes but the relay have all others as peers, with the relay's address. Alpha and beta have each other's address
+    /// too. The relay has no peers and admits every node.
     fn spec(&self, own: usize) -> NodeSpec {
         let mut spec = NodeSpec::default();
         if own == RELAY {

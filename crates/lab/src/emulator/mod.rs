@@ -79,7 +79,7 @@ pub enum End {
     B,
 }
 
-/// Somebody who sees all frames at the ends of a cable, sent and received, as a sniffer on the interface there would.
+/// An observer of all frames at the ends of a cable, sent and received, like a sniffer on the interface there.
 pub trait Witness: fmt::Debug + Send + Sync {
     /// This frame passes this end now; of a super-frame, each segment. Called by the threads of the cable, which wait
     /// meanwhile.

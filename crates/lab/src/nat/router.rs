@@ -51,7 +51,7 @@ struct Neighbour {
 }
 
 impl RouterPort {
-    /// A port that knows nobody yet.
+    /// A port that knows no neighbours yet.
     #[must_use]
     pub fn new(mac: Mac, address: Ipv4Addr, prefix_len: u8, gateway: Option<Ipv4Addr>) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl RouterPort {
         let (operation, sender) = (u16::from_be_bytes([arp[6], arp[7]]), mac_at(arp, 8));
         let (sender_ip, target_ip) = (ip_at(arp, 14), ip_at(arp, 24));
         let mut frames = Vec::new();
-        // Whoever asks for us will hear from us; of others only what is known is renewed (RFC 826).
+        // A host that asks for us will hear from us; of others only what is known is renewed (RFC 826).
         let for_us = target_ip == self.address;
         if !sender_ip.is_unspecified() && (for_us || self.neighbours.contains_key(&sender_ip)) {
             let neighbour = self.neighbours.entry(sender_ip).or_default();

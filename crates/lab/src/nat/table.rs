@@ -19,7 +19,7 @@ const SWEEP: u64 = 1000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NatKind {
-    /// One outer port for each inner endpoint (endpoint-independent mapping); anyone may send to it
+    /// One outer port for each inner endpoint (endpoint-independent mapping); any host may send to it
     /// (endpoint-independent filtering).
     FullCone,
     /// One outer port for each inner endpoint; those addresses may send to it that it has sent to (address-dependent
@@ -259,12 +259,12 @@ impl Table {
     }
 }
 
-/// Why a packet from outside reaches nobody.
+/// Why a packet from outside reaches no host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The port stands for nobody.
+    /// The port has no mapping.
     NoMapping,
-    /// It stands for somebody who has not sent to this sender.
+    /// The port's inner endpoint has not sent to this sender.
     Filtered,
 }
 

@@ -34,7 +34,7 @@ pub struct Rules {
 pub enum Drop {
     /// It cannot be translated.
     Unfit(Unfit),
-    /// From outside to a port that lets nobody, or not this sender, in.
+    /// From outside to a port that lets no sender, or not this one, in.
     Refused(Refusal),
     /// From outside to another address than the box's.
     NotOurs,

@@ -84,7 +84,7 @@ pub enum HoldError {
     /// It has no host of this name.
     #[error("the lab has no host {0:?}; it has {1}")]
     NoHost(String, String),
-    /// The folder belongs to somebody else.
+    /// The folder belongs to another user.
     #[error("{} is not a directory of this user alone; remove it, or set TMPDIR", .0.display())]
     Foreign(PathBuf),
     /// A file could not be used.
@@ -170,7 +170,7 @@ pub fn hold(source: &Source, weft: &Path, folder: &Path, tell: &mut dyn Write) -
     let document = document(folder);
     let text = serde_json::to_string(&lab).map_err(|error| file(&document)(error.into()))? + "\n";
     fs::write(&document, &text).map_err(file(&document))?;
-    // Whoever asked for it may have gone: then nobody wants it.
+    // The process that asked for it may have gone: then it is not wanted.
     let told = tell.write_all(text.as_bytes()).and_then(|()| tell.flush());
     if told.is_ok() {
         interrupts.wait();
@@ -202,7 +202,7 @@ fn describe(source: &Source, stage: &Stage, directory: &Path) -> Lab {
     }
 }
 
-/// Removes what a holder left that was killed. Only whoever has the lock may do it.
+/// Removes what a holder left that was killed. Only the holder of the lock may do it.
 fn sweep(folder: &Path) -> Result<bool, HoldError> {
     let path = document(folder);
     let Ok(text) = fs::read_to_string(&path) else {
@@ -279,7 +279,7 @@ pub fn down(folder: &Path) -> Result<bool, HoldError> {
         Ok(lab) => lab.down().map(|()| true),
         Err(HoldError::None) => {
             let lock = FileLock::acquire(&folder.join("lock"));
-            // Somebody is just bringing one up.
+            // Another process is just bringing one up.
             let _lock = lock.map_err(|_| HoldError::None)?;
             match sweep(folder)? {
                 true => Ok(false),

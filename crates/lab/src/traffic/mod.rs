@@ -41,7 +41,7 @@ pub enum TrafficError {
         /// What the system said.
         source: io::Error,
     },
-    /// Nobody connected in time.
+    /// No connection came in time.
     #[error("no TCP connection came within {} s", .0.as_secs())]
     NotAccepted(Duration),
     /// The transfer was cut off.

@@ -127,7 +127,7 @@ impl TcpFlow {
     pub fn join(mut self) -> Result<TcpReport, TrafficError> {
         let sent = wait(self.sender.take());
         let received = wait(self.receiver.take());
-        // A receiver that nobody connected to says less than the sender does.
+        // A receiver without a connection says less than the sender does.
         if let (Err(TrafficError::NotAccepted(_)), Err(_)) = (&received, &sent) {
             return Err(sent.err().unwrap_or(TrafficError::Lost));
         }

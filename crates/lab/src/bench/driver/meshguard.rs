@@ -1,7 +1,7 @@
 //! meshguard: two nodes that trust each other's keys, each the other's seed; nothing asks STUN, as each says where it is.
 //!
-//! It takes its addresses from its keys and its ports from nobody, and has its control socket in `/run`, of which each
-//! end therefore gets one of its own.
+//! It takes its addresses from its keys, its ports cannot be set, and its control socket is in `/run`, of which each end
+//! therefore gets one of its own.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

@@ -57,7 +57,7 @@ pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError
     super::both(ends, MTU, Running::Children(children))
 }
 
-/// Each knows where the other is; nobody asks a lighthouse.
+/// Each knows where the other is; no lighthouse is asked.
 fn configuration(stage: &Stage, end: usize) -> String {
     let folder = stage.folder.display();
     let (peer, there) = (2 - end, UNDERLAY[1 - end]);

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use super::{DriverError, EndPoint, POLL, READY, Running, Stage, Tunnel, UNDERLAY, with_own_run};
 use crate::bench::arm::{Arm, Kind};
 
-/// Both ends' keys, private and public, in hexadecimal digits. Anybody may know them: what they protect are benchmark bytes
-/// between namespaces of one machine.
+/// Both ends' keys, private and public, in hexadecimal digits. They need not be secret: what they protect are benchmark
+/// bytes between namespaces of one machine.
 const KEYS: [[&str; 2]; 2] = [
     [
         "4848484848484848484848484848484848484848484848484848484848484848",
