@@ -6,7 +6,7 @@ use std::ops::Range;
 use weft_noise::aead::TAG_LEN;
 use weft_wire::fast::{HEADROOM, is_fast};
 use weft_wire::link::{LinkMessageType, PROBE, PROBE_ANSWER, SessionDatagram};
-use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType};
+use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
 use weft_wire::{NodeAddr, fmp, fsp, shim};
 
 use crate::checksum::Checksum;
@@ -353,9 +353,11 @@ impl Lane {
                 self.counters.clear_refused += 1;
                 return Routed::Done(None);
             }
-            if phase == Some(fsp::FspPhase::Msg3) && self.allowed.contains_key(&src.to_ipv6().octets()) {
+            if let Ok(msg3) = SessionMsg3::parse(parsed.payload)
+                && self.allowed.contains_key(&src.to_ipv6().octets())
+            {
                 let session = self.sessions.entry(src).or_default();
-                session.expecting = Some(Expecting::renewed(session.expecting, now));
+                session.expecting = Some(Expecting::renewed(session.expecting, now, msg3.noise));
             }
             return Routed::Local;
         }

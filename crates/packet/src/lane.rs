@@ -138,20 +138,38 @@ pub(crate) struct Expecting {
     since: u64,
     /// When the latest of them came.
     last: u64,
+    /// The first bytes of the latest, which are ciphertext.
+    message: [u8; 4],
+    /// Keys came since.
+    met: bool,
 }
 
 impl Expecting {
-    /// One more such message came.
-    pub(crate) fn renewed(before: Option<Self>, now: u64) -> Self {
-        let since = before
-            .filter(|before| now.saturating_sub(before.last) < FORGET_EXPECTED)
-            .map_or(now, |before| before.since);
-        Self { since, last: now }
+    /// One more such message came, with this Noise message in it.
+    pub(crate) fn renewed(before: Option<Self>, now: u64, noise: &[u8]) -> Self {
+        let message = noise.first_chunk().copied().unwrap_or_default();
+        let since = match before {
+            // The other end repeats its message until it sees that it arrived: these keys are here.
+            Some(before) if before.met && before.message == message => return before,
+            Some(before) if !before.met && now.saturating_sub(before.last) < FORGET_EXPECTED => before.since,
+            _ => now,
+        };
+        Self {
+            since,
+            last: now,
+            message,
+            met: false,
+        }
+    }
+
+    /// Keys came.
+    pub(crate) fn met(self) -> Self {
+        Self { met: true, ..self }
     }
 
     /// Whether frames without keys may still wait for some.
     pub(crate) fn is_open(&self, now: u64) -> bool {
-        now.saturating_sub(self.last) < EXPECT_KEYS
+        !self.met && now.saturating_sub(self.last) < EXPECT_KEYS
     }
 
     /// Whether the core has had time to make keys of the first message, and made none.
@@ -321,7 +339,7 @@ impl Lane {
                     recv,
                 } = keys;
                 session.epochs.install(now, id.0, 0, (&send, &recv), usage, initiator);
-                session.expecting = None;
+                session.expecting = session.expecting.map(Expecting::met);
                 self.take_early(now, peer, train);
                 self.flush_queue(now, peer, train);
             }
@@ -736,13 +754,23 @@ mod tests {
     fn forged_handshakes_hide_lost_keys_for_no_more_than_the_time_that_keys_may_take() {
         let mut expecting = None;
         for now in (1_000..60_000).step_by(1_001) {
-            expecting = Some(Expecting::renewed(expecting, now));
+            expecting = Some(Expecting::renewed(expecting, now, &now.to_be_bytes()));
             assert_eq!(expecting.is_some_and(|e| e.in_vain(now + 1)), now > 1_000, "{now}");
         }
-        let later = Expecting::renewed(expecting, 60_000 + FORGET_EXPECTED);
+        let later = Expecting::renewed(expecting, 60_000 + FORGET_EXPECTED, &[7; 8]);
         assert!(
             !later.in_vain(60_001 + FORGET_EXPECTED),
             "another handshake, in its own time"
         );
+    }
+
+    /// A repeat comes in half a second where the proof of the keys takes longer.
+    #[test]
+    fn a_repeat_of_a_handshake_that_led_to_keys_takes_no_time_of_the_next() {
+        let led_to_keys = Expecting::renewed(None, 1_000, &[1; 8]).met();
+        let repeated = Expecting::renewed(Some(led_to_keys), 1_500, &[1; 8]);
+        assert!(!repeated.is_open(1_501), "its keys are here");
+        let next = Expecting::renewed(Some(repeated), 4_000, &[2; 8]);
+        assert!(next.is_open(4_001) && !next.in_vain(4_001));
     }
 }
