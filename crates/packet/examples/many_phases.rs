@@ -22,7 +22,8 @@ use std::time::Instant;
 use weft_noise::Key;
 use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Command, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train, Transmit,
+    Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train,
+    Transmit,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
@@ -208,7 +209,13 @@ fn main() {
         assert_eq!(sent, delivered, "a packet was lost");
     }
     let counters = b.lane.counters();
-    assert_eq!((counters.fast_open_failed, counters.fast_replays), (0, 0));
+    assert_eq!(
+        (
+            counters.drops[DropReason::FastTag],
+            counters.drops[DropReason::FastReplay]
+        ),
+        (0, 0)
+    );
     println!(
         "{delivered} packets in {} frames and {} phases: every counter 1 more than the one before, every key new, every packet \
          delivered once and in order; {:.0} s",

@@ -7,7 +7,7 @@ use weft_wire::checksum::checksum_replace;
 use weft_wire::fmp;
 use weft_wire::ip::{Ipv4Header, version};
 
-use crate::counters::Counters;
+use crate::counters::{Counters, DropReason};
 use crate::lane::Lane;
 
 /// How far up the two ECN bits are in the second byte of an IPv6 header.
@@ -123,21 +123,18 @@ impl Lane {
     pub fn outer_ecn(&mut self, bits: u8) {
         self.outer = Seen::outer(bits);
     }
+}
 
-    /// Writes to a packet for the TUN what its way says, and counts it. False if it is dropped.
-    #[inline]
-    pub(crate) fn tell_congestion(counters: &mut Counters, seen: Seen, packet: &mut [u8]) -> bool {
-        match seen.tell(packet) {
-            Verdict::Kept => true,
-            Verdict::Ce => {
-                counters.ce_delivered += 1;
-                true
-            }
-            Verdict::Drop => {
-                counters.ce_dropped += 1;
-                false
-            }
+/// Writes to a packet for the TUN what its frame has met, and counts that.
+#[inline]
+pub(crate) fn tell(counters: &mut Counters, seen: Seen, packet: &mut [u8]) -> Result<(), DropReason> {
+    match seen.tell(packet) {
+        Verdict::Kept => Ok(()),
+        Verdict::Ce => {
+            counters.ce_delivered += 1;
+            Ok(())
         }
+        Verdict::Drop => Err(DropReason::Congestion),
     }
 }
 

@@ -8,6 +8,7 @@ use weft_noise::aead::{Cipher, TAG_LEN};
 use weft_noise::replay::ReplayWindow;
 
 use crate::control::EpochUse;
+use crate::counters::DropReason;
 
 /// More than a rekey can leave behind; a further one pushes out the oldest that does not seal.
 pub(crate) const MAX_EPOCHS: usize = 8;
@@ -19,6 +20,24 @@ pub(crate) enum OpenFailure {
     Replay,
     /// Its tag is wrong.
     Tag,
+}
+
+impl OpenFailure {
+    /// Why a FIPS frame of a link was dropped.
+    pub(crate) const fn of_link(self) -> DropReason {
+        match self {
+            Self::Replay => DropReason::LinkReplay,
+            Self::Tag => DropReason::LinkTag,
+        }
+    }
+
+    /// Why a fast frame was dropped.
+    pub(crate) const fn of_fast(self) -> DropReason {
+        match self {
+            Self::Replay => DropReason::FastReplay,
+            Self::Tag => DropReason::FastTag,
+        }
+    }
 }
 
 /// One set of keys and what belongs to it alone.

@@ -6,20 +6,20 @@
 //!
 //! A link has such keys too where frames are relayed over it: they seal what a frame tells the next hop.
 
-mod carry;
+mod border;
+mod forward;
 mod fragment;
-mod full;
+mod hop;
+mod ingress;
 mod keys;
-mod open;
+mod message;
 mod reassembly;
-mod relay;
-mod run;
 mod seal;
 mod size;
 mod way;
 
 pub(crate) use fragment::{ELIDED, MAX_FRAGMENTED};
-pub(crate) use full::Refusal;
+pub(crate) use ingress::Source;
 pub(crate) use keys::FastEpoch;
 pub(crate) use reassembly::Reassembly;
 pub(crate) use way::Way;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use weft_noise::aead::TAG_LEN;
-use weft_wire::fast::{HEADROOM, is_fast};
+use weft_wire::fast::{self, HEADROOM};
 use weft_wire::link::{LinkMessageType, PROBE, PROBE_ANSWER, SessionDatagram};
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
 use weft_wire::{NodeAddr, fmp, fsp, shim};
@@ -12,13 +12,17 @@ use weft_wire::{NodeAddr, fmp, fsp, shim};
 use crate::checksum::Checksum;
 use crate::clear::{self, Clear, Parties};
 use crate::control::{EpochId, Layer, LinkId, Report};
+use crate::counters::DropReason;
 use crate::echo;
 use crate::ecn::{self, Seen};
 use crate::epoch::{OpenFailure, Proof};
-use crate::lane::{Expecting, Index, Lane, Session};
+use crate::fast::{FastIndex, Source};
+use crate::lane::{Index, Lane};
 use crate::meter::Arrival;
 use crate::mss;
 use crate::paths;
+use crate::received::Received;
+use crate::session::{Expecting, Session};
 use crate::train::{Train, Transmit};
 
 /// How often at most a link may make us report an unknown session, ms.
@@ -43,14 +47,13 @@ enum Routed {
     /// A handshake or signal for us, which the core takes.
     Local,
     /// All that is to be done is done.
-    Done(Option<Inbound>),
+    Done(Inbound),
 }
 
 impl Lane {
     /// Takes what one receive brought from the network: datagrams of `step` bytes each but the last, one behind the other
     /// from [`HEADROOM`] bytes into `room` on. Each IP packet for the TUN goes to `deliver`, with where it lies in `room`;
-    /// it stays there. As [`Lane::inbound`] for each, in less time. Datagrams for other lanes are left as they are, for
-    /// [`Lane::foreign`].
+    /// it stays there. Datagrams for other lanes are left as they are, for [`Lane::foreign`].
     pub fn inbound_train<T: Transmit>(
         &mut self,
         now: u64,
@@ -61,32 +64,21 @@ impl Lane {
         mut deliver: impl FnMut(&[u8], Range<usize>, Checksum),
     ) {
         self.foreign.clear();
-        let count = room.len().saturating_sub(HEADROOM).div_ceil(step.max(1));
-        self.counters.ce_underlay += if self.outer == Seen::Ce { count as u64 } else { 0 };
-        let (mut at, step, total) = (0, step.max(1), room.len().saturating_sub(HEADROOM));
-        while at < total {
-            at = self.fast_run(now, from, room, (at, step), &mut deliver);
-            at = self.carry_run(now, from, room, (at, step), train, |place, inbound, lone| {
-                if let Inbound::Packet(range, checksum) = inbound {
-                    let packet = lone.get(range.clone()).unwrap_or_default();
-                    deliver(packet, place.start + range.start..place.start + range.end, checksum);
-                }
-            });
-            let end = (at + step).min(total);
-            let Some(lone) = room.get_mut(at..HEADROOM + end).filter(|_| at < end) else {
-                break;
-            };
-            let datagram = lone.get(HEADROOM..).unwrap_or_default();
-            if let Some(owner) = self.other_owner(datagram) {
-                self.leave(owner, datagram);
-                at = end;
+        let mut received = Received::new(room, step);
+        self.counters.ce_underlay += if self.outer == Seen::Ce {
+            received.count() as u64
+        } else {
+            0
+        };
+        while let Some(head) = received.head() {
+            if !self.is_ours(head)
+                && let Some(owner) = self.other_owner(head)
+            {
+                self.leave(owner, head);
+                received.skip();
                 continue;
             }
-            if let Inbound::Packet(range, checksum) = self.inbound(now, from, lone, train) {
-                let packet = lone.get(range.clone()).unwrap_or_default();
-                deliver(packet, at + range.start..at + range.end, checksum);
-            }
-            at = end;
+            self.take(now, from, &mut received, train, &mut deliver);
         }
         self.outer = Seen::Nothing;
     }
@@ -102,15 +94,68 @@ impl Lane {
         room: &mut [u8],
         train: &mut Train<T>,
     ) -> Inbound {
-        self.counters.udp_rx += 1;
-        let datagram = room.get_mut(HEADROOM..).unwrap_or_default();
-        if is_fast(datagram) {
-            return self.fast_frame(now, from, room, train).unwrap_or(Inbound::Done);
+        let mut inbound = Inbound::Done;
+        let mut received = Received::new(room, usize::MAX);
+        if received.head().is_none() {
+            self.counters.udp_rx += 1;
+            self.counters.drops.count(DropReason::Malformed);
+        } else {
+            self.take(now, from, &mut received, train, &mut |_, range, checksum| {
+                inbound = Inbound::Packet(range, checksum);
+            });
         }
-        match self.fips_datagram(now, from, datagram, train) {
-            Inbound::Packet(range, checksum) => Inbound::Packet(range.start + HEADROOM..range.end + HEADROOM, checksum),
-            Inbound::Done => Inbound::Done,
+        inbound
+    }
+
+    /// Takes the first datagram that is left, and those behind it under the same keys.
+    fn take<T: Transmit>(
+        &mut self,
+        now: u64,
+        from: SocketAddr,
+        received: &mut Received<'_>,
+        train: &mut Train<T>,
+        deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
+    ) {
+        let before = received.count();
+        let Some(head) = received.head() else { return };
+        let owner = fast::index_of(head).map(|index| self.fast_indices.get(&index).copied());
+        match owner {
+            Some(Some(FastIndex::Session(peer))) => {
+                let source = Source { from, via: None };
+                self.session_frames(now, source, peer, received, train, deliver);
+            }
+            Some(Some(FastIndex::Hop(link))) => self.hop_frames(now, from, link, received, train, deliver),
+            Some(None) => {
+                let known = fast::Header::parse(head).is_err();
+                let reason = if known {
+                    DropReason::Malformed
+                } else {
+                    DropReason::FastUnknown
+                };
+                self.counters.drops.count(reason);
+                received.skip();
+            }
+            None => {
+                let room = received.head_in_room();
+                let datagram = room.get_mut(HEADROOM..).unwrap_or_default();
+                match self.fips_datagram(now, from, datagram, train) {
+                    Ok(Inbound::Packet(range, checksum)) => {
+                        let range = HEADROOM + range.start..HEADROOM + range.end;
+                        let place = received.in_room(&range);
+                        deliver(received.head_in_room().get(range).unwrap_or_default(), place, checksum);
+                    }
+                    Ok(Inbound::Done) => {}
+                    Err(reason) => self.counters.drops.count(reason),
+                }
+                received.skip();
+            }
         }
+        self.counters.udp_rx += (before - received.count()) as u64;
+    }
+
+    /// Whether this is a fast frame under an index of this lane.
+    fn is_ours(&self, datagram: &[u8]) -> bool {
+        fast::index_of(datagram).is_some_and(|index| self.fast_indices.contains_key(&index))
     }
 
     /// The same for a datagram that lies alone: returns the IP packet for the TUN in it, if there is one, with its
@@ -139,40 +184,31 @@ impl Lane {
         from: SocketAddr,
         datagram: &mut [u8],
         train: &mut Train<T>,
-    ) -> Inbound {
-        let Ok(prefix) = fmp::CommonPrefix::parse(datagram) else {
-            self.counters.malformed += 1;
-            return Inbound::Done;
-        };
+    ) -> Result<Inbound, DropReason> {
+        let prefix = fmp::CommonPrefix::parse(datagram).map_err(|_| DropReason::Malformed)?;
         match fmp::Phase::from_nibble(prefix.phase) {
-            Some(fmp::Phase::Established) => self.established(now, from, datagram, train).unwrap_or(Inbound::Done),
-            Some(_) if prefix.version == fmp::VERSION => {
-                self.handshake(now, from, datagram);
-                Inbound::Done
-            }
-            _ => {
-                self.counters.malformed += 1;
-                Inbound::Done
-            }
+            Some(fmp::Phase::Established) => self.established(now, from, datagram, train),
+            Some(_) if prefix.version == fmp::VERSION => self.handshake(now, from, datagram),
+            _ => Err(DropReason::Malformed),
         }
     }
 
     /// Passes a well-formed handshake message on to the core, at a bounded rate.
-    fn handshake(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {
+    fn handshake(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) -> Result<Inbound, DropReason> {
         let wanted = if let Ok(msg1) = fmp::Msg1::parse(datagram) {
             self.gate.admits_msg1(now, from, &msg1)
         } else {
             // An answer is looked at only where a question is open.
             fmp::Msg2::parse(datagram).is_ok_and(|msg2| self.gate.admits_msg2(now, from, &msg2))
         };
-        if wanted {
-            self.report(Report::Handshake {
-                from,
-                datagram: datagram.to_vec(),
-            });
-        } else {
-            self.counters.handshakes_refused += 1;
+        if !wanted {
+            return Err(DropReason::Handshake);
         }
+        self.report(Report::Handshake {
+            from,
+            datagram: datagram.to_vec(),
+        });
+        Ok(Inbound::Done)
     }
 
     fn established<T: Transmit>(
@@ -181,22 +217,16 @@ impl Lane {
         from: SocketAddr,
         datagram: &mut [u8],
         train: &mut Train<T>,
-    ) -> Option<Inbound> {
-        let Ok(mut header) = fmp::EstablishedHeader::parse(datagram) else {
-            self.counters.malformed += 1;
-            return None;
+    ) -> Result<Inbound, DropReason> {
+        let mut header = fmp::EstablishedHeader::parse(datagram).map_err(|_| DropReason::Malformed)?;
+        let Some(id) = self.classify(header.receiver_idx)? else {
+            return Ok(Inbound::Done);
         };
-        let id = self.classify(header.receiver_idx)?;
-        let link = self.links.get_mut(&id)?;
-        let epoch = link.epochs.pick_mut(Some(header.receiver_idx))?;
+        let link = self.links.get_mut(&id).ok_or(DropReason::NoKeys)?;
+        let epoch = link.epochs.pick_mut(Some(header.receiver_idx));
+        let epoch = epoch.ok_or(DropReason::NoKeys)?;
         let (aad, sealed) = datagram.split_at_mut(fmp::EstablishedHeader::LEN);
-        let newest = match epoch.open(header.counter, aad, sealed) {
-            Ok(newest) => newest,
-            Err(failure) => {
-                self.counters.link_open_failed(failure);
-                return None;
-            }
-        };
+        let newest = epoch.open(header.counter, aad, sealed).map_err(OpenFailure::of_link)?;
         if newest {
             epoch.observe_spin(header.flags & fmp::FLAG_SPIN != 0);
         }
@@ -207,7 +237,7 @@ impl Lane {
             header.flags |= fmp::FLAG_CE;
             *flags |= fmp::FLAG_CE;
         }
-        link.totals.received(now, 1, datagram.len());
+        link.received(now, 1, datagram.len());
         let proof = link
             .epochs
             .authenticated(header.receiver_idx, header.flags & fmp::FLAG_KEY_EPOCH != 0);
@@ -236,22 +266,19 @@ impl Lane {
         self.link_message(now, id, &header, datagram, train)
     }
 
-    /// The link that an index belongs to, if we hold keys for it.
-    fn classify(&mut self, index: u32) -> Option<LinkId> {
+    /// The link that an index belongs to. `None` if its handshake is not finished: the core is told, once.
+    fn classify(&mut self, index: u32) -> Result<Option<LinkId>, DropReason> {
         match self.indices.get_mut(&index) {
-            Some(Index::Keyed(link)) => Some(*link),
+            Some(Index::Keyed(link)) => Ok(Some(*link)),
             Some(Index::Armed(link, reported)) => {
                 self.counters.early_frames += 1;
                 if !std::mem::replace(reported, true) {
                     let link = *link;
                     self.report(Report::EarlyFrame { link, index });
                 }
-                None
+                Ok(None)
             }
-            None => {
-                self.counters.unknown_index += 1;
-                None
-            }
+            None => Err(DropReason::UnknownIndex),
         }
     }
 
@@ -263,14 +290,12 @@ impl Lane {
         header: &fmp::EstablishedHeader,
         datagram: &mut [u8],
         train: &mut Train<T>,
-    ) -> Option<Inbound> {
+    ) -> Result<Inbound, DropReason> {
         let index = header.receiver_idx;
-        let end = datagram.len().checked_sub(TAG_LEN)?;
-        let plain = datagram.get(fmp::EstablishedHeader::LEN..end)?;
-        let Ok((inner, body)) = fmp::InnerHeader::parse(plain) else {
-            self.counters.malformed += 1;
-            return None;
-        };
+        let end = datagram.len().checked_sub(TAG_LEN).ok_or(DropReason::Malformed)?;
+        let plain = datagram.get(fmp::EstablishedHeader::LEN..end);
+        let parsed = plain.and_then(|plain| fmp::InnerHeader::parse(plain).ok());
+        let (inner, body) = parsed.ok_or(DropReason::Malformed)?;
         let body_at = end - body.len();
         let kind = LinkMessageType::from_byte(inner.msg_type);
         // Gossip, reports and heartbeats want no answer, a probe gets its own; what our type table lacks may.
@@ -285,7 +310,7 @@ impl Lane {
             )
         ) && !matches!(inner.msg_type, PROBE | PROBE_ANSWER);
         if let Some(link) = self.links.get_mut(&link) {
-            link.totals.rx_payload += u64::from(answerable);
+            link.received_payload(u64::from(answerable));
             if link.epochs.seals_with(index) {
                 let arrival = Arrival {
                     epoch: index,
@@ -298,32 +323,31 @@ impl Lane {
             }
         }
         match kind {
-            Some(LinkMessageType::Heartbeat) if body.is_empty() => return None,
+            Some(LinkMessageType::Heartbeat) if body.is_empty() => return Ok(Inbound::Done),
             Some(LinkMessageType::ReceiverReport) => {
-                self.measured(now, Layer::Link(link), index, body);
-                return None;
+                self.measured(now, Layer::Link(link), index, body)?;
+                return Ok(Inbound::Done);
             }
             Some(LinkMessageType::SessionDatagram) => {
-                match self.session_datagram(now, link, datagram, body_at..end, train) {
+                match self.session_datagram(now, link, datagram, body_at..end, train)? {
                     Routed::Local => {}
-                    Routed::Done(inbound) => return inbound,
+                    Routed::Done(inbound) => return Ok(inbound),
                 }
             }
             _ => {}
         }
-        let body = datagram.get(body_at..end)?;
+        let body = datagram.get(body_at..end).unwrap_or_default();
         if body.len() > MAX_CONTROL {
-            self.counters.control_too_long += 1;
-        } else {
-            let body = body.to_vec();
-            self.report(Report::LinkMessage {
-                link,
-                index,
-                msg_type: inner.msg_type,
-                body,
-            });
+            return Err(DropReason::ControlTooLong);
         }
-        None
+        let body = body.to_vec();
+        self.report(Report::LinkMessage {
+            link,
+            index,
+            msg_type: inner.msg_type,
+            body,
+        });
+        Ok(Inbound::Done)
     }
 
     /// Takes a session datagram, whose body lies at `at`: for us or for another node.
@@ -334,24 +358,21 @@ impl Lane {
         datagram: &mut [u8],
         at: Range<usize>,
         train: &mut Train<T>,
-    ) -> Routed {
+    ) -> Result<Routed, DropReason> {
         let draw = clear::draw(datagram);
         let parsed = datagram
             .get(at.clone())
             .and_then(|body| SessionDatagram::parse(body).ok());
-        let Some((parsed, prefix)) = parsed.and_then(|d| Some((d, fsp::FspPrefix::parse(d.payload).ok()?))) else {
-            self.counters.malformed += 1;
-            return Routed::Done(None);
-        };
+        let parsed = parsed.and_then(|d| Some((d, fsp::FspPrefix::parse(d.payload).ok()?)));
+        let (parsed, prefix) = parsed.ok_or(DropReason::Malformed)?;
         if parsed.dest != self.config.me {
-            self.transit(now, link, datagram, at, train);
-            return Routed::Done(None);
+            self.transit(now, link, datagram, at, train)?;
+            return Ok(Routed::Done(Inbound::Done));
         }
         let (src, phase) = (parsed.src, fsp::FspPhase::from_nibble(prefix.phase));
         if phase != Some(fsp::FspPhase::Established) || prefix.is_signal() {
             if !self.admits_clear(now, link, src, parsed.payload, draw) {
-                self.counters.clear_refused += 1;
-                return Routed::Done(None);
+                return Err(DropReason::Clear);
             }
             if let Ok(msg3) = SessionMsg3::parse(parsed.payload)
                 && self.allowed.contains_key(&src.to_ipv6().octets())
@@ -359,10 +380,11 @@ impl Lane {
                 let session = self.sessions.entry(src).or_default();
                 session.expecting = Some(Expecting::renewed(session.expecting, now, msg3.noise));
             }
-            return Routed::Local;
+            return Ok(Routed::Local);
         }
         let fsp_at = at.end - parsed.payload.len();
-        Routed::Done(self.session_frame(now, link, src, datagram, fsp_at..at.end, train))
+        let inbound = self.session_frame(now, link, src, datagram, fsp_at..at.end, train)?;
+        Ok(Routed::Done(inbound))
     }
 
     /// Whether a handshake message or signal for us is looked at: how many a link may bring is bounded.
@@ -389,16 +411,13 @@ impl Lane {
         datagram: &mut [u8],
         at: Range<usize>,
         train: &mut Train<T>,
-    ) -> Option<Inbound> {
-        let message = datagram.get_mut(at.clone())?;
-        let Ok(parsed) = fsp::EncryptedMessage::parse(message) else {
-            self.counters.malformed += 1;
-            return None;
-        };
+    ) -> Result<Inbound, DropReason> {
+        let message = datagram.get_mut(at.clone()).ok_or(DropReason::Malformed)?;
+        let parsed = fsp::EncryptedMessage::parse(message).map_err(|_| DropReason::Malformed)?;
         let header = parsed.header;
         let sealed_at = message.len() - parsed.ciphertext.len();
         let (clear, sealed) = message.split_at_mut(sealed_at);
-        let aad = clear.get(..fsp::EncryptedHeader::LEN)?;
+        let aad = clear.get(..fsp::EncryptedHeader::LEN).ok_or(DropReason::Malformed)?;
         let key_bit = header.flags & fsp::FLAG_KEY_EPOCH != 0;
         let opened = self
             .sessions
@@ -411,27 +430,22 @@ impl Lane {
                 }
                 (id, newest)
             }
-            Some(Err(OpenFailure::Replay)) => {
-                self.counters.session_replays += 1;
-                return None;
-            }
+            Some(Err(OpenFailure::Replay)) => return Err(DropReason::SessionReplay),
             Some(Err(OpenFailure::Tag)) | None => {
-                self.no_keys(now, link, src, datagram, at);
-                return None;
+                self.no_keys(now, link, src, datagram, at)?;
+                return Ok(Inbound::Done);
             }
         };
         self.session_proof(now, src, id, key_bit, train);
         let plain_at = at.start + sealed_at;
-        let plain = datagram.get(plain_at..at.end - TAG_LEN)?;
-        let Ok((inner, body)) = fsp::FspInner::parse(plain) else {
-            self.counters.malformed += 1;
-            return None;
-        };
+        let plain = datagram.get(plain_at..at.end - TAG_LEN).ok_or(DropReason::Malformed)?;
+        let (inner, body) = fsp::FspInner::parse(plain).map_err(|_| DropReason::Malformed)?;
         let is_packet = inner.msg_type == SessionMessageType::Data.to_byte()
             && DataPorts::parse(body).is_ok_and(|(ports, _)| ports.dst == IPV6_SHIM_PORT);
-        let envelope = at.start.checked_sub(SessionDatagram::HEADER_LEN)?;
-        let path_mtu = SessionDatagram::parse(datagram.get(envelope..at.end)?).ok()?.path_mtu;
-        let session = self.sessions.get_mut(&src)?;
+        let envelope = at.start.checked_sub(SessionDatagram::HEADER_LEN);
+        let envelope = envelope.and_then(|start| SessionDatagram::parse(datagram.get(start..at.end)?).ok());
+        let path_mtu = envelope.ok_or(DropReason::Malformed)?.path_mtu;
+        let session = self.sessions.get_mut(&src).ok_or(DropReason::NoKeys)?;
         session.path_mtu = Some(path_mtu);
         if let Some(epoch) = session.epochs.pick_mut(Some(id)).filter(|_| newest) {
             epoch.observe_spin(inner.inner_flags & fsp::INNER_FLAG_SPIN != 0);
@@ -447,15 +461,13 @@ impl Lane {
             session.meter.receive(now, arrival);
         }
         if is_packet {
-            session.totals.received(now, 1, body.len());
-            session.totals.rx_payload += 1;
-            session.last_data = now;
+            session.received_packets(now, 1, body.len());
             let shim_at = plain_at + fsp::FspInner::LEN + DataPorts::LEN;
             return self.ip_packet(src, datagram, shim_at, at.end - TAG_LEN);
         }
-        session.totals.received(now, 1, 0);
-        self.session_message(now, src, (EpochId(id), id), inner.msg_type, body);
-        None
+        session.received_message(now);
+        self.session_message(now, src, (EpochId(id), id), inner.msg_type, body)?;
+        Ok(Inbound::Done)
     }
 
     /// Takes an opened session message that is no IP packet: for the lane, or for the core. `number` is what
@@ -467,46 +479,48 @@ impl Lane {
         (id, number): (EpochId, u32),
         msg_type: u8,
         body: &[u8],
-    ) {
+    ) -> Result<(), DropReason> {
         if msg_type == SessionMessageType::ReceiverReport.to_byte() {
-            self.measured(now, Layer::Session(peer), number, body);
-        } else if body.len() > MAX_CONTROL {
-            self.counters.control_too_long += 1;
-        } else {
-            let body = body.to_vec();
-            self.report(Report::SessionMessage {
-                peer,
-                id,
-                msg_type,
-                body,
-            });
+            return self.measured(now, Layer::Session(peer), number, body);
         }
+        if body.len() > MAX_CONTROL {
+            return Err(DropReason::ControlTooLong);
+        }
+        let body = body.to_vec();
+        self.report(Report::SessionMessage {
+            peer,
+            id,
+            msg_type,
+            body,
+        });
+        Ok(())
     }
 
     /// Rebuilds the IPv6 header in front of the payload, over the headers that were read.
-    fn ip_packet(&mut self, src: NodeAddr, datagram: &mut [u8], shim_at: usize, end: usize) -> Option<Inbound> {
+    fn ip_packet(
+        &mut self,
+        src: NodeAddr,
+        datagram: &mut [u8],
+        shim_at: usize,
+        end: usize,
+    ) -> Result<Inbound, DropReason> {
         let src_ip = src.to_ipv6();
         if !self.allowed.contains_key(&src_ip.octets()) {
-            self.counters.not_allowed += 1;
-            return None;
+            return Err(DropReason::NotAllowed);
         }
         let seen = match self.outer {
             Seen::Ce => Seen::Ce,
             _ if ecn::is_marked(datagram) => Seen::Marked,
             outer => outer,
         };
-        let opened = datagram.get_mut(..end)?;
-        let Ok(start) = shim::expand_in_place(opened, shim_at, src_ip, self.config.me.to_ipv6()) else {
-            self.counters.malformed += 1;
-            return None;
-        };
-        let packet = opened.get_mut(start..)?;
+        let opened = datagram.get_mut(..end).ok_or(DropReason::Malformed)?;
+        let start = shim::expand_in_place(opened, shim_at, src_ip, self.config.me.to_ipv6());
+        let start = start.map_err(|_| DropReason::Malformed)?;
+        let packet = opened.get_mut(start..).ok_or(DropReason::Malformed)?;
         self.hand_over(src, packet);
-        if !Self::tell_congestion(&mut self.counters, seen, packet) {
-            return None;
-        }
+        ecn::tell(&mut self.counters, seen, packet)?;
         self.counters.tun_tx += 1;
-        Some(Inbound::Packet(start..end, Checksum::Full))
+        Ok(Inbound::Packet(start..end, Checksum::Full))
     }
 
     /// What is done to and with every IP packet that goes to the TUN.
@@ -551,62 +565,32 @@ impl Lane {
     }
 
     /// A frame that no epoch opens: perhaps its keys are on their way, perhaps we lost ours.
-    fn no_keys(&mut self, now: u64, id: LinkId, src: NodeAddr, datagram: &[u8], at: Range<usize>) {
+    fn no_keys(
+        &mut self,
+        now: u64,
+        id: LinkId,
+        src: NodeAddr,
+        datagram: &[u8],
+        at: Range<usize>,
+    ) -> Result<(), DropReason> {
         let expecting = |s: &Session| s.expecting.filter(|expecting| expecting.is_open(now));
         let session = self.sessions.get(&src).and_then(|s| Some((s, expecting(s)?)));
         if let Some((session, expecting)) = session {
             // A failed attempt to open has destroyed the frame, so only one that was not tried can wait.
-            if session.epochs.ids().next().is_none() {
+            let waits = session.epochs.ids().next().is_none();
+            if waits {
                 self.keep_early(now, id, src, datagram, at);
-            } else {
-                self.counters.early_dropped += 1;
             }
             // Handshake messages that lead to no keys must not hide that we lost ours.
             if !expecting.in_vain(now) {
-                return;
+                return if waits { Ok(()) } else { Err(DropReason::Early) };
             }
         }
-        self.counters.session_open_failed += 1;
-        let Some(link) = self.links.get_mut(&id) else { return };
+        let link = self.links.get_mut(&id).ok_or(DropReason::NoKeys)?;
         if link.last_unknown == 0 || now.saturating_sub(link.last_unknown) >= UNKNOWN_SESSION_INTERVAL {
             link.last_unknown = now.max(1);
             self.report(Report::UnknownSession { link: id, src });
         }
-    }
-}
-
-impl Session {
-    /// Opens a frame under whichever epoch it belongs to and returns that epoch, and whether the frame is its newest.
-    /// FSP frames do not name it, and a failed attempt destroys the bytes, so while several could match each attempt but
-    /// the last works on a copy.
-    fn open(
-        &mut self,
-        counter: u64,
-        key_bit: bool,
-        aad: &[u8],
-        sealed: &mut [u8],
-        scratch: &mut Vec<u8>,
-    ) -> Result<(u32, bool), OpenFailure> {
-        let mut order = Default::default();
-        let n = self.epochs.trial_order(key_bit, &mut order);
-        let mut failure = OpenFailure::Tag;
-        if n > 1 {
-            scratch.clear();
-            scratch.extend_from_slice(sealed);
-        }
-        for (attempt, id) in order[..n].iter().enumerate() {
-            if attempt > 0 {
-                sealed.copy_from_slice(scratch);
-            }
-            let Some(epoch) = self.epochs.pick_mut(Some(*id)) else {
-                continue;
-            };
-            match epoch.open(counter, aad, sealed) {
-                Ok(newest) => return Ok((*id, newest)),
-                Err(OpenFailure::Replay) if n == 1 => failure = OpenFailure::Replay,
-                Err(_) => {}
-            }
-        }
-        Err(failure)
+        Err(DropReason::SessionTag)
     }
 }

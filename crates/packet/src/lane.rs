@@ -12,24 +12,20 @@ use weft_wire::{NodeAddr, fast, fmp};
 
 use crate::SessionKeys;
 use crate::bounds;
-use crate::clear::ClearQuota;
-use crate::control::{
-    Carry, Command, EpochUse, HandshakeLimits, LinkActivity, LinkId, PathSize, Relay, Report, SessionActivity, Totals,
-};
-use crate::counters::Counters;
+use crate::control::{Command, EpochUse, HandshakeLimits, LinkActivity, LinkId, Report, SessionActivity};
+use crate::counters::{Counters, DropReason};
 use crate::echo;
 use crate::ecn::Seen;
 use crate::epoch::Epochs;
-use crate::fast::{Fast, FastEpoch, FastIndex, Reassembly};
+use crate::fast::{Fast, FastEpoch, FastIndex};
 use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
 use crate::gate::Gate;
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
 use crate::lanes::{Foreign, Place};
-use crate::measure::Told;
-use crate::meter::Meter;
+use crate::link::Link;
 use crate::networks::Networks;
-use crate::paths::Paths;
 use crate::reports::ReportQueue;
+use crate::session::{Expecting, Session};
 use crate::shares::Shares;
 use crate::train::{Train, Transmit};
 
@@ -40,13 +36,7 @@ mod queue;
 mod room;
 
 use early::Early;
-use queue::Waiting;
 pub(crate) use room::Room;
-
-/// How long the core is given for the keys that a handshake message makes, ms. Frames that come before them wait as long.
-const EXPECT_KEYS: u64 = 1000;
-/// How long handshake messages that led to no keys are remembered, ms. One that comes later opens a new time for keys.
-const FORGET_EXPECTED: u64 = 10 * EXPECT_KEYS;
 
 /// ICMPv6 errors at once, and a second in the long run (RFC 4443 section 2.4 f; FIPS: one per source and 100 ms).
 const ICMP_BURST: u32 = 20;
@@ -65,117 +55,6 @@ pub struct LaneConfig {
     pub transit: bool,
     /// What link handshakes may cost that prove nothing.
     pub handshakes: HandshakeLimits,
-}
-
-/// One peer relation and its keys.
-pub(crate) struct Link {
-    /// Who is at the other end.
-    pub(crate) peer: NodeAddr,
-    pub(crate) paths: Paths,
-    /// Where the answers to handshakes went whose epochs are not proven, and whether to nowhere else.
-    answered: Vec<(u32, SocketAddr, bool)>,
-    /// It has sealed, or may have.
-    in_use: bool,
-    pub(crate) epochs: Epochs,
-    pub(crate) totals: Totals,
-    sampled: Totals,
-    /// What is forwarded over it is marked.
-    pub(crate) congested: bool,
-    pub(crate) meter: Meter,
-    /// Where the next SenderReport begins.
-    pub(crate) told: Told,
-    /// When [`Report::UnknownSession`] was last sent for this link, so that it is rare.
-    pub(crate) last_unknown: u64,
-    /// What it may bring of session messages in the clear.
-    pub(crate) clear: ClearQuota,
-    /// The keys that relayed fast frames go over it with.
-    pub(crate) hop: Fast,
-    /// Where those that come over it go, by the neighbour's labels.
-    pub(crate) labels: BTreeMap<u32, Carry>,
-    /// When [`Report::LabelFailed`] was last sent for this link.
-    pub(crate) last_failed_label: u64,
-}
-
-/// One end-to-end session, its keys, and packets that wait for them.
-#[derive(Default)]
-pub(crate) struct Session {
-    pub(crate) link: Option<LinkId>,
-    pub(crate) epochs: Epochs,
-    pub(crate) fast: Fast,
-    /// How its fast frames go while that is their link.
-    pub(crate) relay: Option<Relay>,
-    queue: VecDeque<Waiting>,
-    pub(crate) wanted: Option<u64>,
-    /// The last message of a handshake went to the core: its keys may be on their way.
-    pub(crate) expecting: Option<Expecting>,
-    pub(crate) totals: Totals,
-    pub(crate) last_data: u64,
-    pub(crate) last_data_tx: u64,
-    /// The link that the newest frame came over, as last reported, and when that was.
-    pub(crate) arrived: Option<(LinkId, u64)>,
-    sampled: Totals,
-    pub(crate) meter: Meter,
-    pub(crate) told: Told,
-    /// What the path to the other end takes, if less than our own link.
-    pub(crate) limit: Option<u16>,
-    /// What fast frames may have, as far as probes have shown.
-    pub(crate) size: Option<PathSize>,
-    /// The other end has fast frames, whatever data goes in now: it splits TCP by itself.
-    pub(crate) splits: bool,
-    pub(crate) last_large_tx: u64,
-    /// Packets of which some pieces have come.
-    pub(crate) reassembly: Reassembly,
-    /// What the last frame from there met.
-    pub(crate) path_mtu: Option<u16>,
-    /// When a packet was last left to the first lane, which is not this one.
-    pub(crate) yielded: Option<u64>,
-}
-
-/// That keys may be on their way, because last messages of handshakes came. Each of them may be forged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Expecting {
-    /// When the first of them came, without one for as long as [`FORGET_EXPECTED`] between any two.
-    since: u64,
-    /// When the latest of them came.
-    last: u64,
-    /// The first bytes of the latest, which are ciphertext.
-    message: [u8; 4],
-    /// Keys came since.
-    met: bool,
-}
-
-impl Expecting {
-    /// One more such message came, with this Noise message in it.
-    pub(crate) fn renewed(before: Option<Self>, now: u64, noise: &[u8]) -> Self {
-        let message = noise.first_chunk().copied().unwrap_or_default();
-        let since = match before {
-            // The other end repeats its message until it sees that it arrived: these keys are here.
-            Some(before) if before.met && before.message == message => return before,
-            Some(before) if !before.met && now.saturating_sub(before.last) < FORGET_EXPECTED => before.since,
-            _ => now,
-        };
-        Self {
-            since,
-            last: now,
-            message,
-            met: false,
-        }
-    }
-
-    /// Keys came.
-    pub(crate) fn met(self) -> Self {
-        Self { met: true, ..self }
-    }
-
-    /// Whether frames without keys may still wait for some.
-    pub(crate) fn is_open(&self, now: u64) -> bool {
-        !self.met && now.saturating_sub(self.last) < EXPECT_KEYS
-    }
-
-    /// Whether the core has had time to make keys of the first message, and made none.
-    pub(crate) fn in_vain(&self, now: u64) -> bool {
-        now.saturating_sub(self.since) >= EXPECT_KEYS
-    }
 }
 
 /// What an index stands for.
@@ -504,14 +383,14 @@ impl Lane {
 
     /// Reports the activity of links and sessions that changed since the last call, and gives up what waited too long.
     pub fn sample(&mut self, now: u64) {
-        self.counters.early_dropped += self.early.expire(now);
+        let expired = self.early.expire(now);
+        self.counters.drops.count_many(DropReason::Early, expired);
         let mut links = Vec::new();
         for (id, link) in &mut self.links {
-            if link.totals != link.sampled {
-                link.sampled = link.totals;
+            if let Some(totals) = link.sample() {
                 links.push(LinkActivity {
                     link: *id,
-                    totals: link.totals,
+                    totals,
                     received: link.meter.received(),
                 });
             }
@@ -519,11 +398,10 @@ impl Lane {
         let mut sessions = Vec::new();
         for (peer, session) in &mut self.sessions {
             session.reassembly.expire(now);
-            if session.totals != session.sampled {
-                session.sampled = session.totals;
+            if let Some(totals) = session.sample() {
                 sessions.push(SessionActivity {
                     peer: *peer,
-                    totals: session.totals,
+                    totals,
                     received: session.meter.received(),
                     last_data: session.last_data,
                     last_data_tx: session.last_data_tx,
@@ -545,9 +423,9 @@ impl Lane {
 
     fn count_dropped(&mut self, report: &Report) {
         if report.is_handshake() {
-            self.counters.handshakes_dropped += 1;
+            self.counters.drops.count(DropReason::HandshakeQueue);
         } else {
-            self.counters.reports_dropped += 1;
+            self.counters.drops.count(DropReason::Report);
         }
     }
 
@@ -570,7 +448,7 @@ impl Lane {
             self.reply_bytes = bytes;
             self.replies.push_back(packet);
         } else {
-            self.counters.replies_dropped += 1;
+            self.counters.drops.count(DropReason::Reply);
         }
     }
 
@@ -626,26 +504,8 @@ impl Lane {
         self.indices.insert(keys.our_index, Index::Keyed(id));
     }
 
-    fn link_entry(&mut self, id: LinkId, peer: NodeAddr, (path, proven): (SocketAddr, bool)) -> &mut Link {
-        self.links.entry(id).or_insert_with(|| {
-            Box::new(Link {
-                peer,
-                paths: Paths::new(path, proven),
-                answered: Vec::new(),
-                in_use: false,
-                epochs: Epochs::default(),
-                totals: Totals::default(),
-                sampled: Totals::default(),
-                congested: false,
-                meter: Meter::default(),
-                told: Told::default(),
-                last_unknown: 0,
-                clear: ClearQuota::default(),
-                hop: Fast::default(),
-                labels: BTreeMap::new(),
-                last_failed_label: 0,
-            })
-        })
+    fn link_entry(&mut self, id: LinkId, peer: NodeAddr, path: (SocketAddr, bool)) -> &mut Link {
+        self.links.entry(id).or_insert_with(|| Box::new(Link::new(peer, path)))
     }
 
     fn remove_link(&mut self, id: LinkId) {
@@ -667,8 +527,12 @@ impl Lane {
         body: &[u8],
         train: &mut Train<T>,
     ) {
-        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(link) = self.links.get_mut(&id) else {
+            self.counters.drops.count(DropReason::NoKeys);
+            return;
+        };
         let Some(epoch) = link.epochs.pick_mut(epoch) else {
+            self.counters.drops.count(DropReason::NoKeys);
             return;
         };
         let end = frame::LINK_BODY_OFFSET + body.len();
@@ -678,13 +542,11 @@ impl Lane {
         };
         room.copy_from_slice(body);
         let Some(len) = frame::seal_link(epoch, now, 0, msg_type, slot, end) else {
-            self.counters.epoch_spent += 1;
+            self.counters.drops.count(DropReason::EpochSpent);
             return;
         };
-        link.totals.sent(now, len);
-        if msg_type == LinkMessageType::SessionDatagram.to_byte() {
-            link.totals.last_payload_tx = now;
-        }
+        let payload = msg_type == LinkMessageType::SessionDatagram.to_byte();
+        link.sent(now, 1, len, payload);
         link.paths.commit(train, &mut self.counters, len);
     }
 
@@ -701,14 +563,15 @@ impl Lane {
             return;
         }
         let ends = self.ends(peer);
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return;
-        };
-        let Some(link) = session.link.and_then(|id| self.links.get_mut(&id)) else {
+        let session = self.sessions.get_mut(&peer);
+        let link = session.as_ref().and_then(|session| self.links.get_mut(&session.link?));
+        let (Some(session), Some(link)) = (session, link) else {
+            self.counters.drops.count(DropReason::NoKeys);
             return;
         };
         let (Some(link_epoch), Some(session_epoch)) = (link.epochs.current_mut(), session.epochs.pick_mut(epoch))
         else {
+            self.counters.drops.count(DropReason::NoKeys);
             return;
         };
         let slot = train.reserve(frame::SESSION_OVERHEAD + body.len());
@@ -717,60 +580,11 @@ impl Lane {
             session: session_epoch,
         };
         let Some(len) = layers.seal_message(now, ends, msg_type, body, slot) else {
-            self.counters.epoch_spent += 1;
+            self.counters.drops.count(DropReason::EpochSpent);
             return;
         };
-        link.totals.sent(now, len);
-        link.totals.last_payload_tx = now;
-        session.totals.sent(now, 0);
+        link.sent(now, 1, len, true);
+        session.sent_message(now);
         link.paths.commit(train, &mut self.counters, len);
-    }
-}
-
-impl Totals {
-    pub(crate) fn sent(&mut self, now: u64, bytes: usize) {
-        self.sent_many(now, 1, bytes);
-    }
-
-    pub(crate) fn sent_many(&mut self, now: u64, frames: u64, bytes: usize) {
-        self.tx_frames += frames;
-        self.tx_bytes += bytes as u64;
-        self.last_tx = now;
-    }
-
-    pub(crate) fn received(&mut self, now: u64, frames: u64, bytes: usize) {
-        self.rx_frames += frames;
-        self.rx_bytes += bytes as u64;
-        self.last_rx = now;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Messages that lead to no keys, a little further apart than keys may take.
-    #[test]
-    fn forged_handshakes_hide_lost_keys_for_no_more_than_the_time_that_keys_may_take() {
-        let mut expecting = None;
-        for now in (1_000..60_000).step_by(1_001) {
-            expecting = Some(Expecting::renewed(expecting, now, &now.to_be_bytes()));
-            assert_eq!(expecting.is_some_and(|e| e.in_vain(now + 1)), now > 1_000, "{now}");
-        }
-        let later = Expecting::renewed(expecting, 60_000 + FORGET_EXPECTED, &[7; 8]);
-        assert!(
-            !later.in_vain(60_001 + FORGET_EXPECTED),
-            "another handshake, in its own time"
-        );
-    }
-
-    /// A repeat comes in half a second where the proof of the keys takes longer.
-    #[test]
-    fn a_repeat_of_a_handshake_that_led_to_keys_takes_no_time_of_the_next() {
-        let led_to_keys = Expecting::renewed(None, 1_000, &[1; 8]).met();
-        let repeated = Expecting::renewed(Some(led_to_keys), 1_500, &[1; 8]);
-        assert!(!repeated.is_open(1_501), "its keys are here");
-        let next = Expecting::renewed(Some(repeated), 4_000, &[2; 8]);
-        assert!(next.is_open(4_001) && !next.in_vain(4_001));
     }
 }

@@ -4,6 +4,7 @@
 //! - [`Lane`]: the tables of one thread's links and sessions, and its three doors: `outbound` (TUN to wire),
 //!   `inbound` (wire to TUN, or to the next hop), `apply` (what the core decided). [`Command`] and [`Report`] are all that passes between
 //!   a lane and the core.
+//! - `link`, `session`: one peer relation each, with its keys and accounts.
 //! - `lanes`: several of them in one node, and what belongs to which.
 //! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, where the frame is sent from.
 //! - `fast`: weft's own frames, sealed once and under keys that move on in place.
@@ -39,14 +40,17 @@ mod inbound;
 mod inner;
 mod lane;
 mod lanes;
+mod link;
 mod measure;
 mod meter;
 pub mod mss;
 mod networks;
 mod outbound;
 mod paths;
+mod received;
 mod reports;
 mod routed;
+mod session;
 mod shares;
 pub mod split;
 mod train;
@@ -57,7 +61,7 @@ pub use control::{
     Carry, Command, EpochId, EpochUse, Expected, FastKeys, HandshakeLimits, Layer, LinkActivity, LinkId, LinkKeys,
     PathSize, Received, Relay, Report, ReportKind, SessionActivity, SessionKeys, Totals,
 };
-pub use counters::Counters;
+pub use counters::{Counters, DropReason, Drops};
 pub use frame::IPV6_OVERHEAD;
 pub use inbound::Inbound;
 pub use lane::{Lane, LaneConfig};

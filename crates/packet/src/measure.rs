@@ -9,9 +9,12 @@ use weft_wire::mmp::{ReceiverReport, ReportFraming, SenderReport};
 use weft_wire::session::SessionMessageType;
 
 use crate::control::{Layer, LinkId, Report, ReportKind, Totals};
+use crate::counters::DropReason;
 use crate::epoch::Epochs;
-use crate::lane::{Lane, Link, Session};
+use crate::lane::Lane;
+use crate::link::Link;
 use crate::meter::Meter;
+use crate::session::Session;
 use crate::train::{Train, Transmit};
 
 /// Where the interval of the next SenderReport begins.
@@ -152,15 +155,12 @@ impl Lane {
     }
 
     /// The other side tells what it received from us under our epoch `epoch`.
-    pub(crate) fn measured(&mut self, now: u64, on: Layer, epoch: u32, body: &[u8]) {
+    pub(crate) fn measured(&mut self, now: u64, on: Layer, epoch: u32, body: &[u8]) -> Result<(), DropReason> {
         let framing = match on {
             Layer::Link(_) => ReportFraming::Link,
             Layer::Session(_) => ReportFraming::Session,
         };
-        let Ok(report) = ReceiverReport::parse(body, framing) else {
-            self.counters.malformed += 1;
-            return;
-        };
+        let report = ReceiverReport::parse(body, framing).map_err(|_| DropReason::Malformed)?;
         let of = |epochs: &Epochs| epochs.get(epoch).map(|known| (known.sealed(), known.timestamp(now)));
         let known = match on {
             Layer::Link(id) => self.links.get(&id).and_then(|link| of(&link.epochs)),
@@ -170,7 +170,7 @@ impl Lane {
                 fast.or_else(|| of(&session.epochs))
             }),
         };
-        let Some((sent, clock)) = known else { return };
+        let (sent, clock) = known.ok_or(DropReason::NoKeys)?;
         self.report(Report::Measured {
             on,
             epoch,
@@ -178,5 +178,6 @@ impl Lane {
             clock,
             report,
         });
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
+use crate::counters::DropReason;
 use crate::frame::{IP_OFFSET, IPV6_OVERHEAD, Layers};
 use crate::icmp::IcmpError;
 use crate::lane::{Lane, Room};
@@ -82,7 +83,7 @@ impl Lane {
         match Splitter::new(hdr, packet, to.1.max_inner()) {
             Ok(splitter) => self.seal_packets(now, to, splitter, train),
             Err(SplitError::TooBig { .. }) => self.oversized(now, to, hdr, packet, train),
-            Err(_) => self.counters.malformed_tun += 1,
+            Err(_) => self.counters.drops.count(DropReason::MalformedTun),
         }
     }
 
@@ -125,7 +126,7 @@ impl Lane {
         match Splitter::new(hdr, packet, most) {
             Ok(splitter) => self.seal_fragments(now, to, splitter, train),
             Err(_) => {
-                self.counters.too_big += 1;
+                self.counters.drops.count(DropReason::TooBig);
                 self.answer(now, IcmpError::PacketTooBig { mtu: most as u32 }, packet);
             }
         }
@@ -139,19 +140,21 @@ impl Lane {
         train: &mut Train<T>,
     ) {
         let (ends, max_inner, max_tcp) = (self.ends(peer), room.max_inner(), room.max_tcp());
-        let Some(session) = self.sessions.get_mut(&peer) else {
-            return;
-        };
-        let Some(link) = session.link.and_then(|id| self.links.get_mut(&id)) else {
+        let session = self.sessions.get_mut(&peer);
+        let link = session.as_ref().and_then(|session| self.links.get_mut(&session.link?));
+        let (Some(session), Some(link)) = (session, link) else {
+            self.counters.drops.count(DropReason::NoKeys);
             return;
         };
         let (Some(link_epoch), Some(session_epoch)) = (link.epochs.current_mut(), session.epochs.current_mut()) else {
+            self.counters.drops.count(DropReason::NoKeys);
             return;
         };
         let mut layers = Layers {
             link: link_epoch,
             session: session_epoch,
         };
+        let (mut frames, mut bytes, mut carried) = (0, 0, 0);
         loop {
             let began = T::clock();
             let slot = train.reserve(max_inner + IPV6_OVERHEAD);
@@ -163,17 +166,15 @@ impl Lane {
             }
             let split = T::clock();
             let Some(len) = layers.seal_ip(now, ends, slot, ip_len) else {
-                self.counters.epoch_spent += 1;
+                self.counters.drops.count(DropReason::EpochSpent);
                 break;
             };
             train.out_mut().sealed(split - began, T::clock() - split);
-            link.totals.sent(now, len);
-            session.totals.sent(now, ip_len);
+            (frames, bytes, carried) = (frames + 1, bytes + len, carried + ip_len);
             link.paths.commit(train, &mut self.counters, len);
         }
-        link.totals.last_payload_tx = now;
-        session.last_data = now;
-        session.last_data_tx = now;
+        link.sent(now, frames, bytes, true);
+        session.sent_packets(now, frames, carried);
     }
 }
 

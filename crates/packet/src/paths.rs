@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 
 use crate::control::{LinkId, Report};
-use crate::counters::Counters;
+use crate::counters::{Counters, DropReason};
 use crate::train::{Train, Transmit};
 
 /// Bytes that may go to an unproven address for each byte that came from there (RFC 9000 section 8.1).
@@ -189,7 +189,9 @@ impl Paths {
         }
         match beside.role {
             Role::Alone => {
-                counters.path_unproven += u64::from(!fits);
+                if !fits {
+                    counters.drops.count(DropReason::PathUnproven);
+                }
                 fits
             }
             Role::Tried | Role::Left => {
@@ -361,10 +363,10 @@ mod tests {
         let mut paths = Paths::new(at(1), true);
         paths.came_from(5, at(2), 245);
         let counters = send_counted(&mut paths, 10, 100, [1, 2]).1;
-        assert_eq!((counters.path_copies, counters.path_unproven), (6, 0));
+        assert_eq!((counters.path_copies, counters.drops[DropReason::PathUnproven]), (6, 0));
         let mut paths = Paths::new(at(1), false);
         paths.came_from(5, at(2), 245);
         let counters = send_counted(&mut paths, 10, 100, [1, 2]).1;
-        assert_eq!((counters.path_copies, counters.path_unproven), (0, 4));
+        assert_eq!((counters.path_copies, counters.drops[DropReason::PathUnproven]), (0, 4));
     }
 }

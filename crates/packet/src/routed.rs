@@ -9,6 +9,7 @@ use weft_wire::NodeAddr;
 use weft_wire::ip::PROTOCOL_UDP;
 use weft_wire::virtio::VirtioNetHdr;
 
+use crate::counters::DropReason;
 use crate::icmp::IcmpError;
 use crate::inner::Inner;
 use crate::lane::{Lane, Room};
@@ -28,15 +29,15 @@ impl Lane {
     ) -> Outbound {
         let known = addresses(packet).filter(|(source, _)| source.is_ipv6() || !self.networks.is_empty());
         let Some((source, dest)) = known else {
-            self.counters.not_ipv6 += 1;
+            self.counters.drops.count(DropReason::NotIp);
             return Outbound::Done;
         };
         if !self.borders().is_ours(source) {
-            self.counters.wrong_source += 1;
+            self.counters.drops.count(DropReason::WrongSource);
             return Outbound::Done;
         }
         let Some(peer) = self.borders().peer_behind(dest) else {
-            self.counters.no_route += 1;
+            self.counters.drops.count(DropReason::NoRoute);
             self.answer(now, IcmpError::NoRoute, packet);
             return Outbound::Done;
         };
@@ -49,7 +50,7 @@ impl Lane {
             return Outbound::Done;
         }
         if self.is_own_datagram(&peer, dest, packet) {
-            self.counters.underlay_loops += 1;
+            self.counters.drops.count(DropReason::UnderlayLoop);
             return Outbound::Done;
         }
         self.send_in_frames(now, (peer, room), hdr, packet, train);
@@ -77,7 +78,7 @@ impl Lane {
         if room.fast.is_none() && (self.waits_for_fast(peer, hdr, packet) || self.hold(now, peer, hdr, packet, false)) {
             return;
         }
-        self.counters.no_full_frames += 1;
+        self.counters.drops.count(DropReason::NoFullFrames);
         self.answer(now, IcmpError::AddressUnreachable, packet);
         // Those that were kept learn the same.
         self.flush_queue(now, peer, train);

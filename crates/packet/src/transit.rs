@@ -11,6 +11,7 @@ use weft_wire::{Coords, CoordsPair, NodeAddr, fmp};
 
 use crate::clear::{self, Clear, Parties};
 use crate::control::{LinkId, Report};
+use crate::counters::DropReason;
 use crate::ecn;
 use crate::frame::{self, Layers};
 use crate::lane::Lane;
@@ -25,22 +26,18 @@ impl Lane {
         datagram: &mut [u8],
         at: Range<usize>,
         train: &mut Train<T>,
-    ) {
+    ) -> Result<(), DropReason> {
         if !self.config.transit {
-            self.counters.not_for_us += 1;
-            return;
+            return Err(DropReason::NotForUs);
         }
         let (marked, draw) = (ecn::is_marked(datagram), clear::draw(datagram));
-        let Some(body) = datagram.get_mut(at) else { return };
-        let Ok(parsed) = SessionDatagram::parse(body) else {
-            return;
-        };
+        let body = datagram.get_mut(at).ok_or(DropReason::Malformed)?;
+        let parsed = SessionDatagram::parse(body).map_err(|_| DropReason::Malformed)?;
         // A larger one would have it go in circles for longer than any honest way takes.
         let ttl = parsed.ttl.min(SessionDatagram::DEFAULT_TTL);
         let path_mtu = parsed.path_mtu;
         if ttl <= 1 {
-            self.counters.ttl_expired += 1;
-            return;
+            return Err(DropReason::Ttl);
         }
         let next = self.routes.get(&parsed.dest).copied().filter(|next| *next != from);
         let frame_len = frame::LINK_BODY_OFFSET + body.len() + fmp::TAG_LEN;
@@ -50,25 +47,24 @@ impl Lane {
         let admitted = self.admits_carried(now, from, kind, ends, draw);
         // Data whose coordinates are over the rate goes on with those that are known.
         if !admitted && kind != Some(Clear::Coords) {
-            self.counters.carried_refused += 1;
-            return;
+            return Err(DropReason::ClearForwarded);
         }
         match next {
             Some(next) if fits && !(tells && admitted) => {
                 let path_mtu = path_mtu.min(self.config.mtu);
-                if SessionDatagram::rewrite_hop(body, ttl - 1, path_mtu).is_ok() {
-                    self.forward(now, next, marked, body, train);
-                }
+                SessionDatagram::rewrite_hop(body, ttl - 1, path_mtu).map_err(|_| DropReason::Malformed)?;
+                self.forward_datagram(now, next, marked, body, train)
             }
-            _ if !admitted => self.counters.carried_refused += 1,
+            _ if !admitted => Err(DropReason::ClearForwarded),
             _ if !fits => {
                 let (link, src, dest, len) = (from, parsed.src, parsed.dest, body.len());
-                self.counters.transit_too_large += 1;
                 self.report(Report::TransitTooLarge { link, src, dest, len });
+                Err(DropReason::TransitTooLarge)
             }
             _ => {
                 let body = body.to_vec();
                 self.report(Report::Transit { link: from, body });
+                Ok(())
             }
         }
     }
@@ -98,15 +94,16 @@ impl Lane {
         !ours && link.clear.take(now, kind, parties, draw)
     }
 
-    fn forward<T: Transmit>(&mut self, now: u64, next: LinkId, marked: bool, body: &[u8], train: &mut Train<T>) {
-        let Some(link) = self.links.get_mut(&next) else {
-            self.counters.forward_failed += 1;
-            return;
-        };
-        let Some(epoch) = link.epochs.current_mut() else {
-            self.counters.forward_failed += 1;
-            return;
-        };
+    fn forward_datagram<T: Transmit>(
+        &mut self,
+        now: u64,
+        next: LinkId,
+        marked: bool,
+        body: &[u8],
+        train: &mut Train<T>,
+    ) -> Result<(), DropReason> {
+        let link = self.links.get_mut(&next).ok_or(DropReason::ForwardFailed)?;
+        let epoch = link.epochs.current_mut().ok_or(DropReason::ForwardFailed)?;
         let end = frame::LINK_BODY_OFFSET + body.len();
         let slot = train.reserve(end + fmp::TAG_LEN);
         slot[frame::LINK_BODY_OFFSET..end].copy_from_slice(body);
@@ -114,14 +111,12 @@ impl Lane {
         let flags = if marked || link.congested { fmp::FLAG_CE } else { 0 };
         self.counters.ce_forwarded += u64::from(flags != 0);
         let msg_type = LinkMessageType::SessionDatagram.to_byte();
-        let Some(len) = frame::seal_link(epoch, now, flags, msg_type, slot, end) else {
-            self.counters.epoch_spent += 1;
-            return;
-        };
-        link.totals.sent(now, len);
-        link.totals.last_payload_tx = now;
+        let len = frame::seal_link(epoch, now, flags, msg_type, slot, end);
+        let len = len.ok_or(DropReason::EpochSpent)?;
+        link.sent(now, 1, len, true);
         self.counters.forwarded += 1;
         link.paths.commit(train, &mut self.counters, len);
+        Ok(())
     }
 }
 
@@ -157,7 +152,7 @@ impl Lane {
         let Some(len) = layers.seal_warmup(now, ends, coords, train.reserve(room)) else {
             return;
         };
-        link.totals.sent(now, len);
+        link.sent(now, 1, len, false);
         link.paths.commit(train, &mut self.counters, len);
     }
 }

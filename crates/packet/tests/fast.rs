@@ -16,8 +16,8 @@ use weft_packet::checksum::{self, Checksum};
 use weft_packet::coalesce::Coalescer;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys,
-    Train, Transmit,
+    Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report,
+    SessionKeys, Train, Transmit,
 };
 use weft_wire::virtio::{GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 use weft_wire::{NodeAddr, fast};
@@ -397,7 +397,7 @@ proptest! {
             prop_assert_eq!(again, 0);
             exchange(&mut a, &mut b);
         }
-        prop_assert_eq!(b.lane.counters().fast_open_failed, 0);
+        prop_assert_eq!(b.lane.counters().drops[DropReason::FastTag], 0);
     }
 
     #[test]
@@ -496,7 +496,10 @@ fn keys_that_differ_carry_nothing() {
     }
     exchange(&mut a, &mut b);
     assert_eq!(
-        (a.lane.counters().fast_open_failed, b.lane.counters().fast_open_failed),
+        (
+            a.lane.counters().drops[DropReason::FastTag],
+            b.lane.counters().drops[DropReason::FastTag]
+        ),
         (1, 1)
     );
     let probe = packet(59, b"still here");
@@ -562,9 +565,9 @@ fn a_new_epoch_takes_over_and_the_old_one_still_opens() {
         peer: B,
         id: EpochId(0),
     });
-    let unknown = b.lane.counters().fast_unknown;
+    let unknown = b.lane.counters().drops[DropReason::FastUnknown];
     assert_eq!(b.receive(&late), None);
-    assert_eq!(b.lane.counters().fast_unknown, unknown + 1);
+    assert_eq!(b.lane.counters().drops[DropReason::FastUnknown], unknown + 1);
     assert_eq!((a.lane.check_invariants(), b.lane.check_invariants()), (Ok(()), Ok(())));
 }
 
@@ -687,7 +690,10 @@ fn ecn_of_the_underlay_reaches_the_packet() {
             let counters = b.lane.counters();
             let marked = if outer == CE { 3 } else { 0 };
             assert_eq!(counters.ce_underlay, marked);
-            assert_eq!(counters.ce_dropped, if outcome.is_none() { 3 } else { 0 });
+            assert_eq!(
+                counters.drops[DropReason::Congestion],
+                if outcome.is_none() { 3 } else { 0 }
+            );
             assert_eq!(
                 counters.ce_delivered,
                 if outcome == Some(CE) && inner != CE { 3 } else { 0 }

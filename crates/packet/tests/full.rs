@@ -19,8 +19,8 @@ use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
 use weft_packet::{
-    Command, Counters, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train, Transmit,
-    bounds,
+    Command, Counters, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train,
+    Transmit, bounds,
 };
 use weft_wire::fast::FULL_OVERHEAD;
 use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
@@ -394,7 +394,7 @@ fn lengths_have_to_be_those_of_the_frame() {
             b.receive(&[hand_made(fast::Kind::Full, false, 1_000, content)])
                 .is_empty()
         );
-        assert_eq!(b.counters().malformed, 1);
+        assert_eq!(b.counters().drops[DropReason::Malformed], 1);
     }
     // And a checksum can be left out only where it belongs.
     let (_, mut b) = pair(1_280);
@@ -404,16 +404,22 @@ fn lengths_have_to_be_those_of_the_frame() {
         b.receive(&[hand_made(fast::Kind::Full, true, 1_000, &fragment)])
             .is_empty()
     );
-    assert_eq!(b.counters().malformed, 1);
+    assert_eq!(b.counters().drops[DropReason::Malformed], 1);
 }
 
 #[test]
 fn nothing_leaves_that_is_not_from_here_or_has_nowhere_to_go() {
     let (mut a, _) = pair(1_280);
     assert!(a.send(WHOLE, &udp([10, 9, 0, 1], [10, 8, 0, 1], 10, true)).is_empty());
-    assert_eq!((a.counters().wrong_source, a.counters().icmp_sent), (1, 0));
+    assert_eq!(
+        (a.counters().drops[DropReason::WrongSource], a.counters().icmp_sent),
+        (1, 0)
+    );
     assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 9, 0, 1], 10, true)).is_empty());
-    assert_eq!((a.counters().no_route, a.counters().icmp_sent), (1, 1));
+    assert_eq!(
+        (a.counters().drops[DropReason::NoRoute], a.counters().icmp_sent),
+        (1, 1)
+    );
     let told = a.lane.poll_reply().unwrap();
     assert_eq!(
         (told[9], &told[12..20], &told[20..22]),
@@ -425,7 +431,7 @@ fn nothing_leaves_that_is_not_from_here_or_has_nowhere_to_go() {
         theirs: Vec::new(),
     });
     assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 10, true)).is_empty());
-    assert_eq!((a.counters().not_ipv6, a.counters().icmp_sent), (1, 1));
+    assert_eq!((a.counters().drops[DropReason::NotIp], a.counters().icmp_sent), (1, 1));
 }
 
 #[test]
@@ -457,13 +463,13 @@ fn the_longest_prefix_decides_whose_it_is() {
     });
     // It is that of a node that is no peer.
     assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 9, 1], 10, true)).is_empty());
-    assert_eq!(a.counters().no_route, 1);
+    assert_eq!(a.counters().drops[DropReason::NoRoute], 1);
     assert!(a.lane.poll_reply().is_some());
     assert_eq!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 8, 1], 10, true)).len(), 1);
     // Nor may the one with the shorter prefix send from there.
     let frames = b.send(WHOLE, &udp([10, 8, 9, 1], [10, 7, 0, 1], 10, true));
     assert!(a.receive(&frames).is_empty());
-    assert_eq!(a.counters().foreign_source, 1);
+    assert_eq!(a.counters().drops[DropReason::ForeignSource], 1);
 }
 
 #[test]
@@ -499,7 +505,7 @@ fn what_does_not_fit_goes_in_pieces_or_is_told() {
                     (field, told[at + 6..at + 8].to_vec()),
                     (protocol, u16::to_be_bytes(mtu).to_vec())
                 );
-                assert_eq!(a.counters().too_big, 1);
+                assert_eq!(a.counters().drops[DropReason::TooBig], 1);
             }
         }
     }
@@ -514,7 +520,13 @@ fn pieces_obey_the_same_policy() {
     });
     let frames = a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 3_000, false));
     assert!(frames.len() > 1 && b.receive(&frames).is_empty());
-    assert_eq!((b.counters().foreign_source, b.counters().fast_reassembled), (1, 0));
+    assert_eq!(
+        (
+            b.counters().drops[DropReason::ForeignSource],
+            b.counters().fast_reassembled
+        ),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -543,7 +555,10 @@ fn a_peer_that_does_not_read_them_gets_none_and_the_sender_is_told() {
     let (mut a, mut b) = (End::new(A, B, 1_280), End::new(B, A, 1_280));
     agree(&mut a, &mut b, false);
     assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 10, true)).is_empty());
-    assert_eq!((a.counters().no_full_frames, a.counters().icmp_sent), (1, 1));
+    assert_eq!(
+        (a.counters().drops[DropReason::NoFullFrames], a.counters().icmp_sent),
+        (1, 1)
+    );
     assert_eq!(a.lane.poll_reply().unwrap()[20..22], [3, 1]);
     // What needs no such frame passes.
     let plain = ipv6(A.to_ipv6(), B.to_ipv6(), 100);
@@ -556,7 +571,10 @@ fn packets_wait_for_fast_frames_as_long_as_those_may_come() {
     let (mut a, mut b) = (End::new(A, B, 1_280), End::new(B, A, 1_280));
     let packet = udp([10, 7, 0, 1], [10, 8, 0, 1], 10, true);
     assert!(a.send(WHOLE, &packet).is_empty());
-    assert_eq!((a.lane.queued(&B), a.counters().no_full_frames), (1, 0));
+    assert_eq!(
+        (a.lane.queued(&B), a.counters().drops[DropReason::NoFullFrames]),
+        (1, 0)
+    );
     agree(&mut a, &mut b, true);
     assert_eq!((a.lane.queued(&B), b.counters().full_rx), (0, 1));
 
@@ -565,7 +583,10 @@ fn packets_wait_for_fast_frames_as_long_as_those_may_come() {
     a.now += 3_000;
     assert!(a.send(WHOLE, &packet).is_empty());
     // Both are told.
-    assert_eq!((a.lane.queued(&B), a.counters().no_full_frames), (0, 2));
+    assert_eq!(
+        (a.lane.queued(&B), a.counters().drops[DropReason::NoFullFrames]),
+        (0, 2)
+    );
     assert_eq!(a.counters().icmp_sent, 2);
 }
 
@@ -580,7 +601,7 @@ fn datagrams_of_our_own_do_not_come_back_again() {
     assert_eq!(a.send(WHOLE, &looped).len(), 1, "of somebody else's");
     looped[22..24].copy_from_slice(&2121_u16.to_be_bytes());
     assert!(a.send(WHOLE, &looped).is_empty());
-    assert_eq!(a.counters().underlay_loops, 1);
+    assert_eq!(a.counters().drops[DropReason::UnderlayLoop], 1);
     looped[7] = 1;
     assert!(a.send(WHOLE, &looped).is_empty(), "nor a later fragment of one");
 }
@@ -602,7 +623,7 @@ fn packets_that_wait_for_the_interface_are_bounded_in_bytes() {
         bytes <= bounds::REPLIES.bytes && bytes > bounds::REPLIES.bytes * 9 / 10,
         "{bytes}"
     );
-    assert!(b.counters().replies_dropped > 300);
+    assert!(b.counters().drops[DropReason::Reply] > 300);
 }
 
 /// A host that sends to many peers without a session: what waits is bounded, and each of the peers has its share.
@@ -630,5 +651,8 @@ fn packets_that_wait_for_keys_are_bounded_in_bytes_over_all_sessions() {
         "{queued:?}"
     );
     assert_eq!(a.lane.check_invariants(), Ok(()));
-    assert_eq!(a.counters().queue_dropped, 240 - queued.iter().sum::<usize>() as u64);
+    assert_eq!(
+        a.counters().drops[DropReason::Queue],
+        240 - queued.iter().sum::<usize>() as u64
+    );
 }

@@ -13,8 +13,8 @@ use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
 use weft_packet::{
-    Audience, Command, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkId, LinkKeys, Outbound, Place,
-    Report, SessionKeys, Train, Transmit, lane_of,
+    Audience, Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkId, LinkKeys, Outbound,
+    Place, Report, SessionKeys, Train, Transmit, lane_of,
 };
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
@@ -251,7 +251,7 @@ fn each_lane_seals_for_its_like_alone() {
             assert_eq!((packets, foreign), (vec![], vec![(lane as u8, frame.clone())]));
             let mut moved = frame.clone();
             moved[4..8].copy_from_slice(&index(B, other as u8).to_le_bytes());
-            let failed = |node: &Node| node.lanes[other].0.counters().fast_open_failed;
+            let failed = |node: &Node| node.lanes[other].0.counters().drops[DropReason::FastTag];
             let before = failed(&b);
             assert_eq!(b.receive(other, &[moved]), (vec![], vec![]));
             assert_eq!(failed(&b), before + 1);
@@ -302,7 +302,7 @@ fn what_is_no_fast_frame_is_for_the_first() {
     // It keeps what it cannot read, and counts it.
     let (packets, foreign) = b.receive(0, &[vec![0x40; 60]]);
     assert!(packets.is_empty() && foreign.is_empty());
-    assert_eq!(b.lanes[0].0.counters().malformed, 1);
+    assert_eq!(b.lanes[0].0.counters().drops[DropReason::Malformed], 1);
 }
 
 #[test]

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Carry, Command, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Relay, Report, SessionKeys, Train,
-    Transmit,
+    Carry, Command, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Relay, Report,
+    SessionKeys, Train, Transmit,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
@@ -324,7 +324,7 @@ proptest! {
         prop_assert_eq!(line.run().0.len(), 0);
         let for_the_hop = whole || bit / 8 < fast::INNER_AT + fast::Header::LEN;
         prop_assert_eq!(line.relayed() - before, u64::from(!for_the_hop));
-        let failed = line.0[2].lane.counters().fast_open_failed;
+        let failed = line.0[2].lane.counters().drops[DropReason::FastTag];
         prop_assert_eq!(failed, u64::from(!for_the_hop));
     }
 }
@@ -487,11 +487,11 @@ fn a_frame_passes_a_hop_once() {
     }
     assert_eq!(line.run().0.len(), 1);
     assert_eq!(line.relayed() - before, 1);
-    assert_eq!(line.0[1].lane.counters().fast_replays, 2);
+    assert_eq!(line.0[1].lane.counters().drops[DropReason::FastReplay], 2);
     // Nor does it pass from the other side, or where it came from.
     line.0[1].receive(B, &frame);
     line.0[0].receive(R, &frame);
-    assert_eq!(line.0[0].lane.counters().fast_unknown, 1);
+    assert_eq!(line.0[0].lane.counters().drops[DropReason::FastUnknown], 1);
     assert_eq!(line.relayed() - before, 1);
 }
 
@@ -519,7 +519,7 @@ fn a_circle_ends() {
     assert_eq!(line.run().0.len(), 0);
     let relayed = line.relayed() - before + line.0[0].lane.counters().relayed;
     assert_eq!(relayed, u64::from(fast::MAX_HOPS) - 1);
-    let expired = [0, 1].map(|at| line.0[at].lane.counters().relay_ttl_expired);
+    let expired = [0, 1].map(|at| line.0[at].lane.counters().drops[DropReason::RelayTtl]);
     assert_eq!(expired.iter().sum::<u64>(), 1);
 }
 
@@ -536,14 +536,14 @@ fn what_cannot_be_carried_is_dropped_and_told_seldom() {
     }
     let (out, passed) = line.run();
     assert_eq!((out.len(), passed.len()), (0, 50));
-    assert_eq!(line.0[1].lane.counters().label_unknown, 50);
+    assert_eq!(line.0[1].lane.counters().drops[DropReason::LabelUnknown], 50);
     assert_eq!(line.0[1].failed_labels(), [(link(A), FIRST)]);
 
     // Larger than the next link's datagrams.
     let mut line = Line::new(1 << 20, 1_200);
     line.0[0].send(&packet(&[1; 1_150]));
     assert_eq!(line.run().0.len(), 0);
-    assert_eq!(line.0[1].lane.counters().relay_failed, 1);
+    assert_eq!(line.0[1].lane.counters().drops[DropReason::RelayFailed], 1);
     assert_eq!(line.0[1].failed_labels(), [(link(A), FIRST)]);
 
     // The next link is gone, or its keys are.
@@ -558,7 +558,7 @@ fn what_cannot_be_carried_is_dropped_and_told_seldom() {
         line.0[1].apply(gone);
         line.0[0].send(&packet(&[1; 100]));
         assert_eq!(line.run().0.len(), 0);
-        assert_eq!(line.0[1].lane.counters().relay_failed, 1);
+        assert_eq!(line.0[1].lane.counters().drops[DropReason::RelayFailed], 1);
         assert_eq!(line.0[1].failed_labels(), [(link(A), FIRST)]);
         assert_eq!(line.0[1].lane.check_invariants(), Ok(()));
     }
@@ -580,7 +580,10 @@ fn keys_of_hops_move_on_and_are_replaced_without_a_loss() {
     }
     for host in &line.0 {
         assert_eq!(
-            (host.lane.counters().fast_open_failed, host.lane.counters().epoch_spent),
+            (
+                host.lane.counters().drops[DropReason::FastTag],
+                host.lane.counters().drops[DropReason::EpochSpent]
+            ),
             (0, 0)
         );
         assert_eq!(host.lane.check_invariants(), Ok(()));
@@ -644,7 +647,13 @@ fn nobody_but_the_ends_puts_packets_into_a_hop() {
         assert_eq!(line.0[1].receive(A, &frame), None);
     }
     let counters = *line.0[1].lane.counters();
-    assert_eq!((counters.malformed, counters.fast_open_failed), (1, 1));
+    assert_eq!(
+        (
+            counters.drops[DropReason::Malformed],
+            counters.drops[DropReason::FastTag]
+        ),
+        (1, 1)
+    );
     assert_eq!(line.run().0.len(), 0);
 }
 

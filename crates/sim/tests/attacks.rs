@@ -12,6 +12,7 @@ use std::rc::Rc;
 use common::stream;
 use weft_core::{Config, Event, Frames};
 use weft_noise::fast::Suite;
+use weft_packet::DropReason;
 use weft_sim::{Datagram, Fate, HostId, Kind, World};
 use weft_wire::fsp::{FspPhase, FspPrefix};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
@@ -207,7 +208,8 @@ fn negotiation_that_is_dropped_or_altered_leaves_fips_frames() {
             (Frames::Fips, Frames::Fips)
         );
         assert_eq!((told(&world, a, Frames::Fips), told(&world, b, Frames::Fips)), (1, 0));
-        let forged = world.host(a).lane.counters().link_open_failed + world.host(b).lane.counters().link_open_failed;
+        let forged = world.host(a).lane.counters().drops[DropReason::LinkTag]
+            + world.host(b).lane.counters().drops[DropReason::LinkTag];
         assert_eq!(forged > 0, altered, "{forged}");
     }
 }
@@ -279,7 +281,7 @@ fn negotiation_that_comes_again_changes_nothing() {
     assert!(
         counters
             .iter()
-            .all(|c| c.fast_replays > 100 && c.fast_open_failed > 100),
+            .all(|c| c.drops[DropReason::FastReplay] > 100 && c.drops[DropReason::FastTag] > 100),
         "{counters:?}"
     );
     assert_eq!(stream(&mut world, a, b, 100), (100, 100));

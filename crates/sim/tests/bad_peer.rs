@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use weft_core::{Config, Event, Frames, PeerState};
+use weft_packet::DropReason;
 use weft_sim::{HostId, World};
 use weft_wire::link::LinkMessageType;
 
@@ -96,7 +97,9 @@ fn a_peer_that_sends_what_it_likes_costs_others_nothing() {
         world.run(1_000);
         let (node, lane) = (world.host(a).node.counters(), world.host(a).lane.counters());
         assert!(
-            node.messages_unknown > 500 && lane.malformed > 500 && lane.unknown_index > 500,
+            node.messages_unknown > 500
+                && lane.drops[DropReason::Malformed] > 500
+                && lane.drops[DropReason::UnknownIndex] > 500,
             "{node:?} {lane:?}"
         );
         assert_eq!(arrived(&world) - before, sent, "mesh {mesh}");

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use common::stream;
 use weft_core::{Config, Event, Frames, Path, PeerState, SuiteCosts};
 use weft_noise::fast::Suite;
+use weft_packet::DropReason;
 use weft_sim::{Conditions, Datagram, Fate, HostId, Kind, World};
 use weft_wire::fast;
 
@@ -69,7 +70,11 @@ fn keys_move_on_and_epochs_change_without_a_loss() {
         let status = world.host(a).node.peer_status(world.now()).next().unwrap();
         assert!(status.session_rekeys >= 4, "seed {seed}: {}", status.session_rekeys);
         assert!(sealed(&world, a) > 1_300, "seed {seed}: {}", sealed(&world, a));
-        assert_eq!(world.host(a).lane.counters().fast_open_failed, 0, "seed {seed}");
+        assert_eq!(
+            world.host(a).lane.counters().drops[DropReason::FastTag],
+            0,
+            "seed {seed}"
+        );
         // Once agreed, the next epochs change nothing that has to be reported.
         let changes = |host: HostId| {
             let events = world.host(host).events.iter();
@@ -189,7 +194,11 @@ fn old_frames_are_worth_nothing() {
     for (host, before) in [a, b].into_iter().zip(opened) {
         let counters = world.host(host).lane.counters();
         assert!(counters.fast_rx - before < 50, "{}", counters.fast_rx - before);
-        assert!(counters.fast_replays > 100, "{}", counters.fast_replays);
+        assert!(
+            counters.drops[DropReason::FastReplay] > 100,
+            "{}",
+            counters.drops[DropReason::FastReplay]
+        );
     }
     assert_eq!(stream(&mut world, a, b, 100), (100, 100));
 }
@@ -313,7 +322,7 @@ fn who_requires_them_sends_nothing_else() {
     let counters = world.host(a).lane.counters();
     // Those that came before there was a session waited for the same, in the end.
     assert_eq!(counters.fast_waited, 500);
-    assert!(counters.queue_dropped > 450, "{counters:?}");
+    assert!(counters.drops[DropReason::Queue] > 450, "{counters:?}");
 }
 
 /// Data waits while fast frames are swallowed, and goes on in them, with the newest of what waited.

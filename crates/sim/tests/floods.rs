@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use weft_core::{Config, Event};
+use weft_packet::DropReason;
 use weft_sim::{Fate, HostId, Kind, World, lies};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
@@ -219,7 +220,7 @@ fn error_signals_bring_coordinates_once_a_second() {
     // Beside reports and what idle ends say.
     let (messages, _) = sent.get();
     assert!((5..=20).contains(&messages), "{messages} in 5 s");
-    assert!(world.host(b).lane.counters().clear_refused > 5_000);
+    assert!(world.host(b).lane.counters().drops[DropReason::Clear] > 5_000);
 }
 
 #[test]

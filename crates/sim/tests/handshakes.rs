@@ -14,6 +14,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Admit, Config, Event};
 use weft_noise::{SecretKey, xk};
+use weft_packet::DropReason;
 use weft_sim::{Fate, HostId, Kind, World, lies};
 use weft_wire::link::LinkMessageType;
 use weft_wire::session::{SessionAck, SessionSetup};
@@ -263,7 +264,7 @@ fn nor_from_afar() {
     }
     assert!(took.is_some_and(|took| took < 2_000), "{took:?}");
     // Of 20,000 lies and more that went out, the first node on the way carries 24 a second to each end.
-    let refused = world.host(hosts[1]).lane.counters().carried_refused;
+    let refused = world.host(hosts[1]).lane.counters().drops[DropReason::ClearForwarded];
     assert!(
         refused > 15_000 && acks.get() < 250,
         "{refused} refused, {} answered",

@@ -15,6 +15,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Config, Event};
 use weft_noise::{Identity, SecretKey, ik, xk};
+use weft_packet::DropReason;
 use weft_sim::{Fate, HostId, Kind, World};
 use weft_wire::fmp;
 
@@ -118,7 +119,7 @@ fn a_peer_at_a_new_address_links_in_a_flood_of_strangers() {
         world.restart(a);
         let took = until_linked(&mut world, &[a], |world, ms| flood(world, BEFORE + ms));
         assert!(in_time(&took), "spoofed {spoofed}: {took:?}");
-        assert!(world.host(b).lane.counters().handshakes_refused > 20_000);
+        assert!(world.host(b).lane.counters().drops[DropReason::Handshake] > 20_000);
     }
 }
 
@@ -176,13 +177,13 @@ fn linked_beside_forged_answers(forged: bool) -> u64 {
             }
         }
     };
-    let refused = world.host(a).lane.counters().handshakes_refused;
+    let refused = world.host(a).lane.counters().drops[DropReason::Handshake];
     (0..2_000).for_each(|ms| {
         flood(&mut world, ms);
         world.run(1);
     });
     if forged {
-        let looked_at = 80_000 - (world.host(a).lane.counters().handshakes_refused - refused);
+        let looked_at = 80_000 - (world.host(a).lane.counters().drops[DropReason::Handshake] - refused);
         assert!(looked_at < 100, "{looked_at} of 80,000");
     }
     world.restart(b);

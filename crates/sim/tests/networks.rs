@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use weft_core::{Config, Frames, PeerStatus};
+use weft_packet::DropReason;
 use weft_sim::{HostId, World};
 use weft_wire::Network;
 
@@ -57,7 +58,7 @@ fn they_pass_over_many_epochs() {
         assert!(status(&world, from, to).reads_full);
     }
     assert!(status(&world, a, b).session_rekeys > 5);
-    assert_eq!(world.host(a).lane.counters().no_full_frames, 0);
+    assert_eq!(world.host(a).lane.counters().drops[DropReason::NoFullFrames], 0);
 }
 
 #[test]
@@ -81,10 +82,14 @@ fn a_node_of_before_gets_none_and_the_sender_is_told() {
     assert_eq!(send(&mut world, a, b, 5), 0);
     let counters = *world.host(a).lane.counters();
     assert_eq!(
-        (counters.no_full_frames, counters.icmp_sent, counters.full_tx),
+        (
+            counters.drops[DropReason::NoFullFrames],
+            counters.icmp_sent,
+            counters.full_tx
+        ),
         (5, 5, 0)
     );
-    assert_eq!(world.host(b).lane.counters().malformed, 0);
+    assert_eq!(world.host(b).lane.counters().drops[DropReason::Malformed], 0);
     // What it is sent otherwise arrives, and what it sends is read.
     let before = world.host(b).received.len();
     world.send(a, b, 1, 500);

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use weft_core::{Config, PeerStatus};
-use weft_packet::{EpochId, Report};
+use weft_packet::{DropReason, EpochId, Report};
 use weft_sim::{HostId, World};
 use weft_wire::session::SessionMessageType;
 
@@ -69,7 +69,7 @@ fn a_narrow_relay_says_so_and_the_sender_follows() {
     assert_eq!(arrived, 0);
     assert_eq!(status(&world, a, b).path_mtu_out, Some(1_280));
     // All but those on the way are answered here, and do not go on the way to be lost there.
-    let refused = world.host(a).lane.counters().too_big;
+    let refused = world.host(a).lane.counters().drops[DropReason::TooBig];
     assert!(refused >= 45, "{refused} of 50");
     assert_eq!(send(&mut world, a, b, 50, FITS), 50);
 }
@@ -81,7 +81,7 @@ fn small_packets_are_enough_to_learn_the_size() {
     let (there, here) = (status(&world, a, b), status(&world, b, a));
     assert_eq!((there.path_mtu_out, here.path_mtu_in), (Some(1_280), Some(1_280)));
     world.send(a, b, 0, LARGE);
-    assert_eq!(world.host(a).lane.counters().too_big, 1);
+    assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], 1);
     // The other direction was told in the same way, by the reports about this one.
     assert_eq!(there.path_mtu_in, Some(1_280));
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use weft_core::{Config, Event, KnownSize, PeerStatus, SizeSource};
+use weft_packet::DropReason;
 use weft_sim::{Conditions, HostId, World};
 
 /// What probes look for at the most over IPv4, and the IP packet that fits it.
@@ -118,9 +119,9 @@ fn what_a_smaller_path_swallows_is_sent_smaller_within_seconds() {
     let arrived = stream(&mut world, a, b, 100, 1_370);
     assert_eq!(arrived, 100);
     // A sender that goes on with more is told.
-    let told = world.host(a).lane.counters().too_big;
+    let told = world.host(a).lane.counters().drops[DropReason::TooBig];
     stream(&mut world, a, b, 10, LARGE);
-    assert_eq!(world.host(a).lane.counters().too_big, told + 10);
+    assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], told + 10);
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn packets_of_1280_bytes_always_pass() {
     let (here, there) = (world.host(a).lane.counters(), world.host(b).lane.counters());
     assert_eq!((here.fast_fragmented, there.fast_reassembled), (120, 120));
     assert_eq!(stream(&mut world, a, b, 5, 1_281), 0);
-    assert_eq!(world.host(a).lane.counters().too_big, 5);
+    assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], 5);
     // Pieces of packets that lose some of them do no harm, whatever order they come in.
     world.conditions = Conditions {
         loss: 200,
@@ -170,14 +171,17 @@ fn nothing_is_too_big_before_that_is_known() {
     world.run(100);
     assert_eq!(world.host(b).received.len() - before, sent as usize);
     let counters = world.host(a).lane.counters();
-    assert_eq!((counters.too_big, counters.fast_fragmented), (0, sent.into()));
+    assert_eq!(
+        (counters.drops[DropReason::TooBig], counters.fast_fragmented),
+        (0, sent.into())
+    );
     assert!(sent > 10, "{sent}");
     // After a rest, sessions begin in FIPS frames. Those that fit none wait until there are others again.
     world.run(120_000);
     assert_eq!(status(&world, a, b).path_size, None);
     let before = world.host(a).lane.counters().queued;
     assert_eq!(stream(&mut world, a, b, 10, LARGE), 10);
-    assert_eq!(world.host(a).lane.counters().too_big, 0);
+    assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], 0);
     assert!(world.host(a).lane.counters().queued > before);
 }
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use common::stream;
 use weft_core::{Config, Event, Frames, Path};
 use weft_noise::fast::Suite;
+use weft_packet::DropReason;
 use weft_sim::{Conditions, Datagram, Fate, HostId, Kind, World};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, Bind};
@@ -122,7 +123,7 @@ fn what_waits_for_required_fast_frames_through_others_is_counted() {
     assert_eq!(frames(&world, h[0], h[2]), RELAYED);
     let counters = world.host(h[0]).lane.counters();
     assert_eq!((counters.relayed_tx, counters.fast_waited), (10, 10));
-    assert_eq!((counters.queued, counters.queue_dropped), (10, 0));
+    assert_eq!((counters.queued, counters.drops[DropReason::Queue]), (10, 0));
 }
 
 /// Keys of hops and of the session are replaced all the time, and move on between.
@@ -148,7 +149,7 @@ fn keys_change_without_a_loss() {
             relayed(&world, h[0]) - before
         );
         for host in &h {
-            assert_eq!(world.host(*host).lane.counters().fast_open_failed, 0);
+            assert_eq!(world.host(*host).lane.counters().drops[DropReason::FastTag], 0);
         }
         check(&world, &h);
     }
@@ -485,7 +486,7 @@ fn the_least_size_of_a_way_carries_what_ipv6_promises() {
     }
     world.run(500);
     assert_eq!(world.host(c).received.len() - before, 10);
-    assert_eq!(world.host(a).lane.counters().too_big, 0);
+    assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], 0);
 }
 
 /// The end that did not restart has fast keys that the other one lost. What it answers goes in frames that open there.

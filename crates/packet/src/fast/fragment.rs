@@ -1,15 +1,17 @@
 //! Packets that do not fit one frame: cut here, put together at the other end.
 
-use weft_noise::aead::TAG_LEN;
 use weft_wire::NodeAddr;
-use weft_wire::fast::{self, Fragment, HEADROOM, Kind};
+use weft_wire::fast::{self, Fragment, Kind};
 use weft_wire::ip::Ipv6Header;
 
-use super::open::CONTENT_AT;
+use super::border::Border;
+use super::ingress::{CONTENT_AT, frame_content};
 use super::reassembly::Taken;
 use super::{FastEpoch, Way};
-use crate::ecn::Seen;
+use crate::counters::DropReason;
+use crate::ecn::{self, Seen};
 use crate::lane::{Lane, Room};
+use crate::networks::Borders;
 use crate::split::Splitter;
 use crate::train::{Train, Transmit};
 
@@ -45,47 +47,39 @@ impl Lane {
         let mut packet = std::mem::take(&mut self.scratch);
         packet.resize(splitter.segment_len(), 0);
         while let Some(len) = splitter.next_into(&mut packet) {
-            let sent = packet
-                .get_mut(..len)
-                .and_then(|packet| self.seal_pieces(now, (peer, room), packet, train));
-            if sent.is_none() {
-                self.counters.epoch_spent += 1;
-                break;
+            let packet = packet.get_mut(..len).unwrap_or_default();
+            if let Err(reason) = self.seal_pieces(now, (peer, room), packet, train) {
+                self.counters.drops.count(reason);
             }
         }
         self.scratch = packet;
     }
 
-    /// `None` if not all of it could be sealed.
     fn seal_pieces<T: Transmit>(
         &mut self,
         now: u64,
         (peer, room): (NodeAddr, Room),
         packet: &mut [u8],
         train: &mut Train<T>,
-    ) -> Option<()> {
-        let session = self.sessions.get_mut(&peer)?;
-        let way = room.fast?;
+    ) -> Result<(), DropReason> {
+        let session = self.sessions.get_mut(&peer).ok_or(DropReason::NoKeys)?;
+        let way = room.fast.ok_or(DropReason::NoKeys)?;
         let (link, inner_at) = way.link();
-        let link = self.links.get_mut(&link)?;
-        let epoch = session.fast.current_mut()?;
+        let link = self.links.get_mut(&link).ok_or(DropReason::NoKeys)?;
+        let epoch = session.fast.current_mut().ok_or(DropReason::NoKeys)?;
         let len = packet.len();
         // What the frame would have had.
         let (kind, content) = if room.is_full() {
             (Kind::Full, packet)
         } else {
             // The rest of the header right in front of the upper layer.
-            let rest = fast::compress(packet)?;
-            let content = packet.get_mut(ELIDED..)?;
-            content.get_mut(..fast::IPV6_REST)?.copy_from_slice(&rest);
-            (Kind::Ipv6, content)
+            (Kind::Ipv6, elide(packet).ok_or(DropReason::MalformedTun)?)
         };
         let overhead = inner_at + Fragment::OVERHEAD;
         let count = content.len().div_ceil(room.max_piece().max(1));
         if count > Fragment::MAX_PIECES {
             // The other end would not put it together.
-            self.counters.too_big += 1;
-            return Some(());
+            return Err(DropReason::TooBig);
         }
         let each = content.len().div_ceil(count);
         let number = epoch.next_fragmented();
@@ -97,63 +91,83 @@ impl Lane {
                 total: content.len() as u16,
             };
             let slot = train.reserve(overhead + piece.len());
-            let inner = slot.get_mut(inner_at..)?;
-            let sealed = inner_at + epoch.seal_piece(now, fragment, piece, inner)?;
+            let inner = slot.get_mut(inner_at..).unwrap_or_default();
+            let sealed = epoch.seal_piece(now, fragment, piece, inner);
+            let sealed = inner_at + sealed.ok_or(DropReason::EpochSpent)?;
             if let Way::Relayed(relay) = way {
-                link.seal_relayed(relay, self.whole, slot, sealed)?;
+                let hop = link.seal_relayed(relay, self.whole, slot, sealed);
+                hop.ok_or(DropReason::EpochSpent)?;
             }
-            link.totals.sent(now, sealed);
+            link.sent(now, 1, sealed, true);
             link.paths.commit(train, &mut self.counters, sealed);
         }
         self.counters.fast_fragmented += 1;
-        session.totals.sent(now, len);
-        link.totals.last_payload_tx = now;
-        session.last_data = now;
-        session.last_data_tx = now;
-        Some(())
+        session.sent_packets(now, 1, len);
+        Ok(())
     }
 
     /// Takes the piece in an opened frame behind the headroom of `room`. A packet that it makes whole goes to the TUN.
-    pub(super) fn fast_piece(&mut self, now: u64, peer: NodeAddr, id: u32, room: &[u8], seen: Seen) -> Option<()> {
+    pub(super) fn fast_piece(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        id: u32,
+        room: &[u8],
+        seen: Seen,
+    ) -> Result<(), DropReason> {
         if !self.allowed.contains_key(&peer.to_ipv6().octets()) {
-            self.counters.not_allowed += 1;
-            return None;
+            return Err(DropReason::NotAllowed);
         }
-        let content = room.get(HEADROOM + CONTENT_AT..room.len() - TAG_LEN)?;
-        let Ok((fragment, piece)) = Fragment::parse(content) else {
-            self.counters.malformed += 1;
-            return None;
-        };
-        let session = self.sessions.get_mut(&peer)?;
-        let headroom = if fragment.kind == Kind::Full { 0 } else { ELIDED };
+        let (fragment, piece) = Fragment::parse(frame_content(room)).map_err(|_| DropReason::Malformed)?;
+        let session = self.sessions.get_mut(&peer).ok_or(DropReason::NoKeys)?;
+        let full = fragment.kind == Kind::Full;
+        let headroom = if full { 0 } else { ELIDED };
         let taken = session.reassembly.take(now, id, fragment, piece, headroom);
-        self.counters.fragments_expired += session.reassembly.take_given_up();
+        let expired = session.reassembly.take_given_up();
+        self.counters.drops.count_many(DropReason::FragmentExpired, expired);
         match taken {
-            Taken::Kept => {}
-            Taken::Conflict => self.counters.fragments_refused += 1,
-            Taken::Whole(packet) if fragment.kind == Kind::Full => self.full_whole(now, peer, packet, seen)?,
-            Taken::Whole(packet) => self.fast_whole(now, peer, packet, seen)?,
+            Taken::Kept => Ok(()),
+            Taken::Conflict => Err(DropReason::Fragment),
+            Taken::Whole(packet) => self.fast_whole(now, peer, packet, full, seen),
         }
-        Some(())
     }
 
-    fn fast_whole(&mut self, now: u64, peer: NodeAddr, mut packet: Vec<u8>, seen: Seen) -> Option<()> {
-        let ends = (peer.to_ipv6(), self.config.me.to_ipv6());
-        if fast::expand_in_place(&mut packet, Ipv6Header::LEN, ends.0, ends.1).is_err() {
-            self.counters.malformed += 1;
-            return None;
+    /// Takes a packet that came in pieces; `full`: with all of its header.
+    fn fast_whole(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        mut packet: Vec<u8>,
+        full: bool,
+        seen: Seen,
+    ) -> Result<(), DropReason> {
+        if full {
+            let room = self.room_to(&peer);
+            let borders = Borders {
+                me: self.config.me,
+                allowed: &self.allowed,
+                networks: &self.networks,
+            };
+            Border::new(borders, peer, room).whole(&mut packet, seen, &mut self.counters)?;
+        } else {
+            let ends = (peer.to_ipv6(), self.config.me.to_ipv6());
+            fast::expand_in_place(&mut packet, Ipv6Header::LEN, ends.0, ends.1).map_err(|_| DropReason::Malformed)?;
+            self.hand_over(peer, &mut packet);
+            ecn::tell(&mut self.counters, seen, &mut packet)?;
         }
-        let session = self.sessions.get_mut(&peer)?;
-        session.totals.received(now, 1, packet.len());
-        session.totals.rx_payload += 1;
-        session.last_data = now;
+        let session = self.sessions.get_mut(&peer).ok_or(DropReason::NoKeys)?;
+        session.received_packets(now, 1, packet.len());
         self.counters.fast_reassembled += 1;
-        self.hand_over(peer, &mut packet);
-        if !Self::tell_congestion(&mut self.counters, seen, &mut packet) {
-            return None;
-        }
         self.counters.tun_tx += 1;
         self.push_reply(packet);
-        Some(())
+        Ok(())
     }
+}
+
+/// Puts the rest of the header right in front of the upper layer, and returns what of the packet goes in pieces.
+fn elide(packet: &mut [u8]) -> Option<&mut [u8]> {
+    let rest = fast::compress(packet)?;
+    let content = packet.get_mut(ELIDED..)?;
+    content.get_mut(..fast::IPV6_REST)?.copy_from_slice(&rest);
+    Some(content)
 }

@@ -284,11 +284,6 @@ impl FastEpoch {
         Ok(opened)
     }
 
-    /// Whether a frame says that it is of the phase that we open with, and not of one before or after.
-    pub(super) fn is_in_phase(&self, header: &fast::Header) -> bool {
-        self.recv.is_phase_of(header)
-    }
-
     /// Opens content and tag in place. On failure the bytes are undefined.
     pub(super) fn open(
         &mut self,

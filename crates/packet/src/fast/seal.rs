@@ -7,6 +7,7 @@ use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FULL_AT, HEADROOM, Kind, UPPER_AT};
 
 use super::{FastEpoch, Way};
+use crate::counters::DropReason;
 use crate::lane::{Lane, Room};
 use crate::mss;
 use crate::split::Splitter;
@@ -25,10 +26,12 @@ impl Lane {
         train: &mut Train<T>,
     ) {
         let (Some(way), Some(session)) = (room.fast, self.sessions.get_mut(&peer)) else {
+            self.counters.drops.count(DropReason::NoKeys);
             return;
         };
         let (link, inner_at) = way.link();
         let (Some(link), Some(epoch)) = (self.links.get_mut(&link), session.fast.current_mut()) else {
+            self.counters.drops.count(DropReason::NoKeys);
             return;
         };
         splitter.elide_checksums();
@@ -36,6 +39,7 @@ impl Lane {
             session.last_large_tx = now;
         }
         let (max_frame, max_tcp) = (usize::from(room.payload()), room.max_tcp());
+        let (mut frames, mut bytes, mut carried) = (0, 0, 0);
         loop {
             let began = T::clock();
             let slot = train.reserve_with_headroom(max_frame);
@@ -53,20 +57,18 @@ impl Lane {
                 }
             });
             let Some(len) = sealed else {
-                self.counters.epoch_spent += 1;
+                self.counters.drops.count(DropReason::EpochSpent);
                 break;
             };
             train.out_mut().sealed(split - began, T::clock() - split);
-            self.counters.fast_tx += 1;
-            self.counters.full_tx += u64::from(room.is_full());
-            self.counters.relayed_tx += u64::from(inner_at != 0);
-            link.totals.sent(now, len);
-            session.totals.sent(now, packet.len);
+            (frames, bytes, carried) = (frames + 1, bytes + len, carried + packet.len);
             link.paths.commit(train, &mut self.counters, len);
         }
-        link.totals.last_payload_tx = now;
-        session.last_data = now;
-        session.last_data_tx = now;
+        self.counters.fast_tx += frames;
+        self.counters.full_tx += if room.is_full() { frames } else { 0 };
+        self.counters.relayed_tx += if inner_at != 0 { frames } else { 0 };
+        link.sent(now, frames, bytes, true);
+        session.sent_packets(now, frames, carried);
     }
 }
 

@@ -5,7 +5,9 @@ use weft_wire::fast::{self, IPV6_OVERHEAD, IPV6_RELAYED_OVERHEAD};
 
 use super::FastEpoch;
 use crate::control::{LinkId, Relay};
-use crate::lane::{Lane, Session};
+use crate::counters::DropReason;
+use crate::lane::Lane;
+use crate::session::Session;
 use crate::train::{Train, Transmit};
 
 /// By which way fast frames go.
@@ -87,19 +89,18 @@ impl Lane {
             return false;
         };
         let Some(mut len) = epoch.seal_message(now, msg_type, body, inner) else {
-            self.counters.epoch_spent += 1;
+            self.counters.drops.count(DropReason::EpochSpent);
             return false;
         };
         len += inner_at;
         if let Way::Relayed(relay) = way
             && link.seal_relayed(relay, self.whole, slot, len).is_none()
         {
-            self.counters.epoch_spent += 1;
+            self.counters.drops.count(DropReason::EpochSpent);
             return false;
         }
-        link.totals.sent(now, len);
-        link.totals.last_payload_tx = now;
-        session.totals.sent(now, 0);
+        link.sent(now, 1, len, true);
+        session.sent_message(now);
         link.paths.commit(train, &mut self.counters, len);
         true
     }

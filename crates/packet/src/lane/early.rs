@@ -8,10 +8,12 @@ use std::ops::Range;
 
 use weft_wire::NodeAddr;
 
-use super::{EXPECT_KEYS, Lane};
+use super::Lane;
 use crate::bounds;
 use crate::control::LinkId;
+use crate::counters::DropReason;
 use crate::inbound::Inbound;
+use crate::session::EXPECT_KEYS;
 use crate::shares::{Load, Shares};
 use crate::train::{Train, Transmit};
 
@@ -109,24 +111,28 @@ impl Lane {
     pub(crate) fn keep_early(&mut self, now: u64, link: LinkId, peer: NodeAddr, datagram: &[u8], at: Range<usize>) {
         let longest = bounds::EARLY_LONGEST.max(self.config.mtu.into());
         if datagram.len() > longest {
-            self.counters.early_dropped += 1;
+            self.counters.drops.count(DropReason::Early);
             return;
         }
-        self.counters.early_dropped += self.early.push(EarlyFrame {
+        let dropped = self.early.push(EarlyFrame {
             since: now,
             link,
             peer,
             datagram: datagram.to_vec(),
             at,
         });
+        self.counters.drops.count_many(DropReason::Early, dropped);
     }
 
     /// Opens what came before the keys of this session.
     pub(super) fn take_early<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
         for mut frame in self.early.take(peer) {
-            let inbound = self.session_frame(now, frame.link, peer, &mut frame.datagram, frame.at, train);
-            if let Some(Inbound::Packet(range, _)) = inbound {
-                self.push_reply(frame.datagram[range].to_vec());
+            match self.session_frame(now, frame.link, peer, &mut frame.datagram, frame.at, train) {
+                Ok(Inbound::Packet(range, _)) => {
+                    self.push_reply(frame.datagram.get(range).unwrap_or_default().to_vec());
+                }
+                Ok(Inbound::Done) => {}
+                Err(reason) => self.counters.drops.count(reason),
             }
         }
     }

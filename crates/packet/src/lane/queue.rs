@@ -8,21 +8,15 @@ use weft_wire::virtio::VirtioNetHdr;
 use super::Lane;
 use crate::bounds::QUEUED_OF_SESSION;
 use crate::control::{LinkId, Report};
+use crate::counters::DropReason;
 use crate::icmp::IcmpError;
+use crate::session::Waiting;
 use crate::train::{Train, Transmit};
 
 /// How long after new keys of a session fast ones are waited for, ms.
 const EXPECT_FAST: u64 = 3000;
 /// How often at most the core is told that a session is wanted, ms.
 const WANT_AGAIN: u64 = 1000;
-
-/// A packet that waits.
-pub(crate) struct Waiting {
-    hdr: VirtioNetHdr,
-    packet: Vec<u8>,
-    /// It has been counted as one that waits for fast frames.
-    for_fast: bool,
-}
 
 impl Lane {
     /// Packets that wait for a session with `peer`.
@@ -78,7 +72,7 @@ impl Lane {
         let session = self.sessions.entry(peer).or_default();
         // The oldest packets of the same destination make room.
         while session.queue.len() >= QUEUED_OF_SESSION || !self.queued.take(peer, packet.len()) {
-            self.counters.queue_dropped += 1;
+            self.counters.drops.count(DropReason::Queue);
             let Some(oldest) = session.queue.pop_front() else {
                 return;
             };
@@ -147,7 +141,7 @@ impl Lane {
         };
         session.wanted = None;
         for waiting in self.take_queue(peer) {
-            self.counters.queue_dropped += 1;
+            self.counters.drops.count(DropReason::Queue);
             self.answer(now, IcmpError::AddressUnreachable, &waiting.packet);
         }
     }

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::{Checksum, complete};
 use weft_packet::{
-    Command, Counters, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train,
+    Command, Counters, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Report,
+    SessionKeys, Train,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{Network, NodeAddr, session};
@@ -301,7 +302,7 @@ impl Trio {
             assert!(pieces || frames.len() <= cut(hdr, &packet, usize::MAX).len());
             return;
         }
-        let spent = counters.epoch_spent > before.epoch_spent;
+        let spent = counters.drops[DropReason::EpochSpent] > before.drops[DropReason::EpochSpent];
         let fast = counters.fast_tx > before.fast_tx;
         let reference = if pieces { cut(hdr, &packet, LEAST) } else { reference };
         assert!(pieces || frames.len() == reference.len() || spent && frames.len() < reference.len());
@@ -362,7 +363,7 @@ impl Trio {
             arrived.extend(self.honest.inbound_alone(self.now, address(ME), frame, train));
             arrived.extend(self.honest.poll_reply());
         }
-        assert!(arrived.len() == expected.len() || self.me.counters().epoch_spent > 0);
+        assert!(arrived.len() == expected.len() || self.me.counters().drops[DropReason::EpochSpent] > 0);
         for (arrived, expected) in arrived.iter().zip(&expected) {
             assert_packet(arrived, expected, left_out(hdr, expected));
         }
@@ -392,7 +393,7 @@ impl Trio {
             }
             let arrived: Vec<_> = std::iter::from_fn(|| self.me.poll_reply()).collect();
             let reference = cut(hdr, &packet, LEAST);
-            let spent = self.honest.counters().epoch_spent > before.epoch_spent;
+            let spent = self.honest.counters().drops[DropReason::EpochSpent] > before.drops[DropReason::EpochSpent];
             assert!(spent || arrived.len() == reference.len(), "a packet in pieces is lost");
             for (arrived, segment) in arrived.iter().zip(&reference) {
                 assert_packet(arrived, segment, left_out(hdr, segment));

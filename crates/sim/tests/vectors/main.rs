@@ -22,7 +22,7 @@ mod sizes;
 use std::path::Path;
 
 use weft_noise::{Established, ik, xk};
-use weft_packet::{Command, EpochUse, Report};
+use weft_packet::{Command, DropReason, EpochUse, Report};
 use weft_wire::checksum::{checksum_add, checksum_finish, pseudo_header_sum_v6};
 use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, SessionDatagram};
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
@@ -317,7 +317,7 @@ fn data(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, keys: &Ke
     assert_eq!(a.outbound(6_000, VirtioNetHdr::default(), &ip), frame);
     assert_eq!(b.receive(6_010, a.addr, &frame).0, Some(ip));
     assert_eq!(b.receive(6_010, a.addr, &frame).0, None, "a replay");
-    assert_eq!(b.lane.counters().link_replays, 1);
+    assert_eq!(b.lane.counters().drops[DropReason::LinkReplay], 1);
 }
 
 fn disconnect(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys) {

@@ -4,6 +4,7 @@ use weft_wire::fast::{self, Fragment, Kind};
 
 use super::content::{assert_packet, expanded, may_enter, packet_content};
 use super::{HOSTILE, Input, MAX_PIECES, ME, Trio, model};
+use weft_packet::DropReason;
 
 /// What is wrong with the pieces of a packet.
 #[derive(Clone, Copy)]
@@ -106,7 +107,8 @@ impl Trio {
             assert_packet(&packet, lone.unwrap_or(&expected), false);
         }
         let opened = (after.fast_rx - before.fast_rx) as usize == crafted.len();
-        let refused = after.not_allowed > before.not_allowed || after.malformed > before.malformed;
+        let refused = after.drops[DropReason::NotAllowed] > before.drops[DropReason::NotAllowed]
+            || after.drops[DropReason::Malformed] > before.drops[DropReason::Malformed];
         let reassembled = after.fast_reassembled - before.fast_reassembled;
         match comes {
             Some(0) => assert_eq!(reassembled, 0, "a packet is made of too few pieces, or too many"),

@@ -1,7 +1,7 @@
 //! Frames through the lane under test: of a neighbour that has the keys of the hop and keeps no rule.
 
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
-use weft_packet::{Carry, Command, Counters, EpochId, FastKeys};
+use weft_packet::{Carry, Command, Counters, DropReason, EpochId, FastKeys};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, RelayHeader, SEALED_HEADER};
 
@@ -51,9 +51,9 @@ fn carried(counters: &Counters) -> [u64; 5] {
     [
         counters.relayed,
         counters.relayed_rx,
-        counters.relay_failed,
-        counters.relay_ttl_expired,
-        counters.label_unknown,
+        counters.drops[DropReason::RelayFailed],
+        counters.drops[DropReason::RelayTtl],
+        counters.drops[DropReason::LabelUnknown],
     ]
 }
 
@@ -204,10 +204,13 @@ impl Trio {
         assert_eq!(got, None, "the honest peer takes somebody else's packet");
         let now = *self.honest.counters();
         assert_eq!(
-            (now.fast_open_failed, now.fast_replays),
-            (heard.fast_open_failed, heard.fast_replays)
+            (now.drops[DropReason::FastTag], now.drops[DropReason::FastReplay]),
+            (heard.drops[DropReason::FastTag], heard.drops[DropReason::FastReplay])
         );
-        assert!(now.fast_unknown > heard.fast_unknown || now.malformed > heard.malformed);
+        assert!(
+            now.drops[DropReason::FastUnknown] > heard.drops[DropReason::FastUnknown]
+                || now.drops[DropReason::Malformed] > heard.drops[DropReason::Malformed]
+        );
         self.exchange();
     }
 

@@ -1,0 +1,128 @@
+//! IP packets out of opened fast frames, let in only from where their sender may send.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Range;
+
+use weft_noise::aead::TAG_LEN;
+use weft_wire::NodeAddr;
+use weft_wire::fast::{self, FULL_AT, HEADROOM, Kind, UPPER_AT};
+
+use crate::checksum::{self, Checksum};
+use crate::counters::{Counters, DropReason};
+use crate::ecn::{self, Seen};
+use crate::inner::Inner;
+use crate::lane::Room;
+use crate::mss;
+use crate::networks::{Borders, addresses};
+
+/// The border that packets of one peer cross on their way to the TUN.
+pub(super) struct Border<'a> {
+    borders: Borders<'a>,
+    peer: NodeAddr,
+    ends: (Ipv6Addr, Ipv6Addr),
+    allowed: bool,
+    room: Room,
+    /// Source and destination of the last that was let in: many of one flow come together.
+    last: Option<(IpAddr, IpAddr)>,
+}
+
+impl<'a> Border<'a> {
+    /// `room` is what frames to the peer have room for, which its TCP connections are told.
+    pub(super) fn new(borders: Borders<'a>, peer: NodeAddr, room: Room) -> Self {
+        let source = peer.to_ipv6();
+        Self {
+            borders,
+            peer,
+            ends: (source, borders.me.to_ipv6()),
+            allowed: borders.allowed.contains_key(&source.octets()),
+            room,
+            last: None,
+        }
+    }
+
+    /// Makes the packet of an opened frame, behind the first [`HEADROOM`] bytes of `room`, ready for the TUN. Returns where
+    /// in `room` it lies, and how much of its checksum is there.
+    #[inline]
+    pub(super) fn packet(
+        &mut self,
+        header: &fast::Header,
+        room: &mut [u8],
+        seen: Seen,
+        counters: &mut Counters,
+    ) -> Result<(Range<usize>, Checksum), DropReason> {
+        if !self.allowed {
+            return Err(DropReason::NotAllowed);
+        }
+        let (range, checksum) = match header.kind {
+            Kind::Full => self.full(room, header.flags)?,
+            _ => self.expand(room, header.flags)?,
+        };
+        let packet = room.get_mut(range.clone()).ok_or(DropReason::Malformed)?;
+        ecn::tell(counters, seen, packet)?;
+        counters.full_rx += u64::from(header.kind == Kind::Full);
+        Ok((range, checksum))
+    }
+
+    /// The same for a packet with all of its header that came in pieces.
+    pub(super) fn whole(&mut self, packet: &mut [u8], seen: Seen, counters: &mut Counters) -> Result<(), DropReason> {
+        self.let_in(packet, 0)?;
+        ecn::tell(counters, seen, packet)?;
+        counters.full_rx += 1;
+        Ok(())
+    }
+
+    /// Puts the IPv6 header in front of the upper layer in the frame.
+    #[inline]
+    fn expand(&self, room: &mut [u8], flags: u8) -> Result<(Range<usize>, Checksum), DropReason> {
+        let end = room.len().checked_sub(TAG_LEN).ok_or(DropReason::Malformed)?;
+        let opened = room.get_mut(..end).ok_or(DropReason::Malformed)?;
+        let (source, dest) = self.ends;
+        let start = fast::expand_in_place(opened, HEADROOM + UPPER_AT, source, dest);
+        let start = start.map_err(|_| DropReason::Malformed)?;
+        let packet = opened.get_mut(start..).ok_or(DropReason::Malformed)?;
+        if mss::opens_connection(packet) {
+            mss::clamp(packet, self.room.max_tcp());
+        }
+        let checksum = if flags & fast::FLAG_PARTIAL == 0 {
+            Checksum::Full
+        } else if checksum::start(packet) {
+            Checksum::Partial
+        } else {
+            return Err(DropReason::Malformed);
+        };
+        Ok((start..end, checksum))
+    }
+
+    fn full(&mut self, room: &mut [u8], flags: u8) -> Result<(Range<usize>, Checksum), DropReason> {
+        let end = room.len().checked_sub(TAG_LEN).ok_or(DropReason::Malformed)?;
+        let range = HEADROOM + FULL_AT..end;
+        let packet = room.get_mut(range.clone()).ok_or(DropReason::Malformed)?;
+        let checksum = self.let_in(packet, flags)?;
+        Ok((range, checksum))
+    }
+
+    /// Lets in a packet with all of its header if this peer may send from its source, and its destination is ours.
+    fn let_in(&mut self, packet: &mut [u8], flags: u8) -> Result<Checksum, DropReason> {
+        let whole = Inner::parse(packet).is_ok_and(|inner| inner.packet().len() == packet.len());
+        let ends = addresses(packet).filter(|_| whole).ok_or(DropReason::Malformed)?;
+        if self.last != Some(ends) {
+            if self.borders.peer_behind(ends.0) != Some(self.peer) {
+                return Err(DropReason::ForeignSource);
+            }
+            if !self.borders.is_ours(ends.1) {
+                return Err(DropReason::ForeignDestination);
+            }
+            self.last = Some(ends);
+        }
+        if mss::opens_connection_full(packet) {
+            mss::clamp(packet, self.room.full().max_tcp());
+        }
+        if flags & fast::FLAG_PARTIAL == 0 {
+            return Ok(Checksum::Full);
+        }
+        if !checksum::start_full(packet) {
+            return Err(DropReason::Malformed);
+        }
+        Ok(Checksum::Partial)
+    }
+}

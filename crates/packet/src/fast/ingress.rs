@@ -1,0 +1,312 @@
+//! From the wire: fast frames of a session, to IP packets and messages.
+//!
+//! The frames of one receive under one set of keys are opened in one run, with the look-ups made once. A frame that proves
+//! keys, begins a phase or is not a packet ends the run, because what it asks for needs the whole lane.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use weft_noise::aead::TAG_LEN;
+use weft_wire::NodeAddr;
+use weft_wire::fast::{self, HEADROOM, Kind};
+
+use super::border::Border;
+use super::keys::Opened;
+use crate::checksum::Checksum;
+use crate::control::{EpochId, LinkId, Report};
+use crate::counters::DropReason;
+use crate::echo;
+use crate::ecn::Seen;
+use crate::epoch::OpenFailure;
+use crate::lane::Lane;
+use crate::meter::Arrival;
+use crate::networks::Borders;
+use crate::paths;
+use crate::received::Received;
+use crate::train::{Train, Transmit};
+
+/// Where the content starts behind the clock.
+pub(super) const CONTENT_AT: usize = fast::Header::LEN + fast::TIMESTAMP_LEN;
+
+/// Where frames came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    /// The address that the datagram came from.
+    pub(crate) from: SocketAddr,
+    /// The neighbour that relayed them, if the session's peer did not send the datagram itself.
+    pub(crate) via: Option<Via>,
+}
+
+/// The neighbour that relayed a frame to us.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Via {
+    /// The link with it.
+    pub(crate) link: LinkId,
+    /// It says that the frame has experienced congestion.
+    pub(crate) marked: bool,
+}
+
+impl Source {
+    /// The congestion that the frames have met, where `outer` is what the IP header of the datagram says.
+    fn seen(self, outer: Seen) -> Seen {
+        self.via.map_or(outer, |via| Seen::marked(via.marked))
+    }
+}
+
+/// What a run of frames came to.
+#[derive(Default)]
+struct Run {
+    /// Frames that opened, and their bytes.
+    frames: u64,
+    bytes: usize,
+    /// Packets made of them, and their bytes.
+    packets: u64,
+    packet_bytes: usize,
+    /// One of the frames has the highest counter of all.
+    newest: bool,
+    /// The echo requests of ours that were answered.
+    echoes: Vec<u16>,
+}
+
+/// A frame that opened and ended a run.
+struct Odd {
+    header: fast::Header,
+    /// The epoch of its keys.
+    id: u32,
+    opened: Opened,
+    /// The keys that it came under were not proven, or not for frames that come as this one did.
+    unproven: bool,
+}
+
+impl Lane {
+    /// Takes the frames of the session with `peer` off the front of `received`, all those with the receiver index of the
+    /// first. Each IP packet for the TUN goes to `deliver`, with where in the room it lies.
+    pub(crate) fn session_frames<T: Transmit>(
+        &mut self,
+        now: u64,
+        source: Source,
+        peer: NodeAddr,
+        received: &mut Received<'_>,
+        train: &mut Train<T>,
+        deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
+    ) {
+        let Some(index) = received.head().and_then(|head| fast::index_of(head)) else {
+            return;
+        };
+        let mut opened = None;
+        loop {
+            let (run, odd) = self.open_run(now, source, (peer, index), received, opened, deliver);
+            self.end_run(now, source, peer, run);
+            let Some(odd) = odd else { return };
+            self.note_odd(now, source, peer, &odd, frame_content(received.head_in_room()), train);
+            opened = Some(odd.header).filter(|header| matches!(header.kind, Kind::Ipv6 | Kind::Full));
+            if opened.is_none() {
+                let room = received.head_in_room();
+                let done = match odd.header.kind {
+                    Kind::Fragment => self.fast_piece(now, peer, odd.id, room, source.seen(self.outer)),
+                    _ => self.fast_message(now, peer, odd.id, frame_content(room), train),
+                };
+                self.counters.note(done);
+                received.skip();
+            }
+        }
+    }
+
+    /// Opens frames until one is odd or has another index. `opened`: the first is open already, with this header, and
+    /// accounted for.
+    #[inline]
+    fn open_run(
+        &mut self,
+        now: u64,
+        source: Source,
+        (peer, index): (NodeAddr, u32),
+        received: &mut Received<'_>,
+        mut opened: Option<fast::Header>,
+        deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
+    ) -> (Run, Option<Odd>) {
+        let mut run = Run::default();
+        let (token, seen) = (self.echo_token, source.seen(self.outer));
+        // Not `Lane::borders`, which would hold all of the lane.
+        let room_to = self.room_to(&peer);
+        let borders = Borders {
+            me: self.config.me,
+            allowed: &self.allowed,
+            networks: &self.networks,
+        };
+        let mut border = Border::new(borders, peer, room_to);
+        let Some(session) = self.sessions.get_mut(&peer) else {
+            received.skip();
+            self.counters.drops.count(DropReason::NoKeys);
+            return (run, None);
+        };
+        let current = session.fast.current().map(|keys| keys.id);
+        let Some(keys) = session.fast.by_index_mut(index) else {
+            received.skip();
+            self.counters.drops.count(DropReason::FastUnknown);
+            return (run, None);
+        };
+        let current = current == Some(keys.id);
+        let unproven = !keys.proven || !keys.direct && source.via.is_none();
+        while let Some(frame) = received.head().filter(|frame| fast::index_of(frame) == Some(index)) {
+            let header = match opened.take() {
+                Some(header) => header,
+                None => {
+                    let tried = parse(frame).and_then(|(header, aad, sealed)| {
+                        let opened = keys.open(now, &header, aad, sealed).map_err(OpenFailure::of_fast)?;
+                        Ok((header, opened))
+                    });
+                    let (header, opened) = match tried {
+                        Ok(opened) => opened,
+                        Err(reason) => {
+                            self.counters.drops.count(reason);
+                            received.skip();
+                            continue;
+                        }
+                    };
+                    run.frames += 1;
+                    run.bytes += frame.len();
+                    // Late frames of old keys may come from where the peer was, and are not what reports are about.
+                    if current {
+                        run.newest |= opened.newest;
+                        let arrived = arrival(keys.number(), &header, frame, seen);
+                        session.meter.receive(now, arrived);
+                    }
+                    if unproven || opened.new_phase || !matches!(header.kind, Kind::Ipv6 | Kind::Full) {
+                        let id = keys.id;
+                        let odd = Odd {
+                            header,
+                            id,
+                            opened,
+                            unproven,
+                        };
+                        return (run, Some(odd));
+                    }
+                    header
+                }
+            };
+            let room = received.head_in_room();
+            match border.packet(&header, room, seen, &mut self.counters) {
+                Ok((range, checksum)) => {
+                    run.packets += 1;
+                    run.packet_bytes += range.len();
+                    let packet = room.get(range.clone()).unwrap_or_default();
+                    let token = token.filter(|_| header.kind == Kind::Ipv6);
+                    run.echoes.extend(token.and_then(|token| echo::reply(packet, token)));
+                    let place = received.in_room(&range);
+                    let packet = received.head_in_room().get(range).unwrap_or_default();
+                    deliver(packet, place, checksum);
+                }
+                Err(reason) => self.counters.drops.count(reason),
+            }
+            received.skip();
+        }
+        (run, None)
+    }
+
+    fn end_run(&mut self, now: u64, source: Source, peer: NodeAddr, run: Run) {
+        self.counters.fast_rx += run.frames;
+        self.counters.tun_tx += run.packets;
+        if run.packets > 0
+            && let Some(session) = self.sessions.get_mut(&peer)
+        {
+            session.received_packets(now, run.packets, run.packet_bytes);
+        }
+        match source.via {
+            Some(via) => {
+                self.counters.relayed_rx += run.frames;
+                if run.newest {
+                    self.note_arrival(now, via.link, peer);
+                }
+            }
+            None if run.frames > 0 => self.heard(now, source.from, peer, (run.frames, run.bytes), run.newest),
+            None => {}
+        }
+        for seq in run.echoes {
+            self.report(Report::EchoReply { peer, seq });
+        }
+    }
+
+    /// Takes note of what a frame shows of its keys.
+    fn note_odd<T: Transmit>(
+        &mut self,
+        now: u64,
+        source: Source,
+        peer: NodeAddr,
+        odd: &Odd,
+        content: &[u8],
+        train: &mut Train<T>,
+    ) {
+        if odd.unproven
+            && !asks(odd.header.kind, content)
+            && let Some(session) = self.sessions.get_mut(&peer)
+        {
+            let (id, direct) = (EpochId(odd.id), source.via.is_none());
+            session.fast.prove(odd.id, direct);
+            session.splits = true;
+            self.report(Report::FastProven { peer, id, direct });
+            self.flush_queue(now, peer, train);
+        }
+        if odd.opened.new_phase {
+            self.tell_phase(now, peer, Some(odd.id), train);
+        }
+    }
+
+    /// So many frames, of so many bytes together, came from there; `newest` says that one of them is the newest of all.
+    fn heard(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, (frames, bytes): (u64, usize), newest: bool) {
+        let bound = self.sessions.get(&peer).and_then(|session| session.link);
+        let Some(id) = self.direct_link(bound, peer) else {
+            return;
+        };
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.received(now, frames, bytes);
+        link.received_payload(frames);
+        if newest {
+            if let Some(room) = link.paths.came_from(now, from, bytes) {
+                self.report(paths::moved(id, from, room));
+            }
+            self.note_arrival(now, id, peer);
+        }
+    }
+
+    /// The link with this node itself: the one that its session goes over, as a rule.
+    fn direct_link(&self, bound: Option<LinkId>, peer: NodeAddr) -> Option<LinkId> {
+        let is_direct = |id: &LinkId| self.links.get(id).is_some_and(|link| link.peer == peer);
+        let other = || self.links.iter().find(|(_, link)| link.peer == peer).map(|(id, _)| *id);
+        bound.filter(is_direct).or_else(other)
+    }
+}
+
+/// The header of a session's frame, and the parts that its tag covers.
+fn parse(frame: &mut [u8]) -> Result<(fast::Header, &[u8], &mut [u8]), DropReason> {
+    let header = fast::Header::parse(frame).map_err(|_| DropReason::Malformed)?;
+    if header.kind == Kind::Relayed {
+        return Err(DropReason::Malformed);
+    }
+    let (aad, sealed) = frame
+        .split_at_mut_checked(fast::Header::LEN)
+        .ok_or(DropReason::Malformed)?;
+    Ok((header, aad, sealed))
+}
+
+/// What a frame that opened tells of its way.
+fn arrival(epoch: u32, header: &fast::Header, frame: &[u8], seen: Seen) -> Arrival {
+    let clock = frame.get(fast::Header::LEN..).and_then(<[u8]>::first_chunk);
+    Arrival {
+        epoch,
+        counter: header.counter,
+        timestamp: clock.map_or(0, |clock| u32::from_le_bytes(*clock)),
+        bytes: frame.len(),
+        ce: seen.is_ce(),
+    }
+}
+
+/// Whether this asks for a confirm. A peer that asks has not heard from us, so nothing shows that our frames arrive.
+pub(super) fn asks(kind: Kind, content: &[u8]) -> bool {
+    kind == Kind::Message && content == [fast::CONFIRM, fast::CONFIRM_ASKS]
+}
+
+/// The opened content of the frame behind the headroom, without the clock.
+pub(super) fn frame_content(room: &[u8]) -> &[u8] {
+    let content = HEADROOM + CONTENT_AT..room.len().saturating_sub(TAG_LEN);
+    room.get(content).unwrap_or_default()
+}

@@ -1,0 +1,214 @@
+//! One session: its keys, what waits for them, and the accounts of what it carries.
+
+use std::collections::VecDeque;
+
+use weft_wire::virtio::VirtioNetHdr;
+
+use crate::control::{LinkId, PathSize, Relay, Totals};
+use crate::epoch::{Epochs, OpenFailure};
+use crate::fast::{Fast, Reassembly};
+use crate::measure::Told;
+use crate::meter::Meter;
+
+/// How long the core is given for the keys that a handshake message makes, ms. Frames that come before them wait as long.
+pub(crate) const EXPECT_KEYS: u64 = 1000;
+/// How long handshake messages that led to no keys are remembered, ms. One that comes later opens a new time for keys.
+const FORGET_EXPECTED: u64 = 10 * EXPECT_KEYS;
+
+/// One end-to-end session, its keys, and packets that wait for them.
+#[derive(Default)]
+pub(crate) struct Session {
+    pub(crate) link: Option<LinkId>,
+    pub(crate) epochs: Epochs,
+    pub(crate) fast: Fast,
+    /// How its fast frames go while that is their link.
+    pub(crate) relay: Option<Relay>,
+    pub(crate) queue: VecDeque<Waiting>,
+    pub(crate) wanted: Option<u64>,
+    /// The last message of a handshake went to the core: its keys may be on their way.
+    pub(crate) expecting: Option<Expecting>,
+    pub(crate) totals: Totals,
+    pub(crate) last_data: u64,
+    pub(crate) last_data_tx: u64,
+    /// The link that the newest frame came over, as last reported, and when that was.
+    pub(crate) arrived: Option<(LinkId, u64)>,
+    sampled: Totals,
+    pub(crate) meter: Meter,
+    pub(crate) told: Told,
+    /// What the path to the other end takes, if less than our own link.
+    pub(crate) limit: Option<u16>,
+    /// What fast frames may have, as far as probes have shown.
+    pub(crate) size: Option<PathSize>,
+    /// The other end has fast frames, whatever data goes in now: it splits TCP by itself.
+    pub(crate) splits: bool,
+    pub(crate) last_large_tx: u64,
+    /// Packets of which some pieces have come.
+    pub(crate) reassembly: Reassembly,
+    /// What the last frame from there met.
+    pub(crate) path_mtu: Option<u16>,
+    /// When a packet was last left to the first lane, which is not this one.
+    pub(crate) yielded: Option<u64>,
+}
+
+impl Session {
+    /// Opens a frame under whichever epoch it belongs to and returns that epoch, and whether the frame is its newest.
+    /// FSP frames do not name it, and a failed attempt destroys the bytes, so while several could match each attempt but
+    /// the last works on a copy.
+    pub(crate) fn open(
+        &mut self,
+        counter: u64,
+        key_bit: bool,
+        aad: &[u8],
+        sealed: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<(u32, bool), OpenFailure> {
+        let mut order = Default::default();
+        let n = self.epochs.trial_order(key_bit, &mut order);
+        let mut failure = OpenFailure::Tag;
+        if n > 1 {
+            scratch.clear();
+            scratch.extend_from_slice(sealed);
+        }
+        for (attempt, id) in order[..n].iter().enumerate() {
+            if attempt > 0 {
+                sealed.copy_from_slice(scratch);
+            }
+            let Some(epoch) = self.epochs.pick_mut(Some(*id)) else {
+                continue;
+            };
+            match epoch.open(counter, aad, sealed) {
+                Ok(newest) => return Ok((*id, newest)),
+                Err(OpenFailure::Replay) if n == 1 => failure = OpenFailure::Replay,
+                Err(_) => {}
+            }
+        }
+        Err(failure)
+    }
+
+    /// Accounts for IP packets that were sent to the peer, whose bytes are those of the packets.
+    #[inline]
+    pub(crate) fn sent_packets(&mut self, now: u64, packets: u64, bytes: usize) {
+        if packets == 0 {
+            return;
+        }
+        self.totals.tx_frames += packets;
+        self.totals.tx_bytes += bytes as u64;
+        self.totals.last_tx = now;
+        self.last_data = now;
+        self.last_data_tx = now;
+    }
+
+    /// Accounts for a message that was sent to the peer.
+    pub(crate) fn sent_message(&mut self, now: u64) {
+        self.totals.tx_frames += 1;
+        self.totals.last_tx = now;
+    }
+
+    /// Accounts for IP packets that came from the peer.
+    #[inline]
+    pub(crate) fn received_packets(&mut self, now: u64, packets: u64, bytes: usize) {
+        self.totals.rx_frames += packets;
+        self.totals.rx_bytes += bytes as u64;
+        self.totals.rx_payload += packets;
+        self.totals.last_rx = now;
+        self.last_data = now;
+    }
+
+    /// Accounts for a message that came from the peer.
+    pub(crate) fn received_message(&mut self, now: u64) {
+        self.totals.rx_frames += 1;
+        self.totals.last_rx = now;
+    }
+
+    /// The totals, if they have changed since the last call.
+    pub(crate) fn sample(&mut self) -> Option<Totals> {
+        let changed = self.totals != self.sampled;
+        self.sampled = self.totals;
+        changed.then_some(self.totals)
+    }
+}
+
+/// A packet that waits.
+pub(crate) struct Waiting {
+    pub(crate) hdr: VirtioNetHdr,
+    pub(crate) packet: Vec<u8>,
+    /// It has been counted as one that waits for fast frames.
+    pub(crate) for_fast: bool,
+}
+
+/// That keys may be on their way, because last messages of handshakes came. Each of them may be forged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expecting {
+    /// When the first of them came, without one for as long as [`FORGET_EXPECTED`] between any two.
+    since: u64,
+    /// When the latest of them came.
+    last: u64,
+    /// The first bytes of the latest, which are ciphertext.
+    message: [u8; 4],
+    /// Keys came since.
+    met: bool,
+}
+
+impl Expecting {
+    /// One more such message came, with this Noise message in it.
+    pub(crate) fn renewed(before: Option<Self>, now: u64, noise: &[u8]) -> Self {
+        let message = noise.first_chunk().copied().unwrap_or_default();
+        let since = match before {
+            // The other end repeats its message until it sees that it arrived: these keys are here.
+            Some(before) if before.met && before.message == message => return before,
+            Some(before) if !before.met && now.saturating_sub(before.last) < FORGET_EXPECTED => before.since,
+            _ => now,
+        };
+        Self {
+            since,
+            last: now,
+            message,
+            met: false,
+        }
+    }
+
+    /// Keys came.
+    pub(crate) fn met(self) -> Self {
+        Self { met: true, ..self }
+    }
+
+    /// Whether frames without keys may still wait for some.
+    pub(crate) fn is_open(&self, now: u64) -> bool {
+        !self.met && now.saturating_sub(self.last) < EXPECT_KEYS
+    }
+
+    /// Whether the core has had time to make keys of the first message, and made none.
+    pub(crate) fn in_vain(&self, now: u64) -> bool {
+        now.saturating_sub(self.since) >= EXPECT_KEYS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages that lead to no keys, a little further apart than keys may take.
+    #[test]
+    fn forged_handshakes_hide_lost_keys_for_no_more_than_the_time_that_keys_may_take() {
+        let mut expecting = None;
+        for now in (1_000..60_000).step_by(1_001) {
+            expecting = Some(Expecting::renewed(expecting, now, &now.to_be_bytes()));
+            assert_eq!(expecting.is_some_and(|e| e.in_vain(now + 1)), now > 1_000, "{now}");
+        }
+        let later = Expecting::renewed(expecting, 60_000 + FORGET_EXPECTED, &[7; 8]);
+        assert!(
+            !later.in_vain(60_001 + FORGET_EXPECTED),
+            "another handshake, in its own time"
+        );
+    }
+
+    /// A repeat comes in half a second where the proof of the keys takes longer.
+    #[test]
+    fn a_repeat_of_a_handshake_that_led_to_keys_takes_no_time_of_the_next() {
+        let led_to_keys = Expecting::renewed(None, 1_000, &[1; 8]).met();
+        let repeated = Expecting::renewed(Some(led_to_keys), 1_500, &[1; 8]);
+        assert!(!repeated.is_open(1_501), "its keys are here");
+        let next = Expecting::renewed(Some(repeated), 4_000, &[2; 8]);
+        assert!(next.is_open(4_001) && !next.in_vain(4_001));
+    }
+}
