@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weft_packet::DropReason;
 use weft_plane::{Queue, Sizes, Stage, Trace, Work};
 
 use crate::status::Document as _;
@@ -14,54 +15,15 @@ use crate::status::Document as _;
 /// How long the daemon goes on measuring after a question.
 pub const LEASE: Duration = Duration::from_secs(3);
 
-/// Counters of what was dropped, each by its reason.
-const DROPS: [&str; 59] = [
+/// Counters of what was dropped outside of the lanes: by sockets, the interface, queues between threads, and the core. Those
+/// of the lanes are [`DropReason::ALL`].
+const DROPS: [&str; 19] = [
     "udp_queue_dropped",
-    "malformed",
-    "unknown_index",
-    "early_dropped",
-    "control_too_long",
-    "link_open_failed",
-    "link_replays",
-    "session_open_failed",
-    "session_replays",
-    "fast_unknown",
-    "fast_open_failed",
-    "fast_replays",
-    "fragments_refused",
-    "fragments_expired",
-    "label_unknown",
-    "relay_ttl_expired",
-    "relay_failed",
-    "handshakes_refused",
     "handshakes_forged",
     "handshakes_replayed",
     "strangers",
-    "clear_refused",
-    "carried_refused",
     "unproven_refused",
     "signals_refused",
-    "not_for_us",
-    "transit_too_large",
-    "forward_failed",
-    "ttl_expired",
-    "not_allowed",
-    "foreign_source",
-    "foreign_destination",
-    "not_ipv6",
-    "wrong_source",
-    "no_route",
-    "no_full_frames",
-    "underlay_loops",
-    "too_big",
-    "malformed_tun",
-    "queue_dropped",
-    "epoch_spent",
-    "replies_dropped",
-    "reports_dropped",
-    "ce_dropped",
-    "path_unproven",
-    "handshakes_dropped",
     "tun_write_dropped",
     "tun_write_failed",
     "send_dropped",
@@ -198,12 +160,8 @@ impl TraceDocument {
 
 impl LaneTrace {
     fn new(trace: Option<&Trace>, counters: &BTreeMap<String, u64>) -> Self {
-        let named = |names: &[&str]| {
-            let named = names
-                .iter()
-                .map(|name| ((*name).to_owned(), counters.get(*name).copied().unwrap_or(0)));
-            named.collect()
-        };
+        let count = |name: &str| (name.to_owned(), counters.get(name).copied().unwrap_or(0));
+        let of_lanes = DropReason::ALL.iter().map(|reason| reason.name());
         let stage = |stage: Stage| {
             let work = trace.map(|t| t.work(stage).into());
             (stage.name().to_owned(), work.unwrap_or_default())
@@ -225,8 +183,8 @@ impl LaneTrace {
                 sizes(Stage::UdpReceive, |t| &t.receives),
             ]),
             waits: Queue::ALL.into_iter().map(wait).collect(),
-            drops: named(&DROPS),
-            fallbacks: named(&FALLBACKS),
+            drops: of_lanes.chain(DROPS).map(count).collect(),
+            fallbacks: FALLBACKS.into_iter().map(count).collect(),
         }
     }
 
@@ -394,7 +352,8 @@ mod tests {
             "udp_queue_dropped",
         ]);
         known.sort_unstable();
-        let mut placed: Vec<&str> = DROPS.iter().chain(&FALLBACKS).chain(&OTHERS).copied().collect();
+        let lane = DropReason::ALL.iter().map(|reason| reason.name());
+        let mut placed: Vec<&str> = lane.chain(DROPS).chain(FALLBACKS).chain(OTHERS).collect();
         placed.sort_unstable();
         assert_eq!(known, placed);
     }

@@ -92,6 +92,11 @@ impl Fast {
         self.list.iter_mut().find(|e| Some(e.id) == self.current)
     }
 
+    /// The number of those keys.
+    pub(crate) fn current_id(&self) -> Option<u32> {
+        self.current
+    }
+
     fn get_mut(&mut self, id: u32) -> Option<&mut FastEpoch> {
         self.list.iter_mut().find(|e| e.id == id)
     }

@@ -136,13 +136,13 @@ impl Lane {
                 received.skip();
             }
             None => {
-                let room = received.head_in_room();
+                let (at, room) = received.head_in_room();
                 let datagram = room.get_mut(HEADROOM..).unwrap_or_default();
                 match self.fips_datagram(now, from, datagram, train) {
                     Ok(Inbound::Packet(range, checksum)) => {
-                        let range = HEADROOM + range.start..HEADROOM + range.end;
-                        let place = received.in_room(&range);
-                        deliver(received.head_in_room().get(range).unwrap_or_default(), place, checksum);
+                        let packet = datagram.get(range.clone()).unwrap_or_default();
+                        let at = at + HEADROOM;
+                        deliver(packet, at + range.start..at + range.end, checksum);
                     }
                     Ok(Inbound::Done) => {}
                     Err(reason) => self.counters.drops.count(reason),
@@ -252,6 +252,7 @@ impl Lane {
         };
         let (path, proven) = (link.paths.proven(), link.paths.is_proven());
         if proof == Proof::Promoted {
+            self.tables_changed();
             self.report(Report::LinkProven {
                 link: id,
                 index: header.receiver_idx,
@@ -526,7 +527,8 @@ impl Lane {
     /// What is done to and with every IP packet that goes to the TUN.
     pub(crate) fn hand_over(&mut self, src: NodeAddr, packet: &mut [u8]) {
         if mss::opens_connection(packet) {
-            mss::clamp(packet, self.room_to(&src).max_tcp());
+            let max_tcp = self.egress(&src).max_tcp();
+            mss::clamp(packet, max_tcp);
         }
         self.note_echo(src, packet);
     }
@@ -558,6 +560,7 @@ impl Lane {
             Proof::None => {}
             Proof::Confirmed => self.report(Report::SessionConfirmed { peer, id: EpochId(id) }),
             Proof::Promoted => {
+                self.tables_changed();
                 self.report(Report::SessionProven { peer, id: EpochId(id) });
                 self.flush_queue(now, peer, train);
             }

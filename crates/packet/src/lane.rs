@@ -33,10 +33,8 @@ mod check;
 mod early;
 mod place;
 mod queue;
-mod room;
 
 use early::Early;
-pub(crate) use room::Room;
 
 /// ICMPv6 errors at once, and a second in the long run (RFC 4443 section 2.4 f; FIPS: one per source and 100 ms).
 const ICMP_BURST: u32 = 20;
@@ -74,6 +72,8 @@ pub struct Lane {
     pub(crate) links: BTreeMap<LinkId, Box<Link>>,
     pub(crate) indices: BTreeMap<u32, Index>,
     pub(crate) sessions: BTreeMap<NodeAddr, Box<Session>>,
+    /// Counts changes of the tables, for what sessions keep of them.
+    pub(crate) version: u64,
     /// Whose fast frames come under an index.
     pub(crate) fast_indices: BTreeMap<u32, FastIndex>,
     /// Relayed frames are sealed whole at each hop.
@@ -117,6 +117,7 @@ impl Lane {
             links: BTreeMap::new(),
             indices: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            version: 0,
             fast_indices: BTreeMap::new(),
             whole: false,
             allowed: BTreeMap::new(),
@@ -150,6 +151,7 @@ impl Lane {
 
     /// Carries out a command. What it makes ready to send is committed to `train`, not flushed.
     pub fn apply<T: Transmit>(&mut self, now: u64, command: Command, train: &mut Train<T>) {
+        self.tables_changed();
         match command {
             Command::ArmIndex { link, peer, index } => {
                 self.gate.arm(now, index, peer);
@@ -450,15 +452,6 @@ impl Lane {
         } else {
             self.counters.drops.count(DropReason::Reply);
         }
-    }
-
-    /// Whether a session and the link under it can both seal.
-    pub(crate) fn ready(&self, peer: &NodeAddr) -> bool {
-        let Some(session) = self.sessions.get(peer) else {
-            return false;
-        };
-        let link = session.link.and_then(|id| self.links.get(&id));
-        session.epochs.current().is_some() && link.is_some_and(|l| l.epochs.current().is_some())
     }
 
     /// The frame's ends for packets to `dest`.

@@ -10,6 +10,7 @@ use weft_wire::NodeAddr;
 use weft_wire::fast::{index_of, is_fast};
 
 use crate::control::Command;
+use crate::egress::Egress;
 use crate::lane::Lane;
 
 /// Most lanes of a node: as many receiver indices as capabilities hold.
@@ -184,11 +185,11 @@ impl Command {
 impl Lane {
     /// Whether packets for this node go by another lane: those that this one has no fast keys for, or no way, and for a
     /// moment after that those that would overtake them.
-    pub(crate) fn yields(&mut self, now: u64, peer: NodeAddr) -> Option<u8> {
+    pub(crate) fn yields(&mut self, now: u64, peer: NodeAddr, egress: Egress) -> Option<u8> {
         if self.place.is_first() {
             return None;
         }
-        let fast = self.is_fast(&peer);
+        let fast = egress.fast.is_some();
         let session = self.sessions.entry(peer).or_default();
         if fast && session.yielded.is_none_or(|at| now.saturating_sub(at) >= SETTLE) {
             return None;

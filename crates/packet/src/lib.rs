@@ -30,6 +30,7 @@ mod control;
 mod counters;
 mod echo;
 mod ecn;
+mod egress;
 mod epoch;
 mod fast;
 pub mod flow;

@@ -132,7 +132,7 @@ impl Lane {
         kind: ReportKind,
         train: &mut Train<T>,
     ) {
-        let fast = self.is_fast(&peer);
+        let fast = self.egress(&peer).fast.is_some();
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
         };

@@ -4,9 +4,10 @@ use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::DropReason;
+use crate::egress::Egress;
 use crate::frame::{IP_OFFSET, IPV6_OVERHEAD, Layers};
 use crate::icmp::IcmpError;
-use crate::lane::{Lane, Room};
+use crate::lane::Lane;
 use crate::lanes::Outbound;
 use crate::mss;
 use crate::split::{SplitError, Splitter};
@@ -41,10 +42,10 @@ impl Lane {
         let Some(&peer) = addresses.and_then(|(_, dest)| self.allowed.get(&dest)) else {
             return self.outbound_routed(now, hdr, packet, train);
         };
-        if let Some(elsewhere) = self.goes_elsewhere(now, peer, hdr, packet) {
+        let room = self.egress(&peer);
+        if let Some(elsewhere) = self.goes_elsewhere(now, (peer, room), hdr, packet) {
             return elsewhere;
         }
-        let room = self.room_to(&peer);
         if room.fast.is_some() || !self.waits_for_fast(peer, hdr, packet) {
             self.send_in_frames(now, (peer, room), hdr, packet, train);
         }
@@ -56,14 +57,14 @@ impl Lane {
     pub(crate) fn goes_elsewhere(
         &mut self,
         now: u64,
-        peer: NodeAddr,
+        (peer, room): (NodeAddr, Egress),
         hdr: VirtioNetHdr,
         packet: &[u8],
     ) -> Option<Outbound> {
-        if let Some(owner) = self.yields(now, peer) {
+        if let Some(owner) = self.yields(now, peer, room) {
             return Some(Outbound::HandOver(owner));
         }
-        if !self.place.is_first() || self.ready(&peer) {
+        if !self.place.is_first() || room.ready {
             return None;
         }
         self.enqueue(now, peer, hdr, packet);
@@ -75,7 +76,7 @@ impl Lane {
     pub(crate) fn send_in_frames<T: Transmit>(
         &mut self,
         now: u64,
-        to: (NodeAddr, Room),
+        to: (NodeAddr, Egress),
         hdr: VirtioNetHdr,
         packet: &[u8],
         train: &mut Train<T>,
@@ -90,7 +91,7 @@ impl Lane {
     fn seal_packets<T: Transmit>(
         &mut self,
         now: u64,
-        to: (NodeAddr, Room),
+        to: (NodeAddr, Egress),
         splitter: Splitter<'_>,
         train: &mut Train<T>,
     ) {
@@ -105,7 +106,7 @@ impl Lane {
     fn oversized<T: Transmit>(
         &mut self,
         now: u64,
-        to: (NodeAddr, Room),
+        to: (NodeAddr, Egress),
         hdr: VirtioNetHdr,
         packet: &[u8],
         train: &mut Train<T>,
@@ -135,7 +136,7 @@ impl Lane {
     fn seal_segments<T: Transmit>(
         &mut self,
         now: u64,
-        (peer, room): (NodeAddr, Room),
+        (peer, room): (NodeAddr, Egress),
         mut splitter: Splitter<'_>,
         train: &mut Train<T>,
     ) {

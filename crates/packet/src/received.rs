@@ -1,7 +1,5 @@
 //! The datagrams of one receive.
 
-use std::ops::Range;
-
 use weft_wire::fast::HEADROOM;
 
 /// Datagrams one behind the other, of `step` bytes each but the last, and how many of them are done with.
@@ -35,16 +33,12 @@ impl<'a> Received<'a> {
             .filter(|head| !head.is_empty())
     }
 
-    /// The first datagram that is left, behind its [`HEADROOM`] bytes.
+    /// The first datagram that is left, behind its [`HEADROOM`] bytes, and where in the whole room these begin.
     #[inline]
-    pub(crate) fn head_in_room(&mut self) -> &mut [u8] {
+    pub(crate) fn head_in_room(&mut self) -> (usize, &mut [u8]) {
         let end = self.head_end();
-        self.room.get_mut(self.at..HEADROOM + end).unwrap_or_default()
-    }
-
-    /// Where in the whole room a part of [`Received::head_in_room`] lies.
-    pub(crate) fn in_room(&self, part: &Range<usize>) -> Range<usize> {
-        self.at + part.start..self.at + part.end
+        let head = self.room.get_mut(self.at..HEADROOM + end);
+        (self.at, head.unwrap_or_default())
     }
 
     /// Is done with the first datagram that is left.
@@ -68,10 +62,12 @@ impl<'a> Received<'a> {
         self.total() - self.at
     }
 
+    #[inline]
     fn total(&self) -> usize {
         self.room.len().saturating_sub(HEADROOM)
     }
 
+    #[inline]
     fn head_end(&self) -> usize {
         self.at.saturating_add(self.step).min(self.total())
     }

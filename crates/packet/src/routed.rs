@@ -10,9 +10,10 @@ use weft_wire::ip::PROTOCOL_UDP;
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::DropReason;
+use crate::egress::Egress;
 use crate::icmp::IcmpError;
 use crate::inner::Inner;
-use crate::lane::{Lane, Room};
+use crate::lane::Lane;
 use crate::lanes::Outbound;
 use crate::networks::{Borders, addresses};
 use crate::train::{Train, Transmit};
@@ -41,10 +42,10 @@ impl Lane {
             self.answer(now, IcmpError::NoRoute, packet);
             return Outbound::Done;
         };
-        if let Some(elsewhere) = self.goes_elsewhere(now, peer, hdr, packet) {
+        let room = self.egress(&peer).full();
+        if let Some(elsewhere) = self.goes_elsewhere(now, (peer, room), hdr, packet) {
             return elsewhere;
         }
-        let room = self.room_to(&peer).full();
         if !room.reads_full() {
             self.no_full_frames(now, (peer, room), hdr, packet, train);
             return Outbound::Done;
@@ -70,7 +71,7 @@ impl Lane {
     fn no_full_frames<T: Transmit>(
         &mut self,
         now: u64,
-        (peer, room): (NodeAddr, Room),
+        (peer, room): (NodeAddr, Egress),
         hdr: VirtioNetHdr,
         packet: &[u8],
         train: &mut Train<T>,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::control::{LinkId, PathSize, Relay, Totals};
+use crate::egress::Egress;
 use crate::epoch::{Epochs, OpenFailure};
 use crate::fast::{Fast, Reassembly};
 use crate::measure::Told;
@@ -19,6 +20,8 @@ const FORGET_EXPECTED: u64 = 10 * EXPECT_KEYS;
 #[derive(Default)]
 pub(crate) struct Session {
     pub(crate) link: Option<LinkId>,
+    /// What packets go in, as it follows from this version of the tables.
+    pub(crate) egress: Option<(u64, Egress)>,
     pub(crate) epochs: Epochs,
     pub(crate) fast: Fast,
     /// How its fast frames go while that is their link.

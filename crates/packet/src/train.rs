@@ -60,7 +60,7 @@ impl<T: Transmit> Train<T> {
         }
     }
 
-    /// Room for one datagram of up to `len` bytes behind those that wait. `len` is at most [`MAX_TRAIN_BYTES`];
+    /// Egress for one datagram of up to `len` bytes behind those that wait. `len` is at most [`MAX_TRAIN_BYTES`];
     /// a longer request gets that much. What is written there counts only after [`Train::commit`].
     pub fn reserve(&mut self, len: usize) -> &mut [u8] {
         &mut self.reserve_with_headroom(len)[HEADROOM..]

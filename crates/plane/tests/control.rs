@@ -10,7 +10,7 @@ use weft_os::netns::NetNs;
 use weft_os::test_support::{self, in_namespaces};
 use weft_os::tun::{Tun, TunError, TunOptions};
 use weft_os::udp::{BindOptions, UdpSocket};
-use weft_packet::{Command, Lane, LaneConfig, LinkId, Report, Train, Transmit};
+use weft_packet::{Command, DropReason, Lane, LaneConfig, LinkId, Report, Train, Transmit};
 use weft_plane::{LaneSetup, Lanes};
 use weft_wire::NodeAddr;
 use weft_wire::fmp::EstablishedHeader;
@@ -101,7 +101,7 @@ fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
     drop(held);
     loop {
         let snapshot = lanes.lock().unwrap().as_ref().unwrap().snapshots()[0].lane;
-        if snapshot.early_frames + snapshot.unknown_index >= BULK.into() {
+        if snapshot.early_frames + snapshot.drops[DropReason::UnknownIndex] >= BULK.into() {
             // Not while it is locked: the lane's thread may want it.
             let ended = lanes.lock().unwrap().take();
             drop(ended);

@@ -10,8 +10,8 @@ use weft_wire::fast::{self, FULL_AT, HEADROOM, Kind, UPPER_AT};
 use crate::checksum::{self, Checksum};
 use crate::counters::{Counters, DropReason};
 use crate::ecn::{self, Seen};
+use crate::egress::Egress;
 use crate::inner::Inner;
-use crate::lane::Room;
 use crate::mss;
 use crate::networks::{Borders, addresses};
 
@@ -21,14 +21,14 @@ pub(super) struct Border<'a> {
     peer: NodeAddr,
     ends: (Ipv6Addr, Ipv6Addr),
     allowed: bool,
-    room: Room,
+    room: Egress,
     /// Source and destination of the last that was let in: many of one flow come together.
     last: Option<(IpAddr, IpAddr)>,
 }
 
 impl<'a> Border<'a> {
     /// `room` is what frames to the peer have room for, which its TCP connections are told.
-    pub(super) fn new(borders: Borders<'a>, peer: NodeAddr, room: Room) -> Self {
+    pub(super) fn new(borders: Borders<'a>, peer: NodeAddr, room: Egress) -> Self {
         let source = peer.to_ipv6();
         Self {
             borders,

@@ -104,10 +104,12 @@ impl Lane {
         while let Some(rest) = frames.get_mut(at..) {
             let len = rest.len().min(step);
             let frame = rest.get_mut(..len).unwrap_or_default();
-            if fast::index_of(frame) != Some(index) {
-                break;
-            }
-            let odd = match self.open_for_hop(now, from, (id, index), frame) {
+            let header = match fast::Header::parse(frame) {
+                Ok(header) if header.receiver_index == index => header,
+                _ if fast::index_of(frame) != Some(index) => break,
+                _ => return (run, End::Dropped(DropReason::Malformed)),
+            };
+            let odd = match self.open_for_hop(now, from, id, header, frame) {
                 Ok(odd) => odd,
                 Err(reason) => return (run, End::Dropped(reason)),
             };
@@ -127,17 +129,21 @@ impl Lane {
     }
 
     /// Opens a frame for the hop, and accounts for it.
+    #[inline]
     fn open_for_hop(
         &mut self,
         now: u64,
         from: SocketAddr,
-        (id, index): (LinkId, u32),
+        id: LinkId,
+        header: fast::Header,
         frame: &mut [u8],
     ) -> Result<Odd, DropReason> {
-        let header = fast::Header::parse(frame).map_err(|_| DropReason::Malformed)?;
         let link = self.links.get_mut(&id).ok_or(DropReason::FastUnknown)?;
-        let current = link.hop.current().map(|keys| keys.id);
-        let keys = link.hop.by_index_mut(index).ok_or(DropReason::FastUnknown)?;
+        let current = link.hop.current_id();
+        let keys = link
+            .hop
+            .by_index_mut(header.receiver_index)
+            .ok_or(DropReason::FastUnknown)?;
         let opened = match header.kind {
             Kind::Relayed => keys.open_hop(now, &header, frame).map_err(OpenFailure::of_fast)?,
             Kind::Message => {
@@ -215,6 +221,8 @@ impl Lane {
         self.counters.ce_forwarded += marked;
         let frames_sealed = frames.get(..sealed).unwrap_or_default();
         link.paths.send_from(train, &mut self.counters, frames_sealed, step);
+        let spent = link.hop_is_spent();
+        self.note_spent(spent);
         if sealed < frames.len() {
             let failed = (frames.len() - sealed).div_ceil(step);
             self.counters.drops.count_many(DropReason::RelayFailed, failed as u64);
@@ -232,13 +240,14 @@ impl Lane {
         train: &mut Train<T>,
         deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
     ) -> Result<(), DropReason> {
-        let content = frame_content(received.head_in_room());
+        let content = frame_content(received.head_in_room().1);
         if odd.unproven && !asks(odd.header.kind, content) {
             self.links
                 .get_mut(&id)
                 .ok_or(DropReason::NoKeys)?
                 .hop
                 .prove(odd.key, true);
+            self.tables_changed();
             let key = EpochId(odd.key);
             self.report(Report::HopProven { link: id, id: key });
         }
@@ -284,8 +293,7 @@ impl Lane {
         train: &mut Train<T>,
         deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
     ) -> Result<(), DropReason> {
-        let outer = received.in_room(&(0..0)).start;
-        let room = received.head_in_room();
+        let (outer, room) = received.head_in_room();
         let inner = room.get_mut(INNER_AT..).ok_or(DropReason::Malformed)?;
         let mut inner = Received::new(inner, usize::from(u16::MAX));
         let index = inner.head().and_then(|head| fast::index_of(head));

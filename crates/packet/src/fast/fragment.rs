@@ -10,7 +10,8 @@ use super::reassembly::Taken;
 use super::{FastEpoch, Way};
 use crate::counters::DropReason;
 use crate::ecn::{self, Seen};
-use crate::lane::{Lane, Room};
+use crate::egress::Egress;
+use crate::lane::Lane;
 use crate::networks::Borders;
 use crate::split::Splitter;
 use crate::train::{Train, Transmit};
@@ -40,7 +41,7 @@ impl Lane {
     pub(crate) fn seal_fragments<T: Transmit>(
         &mut self,
         now: u64,
-        (peer, room): (NodeAddr, Room),
+        (peer, room): (NodeAddr, Egress),
         mut splitter: Splitter<'_>,
         train: &mut Train<T>,
     ) {
@@ -58,7 +59,7 @@ impl Lane {
     fn seal_pieces<T: Transmit>(
         &mut self,
         now: u64,
-        (peer, room): (NodeAddr, Room),
+        (peer, room): (NodeAddr, Egress),
         packet: &mut [u8],
         train: &mut Train<T>,
     ) -> Result<(), DropReason> {
@@ -102,7 +103,9 @@ impl Lane {
             link.paths.commit(train, &mut self.counters, sealed);
         }
         self.counters.fast_fragmented += 1;
+        let spent = epoch.is_spent() || inner_at != 0 && link.hop_is_spent();
         session.sent_packets(now, 1, len);
+        self.note_spent(spent);
         Ok(())
     }
 
@@ -142,7 +145,7 @@ impl Lane {
         seen: Seen,
     ) -> Result<(), DropReason> {
         if full {
-            let room = self.room_to(&peer);
+            let room = self.egress(&peer);
             let borders = Borders {
                 me: self.config.me,
                 allowed: &self.allowed,

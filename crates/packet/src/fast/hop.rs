@@ -8,6 +8,11 @@ use crate::lane::Lane;
 use crate::link::Link;
 
 impl Link {
+    /// Whether the keys that relayed frames go over it with may seal nothing more.
+    pub(super) fn hop_is_spent(&self) -> bool {
+        self.hop.current().is_some_and(FastEpoch::is_spent)
+    }
+
     /// Seals for the next hop our own frame of `len` bytes, whose inner part lies at [`INNER_AT`].
     pub(super) fn seal_relayed(&mut self, relay: Relay, whole: bool, slot: &mut [u8], len: usize) -> Option<()> {
         let header = RelayHeader {

@@ -17,7 +17,6 @@ use crate::control::{EpochId, LinkId, Report};
 use crate::counters::DropReason;
 use crate::echo;
 use crate::ecn::Seen;
-use crate::epoch::OpenFailure;
 use crate::lane::Lane;
 use crate::meter::Arrival;
 use crate::networks::Borders;
@@ -66,6 +65,8 @@ struct Run {
     newest: bool,
     /// The echo requests of ours that were answered.
     echoes: Vec<u16>,
+    /// The link that the session goes over.
+    link: Option<LinkId>,
 }
 
 /// A frame that opened and ended a run.
@@ -98,10 +99,10 @@ impl Lane {
             let (run, odd) = self.open_run(now, source, (peer, index), received, opened, deliver);
             self.end_run(now, source, peer, run);
             let Some(odd) = odd else { return };
-            self.note_odd(now, source, peer, &odd, frame_content(received.head_in_room()), train);
+            self.note_odd(now, source, peer, &odd, frame_content(received.head_in_room().1), train);
             opened = Some(odd.header).filter(|header| matches!(header.kind, Kind::Ipv6 | Kind::Full));
             if opened.is_none() {
-                let room = received.head_in_room();
+                let room = received.head_in_room().1;
                 let done = match odd.header.kind {
                     Kind::Fragment => self.fast_piece(now, peer, odd.id, room, source.seen(self.outer)),
                     _ => self.fast_message(now, peer, odd.id, frame_content(room), train),
@@ -125,21 +126,22 @@ impl Lane {
         deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
     ) -> (Run, Option<Odd>) {
         let mut run = Run::default();
+        let mut odd = None;
         let (token, seen) = (self.echo_token, source.seen(self.outer));
         // Not `Lane::borders`, which would hold all of the lane.
-        let room_to = self.room_to(&peer);
+        let egress = self.egress(&peer);
         let borders = Borders {
             me: self.config.me,
             allowed: &self.allowed,
             networks: &self.networks,
         };
-        let mut border = Border::new(borders, peer, room_to);
+        let mut border = Border::new(borders, peer, egress);
         let Some(session) = self.sessions.get_mut(&peer) else {
             received.skip();
             self.counters.drops.count(DropReason::NoKeys);
             return (run, None);
         };
-        let current = session.fast.current().map(|keys| keys.id);
+        let current = session.fast.current_id();
         let Some(keys) = session.fast.by_index_mut(index) else {
             received.skip();
             self.counters.drops.count(DropReason::FastUnknown);
@@ -147,18 +149,28 @@ impl Lane {
         };
         let current = current == Some(keys.id);
         let unproven = !keys.proven || !keys.direct && source.via.is_none();
-        while let Some(frame) = received.head().filter(|frame| fast::index_of(frame) == Some(index)) {
+        loop {
+            let (at, room) = received.head_in_room();
             let header = match opened.take() {
                 Some(header) => header,
                 None => {
-                    let tried = parse(frame).and_then(|(header, aad, sealed)| {
-                        let opened = keys.open(now, &header, aad, sealed).map_err(OpenFailure::of_fast)?;
-                        Ok((header, opened))
-                    });
-                    let (header, opened) = match tried {
+                    let frame = room.get_mut(HEADROOM..).unwrap_or_default();
+                    let header = match fast::Header::parse(frame) {
+                        Ok(header) if header.receiver_index == index && header.kind != Kind::Relayed => header,
+                        _ if fast::index_of(frame) != Some(index) => break,
+                        _ => {
+                            self.counters.drops.count(DropReason::Malformed);
+                            received.skip();
+                            continue;
+                        }
+                    };
+                    let Some((aad, sealed)) = frame.split_at_mut_checked(fast::Header::LEN) else {
+                        break;
+                    };
+                    let opened = match keys.open(now, &header, aad, sealed) {
                         Ok(opened) => opened,
-                        Err(reason) => {
-                            self.counters.drops.count(reason);
+                        Err(failure) => {
+                            self.counters.drops.count(failure.of_fast());
                             received.skip();
                             continue;
                         }
@@ -173,44 +185,41 @@ impl Lane {
                     }
                     if unproven || opened.new_phase || !matches!(header.kind, Kind::Ipv6 | Kind::Full) {
                         let id = keys.id;
-                        let odd = Odd {
+                        odd = Some(Odd {
                             header,
                             id,
                             opened,
                             unproven,
-                        };
-                        return (run, Some(odd));
+                        });
+                        break;
                     }
                     header
                 }
             };
-            let room = received.head_in_room();
             match border.packet(&header, room, seen, &mut self.counters) {
                 Ok((range, checksum)) => {
                     run.packets += 1;
                     run.packet_bytes += range.len();
                     let packet = room.get(range.clone()).unwrap_or_default();
-                    let token = token.filter(|_| header.kind == Kind::Ipv6);
-                    run.echoes.extend(token.and_then(|token| echo::reply(packet, token)));
-                    let place = received.in_room(&range);
-                    let packet = received.head_in_room().get(range).unwrap_or_default();
-                    deliver(packet, place, checksum);
+                    if let Some(token) = token.filter(|_| header.kind == Kind::Ipv6) {
+                        run.echoes.extend(echo::reply(packet, token));
+                    }
+                    deliver(packet, at + range.start..at + range.end, checksum);
                 }
                 Err(reason) => self.counters.drops.count(reason),
             }
             received.skip();
         }
-        (run, None)
+        if run.packets > 0 {
+            session.received_packets(now, run.packets, run.packet_bytes);
+        }
+        run.link = session.link;
+        (run, odd)
     }
 
     fn end_run(&mut self, now: u64, source: Source, peer: NodeAddr, run: Run) {
         self.counters.fast_rx += run.frames;
         self.counters.tun_tx += run.packets;
-        if run.packets > 0
-            && let Some(session) = self.sessions.get_mut(&peer)
-        {
-            session.received_packets(now, run.packets, run.packet_bytes);
-        }
         match source.via {
             Some(via) => {
                 self.counters.relayed_rx += run.frames;
@@ -218,7 +227,7 @@ impl Lane {
                     self.note_arrival(now, via.link, peer);
                 }
             }
-            None if run.frames > 0 => self.heard(now, source.from, peer, (run.frames, run.bytes), run.newest),
+            None if run.frames > 0 => self.heard(now, source.from, peer, &run),
             None => {}
         }
         for seq in run.echoes {
@@ -243,6 +252,7 @@ impl Lane {
             let (id, direct) = (EpochId(odd.id), source.via.is_none());
             session.fast.prove(odd.id, direct);
             session.splits = true;
+            self.tables_changed();
             self.report(Report::FastProven { peer, id, direct });
             self.flush_queue(now, peer, train);
         }
@@ -251,17 +261,16 @@ impl Lane {
         }
     }
 
-    /// So many frames, of so many bytes together, came from there; `newest` says that one of them is the newest of all.
-    fn heard(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, (frames, bytes): (u64, usize), newest: bool) {
-        let bound = self.sessions.get(&peer).and_then(|session| session.link);
-        let Some(id) = self.direct_link(bound, peer) else {
+    /// Accounts for the frames of a run that came from the peer itself.
+    fn heard(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, run: &Run) {
+        let Some(id) = self.direct_link(run.link, peer) else {
             return;
         };
         let Some(link) = self.links.get_mut(&id) else { return };
-        link.received(now, frames, bytes);
-        link.received_payload(frames);
-        if newest {
-            if let Some(room) = link.paths.came_from(now, from, bytes) {
+        link.received(now, run.frames, run.bytes);
+        link.received_payload(run.frames);
+        if run.newest {
+            if let Some(room) = link.paths.came_from(now, from, run.bytes) {
                 self.report(paths::moved(id, from, room));
             }
             self.note_arrival(now, id, peer);
@@ -276,19 +285,8 @@ impl Lane {
     }
 }
 
-/// The header of a session's frame, and the parts that its tag covers.
-fn parse(frame: &mut [u8]) -> Result<(fast::Header, &[u8], &mut [u8]), DropReason> {
-    let header = fast::Header::parse(frame).map_err(|_| DropReason::Malformed)?;
-    if header.kind == Kind::Relayed {
-        return Err(DropReason::Malformed);
-    }
-    let (aad, sealed) = frame
-        .split_at_mut_checked(fast::Header::LEN)
-        .ok_or(DropReason::Malformed)?;
-    Ok((header, aad, sealed))
-}
-
-/// What a frame that opened tells of its way.
+/// What a frame that opened tells of its path.
+#[inline]
 fn arrival(epoch: u32, header: &fast::Header, frame: &[u8], seen: Seen) -> Arrival {
     let clock = frame.get(fast::Header::LEN..).and_then(<[u8]>::first_chunk);
     Arrival {

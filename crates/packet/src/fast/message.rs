@@ -35,6 +35,7 @@ impl Lane {
             fast::PHASE => {
                 let phase = phase_in(body)?;
                 session.fast.get_mut(id).ok_or(DropReason::NoKeys)?.acknowledge(phase);
+                self.tables_changed();
                 // What waited for that, if nothing else may carry it.
                 self.flush_queue(now, peer, train);
             }
@@ -76,6 +77,7 @@ impl Lane {
                 let phase = phase_in(body)?;
                 let epoch = self.hop_epoch(id, Some(key));
                 epoch.ok_or(DropReason::NoKeys)?.acknowledge(phase);
+                self.tables_changed();
             }
             _ => {}
         }
@@ -111,6 +113,8 @@ impl Lane {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.sent(now, 1, len, false);
         link.paths.commit(train, &mut self.counters, len);
+        let spent = link.hop_is_spent();
+        self.note_spent(spent);
     }
 
     fn hop_epoch(&mut self, id: LinkId, key: Option<u32>) -> Option<&mut FastEpoch> {

@@ -8,7 +8,8 @@ use weft_wire::fast::{self, FULL_AT, HEADROOM, Kind, UPPER_AT};
 
 use super::{FastEpoch, Way};
 use crate::counters::DropReason;
-use crate::lane::{Lane, Room};
+use crate::egress::Egress;
+use crate::lane::Lane;
 use crate::mss;
 use crate::split::Splitter;
 use crate::train::{Train, Transmit};
@@ -21,7 +22,7 @@ impl Lane {
     pub(crate) fn seal_fast<T: Transmit>(
         &mut self,
         now: u64,
-        (peer, room): (NodeAddr, Room),
+        (peer, room): (NodeAddr, Egress),
         mut splitter: Splitter<'_>,
         train: &mut Train<T>,
     ) {
@@ -68,7 +69,9 @@ impl Lane {
         self.counters.full_tx += if room.is_full() { frames } else { 0 };
         self.counters.relayed_tx += if inner_at != 0 { frames } else { 0 };
         link.sent(now, frames, bytes, true);
+        let spent = epoch.is_spent() || inner_at != 0 && link.hop_is_spent();
         session.sent_packets(now, frames, carried);
+        self.note_spent(spent);
     }
 }
 

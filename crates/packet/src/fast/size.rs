@@ -21,7 +21,7 @@ impl Lane {
         size: u16,
         train: &mut Train<T>,
     ) {
-        if !matches!(self.room_to(&peer).fast, Some(Way::Direct(_))) {
+        if !matches!(self.egress(&peer).fast, Some(Way::Direct(_))) {
             return;
         }
         let len = usize::from(size).saturating_sub(fast::MESSAGE_OVERHEAD).max(LEAST);

@@ -38,13 +38,7 @@ impl Way {
 }
 
 impl Lane {
-    /// Whether data for this node goes in fast frames now: both ends hold the keys, and there is a way for them.
-    pub(crate) fn is_fast(&self, peer: &NodeAddr) -> bool {
-        let session = self.sessions.get(peer);
-        session.is_some_and(|session| self.fast_keys(session, peer).is_some())
-    }
-
-    /// The keys of those frames, and their way.
+    /// The keys of fast frames to this node, and their way: both ends hold the keys, and there is a way for them.
     pub(crate) fn fast_keys<'s>(&self, session: &'s Session, peer: &NodeAddr) -> Option<(&'s FastEpoch, Way)> {
         let keys = session.fast.current().filter(|keys| !keys.is_spent())?;
         let way = self.fast_way(session, peer)?;
@@ -102,6 +96,8 @@ impl Lane {
         link.sent(now, 1, len, true);
         session.sent_message(now);
         link.paths.commit(train, &mut self.counters, len);
+        let spent = session.fast.current().is_some_and(FastEpoch::is_spent) || inner_at != 0 && link.hop_is_spent();
+        self.note_spent(spent);
         true
     }
 }

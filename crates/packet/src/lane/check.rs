@@ -43,6 +43,13 @@ impl Lane {
             bounded("packets in pieces", session.reassembly.len(), Reassembly::MAX)?;
             check_epochs("session", &session.epochs)?;
         }
+        for (peer, session) in &self.sessions {
+            let resolved = self.resolve_egress(peer);
+            let kept = session.egress.filter(|(version, _)| *version == self.version);
+            if kept.is_some_and(|(_, kept)| kept != resolved) {
+                return Err(format!("a session keeps {kept:?} instead of {resolved:?}"));
+            }
+        }
         for (id, link) in &self.links {
             check_epochs("link", &link.epochs)?;
             for index in link.epochs.ids() {

@@ -88,10 +88,11 @@ impl Lane {
 
     /// Sends what waits for a session, if it can now go.
     pub(crate) fn flush_queue<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
-        if !self.ready(&peer) {
+        let egress = self.egress(&peer);
+        if !egress.ready {
             return;
         }
-        let must_wait = self.fast_only.contains(&peer) && !self.is_fast(&peer);
+        let must_wait = self.fast_only.contains(&peer) && egress.fast.is_none();
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
         };

@@ -1,13 +1,16 @@
-//! How large packets to a node may be, and what becomes of those that are larger.
+//! What packets to a node go in: which frames, over which path, how large.
+//!
+//! It follows from the tables and is kept with the session until they change: [`Lane::tables_changed`].
 
 use weft_wire::NodeAddr;
 use weft_wire::fast::{FULL_OVERHEAD, Fragment, IPV6_OVERHEAD as FAST_OVERHEAD, SURE_PAYLOAD};
 
-use super::Lane;
 use crate::control::PathSize;
 use crate::fast::{ELIDED, MAX_FRAGMENTED, Way};
 use crate::frame::IPV6_OVERHEAD;
+use crate::lane::Lane;
 use crate::mss;
+use crate::session::Session;
 
 /// A packet of this length passes wherever there is IPv6 (RFC 8200 section 5), bytes.
 const IPV6_LEAST: usize = 1_280;
@@ -17,14 +20,16 @@ const UNKNOWN: PathSize = PathSize {
     settled: false,
 };
 
-/// What frames to a node have room for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    /// They are fast frames, which go this way.
+/// What packets to a node go in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Egress {
+    /// The session and the link under it can both seal FIPS frames.
+    pub(crate) ready: bool,
+    /// They go in fast frames, by this path.
     pub(crate) fast: Option<Way>,
-    /// TCP segments that are too large are cut anew, here and at the other end, so the hosts need not know what fits.
+    /// TCP segments that are too large are cut anew, here and at the peer, so the hosts need not know what fits.
     pub(crate) splits: bool,
-    /// The other end reads frames of packets with all of their header.
+    /// The peer reads frames of packets with all of their header.
     reads_full: bool,
     /// This is about such packets.
     full: bool,
@@ -34,7 +39,7 @@ pub(crate) struct Room {
     settled: bool,
 }
 
-impl Room {
+impl Egress {
     /// The same for packets with all of their header.
     pub(crate) fn full(self) -> Self {
         Self { full: true, ..self }
@@ -50,7 +55,7 @@ impl Room {
         self.reads_full
     }
 
-    /// What [`Room::max_fragmented`] is for a packet with all of its header, by its IP version and whether its sender lets it
+    /// What [`Egress::max_fragmented`] is for a packet with all of its header, by its IP version and whether its sender lets it
     /// be cut. IPv4 promises no size, and what may be cut may always go in pieces.
     pub(crate) fn max_in_pieces(self, ipv6: bool, may_be_cut: bool) -> usize {
         let longest = match (ipv6, may_be_cut, self.settled) {
@@ -117,11 +122,43 @@ impl Room {
 impl Lane {
     /// The largest IP packet that fits one frame to this node, bytes.
     pub fn max_inner_to(&self, peer: &NodeAddr) -> usize {
-        self.room_to(peer).max_inner()
+        self.resolve_egress(peer).max_inner()
     }
 
-    /// What a frame to this node has room for.
-    pub(crate) fn room_to(&self, peer: &NodeAddr) -> Room {
+    /// What packets to this node go in.
+    #[inline]
+    pub(crate) fn egress(&mut self, peer: &NodeAddr) -> Egress {
+        let version = self.version;
+        let known = self.sessions.get(peer).and_then(|session| session.egress);
+        match known {
+            Some((known, egress)) if known == version => egress,
+            _ => self.publish_egress(peer),
+        }
+    }
+
+    /// The tables, or the keys in them, have changed: what packets go in is resolved anew.
+    pub(crate) fn tables_changed(&mut self) {
+        self.version = self.version.wrapping_add(1);
+    }
+
+    /// Keys that may seal nothing more are not chosen again.
+    pub(crate) fn note_spent(&mut self, spent: bool) {
+        if spent {
+            self.tables_changed();
+        }
+    }
+
+    #[cold]
+    fn publish_egress(&mut self, peer: &NodeAddr) -> Egress {
+        let egress = self.resolve_egress(peer);
+        if let Some(session) = self.sessions.get_mut(peer) {
+            session.egress = Some((self.version, egress));
+        }
+        egress
+    }
+
+    /// The same from the tables alone.
+    pub(crate) fn resolve_egress(&self, peer: &NodeAddr) -> Egress {
         let session = self.sessions.get(peer);
         let keys = session.and_then(|session| self.fast_keys(session, peer));
         let limit = session.and_then(|session| session.limit).unwrap_or(u16::MAX);
@@ -133,14 +170,15 @@ impl Lane {
             Some((_, Way::Direct(_))) if self.config.probe => {
                 session.and_then(|session| session.size).unwrap_or(UNKNOWN)
             }
-            // Each hop has told what it takes, which is better than what FIPS frames have met on the way.
+            // Each hop has told what it takes, which is better than what FIPS frames have met on the path.
             Some((_, Way::Relayed(relay))) => PathSize {
                 payload: self.config.mtu.min(relay.mtu),
                 settled: true,
             },
             _ => set,
         };
-        Room {
+        Egress {
+            ready: session.is_some_and(|session| self.is_ready(session)),
             fast: keys.map(|(_, way)| way),
             reads_full: keys.is_some_and(|(keys, _)| keys.reads_full),
             full: false,
@@ -148,5 +186,10 @@ impl Lane {
             payload: keys.map_or(size.payload, |(keys, _)| size.payload.min(keys.max_payload)),
             settled: size.settled,
         }
+    }
+
+    fn is_ready(&self, session: &Session) -> bool {
+        let link = session.link.and_then(|id| self.links.get(&id));
+        session.epochs.current().is_some() && link.is_some_and(|link| link.epochs.current().is_some())
     }
 }
