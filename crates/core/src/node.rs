@@ -15,6 +15,7 @@ use weft_wire::signal::Signal;
 use weft_wire::{Network, NodeAddr, fast, fmp, fsp};
 
 use self::carry::Held;
+use self::peers::Peers;
 use self::progress::Subject;
 use self::routes::Routes;
 use self::signals::{Cause, Signals};
@@ -36,6 +37,7 @@ mod doubt;
 mod labels;
 mod lanes;
 mod mesh;
+mod peers;
 mod progress;
 mod route;
 mod routes;
@@ -57,9 +59,27 @@ pub(crate) struct Peer {
     pub(crate) expected: Option<Vec<IpAddr>>,
     /// Named in the configuration: IP packets may pass. Others are neighbours only while they are linked.
     pub(crate) configured: bool,
+    /// When it is due, as the queue of [`Peers`] has it; `u64::MAX`: it is not in there.
+    pub(crate) queued: u64,
 }
 
 impl Peer {
+    /// When something is to be done about it, and what.
+    fn due(&self, ctx: &Context) -> (u64, &'static str) {
+        let look = if self.configured { self.progress.next } else { u64::MAX };
+        let times = [
+            self.link.deadline(ctx),
+            self.session.deadline(ctx),
+            (look, "state of a peer"),
+        ];
+        times.into_iter().min_by_key(|(at, _)| *at).unwrap_or((u64::MAX, ""))
+    }
+
+    /// It is a neighbour that is not configured, and its link has ended.
+    fn is_gone(&self) -> bool {
+        !self.configured && self.link.epochs_held() == 0
+    }
+
     /// How well the hop to this peer does. Data in fast frames passes the link uncounted, and the session counts it.
     pub(crate) fn hop_quality(&self, now: u64) -> Quality {
         let link = self.link.metrics.quality(now);
@@ -76,6 +96,18 @@ impl Peer {
             ..session
         }
     }
+}
+
+/// What time did to a peer.
+struct Timeout {
+    addr: NodeAddr,
+    link: LinkId,
+    /// Its link goes to another address.
+    moved: bool,
+    /// Relayed frames cannot go over its link any more.
+    keyless: bool,
+    /// Its link has ended.
+    lost: bool,
 }
 
 /// What came in and led to nothing, counted.
@@ -140,7 +172,7 @@ impl NodeCounters {
 /// clock that never goes back.
 pub struct Node {
     ctx: Context,
-    peers: BTreeMap<NodeAddr, Box<Peer>>,
+    peers: Peers,
     by_link: BTreeMap<LinkId, NodeAddr>,
     next_link: u32,
     /// Not configured, and may link all the same.
@@ -174,7 +206,7 @@ impl Node {
         Self {
             mesh: Mesh::new(&mut ctx, 0),
             ctx,
-            peers: BTreeMap::new(),
+            peers: Peers::default(),
             by_link: BTreeMap::new(),
             next_link: 1,
             allowed: BTreeSet::new(),
@@ -392,40 +424,19 @@ impl Node {
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
-        let (mut lost, mut due, mut keyless, mut moved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (addr, peer) in &mut self.peers {
-            if peer.link.deadline(&self.ctx).0.min(peer.session.deadline(&self.ctx).0) <= now {
-                due.push(*addr);
-            }
-            if peer.link.deadline(&self.ctx).0 <= now {
-                let (was_up, carried) = (peer.link.is_up(), peer.link.carries_relayed());
-                let path = peer.link.path();
-                peer.link.handle_timeout(&mut self.ctx, now);
-                if peer.link.is_up() && peer.link.path() != path {
-                    moved.push(peer.link.id);
-                }
-                if carried && !peer.link.carries_relayed() {
-                    keyless.push(peer.link.id);
-                }
-                if was_up && !peer.link.is_up() {
-                    lost.push(*addr);
-                }
-            }
-            if peer.session.deadline(&self.ctx).0 <= now {
-                peer.session.handle_timeout(&mut self.ctx, now);
-            }
+        let due = self.peers.due(&self.ctx, now);
+        let ends: Vec<Timeout> = due.iter().filter_map(|addr| self.drive_peer(now, *addr)).collect();
+        for end in ends.iter().filter(|end| end.moved) {
+            self.follow_move(now, end.link);
         }
-        for link in moved {
-            self.follow_move(now, link);
+        for end in ends.iter().filter(|end| end.keyless) {
+            self.lose_next_hop(now, end.link);
         }
-        for link in keyless {
-            self.lose_next_hop(now, link);
-        }
-        for addr in lost {
-            self.neighbour_down(now, addr);
+        for end in ends.iter().filter(|end| end.lost) {
+            self.neighbour_down(now, end.addr);
         }
         self.drive_labels(now);
-        for addr in due {
+        for Timeout { addr, .. } in ends {
             self.follow_trust(now, addr);
             self.follow_other_end(now, addr);
             self.handle_silent_session(now, addr);
@@ -441,21 +452,47 @@ impl Node {
         }
     }
 
+    /// Does what is due at `now` of the link and the session of one peer. `None` if that is nothing.
+    fn drive_peer(&mut self, now: u64, addr: NodeAddr) -> Option<Timeout> {
+        let peer = self.peers.get_mut(&addr)?;
+        let (link, session) = (&mut peer.link, &mut peer.session);
+        let link_due = link.deadline(&self.ctx).0 <= now;
+        if !link_due && session.deadline(&self.ctx).0 > now {
+            return None;
+        }
+        let mut end = Timeout {
+            addr,
+            link: link.id,
+            moved: false,
+            keyless: false,
+            lost: false,
+        };
+        if link_due {
+            let (was_up, carried, path) = (link.is_up(), link.carries_relayed(), link.path());
+            link.handle_timeout(&mut self.ctx, now);
+            end.moved = link.is_up() && link.path() != path;
+            end.keyless = carried && !link.carries_relayed();
+            end.lost = was_up && !link.is_up();
+        }
+        if session.deadline(&self.ctx).0 <= now {
+            session.handle_timeout(&mut self.ctx, now);
+        }
+        Some(end)
+    }
+
     /// The next effect. Drain it after each event.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.ctx.next_output()
     }
 
     /// When [`Node::handle_timeout`] should be called, and for what, if nothing else happens before.
-    pub fn poll_timeout(&self) -> Option<(u64, &'static str)> {
-        self.peers
-            .values()
-            .flat_map(|p| [p.link.deadline(&self.ctx), p.session.deadline(&self.ctx)])
-            .chain(self.ctx.config.mesh.then(|| self.mesh.deadline()))
-            .chain([
-                (self.labels.deadline(), "labels"),
-                (self.progress_at(), "state of a peer"),
-            ])
+    pub fn poll_timeout(&mut self) -> Option<(u64, &'static str)> {
+        let peers = self.peers.next(&self.ctx);
+        let mesh = self.ctx.config.mesh.then(|| self.mesh.deadline());
+        let labels = Some((self.labels.deadline(), "labels"));
+        [peers, mesh, labels]
+            .into_iter()
+            .flatten()
             .filter(|(at, _)| *at != u64::MAX)
             .min_by_key(|(at, _)| *at)
     }
@@ -505,10 +542,12 @@ impl Node {
         if let Ok(msg1) = fmp::Msg1::parse(datagram) {
             self.handle_msg1(now, from, &msg1);
         } else if let Ok(msg2) = fmp::Msg2::parse(datagram) {
-            let Some((addr, peer)) = self.peers.iter_mut().find(|(_, p)| p.link.awaits(msg2.receiver_idx)) else {
+            let asker = self.peers.iter().find(|(_, p)| p.link.awaits(msg2.receiver_idx));
+            let Some(addr) = asker.map(|(addr, _)| *addr) else {
                 return;
             };
-            let (addr, effect) = (*addr, peer.link.handle_msg2(&mut self.ctx, now, from, &msg2));
+            let Some(peer) = self.peers.get_mut(&addr) else { return };
+            let effect = peer.link.handle_msg2(&mut self.ctx, now, from, &msg2);
             self.apply(now, addr, effect);
         }
     }

@@ -279,7 +279,7 @@ impl Host {
     }
 
     /// When this host acts next if nothing comes, ms.
-    pub(crate) fn next_turn(&self) -> u64 {
+    pub(crate) fn next_turn(&mut self) -> u64 {
         if !self.running {
             return u64::MAX;
         }

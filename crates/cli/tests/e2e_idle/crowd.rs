@@ -226,7 +226,7 @@ impl Member {
         ]
     }
 
-    fn deadline(&self) -> u64 {
+    fn deadline(&mut self) -> u64 {
         let timer = self.node.poll_timeout().map_or(u64::MAX, |(at, _)| at);
         timer.min(self.sample_at)
     }

@@ -126,7 +126,7 @@ impl Node {
         self.by_link.insert(id, addr);
         self.peers.insert(
             addr,
-            Box::new(Peer {
+            Peer {
                 key,
                 link,
                 session,
@@ -134,27 +134,29 @@ impl Node {
                 progress: Progress::new(now),
                 expected: None,
                 configured,
-            }),
+                queued: u64::MAX,
+            },
         );
     }
 
     /// Forgets neighbours that are not configured and are gone.
     pub(super) fn forget_strangers(&mut self) {
-        let (ctx, by_link, lanes, routes) = (&mut self.ctx, &mut self.by_link, &mut self.lanes, &mut self.routes);
-        self.peers.retain(|addr, peer| {
-            let keep = peer.configured || peer.link.epochs_held() > 0;
-            if !keep {
-                if peer.expected.is_some() {
-                    ctx.lane(Command::Unexpect { peer: *addr });
-                }
-                peer.link.abandon_attempt(ctx);
-                peer.link.forget_messages(ctx);
-                by_link.remove(&peer.link.id);
-                routes.forget_asker(peer.link.id);
-                lanes.forget(*addr, peer.link.id);
+        for addr in self.peers.take_gone(&self.ctx) {
+            if !self.peers.get(&addr).is_some_and(Peer::is_gone) {
+                continue;
             }
-            keep
-        });
+            let Some(mut peer) = self.peers.remove(&addr) else {
+                continue;
+            };
+            if peer.expected.is_some() {
+                self.ctx.lane(Command::Unexpect { peer: addr });
+            }
+            peer.link.abandon_attempt(&mut self.ctx);
+            peer.link.forget_messages(&mut self.ctx);
+            self.by_link.remove(&peer.link.id);
+            self.routes.forget_asker(peer.link.id);
+            self.lanes.forget(addr, peer.link.id);
+        }
     }
 
     pub(super) fn neighbour_up(&mut self, now: u64, addr: NodeAddr) {

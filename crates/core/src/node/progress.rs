@@ -3,7 +3,7 @@
 use weft_packet::{Layer, LinkId, Report};
 use weft_wire::NodeAddr;
 
-use super::Node;
+use super::{Node, Peer};
 use crate::Event;
 use crate::progress::Look;
 
@@ -82,18 +82,11 @@ impl Node {
 
     /// Looks at the peers whose state may have changed by time alone.
     pub(super) fn drive_progress(&mut self, now: u64) {
-        let due = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.configured && peer.progress.next <= now);
-        for addr in due.map(|(addr, _)| *addr).collect::<Vec<_>>() {
-            self.note_progress(now, addr);
+        for addr in self.peers.due(&self.ctx, now) {
+            let looks = |peer: &Peer| peer.configured && peer.progress.next <= now;
+            if self.peers.get(&addr).is_some_and(looks) {
+                self.note_progress(now, addr);
+            }
         }
-    }
-
-    /// When the next look is due.
-    pub(super) fn progress_at(&self) -> u64 {
-        let configured = self.peers.values().filter(|peer| peer.configured);
-        configured.map(|peer| peer.progress.next).min().unwrap_or(u64::MAX)
     }
 }

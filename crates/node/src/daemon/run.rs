@@ -151,7 +151,7 @@ impl Daemon {
         self.lanes.send(commands);
     }
 
-    fn time_left(&self) -> Duration {
+    fn time_left(&mut self) -> Duration {
         let node = self
             .node
             .poll_timeout()

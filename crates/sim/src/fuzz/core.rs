@@ -252,11 +252,12 @@ impl Net {
         self.now = end;
     }
 
-    fn next_event(&self, deliver: bool) -> Option<u64> {
+    fn next_event(&mut self, deliver: bool) -> Option<u64> {
         let arrival = self.flight.front().map(|flying| flying.due).filter(|_| deliver);
-        let timers = self.hosts.iter().filter_map(|h| Some(h.node.poll_timeout()?.0));
+        let timers = self.hosts.iter_mut().filter_map(|h| Some(h.node.poll_timeout()?.0));
+        let timer = timers.min();
         let reports = self.hosts.iter().filter_map(Host::next_report);
-        timers.chain(reports).chain(arrival).chain([self.next_sample]).min()
+        reports.chain(timer).chain(arrival).chain([self.next_sample]).min()
     }
 
     fn timers(&mut self) {

@@ -83,7 +83,7 @@ impl Bench {
     }
 
     fn link(&self, who: usize) -> LinkId {
-        self.node.peers[&self.addr(who)].link.id
+        self.node.peers.get(&self.addr(who)).unwrap().link.id
     }
 
     fn who(&self, link: LinkId) -> usize {

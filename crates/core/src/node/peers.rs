@@ -1,0 +1,135 @@
+//! The peers of a node, and when each is due.
+//!
+//! A node may have thousands of peers, of which an event concerns one. So the next moment of each is kept in order, and
+//! looked at again for those alone that were lent out for a change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_wire::NodeAddr;
+
+use super::Peer;
+use crate::context::Context;
+
+/// Peers by address.
+#[derive(Default)]
+pub(crate) struct Peers {
+    map: BTreeMap<NodeAddr, Box<Peer>>,
+    /// Those that are ever due, by [`Peer::queued`].
+    queue: BTreeSet<(u64, NodeAddr)>,
+    /// Lent out since they were last looked at; an address may be there several times.
+    touched: Vec<NodeAddr>,
+    /// Neighbours that are not configured and were gone when they were last looked at.
+    gone: Vec<NodeAddr>,
+}
+
+impl Peers {
+    pub(crate) fn get(&self, addr: &NodeAddr) -> Option<&Peer> {
+        self.map.get(addr).map(|peer| &**peer)
+    }
+
+    /// Lends a peer for a change.
+    pub(crate) fn get_mut(&mut self, addr: &NodeAddr) -> Option<&mut Peer> {
+        let peer = self.map.get_mut(addr)?;
+        if self.touched.last() != Some(addr) {
+            self.touched.push(*addr);
+        }
+        Some(peer)
+    }
+
+    pub(crate) fn contains_key(&self, addr: &NodeAddr) -> bool {
+        self.map.contains_key(addr)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// In the order of their addresses.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&NodeAddr, &Peer)> + Clone {
+        self.map.iter().map(|(addr, peer)| (addr, &**peer))
+    }
+
+    /// In the order of their addresses.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Peer> + Clone {
+        self.map.values().map(|peer| &**peer)
+    }
+
+    /// Lends all peers for a change, in the order of their addresses.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.touched = self.map.keys().copied().collect();
+        self.map.values_mut().map(|peer| &mut **peer)
+    }
+
+    pub(crate) fn insert(&mut self, addr: NodeAddr, peer: Peer) {
+        self.remove(&addr);
+        self.map.insert(addr, Box::new(peer));
+        self.touched.push(addr);
+    }
+
+    pub(crate) fn remove(&mut self, addr: &NodeAddr) -> Option<Box<Peer>> {
+        let peer = self.map.remove(addr)?;
+        self.queue.remove(&(peer.queued, *addr));
+        Some(peer)
+    }
+
+    /// Takes the neighbours that are not configured and seem to be gone.
+    pub(crate) fn take_gone(&mut self, ctx: &Context) -> Vec<NodeAddr> {
+        self.refresh(ctx);
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Looks anew at those that were lent out: when they are due, and whether they are gone.
+    fn refresh(&mut self, ctx: &Context) {
+        for addr in self.touched.drain(..) {
+            let Some(peer) = self.map.get_mut(&addr) else { continue };
+            if peer.is_gone() {
+                self.gone.push(addr);
+            }
+            let (at, _) = peer.due(ctx);
+            let before = std::mem::replace(&mut peer.queued, at);
+            if before == at {
+                continue;
+            }
+            self.queue.remove(&(before, addr));
+            if at != u64::MAX {
+                self.queue.insert((at, addr));
+            }
+        }
+    }
+
+    /// Those that are due at `now`, in the order of their addresses.
+    pub(crate) fn due(&mut self, ctx: &Context, now: u64) -> Vec<NodeAddr> {
+        self.refresh(ctx);
+        let due = self.queue.iter().take_while(|(at, _)| *at <= now);
+        let mut due: Vec<NodeAddr> = due.map(|(_, addr)| *addr).collect();
+        due.sort_unstable();
+        due
+    }
+
+    /// The one that is due first, and when and for what.
+    pub(crate) fn next(&mut self, ctx: &Context) -> Option<(u64, &'static str)> {
+        self.refresh(ctx);
+        let (_, addr) = self.queue.first()?;
+        self.map.get(addr).map(|peer| peer.due(ctx))
+    }
+
+    /// Checks what is kept against the peers themselves.
+    ///
+    /// # Errors
+    ///
+    /// The broken invariant, in words.
+    pub(crate) fn check(&self, ctx: &Context) -> Result<(), String> {
+        for (addr, peer) in &self.map {
+            let (at, kept) = (peer.due(ctx).0, peer.queued);
+            if at != kept && !self.touched.contains(addr) {
+                return Err(format!("a peer is due at {at}, and kept as due at {kept}"));
+            }
+        }
+        let mut queued = self.map.iter().filter(|(_, peer)| peer.queued != u64::MAX);
+        let count = queued.clone().count();
+        if count != self.queue.len() || queued.any(|(addr, peer)| !self.queue.contains(&(peer.queued, *addr))) {
+            return Err("the queue of peers is not that of their moments".into());
+        }
+        Ok(())
+    }
+}
