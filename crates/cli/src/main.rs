@@ -1,4 +1,4 @@
-//! The `weft` command: thin over the control socket, the state directory and the lab.
+//! The `weft` command: a thin layer over the control socket, the state directory and the lab.
 //!
 //! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration; 3 measured, but what
 //! was measured changed meanwhile.

@@ -1,18 +1,23 @@
-//! The node as a pure state machine: everything that decides, and nothing that moves packets.
+//! The node as a pure state machine: it makes every decision and moves no packets.
 //!
-//! - [`Node`]: the door. Reports of lanes and the time go in, [`Output`]s come out.
+//! - [`Node`]: the entry point. Reports of lanes and the time go in, [`Output`]s come out.
 //! - `link`: FMP with one neighbour: dialling, simultaneous opens, rekey, roaming, liveness, loss.
 //! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
-//! - `hop`, `labels`: keys and labels for fast frames that go through others. `capability`: what agreements on keys share.
-//! - [`Path`]: the ways by which a peer was reached, and why each was left. `path_mtu`, `prober`: how much they take.
-//! - `mesh`: how nodes find each other through each other.
-//! - `liveness`: whether the other end of either is there. `metrics`: how well; `reports`: when to say so.
-//! - `lanes`: what several lanes tell, put together.
-//! - `context`: what both are handed; [`Config`], [`Event`], [`PeerStatus`]: what others see.
+//! - `hop`, `labels`: keys and labels of relayed fast frames. `capability`: what the agreements on
+//!   keys have in common.
+//! - [`Path`]: the paths to a peer, and why each was left. `path_mtu`, `prober`: the path MTU and
+//!   the search for it.
+//! - `mesh`: the spanning tree, filters, look-ups and next hops.
+//! - `liveness`: whether the peer of a link or session is alive. `metrics`: how good the path is;
+//!   `reports`: when to report it.
+//! - `lanes`: the reports of several lanes, merged.
+//! - `context`: what links and sessions receive with each call; [`Config`], [`Event`],
+//!   [`PeerStatus`]: the interface to the daemon.
 //!
-//! What never is: sockets, threads, clocks, logging, randomness of its own, and sealing or opening of frames. The core
-//! hands plaintext to the lane that owns the link, which seals it in order with the data (`weft-packet`), because
-//! FIPS has one counter per link and per session for data and control together.
+//! Never here: sockets, threads, clocks, logging, randomness of its own, and the sealing or opening
+//! of frames. The core hands plaintext to the lane that owns the link, which seals it in order with
+//! the data (`weft-packet`), because FIPS has one counter per link and per session for data and
+//! control together.
 //!
 //! All times are milliseconds on the caller's clock.
 

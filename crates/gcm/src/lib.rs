@@ -1,18 +1,20 @@
-//! AES-256-GCM (NIST SP 800-38D) for packets, where the processor has AES and carry-less multiplication in vectors of 512
-//! bits (x86-64 with AVX-512, VAES and VPCLMULQDQ: Ice Lake, Zen 4 and later).
+//! AES-256-GCM (NIST SP 800-38D) for packets, on processors that have AES and carry-less
+//! multiplication in vectors of 512 bits (x86-64 with AVX-512, VAES and VPCLMULQDQ: Ice Lake, Zen 4
+//! and later).
 //!
-//! Libraries are made for records of 16 KiB; a tunnel seals 1,400 bytes at a time, and there half of their time goes into
-//! what each message costs however short it is. Here it is a quarter, and the two halves of the work, encryption and
-//! authentication, run beside each other from the first byte on
+//! Common libraries are tuned for records of 16 KiB. A tunnel seals 1,400 bytes at a time, and at
+//! that length half of their time is the fixed cost of a message. Here the fixed cost is a quarter,
+//! and encryption and authentication run in parallel from the first byte on
 //! (docs/experiments/2026-11-21-gcm.md, docs/decisions/0014-own-gcm.md).
 //!
-//! There are no look-ups and no branches that depend on keys or data: only on lengths, and on whether a tag was right.
-//! Everything is compared with aws-lc in `tests/`, on every length that a datagram can have.
+//! No table look-up and no branch depends on keys or data: branches depend only on lengths and on
+//! whether a tag was right. `tests/` compares everything with aws-lc, at every length that a
+//! datagram can have.
 //!
-//! - `vaes`: a message from start to end, encryption in groups of vectors with authentication in between
+//! - `vaes`: a whole message, encrypted in groups of vectors and authenticated at the same time
 //! - `vaes::aes`: key schedule, one block
 //! - `vaes::ghash`: sums of products in GF(2^128), and their reduction
-//! - `vaes::memory`: vectors from and to slices
+//! - `vaes::memory`: loads and stores of vectors from and to slices
 
 #[cfg(target_arch = "x86_64")]
 mod vaes;
@@ -26,14 +28,14 @@ pub const TAG_LEN: usize = 16;
 /// The longest message in bytes: 2^32 - 2 blocks (SP 800-38D, section 5.2.1.1).
 pub const MAX_LEN: u64 = ((1 << 32) - 2) * 16;
 
-/// The tag is not the one of this data under this key, nonce and associated data.
+/// The tag does not belong to this data under this key, nonce and associated data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the data does not authenticate")]
 pub struct Forged;
 
-/// AES-256-GCM under one key. It takes 896 bytes, which are overwritten when it is dropped.
+/// AES-256-GCM under one key. It occupies 896 bytes, which are overwritten when it is dropped.
 ///
-/// Nonces are the caller's: one that is used twice under a key gives the key away.
+/// The caller chooses the nonces: a nonce that is used twice under one key reveals the key.
 pub struct Aes256Gcm {
     #[cfg(target_arch = "x86_64")]
     key: vaes::Key,
@@ -42,7 +44,7 @@ pub struct Aes256Gcm {
 }
 
 impl Aes256Gcm {
-    /// Prepares a key; `None` where the processor lacks the instructions.
+    /// Prepares a key. Returns `None` on a processor that lacks the instructions.
     #[must_use]
     pub fn new(key: &[u8; KEY_LEN]) -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
@@ -54,7 +56,7 @@ impl Aes256Gcm {
         }
     }
 
-    /// Encrypts `data` where it lies and returns the tag over it and `aad`.
+    /// Encrypts `data` in place and returns the tag over it and `aad`.
     ///
     /// # Panics
     /// On more than [`MAX_LEN`] bytes.
@@ -63,9 +65,10 @@ impl Aes256Gcm {
         self.seal_from(nonce, aad, data, &[])
     }
 
-    /// The same for a message whose last bytes lie in `rest`, and are not copied: `data` has room for all of it, and
-    /// before that room what comes first. A header written in front of a payload that stays where it was read is sealed
-    /// so.
+    /// Like [`Self::seal`], for a message whose last bytes are read from `rest` instead of being
+    /// copied beforehand: `data` has room for the whole message and holds its first part before
+    /// that room. It seals a header together with a payload that stays in the buffer it was read
+    /// into.
     ///
     /// # Panics
     /// If `rest` is longer than `data`, or `data` than [`MAX_LEN`] bytes.
@@ -76,10 +79,11 @@ impl Aes256Gcm {
         self.key.seal(nonce, aad, data, rest)
     }
 
-    /// Decrypts `data` where it lies, if `tag` is the one over it and `aad`.
+    /// Decrypts `data` in place, if `tag` is the one over it and `aad`.
     ///
     /// # Errors
-    /// [`Forged`] if it is not, or the data is longer than [`MAX_LEN`]; then `data` is all zeros.
+    /// [`Forged`] if the tag is wrong, or the data is longer than [`MAX_LEN`]; then `data` is all
+    /// zeros.
     pub fn open(
         &self,
         nonce: &[u8; NONCE_LEN],

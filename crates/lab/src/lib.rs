@@ -1,24 +1,24 @@
-//! The lab: worlds of hosts on one machine, daemons in them, and what can be measured there.
+//! The lab: networks of hosts on one machine, daemons in them, and measurements.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`world`], [`host`], [`cable`] | hosts (network namespaces), cables and switches between them, roaming |
 //! | [`emulator`] | cables with delay, loss, reordering, a rate, an MTU hole |
 //! | [`nat`] | NAT boxes: full cone, restricted, port-restricted, symmetric |
-//! | [`child`], [`log`] | a process under test: its end, its log, what it used |
-//! | [`daemon`], [`fips`], [`spec`] | a weft daemon, the reference daemon, what both are told |
+//! | [`child`], [`log`] | a process under test: its exit, its log, its resource use |
+//! | [`daemon`], [`fips`], [`spec`] | a weft daemon, the reference daemon, the settings of both |
 //! | [`traffic`] | pings, TCP with verified content, UDP flows |
 //! | [`burden`] | a machine too slow for its daemon |
-//! | [`relay`] | a middlebox that loses, doubles, delays or spoils chosen datagrams |
-//! | [`scenario`] | topologies and what happens in them, as files: `weft lab run`, `up`, `down` |
-//! | [`stats`] | what a few runs say, and how sure it is |
-//! | [`mod@bench`], [`null`] | tunnels side by side; the tunnel that does nothing |
-//! | [`interrupt`], [`random`] | Ctrl-C; chance that a seed decides |
+//! | [`relay`] | a middlebox that drops, duplicates, delays or corrupts chosen datagrams |
+//! | [`scenario`] | topologies and steps in them, as files: `weft lab run`, `up`, `down` |
+//! | [`stats`] | the statistics of a few runs, with confidence intervals |
+//! | [`mod@bench`], [`null`] | tunnels measured side by side; a tunnel that does nothing |
+//! | [`interrupt`], [`random`] | Ctrl-C; random numbers from a seed |
 //! | [`demo`] | `weft demo`: five nodes, real traffic, figures |
 //!
-//! The lab runs the built `weft` binary and reads its JSON, as a user would; it never calls the node's
-//! code. Nothing has to be installed, and nothing needs root where unprivileged user namespaces are on.
-//! Never here: protocol formats, and system calls that need `unsafe` (weft-os).
+//! The lab runs the built `weft` binary and reads its JSON, as a user would; it never calls the
+//! node's code. Nothing has to be installed, and root is not needed if unprivileged user namespaces
+//! are enabled. Never here: protocol formats, and system calls that need `unsafe` (weft-os).
 
 pub mod bench;
 pub mod burden;

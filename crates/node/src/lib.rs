@@ -1,18 +1,18 @@
-//! The daemon: puts core, plane and os together, and everything that a person sees of it.
+//! The daemon: joins core, plane and os, and provides everything that the user sees of them.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`daemon`] | the running node |
 //! | [`config`] | the TOML file, checked setting by setting |
-//! | [`broker`] | what takes root's rights after the daemon has given them up |
+//! | [`broker`] | the process that keeps root's rights after the daemon has given them up |
 //! | [`state`] | the state directory: its lock, its files |
-//! | [`fast_peers`] | who has ever been fast, kept between runs |
+//! | [`fast_peers`] | the peers that have ever used fast frames, kept between runs |
 //! | [`known`] | the peers' last addresses, kept between runs |
 //! | [`keyfile`] | the secret key on disk |
-//! | [`peer`] | names of peers, and how a person refers to one |
-//! | [`control`] | the control socket, both sides |
-//! | [`status`] | the documents that it carries |
-//! | [`trace`] | where a daemon's time goes, while a client asks |
+//! | [`peer`] | names of peers, and how a command refers to one |
+//! | [`control`] | the control socket, client and server |
+//! | [`status`] | the documents that the control socket returns |
+//! | [`trace`] | the time of each stage of the packet path, while a client asks for it |
 //! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
 //!
@@ -39,9 +39,9 @@ pub use weft_noise::Identity;
 /// The version of this build, as in its package.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit of this build: 12 hexadecimal digits, what the packager said in `WEFT_COMMIT`, or
+/// The commit of this build: 12 hexadecimal digits, the value of `WEFT_COMMIT` at build time, or
 /// `unknown`.
 pub const COMMIT: &str = env!("WEFT_BUILD_COMMIT");
 
-/// Both in one line, for `--version`.
+/// Version and commit in one line, for `--version`.
 pub const VERSION_LINE: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("WEFT_BUILD_COMMIT"), ")");

@@ -1,19 +1,21 @@
-//! Who a node is, and how two nodes come to share keys.
+//! Node identities, and the handshakes by which two nodes agree on keys.
 //!
-//! What is here, from the outside in:
+//! Contents, outermost first:
 //!
-//! - [`identity`]: the Nostr key pair that *is* the node: `nsec` / `npub` texts, the node address, BIP-340
-//!   signatures.
+//! - [`identity`]: the Nostr key pair that *is* the node: `nsec` / `npub` texts, the node address,
+//!   BIP-340 signatures.
 //! - [`ik`] and [`xk`]: the two handshakes of FIPS. IK authenticates a link in two messages, XK a session end to
 //!   end in three. Both end in [`Established`].
-//! - [`Key`], [`Established`]: what a handshake leaves behind, and the exporter that fast frames start from.
+//! - [`Key`], [`Established`]: the result of a handshake, and the exporter that fast frames start
+//!   from.
 //! - [`aead`]: ChaCha20-Poly1305 in place, for the handshakes and for every FIPS frame after them.
-//! - [`fast`]: the keys and suites of fast frames, weft's own.
+//! - [`fast`]: the keys and suites of fast frames.
 //! - [`replay`]: the window that accepts each counter once.
-//! - [`tag`]: how a node recognises handshake messages of nodes it knows before any Diffie-Hellman.
+//! - [`tag`]: how a node recognises handshake messages of nodes that it knows before any
+//!   Diffie-Hellman.
 //!
-//! What never is: sockets, clocks, threads, logging, and randomness of its own. The caller brings the random
-//! number generator, so a seed reproduces a handshake byte for byte.
+//! Never here: sockets, clocks, threads, logging, and randomness of its own. The caller supplies
+//! the random number generator, so a seed reproduces a handshake byte for byte.
 //!
 //! # FIPS is not standard Noise
 //!
@@ -22,8 +24,9 @@
 //!
 //! - The curve is secp256k1, and a Diffie-Hellman result is SHA-256 of the shared point's x coordinate alone, so
 //!   the parity of a public key does not matter to it.
-//! - The responder's static key is mixed in beforehand with the parity byte 0x02, whatever its parity is, because
-//!   an `npub` does not carry it. No prologue is mixed in, not even an empty one.
+//! - The responder's static key is mixed in beforehand with the parity byte 0x02, whatever its
+//!   parity is, because an `npub` does not contain it. No prologue is mixed in, not even an empty
+//!   one.
 //! - Handshake payloads are sealed with *empty* associated data. The transcript hash is therefore computed but
 //!   never checked by FIPS itself: flipping the parity byte of an ephemeral key in flight leaves the keys equal
 //!   and the hashes different. [`Established::exporter`] does depend on the hash.
@@ -33,9 +36,10 @@
 //!
 //! # Secrets in memory
 //!
-//! Key bytes lie on the heap and are overwritten when their owner is dropped; what computing with them leaves on the stack
-//! is overwritten before a handshake's function returns. A test reads the whole memory of its process for what is left.
-//! Registers, which the kernel saves when it switches threads, are beyond it.
+//! Key bytes are on the heap and are overwritten when their owner is dropped; what computing with
+//! them leaves on the stack is overwritten before a handshake's function returns. A test searches
+//! the whole memory of its process for remains. Registers, which the kernel saves when it switches
+//! threads, are beyond its reach.
 
 pub mod aead;
 pub mod fast;

@@ -1,25 +1,26 @@
-//! What touches the operating system, and nothing that knows the protocol.
+//! The system calls and kernel interfaces that Weft uses. Nothing here knows the protocol.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`tun`] | the TUN interface: virtio header, TSO/USO, several queues |
 //! | [`tap`] | the TAP interface: Ethernet frames, for the lab |
-//! | [`udp`] | the UDP socket: GSO out, GRO in, never fragments, counts what it falls back to |
-//! | [`icmp`] | pings that are never cut into fragments |
-//! | [`tcp`] | what the kernel knows of a TCP connection |
+//! | [`udp`] | the UDP socket: GSO out, GRO in, never fragments, counts each fallback |
+//! | [`icmp`] | pings that are never fragmented |
+//! | [`tcp`] | the kernel's figures of a TCP connection |
 //! | [`poll`] | waiting for descriptors, and waking a thread that waits |
 //! | [`netlink`] | interfaces, addresses and routes of one network namespace |
-//! | [`ethtool`] | what an interface does for its packets |
+//! | [`ethtool`] | the offloads of an interface |
 //! | [`sysctl`] | the per-interface settings that netlink does not reach |
-//! | [`netns`] | network namespaces held by a descriptor, threads and processes inside them |
+//! | [`netns`] | network namespaces held by a descriptor, and threads and processes inside them |
 //! | [`process`] | capabilities, memory and CPU time |
 //! | [`lock`], [`clock`], [`random`] | a file lock, a clock that counts suspend, random bytes |
 //!
-//! This is the only crate with `unsafe`: every block is one system call or the reading of what it
-//! filled in, and says why it is sound. Never here: threads that serve packets (weft-plane), policy
-//! about which address or route to set (weft-node), topologies (weft-lab).
+//! `unsafe` lives here and, for loads and stores of vectors, in weft-gcm: every block here is one
+//! system call or the reading of its result, with the reason why it is sound. Never here: threads
+//! that serve packets (weft-plane), policy about which address or route to set (weft-node),
+//! topologies (weft-lab).
 //!
-//! Linux only for now. A port adds a sibling of each module with the same public items.
+//! Linux only. A port adds a sibling of each module with the same public items.
 #![allow(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]

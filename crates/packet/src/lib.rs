@@ -1,25 +1,31 @@
-//! The packet path as pure code: what happens to a packet between the TUN and the wire, without threads, sockets or a
-//! clock. The daemon's lanes and the simulator run the same.
+//! The packet path as pure code: everything between the TUN and the wire, without threads, sockets
+//! or a clock. The daemon's lanes and the simulator run the same code.
 //!
-//! - [`Lane`]: the tables of one thread's links and sessions, and its three doors: `outbound` (TUN to wire),
-//!   `inbound` (wire to TUN, or to the next hop), `apply` (what the core decided). [`Command`] and [`Report`] are all that passes between
-//!   a lane and the core.
-//! - `link`, `session`: one peer relation each, with its keys and accounts.
-//! - `lanes`: several of them in one node, and what belongs to which.
-//! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, where the frame is sent from.
-//! - `fast`: weft's own frames, sealed once and under keys that move on in place.
-//! - [`split`], [`coalesce`]: TUN super-packets to segments, and back.
-//! - `networks`, `routed`: what lies behind nodes, and how packets go there.
-//! - [`mss`], [`icmp`]: what an endpoint tells TCP and its own host about sizes and reachability.
-//! - [`Train`]: equal datagrams one behind the other, for one system call.
-//! - `meter`, `measure`: what came and how, and the reports about it.
+//! - [`Lane`]: the tables of one thread's links and sessions, and its three entry points:
+//!   `outbound` (TUN to wire), `inbound` (wire to TUN, or to the next hop), `apply` (a command of
+//!   the core). [`Command`] and [`Report`] are all that passes between a lane and the core.
+//! - `link`, `session`: the keys and accounts of one link, and of one session. `egress`: what packets
+//!   to a node go in.
+//! - `lanes`: several lanes in one node, and which one owns a link or session.
+//! - `received`: the datagrams of one receive.
+//! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, in the buffer that is
+//!   sent.
+//! - `fast`: fast frames, sealed once, under keys that advance phase by phase.
+//! - [`split`], [`coalesce`]: TUN super-packets to segments, and segments to super-packets.
+//! - `networks`, `routed`: networks behind nodes, and the routes to them.
+//! - [`mss`], [`icmp`]: sizes and reachability, as an endpoint announces them to TCP and to its own
+//!   host.
+//! - [`Train`]: datagrams of equal length one behind the other, for one system call.
+//! - `meter`, `measure`: measurements of what is received, and the reports on them.
 //! - [`checksum`]: transport checksums that are left to the kernel.
 //! - `ecn`: congestion marks of frames and packets.
-//! - [`bounds`]: how much may wait, everywhere. [`Shares`], [`ReportQueue`]: who may fill it, and what goes to the core first.
-//! - [`Bucket`]: how often something may happen.
-//! - `echo`: echo requests of the node's own. `gate`: how many handshakes a second reach the core. [`Counters`]: what became of everything else.
+//! - [`bounds`]: bounds of every queue and store. [`Shares`], [`ReportQueue`]: the share of each
+//!   party, and the order of reports to the core.
+//! - [`Bucket`]: a token bucket.
+//! - `echo`: echo requests that the node itself sends. `gate`: how many handshakes a second reach
+//!   the core. [`Counters`]: every other outcome.
 //!
-//! What never is: handshakes, timers and decisions (weft-core); IO (weft-os, weft-plane).
+//! Never here: handshakes, timers and decisions (weft-core); IO (weft-os, weft-plane).
 
 pub mod bounds;
 mod bucket;
@@ -71,5 +77,5 @@ pub use paths::PATH_PROBE_LEN;
 pub use reports::{Cause, ReportQueue};
 pub use shares::{Load, Shares};
 pub use train::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Train, Transmit};
-/// Bytes that a datagram has in front of it when it is given to [`Lane::inbound`].
+/// Bytes of room that a datagram needs before its start when it is passed to [`Lane::inbound`].
 pub use weft_wire::fast::HEADROOM;

@@ -1,23 +1,24 @@
-//! `weft perf`: what two nodes can do between them, and what holds them up.
+//! `weft perf`: throughput and latency between two nodes, and what limits them.
 //!
-//! One end, *near*, is the command of the person who asks; the other, *far*, is a process that the daemon there starts
-//! for one run. They agree over a TCP connection inside the tunnel ([`message`]), then each does its half:
+//! The client, *near*, is the user's command; the server, *far*, is a process that the server's
+//! daemon starts for one run. They agree on the run over a TCP connection inside the tunnel
+//! ([`message`]), then each runs its half:
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`near`], [`far`] | the two ends of a run |
-//! | [`plan`], [`limits`], [`message`] | what is asked for; what the far end's owner allows; how the ends talk |
-//! | [`ends`], [`challenge`] | the addresses of the flows; the proof that they arrive there |
-//! | [`end`] | what both do alike: load, one sample a second, an account |
+//! | [`near`], [`far`] | client and server of a run |
+//! | [`plan`], [`limits`], [`message`] | the request; the limits that the server's owner sets; the messages of client and server |
+//! | [`ends`], [`challenge`] | the addresses of the flows; the proof that the server receives at them |
+//! | [`end`] | what client and server have in common: load, one sample a second, an account |
 //! | [`tcp`], [`udp`], [`mod@quic`], [`probe`] | the load, and round trips beside it |
-//! | [`arrivals`], [`latency`] | loss, order and jitter of numbered datagrams; round trips in few figures |
-//! | [`meter`] | processor and memory of the daemon and of the test itself |
-//! | [`judge`] | what held the run up, and the evidence: pure |
-//! | [`stages`], [`held`] | what the packet threads did under the load, stage by stage; which of them held it up: pure |
-//! | [`report`] | the document `weft.perf/1`; as text ([`human`]), as a drawing ([`plot`], by [`svg`]) |
+//! | [`arrivals`], [`latency`] | loss, order and jitter of numbered datagrams; a summary of round trips |
+//! | [`meter`] | CPU time and memory of the daemon and of the test itself |
+//! | [`judge`] | what limited the run, and the evidence: pure |
+//! | [`stages`], [`held`] | what the packet threads did under the load, stage by stage; which of them limited it: pure |
+//! | [`report`] | the document `weft.perf/1`; as text ([`human`]), as a plot ([`plot`], by [`svg`]) |
 //!
-//! Never here: the daemon, its control socket and its configuration (weft-node, which says through
-//! [`end::DaemonView`] what a run has to know), and the protocol of the mesh.
+//! Never here: the daemon, its control socket and its configuration (weft-node, which reports
+//! through [`end::DaemonView`] what a run needs to know), and the protocol of the mesh.
 
 pub mod arrivals;
 pub mod challenge;
@@ -47,24 +48,25 @@ use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// The TCP port on which a node takes runs, at its mesh address.
+/// The TCP port at which a node accepts runs, on its mesh address.
 pub const PORT: u16 = 2125;
 
-/// A socket for [`far::Far::control`] connections at `address`, which hears the interface `device` alone.
+/// Returns a listening socket for [`far::Far::control`] connections at `address`, which accepts
+/// them from the interface `device` only.
 ///
 /// # Errors
-/// What the system refused; before Linux 5.7, binding to an interface takes CAP_NET_RAW.
+/// The error of the system call; before Linux 5.7, binding to an interface takes CAP_NET_RAW.
 pub fn listen(address: SocketAddr, device: &str) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.bind_device(Some(device.as_bytes()))?;
-    // A daemon that starts again has the port at once.
+    // A daemon that restarts can bind the port at once.
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(address))?;
     socket.listen(16)?;
     Ok(socket.into())
 }
 
-/// Bits of `bytes` in `seconds`, in millions a second; none where no time has passed.
+/// Bits of `bytes` in `seconds`, in Mbit/s; `None` if no time has passed.
 #[must_use]
 pub fn mbit_s(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {

@@ -1,13 +1,15 @@
-//! Threads and IO around the packet path: what turns a pure [`Lane`](weft_packet::Lane) into moving packets.
+//! Threads and IO around the packet path: they drive a pure [`Lane`](weft_packet::Lane).
 //!
-//! - [`Lanes`]: the handle of all lanes: commands in, counters out, stop. `handle`: that of one lane's thread.
-//! - `handover`: what one lane reads and another owns.
-//! - [`Trace`]: where a lane's time goes, while it is watched.
+//! - [`Lanes`]: the handle of all lanes: commands, counters, stop. `handle`: the handle of one
+//!   lane's thread.
+//! - `handover`: packets and datagrams that one lane reads and another owns.
+//! - [`Trace`]: the time of each stage of a lane, while a client watches.
 //! - `worker`: the thread's loop, from readiness to batches.
-//! - `underlay`: the UDP sockets, and what happens when they are full.
-//! - `tunnel`: the TUN queue: reading super-packets, writing coalesced ones.
+//! - `underlay`: the UDP sockets, and what happens when their buffers are full.
+//! - `tunnel`: the TUN queue: reads super-packets, writes coalesced ones.
 //!
-//! What never is: protocol, tables, crypto (weft-packet); decisions (weft-core); system calls of its own (weft-os).
+//! Never here: protocol, tables, crypto (weft-packet); decisions (weft-core); system calls of its
+//! own (weft-os).
 
 mod counters;
 mod handle;

@@ -1,16 +1,19 @@
 //! Nodes (core and packet path, the code that the daemon runs) on one virtual clock and one seed.
 //!
-//! - [`World`]: hosts, the network between them, and time. [`World::run`] moves time; nothing else does.
+//! - [`World`]: hosts, the network between them, and time. Only [`World::run`] advances time.
 //! - [`Host`]: one node with its lanes, its address, and the IP packets that reached it.
-//! - [`scenario`]: whole runs as data, their figures, and how a failure becomes short.
-//! - [`lies`]: what a neighbour says that means no good.
-//! - [`Shape`], [`Topology`]: who dials whom. [`Conditions`], [`NatKind`]: what lies between.
-//! - [`fuzz`]: the same code, and the pure crates below it, under any bytes.
-//! - [`Datagram`], [`Kind`]: what is in flight, and what it carries, so that a rule can lose "the first msg3".
+//! - [`scenario`]: whole runs as data, their figures, and the reduction of a failure to a short
+//!   one.
+//! - [`lies`]: forged messages of a neighbour.
+//! - [`Shape`], [`Topology`]: which node dials which. [`Conditions`], [`NatKind`]: the network
+//!   between them.
+//! - [`fuzz`]: the same code, and the pure crates below it, under arbitrary bytes.
+//! - [`Datagram`], [`Kind`]: what is in flight and what it contains, so that a rule can drop "the
+//!   first msg3".
 //!
 //! The same seed and the same calls give the same run, packet for packet.
 //!
-//! What never is: sockets, threads, the system's clock, and protocol knowledge of its own.
+//! Never here: sockets, threads, the system's clock, and protocol knowledge of its own.
 
 mod datagram;
 pub mod fuzz;

@@ -1,27 +1,30 @@
 //! Byte layouts: what weft reads from and writes to links, sessions and TUN devices.
 //!
-//! Pure: no allocation, no dependency, no standard library. Bytes go in, a checked message comes
-//! out, and nothing panics on any input.
+//! Pure: no allocation, no dependency, no standard library. `parse` turns bytes into a checked
+//! message and panics on no input.
 //!
 //! # One pattern
 //! - `Message::parse(&[u8]) -> Result<Message, WireError>` checks once. Fields are plain values, or
-//!   borrow from the input where the size varies. A *header* that something follows returns
-//!   `(header, rest)`, or is `LEN` bytes long.
+//!   borrow from the input if their size varies. The parser of a *header* that something follows
+//!   returns `(header, rest)`, or the header is `LEN` bytes long.
 //! - `message.emit(&mut [u8]) -> Result<usize, WireError>` writes what `parse` reads and returns
-//!   the length. `LEN` or `wire_len` says it beforehand. Headers of fixed size have `to_bytes`.
-//! - What FIPS's own parsers refuse is refused and what they tolerate (reserved bits, bytes
-//!   behind a message) is tolerated, as each type says. A message that is emitted never has it.
-//! - Integers are little-endian on FIPS's wire; network byte order within IP packets and the shim.
+//!   the length. `LEN` or `wire_len` gives the length beforehand. Headers of fixed size have
+//!   `to_bytes`.
+//! - Parsers refuse what FIPS's own parsers refuse and tolerate what they tolerate (reserved bits,
+//!   bytes behind a message), as each type documents. `emit` never writes what is only tolerated.
+//! - Integers are little-endian in FIPS messages; network byte order within IP packets and the
+//!   shim.
 //!
-//! # Layers, from the outside in
-//! - [`fmp`]: the frames between neighbours. Inside a sealed one, [`fmp::InnerHeader`] names a link
-//!   message, whose *body* follows: [`link`], [`mmp`], [`tree`], [`filter`], [`lookup`].
-//! - [`link::SessionDatagram`] carries a session message: [`fsp`] for the headers, [`session`]
-//!   for the handshake, [`signal`] for errors in the clear. Inside a sealed one, [`fsp::FspInner`]
+//! # Layers, outermost first
+//! - [`fmp`]: the frames between neighbours. Inside a sealed frame, [`fmp::InnerHeader`] names a
+//!   link message, whose *body* follows: [`link`], [`mmp`], [`tree`], [`filter`], [`lookup`].
+//! - [`link::SessionDatagram`] carries a session message: [`fsp`] for the headers, [`session`] for
+//!   the handshake, [`signal`] for errors in the clear. Inside a sealed message, [`fsp::FspInner`]
 //!   names a session message, whose *body* follows: [`session`], [`mmp`].
-//! - [`session::DataPorts`] carries an IP packet behind the [`shim`].
-//! - [`fast`]: fast frames, weft's own, and the session messages that agree on them.
-//! - [`ip`], [`transport`], [`checksum`], [`virtio`]: packets as a TUN device has them. [`network`]: where they go.
+//! - [`session::DataPorts`] precedes an IP packet behind the [`shim`].
+//! - [`fast`]: fast frames, and the session messages that agree on them.
+//! - [`ip`], [`transport`], [`checksum`], [`virtio`]: packets as a TUN device has them.
+//!   [`network`]: IP prefixes that a node routes.
 //!
 //! # Never here
 //! Keys, seals and signatures (weft-noise); what a message means and whether to believe it
