@@ -1,4 +1,4 @@
-//! Node addresses and the IPv6 addresses made from them.
+//! Node addresses and the IPv6 addresses derived from them.
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -8,7 +8,7 @@ pub const FIPS_PREFIX: u8 = 0xfd;
 
 /// A node's routing address: the first 16 bytes of the SHA-256 of its x-only public key.
 ///
-/// The bytes are compared and ordered as they stand on the wire; the tree root is the smallest.
+/// The wire order is the order of comparison; the tree root is the smallest address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeAddr([u8; 16]);
 
@@ -36,8 +36,8 @@ impl NodeAddr {
         Ipv6Addr::from(octets)
     }
 
-    /// The first 15 bytes of the node address behind a mesh IPv6 address, or `None` outside
-    /// `fd00::/8`. This is the key under which an address is looked up, as the 16th is unknown.
+    /// Returns the first 15 bytes of the node address behind a mesh IPv6 address, or `None` outside
+    /// `fd00::/8`. An address is looked up by these bytes, as the 16th is unknown.
     #[must_use]
     pub fn prefix_of_ipv6(addr: Ipv6Addr) -> Option<[u8; 15]> {
         let [first, prefix @ ..] = addr.octets();
@@ -64,7 +64,7 @@ impl fmt::Display for NodeAddr {
     }
 }
 
-/// As [`fmt::Display`]: an address in a log line is one that can be searched for.
+/// Like [`fmt::Display`], so that the address in a log line can be searched for.
 impl fmt::Debug for NodeAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

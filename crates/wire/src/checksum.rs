@@ -2,7 +2,7 @@
 //! update in place (RFC 1624).
 //!
 //! A sum is a `u64` that grows part by part and is folded once. Sums are of 16-bit words in network
-//! byte order, so [`checksum_fold`] gives the number that stands in the packet, big-endian.
+//! byte order, so [`checksum_fold`] returns the value of the packet's big-endian field.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,8 +10,8 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 /// last must have an even length.
 #[must_use]
 pub fn checksum_add(sum: u64, bytes: &[u8]) -> u64 {
-    // In the host's byte order, which RFC 1071 section 2 (B) allows: no swap for each word, and a
-    // loop that the compiler turns into vector instructions.
+    // In the host's byte order, which RFC 1071 section 2 (B) allows: no byte swap for each word,
+    // and a loop that the compiler vectorises.
     let (words, tail) = bytes.as_chunks::<4>();
     let mut native: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
     let mut last = [0; 4];
@@ -20,8 +20,8 @@ pub fn checksum_add(sum: u64, bytes: &[u8]) -> u64 {
     add(sum, u64::from(u16::from_be(checksum_fold(native))))
 }
 
-/// Folds a sum to 16 bits without inverting it: what [`NEEDS_CSUM`](crate::virtio::NEEDS_CSUM)
-/// wants to find in the checksum field, if the sum is that of the pseudo-header.
+/// Folds a sum to 16 bits without inverting it: the content of the checksum field that
+/// [`NEEDS_CSUM`](crate::virtio::NEEDS_CSUM) requires, if the sum is that of the pseudo-header.
 #[must_use]
 pub const fn checksum_fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
@@ -31,8 +31,8 @@ pub const fn checksum_fold(sum: u64) -> u16 {
     sum as u16
 }
 
-/// Folds and inverts a sum: the checksum itself. Over bytes that hold a right checksum the result
-/// is 0. For UDP a result of 0 is sent as 0xFFFF.
+/// Folds and inverts a sum: the checksum itself. Over bytes that contain a correct checksum the
+/// result is 0. For UDP a result of 0 is sent as 0xFFFF.
 #[must_use]
 pub const fn checksum_finish(sum: u64) -> u16 {
     !checksum_fold(sum)
@@ -61,7 +61,7 @@ pub const fn checksum_replace(checksum: u16, old: u16, new: u16) -> u16 {
     checksum_finish(!checksum as u64 + !old as u64 + new as u64)
 }
 
-/// Adds with the carry around the end, so that no sum overflows.
+/// Adds with end-around carry, so that no sum overflows.
 const fn add(sum: u64, more: u64) -> u64 {
     let (sum, carry) = sum.overflowing_add(more);
     sum + carry as u64
@@ -73,7 +73,7 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    /// RFC 1071 section 1, to the letter.
+    /// RFC 1071 section 1, literally.
     fn naive(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {

@@ -8,8 +8,8 @@ use crate::{NodeAddr, WireError};
 /// A node's position in the tree: its address, its parent's, and so on to the root.
 ///
 /// On the wire a 2-byte little-endian count and 16 bytes for each address (FIPS wire-formats,
-/// "Encoding Rules"). Borrowed either from a received message or from a slice of addresses, and
-/// equal when the addresses are.
+/// "Encoding Rules"). Borrowed from a received message or from a slice of addresses; two are equal
+/// if their addresses are.
 #[derive(Clone, Copy)]
 pub struct Coords<'a>(Repr<'a>);
 
@@ -38,7 +38,7 @@ impl<'a> Coords<'a> {
         }
     }
 
-    /// Whether there is no address.
+    /// Whether the list of addresses is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -71,7 +71,7 @@ impl<'a> Coords<'a> {
         2 + NodeAddr::LEN * self.len()
     }
 
-    /// Reads coordinates at the start of `bytes`, possibly empty ones, and returns what follows.
+    /// Reads coordinates, possibly empty ones, at the start of `bytes`, and returns the rest.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -139,7 +139,7 @@ impl fmt::Debug for Coords<'_> {
     }
 }
 
-/// The coordinates of both ends, as they stand in the clear where a message carries them.
+/// The coordinates of both ends, in the clear in the message that carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoordsPair<'a> {
     /// The sender's.
@@ -155,7 +155,7 @@ impl<'a> CoordsPair<'a> {
         self.src.wire_len() + self.dest.wire_len()
     }
 
-    /// Reads both at the start of `bytes`, either of them possibly empty, and returns what follows.
+    /// Reads both at the start of `bytes`, either of them possibly empty, and returns the rest.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -171,7 +171,7 @@ impl<'a> CoordsPair<'a> {
     /// Writes both and returns [`CoordsPair::wire_len`].
     ///
     /// # Errors
-    /// As [`Coords::emit`].
+    /// Like [`Coords::emit`].
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
         let mut w = Writer::new(out);
         self.write(&mut w)?;

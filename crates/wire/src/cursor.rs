@@ -1,8 +1,8 @@
-//! Bounds-checked reading and writing, the only place that moves through bytes.
+//! Bounds-checked reading and writing: the only code of this crate that advances through bytes.
 
 use crate::{NodeAddr, WireError};
 
-/// Reads fields in order; running out says how many bytes the message would have needed.
+/// Reads fields in order; at the end of input its error reports how many bytes the message needs.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
     total: usize,
@@ -69,8 +69,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes fields in order. It counts past the end of the buffer, so that [`Writer::finish`] can say
-/// what would have been enough.
+/// Writes fields in order. It counts past the end of the buffer, so that [`Writer::finish`] can
+/// report the size that would have been enough.
 pub(crate) struct Writer<'a> {
     buf: &'a mut [u8],
     at: usize,
@@ -135,7 +135,7 @@ pub(crate) fn put<const N: usize>(out: &mut [u8], header: &[u8; N]) -> Result<us
     Ok(N)
 }
 
-/// A length or count as its two-byte field.
+/// A length or count as a two-byte field.
 pub(crate) fn len_u16(len: usize) -> Result<u16, WireError> {
     u16::try_from(len).map_err(|_| WireError::TooLong {
         max: usize::from(u16::MAX),

@@ -1,10 +1,10 @@
-//! Why bytes were refused, or could not be written.
+//! Errors of parsing and writing.
 
 use core::fmt;
 
-/// A reason why bytes do not form a message, or a message does not fit.
+/// The reason why bytes do not form a message, or why a message does not fit.
 ///
-/// There is one variant for each cause, so a caller counts refusals without looking at text.
+/// Each cause has its own variant, so a caller counts refusals without matching on text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WireError {
@@ -12,14 +12,14 @@ pub enum WireError {
     TooShort {
         /// Bytes that the message needs, counted from its start.
         needed: usize,
-        /// Bytes that were there.
+        /// Bytes of the input.
         got: usize,
     },
-    /// The input does not have the one length that this message has.
+    /// The input does not have the fixed length of this message.
     WrongLength {
         /// The length in bytes that this message always has.
         expected: usize,
-        /// Bytes that were there.
+        /// Bytes of the input.
         got: usize,
     },
     /// The length field of the header does not describe the frame that carries it.
@@ -33,43 +33,44 @@ pub enum WireError {
     BufferTooSmall {
         /// Bytes that the message needs.
         needed: usize,
-        /// Bytes that the buffer has.
+        /// Size of the buffer in bytes.
         got: usize,
     },
-    /// A part is longer than the length field in front of it can say.
+    /// A part is longer than its length field can express.
     TooLong {
-        /// The largest length that the field can say.
+        /// The largest value of the length field.
         max: usize,
         /// The length of the part.
         got: usize,
     },
-    /// The version is not one that this crate reads.
+    /// This crate does not read this version.
     UnsupportedVersion(u8),
     /// The phase nibble is not that of this message.
     WrongPhase(u8),
-    /// The message type byte is not that of this message, or of none that is known.
+    /// The message type byte belongs to another message, or is unknown.
     WrongMessageType(u8),
     /// Flags are set in a message that must have none.
     NonZeroFlags(u8),
-    /// The U flag is set in a sealed FSP message, or clear in a plain one; the value is the flags.
+    /// The U flag is set in a sealed FSP message, or clear in a plain one; the value is the flags
+    /// byte.
     WrongCipherFlag(u8),
-    /// The CP flag and the presence of coordinates disagree; the value is the flags.
+    /// The CP flag and the presence of coordinates disagree; the value is the flags byte.
     WrongCoordsFlag(u8),
-    /// Coordinates without an entry, where the message needs at least one.
+    /// Coordinates without an entry in a message that needs at least one.
     EmptyCoords,
     /// A tree announcement without an ancestry entry.
     EmptyAncestry,
-    /// A bloom filter size class other than the one in use.
+    /// A Bloom filter of another size class than the one in use.
     UnsupportedSizeClass(u8),
-    /// A bloom filter with no hash functions.
+    /// A Bloom filter with no hash functions.
     ZeroHashCount,
-    /// An IPv6 shim format that is not known.
+    /// An unknown IPv6 shim format.
     UnknownShimFormat(u8),
-    /// Fewer bytes before the shim than the header that replaces it needs.
+    /// Fewer bytes before the shim than the IPv6 header that replaces it needs.
     NoHeadroom {
         /// Bytes that are needed before the shim.
         needed: usize,
-        /// Bytes that are there.
+        /// Bytes before the shim.
         got: usize,
     },
     /// The IP version nibble is not that of this header.

@@ -1,7 +1,7 @@
-//! Fast frames, weft's own: one seal for a packet between neighbours, and the messages that agree on them.
+//! Fast frames: one seal for a packet, end to end, and the messages that agree on them.
 //!
-//! Specified in docs/protocol/fast.md. A fast frame is a UDP payload whose first nibble is 0xA; a node sends none before
-//! the other side has shown, inside the FSP session, that it reads them.
+//! Specified in docs/protocol/fast.md. A fast frame is a UDP payload whose first nibble is 0xA. A
+//! node sends none before the peer has proven, inside the FSP session, that it reads them.
 //!
 //! ```text
 //!  0        1        2                 4                 8                16
@@ -10,8 +10,8 @@
 //!  +--------+--------+--------+--------+-----------------+----------------+------------------+-----+
 //! ```
 //!
-//! All 16 bytes of the header are associated data. The sealed content begins with the sender's clock, as FIPS's inner
-//! headers do: [`TIMESTAMP_LEN`] bytes, milliseconds since its keys began.
+//! All 16 bytes of the header are associated data. The sealed content begins with the sender's
+//! clock, as FIPS's inner headers do: [`TIMESTAMP_LEN`] bytes, milliseconds since its keys began.
 
 use core::net::Ipv6Addr;
 
@@ -32,63 +32,66 @@ pub use relayed::{
     SEALED_HEADER,
 };
 
-/// The first nibble of a fast frame. FMP has 0 and keeps 1; STUN, FIPS's punch packets and QUIC share the others
-/// that are in use on such ports.
+/// The first nibble of a fast frame. FMP uses 0 and reserves 1; STUN, FIPS's punch packets and QUIC
+/// use the other values that occur on such ports.
 pub const VERSION: u8 = 0xa;
 /// Length of the authentication tag behind the sealed content.
 pub const TAG_LEN: usize = 16;
 /// Length of the clock at the start of the sealed content.
 pub const TIMESTAMP_LEN: usize = 4;
-/// What is left of an IPv6 header: its first four bytes, next header and hop limit. Both ends know the addresses, and
-/// the length follows from the frame's.
+/// The bytes of an IPv6 header that a frame keeps: its first four bytes, next header and hop limit.
+/// Both ends know the addresses, and the length follows from the frame's.
 pub const IPV6_REST: usize = 6;
-/// Where the packet starts in a frame of [`Kind::Full`].
+/// Offset of the packet in a frame of [`Kind::Full`].
 pub const FULL_AT: usize = Header::LEN + TIMESTAMP_LEN;
-/// What a frame of [`Kind::Full`] has more than the packet in it.
+/// Bytes that a frame of [`Kind::Full`] adds to its packet.
 pub const FULL_OVERHEAD: usize = FULL_AT + TAG_LEN;
-/// Where the upper layer of a packet starts in a frame of [`Kind::Ipv6`].
+/// Offset of the upper layer of a packet in a frame of [`Kind::Ipv6`].
 pub const UPPER_AT: usize = Header::LEN + TIMESTAMP_LEN + IPV6_REST;
-/// What a frame of [`Kind::Ipv6`] has more than the packet in it: 2 bytes.
+/// Bytes that a frame of [`Kind::Ipv6`] adds to its packet: 2.
 pub const IPV6_OVERHEAD: usize = UPPER_AT + TAG_LEN - Ipv6Header::LEN;
-/// What a frame of [`Kind::Message`] has more than the body of the message.
+/// Bytes that a frame of [`Kind::Message`] adds to the body of the message.
 pub const MESSAGE_OVERHEAD: usize = Header::LEN + TIMESTAMP_LEN + 1 + TAG_LEN;
 
-/// What passes wherever IPv6 does, bytes of UDP payload: its least MTU of 1,280 (RFC 8200 section 5) less 48 for the headers
-/// of IPv6 and UDP. Frames are no larger until the path has shown that it takes more.
+/// The UDP payload in bytes that every path of IPv6 takes: the minimum MTU of 1,280 (RFC 8200
+/// section 5) less 48 for the headers of IPv6 and UDP. Frames are no larger until probes show that
+/// the path takes more.
 pub const SURE_PAYLOAD: u16 = 1_232;
 
-/// The smallest frame that a node may ask others to keep to, bytes of UDP payload: the least that weft can be set to
-/// (`[udp] mtu`). A smaller size that any node tells is refused: it describes no path that IPv6 hosts could use, and
-/// every packet would become many frames (docs/decisions/0021-told-sizes-and-queues.md).
+/// The smallest frame size that a node may impose on others, bytes of UDP payload: the minimum of
+/// `[udp] mtu`. A node refuses a smaller announced size: no path that IPv6 hosts can use is that
+/// small, and every packet would become many frames (docs/decisions/0021-told-sizes-and-queues.md).
 pub const LEAST_PAYLOAD: u16 = 1_200;
 
 /// Bit of [`Header::flags`]: the phase of the key, modulo 2.
 pub const FLAG_PHASE: u8 = 0x01;
-/// Bit of [`Header::flags`]: the checksum of the TCP or UDP header right behind the IP header is not there; its field
-/// is zero. The tag covers the packet, and the receiving kernel completes the sum where it is needed.
+/// Bit of [`Header::flags`]: the TCP or UDP header right behind the IP header has no checksum; its
+/// field is zero. The tag covers the packet, and the receiving kernel completes the sum if it needs
+/// one.
 pub const FLAG_PARTIAL: u8 = 0x02;
-/// Bit of [`Header::flags`], of [`Kind::Relayed`] alone: the hop's seal covers the whole frame behind the hop's tag.
+/// Bit of [`Header::flags`], only in [`Kind::Relayed`]: the hop's seal covers the whole frame
+/// behind the hop's tag.
 pub const FLAG_WHOLE: u8 = 0x04;
 
-/// What a fast frame carries.
+/// What a fast frame contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// An IPv6 packet between the addresses of the two nodes, which are left out.
     Ipv6 = 0,
-    /// A message of the session, or of the hop: its type and body.
+    /// A message of the session or of the hop: its type and body.
     Message = 1,
-    /// A frame of another kind on its way through other nodes; see [`RelayHeader`].
+    /// A frame of another kind that other nodes relay; see [`RelayHeader`].
     Relayed = 2,
-    /// An IP packet with all of its header, whose first nibble tells the version: IPv4, or IPv6 between other addresses
-    /// than those of the two nodes.
+    /// An IP packet with its whole header, whose first nibble is the version: IPv4, or IPv6 between
+    /// other addresses than those of the two nodes.
     Full = 3,
-    /// A piece of a packet that did not fit one frame: [`Fragment`].
+    /// A piece of a packet that does not fit in one frame: [`Fragment`].
     Fragment = 4,
 }
 
 impl Kind {
-    /// The kind of a nibble, or `None` for one that is not in use.
+    /// The kind of a nibble, or `None` if the nibble is not in use.
     #[must_use]
     pub const fn from_nibble(nibble: u8) -> Option<Self> {
         Some(match nibble {
@@ -122,25 +125,25 @@ impl Kind {
 /// The 16 bytes in front of the sealed content; they are its associated data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What is inside.
+    /// The kind of content.
     pub kind: Kind,
     /// [`FLAG_PHASE`], [`FLAG_PARTIAL`], [`FLAG_WHOLE`].
     pub flags: u8,
-    /// Bytes behind the header, the tag among them.
+    /// Bytes behind the header, including the tag.
     pub length: u16,
-    /// Names the receiver's keys, lane and session.
+    /// Selects the receiver's keys, lane and session.
     pub receiver_index: u32,
-    /// Which frame this is under its keys; counts from 0 over all phases.
+    /// The number of this frame under its keys; counts from 0 over all phases.
     pub counter: u64,
 }
 
 impl Header {
     /// Bytes on the wire.
     pub const LEN: usize = 16;
-    /// Where the receiver index starts.
+    /// Offset of the receiver index.
     pub const INDEX_AT: usize = 4;
 
-    /// Reads the header of a datagram that is one whole frame.
+    /// Reads the header of a datagram, which is one whole frame.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::UnsupportedVersion`], [`WireError::WrongMessageType`] for a kind,
@@ -179,7 +182,7 @@ impl Header {
         Ok(header)
     }
 
-    /// The header as it stands on the wire.
+    /// Returns the header in wire format.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let [l0, l1] = self.length.to_le_bytes();
@@ -206,37 +209,40 @@ impl Header {
     }
 }
 
-/// Whether a datagram claims to be a fast frame.
+/// Whether a datagram has the first nibble of a fast frame.
 #[must_use]
 pub fn is_fast(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first >> 4 == VERSION)
 }
 
-/// The receiver index of what claims to be a fast frame; `None` for anything else.
+/// The receiver index of a datagram with the first nibble of a fast frame; `None` for any other.
 #[must_use]
 pub fn index_of(datagram: &[u8]) -> Option<u32> {
     let [first, _, _, _, index @ ..] = *datagram.first_chunk::<8>()?;
     (first >> 4 == VERSION).then_some(u32::from_le_bytes(index))
 }
 
-/// What is kept of the header of an IPv6 packet, or `None` if it has none.
+/// Returns the bytes of an IPv6 header that a frame keeps, or `None` if the packet has no IPv6
+/// header.
 #[must_use]
 pub fn compress(packet: &[u8]) -> Option<[u8; IPV6_REST]> {
     let [a, b, c, d, _, _, next_header, hop_limit] = *packet.first_chunk::<8>()?;
     (packet.len() >= Ipv6Header::LEN && a >> 4 == 6).then_some([a, b, c, d, next_header, hop_limit])
 }
 
-/// Bytes in front of a frame that [`expand_in_place`] overwrites: a packet begins that much before its frame. Where one
-/// frame lies behind the other, these are part of the tag before, which is not needed any more.
+/// Bytes before a frame that [`expand_in_place`] overwrites: a packet begins that many bytes before
+/// its frame. If frames are stored one behind the other, these bytes are part of the tag before,
+/// which is no longer needed.
 pub const HEADROOM: usize = Ipv6Header::LEN - UPPER_AT;
 
-/// Rebuilds the IPv6 header of an opened frame of [`Kind::Ipv6`] in front of its upper layer, which does not move: it
-/// starts at `buf[upper_at]` and runs to the end of `buf` (the tag is cut off). Returns where the packet begins, 40
-/// bytes before. The version nibble on the wire is not read.
+/// Rebuilds the IPv6 header of an opened frame of [`Kind::Ipv6`] in front of its upper layer, which
+/// stays in place: it starts at `buf[upper_at]` and runs to the end of `buf` (the tag is cut off).
+/// Returns the offset of the packet, 40 bytes before. The version nibble on the wire is not read.
 ///
 /// # Errors
-/// [`WireError::TooShort`] if `buf` ends before `upper_at`, [`WireError::NoHeadroom`] if that is below 40,
-/// [`WireError::TooLong`] for an upper layer above 65,535 bytes. The buffer is then as it was.
+/// [`WireError::TooShort`] if `buf` ends before `upper_at`, [`WireError::NoHeadroom`] if that is
+/// below 40, [`WireError::TooLong`] for an upper layer above 65,535 bytes. The buffer is then
+/// unchanged.
 pub fn expand_in_place(buf: &mut [u8], upper_at: usize, src: Ipv6Addr, dst: Ipv6Addr) -> Result<usize, WireError> {
     let got = buf.len();
     let upper = buf
@@ -259,24 +265,25 @@ pub fn expand_in_place(buf: &mut [u8], upper_at: usize, src: Ipv6Addr, dst: Ipv6
     Ok(start)
 }
 
-/// Session message type of [`Capabilities`], and of nothing else of weft's.
+/// Session message type of [`Capabilities`].
 pub const CAPABILITIES: u8 = 0xf0;
-/// Session message type of the answer to [`CAPABILITIES`]: [`DIGEST_LEN`] bytes of the SHA-256 of the body that came.
+/// Session message type of the answer to [`CAPABILITIES`]: the first [`DIGEST_LEN`] bytes of the
+/// SHA-256 of the received body.
 pub const CAPABILITIES_ACK: u8 = 0xf2;
-/// Session message type of a confirm, in fast frames only: a body of one byte, [`CONFIRM_ASKS`] or
+/// Session message type of a confirm, only in fast frames: a body of one byte, [`CONFIRM_ASKS`] or
 /// [`CONFIRM_ANSWERS`].
 pub const CONFIRM: u8 = 0xf3;
-/// Session message type, in fast frames only: the phase that the sender opens with, u32, so that the other side may go
-/// on to the next one.
+/// Session message type, only in fast frames: the phase that the sender opens with, u32. The peer
+/// may then advance to the next one.
 pub const PHASE: u8 = 0xf4;
 
-/// Session message type of a probe of the path, in fast frames only: the body is its number, u16, and zeros up to the size
-/// that is probed.
+/// Session message type of a probe of the path, only in fast frames: the body is its number, u16,
+/// and zeros up to the size that is probed.
 pub const PROBE: u8 = 0xf5;
-/// Session message type of the answer to a [`PROBE`], in fast frames only: its number, u16.
+/// Session message type of the answer to a [`PROBE`], only in fast frames: its number, u16.
 pub const PROBE_ANSWER: u8 = 0xf6;
 
-/// Body of a [`CONFIRM`] that wants one back.
+/// Body of a [`CONFIRM`] that asks for an answer.
 pub const CONFIRM_ASKS: u8 = 0;
 /// Body of a [`CONFIRM`] that answers one.
 pub const CONFIRM_ANSWERS: u8 = 1;

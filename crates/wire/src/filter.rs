@@ -1,7 +1,7 @@
 //! Bloom-filter gossip: which nodes are reachable through a neighbour.
 //!
-//! Source: FIPS wire-formats, "FilterAnnounce", and `proto/bloom/wire.rs`. How a filter is hashed
-//! is not judged here.
+//! Source: FIPS wire-formats, "FilterAnnounce", and `proto/bloom/wire.rs`. The hash functions are
+//! not part of this module.
 
 use crate::WireError;
 use crate::cursor::{Reader, Writer};
@@ -14,7 +14,7 @@ pub const FILTER_LEN: usize = 1024;
 pub struct FilterAnnounce<'a> {
     /// Grows with each announcement.
     pub sequence: u64,
-    /// Hash functions of the filter, never zero; 5 from a daemon.
+    /// Hash functions of the filter, never zero; FIPS daemons send 5.
     pub hash_count: u8,
     /// The bits, in the order of the wire.
     pub bits: &'a [u8; FILTER_LEN],
@@ -26,7 +26,7 @@ impl<'a> FilterAnnounce<'a> {
     /// Bytes of the body.
     pub const LEN: usize = HEADER_LEN + FILTER_LEN;
 
-    /// Reads a body. Bytes behind the filter are refused, as by the daemon.
+    /// Reads a body. Bytes behind the filter are refused, as the FIPS daemon does.
     ///
     /// # Errors
     /// [`WireError::TooShort`] for less than the fields before the filter,

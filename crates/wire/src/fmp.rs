@@ -1,4 +1,4 @@
-//! FMP, the link layer: what every datagram between neighbours begins with.
+//! FMP, the link layer: the header of every datagram between neighbours.
 //!
 //! Source: FIPS wire-formats, "Link-Layer Formats", and `proto/fmp/wire.rs`. A datagram transport
 //! carries one frame in each datagram; on a stream [`CommonPrefix::frame_len`] finds the next one.
@@ -6,7 +6,7 @@
 use crate::WireError;
 use crate::cursor::{Reader, Writer, put};
 
-/// The frame version that is spoken, in the high nibble of a frame's first byte.
+/// The frame version in use, in the high nibble of a frame's first byte.
 pub const VERSION: u8 = 0;
 /// Length of the AEAD tag behind every sealed part, at both layers.
 pub const TAG_LEN: usize = 16;
@@ -17,14 +17,14 @@ pub const NOISE_MSG2_LEN: usize = 57;
 /// Bytes that a frame adds to the body of a link message: header 16, inner header 5, tag 16.
 pub const LINK_OVERHEAD: usize = EstablishedHeader::LEN + InnerHeader::LEN + TAG_LEN;
 
-/// Flag K: the parity of the key epoch the frame is sealed under. A hint, as it is not proof.
+/// Flag K: the parity of the key epoch under which the frame is sealed. It is a hint, not a proof.
 pub const FLAG_KEY_EPOCH: u8 = 0x01;
-/// Flag CE: congestion was experienced on the way.
+/// Flag CE: congestion was experienced on the path.
 pub const FLAG_CE: u8 = 0x02;
 /// Flag SP: the spin bit, for passive round-trip measurement.
 pub const FLAG_SPIN: u8 = 0x04;
 
-/// What a frame is, from the low nibble of its first byte.
+/// The kind of a frame, from the low nibble of its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Phase {
@@ -37,7 +37,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The phase of a nibble, or `None` where no frame is defined for it.
+    /// The phase of a nibble, or `None` if no frame is defined for it.
     #[must_use]
     pub const fn from_nibble(nibble: u8) -> Option<Self> {
         match nibble {
@@ -51,7 +51,7 @@ impl Phase {
 
 /// The first four bytes of every frame (FIPS wire-formats, "Common Prefix").
 ///
-/// Nothing is judged here, so that a frame of another version can still be named and counted.
+/// Parsing checks no value, so that a frame of another version can still be named and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommonPrefix {
     /// Version: high nibble of byte 0. Values above 15 cannot be written.
@@ -69,7 +69,7 @@ impl CommonPrefix {
     /// Bytes on the wire.
     pub const LEN: usize = 4;
 
-    /// Reads the prefix at the start of a frame; bytes behind it are not looked at.
+    /// Reads the prefix at the start of a frame; bytes behind it are ignored.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -85,7 +85,7 @@ impl CommonPrefix {
         })
     }
 
-    /// The prefix as it stands on the wire.
+    /// Returns the prefix in wire format.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let [low, high] = self.payload_len.to_le_bytes();
@@ -100,13 +100,13 @@ impl CommonPrefix {
         put(out, &self.to_bytes())
     }
 
-    /// The length of the whole frame that starts with this prefix: how a stream transport finds
-    /// the boundary. Handshake frames have the one length of their phase.
+    /// Returns the length of the whole frame that starts with this prefix, by which a stream
+    /// transport finds the frame boundary. Handshake frames have the fixed length of their phase.
     ///
     /// # Errors
     /// [`WireError::UnsupportedVersion`], [`WireError::WrongPhase`], and
     /// [`WireError::LengthMismatch`] for a handshake frame that declares another length than its
-    /// own. All three mean that the stream cannot be followed any further.
+    /// own. After any of them the frame boundary in the stream is lost.
     pub fn frame_len(&self) -> Result<usize, WireError> {
         if self.version != VERSION {
             return Err(WireError::UnsupportedVersion(self.version));
@@ -165,7 +165,7 @@ impl CommonPrefix {
 /// (FIPS wire-formats, "Established Frame").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EstablishedHeader {
-    /// The `FLAG_` bits. Reserved bits are kept as they came: they are authenticated.
+    /// The `FLAG_` bits. Reserved bits are kept as received: they are authenticated.
     pub flags: u8,
     /// Bytes of sealed plaintext, [`InnerHeader`] included and tag excluded.
     pub payload_len: u16,
@@ -181,14 +181,14 @@ impl EstablishedHeader {
     /// The smallest frame: a header and the tag of an empty plaintext.
     pub const MIN_FRAME: usize = Self::LEN + TAG_LEN;
 
-    /// Reads the header of a whole frame. What follows it is ciphertext and tag to the end.
+    /// Reads the header of a whole frame. The rest of the frame is ciphertext and tag.
     ///
     /// # Errors
     /// [`WireError::TooShort`] below [`EstablishedHeader::MIN_FRAME`],
     /// [`WireError::UnsupportedVersion`], [`WireError::WrongPhase`], and
     /// [`WireError::LengthMismatch`] if `payload_len` is not the frame's length less
-    /// [`EstablishedHeader::MIN_FRAME`]: the daemon drops such a frame before it looks at anything
-    /// else, so bytes behind a frame are never tolerated.
+    /// [`EstablishedHeader::MIN_FRAME`]: the FIPS daemon drops such a frame first, so bytes behind
+    /// a frame are never tolerated.
     pub fn parse(frame: &[u8]) -> Result<Self, WireError> {
         let Some(actual) = frame.len().checked_sub(Self::MIN_FRAME) else {
             return Err(WireError::TooShort {
@@ -211,7 +211,7 @@ impl EstablishedHeader {
         })
     }
 
-    /// The header as it stands on the wire, and as it is authenticated.
+    /// Returns the header in wire format, as it is authenticated.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let Self { flags, payload_len, .. } = *self;
@@ -240,12 +240,13 @@ impl EstablishedHeader {
 /// The first bytes inside a sealed frame (FIPS wire-formats, "Encrypted inner header").
 ///
 /// FIPS counts the type byte as offset 0 of each link message. Here it belongs to this header, so
-/// that the body of a message is what follows its 5 bytes.
+/// that the body of a message follows these 5 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InnerHeader {
     /// Milliseconds since the sender's session began; wraps.
     pub timestamp: u32,
-    /// Which message follows: see [`crate::link::LinkMessageType`]. Unknown ones are dropped.
+    /// The type of the message that follows: see [`crate::link::LinkMessageType`]. Unknown ones are
+    /// dropped.
     pub msg_type: u8,
 }
 
@@ -266,7 +267,7 @@ impl InnerHeader {
         Ok((header, r.rest()))
     }
 
-    /// The header as it stands on the wire.
+    /// Returns the header in wire format.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let [a, b, c, d] = self.timestamp.to_le_bytes();
@@ -285,7 +286,7 @@ impl InnerHeader {
 /// The frame that opens a link (FIPS wire-formats, "Noise IK Message 1").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Msg1<'a> {
-    /// The index under which the sender wants to be addressed.
+    /// The receiver index by which the sender wants to be addressed.
     pub sender_idx: u32,
     /// The Noise message.
     pub noise: &'a [u8; NOISE_MSG1_LEN],
@@ -298,9 +299,9 @@ impl<'a> Msg1<'a> {
     /// Reads a whole frame.
     ///
     /// # Errors
-    /// [`WireError::WrongLength`] for anything but [`Msg1::LEN`] bytes,
+    /// [`WireError::WrongLength`] for any length but [`Msg1::LEN`],
     /// [`WireError::UnsupportedVersion`], [`WireError::WrongPhase`], [`WireError::NonZeroFlags`],
-    /// [`WireError::LengthMismatch`]; the daemon drops all of these too.
+    /// [`WireError::LengthMismatch`]; the FIPS daemon also drops all of these.
     pub fn parse(frame: &'a [u8]) -> Result<Self, WireError> {
         if frame.len() != Self::LEN {
             return Err(WireError::WrongLength {
@@ -334,7 +335,7 @@ impl<'a> Msg1<'a> {
 /// The frame that answers [`Msg1`] (FIPS wire-formats, "Noise IK Message 2").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Msg2<'a> {
-    /// The index under which the responder wants to be addressed.
+    /// The receiver index by which the responder wants to be addressed.
     pub sender_idx: u32,
     /// The `sender_idx` of the message that this one answers.
     pub receiver_idx: u32,
@@ -349,7 +350,7 @@ impl<'a> Msg2<'a> {
     /// Reads a whole frame.
     ///
     /// # Errors
-    /// As [`Msg1::parse`], with [`Msg2::LEN`].
+    /// Like [`Msg1::parse`], with [`Msg2::LEN`].
     pub fn parse(frame: &'a [u8]) -> Result<Self, WireError> {
         if frame.len() != Self::LEN {
             return Err(WireError::WrongLength {

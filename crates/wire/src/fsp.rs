@@ -1,27 +1,28 @@
-//! FSP, the session layer: the headers of what travels end to end inside a
+//! FSP, the session layer: the headers of end-to-end messages inside a
 //! [`SessionDatagram`](crate::link::SessionDatagram).
 //!
 //! Source: FIPS wire-formats, "Session-Layer Message Formats", and `proto/fsp/wire.rs`. The phase
-//! decides what a message is; within [`FspPhase::Established`] the U flag tells error signals in
-//! the clear ([`crate::signal`]) from sealed messages.
+//! determines the message; within [`FspPhase::Established`] the U flag distinguishes error signals
+//! in the clear ([`crate::signal`]) from sealed messages.
 
 use crate::cursor::{Reader, Writer, put};
 use crate::fmp::TAG_LEN;
 use crate::{CoordsPair, WireError};
 
-/// The session version that is spoken, in the high nibble of a message's first byte.
+/// The session version in use, in the high nibble of a message's first byte.
 pub const VERSION: u8 = 0;
 
-/// Flag CP: the coordinates of both ends stand in the clear between header and ciphertext.
+/// Flag CP: the coordinates of both ends are in the clear between header and ciphertext.
 pub const FLAG_COORDS: u8 = 0x01;
-/// Flag K: the parity of the key epoch the message is sealed under. A hint, as it is not proof.
+/// Flag K: the parity of the key epoch under which the message is sealed. It is a hint, not a
+/// proof.
 pub const FLAG_KEY_EPOCH: u8 = 0x02;
-/// Flag U: the message is not sealed; it is an error signal from a node on the way.
+/// Flag U: the message is not sealed; it is an error signal of a relay.
 pub const FLAG_UNENCRYPTED: u8 = 0x04;
 /// Inner flag SP: the spin bit, for passive round-trip measurement.
 pub const INNER_FLAG_SPIN: u8 = 0x01;
 
-/// What a session message is, from the low nibble of its first byte.
+/// The kind of a session message, from the low nibble of its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FspPhase {
@@ -36,7 +37,7 @@ pub enum FspPhase {
 }
 
 impl FspPhase {
-    /// The phase of a nibble, or `None` where no message is defined for it.
+    /// The phase of a nibble, or `None` if no message is defined for it.
     #[must_use]
     pub const fn from_nibble(nibble: u8) -> Option<Self> {
         match nibble {
@@ -60,7 +61,7 @@ pub struct FspPrefix {
     /// The `FLAG_` bits; zero in a handshake message.
     pub flags: u8,
     /// Length in bytes, little-endian on the wire. In a plain message it counts what follows these
-    /// four bytes; in a sealed one it counts the plaintext, without coordinates and tag. The
+    /// four bytes; in a sealed one it counts the plaintext, without coordinates and tag. The FIPS
     /// daemon writes it and never reads it.
     pub payload_len: u16,
 }
@@ -69,7 +70,7 @@ impl FspPrefix {
     /// Bytes on the wire.
     pub const LEN: usize = 4;
 
-    /// Reads the prefix at the start of a message; bytes behind it are not looked at.
+    /// Reads the prefix at the start of a message; bytes behind it are ignored.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -85,7 +86,7 @@ impl FspPrefix {
         })
     }
 
-    /// The prefix as it stands on the wire.
+    /// Returns the prefix in wire format.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let [low, high] = self.payload_len.to_le_bytes();
@@ -140,8 +141,8 @@ impl EncryptedHeader {
     /// # Errors
     /// [`WireError::TooShort`] below [`EncryptedHeader::MIN_MESSAGE`],
     /// [`WireError::UnsupportedVersion`], [`WireError::WrongPhase`], and
-    /// [`WireError::WrongCipherFlag`] for an error signal. `payload_len` is not compared with
-    /// the message, as the daemon does not; a wrong one fails to open.
+    /// [`WireError::WrongCipherFlag`] for an error signal. Like the FIPS daemon, the parser does
+    /// not compare `payload_len` with the message; a message with a wrong one fails to open.
     pub fn parse(message: &[u8]) -> Result<Self, WireError> {
         if message.len() < Self::MIN_MESSAGE {
             return Err(WireError::TooShort {
@@ -162,7 +163,7 @@ impl EncryptedHeader {
         })
     }
 
-    /// The header as it stands on the wire, and as it is authenticated.
+    /// Returns the header in wire format, as it is authenticated.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let Self { flags, payload_len, .. } = *self;
@@ -186,31 +187,32 @@ impl EncryptedHeader {
         put(out, &self.to_bytes())
     }
 
-    /// Whether coordinates stand between this header and the ciphertext.
+    /// Whether coordinates follow between this header and the ciphertext.
     #[must_use]
     pub const fn has_coords(&self) -> bool {
         self.flags & FLAG_COORDS != 0
     }
 }
 
-/// A sealed session message taken apart, as its receiver and each node on the way see it.
+/// A sealed session message split into its parts, as its receiver and each relay see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncryptedMessage<'a> {
     /// The clear header.
     pub header: EncryptedHeader,
-    /// The coordinates in the clear, there exactly if [`EncryptedHeader::has_coords`]. They are
-    /// **not** authenticated by the seal: any node on the way can have written them.
+    /// The coordinates in the clear, present exactly if [`EncryptedHeader::has_coords`]. The seal
+    /// does **not** authenticate them: any relay can have written them.
     pub coords: Option<CoordsPair<'a>>,
     /// Ciphertext and tag, at least [`TAG_LEN`] bytes.
     pub ciphertext: &'a [u8],
 }
 
 impl<'a> EncryptedMessage<'a> {
-    /// Takes a whole message apart; everything behind the coordinates is ciphertext.
+    /// Splits a whole message; everything behind the coordinates is ciphertext.
     ///
     /// # Errors
-    /// As [`EncryptedHeader::parse`], and [`WireError::TooShort`] where the coordinates leave less
-    /// than a tag. The daemon caches the coordinates of such a message before it fails to open.
+    /// Like [`EncryptedHeader::parse`], and [`WireError::TooShort`] if the coordinates leave less
+    /// than a tag. The FIPS daemon caches the coordinates of such a message before it fails to
+    /// open.
     pub fn parse(message: &'a [u8]) -> Result<Self, WireError> {
         let header = EncryptedHeader::parse(message)?;
         let mut r = Reader::new(message);
@@ -244,8 +246,8 @@ impl<'a> EncryptedMessage<'a> {
     /// Writes the message and returns [`EncryptedMessage::wire_len`].
     ///
     /// # Errors
-    /// [`WireError::BufferTooSmall`]; [`WireError::WrongCoordsFlag`] if the header says otherwise
-    /// than `coords`, as it was authenticated with what it says; [`WireError::TooLong`].
+    /// [`WireError::BufferTooSmall`]; [`WireError::WrongCoordsFlag`] if the header's flag disagrees
+    /// with `coords`, as the flag is authenticated; [`WireError::TooLong`].
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
         if self.header.has_coords() != self.coords.is_some() {
             return Err(WireError::WrongCoordsFlag(self.header.flags));
@@ -264,7 +266,8 @@ impl<'a> EncryptedMessage<'a> {
 pub struct FspInner {
     /// Milliseconds since the sender's session began; wraps.
     pub timestamp: u32,
-    /// Which message follows: see [`crate::session::SessionMessageType`]. Unknown ones are dropped.
+    /// The type of the message that follows: see [`crate::session::SessionMessageType`]. Unknown
+    /// ones are dropped.
     pub msg_type: u8,
     /// [`INNER_FLAG_SPIN`]; the other bits are reserved: sent as zero, ignored on receipt.
     pub inner_flags: u8,
@@ -288,7 +291,7 @@ impl FspInner {
         Ok((header, r.rest()))
     }
 
-    /// The header as it stands on the wire.
+    /// Returns the header in wire format.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let [a, b, c, d] = self.timestamp.to_le_bytes();

@@ -1,7 +1,7 @@
-//! Checked views of IP headers, with what an offload path needs to read.
+//! Checked views of IP headers, with the fields that offloads need.
 //!
 //! Source: RFC 8200 section 3, RFC 791 section 3.1. All fields are in network byte order. A view
-//! borrows the packet; the `_AT` constants say where a field is to be rewritten.
+//! borrows the packet; the `_AT` constants are the offsets of fields that are rewritten.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,13 +17,13 @@ pub const PROTOCOL_ICMPV6: u8 = 58;
 /// Protocol number of ICMP for IPv4.
 pub const PROTOCOL_ICMP: u8 = 1;
 
-/// The version nibble of an IP packet, or `None` for no bytes.
+/// The version nibble of an IP packet, or `None` for an empty slice.
 #[must_use]
 pub fn version(packet: &[u8]) -> Option<u8> {
     packet.first().map(|first| first >> 4)
 }
 
-/// An IPv6 header and the payload behind it. Extension headers are not followed.
+/// An IPv6 header and the payload behind it. Extension headers are not parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6Header<'a> {
     header: &'a [u8; 40],
@@ -33,22 +33,21 @@ pub struct Ipv6Header<'a> {
 impl<'a> Ipv6Header<'a> {
     /// Bytes of the header.
     pub const LEN: usize = 40;
-    /// Where the payload length is: 2 bytes.
+    /// Offset of the payload length: 2 bytes.
     pub const PAYLOAD_LEN_AT: usize = 4;
-    /// Where the next header is: 1 byte.
+    /// Offset of the next header: 1 byte.
     pub const NEXT_HEADER_AT: usize = 6;
-    /// Where the hop limit is: 1 byte.
+    /// Offset of the hop limit: 1 byte.
     pub const HOP_LIMIT_AT: usize = 7;
-    /// Where the source address is: 16 bytes.
+    /// Offset of the source address: 16 bytes.
     pub const SRC_AT: usize = 8;
-    /// Where the destination address is: 16 bytes.
+    /// Offset of the destination address: 16 bytes.
     pub const DST_AT: usize = 24;
 
-    /// Checks a packet. Bytes behind its payload are left out of view.
+    /// Checks a packet. The view excludes bytes behind its payload.
     ///
     /// # Errors
-    /// [`WireError::TooShort`] if header or payload are not all there,
-    /// [`WireError::WrongIpVersion`].
+    /// [`WireError::TooShort`] if header or payload is incomplete, [`WireError::WrongIpVersion`].
     pub fn parse(packet: &'a [u8]) -> Result<Self, WireError> {
         let short = |needed| WireError::TooShort {
             needed,
@@ -76,7 +75,7 @@ impl<'a> Ipv6Header<'a> {
         u32::from_be_bytes([0, self.header[1] & 0x0f, self.header[2], self.header[3]])
     }
 
-    /// Bytes behind the header, as the header says.
+    /// Bytes behind the header, from the header's field.
     #[must_use]
     pub const fn payload_len(&self) -> u16 {
         u16::from_be_bytes([self.header[4], self.header[5]])
@@ -107,7 +106,7 @@ impl<'a> Ipv6Header<'a> {
         Ipv6Addr::from(self.header.last_chunk().copied().unwrap_or_default())
     }
 
-    /// What the payload length covers.
+    /// The bytes that the payload length covers.
     #[must_use]
     pub const fn payload(&self) -> &'a [u8] {
         self.payload
@@ -132,28 +131,28 @@ pub struct Ipv4Header<'a> {
 impl<'a> Ipv4Header<'a> {
     /// Bytes of a header without options.
     pub const MIN_LEN: usize = 20;
-    /// Where the total length is: 2 bytes.
+    /// Offset of the total length: 2 bytes.
     pub const TOTAL_LEN_AT: usize = 2;
-    /// Where the identification is: 2 bytes.
+    /// Offset of the identification: 2 bytes.
     pub const ID_AT: usize = 4;
-    /// Where flags and fragment offset are: 2 bytes.
+    /// Offset of flags and fragment offset: 2 bytes.
     pub const FLAGS_AT: usize = 6;
-    /// Where the hops left are: 1 byte.
+    /// Offset of the time to live: 1 byte.
     pub const TTL_AT: usize = 8;
-    /// Where the protocol of the payload is: 1 byte.
+    /// Offset of the protocol of the payload: 1 byte.
     pub const PROTOCOL_AT: usize = 9;
-    /// Where the header checksum is: 2 bytes.
+    /// Offset of the header checksum: 2 bytes.
     pub const CHECKSUM_AT: usize = 10;
-    /// Where the source address is: 4 bytes. The destination follows.
+    /// Offset of the source address: 4 bytes. The destination follows.
     pub const SRC_AT: usize = 12;
 
-    /// Checks a packet. Bytes behind its total length are left out of view. The header checksum
-    /// is not verified: see [`Ipv4Header::has_valid_checksum`].
+    /// Checks a packet. The view excludes bytes behind its total length. The header checksum is not
+    /// verified: see [`Ipv4Header::has_valid_checksum`].
     ///
     /// # Errors
-    /// [`WireError::TooShort`] if header or payload are not all there,
-    /// [`WireError::WrongIpVersion`], [`WireError::HeaderTooSmall`] for a header length below 20,
-    /// [`WireError::LengthMismatch`] for a total length below the header length.
+    /// [`WireError::TooShort`] if header or payload is incomplete, [`WireError::WrongIpVersion`],
+    /// [`WireError::HeaderTooSmall`] for a header length below 20, [`WireError::LengthMismatch`]
+    /// for a total length below the header length.
     pub fn parse(packet: &'a [u8]) -> Result<Self, WireError> {
         let short = |needed| WireError::TooShort {
             needed,
@@ -185,7 +184,7 @@ impl<'a> Ipv4Header<'a> {
         self.header.len()
     }
 
-    /// The options as they stand there, padding included.
+    /// The options, padding included.
     #[must_use]
     pub fn options_bytes(&self) -> &'a [u8] {
         self.header.get(Self::MIN_LEN..).unwrap_or_default()
@@ -215,13 +214,13 @@ impl<'a> Ipv4Header<'a> {
         self.fixed[6] & 0x40 != 0
     }
 
-    /// Whether the packet is a fragment: the first, the last or one between.
+    /// Whether the packet is a fragment: the first, the last or one in between.
     #[must_use]
     pub const fn is_fragment(&self) -> bool {
         u16::from_be_bytes([self.fixed[6], self.fixed[7]]) & 0x3fff != 0
     }
 
-    /// Whether the packet is a fragment that does not hold the start of the payload.
+    /// Whether the packet is a fragment without the start of the payload.
     #[must_use]
     pub const fn is_later_fragment(&self) -> bool {
         u16::from_be_bytes([self.fixed[6], self.fixed[7]]) & 0x1fff != 0
@@ -239,13 +238,13 @@ impl<'a> Ipv4Header<'a> {
         self.fixed[9]
     }
 
-    /// The header checksum as it stands there.
+    /// The header checksum in the packet.
     #[must_use]
     pub const fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.fixed[10], self.fixed[11]])
     }
 
-    /// Whether the header checksum is right.
+    /// Whether the header checksum is correct.
     #[must_use]
     pub fn has_valid_checksum(&self) -> bool {
         checksum_finish(checksum_add(0, self.header)) == 0
@@ -265,7 +264,7 @@ impl<'a> Ipv4Header<'a> {
         Ipv4Addr::new(a, b, c, d)
     }
 
-    /// What the total length covers behind the header.
+    /// The bytes behind the header that the total length covers.
     #[must_use]
     pub const fn payload(&self) -> &'a [u8] {
         self.payload

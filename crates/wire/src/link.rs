@@ -1,17 +1,17 @@
 //! Messages between neighbours, inside sealed frames: types, envelope, teardown, liveness.
 //!
 //! Source: FIPS wire-formats, "Link-Layer Message Types", and `proto/link.rs`. FIPS numbers the
-//! type byte as offset 0 of each message; here a body starts behind it, as the byte belongs to
-//! [`InnerHeader`](crate::fmp::InnerHeader).
+//! type byte as offset 0 of each message. Here the type byte belongs to
+//! [`InnerHeader`](crate::fmp::InnerHeader), and a body starts behind it.
 
 use crate::cursor::{Reader, Writer};
 use crate::{NodeAddr, WireError};
 
-/// The first link message type that is weft's own; FIPS daemons drop unknown types.
+/// The first link message type of weft; FIPS daemons drop unknown types.
 pub const FIRST_WEFT_TYPE: u8 = 0xf0;
 
-/// Asks a neighbour to answer at once, weft's own. The body is returned with [`PROBE_ANSWER`]; more than
-/// [`MAX_PROBE`] bytes are not answered. docs/protocol/link.md, "Probe".
+/// Asks a neighbour to answer at once (weft only). The body is returned with [`PROBE_ANSWER`]; more
+/// than [`MAX_PROBE`] bytes are not answered. docs/protocol/link.md, "Probe".
 pub const PROBE: u8 = 0xf1;
 
 /// Answers [`PROBE`] with its body.
@@ -21,34 +21,35 @@ pub const PROBE_ANSWER: u8 = 0xf2;
 /// bytes.
 pub const KEY_IN_TWO: u8 = 0xf3;
 
-/// What a neighbour can do in relayed fast frames, weft's own: the body is
+/// The capabilities of a neighbour in relayed fast frames (weft only): the body is
 /// [`Capabilities`](crate::fast::Capabilities). docs/protocol/fast.md, "Hop keys".
 pub const HOP_CAPABILITIES: u8 = 0xf8;
 
-/// Answers [`HOP_CAPABILITIES`]: [`DIGEST_LEN`](crate::fast::DIGEST_LEN) bytes of the SHA-256 of the body that came.
+/// Answers [`HOP_CAPABILITIES`]: the first [`DIGEST_LEN`](crate::fast::DIGEST_LEN) bytes of the
+/// SHA-256 of the received body.
 pub const HOP_CAPABILITIES_ACK: u8 = 0xf9;
 
-/// A [`Bind`](crate::fast::Bind), weft's own: asks for frames with a label to be carried.
+/// A [`Bind`](crate::fast::Bind) (weft only): asks for frames with a label to be relayed.
 pub const BIND: u8 = 0xfa;
 
-/// A [`Bound`](crate::fast::Bound), weft's own: answers [`BIND`].
+/// A [`Bound`](crate::fast::Bound) (weft only): answers [`BIND`].
 pub const BOUND: u8 = 0xfb;
 
-/// An [`Unbind`](crate::fast::Unbind), weft's own: ends a label.
+/// An [`Unbind`](crate::fast::Unbind) (weft only): ends a label.
 pub const UNBIND: u8 = 0xfc;
 
 /// The body of a [`LinkMessageType::Heartbeat`] of a node whose own addresses or routes have changed. FIPS ignores bodies
 /// of heartbeats.
 pub const MOVED: u8 = 0x01;
 
-/// The longest body of a [`PROBE`], bytes. Weft sends 4, and 8 to find out where a neighbour is.
+/// The longest body of a [`PROBE`], bytes. Weft sends 4, and 8 to validate a neighbour's address.
 pub const MAX_PROBE: usize = 16;
 
-/// Which link message follows the inner header (FIPS wire-formats, "Message Type Table").
+/// The message that follows the inner header (FIPS wire-formats, "Message Type Table").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum LinkMessageType {
-    /// [`SessionDatagram`]: an end-to-end message on its way.
+    /// [`SessionDatagram`]: an end-to-end message.
     SessionDatagram = 0x00,
     /// [`SenderReport`](crate::mmp::SenderReport) about the link.
     SenderReport = 0x01,
@@ -98,16 +99,16 @@ const DATAGRAM_HEADER: usize = 1 + 2 + NodeAddr::LEN + NodeAddr::LEN;
 /// The envelope of an end-to-end message (FIPS wire-formats, "SessionDatagram").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionDatagram<'a> {
-    /// Hops left. A node on the way lowers it first and forwards only what is then above zero;
-    /// the addressed node takes any value.
+    /// Hops left. A relay decrements it first and forwards the datagram only if it is then above
+    /// zero; the destination accepts any value.
     pub ttl: u8,
     /// Smallest link MTU so far, in bytes; each forwarding hop lowers it to its next link's.
     pub path_mtu: u16,
-    /// Who sent it: the endpoint, or for an error signal the node that reports.
+    /// The sender: the endpoint, or for an error signal the node that reports.
     pub src: NodeAddr,
-    /// Where it goes.
+    /// The destination.
     pub dest: NodeAddr,
-    /// The session message, opaque on the way.
+    /// The session message, opaque to relays.
     pub payload: &'a [u8],
 }
 
@@ -116,10 +117,10 @@ impl<'a> SessionDatagram<'a> {
     pub const HEADER_LEN: usize = DATAGRAM_HEADER;
     /// The TTL with which a datagram starts.
     pub const DEFAULT_TTL: u8 = 64;
-    /// The path MTU with which a datagram starts: nothing known yet.
+    /// The path MTU with which a datagram starts: unknown.
     pub const INITIAL_PATH_MTU: u16 = u16::MAX;
 
-    /// Reads a body, that is what follows the inner header. All of the rest is payload.
+    /// Reads a body, which follows the inner header. All of the rest is payload.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -162,7 +163,7 @@ impl<'a> SessionDatagram<'a> {
             .finish()
     }
 
-    /// Rewrites in place what a hop changes, and nothing else.
+    /// Rewrites in place the two fields that a hop changes.
     ///
     /// # Errors
     /// [`WireError::TooShort`] if `body` does not hold a whole header.
@@ -195,14 +196,14 @@ pub enum DisconnectReason {
     SecurityViolation,
     /// 0x06: the peer is no longer configured.
     ConfigurationChange,
-    /// 0x07: nothing was heard for too long.
+    /// 0x07: nothing was received for too long.
     Timeout,
-    /// 0xFF, or a code that is not known: the daemon takes those as 0xFF. The code is kept.
+    /// 0xFF, or an unknown code, which the FIPS daemon treats as 0xFF. The code is kept.
     Other(u8),
 }
 
 impl DisconnectReason {
-    /// The reason "unspecified" as it is sent.
+    /// The reason "unspecified", as it is sent.
     pub const UNSPECIFIED: Self = Self::Other(0xff);
 
     /// The reason of a code; every code has one.
@@ -238,10 +239,10 @@ impl DisconnectReason {
     }
 }
 
-/// A neighbour ends the link in order (FIPS wire-formats, "Disconnect").
+/// A neighbour closes the link (FIPS wire-formats, "Disconnect").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Disconnect {
-    /// Why.
+    /// The reason.
     pub reason: DisconnectReason,
 }
 
@@ -249,7 +250,7 @@ impl Disconnect {
     /// Bytes of the body.
     pub const LEN: usize = 1;
 
-    /// Reads a body; bytes behind it are ignored, as by the daemon.
+    /// Reads a body; bytes behind it are ignored, as the FIPS daemon does.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -268,7 +269,7 @@ impl Disconnect {
     }
 }
 
-/// A neighbour is alive (FIPS wire-formats, "Message Type Table"). The type byte says it all.
+/// A neighbour is alive (FIPS wire-formats, "Message Type Table"). The message is its type byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Heartbeat;
 
@@ -276,7 +277,7 @@ impl Heartbeat {
     /// Bytes of the body.
     pub const LEN: usize = 0;
 
-    /// Reads a body; whatever it holds is ignored, as by the daemon.
+    /// Reads a body; its content is ignored, as the FIPS daemon does.
     ///
     /// # Errors
     /// None today.

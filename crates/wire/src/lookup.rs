@@ -1,4 +1,4 @@
-//! Look-ups: where in the tree is a node?
+//! Look-ups: questions for a node's coordinates in the tree.
 //!
 //! Source: FIPS wire-formats, "LookupRequest" and "LookupResponse", and `proto/lookup/wire.rs`.
 
@@ -9,9 +9,10 @@ use crate::{Coords, NodeAddr, WireError};
 /// Asks for a node's coordinates (FIPS wire-formats, "LookupRequest").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupRequest<'a> {
-    /// Random; by it echoes are recognised and the answer finds its way back.
+    /// Random; nodes recognise duplicates by it and return the answer along the path of the
+    /// request.
     pub request_id: u64,
-    /// The node that is sought.
+    /// The node whose coordinates are wanted.
     pub target: NodeAddr,
     /// The node that asks.
     pub origin: NodeAddr,
@@ -27,7 +28,7 @@ impl<'a> LookupRequest<'a> {
     /// The TTL with which a request starts.
     pub const DEFAULT_TTL: u8 = 64;
 
-    /// Reads a body; bytes behind the coordinates are ignored, as by the daemon.
+    /// Reads a body; bytes behind the coordinates are ignored, as the FIPS daemon does.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::EmptyCoords`].
@@ -62,14 +63,14 @@ impl<'a> LookupRequest<'a> {
     }
 }
 
-/// Answers a [`LookupRequest`], back along its way (FIPS wire-formats, "LookupResponse").
+/// Answers a [`LookupRequest`], along its path in reverse (FIPS wire-formats, "LookupResponse").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupResponse<'a> {
     /// The request that this answers.
     pub request_id: u64,
-    /// The node that was sought.
+    /// The node whose coordinates were wanted.
     pub target: NodeAddr,
-    /// Smallest link MTU on the way back, in bytes; lowered by each hop and not proven.
+    /// Smallest link MTU on the return path, in bytes; lowered by each hop and not proven.
     pub path_mtu: u16,
     /// The coordinates of the target, never empty.
     pub target_coords: Coords<'a>,
@@ -78,10 +79,10 @@ pub struct LookupResponse<'a> {
 }
 
 impl<'a> LookupResponse<'a> {
-    /// The path MTU with which a response starts: nothing known yet.
+    /// The path MTU with which a response starts: unknown.
     pub const INITIAL_PATH_MTU: u16 = u16::MAX;
 
-    /// Reads a body; bytes behind the proof are ignored, as by the daemon.
+    /// Reads a body; bytes behind the proof are ignored, as the FIPS daemon does.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::EmptyCoords`].
@@ -122,7 +123,7 @@ impl<'a> LookupResponse<'a> {
     /// Writes what the proof signs; see [`emit_proof_message`].
     ///
     /// # Errors
-    /// As [`emit_proof_message`].
+    /// Like [`emit_proof_message`].
     pub fn emit_proof_message(&self, out: &mut [u8]) -> Result<usize, WireError> {
         emit_proof_message(self.request_id, self.target, self.target_coords, out)
     }

@@ -1,13 +1,13 @@
 //! Measurement reports, the same for a link and for a session.
 //!
-//! Source: FIPS wire-formats, "SenderReport" and "ReceiverReport", and `proto/mmp/wire.rs`. The
-//! two framings differ in the reserved bytes before the fields only. Reserved bytes are sent as
-//! zero and ignored on receipt; bytes behind a report are ignored, as by the daemon.
+//! Source: FIPS wire-formats, "SenderReport" and "ReceiverReport", and `proto/mmp/wire.rs`. The two
+//! framings differ only in the reserved bytes before the fields. Reserved bytes are sent as zero
+//! and ignored on receipt; bytes behind a report are ignored, as the FIPS daemon does.
 
 use crate::WireError;
 use crate::cursor::{Reader, Writer};
 
-/// Which layer a report is about, and so how its body begins.
+/// The layer that a report is about, which determines how its body begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReportFraming {
     /// Behind [`InnerHeader`](crate::fmp::InnerHeader): three reserved bytes, then the fields.
@@ -51,7 +51,7 @@ pub struct SenderReport {
     pub interval_end_counter: u64,
     /// Session time at the start of the interval, in milliseconds.
     pub interval_start_timestamp: u32,
-    /// Session time at its end, in milliseconds.
+    /// Session time at the end of the interval, in milliseconds.
     pub interval_end_timestamp: u32,
     /// Payload bytes sent in the interval.
     pub interval_bytes_sent: u32,
@@ -105,7 +105,7 @@ impl SenderReport {
     }
 }
 
-/// What a receiver saw of a sender's packets (FIPS wire-formats, "ReceiverReport").
+/// What a receiver measured of a sender's packets (FIPS wire-formats, "ReceiverReport").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReceiverReport {
     /// Highest counter received.
@@ -114,7 +114,7 @@ pub struct ReceiverReport {
     pub cumulative_packets_recv: u64,
     /// Bytes received in all.
     pub cumulative_bytes_recv: u64,
-    /// A timestamp of the sender's, sent back to it, in milliseconds.
+    /// A timestamp of the sender, echoed, in milliseconds.
     pub timestamp_echo: u32,
     /// Milliseconds between the receipt of that timestamp and this report.
     pub dwell_time: u16,
@@ -126,11 +126,11 @@ pub struct ReceiverReport {
     pub jitter: u32,
     /// Packets marked as having experienced congestion, in all.
     pub ecn_ce_count: u32,
-    /// Trend of the one-way delay in microseconds per second; negative when it falls.
+    /// Trend of the one-way delay in microseconds per second; negative if it falls.
     pub owd_trend: i32,
     /// Runs of lost packets in the interval.
     pub burst_loss_count: u32,
-    /// Packets that came out of order, in all.
+    /// Packets received out of order, in all.
     pub cumulative_reorder_count: u32,
     /// Packets received in the interval.
     pub interval_packets_recv: u32,
@@ -139,7 +139,7 @@ pub struct ReceiverReport {
 }
 
 impl ReceiverReport {
-    /// Bytes of the fields, two reserved ones among them, without the reserved bytes before them.
+    /// Bytes of the fields, including two reserved bytes, without the reserved bytes before them.
     pub const FIELDS_LEN: usize = 64;
 
     /// Reads a body.

@@ -1,24 +1,25 @@
-//! IP networks: an address and how many of its bits count.
+//! IP networks: an address and a prefix length.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-/// A network of either IP version (RFC 4632, RFC 4291 section 2.3). All bits behind the prefix are zero.
+/// A network of either IP version (RFC 4632, RFC 4291 section 2.3). All bits behind the prefix are
+/// zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Network {
     address: IpAddr,
     prefix_len: u8,
 }
 
-/// Why something is no [`Network`].
+/// The reason why a text or an address with prefix is not a [`Network`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadNetwork {
-    /// Not an IP address, a slash and a number.
+    /// Not of the form address, slash, number.
     Form,
-    /// More bits than such an address has.
+    /// The prefix is longer than the address.
     PrefixLen,
-    /// Bits are set behind the prefix; the network with these cleared.
+    /// Bits are set behind the prefix; the value is the network with these cleared.
     HostBits(Network),
 }
 
@@ -36,7 +37,8 @@ impl Network {
         }
     }
 
-    /// The network of this prefix length that an address lies in; `None` if there are no such prefixes.
+    /// The network of this prefix length that contains an address; `None` if the prefix is longer
+    /// than the address.
     #[must_use]
     pub fn around(address: IpAddr, prefix_len: u8) -> Option<Self> {
         let address = match address {
@@ -60,26 +62,26 @@ impl Network {
         Self { address, prefix_len }
     }
 
-    /// Its first address.
+    /// The first address of the network.
     #[must_use]
     pub const fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many bits of the address count.
+    /// The prefix length in bits.
     #[must_use]
     pub const fn prefix_len(&self) -> u8 {
         self.prefix_len
     }
 
-    /// Whether an address lies in it.
+    /// Whether the network contains an address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let around = Self::around(address, self.prefix_len);
         around.is_some_and(|around| around == *self)
     }
 
-    /// Whether both have an address in common: one lies within the other.
+    /// Whether two networks have an address in common: one contains the other.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.contains(other.address) || other.contains(self.address)
@@ -89,7 +91,7 @@ impl Network {
 impl FromStr for Network {
     type Err = BadNetwork;
 
-    /// `10.1.0.0/16`, `2001:db8::/32`; no address without a slash.
+    /// Parses `10.1.0.0/16` or `2001:db8::/32`; the slash is required.
     fn from_str(text: &str) -> Result<Self, BadNetwork> {
         let (address, prefix_len) = split(text)?;
         Self::new(address, prefix_len)
@@ -102,7 +104,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// An address and the length of the prefix behind its slash, which are not looked at together.
+/// Splits a text into address and prefix length, without a check that they go together.
 ///
 /// # Errors
 /// [`BadNetwork::Form`], [`BadNetwork::PrefixLen`].
@@ -124,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Bit by bit.
+    /// A model that compares bit by bit.
     fn inside(address: u128, network: u128, prefix_len: u8, bits: u32) -> bool {
         (0..u32::from(prefix_len)).all(|i| {
             let bit = 1 << (bits - 1 - i);
@@ -135,7 +137,7 @@ mod tests {
     proptest! {
         #[test]
         fn contains_is_bit_by_bit(a: u32, b: u32, near in 0_u32..33, prefix_len in 0_u8..33) {
-            // Addresses that agree in their first bits are more telling than random ones.
+            // Addresses that agree in their first bits test more than random ones.
             let b = if near == 32 { a } else { a ^ (b >> near) };
             let network = Network::around(IpAddr::V4(a.into()), prefix_len).unwrap();
             prop_assert_eq!(network.contains(IpAddr::V4(b.into())), inside(b.into(), a.into(), prefix_len, 32));

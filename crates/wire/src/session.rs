@@ -2,18 +2,18 @@
 //! messages.
 //!
 //! Source: FIPS wire-formats, "SessionSetup" to "PathMtuNotification", and `proto/fsp/wire.rs`.
-//! Handshake messages are read and written whole, with their [`FspPrefix`]; bodies are what
-//! follows [`FspInner`](crate::fsp::FspInner). In a handshake message the daemon reads neither
-//! version, nor flags, nor `payload_len` of the prefix, and ignores bytes behind the Noise part.
-//! So do these parsers, except that they refuse a version they do not know.
+//! Handshake messages are read and written whole, with their [`FspPrefix`]; bodies follow
+//! [`FspInner`](crate::fsp::FspInner). In a handshake message the FIPS daemon reads neither
+//! version, nor flags, nor `payload_len` of the prefix, and ignores bytes behind the Noise part. So
+//! do these parsers, except that they refuse an unknown version.
 
 use crate::cursor::{Reader, Writer, len_u16, put};
 use crate::fsp::{FspPhase, FspPrefix, VERSION};
 use crate::{Coords, WireError};
 
-/// The first session message type that is weft's own; FIPS daemons drop unknown types.
+/// The first session message type of weft; FIPS daemons drop unknown types.
 pub const FIRST_WEFT_TYPE: u8 = 0xf0;
-/// Weft's own session message with an empty body: it shows that its sender is there and holds the
+/// A session message of weft with an empty body: it shows that its sender is alive and holds the
 /// epoch's keys. A FIPS daemon opens it, which confirms the epoch, and drops the unknown type.
 pub const ALIVE: u8 = 0xf1;
 /// The service port of IP packets behind the [`crate::shim`].
@@ -31,12 +31,12 @@ pub const SETUP_REQUEST_ACK: u8 = 0x01;
 /// Bit of [`SessionSetup::flags`]: the session is to carry both directions.
 pub const SETUP_BIDIRECTIONAL: u8 = 0x02;
 
-/// Which body follows [`FspInner`](crate::fsp::FspInner) (FIPS wire-formats, "FSP Session Message
-/// Types"). The types 0x20 to 0x22 are never sealed: see [`crate::signal::SignalType`].
+/// The body that follows [`FspInner`](crate::fsp::FspInner) (FIPS wire-formats, "FSP Session
+/// Message Types"). The types 0x20 to 0x22 are never sealed: see [`crate::signal::SignalType`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum SessionMessageType {
-    /// [`DataPorts`] and what they carry.
+    /// [`DataPorts`] and the payload behind them.
     Data = 0x10,
     /// [`SenderReport`](crate::mmp::SenderReport) about the session.
     SenderReport = 0x11,
@@ -69,17 +69,18 @@ impl SessionMessageType {
     }
 }
 
-/// Opens a session and tells nodes on the way where both ends are (FIPS wire-formats,
+/// Opens a session and announces the coordinates of both ends to relays (FIPS wire-formats,
 /// "SessionSetup").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSetup<'a> {
-    /// The `SETUP_` bits. The daemon ignores the others; here they are kept.
+    /// The `SETUP_` bits. The FIPS daemon ignores the others; here they are kept.
     pub flags: u8,
     /// The sender's coordinates, never empty.
     pub src: Coords<'a>,
-    /// The addressed node's coordinates, never empty.
+    /// The destination's coordinates, never empty.
     pub dest: Coords<'a>,
-    /// The first Noise XK message, [`NOISE_SETUP_LEN`] bytes from a daemon; any length is read.
+    /// The first Noise XK message, [`NOISE_SETUP_LEN`] bytes from a FIPS daemon; any length is
+    /// read.
     pub noise: &'a [u8],
 }
 
@@ -116,16 +117,17 @@ impl<'a> SessionSetup<'a> {
     }
 }
 
-/// Answers [`SessionSetup`], and warms the way back (FIPS wire-formats, "SessionAck").
+/// Answers [`SessionSetup`], and announces coordinates along the return path (FIPS wire-formats,
+/// "SessionAck").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionAck<'a> {
-    /// Reserved: sent as zero, kept as it came.
+    /// Reserved: sent as zero, kept as received.
     pub flags: u8,
-    /// The coordinates of the node that answers, never empty.
+    /// The coordinates of the responder, never empty.
     pub src: Coords<'a>,
-    /// The coordinates of the node that opened the session, never empty.
+    /// The coordinates of the initiator, never empty.
     pub dest: Coords<'a>,
-    /// The second Noise XK message, [`NOISE_ACK_LEN`] bytes from a daemon; any length is read.
+    /// The second Noise XK message, [`NOISE_ACK_LEN`] bytes from a FIPS daemon; any length is read.
     pub noise: &'a [u8],
 }
 
@@ -133,7 +135,7 @@ impl<'a> SessionAck<'a> {
     /// Reads a whole message.
     ///
     /// # Errors
-    /// As [`SessionSetup::parse`].
+    /// Like [`SessionSetup::parse`].
     pub fn parse(message: &'a [u8]) -> Result<Self, WireError> {
         let mut r = open(message, FspPhase::Ack)?;
         let (flags, src, dest, noise) = read_with_coords(&mut r)?;
@@ -154,19 +156,19 @@ impl<'a> SessionAck<'a> {
     /// Writes the message and returns [`SessionAck::wire_len`].
     ///
     /// # Errors
-    /// As [`SessionSetup::emit`].
+    /// Like [`SessionSetup::emit`].
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
         let mut w = begin(out, FspPhase::Ack, self.wire_len())?;
         write_with_coords(&mut w, self.flags, self.src, self.dest, self.noise)
     }
 }
 
-/// Ends the handshake and reveals the opener's identity (FIPS wire-formats, "SessionMsg3").
+/// Ends the handshake and reveals the initiator's identity (FIPS wire-formats, "SessionMsg3").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionMsg3<'a> {
-    /// Reserved: sent as zero, kept as it came.
+    /// Reserved: sent as zero, kept as received.
     pub flags: u8,
-    /// The third Noise XK message, [`NOISE_MSG3_LEN`] bytes from a daemon; any length is read.
+    /// The third Noise XK message, [`NOISE_MSG3_LEN`] bytes from a FIPS daemon; any length is read.
     pub noise: &'a [u8],
 }
 
@@ -204,7 +206,7 @@ impl<'a> SessionMsg3<'a> {
     }
 }
 
-/// Checks the prefix of a plain message and leaves the reader behind it.
+/// Checks the prefix of a plain message and returns a reader behind it.
 fn open(message: &[u8], phase: FspPhase) -> Result<Reader<'_>, WireError> {
     FspPrefix::parse(message)?.expect(phase)?;
     let mut r = Reader::new(message);
@@ -255,7 +257,7 @@ fn write_with_coords(
 pub struct DataPorts {
     /// The sender's port, little-endian on the wire.
     pub src: u16,
-    /// The service that is meant, little-endian on the wire.
+    /// The port of the service, little-endian on the wire.
     pub dst: u16,
 }
 
@@ -281,7 +283,7 @@ impl DataPorts {
         Ok((ports, r.rest()))
     }
 
-    /// The ports as they stand on the wire.
+    /// Returns the ports in wire format.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let ([a, b], [c, d]) = (self.src.to_le_bytes(), self.dst.to_le_bytes());
@@ -297,11 +299,10 @@ impl DataPorts {
     }
 }
 
-/// The receiver tells the sender how large the path's packets may be (FIPS wire-formats,
-/// "PathMtuNotification").
+/// The receiver reports the path MTU to the sender (FIPS wire-formats, "PathMtuNotification").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathMtuNotification {
-    /// Smallest link MTU seen on the way, in bytes.
+    /// Smallest link MTU on the path, in bytes.
     pub path_mtu: u16,
 }
 
@@ -309,7 +310,7 @@ impl PathMtuNotification {
     /// Bytes of the body.
     pub const LEN: usize = 2;
 
-    /// Reads a body; bytes behind it are ignored, as by the daemon.
+    /// Reads a body; bytes behind it are ignored, as the FIPS daemon does.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -329,7 +330,7 @@ impl PathMtuNotification {
 }
 
 /// Carries coordinates and nothing else (FIPS wire-formats, "CoordsWarmup"): the body is empty, the
-/// coordinates stand in the clear before the ciphertext.
+/// coordinates are in the clear before the ciphertext.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CoordsWarmup;
 
@@ -337,7 +338,7 @@ impl CoordsWarmup {
     /// Bytes of the body.
     pub const LEN: usize = 0;
 
-    /// Reads a body; whatever it holds is ignored, as by the daemon.
+    /// Reads a body; its content is ignored, as the FIPS daemon does.
     ///
     /// # Errors
     /// None today.

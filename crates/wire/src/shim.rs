@@ -2,10 +2,10 @@
 //!
 //! Source: FIPS wire-formats, "IPv6 Shim Payload Format", and `upper/ipv6_shim.rs`. The shim is the
 //! service payload on port [`IPV6_SHIM_PORT`](crate::session::IPV6_SHIM_PORT). FIPS's text gives
-//! format 0 as traffic class (1 byte) and flow label (3 bytes, big-endian). The daemon copies the
-//! first four bytes of the IPv6 header as they are, the version nibble among them; it writes the
+//! format 0 as traffic class (1 byte) and flow label (3 bytes, big-endian). The FIPS daemon copies
+//! the first four bytes of the IPv6 header unchanged, including the version nibble; it writes the
 //! version 6 and reads any, so the traffic class straddles two bytes. The upper layer runs to the
-//! end of the payload, whatever the length field of the IPv6 header said.
+//! end of the payload, whatever the length field of the IPv6 header was.
 
 use core::net::Ipv6Addr;
 
@@ -17,9 +17,9 @@ use crate::ip::Ipv6Header;
 use crate::link::SessionDatagram;
 use crate::session::DataPorts;
 
-/// The one format in use: compressed, addresses and length left out.
+/// The one format in use: compressed, without addresses and length.
 pub const FORMAT_COMPRESSED: u8 = 0;
-/// Bytes that compression takes off a packet.
+/// Bytes that compression removes from a packet.
 pub const SAVED: usize = Ipv6Header::LEN - ShimHeader::LEN;
 
 /// Bytes that a link and a session add to a session body: FIPS's `FIPS_OVERHEAD`, 106.
@@ -29,7 +29,7 @@ pub const SESSION_OVERHEAD: usize =
 /// MTU of 1,280 an IPv6 packet may have 1,203 bytes.
 pub const IPV6_OVERHEAD: usize = SESSION_OVERHEAD + DataPorts::LEN - SAVED;
 
-/// What the shim keeps of an IPv6 header.
+/// The fields of an IPv6 header that the shim keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ShimHeader {
     /// Differentiated services and ECN.
@@ -46,8 +46,8 @@ impl ShimHeader {
     /// Bytes on the wire, the format byte included.
     pub const LEN: usize = 7;
 
-    /// Splits a service payload into this header and the upper layer. Any version nibble is
-    /// taken, as by the daemon; 6 is written back.
+    /// Splits a service payload into this header and the upper layer. Like the FIPS daemon, it
+    /// accepts any version nibble; [`ShimHeader::to_bytes`] writes 6.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::UnknownShimFormat`].
@@ -69,7 +69,7 @@ impl ShimHeader {
         Ok((header, r.rest()))
     }
 
-    /// The header as it stands on the wire.
+    /// Returns the header in wire format.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let class = (self.traffic_class as u32) << 20;
@@ -86,12 +86,12 @@ impl ShimHeader {
     }
 }
 
-/// Turns the IPv6 header at `buf[at..at + 40]` into a shim right before the upper layer, which does
-/// not move. Returns where the shim starts: `at + 33`. The bytes between become free.
+/// Turns the IPv6 header at `buf[at..at + 40]` into a shim right before the upper layer, which
+/// stays in place. Returns the offset of the shim: `at + 33`. The bytes between become free.
 ///
 /// # Errors
-/// [`WireError::TooShort`] if there are less than 40 bytes from `at`, [`WireError::WrongIpVersion`].
-/// The buffer is then as it was.
+/// [`WireError::TooShort`] if there are less than 40 bytes from `at`,
+/// [`WireError::WrongIpVersion`]. The buffer is then unchanged.
 pub fn compress_in_place(buf: &mut [u8], at: usize) -> Result<usize, WireError> {
     let got = buf.len().saturating_sub(at);
     let header = buf
@@ -110,15 +110,15 @@ pub fn compress_in_place(buf: &mut [u8], at: usize) -> Result<usize, WireError> 
     Ok(at + SAVED)
 }
 
-/// Turns the shim at `buf[at..at + 7]` into an IPv6 header that ends where the shim ended; the upper
-/// layer, which runs to the end of `buf`, does not move. Returns where the packet starts:
+/// Turns the shim at `buf[at..at + 7]` into an IPv6 header that ends where the shim ended; the
+/// upper layer, which runs to the end of `buf`, stays in place. Returns the offset of the packet:
 /// `at - 33`.
 ///
 /// # Errors
 /// [`WireError::TooShort`] if there are less than 7 bytes from `at`,
 /// [`WireError::UnknownShimFormat`], [`WireError::NoHeadroom`] if `at` is below 33, and
-/// [`WireError::TooLong`] for an upper layer above 65,535 bytes, whose length the daemon would cut
-/// to 16 bits. The buffer is then as it was.
+/// [`WireError::TooLong`] for an upper layer above 65,535 bytes, whose length the FIPS daemon would
+/// cut to 16 bits. The buffer is then unchanged.
 pub fn expand_in_place(buf: &mut [u8], at: usize, src: Ipv6Addr, dst: Ipv6Addr) -> Result<usize, WireError> {
     let payload = buf.get(at..).unwrap_or_default();
     let Some((shim, upper)) = payload.split_first_chunk::<{ ShimHeader::LEN }>() else {

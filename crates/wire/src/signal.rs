@@ -1,16 +1,16 @@
-//! Error signals: what a node on the way tells the source of a datagram it could not forward.
+//! Error signals: a relay's reports to the source of a datagram that it could not forward.
 //!
 //! Source: FIPS wire-formats, "CoordsRequired" to "MtuExceeded", and `proto/routing/wire.rs`. They
-//! travel in the clear and unauthenticated end to end: hints, never proof. Each is read and
-//! written whole, with its [`FspPrefix`]. The daemon reads neither version nor `payload_len` of
-//! the prefix nor the reserved byte behind the type, and ignores bytes behind the message. So do
-//! these parsers, except that they refuse a version they do not know.
+//! are sent in the clear and unauthenticated end to end: hints, never proof. Each is read and
+//! written whole, with its [`FspPrefix`]. The FIPS daemon reads neither version nor `payload_len`
+//! of the prefix nor the reserved byte behind the type, and ignores bytes behind the message. So do
+//! these parsers, except that they refuse an unknown version.
 
 use crate::cursor::{Reader, Writer, len_u16};
 use crate::fsp::{FLAG_UNENCRYPTED, FspPhase, FspPrefix, VERSION};
 use crate::{Coords, NodeAddr, WireError};
 
-/// Which error signal follows the prefix (FIPS wire-formats, "FSP Session Message Types").
+/// The error signal that follows the prefix (FIPS wire-formats, "FSP Session Message Types").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum SignalType {
@@ -44,9 +44,9 @@ impl SignalType {
 /// Any error signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal<'a> {
-    /// The reporter does not know where the destination is.
+    /// The reporter does not know the coordinates of the destination.
     CoordsRequired(CoordsRequired),
-    /// The reporter knows, and has no way there.
+    /// The reporter knows the coordinates, and has no route to them.
     PathBroken(PathBroken<'a>),
     /// The datagram does not fit the reporter's next link.
     MtuExceeded(MtuExceeded),
@@ -71,7 +71,7 @@ impl<'a> Signal<'a> {
     /// Writes the message and returns its length.
     ///
     /// # Errors
-    /// As the signal's own `emit`.
+    /// Like the signal's own `emit`.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
         match self {
             Self::CoordsRequired(signal) => signal.emit(out),
@@ -84,9 +84,9 @@ impl<'a> Signal<'a> {
 /// The reporter lacks the destination's coordinates (FIPS wire-formats, "CoordsRequired").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CoordsRequired {
-    /// Where the datagram was to go.
+    /// The destination of the datagram.
     pub dest: NodeAddr,
-    /// Who reports.
+    /// The node that reports.
     pub reporter: NodeAddr,
 }
 
@@ -97,7 +97,7 @@ impl CoordsRequired {
     /// Reads a whole message.
     ///
     /// # Errors
-    /// As [`Signal::parse`].
+    /// Like [`Signal::parse`].
     pub fn parse(message: &[u8]) -> Result<Self, WireError> {
         Self::read(&mut open_as(message, SignalType::CoordsRequired)?)
     }
@@ -119,15 +119,15 @@ impl CoordsRequired {
     }
 }
 
-/// The reporter found no way to the destination (FIPS wire-formats, "PathBroken").
+/// The reporter has no route to the destination (FIPS wire-formats, "PathBroken").
 ///
 /// With no coordinates it is 40 bytes long. FIPS's size summary gives `35 + 16n`; tables and source
 /// make it 4 + 36 + 16n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathBroken<'a> {
-    /// Where the datagram was to go.
+    /// The destination of the datagram.
     pub dest: NodeAddr,
-    /// Who reports.
+    /// The node that reports.
     pub reporter: NodeAddr,
     /// The coordinates that led nowhere, possibly empty.
     pub last_coords: Coords<'a>,
@@ -137,7 +137,7 @@ impl<'a> PathBroken<'a> {
     /// Reads a whole message.
     ///
     /// # Errors
-    /// As [`Signal::parse`].
+    /// Like [`Signal::parse`].
     pub fn parse(message: &'a [u8]) -> Result<Self, WireError> {
         Self::read(&mut open_as(message, SignalType::PathBroken)?)
     }
@@ -171,11 +171,11 @@ impl<'a> PathBroken<'a> {
 /// The datagram was larger than the next link takes (FIPS wire-formats, "MtuExceeded").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MtuExceeded {
-    /// Where the datagram was to go.
+    /// The destination of the datagram.
     pub dest: NodeAddr,
-    /// Who reports.
+    /// The node that reports.
     pub reporter: NodeAddr,
-    /// What the link takes, in bytes of transport payload; little-endian on the wire.
+    /// The MTU of the link, in bytes of transport payload; little-endian on the wire.
     pub mtu: u16,
 }
 
@@ -186,7 +186,7 @@ impl MtuExceeded {
     /// Reads a whole message.
     ///
     /// # Errors
-    /// As [`Signal::parse`].
+    /// Like [`Signal::parse`].
     pub fn parse(message: &[u8]) -> Result<Self, WireError> {
         Self::read(&mut open_as(message, SignalType::MtuExceeded)?)
     }

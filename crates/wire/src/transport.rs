@@ -1,7 +1,7 @@
-//! Checked views of TCP and UDP headers, with what an offload path needs to read.
+//! Checked views of TCP and UDP headers, with the fields that offloads need.
 //!
 //! Source: RFC 9293 section 3.1, RFC 768. All fields are in network byte order. A view borrows the
-//! segment; the `_AT` constants say where a field is to be rewritten.
+//! segment; the `_AT` constants are the offsets of fields that are rewritten.
 
 use crate::WireError;
 
@@ -16,11 +16,11 @@ pub struct TcpHeader<'a> {
 impl<'a> TcpHeader<'a> {
     /// Bytes of a header without options.
     pub const MIN_LEN: usize = 20;
-    /// Where the sequence number is: 4 bytes.
+    /// Offset of the sequence number: 4 bytes.
     pub const SEQ_AT: usize = 4;
-    /// Where the flags are: 1 byte.
+    /// Offset of the flags: 1 byte.
     pub const FLAGS_AT: usize = 13;
-    /// Where the checksum is: 2 bytes.
+    /// Offset of the checksum: 2 bytes.
     pub const CHECKSUM_AT: usize = 16;
 
     /// Flag: no more data.
@@ -31,19 +31,19 @@ impl<'a> TcpHeader<'a> {
     pub const RST: u8 = 0x04;
     /// Flag: push.
     pub const PSH: u8 = 0x08;
-    /// Flag: the acknowledgement number counts.
+    /// Flag: the acknowledgement number is valid.
     pub const ACK: u8 = 0x10;
-    /// Flag: the urgent pointer counts.
+    /// Flag: the urgent pointer is valid.
     pub const URG: u8 = 0x20;
     /// Flag: ECN echo.
     pub const ECE: u8 = 0x40;
     /// Flag: congestion window reduced.
     pub const CWR: u8 = 0x80;
 
-    /// Checks a segment. All behind the header is data. The checksum is not verified.
+    /// Checks a segment. Everything behind the header is data. The checksum is not verified.
     ///
     /// # Errors
-    /// [`WireError::TooShort`] if the header is not all there, [`WireError::HeaderTooSmall`] for a
+    /// [`WireError::TooShort`] if the header is incomplete, [`WireError::HeaderTooSmall`] for a
     /// header length below 20.
     pub fn parse(segment: &'a [u8]) -> Result<Self, WireError> {
         let short = |needed| WireError::TooShort {
@@ -107,13 +107,13 @@ impl<'a> TcpHeader<'a> {
         u16::from_be_bytes([self.fixed[14], self.fixed[15]])
     }
 
-    /// The checksum as it stands there.
+    /// The checksum in the segment.
     #[must_use]
     pub const fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.fixed[16], self.fixed[17]])
     }
 
-    /// The options as they stand there, padding included.
+    /// The options, padding included.
     #[must_use]
     pub const fn options_bytes(&self) -> &'a [u8] {
         self.options
@@ -128,7 +128,7 @@ impl<'a> TcpHeader<'a> {
         }
     }
 
-    /// The maximum segment size that the sender asks for, and where in the segment it stands.
+    /// The maximum segment size that the sender announces, and its offset in the segment.
     #[must_use]
     pub fn mss(&self) -> Option<(u16, usize)> {
         self.options().find_map(|option| match (option.kind, option.data) {
@@ -147,11 +147,11 @@ impl<'a> TcpHeader<'a> {
 /// One TCP option, padding left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TcpOption<'a> {
-    /// Which option.
+    /// The option's kind.
     pub kind: u8,
-    /// Where it starts, in bytes from the start of the segment.
+    /// Offset of the option, in bytes from the start of the segment.
     pub at: usize,
-    /// What follows its kind and length.
+    /// The bytes behind its kind and length.
     pub data: &'a [u8],
 }
 
@@ -207,17 +207,16 @@ pub struct UdpHeader<'a> {
 impl<'a> UdpHeader<'a> {
     /// Bytes of the header.
     pub const LEN: usize = 8;
-    /// Where the length is: 2 bytes.
+    /// Offset of the length: 2 bytes.
     pub const LENGTH_AT: usize = 4;
-    /// Where the checksum is: 2 bytes.
+    /// Offset of the checksum: 2 bytes.
     pub const CHECKSUM_AT: usize = 6;
 
-    /// Checks a datagram. Bytes behind its length are left out of view. The checksum is not
-    /// verified.
+    /// Checks a datagram. The view excludes bytes behind its length. The checksum is not verified.
     ///
     /// # Errors
-    /// [`WireError::TooShort`] if header or data are not all there, [`WireError::HeaderTooSmall`]
-    /// for a length below 8.
+    /// [`WireError::TooShort`] if header or data are incomplete, [`WireError::HeaderTooSmall`] for
+    /// a length below 8.
     pub fn parse(datagram: &'a [u8]) -> Result<Self, WireError> {
         let short = |needed| WireError::TooShort {
             needed,
@@ -253,7 +252,7 @@ impl<'a> UdpHeader<'a> {
         u16::from_be_bytes([self.header[4], self.header[5]])
     }
 
-    /// The checksum as it stands there; 0 means none, which IPv6 forbids.
+    /// The checksum in the datagram; 0 means none, which IPv6 forbids.
     #[must_use]
     pub const fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.header[6], self.header[7]])

@@ -1,8 +1,8 @@
-//! Spanning-tree gossip: who a node's parent is, and its path to the root.
+//! Spanning-tree announcements: a node's parent, and its path to the root.
 //!
 //! Source: FIPS wire-formats, "TreeAnnounce", `proto/stp/wire.rs` and `proto/stp/declaration.rs`.
-//! Whether an announcement is true (signature, order of the ancestry, root the smallest address)
-//! is not judged here.
+//! This module does not verify an announcement (signature, order of the ancestry, root the smallest
+//! address).
 
 use core::fmt;
 
@@ -27,7 +27,7 @@ impl AncestryEntry {
     /// Bytes on the wire.
     pub const LEN: usize = 32;
 
-    /// Reads an entry at the start of `bytes`; what follows is not looked at.
+    /// Reads an entry at the start of `bytes`; bytes behind it are ignored.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -40,7 +40,7 @@ impl AncestryEntry {
         })
     }
 
-    /// The entry as it stands on the wire.
+    /// Returns the entry in wire format.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -60,7 +60,7 @@ impl AncestryEntry {
 }
 
 /// The path from the announcing node to the root, borrowed from a received message or from a slice
-/// of entries, and equal when the entries are.
+/// of entries; two are equal if their entries are.
 #[derive(Clone, Copy)]
 pub struct Ancestry<'a>(Repr<'a>);
 
@@ -86,7 +86,7 @@ impl<'a> Ancestry<'a> {
         }
     }
 
-    /// Whether there is no entry, which no message carries.
+    /// Whether there are no entries, which is true of no message.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -134,7 +134,7 @@ impl fmt::Debug for Ancestry<'_> {
 pub struct TreeAnnounce<'a> {
     /// Grows with each change of parent.
     pub sequence: u64,
-    /// When it was declared, in Unix seconds.
+    /// Time of the declaration, in Unix seconds.
     pub timestamp: u64,
     /// The chosen parent; the node itself if it is a root.
     pub parent: NodeAddr,
@@ -145,12 +145,12 @@ pub struct TreeAnnounce<'a> {
 }
 
 impl<'a> TreeAnnounce<'a> {
-    /// The version byte that is spoken.
+    /// The version byte in use.
     pub const VERSION: u8 = 1;
     /// Bytes of the body without ancestry.
     pub const MIN_LEN: usize = 1 + 8 + 8 + NodeAddr::LEN + 2 + SIGNATURE_LEN;
 
-    /// Reads a body; bytes behind the signature are ignored, as by the daemon.
+    /// Reads a body; bytes behind the signature are ignored, as the FIPS daemon does.
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::UnsupportedVersion`], [`WireError::EmptyAncestry`].
@@ -216,13 +216,13 @@ impl<'a> TreeAnnounce<'a> {
         Ok(self.ancestry.at(0).ok_or(WireError::EmptyAncestry)?.addr)
     }
 
-    /// The bytes under the signature: node, parent, sequence, timestamp.
+    /// The signed bytes: node, parent, sequence, timestamp.
     ///
-    /// FIPS's text says that the whole message is signed. The daemon signs these 48 bytes, so the
-    /// entries of a node's ancestors are hearsay of the one that announces.
+    /// FIPS's text says that the whole message is signed. The FIPS daemon signs these 48 bytes, so
+    /// the entries of a node's ancestors are unproven claims of the announcing node.
     ///
     /// # Errors
-    /// As [`TreeAnnounce::node`].
+    /// Like [`TreeAnnounce::node`].
     pub fn signed_bytes(&self) -> Result<[u8; 48], WireError> {
         Ok(declaration_bytes(
             self.node()?,

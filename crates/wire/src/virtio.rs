@@ -12,7 +12,7 @@ pub const NEEDS_CSUM: u8 = 1;
 /// [`VirtioNetHdr::flags`]: the checksum was verified.
 pub const DATA_VALID: u8 = 2;
 
-/// [`VirtioNetHdr::gso_type`]: one packet, as it is.
+/// [`VirtioNetHdr::gso_type`]: one packet, not to be segmented.
 pub const GSO_NONE: u8 = 0;
 /// [`VirtioNetHdr::gso_type`]: TCP over IPv4, to be segmented.
 pub const GSO_TCPV4: u8 = 1;
@@ -25,10 +25,10 @@ pub const GSO_UDP_L4: u8 = 5;
 /// Bit of [`VirtioNetHdr::gso_type`]: CWR is set, and only the first segment keeps it.
 pub const GSO_ECN: u8 = 0x80;
 
-/// How much of a packet's work is left to do. All fields are in the host's byte order.
+/// Offload work that remains to be done for a packet. All fields are in the host's byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VirtioNetHdr {
-    /// [`NEEDS_CSUM`], [`DATA_VALID`]. No flag promises nothing.
+    /// [`NEEDS_CSUM`], [`DATA_VALID`]. Without a flag nothing is known about the checksum.
     pub flags: u8,
     /// One of the `GSO_` kinds, and [`GSO_ECN`].
     pub gso_type: u8,
@@ -36,17 +36,18 @@ pub struct VirtioNetHdr {
     pub hdr_len: u16,
     /// Payload bytes of each segment.
     pub gso_size: u16,
-    /// Where the checksum starts, in bytes from the start of the packet.
+    /// Offset of the start of the checksum, in bytes from the start of the packet.
     pub csum_start: u16,
-    /// Where the checksum is stored, in bytes from `csum_start`.
+    /// Offset of the checksum field, in bytes from `csum_start`.
     pub csum_offset: u16,
 }
 
 impl VirtioNetHdr {
-    /// Bytes in front of the packet.
+    /// Bytes of the header.
     pub const LEN: usize = 10;
 
-    /// Splits what was read from the device into this header and the packet. Nothing is judged.
+    /// Splits bytes that were read from the device into this header and the packet. No value is
+    /// checked.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -64,7 +65,7 @@ impl VirtioNetHdr {
         Ok((header, r.rest()))
     }
 
-    /// The header as the device takes it.
+    /// Returns the header in the layout of the device.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let ([a, b], [c, d]) = (self.hdr_len.to_ne_bytes(), self.gso_size.to_ne_bytes());

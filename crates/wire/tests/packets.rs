@@ -10,7 +10,8 @@ use weft_wire::checksum::{checksum_add, checksum_finish};
 use weft_wire::ip::{self, Ipv4Header, Ipv6Header};
 use weft_wire::transport::{TcpHeader, UdpHeader};
 
-/// A SYN of Linux over IPv6: MSS 1440, SACK permitted, timestamps, window scale; checksum right.
+/// A SYN of Linux over IPv6: MSS 1440, SACK permitted, timestamps, window scale; the checksum is
+/// correct.
 const SYN: &str = "
     6abcdef0 0028 06 40
     fd000000000000000000000000000001 fd000000000000000000000000000002

@@ -1,4 +1,4 @@
-//! Each format: what is emitted parses to the same message; whatever parses is emitted as it was.
+//! Each format: an emitted message parses to the same message; parsed bytes are emitted unchanged.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -19,7 +19,7 @@ fn every_format_has_samples() {
     assert!(names.iter().all(|name| samples.contains_key(name)));
 }
 
-/// The equality of messages is checked where a sample is made.
+/// The macro of the samples checks that messages are equal.
 #[test]
 fn emitted_bytes_are_emitted_again() {
     let samples = samples();
@@ -84,7 +84,7 @@ fn damaged_messages_are_refused_or_emitted_as_they_are() {
     }
 }
 
-/// A message cut anywhere is refused, unless what is left is a message of its own.
+/// A message cut at any byte is refused, unless the rest is a message of its own.
 #[test]
 fn cut_messages_are_refused() {
     let may_shrink = ["session-datagram", "encrypted-message", "established-header"];

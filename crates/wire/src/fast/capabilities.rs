@@ -1,24 +1,25 @@
-//! What each side of a session tells of itself before fast frames.
+//! The capabilities that each side of a session announces before fast frames.
 
 use crate::WireError;
 use crate::cursor::{Reader, Writer};
 
-/// The version of [`Capabilities`] that is spoken here.
+/// The version of [`Capabilities`] that this crate reads and writes.
 pub const CAPABILITIES_VERSION: u8 = 1;
 /// Bit of [`Capabilities::flags`]: the sender reads frames of [`Kind::Full`](super::Kind::Full).
 pub const READS_FULL: u8 = 0x01;
-/// Most suites and lanes that one side may tell of.
+/// Maximum number of suites, and of lanes, that one side may announce.
 pub const MAX_LISTED: usize = 16;
 
-/// What one side of a session can do in fast frames, told once per FSP epoch. Every byte of the body, those behind what
-/// is read here among them, goes into the keys, so that an altered one gives keys that do not fit.
+/// What one side of a session can do in fast frames, announced once per FSP epoch. Every byte of
+/// the body, including bytes that this parser does not know, goes into the key derivation: after a
+/// change in transit the keys do not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities<'a> {
-    /// [`READS_FULL`]; other bits are sent as 0 and not read.
+    /// [`READS_FULL`]; other bits are sent as 0 and ignored.
     pub flags: u8,
-    /// The largest fast frame that its sender takes, bytes of UDP payload.
+    /// The largest fast frame that the sender of this body accepts, bytes of UDP payload.
     pub max_payload: u16,
-    /// Drawn anew for each epoch.
+    /// Random, new for each epoch.
     pub random: [u8; 16],
     /// Suites on offer: five bytes each, see [`Capabilities::suites`].
     suites: &'a [u8],
@@ -34,14 +35,14 @@ const INDEX_LEN: usize = 4;
 impl<'a> Capabilities<'a> {
     /// Bytes in front of the lists.
     const FIXED: usize = 1 + 1 + 2 + 16;
-    /// Most bytes of a body without anything behind the lists.
+    /// Maximum length of a body, without bytes behind the lists.
     pub const MAX_LEN: usize = Self::FIXED + 2 + MAX_LISTED * (SUITE_LEN + INDEX_LEN);
 
-    /// Reads a body. Bytes behind it are for later versions of the same format.
+    /// Reads a body. Bytes behind it are reserved for later versions of the same format.
     ///
     /// # Errors
-    /// [`WireError::TooShort`], [`WireError::UnsupportedVersion`], and [`WireError::TooLong`] for a list of more than
-    /// [`MAX_LISTED`].
+    /// [`WireError::TooShort`], [`WireError::UnsupportedVersion`], and [`WireError::TooLong`] for a
+    /// list of more than [`MAX_LISTED`] entries.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(body);
         let version = r.u8()?;
@@ -69,8 +70,8 @@ impl<'a> Capabilities<'a> {
         })
     }
 
-    /// The suites on offer: number, and nanoseconds that sealing and opening 1,400 bytes take the sender. A number may
-    /// be one that is not known here.
+    /// The suites on offer: number, and the sender's cost in nanoseconds of sealing and opening
+    /// 1,400 bytes. A number may be unknown to this node.
     pub fn suites(&self) -> impl Iterator<Item = (u8, u32)> + 'a {
         let suites = self.suites.as_chunks::<SUITE_LEN>().0.iter();
         suites.map(|&[suite, a, b, c, d]| (suite, u32::from_le_bytes([a, b, c, d])))

@@ -1,38 +1,39 @@
-//! Where a piece of a packet belongs that did not fit one frame.
+//! The position of a piece in a packet that does not fit in one frame.
 
 use crate::WireError;
 use crate::cursor::Reader;
 
 use super::{Header, Kind, TAG_LEN, TIMESTAMP_LEN};
 
-/// The 9 bytes in front of a piece, behind the clock of a frame of [`Kind::Fragment`].
+/// The 9 bytes before a piece, behind the clock of a frame of [`Kind::Fragment`].
 ///
-/// What was cut is the content that the frame would have had otherwise, behind its clock. Each piece is sealed by itself,
-/// under the same keys.
+/// The pieces together are the content that the frame would have had otherwise, behind its clock.
+/// Each piece is sealed by itself, under the same keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Which packet, counted under these keys.
+    /// The number of the packet, counted under these keys.
     pub packet: u32,
-    /// What the frame would have been: [`Kind::Ipv6`] or [`Kind::Full`].
+    /// The kind of the frame that was cut: [`Kind::Ipv6`] or [`Kind::Full`].
     pub kind: Kind,
-    /// Where the piece begins in the content that was cut, bytes.
+    /// Offset of the piece in the content that was cut, bytes.
     pub offset: u16,
-    /// That content's length, bytes: at most [`Fragment::MAX_TOTAL`].
+    /// Length of the content that was cut, bytes: at most [`Fragment::MAX_TOTAL`].
     pub total: u16,
 }
 
 impl Fragment {
     /// Bytes on the wire.
     pub const LEN: usize = 9;
-    /// What a frame of a piece has more than the piece.
+    /// Bytes that a frame of a piece adds to the piece.
     pub const OVERHEAD: usize = Header::LEN + TIMESTAMP_LEN + Self::LEN + TAG_LEN;
     /// The longest content that may be cut.
     pub const MAX_TOTAL: usize = 9_216;
-    /// Pieces of one packet at most, for both ends: the longest content in the smallest direct frames. A sender cuts no
-    /// packet in more, and a receiver drops a packet that comes in more.
+    /// Maximum number of pieces of one packet, at both ends: enough for the longest content in the
+    /// smallest direct frames. A sender cuts a packet into no more, and a receiver drops a packet
+    /// that arrives in more.
     pub const MAX_PIECES: usize = 8;
 
-    /// Reads what is in front of a piece, and the piece: `content` is what lies behind the clock.
+    /// Splits content behind the clock into this header and the piece.
     ///
     /// # Errors
     /// [`WireError::TooShort`] also for an empty piece, [`WireError::WrongMessageType`] for a kind that is not cut,
@@ -73,7 +74,7 @@ impl Fragment {
         Ok((fragment, piece))
     }
 
-    /// As it stands on the wire.
+    /// Returns the header in wire format.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let [p0, p1, p2, p3] = self.packet.to_le_bytes();

@@ -1,15 +1,15 @@
-//! Labels: what a node calls a destination towards a neighbour that carries frames there.
+//! Labels: the numbers by which a node names a destination to a neighbour that relays to it.
 
 use crate::cursor::{Reader, Writer};
 use crate::{NodeAddr, WireError};
 
-/// Asks a neighbour to carry frames with this label to a node, or to take them if that is itself. Repeated while the
-/// label is in use, because it ends otherwise.
+/// Asks a neighbour to relay frames with this label to a node, or to accept them if it is that node
+/// itself. The sender repeats it while the label is in use, as the label expires otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bind {
-    /// Chosen by the sender of frames, for this link and direction alone.
+    /// Chosen by the sender of frames, for this link and direction only.
     pub label: u32,
-    /// Where they go.
+    /// The node to which the frames go.
     pub dest: NodeAddr,
 }
 
@@ -17,7 +17,7 @@ impl Bind {
     /// Bytes of the body.
     pub const LEN: usize = 20;
 
-    /// Reads a body; bytes behind it are for later.
+    /// Reads a body; bytes behind it are reserved for later versions.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -38,18 +38,19 @@ impl Bind {
     }
 }
 
-/// Why a neighbour does not carry frames with a label.
+/// Why a neighbour does not relay frames with a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It carries nothing for others.
+    /// It relays nothing for others.
     NoTransit,
-    /// It knows no next hop that takes relayed frames to there, or lost it.
+    /// It knows no next hop to that node that takes relayed frames, or no longer does.
     NoWay,
-    /// Its sender has as many labels as one neighbour may have.
+    /// The sender of the request has as many labels as one neighbour may have.
     Quota,
-    /// The frames that pass there are smaller than [`LEAST_PAYLOAD`](crate::fast::LEAST_PAYLOAD).
+    /// The frames that this path takes are smaller than
+    /// [`LEAST_PAYLOAD`](crate::fast::LEAST_PAYLOAD).
     TooSmall,
-    /// Anything else; the number on the wire.
+    /// Any other reason; the number on the wire.
     Other(u8),
 }
 
@@ -66,7 +67,7 @@ impl Refusal {
         }
     }
 
-    /// The reason of a number other than 0.
+    /// The reason of a number; the number is not 0.
     #[must_use]
     pub const fn from_number(number: u8) -> Self {
         match number {
@@ -82,9 +83,10 @@ impl Refusal {
 /// Answers a [`Bind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// As asked.
+    /// The label of the [`Bind`].
     pub label: u32,
-    /// The largest relayed frame that passes all the way from here, bytes of UDP payload, or why none does.
+    /// The largest relayed frame that passes from here to the destination, bytes of UDP payload, or
+    /// why none does.
     pub answer: Result<u16, Refusal>,
 }
 
@@ -92,7 +94,7 @@ impl Bound {
     /// Bytes of the body.
     pub const LEN: usize = 7;
 
-    /// Reads a body; bytes behind it are for later.
+    /// Reads a body; bytes behind it are reserved for later versions.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -119,12 +121,12 @@ impl Bound {
     }
 }
 
-/// Whose label an [`Unbind`] ends.
+/// Which side ends the label of an [`Unbind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnbindBy {
-    /// The sender of frames needs it no longer.
+    /// The sender of frames no longer needs it.
     Upstream,
-    /// The receiver of frames carries them no longer, or does not know the label.
+    /// The receiver of frames no longer relays them, or does not know the label.
     Downstream,
 }
 
@@ -133,7 +135,7 @@ pub enum UnbindBy {
 pub struct Unbind {
     /// The label.
     pub label: u32,
-    /// Which end of the hop says so, and so which of the two directions it is about.
+    /// The side of the hop that sends this, and so the direction that the label belongs to.
     pub by: UnbindBy,
 }
 
@@ -141,10 +143,10 @@ impl Unbind {
     /// Bytes of the body.
     pub const LEN: usize = 5;
 
-    /// Reads a body; bytes behind it are for later.
+    /// Reads a body; bytes behind it are reserved for later versions.
     ///
     /// # Errors
-    /// [`WireError::TooShort`], [`WireError::WrongMessageType`] for an end that there is not.
+    /// [`WireError::TooShort`], [`WireError::WrongMessageType`] for an unknown side.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(body);
         let label = r.u32()?;

@@ -1,4 +1,4 @@
-//! A fast frame on its way through other nodes: its own header sealed for the hop, its content as it left the source.
+//! A relayed fast frame: its own header sealed for the hop, its content as it left the source.
 //!
 //! ```text
 //!  0            16           32          36    37      38                54
@@ -9,37 +9,39 @@
 //!                            |<------- sealed for the hop ------------->|
 //! ```
 //!
-//! The hop's tag lies in front, so that what begins at [`INNER_AT`] is the frame that would go to a neighbour directly.
+//! The hop's tag comes first, so that the bytes from [`INNER_AT`] on are the frame that a direct
+//! path would take.
 
 use super::{Header, IPV6_OVERHEAD, TAG_LEN};
 use crate::WireError;
 
-/// Where the hop's tag lies.
+/// Offset of the hop's tag.
 pub const HOP_TAG_AT: usize = Header::LEN;
-/// Where the part that is sealed for the hop begins.
+/// Offset of the part that is sealed for the hop.
 pub const LABEL_AT: usize = HOP_TAG_AT + TAG_LEN;
-/// Where the frame of the two ends begins, with its header.
+/// Offset of the end-to-end frame, with its header.
 pub const INNER_AT: usize = LABEL_AT + RelayHeader::LEN;
-/// Bytes that are sealed for the hop, unless all of the frame is.
+/// Bytes that are sealed for the hop, unless the whole frame is.
 pub const SEALED_HEADER: usize = RelayHeader::LEN + Header::LEN;
-/// What a relayed frame has more than the frame in it.
+/// Bytes that a relayed frame adds to the frame in it.
 pub const RELAYED_OVERHEAD: usize = INNER_AT;
-/// What a relayed frame has more than the IPv6 packet in it.
+/// Bytes that a relayed frame adds to the IPv6 packet in it.
 pub const IPV6_RELAYED_OVERHEAD: usize = RELAYED_OVERHEAD + IPV6_OVERHEAD;
 
-/// What the source writes as TTL, as in FIPS's session datagrams.
+/// The TTL at the source, as in FIPS's session datagrams.
 pub const MAX_HOPS: u8 = 64;
-/// Bit of [`RelayHeader::marks`]: the frame has experienced congestion. A hint: any relay can set it.
+/// Bit of [`RelayHeader::marks`]: the frame has experienced congestion. A hint: any relay can set
+/// it.
 pub const FLAG_CE: u8 = 0x01;
 
-/// What a frame tells the next hop.
+/// The header that the next hop reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayHeader {
-    /// What the sender of this hop called the destination in a [`Bind`](super::Bind).
+    /// The label of the destination, from a [`Bind`](super::Bind) of the sender of this hop.
     pub label: u32,
-    /// Hops left, this one among them.
+    /// Hops left, including this one.
     pub ttl: u8,
-    /// [`FLAG_CE`]; other bits are sent as 0 and not read.
+    /// [`FLAG_CE`]; other bits are sent as 0 and ignored.
     pub marks: u8,
 }
 
@@ -47,7 +49,7 @@ impl RelayHeader {
     /// Bytes on the wire.
     pub const LEN: usize = 6;
 
-    /// Reads it from the opened part of a relayed frame.
+    /// Reads the header from the opened part of a relayed frame.
     ///
     /// # Errors
     /// [`WireError::TooShort`].
@@ -63,7 +65,7 @@ impl RelayHeader {
         })
     }
 
-    /// As it stands on the wire, before it is sealed.
+    /// Returns the header in wire format, before it is sealed.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let [a, b, c, d] = self.label.to_le_bytes();

@@ -14,23 +14,23 @@ use weft_wire::tree::{AncestryEntry, TreeAnnounce};
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{Coords, CoordsPair, WireError};
 
-/// What may follow a message in the bytes that it is parsed from.
+/// What may follow a message in the bytes that are parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// Nothing: the message takes all, or refuses.
+    /// Nothing: the message uses all bytes, or the parser refuses them.
     Refused,
-    /// Anything; it is not part of the message.
+    /// Any bytes; they are not part of the message.
     Ignored,
 }
 
-/// One format: how to read it and write it again.
+/// One format: how to parse it and emit it again.
 #[derive(Clone, Copy)]
 pub(crate) struct Format {
-    /// As in the first line of a captured file.
+    /// The name in the first line of a captured file.
     pub(crate) name: &'static str,
     /// Parses, then emits what was parsed.
     pub(crate) reemit: fn(&[u8]) -> Result<Vec<u8>, WireError>,
-    /// Sets to zero what a parser ignores and a message does not keep.
+    /// Sets to zero the bytes that a parser ignores and a message does not keep.
     pub(crate) normalise: fn(&mut [u8]),
     pub(crate) tail: Tail,
 }
@@ -108,7 +108,7 @@ macro_rules! report {
 
 const NOTHING: fn(&mut [u8]) = |_| {};
 const PLAIN_PREFIX: fn(&mut [u8]) = |bytes| zero(bytes, 1..4);
-/// Other flags than U, the length, and the reserved byte behind the type.
+/// The flags other than U, the length, and the reserved byte behind the type.
 const SIGNAL: fn(&mut [u8]) = |bytes| {
     zero(bytes, 1..4);
     zero(bytes, 5..6);

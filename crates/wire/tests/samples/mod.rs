@@ -1,4 +1,4 @@
-//! Valid messages of every format. Making one checks that it is emitted, and parses to the same.
+//! Valid messages of every format. Each is emitted and parsed again when it is made.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use weft_wire::tree::{Ancestry, AncestryEntry, TreeAnnounce};
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{Coords, CoordsPair, NodeAddr, WireError};
 
-/// Emits, checks that a buffer of one byte less is refused, and parses back to the same.
+/// Emits, checks that a buffer of one byte less is refused, and parses back to the same message.
 macro_rules! sample {
     ($message:expr, $parse:expr) => {{
         let message = $message;
@@ -445,7 +445,7 @@ fn bodies() -> Vec<(&'static str, BoxedStrategy<Vec<u8>>)> {
     ]
 }
 
-/// For each format a strategy for the bytes of messages that are valid.
+/// For each format a strategy for the bytes of valid messages.
 pub(crate) fn samples() -> BTreeMap<&'static str, BoxedStrategy<Vec<u8>>> {
     [fmp(), link(), gossip(), fsp(), bodies()]
         .into_iter()

@@ -211,7 +211,7 @@ fn tree_announce() {
         signature: &[0x77; 64],
     };
     assert_eq!(TreeAnnounce::parse(&body), Ok(announce));
-    // With its type byte 100 + 32n.
+    // With its type byte the message has 100 + 32n bytes.
     assert_eq!(1 + body.len(), 100 + 32 * 2);
     assert_eq!(announce.node(), Ok(a()));
     assert_eq!(announce.ancestry.root(), Some(entries[1]));

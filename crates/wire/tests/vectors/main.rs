@@ -1,4 +1,4 @@
-//! Bytes written down by hand from the tables of FIPS wire-formats, and bytes captured from a
+//! Bytes written by hand from the tables of FIPS wire-formats, and bytes captured from a FIPS
 //! daemon.
 //!
 //! # `tests/captured/`

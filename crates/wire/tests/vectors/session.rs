@@ -1,4 +1,4 @@
-//! Vectors of FSP messages, of the bodies inside them, and of what comes to a TUN device.
+//! Vectors of FSP messages, of the bodies inside them, and of packets on a TUN device.
 
 use weft_wire::fsp::{self, EncryptedHeader, EncryptedMessage, FspInner, FspPrefix};
 use weft_wire::session::{DataPorts, PathMtuNotification, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
@@ -165,7 +165,7 @@ fn signals() {
 
 #[test]
 fn shim_header() {
-    // Traffic class 0xab and flow label 0xcdef0, UDP, hop limit 64: as the daemon writes them.
+    // Traffic class 0xab and flow label 0xcdef0, UDP, hop limit 64: as the FIPS daemon writes them.
     let payload = vector("shim", "00 6abcdef0 11 40 ff");
     let header = ShimHeader {
         traffic_class: 0xab,
