@@ -1,8 +1,9 @@
-//! Authenticated encryption in place, numbered by a counter.
+//! Authenticated encryption in place, with a counter as nonce.
 //!
-//! The nonce is four zero bytes followed by the counter in little-endian order (Noise, "ChaChaPoly"; FIPS uses the
-//! same for frames). Nothing here counts or remembers: the caller that seals owns the counter and never repeats it
-//! under one key, the caller that opens asks a [`ReplayWindow`](crate::replay::ReplayWindow).
+//! The nonce is four zero bytes followed by the counter in little-endian order (Noise,
+//! "ChaChaPoly"; FIPS uses the same for frames). This module keeps no state: the caller that seals
+//! owns the counter and never repeats it under one key, the caller that opens asks a
+//! [`ReplayWindow`](crate::replay::ReplayWindow).
 
 use std::fmt;
 
@@ -16,7 +17,8 @@ use crate::keys::wipe_stack;
 /// Length of the authentication tag in bytes.
 pub const TAG_LEN: usize = 16;
 
-/// Bytes that do not authenticate: altered, truncated, or sealed under another key, counter or header.
+/// The bytes do not authenticate: altered, truncated, or sealed under another key, counter or
+/// header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the data does not authenticate under this key, counter and header")]
 pub struct OpenError;
@@ -40,7 +42,7 @@ impl Cipher {
         Self(Aead::new(&CHACHA20_POLY1305, key.as_bytes()))
     }
 
-    /// Encrypts `buf` where it lies and returns the tag over it and `aad`.
+    /// Encrypts `buf` in place and returns the tag over it and `aad`.
     ///
     /// `counter` must never be used twice under one key.
     ///
@@ -52,12 +54,12 @@ impl Cipher {
         self.0.seal(nonce(counter), aad, buf, &[])
     }
 
-    /// Verifies and decrypts `ciphertext_and_tag` where it lies and returns the plaintext part of it.
+    /// Verifies and decrypts `ciphertext_and_tag` in place and returns its plaintext part.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] when the tag does not match or there is no room for one. The buffer's contents are then
-    /// unspecified.
+    /// [`OpenError`] if the tag does not match or the input is shorter than a tag. The buffer's
+    /// contents are then unspecified.
     pub fn open_in_place<'a>(
         &self,
         counter: u64,
@@ -80,16 +82,17 @@ fn nonce(counter: u64) -> [u8; NONCE_LEN] {
     bytes
 }
 
-/// Any of the ciphers under one key: the only place that calls libraries.
+/// Any of the ciphers under one key: the only code that calls cipher libraries.
 pub(crate) enum Aead {
-    /// AES-256-GCM where the processor has it in wide vectors; boxed, for it is six times the other's size.
+    /// AES-256-GCM on processors with wide vector instructions for it; boxed, as it is six times
+    /// the other's size.
     Wide(Box<Aes256Gcm>),
     Library(LessSafeKey),
 }
 
 impl Aead {
     /// # Panics
-    /// If `key` is not as long as `algorithm` says.
+    /// If the length of `key` is not that of `algorithm`.
     #[expect(clippy::expect_used, reason = "the callers' types give the length")]
     pub(crate) fn new(algorithm: &'static Algorithm, key: &[u8]) -> Self {
         if *algorithm == AES_256_GCM
@@ -101,11 +104,11 @@ impl Aead {
         Self::Library(LessSafeKey::new(unbound))
     }
 
-    /// Encrypts `buf`, whose last bytes are read from `rest` if that is not empty: as many as it has. Libraries want all
-    /// of it in one place, and copy.
+    /// Encrypts `buf`, whose last bytes are read from `rest` if that is not empty: as many as
+    /// `rest` has. Libraries need the message in one buffer, so for them it is copied.
     ///
     /// # Panics
-    /// On a buffer past the cipher's limit, 64 GiB at least, or shorter than `rest`.
+    /// On a buffer longer than the cipher's limit, at least 64 GiB, or shorter than `rest`.
     #[expect(
         clippy::expect_used,
         reason = "fails only past the limit of the cipher, far above any buffer"
@@ -150,14 +153,14 @@ mod tests {
 
     use super::*;
 
-    /// Counters are `u64` by type, on every platform, and all of their bits are in the nonce.
+    /// Counters are `u64` on every platform, and all of their bits are in the nonce.
     #[test]
     fn a_nonce_has_all_64_bits_of_its_counter() {
         let _: fn(&Cipher, u64, &[u8], &mut [u8]) -> [u8; TAG_LEN] = Cipher::seal_in_place;
         let counters = std::iter::once(0).chain((0..64).map(|bit| 1 << bit)).chain([u64::MAX]);
         let nonces: std::collections::BTreeSet<_> = counters.clone().map(nonce).collect();
         assert_eq!(nonces.len(), counters.count());
-        // What a counter of 32 bits would make of it.
+        // The nonce that a 32-bit counter would give.
         let cipher = Cipher::new(&Key::from_bytes([7; 32]));
         assert_ne!(
             cipher.seal_in_place(1 << 32, &[], &mut []),

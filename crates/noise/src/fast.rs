@@ -1,8 +1,9 @@
-//! Keys of fast frames: what both ends derive once they have told each other their capabilities.
+//! Keys of fast frames, which both ends derive after they have exchanged their capabilities.
 //!
-//! Specified in docs/protocol/fast.md, "Keys". From an FSP session's exporter and both `Capabilities` comes a secret for
-//! each direction of each lane; from a secret the key and IV of one phase, and the secret of the next. A secret tells
-//! nothing about those before it, so old phases stay closed once their secret is gone.
+//! Specified in docs/protocol/fast.md, "Keys". An FSP session's exporter and both `Capabilities`
+//! give a secret for each direction of each lane; a secret gives the key and IV of one phase, and
+//! the secret of the next. The secret of a phase does not reveal earlier ones, so earlier phases
+//! stay confidential once their secret is wiped.
 
 use std::fmt;
 
@@ -16,25 +17,25 @@ use crate::keys::wipe_stack;
 use crate::symmetric::hmac;
 use crate::{Established, Key, Role};
 
-/// The label of the exporter that fast frames start from; see [`Established::exporter`].
+/// The exporter label of fast frames; see [`Established::exporter`].
 pub const EXPORTER_LABEL: &[u8] = b"weft fast 1";
-/// The label of the exporter that the keys of a hop start from.
+/// The exporter label of the keys of a hop.
 pub const HOP_EXPORTER_LABEL: &[u8] = b"weft hop 1";
 
 /// An authenticated cipher of fast frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Suite {
-    /// AES-256-GCM (NIST SP 800-38D): the fastest where the CPU has instructions for it.
+    /// AES-256-GCM (NIST SP 800-38D): the fastest on a CPU with instructions for it.
     Aes256Gcm = 1,
     /// AES-128-GCM.
     Aes128Gcm = 2,
-    /// ChaCha20-Poly1305 (RFC 8439): the fastest where it has not.
+    /// ChaCha20-Poly1305 (RFC 8439): the fastest on a CPU without.
     ChaCha20Poly1305 = 3,
 }
 
 impl Suite {
-    /// All of them.
+    /// All suites.
     pub const ALL: [Self; 3] = [Self::Aes256Gcm, Self::Aes128Gcm, Self::ChaCha20Poly1305];
 
     /// The suite of a number on the wire, or `None` for an unknown one.
@@ -49,7 +50,7 @@ impl Suite {
         self as u8
     }
 
-    /// Its name, for people.
+    /// The suite's name for display.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,9 +68,9 @@ impl Suite {
         }
     }
 
-    /// What both sides choose from what both offer: the lowest sum of costs, and of equal ones the lowest number. An
-    /// offer is a suite's number and its cost; numbers that are not known are passed over, and of a repeated one the
-    /// first counts.
+    /// Returns the suite that both sides choose from both offers: the lowest sum of costs, and of
+    /// equal sums the lowest number. An offer is a suite's number and its cost. Unknown numbers are
+    /// skipped, and of a repeated number the first counts.
     #[must_use]
     pub fn choose(ours: &[(u8, u32)], theirs: &[(u8, u32)]) -> Option<Self> {
         let cost = |offers: &[(u8, u32)], suite: Self| {
@@ -89,7 +90,8 @@ impl fmt::Display for Suite {
     }
 }
 
-/// What one side sends with, on one lane, from one phase on; overwritten when dropped.
+/// The secret of one direction on one lane, of one phase and those after it; overwritten when
+/// dropped.
 #[derive(Clone)]
 pub struct Secret(Key);
 
@@ -98,20 +100,21 @@ impl ZeroizeOnDrop for Secret {}
 /// Both directions of a lane in their first phase.
 #[derive(Clone)]
 pub struct LaneSecrets {
-    /// For what this side sends.
+    /// For frames that this side sends.
     pub send: Secret,
-    /// For what it receives.
+    /// For frames that this side receives.
     pub recv: Secret,
 }
 
-/// What the handshake of a session epoch leaves for fast frames; wiped when dropped.
+/// The secret from the handshake of a session epoch from which the keys of fast frames are derived;
+/// wiped when dropped.
 pub struct Seed {
     exporter: Key,
     role: Role,
 }
 
 impl Seed {
-    /// The seed of a completed handshake in which we had this role.
+    /// The seed of a completed handshake in which this node had `role`.
     #[must_use]
     pub fn new(established: &Established, role: Role) -> Self {
         Self {
@@ -120,7 +123,8 @@ impl Seed {
         }
     }
 
-    /// The seed for the hop over a link, from the handshake of one of its epochs, in which we had this role.
+    /// The seed for the hop over a link, from the handshake of one of its epochs, in which this
+    /// node had `role`.
     #[must_use]
     pub fn hop(established: &Established, role: Role) -> Self {
         Self {
@@ -129,8 +133,9 @@ impl Seed {
         }
     }
 
-    /// Derives the secrets of `lane` from the bodies of both sides' `Capabilities`. The other side gets the same, the
-    /// other way round, if it has the same bodies and the same transcript of the handshake.
+    /// Derives the secrets of `lane` from the bodies of both sides' `Capabilities`. The peer
+    /// derives the same two, in swapped roles, if it has the same bodies and the same transcript of
+    /// the handshake.
     #[must_use]
     pub fn secrets(&self, ours: &[u8], theirs: &[u8], suite: Suite, lane: u8) -> LaneSecrets {
         let secrets = self.computed_secrets(ours, theirs, suite, lane);
@@ -172,13 +177,13 @@ impl fmt::Debug for Seed {
 }
 
 impl Secret {
-    /// A secret that does not come from a handshake: to measure ciphers with, and for tests.
+    /// A secret that is not from a handshake: for measurements of ciphers, and for tests.
     #[must_use]
     pub fn from_key(key: &Key) -> Self {
         Self(key.clone())
     }
 
-    /// Its bytes, to be looked for in memory.
+    /// Its bytes, for a search of the memory.
     #[cfg(test)]
     pub(crate) fn as_bytes(&self) -> &[u8; 32] {
         self.0.as_bytes()
@@ -206,7 +211,7 @@ impl Secret {
         }
     }
 
-    /// The secret of the next phase. There is no way back.
+    /// The secret of the next phase. The derivation is one-way.
     #[must_use]
     pub fn next(&self) -> Self {
         let next = Self(self.computed_next());
@@ -241,17 +246,18 @@ impl fmt::Debug for LaneSecrets {
     }
 }
 
-/// A cipher under one key and IV, with the key schedule done once. The nonce of a frame is the IV, its last eight bytes
-/// combined by exclusive or with the counter in network byte order (as in RFC 8446, section 5.3).
+/// A cipher under one key and IV, with the key schedule done once. The nonce of a frame is the IV
+/// with its last eight bytes XORed with the counter in network byte order (as in RFC 8446, section
+/// 5.3).
 ///
-/// Nothing here counts: the caller never repeats a counter under one key to seal.
+/// This type does not count: the caller never seals twice with one counter under one key.
 pub struct FastCipher {
     aead: Aead,
     iv: [u8; NONCE_LEN],
 }
 
 impl FastCipher {
-    /// Encrypts `buf` where it lies and returns the tag over it and `aad`.
+    /// Encrypts `buf` in place and returns the tag over it and `aad`.
     ///
     /// # Panics
     /// On a buffer beyond the limit of the cipher, 64 GiB.
@@ -260,21 +266,22 @@ impl FastCipher {
         self.seal_from(counter, aad, buf, &[])
     }
 
-    /// The same for a message whose last bytes lie in `rest`: `buf` has room for all of it, and before that room what comes
-    /// first. They are not copied where the cipher is [`weft_gcm`].
+    /// Like [`FastCipher::seal_in_place`], for a message whose last bytes are in `rest`: `buf` has
+    /// room for the whole message and holds its first part before that room. With [`weft_gcm`] the
+    /// bytes of `rest` are not copied beforehand.
     ///
     /// # Panics
-    /// If `rest` is longer than `buf`, or as [`FastCipher::seal_in_place`].
+    /// If `rest` is longer than `buf`, or for the reason of [`FastCipher::seal_in_place`].
     #[must_use = "without the tag the other side cannot open the data"]
     pub fn seal_from(&self, counter: u64, aad: &[u8], buf: &mut [u8], rest: &[u8]) -> [u8; TAG_LEN] {
         self.aead.seal(self.nonce(counter), aad, buf, rest)
     }
 
-    /// Verifies and decrypts `ciphertext_and_tag` where it lies and returns the plaintext part of it.
+    /// Verifies and decrypts `ciphertext_and_tag` in place and returns its plaintext part.
     ///
     /// # Errors
-    /// [`OpenError`] when the tag does not match or there is no room for one. The buffer's contents are then
-    /// unspecified.
+    /// [`OpenError`] if the tag does not match or the input is shorter than a tag. The buffer's
+    /// contents are then unspecified.
     pub fn open_in_place<'a>(
         &self,
         counter: u64,
@@ -299,7 +306,7 @@ impl fmt::Debug for FastCipher {
     }
 }
 
-/// The first bytes of the SHA-256 of a `Capabilities` body, by which the other side says that it has it.
+/// The first bytes of the SHA-256 of a `Capabilities` body, with which the peer acknowledges it.
 #[must_use]
 pub fn digest<const N: usize>(body: &[u8]) -> [u8; N] {
     let hash = Sha256::digest(body);
@@ -319,7 +326,8 @@ mod tests {
         }
     }
 
-    /// From an implementation in Python of docs/protocol/fast.md (hmac, hashlib; AESGCM of its cryptography package).
+    /// From an implementation of docs/protocol/fast.md in Python (hmac, hashlib; AESGCM of its
+    /// cryptography package).
     #[test]
     fn known_answers() {
         let [ours, theirs] = [&b"initiator"[..], b"responder"];
@@ -377,7 +385,8 @@ mod tests {
             Some(Suite::ChaCha20Poly1305)
         );
         assert_eq!(choose(&fast, &[(small, 1)]), None);
-        // Number 0, which older nodes told for what they did not offer, is no suite, even if both tell it.
+        // Number 0, which older nodes announce for what they do not offer, is not a suite, even if
+        // both sides announce it.
         assert_eq!(choose(&[(0, 1), (aes, 9)], &[(0, 1), (aes, 9)]), Some(Suite::Aes256Gcm));
         assert_eq!(choose(&[(0, 1), (aes, 9)], &[(0, 1), (chacha, 9)]), None);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What a handshake leaves behind.
+//! The result of a handshake, and symmetric keys.
 
 use std::fmt;
 
@@ -6,26 +6,26 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::{PublicKey, symmetric::hmac};
 
-/// A symmetric key of 32 bytes, overwritten when dropped. It lies on the heap, so that moving it leaves no copy of it where
-/// it was.
+/// A symmetric key of 32 bytes, overwritten when dropped. It is on the heap, so that moving it
+/// leaves no copy behind.
 #[derive(Clone)]
 pub struct Key(Box<[u8; 32]>);
 
 impl Key {
-    /// Takes over `bytes`. The caller's own copy stays the caller's to wipe.
+    /// Takes over `bytes`. Wiping the caller's own copy is the caller's task.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self::written(|key| *key = bytes)
     }
 
-    /// The key that `write` leaves in its place.
+    /// Returns the key that `write` writes into its final place.
     pub(crate) fn written(write: impl FnOnce(&mut [u8; 32])) -> Self {
         let mut key = Self(Box::new([0; 32]));
         write(&mut key.0);
         key
     }
 
-    /// The key itself: for a cipher, never for a log.
+    /// The key's bytes: for a cipher, never for a log.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -40,11 +40,13 @@ impl Drop for Key {
 
 impl ZeroizeOnDrop for Key {}
 
-/// Overwrites what computing with keys has left on the stack below the caller: shared secrets, key schedules, the states of
-/// hashes. Call it from the function that called the one which computed, so that their frames lie where it writes.
+/// Overwrites what computations with keys have left on the stack below the caller: shared secrets,
+/// key schedules, hash states. The caller must be the function that called the computation, so that
+/// the stack frames coincide.
 #[inline(never)]
 pub(crate) fn wipe_stack() {
-    // Under a sanitiser this costs more than all that it follows, and no fuzz target looks at the stack.
+    // With a sanitiser this would cost more than the computation before it, and no fuzz target
+    // looks at the stack.
     if cfg!(fuzzing) {
         return;
     }
@@ -61,16 +63,16 @@ impl fmt::Debug for Key {
 
 /// A completed handshake, IK or XK, as one side sees it.
 ///
-/// It holds the chaining key for [`exporter`](Self::exporter) and wipes it when dropped: export what is needed, move
-/// the keys out, and let the rest go.
+/// It holds the chaining key for [`exporter`](Self::exporter) and wipes it when dropped. A caller
+/// exports what it needs, moves the keys out, and drops the rest.
 pub struct Established {
-    /// Key for what this side sends. Counters start at 0.
+    /// Key for frames that this side sends. Counters start at 0.
     pub send: Key,
-    /// Key for what this side receives.
+    /// Key for frames that this side receives.
     pub recv: Key,
-    /// The peer's identity: as configured for an initiator, as proven for a responder.
+    /// The peer's identity: from the configuration for an initiator, proven for a responder.
     pub remote: PublicKey,
-    /// The random number that the peer drew at its start; a new one tells a restart from a rekey.
+    /// The random number of the peer's start, by which a restart differs from a rekey.
     pub remote_epoch: [u8; 8],
     /// The transcript hash. The two sides' hashes can differ although their keys are equal, see the
     /// [crate's notes](crate#fips-is-not-standard-noise).
@@ -88,7 +90,7 @@ impl Established {
         Zeroizing::new(*self.exporter_key(label).as_bytes())
     }
 
-    /// The same, where moving it leaves no copy.
+    /// Like [`Self::exporter`], in a form that can be moved without a copy.
     pub(crate) fn exporter_key(&self, label: &[u8]) -> Key {
         hmac(&self.chaining_key, &[label, &self.handshake_hash])
     }
@@ -112,8 +114,9 @@ mod tests {
         assert_eq!(text, "Key(..)");
     }
 
-    /// `==` on bytes ends at the first that differs, and so tells how far a guess was right. Types that hold secrets have none;
-    /// tags are compared by the libraries and by weft-gcm, in constant time.
+    /// `==` on bytes ends at the first that differs, so its duration reveals how much of a guess is
+    /// right. Types that hold secrets do not implement it; the libraries and weft-gcm compare tags
+    /// in constant time.
     #[test]
     fn secrets_have_no_comparison() {
         struct Probe<T>(std::marker::PhantomData<T>);

@@ -1,17 +1,18 @@
-//! What a fuzzer's process has computed on the curve before.
+//! A cache of results of curve operations within a fuzzer's process.
 //!
-//! Inputs of a fuzzer begin alike: the same nodes, whose random numbers follow from a seed, compute the same points again for
-//! each of them, at 20 to 100 µs apiece. The result of a computation without randomness of its own is the same the second
-//! time, so it is looked up. This exists under `cfg(fuzzing)` and in tests only: it keeps secrets.
+//! Inputs of a fuzzer begin alike: the same nodes, whose random numbers follow from a seed, compute
+//! the same points again for each of them, at 20 to 100 µs apiece. A computation without randomness
+//! of its own gives the same result the second time, so its result is cached. The cache exists only
+//! under `cfg(fuzzing)` and in tests: it keeps secrets.
 
 #[cfg(any(fuzzing, test))]
 use std::{cell::RefCell, collections::BTreeMap};
 
-/// Results that are kept of each computation; all are forgotten when there are more.
+/// Maximum number of cached results of each computation; above it, all are dropped.
 #[cfg(any(fuzzing, test))]
 const MAX: usize = 1 << 15;
 
-/// The results of one computation by what they were computed from.
+/// The results of one computation, by its inputs.
 #[cfg(any(fuzzing, test))]
 pub(crate) struct Memo<K, V>(RefCell<BTreeMap<K, V>>);
 
@@ -21,7 +22,7 @@ impl<K: Ord, V: Clone> Memo<K, V> {
         Self(RefCell::new(BTreeMap::new()))
     }
 
-    /// The result for `key`, which is all that `compute` depends on.
+    /// Returns the result for `key`, which is the only input of `compute`.
     pub(crate) fn recall(&self, key: K, compute: impl FnOnce() -> V) -> V {
         if let Some(known) = self.0.borrow().get(&key) {
             return known.clone();
@@ -36,7 +37,7 @@ impl<K: Ord, V: Clone> Memo<K, V> {
     }
 }
 
-/// `$compute`, which depends on nothing but `$key`; in a fuzzer's process it is computed once.
+/// `$compute`, whose only input is `$key`; a fuzzer's process computes it once.
 macro_rules! recalled {
     ($key:expr, $in:ty => $out:ty, $compute:expr) => {{
         #[cfg(fuzzing)]

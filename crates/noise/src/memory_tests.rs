@@ -1,5 +1,5 @@
-//! What of secrets is in this process's memory once their owners are gone: the whole of it is read, as a core dump would have
-//! it.
+//! Tests that no secret remains in this process's memory once its owner is dropped. They read the
+//! whole memory, as a core dump contains it.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
@@ -13,7 +13,7 @@ use crate::aead::Cipher;
 use crate::fast::{Seed, Suite};
 use crate::{Established, Identity, Key, Role, SecretKey, ik, xk};
 
-/// Bytes of a secret that are not stored: each is computed where it is needed.
+/// The bytes of a secret that is not stored: each byte is computed when it is needed.
 #[derive(Clone, Copy)]
 struct Source(u64);
 
@@ -24,7 +24,7 @@ impl Source {
     }
 }
 
-/// A generator that has drawn `Source`, and keeps nothing of it.
+/// A generator that outputs `Source`, and keeps none of it.
 impl TryRng for Source {
     type Error = std::convert::Infallible;
 
@@ -46,7 +46,7 @@ impl TryRng for Source {
 
 impl TryCryptoRng for Source {}
 
-/// A secret under a mask, so that what is looked for is not found in the one who looks.
+/// A masked secret, so that the search does not find its own copy.
 struct Masked([u8; 32]);
 
 const MASK: u8 = 0xa7;
@@ -65,14 +65,15 @@ impl Masked {
     }
 }
 
-/// Held for as long as a test has secrets or reads the memory. A search copies all that it reads, so a search of another
-/// thread would leave a copy of secrets that are alive while it runs.
+/// Held while a test has secrets or reads the memory. A search copies all that it reads, so a
+/// search of another thread would leave a copy of secrets that are alive while it runs.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which of the secrets are anywhere in the memory that this process can write, their bytes in order or reversed.
+/// Returns which of the secrets are anywhere in the writable memory of this process, their bytes in
+/// order or reversed.
 fn found(secrets: &[(&'static str, Masked)]) -> Vec<&'static str> {
     let memory = File::open("/proc/self/mem").unwrap();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -84,7 +85,7 @@ fn found(secrets: &[(&'static str, Masked)]) -> Vec<&'static str> {
         let mut at = start;
         while at < end {
             let len = (end - at).min(chunk.len() as u64) as usize;
-            // A thread of another test may have given the memory back.
+            // The thread of another test may have unmapped the memory.
             let Ok(len) = memory.read_at(&mut chunk[..len], at) else {
                 break;
             };
@@ -97,7 +98,7 @@ fn found(secrets: &[(&'static str, Masked)]) -> Vec<&'static str> {
                 found.extend(hits.map(|(name, _)| *name));
             }
             chunk[..len].fill(0);
-            // Secrets that cross the edge of a chunk.
+            // The next chunk overlaps, for secrets that cross the edge of a chunk.
             at += len as u64 - if at + (len as u64) < end { 31 } else { 0 };
         }
     }
@@ -122,7 +123,7 @@ fn masked_keys(established: &Established) -> Vec<(&'static str, Masked)> {
     ]
 }
 
-/// Uses what a handshake left as a node does, and lets it go.
+/// Uses the result of a handshake as a node does, and drops it.
 fn use_keys(established: &Established) -> Vec<(&'static str, Masked)> {
     let mut secrets = masked_keys(established);
     let sealed = Cipher::new(&established.send).seal_in_place(0, &[], &mut [0; 100]);

@@ -1,8 +1,9 @@
-//! The anti-replay window: each counter is accepted once, and late ones while they are not too late.
+//! The anti-replay window: each counter is accepted once, and late ones while they are in the
+//! window.
 //!
-//! A bitmap over the last [`WINDOW`] counters, kept as a ring in the manner of RFC 6479: a counter's bit stays at
-//! `counter mod WINDOW` for its life, so moving on clears the bits that come into use instead of shifting all. The ring is
-//! made when counters need it.
+//! A bitmap over the last [`WINDOW`] counters, kept as a ring in the manner of RFC 6479: a
+//! counter's bit stays at `counter mod WINDOW`, so advancing the window clears the bits that come
+//! into use instead of shifting all. The ring is allocated when counters need it.
 
 use std::fmt;
 
@@ -10,31 +11,31 @@ use thiserror::Error;
 
 /// How many counters the window spans, the highest accepted one included.
 ///
-/// FIPS keeps 2,048; a receiver may keep more without its peer noticing.
+/// FIPS keeps 2,048; the window's size is not visible to the peer.
 pub const WINDOW: u64 = 8192;
 
 const WORDS: usize = (WINDOW / 64) as usize;
-/// Words that the first counters get by with. Of an idle peer's keys more are never used: it sends a frame every few
-/// seconds, and keys are replaced every two minutes.
+/// Words that hold the first counters without the ring. Keys of an idle peer need no more: it sends
+/// a frame every few seconds, and keys are replaced every two minutes.
 const FIRST_WORDS: usize = 2;
-/// Counters below this are among them.
+/// The first words hold the counters below this.
 const FIRST: u64 = FIRST_WORDS as u64 * 64;
 
 /// Why a counter is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ReplayError {
-    /// The counter has been accepted before.
+    /// The counter was accepted before.
     #[error("this counter has been accepted before")]
     Replayed,
-    /// The counter lies [`WINDOW`] or more behind the highest accepted one, so the window does not have it.
+    /// The counter is [`WINDOW`] or more below the highest accepted one, outside the window.
     #[error("this counter is too far behind the newest one")]
     TooOld,
 }
 
-/// Which of the last [`WINDOW`] counters have been accepted.
+/// The record of which of the last [`WINDOW`] counters were accepted.
 ///
-/// Call [`check`](Self::check) before the costly opening of a frame, and [`accept`](Self::accept) only after its
-/// tag has been verified; otherwise a forger could move the window.
+/// Call [`check`](Self::check) before the costly opening of a frame, and [`accept`](Self::accept)
+/// only after its tag has been verified; otherwise a forged frame could advance the window.
 #[derive(Clone)]
 pub struct ReplayWindow {
     highest: u64,
@@ -44,14 +45,14 @@ pub struct ReplayWindow {
 /// A counter's bit is set if it was accepted.
 #[derive(Clone)]
 enum Seen {
-    /// Bit `c` for counter `c`: none has come that lies behind these.
+    /// Bit `c` for counter `c`, while all counters are below [`FIRST`].
     First([u64; FIRST_WORDS]),
     /// Bit `c % WINDOW` for counter `c` of the current window.
     Ring(Box<[u64; WORDS]>),
 }
 
 impl ReplayWindow {
-    /// A window that has accepted nothing.
+    /// A window without an accepted counter.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -60,11 +61,11 @@ impl ReplayWindow {
         }
     }
 
-    /// Whether `counter` could be accepted now. Changes nothing.
+    /// Checks whether `counter` could be accepted now. Changes nothing.
     ///
     /// # Errors
     ///
-    /// [`ReplayError`] says why not.
+    /// The reason, as a [`ReplayError`].
     pub fn check(&self, counter: u64) -> Result<(), ReplayError> {
         if counter > self.highest {
             return Ok(());
@@ -73,7 +74,7 @@ impl ReplayWindow {
             return Err(ReplayError::TooOld);
         }
         let word = match &self.seen {
-            // None of these lies above the highest.
+            // All of these are at most the highest.
             Seen::First(words) => words[counter as usize / 64 % FIRST_WORDS],
             Seen::Ring(words) => words[word(counter)],
         };
@@ -83,14 +84,15 @@ impl ReplayWindow {
         Ok(())
     }
 
-    /// Takes `counter` into the window.
+    /// Marks `counter` as accepted.
     ///
-    /// It checks once more, because two copies of one frame in a batch both pass [`check`](Self::check) before
-    /// either is accepted.
+    /// It checks again, because two copies of one frame in a batch both pass [`check`](Self::check)
+    /// before either is accepted.
     ///
     /// # Errors
     ///
-    /// [`ReplayError`] as for [`check`](Self::check); the window is unchanged and the frame must be dropped.
+    /// The reason, as for [`check`](Self::check); the window is unchanged and the frame must be
+    /// dropped.
     pub fn accept(&mut self, counter: u64) -> Result<(), ReplayError> {
         self.check(counter)?;
         match &mut self.seen {
@@ -114,14 +116,14 @@ impl ReplayWindow {
         Ok(())
     }
 
-    /// The highest counter accepted so far; 0 if there was none.
+    /// The highest counter accepted so far; 0 if none was.
     #[must_use]
     pub const fn highest(&self) -> u64 {
         self.highest
     }
 }
 
-/// The ring for a first counter that lies behind the `first` ones, with that counter in it.
+/// Builds the ring for a first counter beyond the `first` ones, with that counter in it.
 #[cold]
 fn ring_after(first: &[u64; FIRST_WORDS], highest: u64, counter: u64) -> Box<[u64; WORDS]> {
     let mut words = Box::new([0; WORDS]);
@@ -131,7 +133,8 @@ fn ring_after(first: &[u64; FIRST_WORDS], highest: u64, counter: u64) -> Box<[u6
     words
 }
 
-/// Moves the upper end of the ring's window to `to`, above the present one, and forgets what falls out below.
+/// Advances the upper end of the ring's window to `to`, above the present one, and clears the bits
+/// of the counters that leave the window.
 fn advance(words: &mut [u64; WORDS], highest: u64, to: u64) {
     if to - highest >= WINDOW {
         *words = [0; WORDS];
@@ -187,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// The slow model: remembers everything.
+    /// The slow model: it remembers every counter.
     #[derive(Default)]
     struct Reference {
         highest: u64,
@@ -231,7 +234,7 @@ mod tests {
         assert_eq!(window.check(0), Err(ReplayError::TooOld));
         assert_eq!(window.check(1), Ok(()));
         assert_eq!(window.check(WINDOW), Err(ReplayError::Replayed));
-        // Counter 1 shares its bit with WINDOW + 1, which must not inherit it.
+        // Counter 1 shares its bit with WINDOW + 1, which must not count as accepted.
         window.accept(1).unwrap();
         assert_eq!(window.accept(WINDOW + 1), Ok(()));
         assert_eq!(window.check(1), Err(ReplayError::TooOld));

@@ -19,18 +19,18 @@ pub(crate) const SEALED_EPOCH_LEN: usize = EPOCH_LEN + TAG_LEN;
 pub(crate) type SealedPoint = [u8; SEALED_POINT_LEN];
 pub(crate) type SealedEpoch = [u8; SEALED_EPOCH_LEN];
 
-/// Which end of a handshake we are; decides which of two keys sends.
+/// The role of this node in a handshake; decides which of the two keys sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// We sent the first message.
+    /// This node sent the first message.
     Initiator,
-    /// The other side did.
+    /// The peer sent the first message.
     Responder,
 }
 
-/// The state that both sides build up from the same inputs.
+/// The state that both sides compute from the same inputs.
 ///
-/// Readers work on a clone, so a forged message leaves the pending original as it was.
+/// Readers work on a clone, so a forged message leaves the pending original unchanged.
 #[derive(Clone)]
 pub(crate) struct Symmetric {
     chaining_key: Key,
@@ -43,8 +43,8 @@ pub(crate) struct Symmetric {
 impl Symmetric {
     /// Starts a transcript between any initiator and `responder`, whose static key both sides know beforehand.
     ///
-    /// `protocol` is longer than a hash, so it enters hashed. The key enters with even parity, for an initiator
-    /// knows it from an `npub` only.
+    /// `protocol` is longer than a hash, so it enters hashed. The key enters with even parity,
+    /// because an initiator knows it only from an `npub`.
     pub(crate) fn start(protocol: &[u8], responder: &PublicKey) -> Self {
         let hash: [u8; 32] = Sha256::digest(protocol).into();
         let mut state = Self {
@@ -83,7 +83,7 @@ impl Symmetric {
         sealed
     }
 
-    /// Opens a payload; `None` if it does not authenticate, after which this state is of no further use.
+    /// Opens a payload. Returns `None` if it does not authenticate; the state is then unusable.
     pub(crate) fn decrypt<const M: usize, const N: usize>(&mut self, sealed: &[u8; M]) -> Option<[u8; N]> {
         const { assert!(N + TAG_LEN == M) };
         let mut buf = *sealed;
@@ -95,7 +95,7 @@ impl Symmetric {
         plaintext.first_chunk().copied()
     }
 
-    /// Ends the handshake: the first key is the initiator's to send with.
+    /// Ends the handshake: the initiator sends with the first key.
     pub(crate) fn split(self, role: Role, remote: PublicKey, remote_epoch: [u8; EPOCH_LEN]) -> Established {
         let (from_initiator, from_responder) = derive_two(&self.chaining_key, &[]);
         let (send, recv) = match role {
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 4231, test case 2 (its key is padded with zeros here, which HMAC does itself).
+    /// RFC 4231, test case 2 (its key is zero-padded here, which HMAC does itself).
     #[test]
     fn hmac_of_rfc_4231() {
         let mut key = [0; 32];

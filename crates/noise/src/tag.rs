@@ -1,9 +1,12 @@
-//! Tags: by them a node recognises a handshake message of a node it knows, at the cost of a hash.
+//! Tags: a node recognises a handshake message of a node that it knows by them, at the cost of a
+//! hash.
 //!
-//! Who sent a link handshake message shows only after a Diffie-Hellman, and a flood of false ones costs more of these than a
-//! node can spend. Two nodes that know each other's public keys share a secret, their static Diffie-Hellman, which each
-//! computes once. The sender index of a message carries 28 bits that are a function of this secret and of the message. A
-//! node looks first at messages with the right tag. A tag is no proof: a recorded message keeps its tag.
+//! The sender of a link handshake message is known only after a Diffie-Hellman, and a flood of
+//! forged messages requires more of these than a node can compute. Two nodes that know each other's
+//! public keys share a secret, their static Diffie-Hellman, which each computes once. The sender
+//! index of a message contains 28 bits that are a function of this secret and of the message. A
+//! node handles messages with a right tag first. A tag proves little: a recorded message keeps its
+//! tag.
 //!
 //! Computation: `docs/protocol/noise.md`, "Tags".
 
@@ -16,29 +19,31 @@ use zeroize::Zeroizing;
 use crate::keys::wipe_stack;
 use crate::{Identity, PublicKey, symmetric::hmac};
 
-/// The bits of an index that are its tag: all but the lowest four, which keep indices of equal tags apart.
+/// The bits of an index that are its tag: all but the lowest four, which distinguish indices of
+/// equal tags.
 pub const TAG_MASK: u32 = 0xffff_fff0;
 
 const LABEL: &[u8] = b"weft tag 1";
 
-/// What a message is known by in all its tags: the first 16 bytes of the SHA-256 of what the tag covers.
+/// The digest of a message from which all its tags are computed: the first 16 bytes of the SHA-256
+/// of what the tag covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest([u8; 16]);
 
 impl Digest {
-    /// Of the Noise part of a msg1.
+    /// The digest of the Noise part of a msg1.
     #[must_use]
     pub fn of_msg1(noise: &[u8]) -> Self {
         Self::new(&[b"1", noise])
     }
 
-    /// Of the Noise part of a msg2 that answers the msg1 with this sender index.
+    /// The digest of the Noise part of a msg2 that answers the msg1 with this sender index.
     #[must_use]
     pub fn of_msg2(noise: &[u8], answers: u32) -> Self {
         Self::new(&[b"2", &answers.to_le_bytes(), noise])
     }
 
-    /// Its first four bytes: enough to know one of some thousand again.
+    /// Its first four bytes: enough to recognise one of some thousand digests.
     #[must_use]
     pub fn start(self) -> u32 {
         let [a, b, c, d, ..] = self.0;
@@ -57,7 +62,7 @@ impl Digest {
     }
 }
 
-/// The key of the tags that one node puts on its messages for one other. It opens nothing.
+/// The key of the tags that one node puts on its messages to one other. It decrypts nothing.
 #[derive(Clone)]
 pub struct TagKey(Zeroizing<[u8; 16]>);
 
@@ -75,17 +80,17 @@ impl fmt::Debug for TagKey {
     }
 }
 
-/// The keys of the tags that two nodes put on their messages for each other.
+/// The keys of the tags that two nodes put on their messages to each other.
 #[derive(Clone, Debug)]
 pub struct TagKeys {
-    /// Of what this node sends.
+    /// For messages that this node sends.
     pub ours: TagKey,
-    /// Of what the other one sends.
+    /// For messages that the peer sends.
     pub theirs: TagKey,
 }
 
 impl TagKeys {
-    /// Those of `identity` and `remote`. Costs a Diffie-Hellman.
+    /// Computes the keys of `identity` and `remote`. Costs a Diffie-Hellman.
     #[must_use]
     pub fn new(identity: &Identity, remote: &PublicKey) -> Self {
         let keys = Self::computed(identity, remote);
@@ -145,7 +150,8 @@ mod tests {
         assert_eq!(tags.len(), 5);
     }
 
-    /// Computed with Python's hashlib and hmac, and a SipHash-2-4 written for it, from the text of noise.md.
+    /// Computed from the text of noise.md with Python's hashlib and hmac, and a SipHash-2-4 written
+    /// for it.
     #[test]
     fn the_vector_of_the_documentation() {
         let keys = TagKeys::new(&identity(1), &identity(2).public());

@@ -1,4 +1,5 @@
-//! Byte for byte against what the reference implementation of FIPS sent and accepted.
+//! A byte-for-byte comparison with messages that the reference implementation of FIPS sent and
+//! accepted.
 #![allow(clippy::unwrap_used, reason = "the vectors are ours")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! The link handshake between two of our own ends, whole and damaged.
+//! The link handshake between two nodes of this implementation, with intact and damaged messages.
 
 mod common;
 
@@ -83,7 +83,7 @@ fn a_pending_initiator_survives_every_forgery() {
         for message in damaged(&msg2, true) {
             assert!(pending.finish(&message).is_err());
         }
-        // A genuine answer to another first message is a forgery here.
+        // A genuine answer to another first message counts as a forgery.
         let (_, other) = ik::Initiator::start(&a, b.public(), INITIATOR_EPOCH, rng);
         let (foreign, _) = ik::Responder::read(&b, &other).unwrap().accept(RESPONDER_EPOCH, rng);
         assert_eq!(pending.finish(&foreign).err(), Some(NoiseError::EpochSealed));
@@ -112,7 +112,7 @@ fn ephemeral_off_the_curve() {
     assert_eq!(ik::Responder::read(&b, &msg1).err(), Some(NoiseError::EphemeralKey));
 }
 
-/// The known weakness that negotiation has to cope with: keys equal, transcripts not.
+/// The known weakness that negotiation has to handle: keys equal, transcripts different.
 #[test]
 fn a_flipped_parity_shows_in_the_exporter_only() {
     for (a, b) in pairs() {

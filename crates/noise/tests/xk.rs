@@ -1,4 +1,5 @@
-//! The session handshake between two of our own ends, whole and damaged.
+//! The session handshake between two nodes of this implementation, with intact and damaged
+//! messages.
 
 mod common;
 
@@ -49,7 +50,8 @@ fn one_seed_one_transcript() {
     assert!(one.0 != two.0 && one.1 != two.1 && one.2 != two.2 && one.3 != two.3);
 }
 
-/// A first message carries nothing to verify: what is still a point gets an answer, and the initiator refuses it.
+/// Nothing in a first message authenticates: a damaged one that is still a point gets an answer,
+/// and the initiator refuses that answer.
 #[test]
 fn no_damaged_first_message_leads_to_a_session() {
     for (a, b) in pairs() {
@@ -119,7 +121,7 @@ fn a_pending_responder_survives_every_forgery() {
     }
 }
 
-/// An initiator without the secret key of the identity that it names opens no session.
+/// An initiator without the secret key of the identity that it claims opens no session.
 #[test]
 fn nobody_else_can_be_named() {
     let (a, b) = pairs().next().unwrap();
@@ -129,12 +131,12 @@ fn nobody_else_can_be_named() {
     let (r, msg2) = xk::Responder::read(&b, &msg1, RESPONDER_EPOCH, rng).unwrap();
     let (genuine, _) = i.finish(&a, &msg2, INITIATOR_EPOCH).unwrap();
     let (mut mixed, _) = i.finish(&stranger, &msg2, INITIATOR_EPOCH).unwrap();
-    // The sealed static key of one, the proof of the other.
+    // The sealed static key of one message, the proof of the other.
     mixed[..49].copy_from_slice(&genuine[..49]);
     assert_eq!(r.finish(&mixed).err(), Some(NoiseError::EpochSealed));
 }
 
-/// The known weakness that negotiation has to cope with: keys equal, transcripts not.
+/// The known weakness that negotiation has to handle: keys equal, transcripts different.
 #[test]
 fn a_flipped_parity_shows_in_the_exporter_only() {
     for (a, b) in pairs() {

@@ -1,4 +1,4 @@
-//! Noise IK as FIPS speaks it: two messages authenticate a link between neighbours.
+//! Noise IK as FIPS uses it: two messages authenticate a link between neighbours.
 //!
 //! ```text
 //!   <- s                           known beforehand
@@ -6,9 +6,9 @@
 //!   <- e, ee, se, {epoch}           57 bytes
 //! ```
 //!
-//! Formats: FIPS `docs/reference/wire-formats.md`, link handshake; `src/noise/handshake.rs` for what they mean. The
-//! first message can be replayed by any host that recorded it; only a frame under the new keys proves that its
-//! sender is there now.
+//! Formats: FIPS `docs/reference/wire-formats.md`, link handshake; meaning:
+//! `src/noise/handshake.rs`. Any host that recorded the first message can replay it; only a frame
+//! under the new keys proves that its sender is present.
 
 use std::fmt;
 
@@ -33,15 +33,16 @@ const PROTOCOL: &[u8] = b"Noise_IK_secp256k1_ChaChaPoly_SHA256";
 pub struct Initiator {
     ephemeral: SecretKey,
     remote: PublicKey,
-    /// Our ephemeral with the peer's static key: FIPS mixes it in as `es`, and again as `se`.
+    /// Diffie-Hellman of this node's ephemeral and the peer's static key: FIPS mixes it in as `es`,
+    /// and again as `se`.
     es: Key,
     symmetric: Symmetric,
 }
 
 impl Initiator {
-    /// Writes the first message, to the node that holds the secret key of `remote`.
+    /// Writes the first message, for the node that holds the secret key of `remote`.
     ///
-    /// `epoch` is the number this node drew when it started. The ephemeral key comes from `rng`.
+    /// `epoch` is the random number of this node's start. The ephemeral key comes from `rng`.
     pub fn start(
         identity: &Identity,
         remote: PublicKey,
@@ -85,7 +86,7 @@ impl Initiator {
 
     /// Reads the second message and ends the handshake.
     ///
-    /// A message that fails leaves the state as it was: the genuine one can still come.
+    /// A message that fails leaves the state unchanged: the genuine one can still arrive.
     ///
     /// # Errors
     ///
@@ -122,13 +123,13 @@ impl fmt::Debug for Initiator {
 pub struct Responder;
 
 impl Responder {
-    /// Reads a first message: who sent it, and in which epoch.
+    /// Reads a first message: its sender and the sender's epoch.
     ///
-    /// Nothing is promised by this alone; see the module's note on replay.
+    /// The message alone proves little; see the module's note on replay.
     ///
     /// # Errors
     ///
-    /// Any [`NoiseError`]; the message then deserves no answer.
+    /// Any [`NoiseError`]; such a message gets no answer.
     pub fn read(identity: &Identity, msg1: &[u8]) -> Result<Received, NoiseError> {
         let received = Self::computed_read(identity, msg1);
         wipe_stack();
@@ -157,11 +158,11 @@ impl Responder {
     }
 }
 
-/// A first message that has authenticated. Drop it to ignore it, or [`accept`](Self::accept) it.
+/// An authenticated first message. The caller drops it or calls [`accept`](Self::accept).
 pub struct Received {
-    /// The identity that the message proves knowledge of.
+    /// The identity whose secret key the message proves.
     pub remote: PublicKey,
-    /// The epoch that the message was written in.
+    /// The epoch of the sender's start.
     pub remote_epoch: [u8; EPOCH_LEN],
     remote_ephemeral: Point,
     es: Key,
@@ -169,9 +170,9 @@ pub struct Received {
 }
 
 impl Received {
-    /// Writes the second message; for this side the handshake is done.
+    /// Writes the second message, which completes the handshake on this side.
     ///
-    /// `epoch` is the number this node drew when it started. The ephemeral key comes from `rng`.
+    /// `epoch` is the random number of this node's start. The ephemeral key comes from `rng`.
     pub fn accept(self, epoch: [u8; EPOCH_LEN], rng: &mut (impl CryptoRng + ?Sized)) -> ([u8; MSG2_LEN], Established) {
         let accepted = self.computed_accept(epoch, rng);
         wipe_stack();

@@ -1,4 +1,4 @@
-//! The two handshakes, one file each, and how they fail.
+//! The two handshakes, one file each, and their errors.
 
 use secp256k1::PublicKey as Point;
 use thiserror::Error;
@@ -9,28 +9,28 @@ use crate::symmetric::{POINT_LEN, SEALED_EPOCH_LEN, SealedEpoch};
 pub mod ik;
 pub mod xk;
 
-/// Why a handshake message is refused. None of these changes the state it was offered to.
+/// Why a handshake message is refused. The state that refused it stays unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoiseError {
-    /// Each message has exactly one length.
+    /// The message has another length than its kind always has.
     #[error("the handshake message has {got} bytes where {expected} belong")]
     Length {
-        /// What the message has to have, in bytes.
+        /// The length of this kind of message, in bytes.
         expected: usize,
-        /// What it has, in bytes.
+        /// The length of the input, in bytes.
         got: usize,
     },
-    /// The ephemeral key, sent in the clear, is no compressed point of the curve.
+    /// The ephemeral key, sent in the clear, is not a compressed point of the curve.
     #[error("the ephemeral key of the handshake message is not a point on the curve")]
     EphemeralKey,
     /// The static key does not authenticate: the message was made for another node, or altered.
     #[error("the static key of the handshake message does not decrypt: it is meant for another node, or altered")]
     StaticSealed,
-    /// The static key authenticates but is no compressed point of the curve.
+    /// The static key authenticates but is not a compressed point of the curve.
     #[error("the static key of the handshake message is not a point on the curve")]
     StaticKey,
-    /// The epoch does not authenticate: the sender lacks the secret key it claims, answers something else, or the
-    /// message was altered.
+    /// The epoch does not authenticate: the sender lacks the secret key that it claims, the message
+    /// answers another one, or it was altered.
     #[error("the handshake message does not authenticate: its sender is not who it claims to be, or it is altered")]
     EpochSealed,
 }

@@ -1,5 +1,5 @@
-//! Noise XK as FIPS speaks it: three messages authenticate a session end to end, and the initiator shows who it is
-//! only to the responder, and last.
+//! Noise XK as FIPS uses it: three messages authenticate a session end to end. The initiator
+//! reveals its identity in the last one, and only to the responder.
 //!
 //! ```text
 //!   <- s                    known beforehand
@@ -8,8 +8,9 @@
 //!   -> s, se, {epoch}       73 bytes
 //! ```
 //!
-//! Formats: FIPS `docs/reference/wire-formats.md`, session handshake; `src/noise/handshake.rs` for what they mean.
-//! The first message carries nothing that authenticates: any 33 bytes that are a point of the curve get an answer.
+//! Formats: FIPS `docs/reference/wire-formats.md`, session handshake; meaning:
+//! `src/noise/handshake.rs`. Nothing in the first message authenticates: any 33 bytes that are a
+//! point of the curve get an answer.
 
 use std::fmt;
 
@@ -37,9 +38,9 @@ const PROTOCOL: &[u8] = b"Noise_XK_secp256k1_ChaChaPoly_SHA256";
 pub struct Initiator;
 
 impl Initiator {
-    /// Writes the first message, to the node that holds the secret key of `remote`.
+    /// Writes the first message, for the node that holds the secret key of `remote`.
     ///
-    /// Our own identity is not needed yet. The ephemeral key comes from `rng`.
+    /// This step does not need the node's own identity. The ephemeral key comes from `rng`.
     pub fn start(remote: PublicKey, rng: &mut (impl CryptoRng + ?Sized)) -> (AwaitingMsg2, [u8; MSG1_LEN]) {
         let started = Self::computed_start(remote, rng);
         wipe_stack();
@@ -70,10 +71,11 @@ pub struct AwaitingMsg2 {
 }
 
 impl AwaitingMsg2 {
-    /// Reads the second message and writes the third; for this side the handshake is done.
+    /// Reads the second message and writes the third, which completes the handshake on this side.
     ///
-    /// `epoch` is the number this node drew when it started. A message that fails leaves the state as it was: the
-    /// genuine one can still come. The same second message gives the same third, byte for byte.
+    /// `epoch` is the random number of this node's start. A message that fails leaves the state
+    /// unchanged: the genuine one can still arrive. The same second message gives the same third,
+    /// byte for byte.
     ///
     /// # Errors
     ///
@@ -130,8 +132,8 @@ pub struct Responder;
 impl Responder {
     /// Reads a first message and writes the second.
     ///
-    /// `epoch` is the number this node drew when it started. The ephemeral key comes from `rng`. The sender is
-    /// unknown until the third message.
+    /// `epoch` is the random number of this node's start. The ephemeral key comes from `rng`. The
+    /// sender is unknown until the third message.
     ///
     /// # Errors
     ///
@@ -192,9 +194,9 @@ pub struct AwaitingMsg3 {
 }
 
 impl AwaitingMsg3 {
-    /// Reads the third message and ends the handshake: now the initiator is known.
+    /// Reads the third message and ends the handshake: the initiator is now known.
     ///
-    /// A message that fails leaves the state as it was: the genuine one can still come.
+    /// A message that fails leaves the state unchanged: the genuine one can still arrive.
     ///
     /// # Errors
     ///

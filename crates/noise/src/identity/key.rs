@@ -1,4 +1,4 @@
-//! The two halves of a key pair.
+//! Secret and public key.
 
 use std::{
     cmp::Ordering,
@@ -20,8 +20,8 @@ use super::{
     text::{KeyError, npub_chars, nsec_chars, parse_public, parse_secret},
 };
 
-/// A secp256k1 secret key: a node's own, or a handshake's ephemeral one. Overwritten when dropped. It lies on the heap, so
-/// that moving it leaves no copy of it where it was.
+/// A secp256k1 secret key: a node's own, or a handshake's ephemeral one. Overwritten when dropped.
+/// It is on the heap, so that moving it leaves no copy behind.
 pub struct SecretKey(Box<Secrets>);
 
 struct Secrets {
@@ -57,7 +57,7 @@ impl SecretKey {
         let mut bytes = Zeroizing::new([0; 32]);
         loop {
             rng.fill_bytes(&mut *bytes);
-            // All but one in 2^128 draws are in range.
+            // All but one in 2^128 random numbers are in range.
             if let Ok(key) = Self::from_bytes(&bytes) {
                 return key;
             }
@@ -73,19 +73,19 @@ impl SecretKey {
     /// The text form `nsec1...` (NIP-19), in a string that wipes itself.
     #[must_use]
     pub fn to_nsec(&self) -> Zeroizing<String> {
-        // Room for all 63 characters, lest growing leave pieces behind.
+        // Room for all 63 characters: a string that grows leaves parts of the secret behind.
         let mut text = Zeroizing::new(String::with_capacity(64));
         text.extend(nsec_chars(&self.to_bytes()));
         text
     }
 
-    /// The public key that belongs to it.
+    /// The public key of this secret key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey::from_x_only(self.0.pair.x_only_public_key().0)
     }
 
-    /// The public key as messages carry it: compressed, with its own parity.
+    /// The public key in the form of messages: compressed, with its own parity.
     pub(crate) fn public_point(&self) -> [u8; 33] {
         self.0.pair.public_key().serialize()
     }
@@ -110,7 +110,7 @@ impl SecretKey {
 }
 
 impl Zeroize for SecretKey {
-    /// Overwrites the key. What is left is a valid but worthless key.
+    /// Overwrites the key with a valid but worthless one.
     fn zeroize(&mut self) {
         self.0.scalar.non_secure_erase();
         self.0.pair.non_secure_erase();
@@ -141,11 +141,11 @@ impl fmt::Debug for SecretKey {
 
 /// A node's public key: the x coordinate of a point on the curve, 32 bytes big-endian (BIP-340).
 ///
-/// It prints as `npub1...` and orders as its bytes do.
+/// Displayed as `npub1...`; ordered by its bytes.
 #[derive(Clone, Copy)]
 pub struct PublicKey {
     bytes: [u8; 32],
-    /// The same key as the library holds it, so that using it cannot fail.
+    /// The same key in the library's form, so that using it cannot fail.
     x_only: XOnlyPublicKey,
 }
 
@@ -154,7 +154,8 @@ impl PublicKey {
     ///
     /// # Errors
     ///
-    /// [`KeyError::NotOnCurve`] if no point has this x coordinate, as is so for half of all numbers.
+    /// [`KeyError::NotOnCurve`] if no point has this x coordinate, which is the case for half of
+    /// all numbers.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         let x_only = recalled!(
             *bytes,
@@ -174,7 +175,7 @@ impl PublicKey {
         Self::from_x_only(point.x_only_public_key().0)
     }
 
-    /// The point with this x and even y; as good as the other one for [`SecretKey::dh`].
+    /// The point with this x and even y; for [`SecretKey::dh`] equivalent to the one with odd y.
     pub(crate) fn point(&self) -> Point {
         self.x_only.public_key(Parity::Even)
     }

@@ -1,7 +1,8 @@
-//! The Nostr key pair that is a node, and what follows from it.
+//! A node's Nostr key pair, and the addresses and signatures that follow from it.
 //!
-//! FIPS identities are Nostr's: a secp256k1 key, written as `nsec` and `npub` (NIP-19), signing as BIP-340 does. The
-//! node address is the start of the public key's SHA-256 hash (FIPS `src/identity/`).
+//! FIPS uses the identities of Nostr: a secp256k1 key, written as `nsec` and `npub` (NIP-19), with
+//! BIP-340 signatures. The node address is the start of the public key's SHA-256 hash (FIPS
+//! `src/identity/`).
 
 use std::{fmt, sync::LazyLock};
 
@@ -20,16 +21,17 @@ pub use text::{KeyError, parse_public, parse_secret};
 
 /// Tables for signing and verifying, shared by all.
 ///
-/// It stays unblinded: blinding wants randomness, which this crate has none of, and guards against side channels
-/// of the hardware only; the library's secret operations take constant time without it.
+/// It stays unblinded: blinding needs randomness, which this crate does not have, and protects
+/// against side channels of the hardware only; the library's secret operations take constant time
+/// without it.
 static SECP: LazyLock<Secp256k1<All>> = LazyLock::new(Secp256k1::new);
 
-/// A signature that was not made by this key for this message.
+/// The signature does not belong to this key and message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the signature was not made by this key for this message")]
 pub struct SignatureError;
 
-/// This node: its secret key and what others know it by.
+/// This node's identity: its secret key, its public key and its address.
 pub struct Identity {
     secret: SecretKey,
     public: PublicKey,
@@ -37,7 +39,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity that `secret` stands for.
+    /// The identity of `secret`.
     #[must_use]
     pub fn new(secret: SecretKey) -> Self {
         let public = secret.public();
@@ -54,13 +56,13 @@ impl Identity {
         &self.secret
     }
 
-    /// The public key; printed, it is the `npub`.
+    /// The public key; displayed as `npub`.
     #[must_use]
     pub const fn public(&self) -> PublicKey {
         self.public
     }
 
-    /// The address that others route to.
+    /// The address by which others route to this node.
     #[must_use]
     pub const fn node_addr(&self) -> NodeAddr {
         self.node_addr
@@ -68,13 +70,13 @@ impl Identity {
 
     /// Signs `message` as FIPS does for tree announcements and look-up proofs: BIP-340 over its SHA-256 hash.
     ///
-    /// No auxiliary randomness enters, so the same message gets the same signature.
+    /// The signature uses no auxiliary randomness, so the same message gets the same signature.
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         self.sign_digest(&Sha256::digest(message).into())
     }
 
-    /// Signs 32 bytes as they are, for formats that define their own hash (Nostr events, for one).
+    /// Signs 32 bytes unhashed, for formats that define their own hash (such as Nostr events).
     #[must_use]
     pub fn sign_digest(&self, digest: &[u8; 32]) -> [u8; 64] {
         recalled!(
@@ -94,7 +96,7 @@ impl fmt::Debug for Identity {
 }
 
 impl PublicKey {
-    /// Where this node is found: the first 16 bytes of SHA-256 over the x-only key.
+    /// The node address: the first 16 bytes of SHA-256 over the x-only key.
     #[must_use]
     pub fn node_addr(&self) -> NodeAddr {
         let hash: [u8; 32] = Sha256::digest(self.as_bytes()).into();
@@ -103,20 +105,20 @@ impl PublicKey {
         NodeAddr::new(addr)
     }
 
-    /// Verifies what [`Identity::sign`] made.
+    /// Verifies a signature of [`Identity::sign`].
     ///
     /// # Errors
     ///
-    /// [`SignatureError`] if the signature is not this key's for this message.
+    /// [`SignatureError`] if the signature does not belong to this key and message.
     pub fn verify(&self, message: &[u8], signature: &[u8; 64]) -> Result<(), SignatureError> {
         self.verify_digest(&Sha256::digest(message).into(), signature)
     }
 
-    /// Verifies what [`Identity::sign_digest`] made.
+    /// Verifies a signature of [`Identity::sign_digest`].
     ///
     /// # Errors
     ///
-    /// [`SignatureError`] if the signature is not this key's for these 32 bytes.
+    /// [`SignatureError`] if the signature does not belong to this key and these 32 bytes.
     pub fn verify_digest(&self, digest: &[u8; 32], signature: &[u8; 64]) -> Result<(), SignatureError> {
         recalled!(
             (*self.as_bytes(), *digest, *signature),

@@ -1,4 +1,4 @@
-//! Keys as people write them: `nsec1...` and `npub1...` (NIP-19, in bech32), or 64 hexadecimal digits.
+//! Keys as text: `nsec1...` and `npub1...` (NIP-19, in bech32), or 64 hexadecimal digits.
 
 use bech32::{
     Bech32, ByteIterExt, Fe32IterExt, Hrp,
@@ -12,11 +12,11 @@ use super::{PublicKey, SecretKey};
 const NPUB: Hrp = Hrp::parse_unchecked("npub");
 const NSEC: Hrp = Hrp::parse_unchecked("nsec");
 
-/// Why a text or a number is not the key that was expected. No variant carries any of the input, which may be
-/// (most of) a secret.
+/// Why a text or a number is not the expected key. No variant contains any of the input, which may
+/// be (most of) a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// There is no text.
+    /// The text is empty.
     #[error("the key is empty")]
     Empty,
     /// An `nsec` where an `npub` was expected.
@@ -36,7 +36,7 @@ pub enum KeyError {
     /// Hexadecimal digits, but not 64.
     #[error("a key in hexadecimal has 64 digits, this one has {got}")]
     HexLength {
-        /// How many digits there are.
+        /// The number of digits.
         got: usize,
     },
     /// A character that `npub` and `nsec` never contain, or upper and lower case mixed.
@@ -45,10 +45,10 @@ pub enum KeyError {
     /// The checksum of an `npub` or `nsec` does not match.
     #[error("the key is mistyped or incomplete: its checksum does not match")]
     Checksum,
-    /// An `npub` or `nsec` with a matching checksum around something that has not 32 bytes.
+    /// An `npub` or `nsec` with a matching checksum, whose content is not 32 bytes long.
     #[error("the key holds {got} bytes instead of 32")]
     Length {
-        /// How many bytes there are.
+        /// The length of the content in bytes.
         got: usize,
     },
     /// A number that is not the x coordinate of any point.
@@ -63,7 +63,7 @@ pub enum KeyError {
 ///
 /// # Errors
 ///
-/// A [`KeyError`] that says what is wrong.
+/// The reason, as a [`KeyError`].
 pub fn parse_public(text: &str) -> Result<PublicKey, KeyError> {
     let text = text.trim();
     if has_prefix(text, "nsec1") {
@@ -79,11 +79,11 @@ pub fn parse_public(text: &str) -> Result<PublicKey, KeyError> {
 
 /// Reads a secret key from `nsec1...` or 64 hexadecimal digits. Space around it is ignored.
 ///
-/// The text stays the caller's to wipe.
+/// Wiping the text is the caller's task.
 ///
 /// # Errors
 ///
-/// A [`KeyError`] that says what is wrong.
+/// The reason, as a [`KeyError`].
 pub fn parse_secret(text: &str) -> Result<SecretKey, KeyError> {
     let text = text.trim();
     if has_prefix(text, "npub1") {
@@ -110,7 +110,7 @@ fn chars<'a>(prefix: &'a Hrp, bytes: &'a [u8; 32]) -> impl Iterator<Item = char>
     fes.with_checksum::<Bech32>(prefix).chars()
 }
 
-/// Bech32 is written in either case.
+/// Bech32 may be upper or lower case.
 fn has_prefix(text: &str, prefix: &str) -> bool {
     text.get(..prefix.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
@@ -194,7 +194,7 @@ mod tests {
     fn one_for_the_other() {
         assert_eq!(parse_public(NSEC_TEXT), Err(KeyError::SecretForPublic));
         assert_eq!(secret_error(NPUB_TEXT), KeyError::PublicForSecret);
-        // Told apart even when mistyped.
+        // The two kinds are distinguished even in a mistyped key.
         assert_eq!(parse_public("NSEC1x"), Err(KeyError::SecretForPublic));
     }
 

@@ -1,4 +1,4 @@
-//! What the handshake tests share.
+//! Shared parts of the handshake tests.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "test helpers")]
 
 use std::{collections::BTreeMap, convert::Infallible};
@@ -17,7 +17,7 @@ pub const ODD: [&str; 2] = [
     "aea7d4da7415a76d3c0657e5ebdadae5849a6bd8ba9154dacdc58b56bd6b5af3",
 ];
 
-/// Every pairing of parities: (initiator, responder).
+/// Every combination of parities: (initiator, responder).
 pub fn pairs() -> impl Iterator<Item = (Identity, Identity)> {
     [EVEN[0], ODD[0]]
         .into_iter()
@@ -32,7 +32,7 @@ pub fn bytes<const N: usize>(hex: &str) -> [u8; N] {
     hex::decode(hex).unwrap().try_into().unwrap()
 }
 
-/// Deals out one ephemeral key.
+/// A generator that returns one ephemeral key.
 pub struct Ephemeral(pub [u8; 32]);
 
 impl TryRng for Ephemeral {
@@ -65,14 +65,14 @@ pub fn vectors(case: &str) -> Vec<BTreeMap<&'static str, &'static str>> {
         .collect()
 }
 
-/// Both ends hold the same keys, crosswise.
+/// Whether both ends hold the same keys, crosswise.
 pub fn keys_match(a: &Established, b: &Established) -> bool {
     a.send.as_bytes() == b.recv.as_bytes()
         && a.recv.as_bytes() == b.send.as_bytes()
         && a.send.as_bytes() != a.recv.as_bytes()
 }
 
-/// Both ends saw the same transcript.
+/// Whether both ends have the same transcript.
 pub fn transcripts_match(a: &Established, b: &Established) -> bool {
     let labels = [&b"weft fast 1"[..], b"", b"other"];
     a.handshake_hash == b.handshake_hash && labels.iter().all(|label| a.exporter(label) == b.exporter(label))
@@ -86,7 +86,7 @@ pub fn seal(established: &Established, plain: &[u8]) -> String {
     hex::encode(frame)
 }
 
-/// What the first frame from the other side says.
+/// The plaintext of the first frame from the peer.
 pub fn open(established: &Established, frame: &str) -> Vec<u8> {
     let mut frame = hex::decode(frame).unwrap();
     Cipher::new(&established.recv)
@@ -95,10 +95,10 @@ pub fn open(established: &Established, frame: &str) -> Vec<u8> {
         .to_vec()
 }
 
-/// Everything that is not `message` but close to it: each shorter length, one byte more, each bit flipped.
+/// All near misses of `message`: each shorter length, one byte more, each bit flipped.
 ///
-/// With `ephemeral`, the message starts with an ephemeral key, and the bit for its parity stays: FIPS does not
-/// authenticate that one.
+/// With `ephemeral`, the message starts with an ephemeral key, and the bit of its parity stays:
+/// FIPS does not authenticate that one.
 pub fn damaged(message: &[u8], ephemeral: bool) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = (0..message.len()).map(|len| message[..len].to_vec()).collect();
     all.push([message, &[0]].concat());
@@ -110,7 +110,7 @@ pub fn damaged(message: &[u8], ephemeral: bool) -> Vec<Vec<u8>> {
     all
 }
 
-/// The same message with the parity of its ephemeral key changed.
+/// The message with the parity of its ephemeral key flipped.
 pub fn other_parity<const N: usize>(mut message: [u8; N]) -> [u8; N] {
     message[0] ^= 1;
     message
