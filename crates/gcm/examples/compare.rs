@@ -1,4 +1,5 @@
-//! Sealing and opening packets here and with aws-lc, by turns; ns a packet, the best of many rounds.
+//! Seals and opens packets here and with aws-lc in alternation; prints ns per packet, the best of
+//! many rounds.
 //!
 //!     cargo run --release -p weft-gcm --example compare
 #![allow(
@@ -13,7 +14,7 @@ use std::time::Instant;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use weft_gcm::{Aes256Gcm, NONCE_LEN, TAG_LEN};
 
-/// Packets of a train, each in a slot of its own.
+/// Packets of a train, each in its own slot.
 const SLOTS: usize = 40;
 const SLOT: usize = 1_600;
 const ROUNDS: usize = 400;
@@ -27,7 +28,7 @@ fn main() {
         return;
     };
     println!("bytes  seal: aws-lc  weft  copied first  from where it lies   open: aws-lc  weft   ns a packet");
-    // A super-packet's worth of payloads, as one read of a TUN has them.
+    // The payloads of a super-packet, as one read of a TUN returns them.
     let read = vec![5; SLOTS * SLOT];
     for len in [22, 64, 100, 256, 600, 1_200, 1_400, 1_440] {
         let sealed = [
@@ -49,7 +50,7 @@ fn main() {
                 black_box(ours.seal_from(&nonce, &AAD, data, rest));
             }),
         ];
-        // Each is opened from a fresh copy, whose time is taken off.
+        // Each is opened from a fresh copy; the time of copying is subtracted.
         let mut packet = vec![3; len];
         let tag = ours.seal(&[9; NONCE_LEN], &AAD, &mut packet);
         packet.extend_from_slice(&tag);
@@ -76,7 +77,8 @@ fn main() {
     }
 }
 
-/// Room for a message, and its last bytes where one of the reads of a TUN has them: all but 42 bytes of headers.
+/// Returns a buffer for a message, and its last bytes inside the buffer of a TUN read: all but 42
+/// bytes of headers.
 fn apart<'a>(data: &'a mut [u8], len: usize, nonce: &[u8; NONCE_LEN], read: &'a [u8]) -> (&'a mut [u8], &'a [u8]) {
     let rest = len.saturating_sub(42);
     let at = usize::from(nonce[NONCE_LEN - 1]) % SLOTS * rest;

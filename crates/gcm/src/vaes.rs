@@ -1,14 +1,16 @@
-//! A message from start to end.
+//! Sealing and opening of a whole message.
 //!
-//! Encryption is a counter mode, so blocks do not depend on each other; authentication is a sum of products, where they
-//! do, but for one chain of additions only. Both are done eight vectors of four blocks at a time: while eight counters go
-//! through the rounds of AES, eight vectors of ciphertext are multiplied. Opening has the ciphertext at once and takes the
-//! vectors of the same group; sealing takes those of the group before.
+//! Encryption is a counter mode, so its blocks are independent of each other. Authentication is a
+//! sum of products, whose only dependency is one chain of additions. Both process eight vectors of
+//! four blocks at a time: while eight counters go through the rounds of AES, eight vectors of
+//! ciphertext are multiplied. Opening has the ciphertext from the start and multiplies the vectors
+//! of the same group; sealing multiplies those of the group before.
 //!
-//! What each message costs however short it is, is latency: chains in which every instruction waits for the one before. So the block of
-//! lengths is not multiplied behind all others but summed with the last of them, and what covers the tag is computed where
-//! the last sum is reduced, which leaves the units for AES idle. Groups are worked on in one place each: LLVM calls a
-//! function that is used in two, and passes vectors to it by memory.
+//! The fixed cost of a message is latency: chains in which every instruction waits for the one
+//! before. Therefore the block of lengths is not multiplied after all others but summed with the
+//! last of them, and the block that covers the tag is computed while the last sum is reduced, when
+//! the units for AES are idle. The code for groups appears in one place each: LLVM does not inline
+//! a function that is used in two, and passes vectors to it through memory.
 
 mod aes;
 mod ghash;
@@ -24,12 +26,13 @@ use crate::{KEY_LEN, NONCE_LEN, TAG_LEN};
 
 /// Bytes in a vector.
 const VECTOR: usize = 64;
-/// Vectors in a group: enough to keep two units for AES busy, each with a result every cycle, four cycles later.
+/// Vectors in a group: enough to keep two units for AES busy, each with a result every cycle and a
+/// latency of four cycles.
 const GROUP: usize = 8;
 /// Bytes in a group.
 const GROUP_LEN: usize = GROUP * VECTOR;
 
-/// A key, prepared, on a processor that has the instructions.
+/// An expanded key, on a processor that has the instructions.
 pub(crate) struct Key {
     schedule: Schedule,
     powers: Powers,
@@ -45,23 +48,24 @@ impl Key {
             && is_x86_feature_detected!("aes")
             && is_x86_feature_detected!("pclmulqdq");
         #[expect(unsafe_code, reason = "the processor has what the function was compiled for")]
-        // SAFETY: every feature that the function enables was found.
+        // SAFETY: the processor has every feature that the function enables.
         able.then(|| unsafe { prepare(key) })
     }
 
-    /// Encrypts `data`, whose last bytes are read from `rest`, as many as it has: no more than `data` has.
+    /// Encrypts `data`, whose last bytes are read from `rest`: as many as `rest` has, at most the
+    /// length of `data`.
     pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], rest: &[u8]) -> [u8; TAG_LEN] {
         #[expect(unsafe_code, reason = "the processor has what the function was compiled for")]
-        // SAFETY: a key was made only where every feature that the function enables was found.
+        // SAFETY: a key exists only if the processor has every feature that the function enables.
         unsafe {
             seal(self, nonce, aad, data, rest)
         }
     }
 
-    /// Decrypts, and tells whether the tag is the right one.
+    /// Decrypts, and returns whether the tag is right.
     pub(crate) fn open(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], tag: &[u8; TAG_LEN]) -> bool {
         #[expect(unsafe_code, reason = "the processor has what the function was compiled for")]
-        // SAFETY: a key was made only where every feature that the function enables was found.
+        // SAFETY: a key exists only if the processor has every feature that the function enables.
         unsafe {
             open(self, nonce, aad, data, tag)
         }
@@ -75,14 +79,14 @@ impl Drop for Key {
     }
 }
 
-/// What goes from group to group.
+/// The state of a message between groups.
 struct Message<'k> {
     key: &'k Key,
     /// The next four counter blocks, their last words in the processor's byte order.
     counters: __m512i,
-    /// Of what was authenticated so far.
+    /// The GHASH of all blocks so far.
     ghash: __m128i,
-    /// The block of counter 1, with which the tag is covered.
+    /// The block of counter 1, which encrypts the tag.
     first: __m128i,
     lengths: __m128i,
 }
@@ -102,14 +106,15 @@ fn seal(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], from: &
     let mut message = begin(key, nonce, aad, data.len());
     let mut plain = Plain::new(data, from);
     let mut rest = data;
-    /// The rest, of `N` vectors, behind what is not authenticated yet.
+    /// Seals the remaining `N` vectors, and authenticates `$before`, which was sealed before them.
     macro_rules! rest {
         ($n:literal, $before:expr) => {{
             let sealed = message.encrypt::<$n, _>(rest, &mut plain, $before);
             message.authenticate_last(&sealed, rest.len());
         }};
     }
-    /// The rest, which may be none, behind what is not authenticated yet: a group of so many bytes, or nothing.
+    /// Seals the remaining vectors, if any, and authenticates `$before`: a group of `$bytes` bytes,
+    /// or nothing.
     macro_rules! by_length {
         ($before:expr, $bytes:expr) => {
             match rest.len().div_ceil(VECTOR) {
@@ -173,15 +178,16 @@ fn open(key: &Key, nonce: &[u8; NONCE_LEN], aad: &[u8], data: &mut [u8], tag: &[
     _mm_test_all_zeros(difference, difference) == 1
 }
 
-/// What is left to be encrypted: first where its ciphertext goes, then somewhere else.
+/// The plaintext that remains: first in the buffer of its ciphertext, then in another one.
 struct Plain<'a> {
-    /// Bytes that lie in place: whole vectors, or all there are.
+    /// Bytes of it that are in the buffer of the ciphertext: whole vectors, or all there are.
     in_place: usize,
     elsewhere: &'a [u8],
 }
 
 impl<'a> Plain<'a> {
-    /// The last bytes of `data` are those of `from`. As many as fill the vector that the first of them are in move over.
+    /// The last bytes of `data` are those of `from`. The first of them are copied over, as many as
+    /// complete a vector.
     #[inline(always)]
     fn new(data: &mut [u8], from: &'a [u8]) -> Self {
         let front = data.len() - from.len();
@@ -191,7 +197,7 @@ impl<'a> Plain<'a> {
         Self { in_place, elsewhere }
     }
 
-    /// The next whole vector; `place` is where its ciphertext goes.
+    /// Returns the next whole vector; `place` is where its ciphertext goes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
     fn next(&mut self, place: &[u8; VECTOR]) -> __m512i {
@@ -208,7 +214,7 @@ impl<'a> Plain<'a> {
         }
     }
 
-    /// The same for a vector that may be short.
+    /// Like [`Self::next`], for a vector that may be incomplete.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
     fn next_part(&mut self, place: &[u8]) -> __m512i {
@@ -222,14 +228,14 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// Takes the next group off, of which the last vector may be short; none if fewer vectors are left.
+/// Splits off the next group, whose last vector may be incomplete; `None` if fewer vectors remain.
 #[inline(always)]
 fn next_group<'a>(data: &mut &'a mut [u8]) -> Option<&'a mut [u8]> {
     let len = data.len().min(GROUP_LEN);
     (len > GROUP_LEN - VECTOR).then(|| data.split_off_mut(..len))?
 }
 
-/// `N - 1` whole vectors, and the last.
+/// Splits `data` into `N - 1` whole vectors and the last.
 #[inline(always)]
 fn vectors_mut<const N: usize>(data: &mut [u8]) -> (&mut [[u8; VECTOR]], &mut [u8]) {
     let (whole, last) = data.split_at_mut((N - 1) * VECTOR);
@@ -256,7 +262,8 @@ fn begin<'k>(key: &'k Key, nonce: &[u8; NONCE_LEN], aad: &[u8], len: usize) -> M
     }
 }
 
-/// Nonces are put together just before, a fixed part and a counter: a load across both would wait for the stores.
+/// A nonce was just written as a fixed part and a counter: a load across both would wait for the
+/// stores.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 fn nonce_block(&[a, b, c, d, ref counter @ ..]: &[u8; NONCE_LEN]) -> __m128i {
@@ -266,8 +273,8 @@ fn nonce_block(&[a, b, c, d, ref counter @ ..]: &[u8; NONCE_LEN]) -> __m128i {
 }
 
 impl Message<'_> {
-    /// Encrypts up to `N` vectors, more than `N - 1` of them, and authenticates `P` meanwhile; returns what it wrote, ready
-    /// to be authenticated.
+    /// Encrypts `data`, of more than `N - 1` and at most `N` vectors, and authenticates `P` vectors
+    /// meanwhile. Returns the ciphertext, ready to be authenticated.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
     fn encrypt<const N: usize, const P: usize>(
@@ -289,7 +296,8 @@ impl Message<'_> {
         sealed
     }
 
-    /// Authenticates up to `N` vectors, more than `N - 1` of them, with these powers and what `sum` has, and decrypts them.
+    /// Authenticates `data`, of more than `N - 1` and at most `N` vectors, with these powers and
+    /// together with `sum`, and decrypts it.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
     fn decrypt<const N: usize>(&mut self, data: &mut [u8], powers: &[__m128i], sum: Sum) {
@@ -306,8 +314,8 @@ impl Message<'_> {
         memory::store_part(last, _mm512_xor_si512(stream[N - 1], memory::load_part(last)));
     }
 
-    /// The next `N` vectors of the key stream; meanwhile `P` vectors of ciphertext are multiplied with these powers, and
-    /// authenticated together with what `sum` has.
+    /// Returns the next `N` vectors of the key stream. Meanwhile it multiplies `P` vectors of
+    /// ciphertext with these powers, and authenticates them together with `sum`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
     fn stream<const N: usize, const P: usize>(
@@ -324,7 +332,8 @@ impl Message<'_> {
         }
         for round in 1..LAST {
             aes::round(&self.key.schedule, round, &mut stream);
-            // One vector beside each round; LLVM keeps the order, and the processor finds both within its reach.
+            // One vector beside each round: LLVM keeps this order, and the processor's window
+            // covers both.
             if round <= P {
                 self.add(&mut sum, sealed, powers, round - 1);
             }
@@ -336,7 +345,7 @@ impl Message<'_> {
         stream
     }
 
-    /// Authenticates the last bytes, so many, with nothing left to be encrypted beside, and the lengths.
+    /// Authenticates the last `bytes` bytes, with no encryption beside them, and the lengths.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
     fn authenticate_last<const P: usize>(&mut self, sealed: &[__m512i; P], bytes: usize) {
@@ -352,14 +361,14 @@ impl Message<'_> {
         self.ghash = sum.reduce();
     }
 
-    /// The block of lengths, which comes last, times the hash key.
+    /// Returns the block of lengths, which is the last one, times the hash key.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
     fn lengths(&self) -> Sum {
         Sum::of(self.lengths, self.key.powers.first())
     }
 
-    /// Adds one of the vectors, multiplied; what came before goes into the first.
+    /// Adds one of the vectors, multiplied; the hash of earlier blocks is added to the first.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
     fn add<const P: usize>(&self, sum: &mut Sum, sealed: &[__m512i; P], powers: &[__m128i], at: usize) {

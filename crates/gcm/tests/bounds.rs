@@ -1,10 +1,11 @@
-//! Loads and stores are masked at the ends of a message: here a page that may not be touched lies behind it, or in front.
+//! Loads and stores are masked at the ends of a message. Here an inaccessible page lies directly
+//! behind or before the message.
 #![cfg(unix)]
 #![allow(unsafe_code, reason = "pages are mapped and protected")]
 
 use weft_gcm::Aes256Gcm;
 
-/// Two pages with a forbidden one on either side, mapped until the test ends.
+/// Two pages between inaccessible ones, mapped until the test ends.
 struct Pages(*mut u8);
 
 const PAGE: usize = 4_096;

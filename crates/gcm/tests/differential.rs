@@ -1,4 +1,5 @@
-//! Everything against aws-lc, on every length that a datagram can have, and known answers.
+//! A comparison of everything with aws-lc, at every length that a datagram can have, and known
+//! answers.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when something is wrong")]
 
@@ -6,7 +7,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use proptest::prelude::*;
 use weft_gcm::{Aes256Gcm, Forged, KEY_LEN, NONCE_LEN, TAG_LEN};
 
-/// The cipher; where the processor has no instructions for it, there is nothing to test but that this was told rightly.
+/// Returns the cipher. On a processor without the instructions, only the detection can be tested.
 fn cipher(key: &[u8; KEY_LEN]) -> Option<Aes256Gcm> {
     let cipher = Aes256Gcm::new(key);
     #[cfg(target_arch = "x86_64")]
@@ -30,7 +31,7 @@ fn reference(key: &[u8; KEY_LEN], nonce: [u8; NONCE_LEN], aad: &[u8], data: &mut
     tag.as_ref().try_into().unwrap()
 }
 
-/// Bytes that differ from one place to the next, and from one `seed` to the next.
+/// Bytes that differ by position and by `seed`.
 fn bytes<const N: usize>(seed: usize) -> [u8; N] {
     std::array::from_fn(|at| (at * 89 + seed * 57 + at * at * 13) as u8)
 }
@@ -54,7 +55,7 @@ fn every_length_of_a_datagram() {
     }
 }
 
-/// The end of the message lies elsewhere: from nothing of it to all of it.
+/// The end of the message is in another buffer: from none of it to all of it.
 #[test]
 fn a_message_in_two_places_is_the_same_message() {
     let key = bytes(3);
@@ -84,7 +85,7 @@ fn a_part_longer_than_the_whole() {
     assert!(refused.is_err());
 }
 
-/// Stores are masked at the end: the memory behind and in front belongs to other owners.
+/// Stores are masked at the end: the memory before and behind belongs to other data.
 #[test]
 fn nothing_is_written_around_the_data() {
     let Some(cipher) = cipher(&bytes(2)) else { return };
@@ -170,7 +171,7 @@ proptest! {
         prop_assert_eq!(tag, reference(&key, nonce, &aad, &mut theirs));
         prop_assert_eq!(&ours, &theirs);
 
-        // A bit of the data, of the tag, or of the associated data.
+        // Flips a bit of the data, of the tag, or of the associated data.
         let bit = flip.index(8 * (ours.len() + TAG_LEN + aad.len()));
         let (mut forged, mut forged_tag, mut forged_aad) = (ours.clone(), tag, aad.clone());
         let mut all: Vec<&mut u8> = forged.iter_mut().chain(&mut forged_tag).chain(&mut forged_aad).collect();

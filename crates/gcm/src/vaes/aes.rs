@@ -8,10 +8,10 @@ use crate::KEY_LEN;
 /// The number of the last round.
 pub(super) const LAST: usize = 14;
 
-/// The keys of the rounds.
+/// The round keys.
 pub(super) type Schedule = [__m128i; LAST + 1];
 
-/// FIPS 197, section 5.2.
+/// The key expansion (FIPS 197, section 5.2).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn expand(key: &[u8; KEY_LEN]) -> Schedule {
     let (low, high) = key.split_at(KEY_LEN / 2);
@@ -45,7 +45,8 @@ pub(super) fn expand(key: &[u8; KEY_LEN]) -> Schedule {
     schedule
 }
 
-/// Four words from the four before, each with the sum of those up to it, and `word` added to all.
+/// Four words of the schedule from the four before: each is the XOR of those up to it, and `word`
+/// is XORed to all.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 fn next(words: __m128i, word: __m128i) -> __m128i {
     let words = _mm_xor_si128(words, _mm_slli_si128::<4>(words));
@@ -53,7 +54,7 @@ fn next(words: __m128i, word: __m128i) -> __m128i {
     _mm_xor_si128(words, word)
 }
 
-/// One block.
+/// Encrypts one block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn encrypt(schedule: &Schedule, block: __m128i) -> __m128i {

@@ -1,9 +1,10 @@
 //! GHASH (SP 800-38D, section 6.4): a polynomial over GF(2^128) whose coefficients are the blocks, at the hash key.
 //!
-//! Blocks have their bytes swapped, so that the processor's multiplication applies; powers of the hash key are kept times
-//! x, which makes up for the bit by which a product of swapped operands is short (Gueron and Kounavis, "Intel
-//! Carry-Less Multiplication Instruction", algorithm 5). A product has 256 bits and is kept as three numbers that overlap by
-//! half, `low + middle x^64 + high x^128`, so that many can be added before they are reduced once.
+//! Blocks are byte-swapped, so that the processor's multiplication applies; powers of the hash key
+//! are stored times x, which compensates the one bit by which a product of swapped operands is
+//! shifted (Gueron and Kounavis, "Intel Carry-Less Multiplication Instruction", algorithm 5). A
+//! product has 256 bits and is kept as three numbers that overlap by half, `low + middle x^64 +
+//! high x^128`, so that many can be added before they are reduced once.
 
 use std::arch::x86_64::*;
 
@@ -11,13 +12,13 @@ use zeroize::Zeroize;
 
 use super::{GROUP, GROUP_LEN};
 
-/// Powers that are kept: one for each block of a group, and one for the lengths behind the last.
+/// Number of stored powers: one for each block of a group, and one for the lengths behind the last.
 const COUNT: usize = 4 * GROUP + 1;
-/// Unused places before them, so that the powers of a group begin where a line of the cache does.
+/// Unused elements before them, so that the powers of a group begin at a cache line.
 const FRONT: usize = 3;
-/// All of these places.
+/// Number of these elements.
 const PLACES: usize = FRONT + COUNT;
-/// Zeros behind them, so that four can be loaded where fewer are left.
+/// Zeros behind them, so that four can be loaded even if fewer remain.
 const PADDING: usize = 3;
 
 /// The powers of the hash key, the highest first, each times x.
@@ -31,14 +32,14 @@ impl Powers {
         self.0[PLACES - 1]
     }
 
-    /// Those of a whole group that is not the last, the highest first.
+    /// The powers of a whole group that is not the last, the highest first.
     #[inline(always)]
     pub(super) fn of_group(&self) -> &[__m128i] {
         &self.0[FRONT + 1..]
     }
 
-    /// Those that the last bytes are multiplied with, at most a group of them: one more than they have blocks, the highest
-    /// first, the lengths' last.
+    /// The powers of the last bytes, at most a group: one more than they have blocks, the highest
+    /// first, that of the lengths last.
     #[inline(always)]
     pub(super) fn of_last(&self, bytes: usize) -> &[__m128i] {
         debug_assert!(bytes <= GROUP_LEN);
@@ -71,7 +72,7 @@ pub(super) fn swap(block: __m128i) -> __m128i {
     _mm_shuffle_epi8(block, _mm_set_epi64x(0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f))
 }
 
-/// The same for four blocks.
+/// Like [`swap`], for four blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn swap4(blocks: __m512i) -> __m512i {
@@ -83,15 +84,16 @@ pub(super) fn swap4(blocks: __m512i) -> __m512i {
 fn times_x(block: __m128i) -> __m128i {
     let carries = _mm_srli_epi64::<63>(block);
     let shifted = _mm_or_si128(_mm_slli_epi64::<1>(block), _mm_slli_si128::<8>(carries));
-    // All ones if the highest bit falls out.
+    // All ones if the highest bit is shifted out.
     let out = _mm_srai_epi32::<31>(_mm_shuffle_epi32::<0xff>(block));
     _mm_xor_si128(shifted, _mm_and_si128(out, _mm_set_epi64x(POLYNOMIAL, 1)))
 }
 
-/// The upper half of x^128 + x^127 + x^126 + x^121 + 1, which is the field's polynomial with its bits swapped.
+/// The upper half of x^128 + x^127 + x^126 + x^121 + 1, the field's polynomial with its bits
+/// reversed.
 const POLYNOMIAL: i64 = 0xc200_0000_0000_0000_u64 as i64;
 
-/// A block times a power.
+/// Returns a block times a power, reduced.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn multiply(block: __m128i, power: __m128i) -> __m128i {
@@ -99,7 +101,7 @@ pub(super) fn multiply(block: __m128i, power: __m128i) -> __m128i {
     reduce(low, middle, high)
 }
 
-/// The same, not reduced: low, middle and high.
+/// Returns a block times a power, not reduced: low, middle and high.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 fn product(block: __m128i, power: __m128i) -> [__m128i; 3] {
@@ -114,7 +116,7 @@ fn product(block: __m128i, power: __m128i) -> [__m128i; 3] {
     ]
 }
 
-/// Takes the lower half away 64 bits at a time, by adding multiples of the polynomial.
+/// Eliminates the lower half, 64 bits at a time, by adding multiples of the polynomial.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 fn reduce(low: __m128i, middle: __m128i, high: __m128i) -> __m128i {
@@ -126,10 +128,10 @@ fn reduce(low: __m128i, middle: __m128i, high: __m128i) -> __m128i {
     _mm_ternarylogic_epi64::<XOR>(high, folded, halves(middle))
 }
 
-/// The exclusive or of three.
+/// The truth table of the XOR of three inputs.
 const XOR: i32 = 0x96;
 
-/// A sum of products that were not reduced: four beside each other.
+/// A sum of products that are not reduced: four sums side by side.
 pub(super) struct Sum {
     low: __m512i,
     middle: __m512i,
@@ -173,7 +175,7 @@ impl Sum {
         self.middle = _mm512_ternarylogic_epi64::<XOR>(self.middle, one, other);
     }
 
-    /// All of it, as one block.
+    /// Returns the sum of all products, reduced to one block.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
     pub(super) fn reduce(&self) -> __m128i {
@@ -181,7 +183,7 @@ impl Sum {
     }
 }
 
-/// The sum of the four.
+/// Returns the sum of the four blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 fn across(x: __m512i) -> __m128i {

@@ -1,26 +1,26 @@
-//! Vectors from slices and back: the only loads and stores, each within the slice that it is given.
+//! Vectors from slices and back: the only loads and stores, each within the slice that is passed.
 #![expect(unsafe_code, reason = "loads and stores of vectors take pointers")]
 
 use std::arch::x86_64::*;
 
 use super::VECTOR;
 
-/// A vector.
+/// Loads a vector.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn load(bytes: &[u8; VECTOR]) -> __m512i {
-    // SAFETY: reads the 64 bytes of the array; no alignment is asked for.
+    // SAFETY: reads the 64 bytes of the array; no alignment is required.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn store(bytes: &mut [u8; VECTOR], vector: __m512i) {
-    // SAFETY: writes the 64 bytes of the array; no alignment is asked for.
+    // SAFETY: writes the 64 bytes of the array; no alignment is required.
     unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), vector) }
 }
 
-/// Up to 64 bytes; zeros behind them.
+/// Loads up to 64 bytes, followed by zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn load_part(bytes: &[u8]) -> __m512i {
@@ -28,7 +28,7 @@ pub(super) fn load_part(bytes: &[u8]) -> __m512i {
     unsafe { _mm512_maskz_loadu_epi8(mask(bytes), bytes.as_ptr().cast()) }
 }
 
-/// Writes as many bytes as the slice has, and returns the vector with zeros behind them.
+/// Writes as many bytes as the slice has, and returns the vector with all others zeroed.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn store_part(bytes: &mut [u8], vector: __m512i) -> __m512i {
@@ -46,7 +46,7 @@ fn mask(bytes: &[u8]) -> u64 {
         .unwrap_or(0)
 }
 
-/// Up to 16 bytes; zeros behind them.
+/// Loads up to 16 bytes, followed by zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn part_of_block(bytes: &[u8]) -> __m128i {
@@ -58,30 +58,32 @@ pub(super) fn part_of_block(bytes: &[u8]) -> __m128i {
     unsafe { _mm_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) }
 }
 
-/// A block.
+/// Loads a block.
 #[inline(always)]
 pub(super) fn from_bytes(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: reads the 16 bytes of the array; no alignment is asked for. Every x86-64 has the instruction.
+    // SAFETY: reads the 16 bytes of the array; no alignment is required. Every x86-64 has the
+    // instruction.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// The bytes of a block.
+/// Stores a block.
 #[inline(always)]
 pub(super) fn to_bytes(block: __m128i) -> [u8; 16] {
     let mut bytes = [0; 16];
-    // SAFETY: writes the 16 bytes of the array; no alignment is asked for. Every x86-64 has the instruction.
+    // SAFETY: writes the 16 bytes of the array; no alignment is required. Every x86-64 has the
+    // instruction.
     unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), block) };
     bytes
 }
 
-/// Four blocks from the one at `at` on.
+/// Loads four blocks, from the one at `at` on.
 ///
 /// # Panics
-/// If there are fewer.
+/// If there are fewer than four.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,aes,pclmulqdq")]
 pub(super) fn four(blocks: &[__m128i], at: usize) -> __m512i {
     let four: &[__m128i] = &blocks[at..at + 4];
-    // SAFETY: reads the 64 bytes of these four; no alignment is asked for.
+    // SAFETY: reads the 64 bytes of these four; no alignment is required.
     unsafe { _mm512_loadu_si512(four.as_ptr().cast()) }
 }
