@@ -1,4 +1,4 @@
-//! What the IO around a lane counts (L16, L24: whether the fast path is in use can be seen).
+//! Counters of the IO around a lane (L16, L24: a user can see whether the fast path is in use).
 
 use weft_os::udp::UdpCounters;
 use weft_packet::Counters;
@@ -7,42 +7,44 @@ use weft_packet::Counters;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlaneCounters {
-    /// TUN reads; each may carry a super-packet.
+    /// TUN reads; each may return a super-packet.
     pub tun_reads: u64,
-    /// TUN writes; each may carry a super-packet.
+    /// TUN writes; each may be a super-packet.
     pub tun_writes: u64,
-    /// TUN writes of several packets in one.
+    /// TUN writes of several packets.
     pub tun_coalesced: u64,
     /// Times a full interface made the lane wait before it wrote.
     pub tun_write_waits: u64,
-    /// Packets that the interface had no room for after a second of waiting, or a batch.
+    /// Packets that were dropped because the interface had no room for a second, or because the
+    /// batch was full.
     pub tun_write_dropped: u64,
-    /// Packets that the interface refused: it is down or gone, or finds fault with them.
+    /// Packets that the interface refused: it is down or gone, or rejects the packets.
     pub tun_write_failed: u64,
     /// Times a full socket (EWOULDBLOCK) made the lane wait before it sent.
     pub send_waits: u64,
-    /// Times the queue of a device, or the kernel's memory, was full (ENOBUFS, ENOMEM), so that the lane tried again.
+    /// Times a device queue or the kernel's memory was full (ENOBUFS, ENOMEM), so that the lane
+    /// tried again.
     pub send_waits_device: u64,
-    /// Datagrams that were given up because the kernel took nothing for a second.
+    /// Datagrams that were dropped because the kernel accepted none for a second.
     pub send_dropped: u64,
-    /// Datagrams larger than the path's first interface takes.
+    /// Datagrams larger than the MTU of the path's first interface.
     pub send_too_long: u64,
     /// Datagrams that the system refused for another reason: no route, host unreachable.
     pub send_failed: u64,
-    /// Datagrams for an IP version that no socket serves.
+    /// Datagrams for an IP version without a socket.
     pub send_no_socket: u64,
-    /// Batches that other lanes gave to this one.
+    /// Batches that other lanes handed to this one.
     pub handed_in: u64,
-    /// Times another lane's full inbox made the lane wait before it gave it a packet.
+    /// Times another lane's full inbox made the lane wait before it handed over a packet.
     pub handed_waits: u64,
-    /// Packets and datagrams for another lane, for which its inbox had no room.
+    /// Packets and datagrams for another lane that were dropped because its inbox was full.
     pub handed_dropped: u64,
     /// Messages of the core that were dropped because too many waited for the lane.
     pub commands_dropped: u64,
 }
 
 impl PlaneCounters {
-    /// All of them by name, in the order of the fields.
+    /// All counters by name, in the order of the fields.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("tun_reads", self.tun_reads),
@@ -66,26 +68,26 @@ impl PlaneCounters {
     }
 }
 
-/// Everything one lane counted, as of its last sample (at most 250 ms old while anything happens).
+/// All counters of one lane, as of its last sample (at most 250 ms old while the lane is active).
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// The packet path.
+    /// Those of the packet path.
     pub lane: Counters,
-    /// The IO around it.
+    /// Those of the IO around it.
     pub plane: PlaneCounters,
-    /// Each socket, in the order of [`LaneSetup::sockets`](crate::LaneSetup).
+    /// Those of each socket, in the order of [`LaneSetup::sockets`](crate::LaneSetup).
     pub sockets: Vec<UdpCounters>,
-    /// Whether the system lets its thread go before others while it moves bulk; none before it was asked, and where that is
-    /// not wished.
+    /// Whether the system lets the thread raise its priority while it moves bulk; `None` before the
+    /// first attempt, and if it is not configured.
     pub preferred: Option<bool>,
-    /// A socket that was to send trains in one call each has been told to send one by one.
+    /// Whether a socket that was to use GSO has fallen back to one send for each datagram.
     pub gso_refused: bool,
 }
 
-/// Between two log lines about packets that were dropped, ms.
+/// Interval between two log lines about dropped packets, ms.
 const TELL_EVERY: u64 = 60_000;
 
-/// Says in the log that packets were dropped because the kernel took nothing for long.
+/// Logs that packets were dropped because the kernel accepted none for long.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     told: (u64, u64),
@@ -93,7 +95,7 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Writes one line if more was dropped than the last one told, at most once a minute.
+    /// Writes one line, at most once a minute, if packets were dropped since the last one.
     pub(crate) fn tell(&mut self, now: u64, counters: &PlaneCounters) {
         let dropped = (counters.send_dropped, counters.tun_write_dropped);
         if dropped == self.told || now < self.next {

@@ -1,4 +1,4 @@
-//! The outside of a lane's thread.
+//! The handle of a lane's thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,11 +17,11 @@ use crate::handover::Inbox;
 use crate::trace::Trace;
 use crate::worker::{self, Worker};
 
-/// Takes reports out of a lane's thread; it must not wait. Returns the reports that find no room: a proof is offered again, and
-/// anything else is dropped and counted.
+/// Accepts reports of a lane's thread; it must not block. Returns the reports that it has no room
+/// for: a proof is offered again, and any other report is dropped and counted.
 pub type ReportSink = Box<dyn FnMut(Report) -> Vec<Report> + Send>;
 
-/// What a lane's thread owns.
+/// Everything that a lane's thread owns.
 pub struct LaneSetup {
     /// The packet path.
     pub lane: Lane,
@@ -29,21 +29,22 @@ pub struct LaneSetup {
     pub tun: Tun,
     /// Its sockets: datagrams leave by the first that serves their IP version.
     pub sockets: Vec<UdpSocket>,
-    /// Datagrams that leave in one call at most.
+    /// Maximum number of datagrams in one send call.
     pub batch: usize,
-    /// Its thread is to go before others of this machine while it moves bulk ([`LANE_NICE`](crate::LANE_NICE)).
+    /// Whether the thread raises its priority while it moves bulk
+    /// ([`LANE_NICE`](crate::LANE_NICE)).
     pub preferred: bool,
-    /// Where its reports go.
+    /// The receiver of its reports.
     pub reports: ReportSink,
 }
 
-/// Why a lane could not start.
+/// Why a lane did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The system gave no descriptor to wait with.
+    /// The system returned no descriptor for polling.
     #[error("cannot set up waiting for sockets: {0}")]
     Poll(#[source] io::Error),
-    /// The system gave no thread.
+    /// The system started no thread.
     #[error("cannot start a packet thread: {0}")]
     Thread(#[source] io::Error),
 }
@@ -54,34 +55,34 @@ pub(crate) struct LaneThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What both sides of the thread touch.
+/// State that the handle and the thread share.
 pub(crate) struct Shared {
     commands: Mutex<Commands>,
-    /// There are commands; so that a look takes no lock.
+    /// Whether there are commands, so that checking needs no lock.
     commands_wait: AtomicBool,
-    /// Messages that found no room among them.
+    /// Messages that were dropped because the commands were full.
     commands_dropped: AtomicU64,
-    /// What other lanes give it.
+    /// Batches that other lanes hand over.
     pub(crate) inbox: Inbox,
     pub(crate) wake: EventFd,
     stop: AtomicBool,
     snapshot: Mutex<Snapshot>,
     traced: AtomicBool,
     trace: Mutex<Option<Trace>>,
-    /// While traced: when the oldest command came that has not been taken, ns; 0 if there is none.
+    /// While traced: when the oldest pending command arrived, ns; 0 if there is none.
     commands_since: AtomicU64,
 }
 
-/// Commands that wait for a lane, in their order.
+/// Commands that wait for a lane, in order.
 #[derive(Default)]
 struct Commands {
     queue: VecDeque<Command>,
-    /// What those take that may be lost, bytes.
+    /// Size of those that may be dropped, bytes.
     bytes: usize,
 }
 
 impl Commands {
-    /// Takes a command; false if it may be lost and too much waits.
+    /// Queues a command. Returns false if it may be dropped and too much waits.
     fn push(&mut self, command: Command) -> bool {
         if let Some(bytes) = command.loss_tolerant_bytes() {
             if self.bytes + bytes > bounds::COMMANDS {
@@ -95,7 +96,7 @@ impl Commands {
 }
 
 impl LaneThread {
-    /// Starts the thread of the lane at this place of all.
+    /// Starts the thread of lane number `at`.
     pub(crate) fn start(setup: LaneSetup, at: usize, lanes: Arc<[Arc<Shared>]>) -> Result<Self, StartError> {
         let name = match lanes.len() {
             1 => "weft-lane".to_owned(),
@@ -117,8 +118,9 @@ impl LaneThread {
         })
     }
 
-    /// Hands over commands, to be carried out in this order. Messages that may be lost as datagrams may are dropped, and
-    /// counted, where the lane is so far behind that [`bounds::COMMANDS`] bytes of them wait.
+    /// Queues commands, which the lane executes in this order. If [`bounds::COMMANDS`] bytes wait
+    /// because the lane is far behind, messages that may be lost like any datagram are dropped and
+    /// counted.
     pub(crate) fn send(&self, commands: impl IntoIterator<Item = Command>) {
         let mut queue = lock(&self.shared.commands);
         let before = queue.queue.len();
@@ -138,12 +140,13 @@ impl LaneThread {
         }
     }
 
-    /// What the lane counted.
+    /// The counters of the lane.
     pub(crate) fn snapshot(&self) -> Snapshot {
         lock(&self.shared.snapshot).clone()
     }
 
-    /// Has the lane's stages measured from now on, or no longer. That takes some of its time; see [`Trace::clock_ns`].
+    /// Starts or stops the tracing of the lane's stages. Tracing costs CPU time; see
+    /// [`Trace::clock_ns`].
     pub(crate) fn set_traced(&self, on: bool) {
         if self.shared.traced.swap(on, Ordering::AcqRel) != on {
             *lock(&self.shared.trace) = None;
@@ -151,17 +154,18 @@ impl LaneThread {
         }
     }
 
-    /// What was measured since that began, at most 250 ms old; none before the first of it, and while nothing is measured.
+    /// The trace so far, at most 250 ms old; `None` before the first sample and while tracing is
+    /// off.
     pub(crate) fn trace(&self) -> Option<Trace> {
         lock(&self.shared.trace).clone().filter(|_| self.shared.traced())
     }
 
-    /// Whether the thread has ended, which it does only when it was stopped or its TUN is gone.
+    /// Whether the thread has ended, which happens only if it was stopped or its TUN is gone.
     pub(crate) fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Has it carry out the commands given so far and end.
+    /// Makes the thread execute the commands queued so far and end.
     pub(crate) fn tell_to_stop(&self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.wake();
@@ -170,7 +174,7 @@ impl LaneThread {
     fn end(&mut self) {
         self.tell_to_stop();
         if let Some(thread) = self.thread.take() {
-            // A panic in the thread was already printed by it.
+            // The thread has already printed its panic.
             let _ = thread.join();
         }
     }
@@ -198,7 +202,7 @@ impl Shared {
         })
     }
 
-    /// Whether there are commands.
+    /// Whether commands wait.
     #[inline]
     pub(crate) fn commands_wait(&self) -> bool {
         self.commands_wait.load(Ordering::Relaxed)
@@ -215,7 +219,7 @@ impl Shared {
         std::mem::swap(&mut commands.queue, into);
     }
 
-    /// Messages of the core that found no room.
+    /// Messages of the core that were dropped.
     pub(crate) fn commands_dropped(&self) -> u64 {
         self.commands_dropped.load(Ordering::Relaxed)
     }
@@ -228,7 +232,7 @@ impl Shared {
         self.traced.load(Ordering::Relaxed)
     }
 
-    /// How long the oldest command waited, ns, if it was noted.
+    /// How long the oldest command waited, ns, if tracing recorded it.
     pub(crate) fn take_command_wait(&self) -> Option<u64> {
         let since = self.commands_since.swap(0, Ordering::AcqRel);
         (since > 0).then(|| monotonic_ns().saturating_sub(since))
@@ -243,7 +247,7 @@ impl Shared {
     }
 }
 
-/// A panic elsewhere leaves these values whole: they are replaced or extended in one step.
+/// A panic elsewhere leaves these values consistent: they are replaced or extended in one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,9 @@
-//! From lane to lane: packets and datagrams that one read and another owns.
+//! Handover between lanes: packets and datagrams that one lane reads and another owns.
 //!
-//! It happens where the kernel does not know who owns what: a flow whose packets come out of this lane's TUN queue while
-//! only the first lane can send them, and datagrams that were joined to those of another lane on their way. A buffer changes
-//! hands as it is; where only a part of it is foreign, that part is copied. No lane touches another's inbox otherwise.
+//! It is needed if the kernel delivers to a lane that is not the owner: a flow whose packets come
+//! out of this lane's TUN queue while only the first lane can send them, and datagrams that were
+//! coalesced with those of another lane. A buffer changes its owner without a copy; if only a part
+//! of it belongs to another lane, that part is copied. A lane touches another's inbox only here.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,36 +19,38 @@ use weft_wire::virtio::VirtioNetHdr;
 use crate::trace::{Queue as Waits, Stage, Tracer};
 use crate::worker::Worker;
 
-/// Empty buffers that are kept for the next ones.
+/// Empty buffers kept for reuse.
 const MAX_SPARE: usize = 8;
-/// One wait for a full inbox, and how many there are before what is in hand is given up: a second, as for a socket.
+/// Duration of one wait for a full inbox, and the number of waits before the batch is dropped: a
+/// second in all, as for a socket.
 const WAIT: Duration = Duration::from_micros(100);
 const MAX_WAITS: u32 = 10_000;
-/// Takes whatever is read from the TUN or received, with what must lie in front of it.
+/// Room for a read of the TUN or a receive, with the header that must precede it.
 const BUFFER_LEN: usize = if READ_BUFFER_LEN > HEADROOM + RECEIVE_BUFFER_LEN {
     READ_BUFFER_LEN
 } else {
     HEADROOM + RECEIVE_BUFFER_LEN
 };
 
-/// A buffer for either.
+/// Allocates a buffer for either.
 pub(crate) fn buffer() -> Box<[u8]> {
     vec![0; BUFFER_LEN].into_boxed_slice()
 }
 
-/// What one lane gives to another.
+/// A buffer that one lane hands to another.
 pub(crate) struct Parcel {
     buffer: Box<[u8]>,
     content: Content,
-    /// When it was given, ns, if the giver is measured; else 0.
+    /// When it was handed over, ns, if the giving lane is traced; else 0.
     given: u64,
 }
 
 #[derive(Clone, Copy)]
 enum Content {
-    /// As read from the TUN, so many bytes.
+    /// A read of the TUN, of this many bytes.
     Packet(usize),
-    /// Datagrams from there, so many bytes behind the headroom, each but the last of `step`, with these ECN bits.
+    /// Datagrams from one address: their bytes behind the headroom, the length `step` of each but
+    /// the last, and their ECN bits.
     Datagrams {
         from: SocketAddr,
         len: usize,
@@ -56,20 +59,20 @@ enum Content {
     },
 }
 
-/// What waits for a lane that others gave it.
+/// The queue of what other lanes hand to one lane.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// There is something; so that a look at an empty inbox takes no lock.
+    /// Whether the queue holds anything, so that checking an empty inbox needs no lock.
     waits: AtomicBool,
     queue: Mutex<Queue>,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// In the order in which they were given.
+    /// In the order of arrival.
     parcels: VecDeque<Parcel>,
-    /// How many of them are packets of the TUN. Datagrams have places of their own, because nothing about them is verified: a
-    /// flood of them must not keep packets out.
+    /// How many of the parcels are TUN packets. Datagrams have a separate limit, because nothing
+    /// about them is verified: a flood of them must not crowd out packets.
     packets: usize,
     spare: Vec<Box<[u8]>>,
 }
@@ -83,19 +86,19 @@ impl Queue {
     }
 }
 
-/// What became of what was given.
+/// The result of a handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
-    /// It waits, and the owner has been told before that something does.
+    /// It is queued; the owner has already been woken.
     Waits,
-    /// It is the first that waits: wake the owner.
+    /// It is the first in the queue: wake the owner.
     First,
-    /// There was no room.
+    /// The queue is full.
     Full,
 }
 
 impl Inbox {
-    /// Puts in the buffer and leaves an empty one in its place.
+    /// Queues the buffer and replaces it by an empty one.
     fn give(&self, buffer: &mut Box<[u8]>, content: Content, now_ns: u64) -> Given {
         let mut queue = self.lock();
         if !queue.has_room(content) {
@@ -116,7 +119,7 @@ impl Inbox {
         }
     }
 
-    /// Takes all that waits into an empty queue, and returns the empty buffers.
+    /// Moves the whole queue into `into`, which is empty, and returns the empty buffers.
     fn take(&self, into: &mut VecDeque<Parcel>, empty: &mut Vec<Box<[u8]>>) {
         if !self.waits.load(Ordering::Relaxed) {
             return;
@@ -129,23 +132,23 @@ impl Inbox {
         self.waits.store(false, Ordering::Relaxed);
     }
 
-    /// A panic elsewhere leaves the queue whole: it is extended or taken in one step.
+    /// A panic elsewhere leaves the queue consistent: it is extended or taken in one step.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A lane's side of it.
+/// A lane's own buffers for handovers.
 #[derive(Default)]
 pub(crate) struct Handover {
     taken: VecDeque<Parcel>,
     empty: Vec<Box<[u8]>>,
-    /// Where foreign datagrams are put together.
+    /// The buffer in which datagrams of another lane are collected.
     scratch: Option<Box<[u8]>>,
 }
 
 impl<R: Tracer> Worker<R> {
-    /// Gives what was just read from the TUN to its owner.
+    /// Hands the last read of the TUN to its owner.
     pub(crate) fn give_packet(&mut self, owner: u8, len: usize) {
         let lanes = self.lanes.clone();
         let Some(lane) = lanes.get(usize::from(owner)) else {
@@ -154,8 +157,9 @@ impl<R: Tracer> Worker<R> {
         let began = R::clock();
         let mut given = lane.inbox.give(&mut self.read, Content::Packet(len), began);
         let full = given == Given::Full;
-        // As with a full socket, what waits here waits in the TUN's queue, and in the applications behind it (L16). No lane
-        // waits in turn for this one: the first one gives no packets away, and none waits with datagrams.
+        // As with a full socket, the backlog moves to the TUN's queue and the applications behind
+        // it (L16). No deadlock is possible: the first lane hands over no packets, and no lane
+        // waits with datagrams.
         for _ in 0..MAX_WAITS {
             if given != Given::Full {
                 break;
@@ -171,7 +175,7 @@ impl<R: Tracer> Worker<R> {
         self.after_giving(owner, given, 1);
     }
 
-    /// Gives what is foreign in what was just received to its owners.
+    /// Hands those datagrams of the last receive that belong to other lanes to their owners.
     pub(crate) fn give_foreign(&mut self, received: &Received) {
         if self.lane.foreign().next().is_none() {
             return;
@@ -189,7 +193,8 @@ impl<R: Tracer> Worker<R> {
         };
         let mut scratch = self.handover.scratch.take().unwrap_or_else(buffer);
         let mut end = HEADROOM;
-        // All are of one length but the last of the whole receive, which is the last here if it is here.
+        // All datagrams have one length, except the last of the whole receive; if it is in here, it
+        // is the last here too.
         for (_, run) in self.lane.foreign().filter(|(of, _)| *of == owner) {
             if let Some(room) = scratch.get_mut(end..end + run.len()) {
                 room.copy_from_slice(run);
@@ -216,7 +221,7 @@ impl<R: Tracer> Worker<R> {
         }
     }
 
-    /// Takes what other lanes gave to this one, and returns whether there was anything.
+    /// Processes everything that other lanes handed over. Returns whether there was anything.
     pub(crate) fn take_handed(&mut self, now: u64) -> bool {
         self.shared
             .inbox
@@ -242,7 +247,7 @@ impl<R: Tracer> Worker<R> {
                 if let Ok((header, packet)) = VirtioNetHdr::parse(read)
                     && let Outbound::HandOver(_) = self.lane.send_packet(now, header, packet, &mut self.train)
                 {
-                    // Only the first lane is given packets, and it gives none away.
+                    // Only the first lane is handed packets, and it hands none over.
                     self.train.out_mut().counters.handed_dropped += 1;
                 }
                 self.note(Stage::Route, began, inner, 1, 0);
@@ -273,12 +278,13 @@ mod tests {
         buffer
     }
 
-    /// Two lanes give to a third, which sleeps whenever it has taken what waited, and wakes by what `give` says alone.
+    /// Two lanes hand over to a third, which sleeps after it has emptied its queue, and wakes only
+    /// on the result of `give`.
     #[test]
     fn no_wake_up_is_lost_between_giver_and_sleeper() {
         const EACH: usize = 20_000;
         let inbox = Inbox::default();
-        // As an eventfd: a wake-up before the sleep is kept, two are one.
+        // Like an eventfd: a wake-up before the sleep is kept, and two count as one.
         let (wake, woken) = std::sync::mpsc::sync_channel(1);
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -343,7 +349,8 @@ mod tests {
         }
     }
 
-    /// Datagrams are handed over before anything about them is verified, so any host can send more of them than a lane takes.
+    /// Datagrams are handed over before anything about them is verified, so any host can send more
+    /// of them than a lane processes.
     #[test]
     fn a_flood_of_datagrams_keeps_no_packet_out() {
         let inbox = Inbox::default();
@@ -361,7 +368,7 @@ mod tests {
         let (mut taken, mut empty) = (VecDeque::new(), Vec::new());
         inbox.take(&mut taken, &mut empty);
         assert_eq!(taken.len(), bounds::HANDED_DATAGRAMS + bounds::HANDED_PACKETS);
-        // And packets keep no datagram out.
+        // Packets do not crowd out datagrams either.
         while inbox.give(&mut filled(3), Content::Packet(1), 0) != Given::Full {}
         assert_eq!(inbox.give(&mut filled(4), flood, 0), Given::Waits);
     }

@@ -1,4 +1,4 @@
-//! All lanes of a node, from outside.
+//! The handle of all lanes of a node.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Starts a thread for each lane: the first one first, each made with its [`Place`](weft_packet::Place).
+    /// Starts a thread for each lane, lane 0 first. Each lane was created with its
+    /// [`Place`](weft_packet::Place).
     ///
     /// # Errors
     ///
@@ -28,9 +29,11 @@ impl Lanes {
         Ok(Self { threads })
     }
 
-    /// Hands over commands, each to the lanes that it is for ([`Command::audience`]), to be carried out in this order.
+    /// Queues commands for the lanes that they concern ([`Command::audience`]), which execute them
+    /// in this order.
     ///
-    /// Commands that change tables are few, a handful per event and per peer; what the core sends and carries is bounded in bytes
+    /// Commands that change tables are few, a handful per event and per peer; messages that the
+    /// core sends or forwards are bounded in bytes
     /// ([`bounds::COMMANDS`](weft_packet::bounds::COMMANDS)).
     pub fn send(&self, commands: Vec<Command>) {
         let Some((first, others)) = self.threads.split_first() else {
@@ -58,27 +61,28 @@ impl Lanes {
         }
     }
 
-    /// What each lane counted.
+    /// The counters of each lane.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         self.threads.iter().map(LaneThread::snapshot).collect()
     }
 
-    /// Begins to measure where the lanes' time goes, or stops.
+    /// Starts or stops the tracing of all lanes.
     pub fn set_traced(&self, on: bool) {
         self.threads.iter().for_each(|thread| thread.set_traced(on));
     }
 
-    /// Where the time of each lane went, as of its last sample; none of one that is not measured, or has only begun to be.
+    /// The trace of each lane, as of its last sample; `None` for a lane that is not traced or has
+    /// no sample yet.
     pub fn traces(&self) -> Vec<Option<Trace>> {
         self.threads.iter().map(LaneThread::trace).collect()
     }
 
-    /// Whether a thread has ended, which it does only when it was stopped or its TUN is gone.
+    /// Whether a thread has ended, which happens only if it was stopped or its TUN is gone.
     pub fn is_finished(&self) -> bool {
         self.threads.iter().any(LaneThread::is_finished)
     }
 
-    /// Carries out the commands given so far, stops the threads, and waits for them.
+    /// Executes the commands queued so far, stops the threads, and waits for them.
     pub fn stop(self) {
         self.threads.iter().for_each(LaneThread::tell_to_stop);
     }

@@ -1,42 +1,44 @@
-//! Where a lane's time goes, measured while it is watched.
+//! The time of each stage of a lane, measured while a client watches.
 //!
-//! The lane's thread is made of [`Off`], which measures nothing and is nothing, until a trace is asked for; then it goes on
-//! with [`On`] until the switch is turned back. So a thread that is not watched runs code without a clock in it.
+//! The lane's thread is generic over a tracer. [`Off`] is empty and measures nothing; while a trace
+//! is requested, the thread runs with [`On`] instead. So a thread that is not traced runs code
+//! without a clock in it.
 
 use weft_os::clock::monotonic_ns;
 
-/// What a lane's thread does, told apart. Together they are all of its time.
+/// The stages of a lane's thread. Together they are all of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Stage {
-    /// Asleep until a socket, the TUN or the core has something.
+    /// Asleep until a socket, the TUN or the core wakes it.
     Wait,
     /// Reading super-packets from the TUN.
     TunRead,
-    /// Finding the session and the way of a packet, and all else on its way out that is not one of the next three.
+    /// Finding the session and the path of a packet, and all other work on outgoing packets that is
+    /// not in the next three stages.
     Route,
     /// Cutting super-packets into packets that fit, headers and checksums included.
     Split,
     /// Sealing packets.
     Seal,
-    /// Handing trains of datagrams to the system.
+    /// Handing trains of datagrams to the kernel.
     UdpSend,
-    /// Taking datagrams from the system.
+    /// Receiving datagrams from the kernel.
     UdpReceive,
-    /// Classifying, opening and unpacking datagrams, and forwarding those of others.
+    /// Classifying, opening and unpacking datagrams, and forwarding those for other nodes.
     Open,
-    /// Finding packets that belong together.
+    /// Finding packets that can be coalesced.
     Coalesce,
     /// Writing super-packets to the TUN.
     TunWrite,
-    /// What the core asked for, and telling it what happened.
+    /// Commands of the core, and reports to it.
     Control,
     /// Waiting for room: in a full socket, or in another lane's inbox.
     Queue,
 }
 
 impl Stage {
-    /// All of them, in the order of a packet's way out and in.
+    /// All stages, in the order of a packet from TUN to wire and from wire to TUN.
     pub const ALL: [Self; 12] = [
         Self::Wait,
         Self::TunRead,
@@ -52,7 +54,7 @@ impl Stage {
         Self::Queue,
     ];
 
-    /// Its name in documents.
+    /// The stage's name in documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,14 +74,14 @@ impl Stage {
     }
 }
 
-/// What was done in one stage.
+/// The work of one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// System calls, or turns for a stage that makes none.
+    /// System calls, or rounds for a stage without system calls.
     pub calls: u64,
     /// Packets, or datagrams.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets.
     pub bytes: u64,
     /// Nanoseconds.
     pub ns: u64,
@@ -101,14 +103,14 @@ impl Work {
     }
 }
 
-/// How much one call took.
+/// The sizes of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// Calls with 1 packet, 2, 3 to 4, 5 to 8, and so on; the last one has all above 64.
+    /// Calls with 1 packet, 2, 3 to 4, 5 to 8, and so on; the last element counts all above 64.
     pub calls: [u64; 8],
-    /// The most packets.
+    /// The largest number of packets in a call.
     pub max: u64,
-    /// The most bytes.
+    /// The largest number of bytes in a call.
     pub max_bytes: u64,
 }
 
@@ -131,25 +133,26 @@ impl Sizes {
     }
 }
 
-/// A queue that something waits in.
+/// A queue of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Queue {
-    /// Commands of the core, until the lane carries them out.
+    /// Commands of the core, until the lane executes them.
     Commands,
-    /// Trains, until a full socket has room: the lane waits with them ([`Stage::Queue`]).
+    /// Trains, until a full socket has room: the lane waits meanwhile ([`Stage::Queue`]).
     Socket,
-    /// What another lane is to send, until its full inbox has room: the lane waits with it ([`Stage::Queue`]).
+    /// A packet for another lane, until that lane's full inbox has room: this lane waits meanwhile
+    /// ([`Stage::Queue`]).
     FullInbox,
-    /// What other lanes gave to this one, until it takes it.
+    /// Batches from other lanes, until this lane processes them.
     Inbox,
 }
 
 impl Queue {
-    /// All of them.
+    /// All queues.
     pub const ALL: [Self; 4] = [Self::Commands, Self::Socket, Self::FullInbox, Self::Inbox];
 
-    /// Its name in documents.
+    /// The queue's name in documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -161,12 +164,13 @@ impl Queue {
     }
 }
 
-/// Totals since a lane is watched.
+/// Totals since tracing began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Nanoseconds since then.
+    /// Nanoseconds since tracing began.
     pub elapsed_ns: u64,
-    /// What one look at the clock costs, nanoseconds. Watching takes three for each packet that is sent.
+    /// The cost of one reading of the clock, nanoseconds. Tracing takes three for each packet that
+    /// is sent.
     pub clock_ns: u64,
     /// Packets in a TUN read.
     pub tun_reads: Sizes,
@@ -178,7 +182,7 @@ pub struct Trace {
     pub receives: Sizes,
     work: [Work; Stage::ALL.len()],
     waits: [Work; Queue::ALL.len()],
-    /// Nanoseconds in all stages.
+    /// Nanoseconds of all stages.
     noted: u64,
     started: u64,
 }
@@ -205,7 +209,7 @@ impl Trace {
         }
     }
 
-    /// The same of two lanes together: twice the time in the same time.
+    /// Returns the sum of two lanes' traces: twice the time in the same interval.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
@@ -229,13 +233,13 @@ impl Trace {
         self
     }
 
-    /// What was done in a stage.
+    /// The work of a stage.
     #[must_use]
     pub fn work(&self, stage: Stage) -> Work {
         self.work.get(stage as usize).copied().unwrap_or_default()
     }
 
-    /// Waits in a queue: how many, and how long all of them took.
+    /// The waits in a queue: their number, and their total time.
     #[must_use]
     pub fn waits(&self, queue: Queue) -> Work {
         self.waits.get(queue as usize).copied().unwrap_or_default()
@@ -256,43 +260,43 @@ impl Trace {
     }
 }
 
-/// Measures a lane's thread, or does not.
+/// Traces a lane's thread, or does not.
 pub(crate) trait Tracer: Sized {
-    /// It does.
+    /// Whether this type traces.
     const ON: bool;
 
     fn new() -> Self;
 
-    /// Nanoseconds on a clock that never goes back; 0 where nothing is measured.
+    /// Nanoseconds on a monotonic clock; 0 if tracing is off.
     fn clock() -> u64;
 
-    /// `stage` took from `since` until now, but for what stages inside it took since [`Tracer::inner`] said so. Returns
-    /// now.
+    /// Adds the time from `since` until now to `stage`, less the time of nested stages since
+    /// `inner` was read from [`Tracer::inner`]. Returns now.
     fn note(&mut self, stage: Stage, since: u64, inner: u64, packets: usize, bytes: usize) -> u64;
 
-    /// A TUN read took this long, and was cut into so many packets.
+    /// Records the duration of a TUN read, and the number of packets it was cut into.
     fn read(&mut self, ns: u64, packets: usize, bytes: usize);
 
-    /// Splitting and sealing one packet took this long.
+    /// Records the durations of splitting and of sealing one packet.
     fn sealed(&mut self, split: u64, seal: u64);
 
-    /// Finding what belongs together in what one call received took this long.
+    /// Records the time of finding packets to coalesce in one receive.
     fn coalesced(&mut self, ns: u64);
 
     /// The time of all stages so far.
     fn inner(&self) -> u64;
 
-    /// Something waited this long in a queue; the lane with it, if that is one of [`Stage::Queue`].
+    /// Records a wait in a queue; the lane itself waits if the queue belongs to [`Stage::Queue`].
     fn waited(&mut self, queue: Queue, ns: u64);
 
-    /// All so far.
+    /// The trace so far.
     fn totals(&self) -> Option<Trace>;
 
-    /// Packets that were split so far.
+    /// The number of packets split so far.
     fn split(&self) -> usize;
 }
 
-/// The lane is not watched.
+/// Tracing is off.
 pub(crate) struct Off;
 
 impl Tracer for Off {
@@ -339,7 +343,7 @@ impl Tracer for Off {
     }
 }
 
-/// The lane is watched.
+/// Tracing is on.
 pub(crate) struct On(Box<Trace>);
 
 impl Tracer for On {
@@ -425,7 +429,8 @@ mod tests {
         assert_eq!(totals.work(Stage::Route).ns, 0, "more was inside than there was");
         assert_eq!(totals.work(Stage::Seal).ns, 1 << 60);
         assert_eq!((on.split(), totals.work(Stage::Split).packets), (1, 1));
-        // What is nested deeper counts once, too: the core's command made the lane send, and wait for that.
+        // Deeper nesting counts once, too: a command of the core made the lane send, and wait for
+        // room.
         let (since, inner) = (On::clock(), on.inner());
         on.waited(Queue::Socket, 1 << 60);
         on.waited(Queue::Inbox, 7);

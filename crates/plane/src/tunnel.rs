@@ -17,23 +17,25 @@ use crate::trace::{Stage, Tracer};
 use crate::underlay::{Outlet, Underlay};
 use crate::worker::TURN;
 
-/// Packets in one receive at the most: what the kernel cuts one send into (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
+/// Maximum number of packets in one receive: the limit of segments in one send of the kernel
+/// (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
 const MAX_RECEIVED: usize = 128;
-/// Packets in a batch: what the receives of one turn can bring.
+/// Packets in a batch: as many as the receives of one round can contain.
 const BATCH: usize = TURN * MAX_RECEIVED;
-/// One wait for a TUN that is full.
+/// Duration of one wait for a full TUN.
 const WAIT: Duration = Duration::from_millis(10);
-/// How long the TUN may take nothing before the lane stops waiting for it, ns. From then on a write is tried once, until one
-/// succeeds.
+/// How long the TUN may accept nothing before the lane stops waiting for it, ns. From then on each
+/// write is tried once, until one succeeds.
 const PATIENCE: u64 = 1_000_000_000;
-/// Pieces of one write: virtio header, header, and a payload of each packet.
+/// Maximum number of slices of one write: virtio header, header, and a payload of each packet.
 const MAX_SLICES: usize = 2 + MAX_SEGMENTS;
-/// Packets in one write up to which a short list of pieces is enough, so that a lone packet does not pay for a long one.
+/// Packets in one write up to which a short list of slices suffices, so that a single packet does
+/// not pay for a long one.
 const FEW: usize = 6;
 
-/// What a lane writes packets to: a TUN, or in tests one that fails as it is told to.
+/// The destination of a lane's packets: a TUN, or in tests a fake with scripted failures.
 pub(crate) trait Sink {
-    /// What super-packets it takes.
+    /// The super-packets that it accepts.
     fn offloads(&self) -> Offloads;
 
     /// As [`Tun::writev`].
@@ -42,7 +44,7 @@ pub(crate) trait Sink {
     /// Waits until a write may succeed, at most for `time`.
     fn wait_for_room(&self, time: Duration);
 
-    /// Nanoseconds on a clock that never goes back.
+    /// Nanoseconds on a monotonic clock.
     fn now(&self) -> u64;
 }
 
@@ -65,7 +67,7 @@ impl Sink for Tun {
     }
 }
 
-/// Where a packet of the batch lies.
+/// The position of a packet in the batch's buffers.
 #[derive(Clone)]
 struct Place {
     buffer: usize,
@@ -77,9 +79,9 @@ pub(crate) struct Tunnel<T = Tun> {
     pub(crate) tun: T,
     coalescer: Coalescer,
     places: Vec<Place>,
-    /// Packets that the batch had no room for, and that are not counted yet.
+    /// Packets that did not fit in the batch and are not counted yet.
     refused: u64,
-    /// When the TUN began to refuse for want of room, if it has taken nothing since.
+    /// When the TUN began to refuse for lack of room, if it has accepted nothing since.
     full_since: Option<u64>,
 }
 
@@ -100,7 +102,8 @@ impl<T: Sink> Tunnel<T> {
         }
     }
 
-    /// Adds the packet at `range` of `buffers[buffer]`, which must stay as it is until [`Tunnel::write_batch`].
+    /// Adds the packet at `range` of `buffers[buffer]`, which must stay unchanged until
+    /// [`Tunnel::write_batch`].
     pub(crate) fn push(&mut self, buffer: usize, range: Range<usize>, packet: &[u8], checksum: Checksum) {
         match self.coalescer.push(self.places.len() as u32, packet, checksum) {
             Ok(()) => self.places.push(Place { buffer, range }),
@@ -108,7 +111,7 @@ impl<T: Sink> Tunnel<T> {
         }
     }
 
-    /// Writes the batch, and forgets it.
+    /// Writes the batch and empties it.
     pub(crate) fn write_batch<R: Tracer, S: Outlet>(&mut self, buffers: &[Box<[u8]>], io: &mut Underlay<R, S>) {
         io.counters.tun_write_dropped += std::mem::take(&mut self.refused);
         if self.places.is_empty() {
@@ -152,7 +155,7 @@ impl<T: Sink> Tunnel<T> {
     }
 }
 
-/// Lists the pieces of one write and tells how many there are. A group has no more than `slices` has room for.
+/// Collects the slices of one write and returns their number. A group never exceeds `slices`.
 fn gather<'b>(
     group: &Group<'b>,
     virtio: &'b [u8],
@@ -174,7 +177,7 @@ fn gather<'b>(
     count
 }
 
-/// Writes a group of so many packets, waiting for room if need be, and returns how many bytes.
+/// Writes a group of `packets` packets, waiting for room if needed. Returns the bytes written.
 fn write<T: Sink>(
     tun: &T,
     full_since: &mut Option<u64>,
@@ -220,7 +223,7 @@ mod tests {
     const WOULD_BLOCK: i32 = 11;
     const IO: i32 = 5;
 
-    /// Takes what it is given but for the failures that it was told; its clock moves as it waits.
+    /// Accepts every write except for the scripted failures; its clock advances while it waits.
     #[derive(Default)]
     struct Fake {
         failures: RefCell<VecDeque<i32>>,
@@ -261,7 +264,8 @@ mod tests {
 
     const PACKET: usize = 40 + 8 + 100;
 
-    /// An IPv6 packet of UDP with the number `n` in its payload, whose checksum the kernel is to complete.
+    /// An IPv6 packet of UDP with the number `n` in its payload, whose checksum the kernel is to
+    /// complete.
     fn packet(n: u8) -> Vec<u8> {
         let mut packet = vec![0; PACKET];
         packet[0] = 0x60;
@@ -275,7 +279,7 @@ mod tests {
         packet
     }
 
-    /// Gives the tunnel a batch of so many packets of one flow, which are written in one call.
+    /// Passes a batch of packets of one flow to the tunnel, which writes them in one call.
     fn write_train(tunnel: &mut Tunnel<&Fake>, io: &mut Underlay<Off>, packets: u8) {
         let buffer: Vec<u8> = (0..packets).flat_map(packet).collect();
         let buffers = [buffer.into_boxed_slice()];
@@ -322,7 +326,7 @@ mod tests {
         write_train(&mut tunnel, &mut io, 44);
         let waited = fake.now.get();
         assert_eq!(waited, PATIENCE);
-        // An interface that takes nothing for a second is not waited for again.
+        // An interface that accepted nothing for a second is not waited for again.
         write_train(&mut tunnel, &mut io, 5);
         tunnel.write_one(&packet(1), &mut io);
         assert_eq!(fake.now.get(), waited);

@@ -1,35 +1,37 @@
-//! When a lane's thread goes before others of its machine.
+//! The priority of a lane's thread.
 //!
-//! While it moves bulk it does, because everything waits for it: the sender for room, the receiver for data, a ping behind
-//! them. While it moves small packets it takes turns, so that they gather meanwhile and share system calls: run at once
-//! for each of them, it takes twice the CPU time (docs/experiments/2026-11-22-scheduling.md).
+//! The thread raises its priority while it moves bulk, because everything waits for it: the sender
+//! for room, the receiver for data, a ping behind them. While it moves small packets it keeps the
+//! priority it was started with, so that packets gather meanwhile and share system calls: a thread
+//! that ran at once for each of them would take twice the CPU time
+//! (docs/experiments/2026-11-22-scheduling.md).
 
 use std::time::Duration;
 
 use weft_os::process::{Turns, set_thread_turns, thread_turns};
 
-/// Nice value of a thread that goes before others.
+/// Nice value of a thread with raised priority.
 pub const LANE_NICE: i8 = -10;
-/// Its turns: the shortest that the scheduler has, which is what brings the next one soonest.
+/// Its time slice: the scheduler's minimum, which brings the next slice soonest.
 const SLICE: Duration = Duration::from_micros(100);
-/// Bytes of a system call on the average that make what is moved bulk: a stream's are 40 KiB, its acknowledgements included, a
-/// flood of datagrams' 1.5 KiB at the most.
+/// Average bytes of a system call above which traffic counts as bulk: those of a stream are 40 KiB,
+/// including its acknowledgements; those of a flood of datagrams 1.5 KiB at most.
 const BULK: u64 = 16 * 1024;
 
-/// What one lane's thread has of it.
+/// The priority of one lane's thread.
 #[derive(Default)]
 pub(crate) struct Priority {
-    /// As it was started, and how it goes first; none where that is not wished, or refused.
+    /// The parameters at the start and the raised ones; `None` if it is not configured, or refused.
     turns: Option<[Turns; 2]>,
     first: bool,
-    /// Whether it may, once the system was asked.
+    /// Whether the system permits it, after the first attempt.
     pub(crate) granted: Option<bool>,
     calls: u64,
     bytes: u64,
 }
 
 impl Priority {
-    /// In the thread that it is for: finds out whether it may go first.
+    /// Tests in the current thread whether the system permits it.
     pub(crate) fn ask() -> Self {
         let first = Turns {
             nice: LANE_NICE,
@@ -50,14 +52,14 @@ impl Priority {
         }
     }
 
-    /// A read brought this much, or a receive of which something went on.
+    /// Counts a read, or a receive of which something was passed on.
     #[inline(always)]
     pub(crate) fn moved(&mut self, bytes: usize) {
         self.calls += 1;
         self.bytes += bytes as u64;
     }
 
-    /// Looks at what was moved since the last time.
+    /// Decides by the traffic since the last call.
     pub(crate) fn review(&mut self) {
         let bulk = self.bytes > BULK * self.calls;
         (self.calls, self.bytes) = (0, 0);

@@ -11,19 +11,21 @@ use weft_packet::Transmit;
 use crate::counters::PlaneCounters;
 use crate::trace::{Queue, Stage, Tracer};
 
-/// One wait for a full socket.
+/// Duration of one wait for a full socket.
 const WAIT: Duration = Duration::from_millis(10);
-/// Refusals of a full device in a row that are tried again at once.
+/// Consecutive refusals of a full device that are retried without a pause.
 const EAGER: u32 = 4;
-/// The pause after that. The kernel's timer slack makes it some 50 us, in which a device of 1 Gbit/s sends four packets.
+/// The pause after that. The kernel's timer slack makes it about 50 us, in which a device of 1
+/// Gbit/s sends four packets.
 const PAUSE: Duration = Duration::from_micros(1);
-/// How long the kernel may take nothing before the lane stops waiting for it, ns: longer than any queue that drains at all.
-/// From then on a train is tried once, until one is taken, so that a dead device does not stop the whole lane.
+/// How long the kernel may accept nothing before the lane stops waiting for it, ns: longer than any
+/// queue that drains at all. From then on each train is tried once, until one is accepted, so that
+/// a dead device does not stop the whole lane.
 const PATIENCE: u64 = 1_000_000_000;
 
-/// What a lane sends by: a UDP socket, or in tests one that fails as it is told to.
+/// The sender of a lane's trains: a UDP socket, or in tests a fake with scripted failures.
 pub(crate) trait Outlet {
-    /// The address that it sends from.
+    /// The local address of the socket.
     fn local_address(&self) -> SocketAddr;
 
     /// As [`UdpSocket::send`].
@@ -35,7 +37,7 @@ pub(crate) trait Outlet {
     /// Waits for `time`.
     fn pause(&self, time: Duration);
 
-    /// Nanoseconds on a clock that never goes back.
+    /// Nanoseconds on a monotonic clock.
     fn now(&self) -> u64;
 }
 
@@ -62,12 +64,13 @@ impl Outlet for UdpSocket {
     }
 }
 
-/// Sends trains. A full socket makes the lane wait, and through it the TUN's queue and the applications behind (L16).
+/// Sends trains. A full socket makes the lane wait, and so fills the TUN's queue and slows the
+/// applications behind it (L16).
 pub(crate) struct Underlay<R, S = UdpSocket> {
     sockets: Vec<S>,
     pub(crate) counters: PlaneCounters,
     pub(crate) tracer: R,
-    /// When the kernel began to refuse for want of room, if it has taken nothing since.
+    /// When the kernel began to refuse for lack of room, if it has accepted nothing since.
     full_since: Option<u64>,
 }
 
@@ -81,7 +84,7 @@ impl<R: Tracer, S: Outlet> Underlay<R, S> {
         }
     }
 
-    /// The same, measured or no longer.
+    /// Switches tracing on or off.
     pub(crate) fn retraced<N: Tracer>(self) -> Underlay<N, S> {
         Underlay {
             sockets: self.sockets,
@@ -146,8 +149,8 @@ impl<R: Tracer, S: Outlet> Transmit for Underlay<R, S> {
                         self.counters.send_waits += 1;
                         socket.wait_for_room(WAIT);
                     } else {
-                        // A full device queue or memory (ENOBUFS, ENOMEM) is no state of the socket: polling it returns at
-                        // once, and a short pause beats spinning.
+                        // A full device queue or memory (ENOBUFS, ENOMEM) is not a state of the
+                        // socket: polling it returns at once, and a short pause beats spinning.
                         self.counters.send_waits_device += 1;
                         if refusals > EAGER {
                             socket.pause(PAUSE);
@@ -184,12 +187,12 @@ mod tests {
     const TOO_LONG: i32 = 90;
     const IO: i32 = 5;
 
-    /// Takes what it is given but for the failures that it was told; its clock moves as it waits.
+    /// Accepts every send except for the scripted failures; its clock advances while it waits.
     #[derive(Default)]
     struct Fake {
         failures: RefCell<VecDeque<i32>>,
         always: Cell<Option<i32>>,
-        /// Datagrams that it takes in one call.
+        /// Maximum number of datagrams in one call.
         at_once: Cell<Option<usize>>,
         taken: RefCell<Vec<u8>>,
         now: Cell<u64>,
@@ -225,7 +228,7 @@ mod tests {
         }
 
         fn now(&self) -> u64 {
-            // A call takes some time, too.
+            // A call takes some time.
             self.now.set(self.now.get() + 1_000);
             self.now.get()
         }
@@ -282,7 +285,7 @@ mod tests {
             fake.always.set(None);
             underlay.transmit(TO, &train(5), 100);
             assert_eq!(*fake.taken.borrow(), train(5));
-            // The next time it waits again.
+            // The next send waits again.
             fake.failures.borrow_mut().push_back(code);
             underlay.transmit(TO, &train(5), 100);
             assert_eq!(fake.taken.borrow().len(), 2 * train(5).len());

@@ -1,4 +1,5 @@
-//! A lane's thread: wait, take batches from each side in turn, never wait long for either.
+//! A lane's thread: it waits, processes batches of both directions alternately, and blocks neither
+//! for long.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,16 +22,17 @@ use crate::tunnel::Tunnel;
 use crate::turns::Priority;
 use crate::underlay::Underlay;
 
-/// Receives, or reads of super-packets from the TUN, before the other side has its turn. Up to 64 KiB each: more would keep
-/// acknowledgements waiting, and with them the sender; fewer cost more turns (docs/experiments/2026-11-21-turns.md). Of
-/// small packets there are more reads, see [`goes_on`].
+/// Receives, or reads of super-packets from the TUN, before the other direction is served. Up to 64
+/// KiB each: more would delay acknowledgements, and with them the sender; fewer would cost more
+/// rounds (docs/experiments/2026-11-21-turns.md). For small packets the number of reads is larger,
+/// see [`goes_on`].
 pub(crate) const TURN: usize = 4;
-/// Turns before samples are looked at.
+/// Rounds before samples are checked.
 const TURNS: usize = 16;
-/// Datagrams of one receive before commands and reports are looked at. Of the TUN that is one read, which is a packet or a
-/// super-packet of 64 KiB.
+/// Datagrams of one receive between two checks for commands and reports. For the TUN the interval
+/// is one read, which is a packet or a super-packet of 64 KiB.
 const AT_ONCE: usize = 32;
-/// How often activity and counters are published while there is any.
+/// Interval at which activity and counters are published while the lane is active.
 const SAMPLE_MS: u64 = 250;
 
 const TUN_TOKEN: u64 = 0;
@@ -38,7 +40,7 @@ const DATAGRAMS_TOKEN: u64 = 1;
 const WAKE_TOKEN: u64 = 2;
 const SAMPLE_TOKEN: u64 = 3;
 
-/// Runs a lane until it is stopped, or its TUN is gone. `preferred`: it may go before other threads.
+/// Runs a lane until it is stopped, or its TUN is gone. `preferred`: it may raise its priority.
 pub(crate) fn run(mut worker: Worker<Off>, preferred: bool) {
     if preferred {
         worker.priority = Priority::ask();
@@ -55,13 +57,14 @@ pub(crate) struct Worker<R> {
     pub(crate) train: Train<Underlay<R>>,
     reports: ReportSink,
     pub(crate) shared: Arc<Shared>,
-    /// All lanes, this one among them, in the order of their numbers.
+    /// All lanes, including this one, in the order of their numbers.
     pub(crate) lanes: Arc<[Arc<Shared>]>,
     pub(crate) handover: Handover,
     poller: Poller,
-    /// The sockets, a set within `poller`: from there, a datagram wakes this thread like anything else. A socket wakes with the
-    /// hint that its waker will sleep at once, so the scheduler may have this thread wait for the waker's processor, which is a
-    /// sender's or an interrupt's, and which goes on (docs/decisions/0017-waking.md).
+    /// The sockets, a set within `poller`: through it, a datagram wakes this thread like any other
+    /// event. A socket wakes with the hint that its waker is about to sleep, so the scheduler may
+    /// queue this thread behind the waker, on the CPU of a sender or an interrupt, which keeps
+    /// running (docs/decisions/0017-waking.md).
     datagrams: Poller,
     pub(crate) receive: Vec<Box<[u8]>>,
     pub(crate) read: Box<[u8]>,
@@ -71,7 +74,7 @@ pub(crate) struct Worker<R> {
     sampler: Timer,
     sampler_set: bool,
     priority: Priority,
-    /// Something happened since the last sample.
+    /// Whether anything happened since the last sample.
     active: bool,
     losses: Losses,
 }
@@ -109,7 +112,7 @@ impl<R: Tracer> Worker<R> {
         })
     }
 
-    /// The same, watched or no longer.
+    /// Switches tracing on or off.
     fn retraced<N: Tracer>(self) -> Worker<N> {
         self.shared.publish_trace(None);
         Worker {
@@ -134,11 +137,11 @@ impl<R: Tracer> Worker<R> {
         }
     }
 
-    /// Returns `None` when it is stopped, and itself when a trace begins or ends.
+    /// Returns `None` when it is stopped, and itself when tracing starts or ends.
     fn run(mut self) -> Option<Self> {
         let mut events = Events::with_capacity(16);
         loop {
-            // Read before the commands: those given before the stop are still carried out.
+            // Read before the commands: those queued before the stop are still executed.
             let stopping = self.shared.stopping();
             if self.shared.traced() != R::ON && !stopping {
                 return Some(self);
@@ -178,7 +181,7 @@ impl<R: Tracer> Worker<R> {
         None
     }
 
-    /// The moment that something begins, and what it leaves out.
+    /// The start of a stage: the time, and the time of all stages so far, for [`Self::note`].
     #[inline(always)]
     pub(crate) fn mark(&self) -> (u64, u64) {
         (R::clock(), self.train.out().tracer.inner())
@@ -204,7 +207,8 @@ impl<R: Tracer> Worker<R> {
         self.finish_round();
     }
 
-    /// Small batches from each side in turn, as long as there is a whole one. An error means that the TUN is gone.
+    /// Processes small batches of both directions alternately while there are full ones. An error
+    /// means that the TUN is gone.
     fn take_turns(&mut self) -> io::Result<()> {
         self.active = true;
         for _ in 0..TURNS {
@@ -224,7 +228,7 @@ impl<R: Tracer> Worker<R> {
         Ok(())
     }
 
-    /// A batch from one socket to the TUN; true if there may be more.
+    /// Moves a batch from one socket to the TUN. Returns true if there may be more.
     fn wire_to_tun(&mut self, now: u64, socket: usize) -> bool {
         let mut more = true;
         for at in 0..self.receive.len() {
@@ -263,7 +267,7 @@ impl<R: Tracer> Worker<R> {
                 self.give_foreign(&received);
                 self.attend(now);
             }
-            // Frames that do not open gain their sender nothing.
+            // Frames that do not open do not raise the priority, so a flood gains nothing.
             if self.lane.counters().passed_on() != passed_on {
                 self.priority.moved(received.len);
             }
@@ -274,11 +278,11 @@ impl<R: Tracer> Worker<R> {
         more
     }
 
-    /// A batch from the TUN to the wire; true if there may be more. An error other than "nothing there" means that the TUN
-    /// is gone.
+    /// Moves a batch from the TUN to the wire. Returns true if there may be more. An error other
+    /// than "would block" means that the TUN is gone.
     fn tun_to_wire(&mut self, now: u64) -> io::Result<bool> {
         let (mut reads, mut bytes, waits) = (0, 0, self.waits());
-        // Who has waited for room has kept the other side waiting, too.
+        // A send that waited for room has delayed the receive direction, so the round ends sooner.
         while goes_on(reads, bytes) && (reads < TURN || self.waits() == waits) {
             let began = R::clock();
             let len = match self.tunnel.tun.read(&mut self.read) {
@@ -311,7 +315,7 @@ impl<R: Tracer> Worker<R> {
         Ok(true)
     }
 
-    /// Between two pieces of bulk: carries out what the core wants, and passes on what it is to hear.
+    /// Between two pieces of bulk: executes commands of the core, and passes reports to it.
     #[inline]
     fn attend(&mut self, now: u64) {
         if self.shared.commands_wait() {
@@ -321,7 +325,7 @@ impl<R: Tracer> Worker<R> {
         }
     }
 
-    /// How often it has waited for room: in a socket, or at another lane.
+    /// Number of waits for room so far: in a socket, or in another lane's inbox.
     fn waits(&self) -> u64 {
         let counters = &self.train.out().counters;
         counters.send_waits + counters.send_waits_device + counters.handed_waits
@@ -335,8 +339,9 @@ impl<R: Tracer> Worker<R> {
         self.offer_reports();
     }
 
-    /// Passes on what the core is to hear. A full queue means that the core is far behind. What it misses comes again: handshakes
-    /// are repeated, queued packets wanted each second, activity sampled. Proofs do not, so they stay here until there is room.
+    /// Passes reports to the core. A full queue means that the core is far behind. A dropped report
+    /// has a successor: handshakes are repeated, queued packets reported each second, activity
+    /// sampled. Proofs have none, so they stay here until there is room.
     fn offer_reports(&mut self) {
         while let Some(report) = self.lane.poll_report() {
             let mut waits = false;
@@ -344,14 +349,14 @@ impl<R: Tracer> Worker<R> {
                 waits |= self.lane.return_report(refused);
             }
             if waits {
-                // The next sample offers it again.
+                // The next sample offers the report again.
                 self.active = true;
                 break;
             }
         }
     }
 
-    /// A wait that begins now ends when the next sample is due, if there is one.
+    /// Sets the timer so that the wait ends when the next sample is due, if there is one.
     fn set_sampler(&mut self, now: u64) -> io::Result<()> {
         if self.active && !self.sampler_set {
             self.sampler
@@ -366,7 +371,7 @@ impl<R: Tracer> Worker<R> {
             return;
         }
         self.next_sample = now + SAMPLE_MS;
-        // Who watches wants to see that nothing happens, too.
+        // A client that traces also needs samples without activity.
         self.active = R::ON;
         self.priority.review();
         self.lane.sample(now);
@@ -394,13 +399,13 @@ impl<R: Tracer> Worker<R> {
     }
 }
 
-/// Whether a turn that has read the TUN so often, so many bytes together, reads it once more: small packets that wait go on until
-/// they fill a train, so that they share its system call.
+/// Whether a round that has read the TUN `reads` times, `bytes` bytes in all, reads it again: small
+/// packets that wait are read until they fill a train, so that they share its system call.
 fn goes_on(reads: usize, bytes: usize) -> bool {
     reads < TURN || reads < MAX_TRAIN_SEGMENTS && bytes < MAX_TRAIN_BYTES
 }
 
-/// Where the parts of a receive of so many bytes lie, of [`AT_ONCE`] datagrams each but the last.
+/// The ranges of the parts of a receive of `len` bytes, of [`AT_ONCE`] datagrams each but the last.
 fn parts(len: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
     let part = AT_ONCE * step.max(1);
     (0..len).step_by(part).map(move |start| start..len.min(start + part))

@@ -1,4 +1,5 @@
-//! What the core wants is done in the middle of bulk, by a lane's own thread, in a namespace.
+//! A lane executes the core's commands in the middle of bulk. The test runs a lane's thread in a
+//! namespace.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::net::SocketAddr;
@@ -15,11 +16,11 @@ use weft_plane::{LaneSetup, Lanes};
 use weft_wire::NodeAddr;
 use weft_wire::fmp::EstablishedHeader;
 
-/// Datagrams that wait when the lane begins, in trains that the kernel keeps together.
+/// Datagrams that wait when the lane starts, in trains that the kernel keeps together.
 const BULK: u32 = 20 * 64;
-/// Until the core says something.
+/// Reports before the core sends its command.
 const BEFORE: usize = 10;
-/// Datagrams that a lane takes at once.
+/// Datagrams that a lane processes at once.
 const AT_ONCE: u64 = 32;
 
 struct Nowhere;
@@ -41,8 +42,9 @@ fn frame(receiver_idx: u32) -> Vec<u8> {
     frame
 }
 
-/// A lane finds bulk in its socket: each frame is a report to the core. After the tenth report that the core is offered it
-/// disarms all indices, so the lane's counters tell how many frames it took before it obeyed.
+/// A lane finds bulk in its socket: each frame is a report to the core. After the tenth report the
+/// core disarms all indices, so the lane's counters show how many frames it processed before it
+/// obeyed.
 fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
     let tun = match Tun::create("weft%d", TunOptions::default()) {
         Ok(tun) => tun,
@@ -76,7 +78,7 @@ fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
     }
     let lanes: Arc<Mutex<Option<Lanes>>> = Arc::default();
     let (core, mut offered) = (lanes.clone(), 0);
-    // Nothing is taken from the socket's bulk until the lanes are in their place: the first report waits for it.
+    // The first report waits until the lanes are stored, so nothing is processed before.
     let mut held = lanes.lock().unwrap();
     let reports = move |report: Report| {
         offered += 1;
@@ -102,7 +104,7 @@ fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
     loop {
         let snapshot = lanes.lock().unwrap().as_ref().unwrap().snapshots()[0].lane;
         if snapshot.early_frames + snapshot.drops[DropReason::UnknownIndex] >= BULK.into() {
-            // Not while it is locked: the lane's thread may want it.
+            // The lock is released first: the lane's thread may need it.
             let ended = lanes.lock().unwrap().take();
             drop(ended);
             return Some(snapshot.early_frames);
@@ -119,7 +121,7 @@ fn the_core_is_obeyed_inside_a_burst_of_bulk() {
                 let Some(frames) = frames_before_the_core_is_obeyed(core_takes_reports) else {
                     return;
                 };
-                // The part that the tenth report came out of, and the one on which the lane works meanwhile.
+                // The part with the tenth report, and the one that the lane processes meanwhile.
                 assert!(
                     frames >= BEFORE as u64 && frames <= 2 * AT_ONCE,
                     "{frames} frames of {BULK}"
