@@ -1,26 +1,28 @@
-//! The clock that protocol timers run on, and what happens to it.
+//! The clock of protocol timers, and the detection of discontinuities.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-/// Milliseconds since boot, counting the time the machine was suspended (`CLOCK_BOOTTIME`), so that a
-/// laptop that wakes up knows at once that its links are old. Never goes back, not even when the wall
-/// clock is set.
+/// Milliseconds since boot, including the time in which the machine was suspended
+/// (`CLOCK_BOOTTIME`), so that a laptop that wakes up knows at once that its links are old.
+/// Monotonic, also when the wall clock is set.
 #[must_use]
 pub fn boottime_ms() -> u64 {
     read(libc::CLOCK_BOOTTIME).map_or(0, |time| time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000)
 }
 
-/// Nanoseconds on a clock that never goes back (`CLOCK_MONOTONIC`), to measure how long something takes.
+/// Nanoseconds on a monotonic clock (`CLOCK_MONOTONIC`), to measure durations.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).map_or(0, |time| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Notices that the machine slept, was restored from an image, or began anew under this process.
+/// Detects that the machine was suspended, restored from an image, or booted anew under this
+/// process (its boot id has changed).
 ///
-/// Keys and counters in memory may then be in use elsewhere, or were for a time that this process did not see. Linux shows user
-/// space no generation number of a virtual machine (vmgenid), so what it does to the clocks has to do.
+/// Keys and counters in memory may then be in use elsewhere, or were during time that this process
+/// did not see. Linux does not expose the generation number of a virtual machine (vmgenid) to user
+/// space, so this type watches the clocks instead.
 #[derive(Debug)]
 pub struct ContinuityWatch {
     /// Opened at the start, as a confined process may not open it later.
@@ -31,7 +33,7 @@ pub struct ContinuityWatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Moment {
     boot_id: Option<BootId>,
-    /// Ms that the machine was suspended for since it started.
+    /// How long the machine has been suspended since it started, ms.
     asleep: i64,
     /// The time of day, less the time since the machine started, ms.
     wall: i64,
@@ -39,15 +41,16 @@ struct Moment {
 
 /// A boot id as text.
 type BootId = [u8; 36];
-/// Time asleep that counts, ms.
+/// Minimum suspension that is reported, ms.
 const ASLEEP: i64 = 1_000;
-/// A change of the time of day that counts, ms: a daemon that keeps time corrects less in one step once it runs.
+/// Minimum jump of the time of day that is reported, ms: a time daemon, once it runs, steps the
+/// clock by less.
 const WALL: i64 = 10_000;
 
-/// Why what is in memory may be in use elsewhere.
+/// Why the contents of memory may be in use elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discontinuity {
-    /// The boot id is another one.
+    /// The boot id has changed.
     Boot,
     /// The machine was suspended.
     Asleep,
@@ -66,7 +69,7 @@ impl std::fmt::Display for Discontinuity {
 }
 
 impl ContinuityWatch {
-    /// Begins now.
+    /// Starts to watch.
     #[must_use]
     pub fn new() -> Self {
         let boot_id = File::open("/proc/sys/kernel/random/boot_id").ok();
@@ -74,7 +77,7 @@ impl ContinuityWatch {
         Self { boot_id, last }
     }
 
-    /// What happened since the last look.
+    /// Returns what has happened since the last call.
     pub fn look(&mut self) -> Option<Discontinuity> {
         let now = Moment::now(self.boot_id.as_ref());
         let before = std::mem::replace(&mut self.last, now);

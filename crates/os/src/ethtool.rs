@@ -6,26 +6,26 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use crate::syscall;
 
-// Commands and the set of strings that has the names of features (`linux/ethtool.h`).
+// Commands, and the string set with the names of features (`linux/ethtool.h`).
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETHTOOL_SFEATURES: u32 = 0x3b;
 const ETH_SS_FEATURES: u32 = 4;
 
-/// Bytes of a name, the rest zero (`ETH_GSTRING_LEN`).
+/// Bytes of a name, zero-padded (`ETH_GSTRING_LEN`).
 const NAME_LEN: usize = 32;
 
 /// Why a feature could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EthtoolError {
-    /// No interface can have that name.
+    /// The name is not a valid interface name.
     #[error("{0:?} is no interface name")]
     InvalidName(String),
     /// The kernel has no feature of that name.
     #[error("this kernel knows no interface feature {0:?}")]
     NoFeature(String),
-    /// The interface has it fixed, or it depends on another.
+    /// The interface does not let it change, or it depends on another feature.
     #[error("{feature} of {interface} cannot be changed")]
     Fixed {
         /// The interface.
@@ -38,16 +38,16 @@ pub enum EthtoolError {
     Refused {
         /// The interface.
         interface: String,
-        /// What it said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Whether the feature `name`, as `tx-udp-segmentation`, is in force on `interface` of the calling thread's network
-/// namespace.
+/// Returns whether the feature `name`, such as `tx-udp-segmentation`, is active on `interface` of
+/// the calling thread's network namespace.
 ///
 /// # Errors
-/// [`EthtoolError`]
+/// [`EthtoolError`].
 pub fn feature(interface: &str, name: &str) -> Result<bool, EthtoolError> {
     let port = Port::new(interface)?;
     let features = port.features()?;
@@ -58,18 +58,19 @@ pub fn feature(interface: &str, name: &str) -> Result<bool, EthtoolError> {
 /// Switches a feature on or off; see [`feature()`].
 ///
 /// # Errors
-/// [`EthtoolError`]; the feature is then as it was.
+/// [`EthtoolError`]; the feature is then unchanged.
 pub fn set_feature(interface: &str, name: &str, on: bool) -> Result<(), EthtoolError> {
     let port = Port::new(interface)?;
     let features = port.features()?;
     let at = features.find(name)?;
-    // struct ethtool_sfeatures: command, words, then for each 32 features what to change and to what.
+    // struct ethtool_sfeatures: command, words, then for each 32 features the bits to change and
+    // their values.
     let mut request = vec![0; 2 + 2 * features.words()];
     (request[0], request[1]) = (ETHTOOL_SFEATURES, features.words() as u32);
     request[2 + 2 * (at / 32)] = 1 << (at % 32);
     request[3 + 2 * (at / 32)] = u32::from(on) << (at % 32);
     port.call(&mut request)?;
-    // Success says only that the wish was heard.
+    // Success means only that the request was accepted.
     if port.is_active(&features, at)? == on {
         return Ok(());
     }
@@ -79,7 +80,7 @@ pub fn set_feature(interface: &str, name: &str, on: bool) -> Result<(), EthtoolE
     })
 }
 
-/// The names of the kernel's features, each at its number.
+/// The names of the kernel's features, by number.
 struct Features(Vec<String>);
 
 impl Features {
@@ -93,7 +94,7 @@ impl Features {
     }
 }
 
-/// An interface, and a socket to ask about it.
+/// An interface, and a socket for its ioctl.
 struct Port {
     socket: OwnedFd,
     name: String,
@@ -111,13 +112,14 @@ impl Port {
             source,
         })?;
         Ok(Self {
-            // SAFETY: the call above just made `fd`, and nothing else owns it.
+            // SAFETY: the call above just created `fd`, and nothing else owns it.
             socket: unsafe { OwnedFd::from_raw_fd(fd) },
             name: name.to_owned(),
         })
     }
 
-    /// The kernel's features. Their number is that of the kernel, not of the interface, and does not change.
+    /// The kernel's features. Their number depends on the kernel, not on the interface, and does
+    /// not change.
     fn features(&self) -> Result<Features, EthtoolError> {
         // struct ethtool_sset_info: command, reserved, mask of sets (64 bits), and the length of each set in the mask.
         let mut request = [ETHTOOL_GSSET_INFO, 0, 0, 0, 0];
@@ -141,15 +143,15 @@ impl Port {
     }
 
     fn is_active(&self, features: &Features, at: usize) -> Result<bool, EthtoolError> {
-        // struct ethtool_gfeatures: command, words, then for each 32 features available, requested, active and never
-        // changed.
+        // struct ethtool_gfeatures: command, words, then for each 32 features the bits available,
+        // requested, active and never changed.
         let mut request = vec![0; 2 + 4 * features.words()];
         (request[0], request[1]) = (ETHTOOL_GFEATURES, features.words() as u32);
         self.call(&mut request)?;
         Ok(request[2 + 4 * (at / 32) + 2] >> (at % 32) & 1 == 1)
     }
 
-    /// One exchange. `request` has the command's structure with all the room that its lengths promise.
+    /// One ioctl. `request` is the command's structure, with all the room that its lengths promise.
     fn call(&self, request: &mut [u32]) -> Result<(), EthtoolError> {
         // SAFETY: `ifreq` is plain data, for which all zeros is a value.
         let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -157,9 +159,9 @@ impl Port {
             *to = from as c_char;
         }
         ifreq.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
-        // SAFETY: `ifreq` names the interface, the rest of the name being zero, and points to `request`, which lives
-        // through the call, is aligned for its words, and is as long as the lengths in it say: the callers size it so,
-        // and the kernel fills no more.
+        // SAFETY: `ifreq` contains the interface name, zero-padded, and points to `request`, which
+        // lives through the call, is aligned for its words, and is as long as the lengths in it
+        // say: the callers size it so, and the kernel fills no more.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut ifreq) };
         match syscall::check(result) {
             Ok(_) => Ok(()),

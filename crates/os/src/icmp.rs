@@ -1,15 +1,15 @@
-//! What raw ICMPv6 sockets need besides what every socket has.
+//! Options of raw ICMPv6 sockets.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use crate::syscall;
 
-/// What an IPv6 socket sends is never cut into fragments, whatever the system knows of the path: too large a message is
-/// refused with `EMSGSIZE` (RFC 3542, section 11.2).
+/// Forbids fragmentation of the messages of an IPv6 socket, whatever the system knows about the
+/// path: a message that is too large is refused with `EMSGSIZE` (RFC 3542, section 11.2).
 ///
 /// # Errors
-/// When `socket` is no IPv6 socket.
+/// If `socket` is not an IPv6 socket.
 pub fn forbid_fragments(socket: impl AsFd) -> io::Result<()> {
     syscall::set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)
 }

@@ -1,4 +1,4 @@
-//! One process per state directory.
+//! A file lock: one process per state directory.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -12,7 +12,7 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Takes the lock on `path` (flock(2)), making the file (mode 0600) if there is none.
+    /// Takes the lock on `path` (flock(2)), creating the file (mode 0600) if it does not exist.
     ///
     /// # Errors
     /// [`LockError::Held`] at once if another holder exists, also in this process.
@@ -39,26 +39,26 @@ impl FileLock {
     }
 }
 
-/// Why there is no lock.
+/// Why the lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another holder has it.
     #[error("{} is locked by another process", .0.display())]
     Held(PathBuf),
-    /// The file cannot be opened or made.
+    /// The file cannot be opened or created.
     #[error("the lock file {} cannot be opened", .path.display())]
     Open {
         /// The lock file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file system cannot lock.
+    /// The file system does not support locks.
     #[error("the lock file {} cannot be locked", .path.display())]
     Unsupported {
         /// The lock file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

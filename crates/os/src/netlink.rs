@@ -1,8 +1,8 @@
 //! Interfaces, addresses and routes of one network namespace, by rtnetlink(7).
 //!
-//! Synchronous: each call sends one request and waits for the kernel's answer, which is there when the
-//! call into the kernel returns. The message formats come from `netlink-packet-route`; the socket and
-//! the exchange are small enough to be here.
+//! Synchronous: each call sends one request and waits for the kernel's answer, which is available
+//! as soon as the send returns. The message formats are those of `netlink-packet-route`; the socket
+//! and the exchange are small enough to be written here.
 
 mod address;
 mod link;
@@ -27,15 +27,15 @@ pub use self::monitor::Monitor;
 pub use self::route::Route;
 use crate::syscall;
 
-/// The kernel never builds a longer answer (32 KiB) for a reader who offers this much.
+/// The kernel never builds a longer answer (32 KiB) for a reader with a buffer of this size.
 const ANSWER_LEN: usize = 65_536;
 
-/// How long the kernel may take for what it does in the background. It takes milliseconds, on a machine out of breath
-/// seconds.
+/// How long the kernel may take for its background work. It takes milliseconds; on an overloaded
+/// machine seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection to the kernel's routing, for the network namespace of the thread that opened it,
-/// wherever it is used later.
+/// A connection to the kernel's rtnetlink, for the network namespace of the thread that opened it,
+/// whichever thread uses it later.
 #[derive(Debug)]
 pub struct Netlink {
     socket: File,
@@ -47,13 +47,13 @@ impl Netlink {
     /// Opens a connection for the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`NetlinkError::Io`] if the system gives out no netlink sockets.
+    /// [`NetlinkError::Io`] if the system returns no netlink socket.
     pub fn open() -> Result<Self, NetlinkError> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: no pointers are passed.
         let fd = syscall::check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
             .map_err(NetlinkError::Io)?;
-        // SAFETY: the call above just made `fd`, and nothing else owns it.
+        // SAFETY: the call above just created `fd`, and nothing else owns it.
         let socket = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self {
             socket,
@@ -62,13 +62,12 @@ impl Netlink {
         })
     }
 
-    /// A request that changes something and is answered with success or an error. `what` says in the
-    /// error what was asked.
+    /// Sends a request that is answered with success or an error. The error contains `what`.
     fn change(&mut self, what: &'static str, message: RouteNetlinkMessage, flags: u16) -> Result<(), NetlinkError> {
         self.exchange(what, message, flags | NLM_F_ACK, |_| ())
     }
 
-    /// A request that is answered with one message, then success.
+    /// Sends a request that is answered with one message, then success.
     fn fetch<T>(
         &mut self,
         what: &'static str,
@@ -80,7 +79,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// A request for all objects of a kind; those for which `convert` gives something are returned.
+    /// Requests all objects of a kind; returns those for which `convert` returns a value.
     fn dump<T>(
         &mut self,
         what: &'static str,
@@ -94,7 +93,8 @@ impl Netlink {
         Ok(list)
     }
 
-    /// Sends one request and reads until its end: the acknowledgement, or the end of the dump.
+    /// Sends one request and reads up to the end of the answer: the acknowledgement, or the end of
+    /// the dump.
     fn exchange(
         &mut self,
         what: &'static str,
@@ -118,7 +118,7 @@ impl Netlink {
                 let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)?;
                 let step = (answer.header.length as usize).next_multiple_of(4);
                 rest = rest.get(step.max(4)..).unwrap_or_default();
-                // What is left of a request that failed half-way.
+                // The rest of an earlier request that failed half-way.
                 if answer.header.sequence_number != self.sequence {
                     continue;
                 }
@@ -135,9 +135,9 @@ impl Netlink {
         }
     }
 
-    /// Asks until the answer is yes; false if it is not within [`PATIENCE`].
+    /// Repeats a query until it returns true; false if it does not within [`PATIENCE`].
     fn poll(&mut self, mut done: impl FnMut(&mut Self) -> Result<bool, NetlinkError>) -> Result<bool, NetlinkError> {
-        // Each question takes the lock that the kernel's own work in the background waits for.
+        // Each query takes the lock that the kernel's background work waits for.
         const LONGEST_PAUSE: Duration = Duration::from_millis(64);
         let end = Instant::now() + PATIENCE;
         let mut pause = Duration::from_millis(1);
@@ -163,42 +163,43 @@ impl Netlink {
     }
 }
 
-/// Why the kernel did not do what was asked. `what` reads "set the MTU".
+/// Why the kernel did not execute a request. `what` names it, as in "set the MTU".
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
     /// The capability CAP_NET_ADMIN is missing.
     #[error("no permission to {what}: it needs the capability CAP_NET_ADMIN")]
     Permission {
-        /// What was asked.
+        /// The requested operation.
         what: &'static str,
     },
     /// The interface, address or route exists already.
     #[error("cannot {what}: it exists already")]
     Exists {
-        /// What was asked.
+        /// The requested operation.
         what: &'static str,
     },
     /// There is no such interface, address or route.
     #[error("cannot {what}: there is none")]
     NotFound {
-        /// What was asked.
+        /// The requested operation.
         what: &'static str,
     },
-    /// The interface is up and yet passes nothing: its other end is down, or the system is out of breath.
+    /// The interface is up but passes nothing: its peer interface is down, or the system is
+    /// overloaded.
     #[error("the interface {0} is up but has no carrier")]
     NotUsable(String),
-    /// Not a name that the kernel accepts.
+    /// Not a name that the kernel accepts for an interface.
     #[error("{0:?} is no interface name: 1 to 15 bytes, no slash, colon or space")]
     InvalidName(String),
     /// The kernel refused for another reason.
     #[error("cannot {what}")]
     Refused {
-        /// What was asked.
+        /// The requested operation.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The answer could not be read as what was asked for.
+    /// The answer could not be parsed.
     #[error("the kernel's answer was not understood")]
     Answer(#[from] DecodeError),
     /// The netlink socket failed.

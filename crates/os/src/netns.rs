@@ -1,9 +1,9 @@
 //! Network namespaces for the demo, the lab and the tests.
 //!
-//! A [`NetNs`] is held by a descriptor and has no name, so everything in it (interfaces, routes) is gone
-//! when the last descriptor, thread and process in it is gone: also after SIGKILL. Root needs nothing
-//! else; other users first [`enter`] a user namespace, in which they may do to their own network
-//! namespaces what root may.
+//! A [`NetNs`] is held by a descriptor and has no name, so everything in it (interfaces, routes) is
+//! removed with the last descriptor, thread and process in it, also after SIGKILL. Root needs
+//! nothing else; other users first [`enter`] a user namespace, in which they have root's rights
+//! over their own network namespaces.
 
 mod spawn;
 mod user;
@@ -27,8 +27,9 @@ pub struct NetNs {
     fd: OwnedFd,
 }
 
-/// True if this process has the network namespace of process 1, which is that of the system's services. False also where
-/// that cannot be told: it takes root, or process 1 without more rights than this one.
+/// Whether this process is in the network namespace of process 1, which is that of the system's
+/// services. Also false if that cannot be determined: it needs root, or a process 1 without more
+/// rights than this one.
 #[must_use]
 pub fn is_init_namespace() -> bool {
     let identity = |path| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
@@ -39,12 +40,12 @@ pub fn is_init_namespace() -> bool {
 }
 
 impl NetNs {
-    /// Makes a namespace in which only the loopback interface exists, and is up.
+    /// Creates a namespace that has only a loopback interface, which is up.
     ///
     /// # Errors
-    /// [`NamespaceError`]; call [`enter`] first to learn early, and in words, why it cannot work.
+    /// [`NamespaceError`]; call [`enter`] first to learn the reason early and in plain text.
     pub fn new() -> Result<Self, NamespaceError> {
-        // Namespaces belong to threads: one of its own keeps the caller where it is.
+        // A namespace belongs to a thread: a new thread leaves the caller in its own.
         on_new_thread(|| {
             user::new_net_namespace().map_err(user::explain_net)?;
             let mut netlink = Netlink::open()?;
@@ -64,21 +65,21 @@ impl NetNs {
         Ok(Self { fd: file.into() })
     }
 
-    /// A second handle on the same namespace.
+    /// A second handle to the same namespace.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// If the process has no descriptors left.
     pub fn try_clone(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
         Ok(Self { fd })
     }
 
-    /// Runs `work` on a new thread inside the namespace and waits for it. Sockets and TUN interfaces
-    /// made there belong to the namespace for ever; threads started there begin in it. A panic passes
-    /// through.
+    /// Runs `work` on a new thread inside the namespace and waits for it. Sockets and TUN
+    /// interfaces created there stay in the namespace; threads started there begin in it. A panic
+    /// propagates.
     ///
     /// # Errors
-    /// [`NamespaceError`] if the thread cannot be made or may not enter.
+    /// [`NamespaceError`] if the thread cannot be started or may not enter.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
         on_new_thread(|| {
             self.join()
@@ -90,16 +91,16 @@ impl NetNs {
     /// A netlink connection to the namespace, for use from any thread.
     ///
     /// # Errors
-    /// As [`NetNs::run`].
+    /// Like [`NetNs::run`].
     pub fn netlink(&self) -> Result<Netlink, NamespaceError> {
         Ok(self.run(Netlink::open)??)
     }
 
-    /// Starts a process inside the namespace. It is killed when this process ends, however it ends;
-    /// its own children are not.
+    /// Starts a process inside the namespace. The kernel kills it when this process ends for any
+    /// reason; its own children are not killed.
     ///
     /// # Errors
-    /// As [`Command::spawn`].
+    /// Like [`Command::spawn`].
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         spawn::spawn_inside(self.try_clone()?, command)
     }
@@ -119,32 +120,32 @@ impl AsFd for NetNs {
     }
 }
 
-/// Why there is no namespace.
+/// Why a namespace could not be created or entered.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// The system lets only root make user namespaces.
+    /// Only root may create user namespaces on this system.
     #[error(
         "user namespaces are for root only here: set the sysctl kernel.unprivileged_userns_clone to 1, or run as root"
     )]
     UsersDisabled,
-    /// The number of user namespaces is used up, or set to 0.
+    /// The limit on user namespaces is reached, or is 0.
     #[error("no user namespace is left: raise the sysctl user.max_user_namespaces, or run as root")]
     UserLimit,
-    /// The number of network namespaces is used up, or set to 0.
+    /// The limit on network namespaces is reached, or is 0.
     #[error("no network namespace is left: raise the sysctl user.max_net_namespaces")]
     NetLimit,
-    /// AppArmor takes the rights away from user namespaces.
+    /// AppArmor restricts the rights within user namespaces.
     #[error(
         "AppArmor restricts user namespaces: set the sysctl kernel.apparmor_restrict_unprivileged_userns to 0, or run as root"
     )]
     AppArmor,
-    /// The kernel was built without them.
+    /// The kernel was built without namespaces of this kind.
     #[error("this kernel has no {0} namespaces")]
     NoKernelSupport(&'static str),
     /// A user namespace can only be entered before the process starts threads.
     #[error("a user namespace can only be entered by a process with one thread; this one has {0}")]
     SeveralThreads(usize),
-    /// Something else forbids it: a container's system call filter, a security module.
+    /// Another mechanism forbids it: a container's system call filter, a security module.
     #[error("the system forbids namespaces: a container needs --privileged, or run as root outside of it")]
     Forbidden(#[source] io::Error),
     /// The loopback interface could not be brought up.
@@ -153,9 +154,9 @@ pub enum NamespaceError {
     /// A system call failed.
     #[error("could not {what}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

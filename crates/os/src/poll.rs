@@ -1,4 +1,4 @@
-//! Waiting: an epoll set with level-triggered readiness, an event descriptor that wakes it, and a timer that does.
+//! Waiting: an epoll set with level-triggered readiness, an event descriptor, and a timer.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use crate::syscall;
 
-/// What to wait for on a descriptor.
+/// The readiness to wait for on a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
-    /// Something to read.
+    /// Data to read.
     Readable,
     /// Room to write.
     Writable,
-    /// Either.
+    /// Data to read or room to write.
     Both,
 }
 
@@ -32,7 +32,7 @@ impl Interest {
 /// A descriptor that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// The token it was added with.
+    /// The token of [`Poller::add`].
     pub token: u64,
     /// A read will not block. Also set on an error or a hang-up, which the read reports.
     pub readable: bool,
@@ -58,7 +58,7 @@ impl Events {
         }
     }
 
-    /// What the last wait found.
+    /// The events of the last wait.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
         self.list.iter().take(self.len).map(|event| {
             let bits = event.events as i32;
@@ -72,8 +72,8 @@ impl Events {
     }
 }
 
-/// A set of descriptors to wait for. A descriptor leaves the set when it is closed. A set can be in another one, in which it is
-/// ready while something in it is.
+/// A set of descriptors to wait for. A descriptor leaves the set when it is closed. A set can be a
+/// member of another one, in which it is ready while one of its own descriptors is.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -83,11 +83,11 @@ impl Poller {
     /// An empty set.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// If the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers are passed.
         let fd = syscall::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the call above just made `fd`, and nothing else owns it.
+        // SAFETY: the call above just created `fd`, and nothing else owns it.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { epoll })
     }
@@ -100,7 +100,7 @@ impl Poller {
         self.control(libc::EPOLL_CTL_ADD, fd.as_fd(), token, interest.bits())
     }
 
-    /// Changes what to wait for, and the token.
+    /// Changes the interest and the token of a descriptor.
     ///
     /// # Errors
     /// `NotFound` if it is not in the set.
@@ -108,7 +108,7 @@ impl Poller {
         self.control(libc::EPOLL_CTL_MOD, fd.as_fd(), token, interest.bits())
     }
 
-    /// Takes a descriptor out of the set.
+    /// Removes a descriptor from the set.
     ///
     /// # Errors
     /// `NotFound` if it is not in the set.
@@ -117,10 +117,10 @@ impl Poller {
     }
 
     /// Waits until something is ready or `timeout` has passed (rounded up to a millisecond; `None`
-    /// waits for ever). Returns the number of events; a signal ends the wait with 0.
+    /// waits without limit). Returns the number of events; a signal ends the wait with 0.
     ///
     /// # Errors
-    /// None that a caller could act on.
+    /// No error that a caller could act on.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
         events.len = 0;
         let timeout = timeout.map_or(-1, milliseconds);
@@ -152,14 +152,15 @@ impl Poller {
     }
 }
 
-/// Waits until a write to `fd` will not block, an error is there that it would report, or `timeout` has passed (rounded up to a
-/// millisecond). True if it is worth trying; a signal ends the wait, too.
+/// Waits until a write to `fd` will not block or would report an error, or until `timeout` has
+/// passed (rounded up to a millisecond). Returns true if a write is worth trying; a signal also
+/// ends the wait.
 ///
-/// A socket in a [`Poller`] for room to write has the kernel look after it whenever a packet of it has left. This looks
-/// only while it waits.
+/// For a socket that a [`Poller`] watches for room to write, the kernel checks the set whenever a
+/// packet of it has left. This function costs that only while it waits.
 ///
 /// # Errors
-/// None that a caller could act on.
+/// No error that a caller could act on.
 pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     let mut waiting = libc::pollfd {
         fd: fd.as_fd().as_raw_fd(),
@@ -192,14 +193,14 @@ pub struct EventFd {
 }
 
 impl EventFd {
-    /// A new one, asleep.
+    /// A new descriptor, not readable.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// If the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers are passed.
         let fd = syscall::check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: the call above just made `fd`, and nothing else owns it.
+        // SAFETY: the call above just created `fd`, and nothing else owns it.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self { file })
     }
@@ -210,7 +211,7 @@ impl EventFd {
         let _ = (&self.file).write(&1_u64.to_ne_bytes());
     }
 
-    /// Takes all pending wakes; true if there was one.
+    /// Consumes all pending wakes. Returns true if there was one.
     pub fn drain(&self) -> bool {
         (&self.file).read(&mut [0; 8]).is_ok()
     }
@@ -222,34 +223,35 @@ impl AsFd for EventFd {
     }
 }
 
-/// Wakes a thread that waits in a [`Poller`] at a moment set before. Where waits are many and short, it costs less than their
-/// timeouts: a timeout sets a timer of the processor for each wait and takes it back after.
+/// Wakes a thread that waits in a [`Poller`] at a given time. For many short waits it costs less
+/// than their timeouts: a timeout sets a hardware timer for each wait and cancels it afterwards.
 #[derive(Debug)]
 pub struct Timer {
     file: File,
 }
 
 impl Timer {
-    /// A new one, not set. Its clock counts while the system is suspended.
+    /// A new timer, not set. Its clock counts while the system is suspended.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// If the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers are passed.
         let fd = syscall::check(unsafe {
             libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK)
         })?;
-        // SAFETY: the call above just made `fd`, and nothing else owns it.
+        // SAFETY: the call above just created `fd`, and nothing else owns it.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self { file })
     }
 
-    /// Makes the descriptor readable once, `delay` from now, whatever was set before; at once if it is zero.
+    /// Makes the descriptor readable once, `delay` from now, and replaces any earlier setting; at
+    /// once if `delay` is zero.
     ///
     /// # Errors
-    /// None that a caller could act on.
+    /// No error that a caller could act on.
     pub fn set(&self, delay: Duration) -> io::Result<()> {
-        // A value of zero would take the timer back.
+        // A value of zero would disarm the timer.
         let delay = delay.max(Duration::from_nanos(1));
         let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let once = libc::itimerspec {
@@ -266,7 +268,8 @@ impl Timer {
         Ok(())
     }
 
-    /// Takes note that it has fired: true if it has since it was set. Not readable any more.
+    /// Acknowledges that the timer fired, after which it is not readable. Returns true if it has
+    /// fired since it was set.
     pub fn drain(&self) -> bool {
         (&self.file).read(&mut [0; 8]).is_ok()
     }

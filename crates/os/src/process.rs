@@ -1,4 +1,4 @@
-//! This process, and others, as the kernel sees them: rights, memory, CPU time.
+//! Rights, memory and CPU time of this process and others.
 
 mod capabilities;
 mod heap;
@@ -27,24 +27,24 @@ pub use self::threads::{ThreadUsage, threads_of};
 pub use self::user::{Ids, UserChange, give_file, is_service_group, service_user};
 use crate::clock;
 
-/// What a process uses.
+/// The resource use of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Memory in RAM, in bytes.
     pub rss_bytes: u64,
-    /// CPU time of all its threads so far, in and outside the kernel.
+    /// CPU time of all its threads so far, in user space and in the kernel.
     pub cpu: Duration,
 }
 
-/// What this process uses.
+/// The resource use of this process.
 ///
 /// # Errors
-/// Without `/proc`.
+/// If `/proc` is not mounted.
 pub fn usage() -> io::Result<Usage> {
     usage_of(std::process::id())
 }
 
-/// What the process `pid` uses.
+/// The resource use of the process `pid`.
 ///
 /// # Errors
 /// `NotFound` if there is no such process.
@@ -72,11 +72,11 @@ fn cpu_time(pid: u32) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// The number of threads of this process. If there are several it looks again for up to 50 ms, because
-/// a thread that was joined is listed for a moment longer.
+/// The number of threads of this process. If there are several it checks again for up to 50 ms,
+/// because the kernel lists a joined thread for a moment longer.
 ///
 /// # Errors
-/// Without `/proc`.
+/// If `/proc` is not mounted.
 pub fn thread_count() -> io::Result<usize> {
     let mut count = 0;
     for _ in 0..50 {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn usage_of_nobody_is_not_found() {
-        // Above the largest process id that Linux gives out (2^22).
+        // Above the largest process id of Linux (2^22).
         let error = usage_of(5_000_000).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

@@ -7,11 +7,12 @@ use rand_core::{TryCryptoRng, TryRng};
 
 use crate::syscall;
 
-/// The kernel's generator as one of `rand_core`. It holds nothing, so a copy of this process's memory tells nothing of what
-/// was drawn before, and two copies of a machine draw different bytes.
+/// The kernel's generator behind the trait of `rand_core`. It has no state, so a copy of this
+/// process's memory reveals nothing about earlier output, and two copies of a machine generate
+/// different bytes.
 ///
-/// It ends the process where the kernel gives no random bytes, which cannot happen after boot: a node must not go on with
-/// keys that can be guessed.
+/// It ends the process if the kernel returns no random bytes, which cannot happen after boot: a
+/// node must not continue with keys that can be guessed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SystemRng;
 
@@ -40,10 +41,11 @@ impl TryRng for SystemRng {
 
 impl TryCryptoRng for SystemRng {}
 
-/// Fills `buf` from getrandom(2), which is fit for keys. Blocks only in the first moments after boot.
+/// Fills `buf` from getrandom(2), which is suitable for keys. Blocks only in the first moments
+/// after boot.
 ///
 /// # Errors
-/// When the kernel has no getrandom(2); never on Linux 3.17 or later.
+/// If the kernel has no getrandom(2); never on Linux 3.17 or later.
 pub fn random_bytes(buf: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while let Some(rest) = buf.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -64,7 +66,8 @@ mod tests {
 
     use super::*;
 
-    /// What an attacker who copies the process's memory after a handshake can do with a generator that has a state.
+    /// What an attacker who copies the process's memory after a handshake could compute from a
+    /// generator with a state.
     #[test]
     fn the_generator_has_no_state_that_gives_back_what_it_drew() {
         assert_eq!(size_of::<SystemRng>(), 0);
@@ -84,7 +87,7 @@ mod tests {
         random_bytes(&mut a).unwrap();
         random_bytes(&mut b).unwrap();
         assert_ne!(a, b);
-        // Sixteen zero bytes in a row at either end would mean that part was left out.
+        // Sixteen zero bytes in a row at either end would mean that a part was not filled.
         assert_ne!(a[..16], [0; 16]);
         assert_ne!(a[984..], [0; 16]);
         random_bytes(&mut []).unwrap();

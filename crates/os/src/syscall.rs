@@ -1,10 +1,10 @@
-//! The few shapes of system call that several modules share.
+//! Helpers for system calls that several modules share.
 
 use std::ffi::{CString, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Turns the -1 of a system call into the error it left in `errno`.
+/// Turns a return value of -1 into the error in `errno`.
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 {
         Err(io::Error::last_os_error())
@@ -13,7 +13,7 @@ pub(crate) fn check(result: c_int) -> io::Result<c_int> {
     }
 }
 
-/// The same for calls that return a length.
+/// Like [`check`], for calls that return a length.
 pub(crate) fn check_len(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
@@ -52,7 +52,7 @@ pub(crate) fn interface_index(name: &str) -> io::Result<u32> {
     }
 }
 
-/// True if the kernel accepts `name` as an interface name: 1 to 15 bytes, no slash, colon or space,
+/// Whether the kernel accepts `name` as an interface name: 1 to 15 bytes, no slash, colon or space,
 /// neither `.` nor `..`.
 pub(crate) fn valid_interface_name(name: &str) -> bool {
     (1..libc::IFNAMSIZ).contains(&name.len())

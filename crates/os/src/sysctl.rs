@@ -1,52 +1,52 @@
-//! Settings of one interface that netlink does not reach. All of them act in the network namespace of
-//! the calling thread.
+//! Settings of one interface that netlink does not cover. All of them apply to the network
+//! namespace of the calling thread.
 
 use std::fs;
 use std::io;
 
 use crate::syscall;
 
-/// Turns off what IPv6 does to an interface unasked: router advertisements, so that no default route or
-/// address appears by itself.
+/// Disables IPv6 router advertisements on an interface, so that no default route or address appears
+/// by itself.
 ///
 /// # Errors
-/// [`SysctlError::NoIpv6`] if the kernel has none; the others name the setting.
+/// [`SysctlError::NoIpv6`] if the kernel has no IPv6; the others name the setting.
 pub fn disable_router_advertisements(interface: &str) -> Result<(), SysctlError> {
     set_ipv6(interface, "accept_ra", "0")?;
     set_ipv6(interface, "autoconf", "0")
 }
 
-/// Lets this namespace (`all`), or one interface, forward IPv6.
+/// Enables or disables IPv6 forwarding for this namespace (`all`) or one interface.
 ///
 /// # Errors
-/// As [`disable_router_advertisements`].
+/// Like [`disable_router_advertisements`].
 pub fn set_ipv6_forwarding(interface: &str, on: bool) -> Result<(), SysctlError> {
     set_ipv6(interface, "forwarding", if on { "1" } else { "0" })
 }
 
-/// Lets this namespace forward IPv4.
+/// Enables or disables IPv4 forwarding for this namespace.
 ///
 /// # Errors
-/// [`SysctlError::Refused`] where the system does not allow it.
+/// [`SysctlError::Refused`] if the system does not allow it.
 pub fn set_ipv4_forwarding(on: bool) -> Result<(), SysctlError> {
     write("/proc/sys/net/ipv4/ip_forward", if on { "1" } else { "0" })
 }
 
-/// True if the calling thread's namespace has IPv6 and it is not disabled for `interface` (`all`: for
-/// any).
+/// Whether the calling thread's namespace has IPv6 and it is not disabled for `interface` (`all`:
+/// for any).
 #[must_use]
 pub fn ipv6_enabled(interface: &str) -> bool {
     fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"))
         .is_ok_and(|value| value.trim() == "0")
 }
 
-/// Why a setting could not be made.
+/// Why a setting could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum SysctlError {
     /// The kernel was started without IPv6.
     #[error("the kernel has no IPv6")]
     NoIpv6,
-    /// There is no such interface, or its name is none.
+    /// The interface does not exist, or its name is invalid.
     #[error("there is no interface {0:?}")]
     NoInterface(String),
     /// The system refused; in a container `/proc/sys` is often read-only.
@@ -54,9 +54,9 @@ pub enum SysctlError {
     Refused {
         /// The file of the setting.
         path: String,
-        /// The value it should have got.
+        /// The value that was to be written.
         value: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,9 +1,10 @@
-//! The TAP interface: a network card whose cable is in this process's hand.
+//! The TAP interface: an Ethernet device whose frames this process reads and writes.
 //!
-//! Every read and every write carries one Ethernet frame. A plain interface has no virtio header and no offloads: the
-//! kernel splits super-packets and completes checksums before it hands a frame over. One with offloads carries them as
-//! they are, behind the header that [`crate::tun`] describes, whose offsets count from the Ethernet header. The
-//! interface disappears with its [`Tap`].
+//! Every read and every write transfers one Ethernet frame. A plain interface has no virtio header
+//! and no offloads: the kernel splits super-packets and completes checksums before it passes a
+//! frame on. An interface with offloads passes them unchanged, behind the header that
+//! [`crate::tun`] describes, whose offsets count from the Ethernet header. The interface disappears
+//! with its [`Tap`].
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -15,13 +16,15 @@ use crate::tun::{Offloads, TunError, VNET_HEADER_LEN, attach, open_device, set_h
 /// Bytes of the Ethernet header: two addresses and the type.
 pub const ETHERNET_HEADER_LEN: usize = 14;
 
-/// A buffer of this length takes any read: the header and the longest packet of an interface whose MTU is the largest.
+/// Length of a buffer that holds any read: the header and the longest packet of an interface with
+/// the largest MTU.
 pub const FRAME_BUFFER_LEN: usize = ETHERNET_HEADER_LEN + 65_535;
 
-/// The same for an interface with offloads: the virtio header in front.
+/// Length of a buffer that holds any read of an interface with offloads: the virtio header comes
+/// first.
 pub const SUPER_FRAME_BUFFER_LEN: usize = VNET_HEADER_LEN + FRAME_BUFFER_LEN;
 
-/// A TAP interface, not blocking. May be shared between threads.
+/// A TAP interface, non-blocking. May be shared between threads.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
@@ -31,19 +34,20 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes the plain interface `name` in the calling thread's network namespace, down and without addresses. A `%d` in
-    /// the name becomes the first free number.
+    /// Creates the plain interface `name` in the calling thread's network namespace, down and
+    /// without addresses. A `%d` in the name becomes the first free number.
     ///
     /// # Errors
-    /// One variant of [`TunError`] for each thing that can be wrong; nothing is left behind.
+    /// [`TunError`] has a variant for each cause; nothing is left behind.
     pub fn create(name: &str) -> Result<Self, TunError> {
         Self::make(name, false)
     }
 
-    /// The same with a virtio header in front of each frame, and the offloads that the kernel grants.
+    /// Like [`Self::create`], with a virtio header before each frame, and the offloads that the
+    /// kernel grants.
     ///
     /// # Errors
-    /// As above.
+    /// Like [`Self::create`].
     pub fn with_offloads(name: &str) -> Result<Self, TunError> {
         Self::make(name, true)
     }
@@ -70,7 +74,7 @@ impl Tap {
         })
     }
 
-    /// The name the interface got.
+    /// The name of the interface.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -82,8 +86,8 @@ impl Tap {
         self.index
     }
 
-    /// What the kernel may hand over, and take, unsplit and without checksums. None for a plain interface, whose frames
-    /// have no virtio header.
+    /// The super-packets and partial checksums that the interface passes in both directions. `None`
+    /// for a plain interface, whose frames have no virtio header.
     #[must_use]
     pub fn offloads(&self) -> Option<Offloads> {
         self.offloads
@@ -92,17 +96,17 @@ impl Tap {
     /// Reads one frame that the system sends. Returns its length.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none. A frame longer than `buf` is cut without a word, so pass
+    /// `WouldBlock` if there is none. A frame longer than `buf` is truncated silently, so pass
     /// [`FRAME_BUFFER_LEN`] bytes, or [`SUPER_FRAME_BUFFER_LEN`].
     pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         (&self.file).read(buf)
     }
 
-    /// Gives one frame to the system.
+    /// Passes one frame to the system.
     ///
     /// # Errors
-    /// `WouldBlock` if the system cannot take it now; `EIO` if the interface is down; `EINVAL` if it is shorter than
-    /// its header.
+    /// `WouldBlock` if the system has no room for it; `EIO` if the interface is down; `EINVAL` if
+    /// it is shorter than its header.
     pub fn write(&self, frame: &[u8]) -> io::Result<usize> {
         (&self.file).write(frame)
     }

@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection (`TCP_INFO` of tcp(7)).
+//! The kernel's figures of a TCP connection (`TCP_INFO` of tcp(7)).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -6,31 +6,31 @@ use std::time::Duration;
 
 use crate::syscall;
 
-/// A connection's figures, those of `struct tcp_info` in `linux/tcp.h` that tell what holds a sender up. Fields that an
-/// older kernel does not fill in are zero.
+/// A connection's figures: those of `struct tcp_info` in `linux/tcp.h` that show what limits a
+/// sender. Fields that an older kernel does not fill in are zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// The least round-trip time of the last minutes.
+    /// The minimum round-trip time of the last minutes.
     pub min_rtt: Duration,
     /// Congestion window, in segments.
     pub snd_cwnd: u32,
     /// Payload bytes of a full segment.
     pub snd_mss: u32,
-    /// The receive window that the other end offers, in bytes (since Linux 5.4).
+    /// The receive window that the peer advertises, in bytes (since Linux 5.4).
     pub snd_wnd: u32,
-    /// Segments that were sent again.
+    /// Segments that were retransmitted.
     pub total_retrans: u32,
-    /// Segments with data that were sent, the repeated ones included.
+    /// Segments with data that were sent, including retransmissions.
     pub data_segs_out: u32,
-    /// The latest sample of the rate at which data arrives, in bytes a second.
+    /// The latest sample of the rate at which data is delivered, in bytes a second.
     pub delivery_rate: u64,
-    /// How long data was on its way, or waited to be.
+    /// How long data was in flight or waited to be sent.
     pub busy: Duration,
-    /// How much of that the other end's receive window held up.
+    /// How much of that time the peer's receive window was the limit.
     pub rwnd_limited: Duration,
-    /// How much of that the room for unacknowledged data at this end held up.
+    /// How much of that time the local send buffer was the limit.
     pub sndbuf_limited: Duration,
 }
 
@@ -38,14 +38,14 @@ impl TcpInfo {
     /// The figures of the connection `socket`.
     ///
     /// # Errors
-    /// What getsockopt(2) gives for a socket that is no TCP socket.
+    /// The error of getsockopt(2) for a socket that is not a TCP socket.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let mut bytes = [0; RAW_LEN];
         read(socket.as_fd(), &mut bytes)?;
         Ok(Self::parse(&bytes))
     }
 
-    /// Offsets of `struct tcp_info`, which grows at its end alone.
+    /// Offsets of `struct tcp_info`, which only grows at its end.
     fn parse(raw: &[u8; RAW_LEN]) -> Self {
         let micros = |us: u64| Duration::from_micros(us);
         Self {
@@ -64,7 +64,7 @@ impl TcpInfo {
     }
 }
 
-/// Up to and with `tcpi_snd_wnd`.
+/// Up to and including `tcpi_snd_wnd`.
 const RAW_LEN: usize = 232;
 
 fn u32_at(raw: &[u8; RAW_LEN], at: usize) -> u32 {
@@ -81,7 +81,8 @@ fn u64_at(raw: &[u8; RAW_LEN], at: usize) -> u64 {
 
 fn read(fd: BorrowedFd<'_>, bytes: &mut [u8; RAW_LEN]) -> io::Result<()> {
     let mut len = RAW_LEN as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, all of them into `bytes`, for which every value is allowed.
+    // SAFETY: the kernel writes at most `len` bytes, all of them into `bytes`, for which every
+    // value is valid.
     syscall::check(unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -101,7 +102,7 @@ mod tests {
     use std::mem::offset_of;
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
-    /// libc knows the older part of the structure.
+    /// libc defines the older part of the structure.
     #[test]
     fn offsets_are_those_of_libc() {
         assert_eq!(offset_of!(libc::tcp_info, tcpi_snd_mss), 16);
@@ -129,9 +130,9 @@ mod tests {
             info.snd_mss > 500 && info.snd_cwnd > 0 && info.data_segs_out > 0,
             "{info:?}"
         );
-        // A probe for a lost tail counts as one, and a receiver that says nothing may get one.
+        // A probe for a lost tail counts as one, and a receiver that is silent may get one.
         assert!(info.total_retrans < info.data_segs_out, "{info:?}");
-        // It does arrive once the receiver reads.
+        // The data arrives once the receiver reads.
         drop(sender);
         let mut all = Vec::new();
         receiver.read_to_end(&mut all).unwrap();

@@ -1,4 +1,4 @@
-//! For the tests of this and other crates that need namespaces.
+//! Support for tests of this and other crates that need namespaces.
 
 use std::io::{self, Write as _};
 use std::net::UdpSocket;
@@ -8,19 +8,20 @@ use std::process::Command;
 
 use crate::netns::{self, Access, IdMaps};
 
-/// Set in the environment of a test that was started again in a user namespace.
+/// Set in the environment of a test that was restarted in a user namespace.
 const INSIDE: &str = "WEFT_TEST_IN_USER_NAMESPACE";
 
-/// True if namespaces can be had. If not: says so on standard error, past the capture of the test
-/// runner, and panics where the variable `CI` is set.
+/// Whether namespaces can be created. If not, it reports that on standard error, past the capture
+/// of the test runner, and panics if the variable `CI` is set.
 #[must_use]
 pub fn require_namespaces() -> bool {
     access().is_some()
 }
 
-/// Runs the body of a `#[test]` function where network namespaces can be made: here, for root; else in
-/// a new process of the same test in a user namespace, because a test runner has threads and cannot
-/// move itself. Where nothing works the test is skipped as [`require_namespaces`] says.
+/// Runs the body of a `#[test]` function in a process that can create network namespaces: for root
+/// in this one; else in a new process of the same test in a user namespace, because a test runner
+/// has threads and cannot move itself. If neither works the test is skipped as in
+/// [`require_namespaces`].
 ///
 /// `body` must be a closure written in the test function: its type names the test.
 pub fn in_namespaces<F: FnOnce()>(body: F) {
@@ -34,7 +35,7 @@ pub fn in_namespaces<F: FnOnce()>(body: F) {
     }
 }
 
-/// Says that a test is skipped, and why; panics where the variable `CI` is set.
+/// Reports that a test is skipped, and why; panics if the variable `CI` is set.
 pub fn skip(why: &dyn std::error::Error) {
     let text = format!("SKIPPED: {}\n", chain(why));
     assert!(std::env::var_os("CI").is_none(), "{text}");
@@ -57,7 +58,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// From `crate::module::test::{{closure}}` to `module::test`.
+/// Turns `crate::module::test::{{closure}}` into `module::test`.
 fn test_name(type_name: &str) -> &str {
     let name = type_name.strip_suffix("::{{closure}}").unwrap_or(type_name);
     name.split_once("::").map_or(name, |(_, rest)| rest)
@@ -94,7 +95,7 @@ fn run_again(name: &str) {
     );
 }
 
-/// Lets the socket send its IPv4 datagrams without a checksum.
+/// Makes the socket send its IPv4 datagrams without a checksum.
 ///
 /// # Errors
 /// What the system says.
@@ -102,8 +103,8 @@ pub fn send_without_checksum(socket: &UdpSocket) -> io::Result<()> {
     crate::syscall::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
 }
 
-/// Lets others cut the socket's IPv4 datagrams on their way (DF is clear), and has the system ignore what it knows of the
-/// path's size.
+/// Lets the path fragment the socket's IPv4 datagrams (DF is clear), and makes the system ignore
+/// the path MTU that it knows.
 ///
 /// # Errors
 /// What the system says.

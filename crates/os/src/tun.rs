@@ -1,9 +1,9 @@
 //! The TUN interface.
 //!
-//! Every read and every write carries one packet behind a 10-byte virtio header (`struct
+//! Every read and every write transfers one packet behind a 10-byte virtio header (`struct
 //! virtio_net_hdr` in `linux/virtio_net.h`, fields in the byte order of the machine). With the
-//! offloads of [`Offloads`] that packet may be a super-packet of up to 64 KiB, to be split on the way
-//! out and put together on the way in. The interface disappears with its last [`Tun`].
+//! offloads of [`Offloads`] that packet may be a super-packet of up to 64 KiB, which is split on
+//! the way out and coalesced on the way in. The interface disappears with its last [`Tun`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read as _, Write as _};
@@ -15,10 +15,10 @@ use crate::syscall;
 /// Bytes of the virtio header in front of each packet.
 pub const VNET_HEADER_LEN: usize = 10;
 
-/// A buffer of this length takes any read: the header and the longest packet.
+/// Length of a buffer that holds any read: the header and the longest packet.
 pub const READ_BUFFER_LEN: usize = VNET_HEADER_LEN + 65_535;
 
-/// One queue of a TUN interface, not blocking.
+/// One queue of a TUN interface, non-blocking.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -28,11 +28,11 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes the interface `name` in the calling thread's network namespace, down and without
+    /// Creates the interface `name` in the calling thread's network namespace, down and without
     /// addresses. A `%d` in the name becomes the first free number.
     ///
     /// # Errors
-    /// One variant of [`TunError`] for each thing that can be wrong; nothing is left behind.
+    /// [`TunError`] has a variant for each cause; nothing is left behind.
     pub fn create(name: &str, options: TunOptions) -> Result<Self, TunError> {
         if !syscall::valid_interface_name(name) {
             return Err(TunError::InvalidName(name.to_owned()));
@@ -58,11 +58,11 @@ impl Tun {
         })
     }
 
-    /// A further queue of this interface; the kernel spreads flows over the queues.
+    /// Adds a queue to this interface; the kernel spreads flows over the queues.
     ///
     /// # Errors
-    /// [`TunError::NoFurtherQueue`] if the interface was made without [`TunOptions::multi_queue`], or the kernel has no room
-    /// for more.
+    /// [`TunError::NoFurtherQueue`] if the interface was created without
+    /// [`TunOptions::multi_queue`], or the kernel has no room for more.
     pub fn add_queue(&self) -> Result<Self, TunError> {
         let options = TunOptions {
             multi_queue: true,
@@ -74,7 +74,7 @@ impl Tun {
         })
     }
 
-    /// The name the interface got.
+    /// The name of the interface.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -86,7 +86,7 @@ impl Tun {
         self.index
     }
 
-    /// What the kernel may hand over, and take, unsplit and without checksums.
+    /// The super-packets and partial checksums that the interface passes in both directions.
     #[must_use]
     pub fn offloads(&self) -> Offloads {
         self.offloads
@@ -96,17 +96,17 @@ impl Tun {
     /// Returns the length of both.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none. A packet longer than `buf` is cut without a word, so pass
+    /// `WouldBlock` if there is none. A packet longer than `buf` is truncated silently, so pass
     /// [`READ_BUFFER_LEN`] bytes.
     pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         (&self.file).read(buf)
     }
 
-    /// Gives one packet to the system: `parts` together are the virtio header and the IP packet.
+    /// Passes one packet to the system: `parts` together are the virtio header and the IP packet.
     ///
     /// # Errors
-    /// `WouldBlock` if the system cannot take it now; `EIO` if the interface is down; `EINVAL` if the
-    /// header contradicts the packet.
+    /// `WouldBlock` if the system has no room for it; `EIO` if the interface is down; `EINVAL` if
+    /// the header contradicts the packet.
     pub fn writev(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         (&self.file).write_vectored(parts)
     }
@@ -118,12 +118,12 @@ impl AsFd for Tun {
     }
 }
 
-/// How to make the interface.
+/// Options of a new interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TunOptions {
-    /// Allow [`Tun::add_queue`].
+    /// Whether [`Tun::add_queue`] is possible.
     pub multi_queue: bool,
-    /// Ask for segmentation and checksum offload.
+    /// Whether to ask for segmentation and checksum offload.
     pub offloads: bool,
 }
 
@@ -139,7 +139,7 @@ impl Default for TunOptions {
 /// The offloads in force. All false: every packet fits the MTU and has its checksum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// Packets may come with `VIRTIO_NET_HDR_F_NEEDS_CSUM`, the checksum left to complete.
+    /// Packets may have `VIRTIO_NET_HDR_F_NEEDS_CSUM`, the checksum to be completed.
     pub checksum: bool,
     /// TCP super-packets of both IP versions.
     pub tcp: bool,
@@ -148,7 +148,7 @@ pub struct Offloads {
 }
 
 impl Offloads {
-    /// Asks for the most and takes what the kernel grants.
+    /// Asks for all offloads and returns those that the kernel grants.
     pub(crate) fn negotiate(file: &File) -> Self {
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
         let wishes = [
@@ -157,7 +157,8 @@ impl Offloads {
             (libc::TUN_F_CSUM, false, false),
         ];
         for (bits, tcp, udp) in wishes {
-            // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
+            // SAFETY: TUNSETOFFLOAD takes its argument by value and accesses no memory of this
+            // process.
             let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD as _, u64::from(bits)) };
             if result == 0 {
                 return Self {
@@ -171,31 +172,31 @@ impl Offloads {
     }
 }
 
-/// Why there is no TUN, or TAP, interface.
+/// Why a TUN or TAP interface could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
-    /// The kernel has no TUN driver, or the device file was not made.
+    /// The kernel has no TUN driver, or the device file does not exist.
     #[error("/dev/net/tun does not exist: load the `tun` module or pass the device to the container")]
     NoDevice,
-    /// The device file may not be opened by this user.
+    /// This user may not open the device file.
     #[error("/dev/net/tun may not be opened by this user")]
     DevicePermission,
-    /// The process may open the device but not make interfaces.
+    /// The process may open the device but not create interfaces.
     #[error("making a TUN interface needs the capability CAP_NET_ADMIN")]
     MissingCapability,
     /// An interface of that name exists.
     #[error("the interface name {0:?} is taken")]
     NameTaken(String),
-    /// The interface has one queue and stays so, or as many as the kernel lets it have.
+    /// The interface is limited to one queue, or has as many as the kernel allows.
     #[error("the interface {0} takes no further queue")]
     NoFurtherQueue(String),
-    /// No interface can have that name.
+    /// The name is not a valid interface name.
     #[error("{0:?} is no interface name: 1 to 15 bytes, no slash, colon or space")]
     InvalidName(String),
     /// The kernel refused the virtio header.
     #[error("the TUN driver does not take a virtio header")]
     NoVirtioHeader(#[source] io::Error),
-    /// Anything else.
+    /// Any other error.
     #[error("the TUN interface could not be made")]
     Io(#[source] io::Error),
 }
@@ -213,7 +214,7 @@ pub(crate) fn open_device() -> Result<File, TunError> {
         })
 }
 
-/// TUNSETIFF; returns the name that the kernel chose.
+/// Calls TUNSETIFF; returns the name that the kernel chose.
 pub(crate) fn attach(file: &File, name: &str, flags: libc::c_int) -> Result<String, TunError> {
     // SAFETY: `ifreq` is plain old data for which all zeros is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

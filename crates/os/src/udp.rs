@@ -1,11 +1,12 @@
 //! The UDP socket of the underlay.
 //!
-//! - Many datagrams per call: several of one size leave as one buffer (`UDP_SEGMENT`), and arrive so
-//!   (`UDP_GRO`). Where the kernel or the device cannot, [`UdpSocket::send`] sends them one by one and
-//!   counts that (L20, L24).
-//! - What is sent is never fragmented: DF is set, and the kernel's own idea of the path MTU, which
-//!   any host can lower with a forged ICMP message, is not used. Probing is the protocol's job (L15).
-//! - Several sockets can have one port, and the kernel picks one by what a datagram says ([`UdpSocket::share`]).
+//! - Many datagrams per call: several of one size are sent from one buffer (`UDP_SEGMENT`), and
+//!   received into one (`UDP_GRO`). If the kernel or the device does not support it,
+//!   [`UdpSocket::send`] sends them one by one and counts that (L20, L24).
+//! - Datagrams are never fragmented: DF is set, and the kernel's own path MTU, which any host can
+//!   lower with a forged ICMP message, is not used. Probing is the protocol's task (L15).
+//! - Several sockets can share one port, and the kernel selects one by the content of a datagram
+//!   ([`UdpSocket::share`]).
 //! - A socket bound to `[::]` serves both IP versions; IPv4 peers appear as [`SocketAddr::V4`].
 
 mod address;
@@ -27,20 +28,20 @@ pub use self::share::Steering;
 use crate::poll::wait_writable;
 use crate::syscall;
 
-/// Most segments in one send (`UDP_MAX_SEGMENTS` of the kernels before 6.9; L20).
+/// Maximum number of segments in one send (`UDP_MAX_SEGMENTS` of kernels before 6.9; L20).
 pub const MAX_SEGMENTS: usize = 64;
 
-/// Most bytes in one send: the payload of the largest IPv4 datagram (L20).
+/// Maximum number of bytes in one send: the payload of the largest IPv4 datagram (L20).
 pub const MAX_SEND_LEN: usize = 65_507;
 
-/// A buffer of this length takes whatever one receive yields.
+/// Length of a buffer that holds any receive.
 pub const RECEIVE_BUFFER_LEN: usize = 65_535;
 
-/// A bound UDP socket, not blocking. May be shared between threads.
+/// A bound UDP socket, non-blocking. May be shared between threads.
 #[derive(Debug)]
 pub struct UdpSocket {
     fd: OwnedFd,
-    /// Sends in its place, from the same address.
+    /// Sends instead of this socket, from the same address.
     sender: Option<OwnedFd>,
     local: SocketAddr,
     ipv6: bool,
@@ -51,11 +52,11 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Binds `address` (port 0: any free port) in the calling thread's network namespace. `[::]` takes
-    /// IPv4 as well; every other address takes its own version only.
+    /// Binds `address` (port 0: any free port) in the calling thread's network namespace. `[::]`
+    /// also serves IPv4; every other address serves its own version only.
     ///
     /// # Errors
-    /// One variant of [`BindError`] for each thing that can be wrong.
+    /// [`BindError`] has a variant for each cause.
     pub fn bind(address: SocketAddr, options: BindOptions) -> Result<Self, BindError> {
         let ipv6 = address.is_ipv6();
         let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
@@ -63,7 +64,7 @@ impl UdpSocket {
         // SAFETY: no pointers are passed.
         let fd =
             syscall::check(unsafe { libc::socket(family, kind, 0) }).map_err(|error| BindError::new(address, error))?;
-        // SAFETY: the call above just made `fd`, and nothing else owns it.
+        // SAFETY: the call above just created `fd`, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
 
         let dual_stack = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !options.ipv6_only;
@@ -77,11 +78,12 @@ impl UdpSocket {
         Self::finish(fd, local, options).map_err(BindError::Option)
     }
 
-    /// Takes a socket that was bound elsewhere, connected or not. It blocks no more, and what it sends is never
-    /// fragmented. Of `options`, `reuse_port`, `ipv6_only` and `deaf` come too late and mean nothing.
+    /// Takes over a socket that was bound elsewhere, connected or not. It becomes non-blocking, and
+    /// its datagrams are never fragmented. Of `options`, `reuse_port`, `ipv6_only` and `deaf` have
+    /// no effect, as the socket is bound already.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The error of the system call.
     pub fn adopt(socket: std::net::UdpSocket, options: BindOptions) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let fd = OwnedFd::from(socket);
@@ -120,53 +122,53 @@ impl UdpSocket {
         self.buffers
     }
 
-    /// True while several segments leave in one call. Turns false for good when the kernel or the
+    /// Whether several segments leave in one call. Becomes false for good when the kernel or the
     /// device refuses.
     #[must_use]
     pub fn gso(&self) -> bool {
         self.gso.load(Ordering::Relaxed)
     }
 
-    /// True if the kernel joins arriving datagrams.
+    /// Whether the kernel coalesces received datagrams.
     #[must_use]
     pub fn gro(&self) -> bool {
         self.gro
     }
 
-    /// True if it sends by a descriptor that no thread waits for ([`UdpSocket::share`]).
+    /// Whether it sends through a descriptor that no thread waits for ([`UdpSocket::share`]).
     #[must_use]
     pub fn sends_apart(&self) -> bool {
         self.sender.is_some()
     }
 
-    /// Waits until a send may succeed, for `timeout` at the most; see [`wait_writable`].
+    /// Waits until a send may succeed, at most for `timeout`; see [`wait_writable`].
     ///
     /// # Errors
-    /// None that a caller could act on.
+    /// No error that a caller could act on.
     pub fn wait_for_room(&self, timeout: Duration) -> io::Result<bool> {
         wait_writable(self.outgoing(), timeout)
     }
 
-    /// What this socket did so far. Asks the kernel for what it counts itself.
+    /// The counters of this socket so far. Asks the kernel for those that it keeps itself.
     #[must_use]
     pub fn counters(&self) -> UdpCounters {
         UdpCounters {
-            // Kernels before 4.12 do not tell.
+            // Kernels before 4.12 do not report it.
             queue_dropped: queue::dropped(self.fd.as_fd()).unwrap_or(0),
             ..self.counts.snapshot()
         }
     }
 
-    /// Sends `bytes` to `to` as datagrams of `segment_size` bytes, the last of which may be shorter;
-    /// with `None`, or a size that `bytes` does not exceed, as one datagram.
+    /// Sends `bytes` to `to` as datagrams of `segment_size` bytes, the last of which may be
+    /// shorter; with `None`, or a size that `bytes` does not exceed, as one datagram.
     ///
-    /// Returns how many bytes the kernel took: all of them, or, where it sends one by one and became
-    /// full in between, a multiple of `segment_size`; go on with the rest.
+    /// Returns how many bytes the kernel accepted: all of them, or, if it sends one by one and the
+    /// socket became full in between, a multiple of `segment_size`; continue with the rest.
     ///
     /// # Errors
-    /// Nothing was sent. `InvalidInput`: no bytes to cut or size 0, more than [`MAX_SEGMENTS`] or
+    /// Nothing was sent. `InvalidInput`: no bytes to split or size 0, more than [`MAX_SEGMENTS`] or
     /// [`MAX_SEND_LEN`]. [`is_transient`]: wait and try again (L16). [`is_too_long`]: a datagram
-    /// exceeds the MTU of the interface. Anything else concerns the destination.
+    /// exceeds the MTU of the interface. Any other error concerns the destination.
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
         let to = self.destination(to)?;
         let size = segment_size.map_or(bytes.len(), usize::from);
@@ -189,7 +191,8 @@ impl UdpSocket {
         self.send_one_by_one(&to, bytes, size)
     }
 
-    /// Receives into `buf`: one datagram, or several of one size from one sender joined by the kernel.
+    /// Receives into `buf`: one datagram, or several of one size from one sender that the kernel
+    /// coalesced.
     ///
     /// # Errors
     /// `WouldBlock` if there is none.
@@ -229,7 +232,8 @@ impl UdpSocket {
         Ok(len)
     }
 
-    /// Sends one by one what was refused in one piece, and sees by that whether super-datagrams do not work here at all.
+    /// Sends one by one the datagrams of a refused call, and learns from the result whether GSO
+    /// does not work here at all.
     fn send_refused(&self, to: &RawAddress, bytes: &[u8], size: usize, error: &io::Error) -> io::Result<usize> {
         let sent = self.send_one_by_one(to, bytes, size);
         Counts::add(&self.counts.gso_refusals, 1);
@@ -252,15 +256,17 @@ impl UdpSocket {
     }
 }
 
-/// Whether this may be about super-datagrams, and not about the destination or the socket. EMSGSIZE says that a segment exceeds
-/// this path's MTU, or all of it the device's limit; kernels before 6.14 say EINVAL for the former. One by one tells.
+/// Whether the error may concern GSO, and not the destination or the socket. EMSGSIZE means that a
+/// segment exceeds this path's MTU, or the whole send the device's limit; kernels before 6.14
+/// return EINVAL for the former. Sending one by one tells the cases apart.
 fn may_be_gso(error: &io::Error) -> bool {
     let known = [libc::EMSGSIZE, libc::EIO, libc::EINVAL, libc::EOPNOTSUPP];
     error.raw_os_error().is_some_and(|code| known.contains(&code))
 }
 
-/// Whether super-datagrams do not work at all, by how one was refused and what became of its segments one by one: if these do
-/// not pass, it is the path that is too narrow for them.
+/// Whether GSO does not work at all, judged by the error of the whole send and by the result of
+/// sending its segments one by one: if those do not pass either, the path's MTU is too small for
+/// them.
 fn shows_no_gso(refused: &io::Error, alone: &io::Result<usize>) -> bool {
     alone.is_ok() && !is_too_long(refused)
 }
@@ -271,7 +277,7 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// What one receive brought.
+/// The result of one receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
     /// Bytes in the buffer.
@@ -280,7 +286,8 @@ pub struct Received {
     pub segment_size: usize,
     /// The sender; an IPv4 sender is [`SocketAddr::V4`] on every socket.
     pub from: SocketAddr,
-    /// The ECN bits of their IP headers (RFC 3168): 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE. They are those of every datagram.
+    /// The ECN bits of the IP headers (RFC 3168): 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE. They are the
+    /// same in every datagram.
     pub ecn: u8,
     /// The buffer was too short and the rest is lost; see [`RECEIVE_BUFFER_LEN`].
     pub truncated: bool,
@@ -293,7 +300,7 @@ impl Received {
         self.len.div_ceil(self.segment_size.max(1)).max(1)
     }
 
-    /// The datagrams in `buf`, which must be the buffer received into. An empty datagram yields
+    /// The datagrams in `buf`, which must be the buffer of the receive. An empty datagram yields
     /// nothing.
     pub fn datagrams<'a>(&self, buf: &'a mut [u8]) -> std::slice::ChunksMut<'a, u8> {
         let len = self.len.min(buf.len());
@@ -301,23 +308,23 @@ impl Received {
     }
 }
 
-/// What a socket did; each call counts once.
+/// The counters of a socket; each call counts once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UdpCounters {
     /// Sends of several segments in one call.
     pub gso_sends: u64,
     /// Sends of one datagram.
     pub plain_sends: u64,
-    /// Sends of several segments that the kernel refused and that were then tried one by one.
+    /// Sends of several segments that the kernel refused and that were then sent one by one.
     pub gso_refusals: u64,
     /// Receives of several datagrams in one call.
     pub gro_receives: u64,
     /// Receives of one datagram.
     pub plain_receives: u64,
-    /// Datagrams received, however they came.
+    /// Datagrams received, in either kind of receive.
     pub segments_received: u64,
-    /// Datagrams that the kernel dropped before they were received: the socket's buffer was full, or their checksum wrong.
-    /// It counts to 2^32 and begins anew.
+    /// Datagrams that the kernel dropped before they were received: the socket's buffer was full,
+    /// or their checksum wrong. The counter wraps at 2^32.
     pub queue_dropped: u64,
 }
 
@@ -350,7 +357,7 @@ impl Counts {
     }
 }
 
-/// True if the same send can succeed in a moment: the socket, the queue of the device or the memory
+/// Whether the same send can succeed in a moment: the socket, the queue of the device or the memory
 /// is full (L16).
 #[must_use]
 pub fn is_transient(error: &io::Error) -> bool {
@@ -358,7 +365,7 @@ pub fn is_transient(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// True if a datagram exceeds the MTU of the interface it would leave by.
+/// Whether a datagram exceeds the MTU of the interface that it would leave by.
 #[must_use]
 pub fn is_too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMSGSIZE)
@@ -375,7 +382,7 @@ mod tests {
             (libc::EIO, Ok(100), true),
             (libc::EINVAL, Ok(100), true),
             (libc::EOPNOTSUPP, Ok(100), true),
-            // The MTU of the path, as kernels say it from 6.14 on and before.
+            // The path's MTU, as kernels from 6.14 on and before report it.
             (libc::EMSGSIZE, Err(libc::EMSGSIZE), false),
             (libc::EINVAL, Err(libc::EMSGSIZE), false),
             // The limit of the device.

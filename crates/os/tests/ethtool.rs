@@ -1,4 +1,4 @@
-//! Features of interfaces, and what they do.
+//! Features of interfaces, and their effects.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 mod common;
@@ -13,7 +13,7 @@ use weft_os::udp::{BindOptions, Received, UdpSocket};
 
 const UDP_SEGMENTATION: &str = "tx-udp-segmentation";
 
-/// Two namespaces with a cable, 10.1.0.1 and 10.1.0.2.
+/// Two namespaces with a veth pair, 10.1.0.1 and 10.1.0.2.
 fn cable() -> [NetNs; 2] {
     let ends = [NetNs::new().unwrap(), NetNs::new().unwrap()];
     let mut netlinks = ends.each_ref().map(|end| end.netlink().unwrap());

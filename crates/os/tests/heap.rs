@@ -1,4 +1,5 @@
-//! What the heap of this process holds. In a binary of its own, because other tests take from the same heap.
+//! The heap in use by this process. In a binary of its own, because other tests allocate from the
+//! same heap.
 
 use weft_os::process::heap_in_use;
 

@@ -19,7 +19,7 @@ fn end<'a>(name: &'a str, namespace: Option<&'a NetNs>) -> VethEnd<'a> {
     }
 }
 
-/// Sends a datagram from a socket in `here` to one in `there` and back.
+/// Sends a datagram from a socket in `here` to one in `there`, and one back.
 fn exchange(here: &NetNs, there: &NetNs, target: &str) {
     let ip: IpAddr = target.parse().unwrap();
     let any = if ip.is_ipv4() { "0.0.0.0" } else { "[::]" };
@@ -62,7 +62,7 @@ fn a_cable_between_two_namespaces() {
             netlink.set_up(index).unwrap();
             both.push((netlink, v6.address));
         }
-        // The cable carries once both ends are up.
+        // The veth pair has a carrier once both ends are up.
         for (netlink, address) in both {
             netlink.wait_until_local(address).unwrap();
         }
@@ -75,7 +75,7 @@ fn a_cable_between_two_namespaces() {
         assert_eq!(one.addresses(index).unwrap().len(), 2);
         one.flush_addresses(index).unwrap();
         assert_eq!(one.addresses(index).unwrap(), []);
-        // Both ends go together.
+        // Both ends are deleted together.
         one.delete_interface(index).unwrap();
         assert!(matches!(other.interface("cable"), Err(NetlinkError::NotFound { .. })));
     });
@@ -200,7 +200,7 @@ fn addresses_and_routes() {
             assert_eq!((found.gateway, found.interface), (None, Some(index)));
             assert_eq!(found.mtu, route.mtu);
             assert_eq!(netlink.interface_towards(route.destination).unwrap(), Some(index));
-            // The kernel chooses 1024 for IPv6.
+            // The kernel's default is 1024 for IPv6.
             assert_eq!(found.metric, route.metric.or(Some(1024)));
             netlink.delete_route(route).unwrap();
             assert!(matches!(

@@ -26,7 +26,7 @@ fn work_inside_changes_nothing_outside() {
         assert_eq!(mine(), before);
         assert_eq!(a.try_clone().unwrap().run(mine).unwrap(), in_a);
         assert!(!a.run(netns::is_init_namespace).unwrap());
-        // Threads begin where they were made.
+        // Threads start in the namespace of the thread that creates them.
         assert_eq!(a.run(|| thread::spawn(mine).join().unwrap()).unwrap(), in_a);
         let held = fs::read_link(format!("/proc/self/fd/{}", a.as_fd().as_raw_fd())).unwrap();
         assert_eq!(held.to_string_lossy(), in_a);

@@ -1,5 +1,5 @@
-//! What is left after privileges are dropped. A program of one thread, because the rights belong to
-//! threads, and in a namespace of its own.
+//! The rights that remain after privileges are dropped. A program of one thread, because rights
+//! belong to threads, and in a namespace of its own.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 #![allow(unsafe_code, reason = "moves and disarms this process")]
 
@@ -23,7 +23,7 @@ const NET_ADMIN_AND_NICE: &str = "0000000000801000";
 const NONE: &str = "0000000000000000";
 
 fn main() {
-    // The test runs itself, to see that a program gets no rights.
+    // The test runs itself, to check that a program gets no rights.
     if std::env::args().any(|argument| argument == "--as-child") {
         return check_standing(&child_user(), NONE);
     }
@@ -78,12 +78,12 @@ fn main() {
         Netlink::open().unwrap().set_down(loopback),
         Err(NetlinkError::Permission { .. })
     ));
-    // A process with nothing to lose may still call it.
+    // A process without privileges may still call it.
     drop_privileges_to_net_admin().unwrap();
 }
 
-/// What the kernel says of every thread of this process: no uid 0 where another is to be had, these capabilities, and no way
-/// back.
+/// Checks the state of every thread of this process in `/proc`: no uid 0 if another user is
+/// available, these capabilities, and no possibility to regain others.
 fn check_standing(user: &UserChange, capabilities: &str) {
     for task in fs::read_dir("/proc/self/task").unwrap() {
         let text = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
@@ -116,7 +116,7 @@ fn check_standing(user: &UserChange, capabilities: &str) {
     assert_eq!(core.split_whitespace().collect::<Vec<_>>()[4..6], ["0", "0"]);
 }
 
-/// What of the system is out of reach.
+/// Checks which parts of the system are inaccessible.
 fn check_reach(landlock: &Part, user: &UserChange, secret: &Path) {
     // SAFETY: no pointers are passed.
     assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 0, "core dumps are off");
@@ -164,7 +164,8 @@ fn check_reach(landlock: &Part, user: &UserChange, secret: &Path) {
     );
 }
 
-/// What a daemon does after it gave up its rights: netlink, threads, files of its own, programs.
+/// Uses what a daemon needs after it dropped its rights: netlink, threads, files of its own,
+/// programs.
 fn use_features() {
     let mut netlink = Netlink::open().unwrap();
     let loopback = netlink.interface("lo").unwrap().index;

@@ -13,7 +13,8 @@ use weft_os::test_support::in_namespaces;
 use weft_os::udp::{BindError, BindOptions, RECEIVE_BUFFER_LEN, Steering, UdpSocket};
 
 const LANES: u8 = 4;
-/// As fast frames have it: version 10, and the lane in the low bits of a little-endian index behind four bytes.
+/// The rule of fast frames: version 10, and the lane in the low bits of a little-endian index
+/// behind four bytes.
 const BY_INDEX: Steering = Steering {
     version: 0xa,
     at: 4,
@@ -38,7 +39,7 @@ fn shared(address: &str) -> Vec<UdpSocket> {
     sockets
 }
 
-/// A datagram of one byte over and over, but for the version and the byte that names a socket.
+/// A datagram of one repeated byte, except for the version and the byte that selects a socket.
 fn datagram(version: u8, lane: u8, mark: u8, len: usize) -> Vec<u8> {
     let mut bytes = vec![mark; len];
     for (at, byte) in [(0, version << 4 | mark & 3), (4, 0xf0 & mark << 4 | lane)] {
@@ -49,7 +50,7 @@ fn datagram(version: u8, lane: u8, mark: u8, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// All that waits in a socket.
+/// All datagrams that wait in a socket.
 fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
     let mut buf = vec![0; RECEIVE_BUFFER_LEN];
     let mut all = Vec::new();
@@ -96,7 +97,7 @@ fn check_steering() {
             assert_eq!(came.len(), expected.len(), "{any}");
             assert!(came == expected, "{any}");
         }
-        // What they send comes from the port that they share.
+        // They send from the port that they share.
         let far = UdpSocket::bind(SocketAddr::new(ip.parse().unwrap(), 0), options()).unwrap();
         for socket in &sockets {
             socket.send(far.local_address(), b"back", None).unwrap();
@@ -117,14 +118,14 @@ fn check_taken() {
         reuse_port: true,
         ..options()
     };
-    // A socket that would share has the port: we ask for it alone.
+    // Another socket that would share has the port; this one requests it exclusively.
     let theirs = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), sharing).unwrap();
     assert!(refused(theirs.local_address(), options()));
 
     let sockets = shared("127.0.0.1:0");
     let address = sockets[0].local_address();
     assert!(refused(address, options()), "a second node gets what it got before");
-    // Who asks to share it may, as the same user, and gets nothing.
+    // A program of the same user may share the port, and receives nothing.
     let intruder = UdpSocket::bind(address, sharing).unwrap();
     let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), options()).unwrap();
     for lane in 0..16 {
@@ -156,7 +157,7 @@ fn check_room() {
     assert!(near.sends_apart() && !told(&near));
     assert!(near.wait_for_room(Duration::ZERO).unwrap());
 
-    // All that comes is for the one that receives, whatever it says.
+    // All datagrams are for the one receiver, whatever they select.
     for lane in 0..16 {
         for version in [0, 0xa] {
             far.send(near.local_address(), &datagram(version, lane, 1, 60), None)
@@ -193,7 +194,7 @@ fn check_broadcasts() {
     }
 }
 
-/// The bytes that wait in each IPv4 socket with this port, by what the kernel tells.
+/// The bytes that wait in each IPv4 socket with this port, as the kernel reports.
 fn waiting_on(port: u16) -> Vec<u64> {
     let table = std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();
     let fields = table
@@ -205,12 +206,12 @@ fn waiting_on(port: u16) -> Vec<u64> {
     ours.map(|fields| waiting(fields[4])).collect()
 }
 
-/// Sees whenever the kernel tells those who wait for a socket that it has room.
+/// Detects each notification of the kernel that a socket has room.
 struct Edges(OwnedFd);
 
 impl Edges {
     fn of_room(socket: &UdpSocket) -> Self {
-        // SAFETY: the call makes a descriptor that nothing else owns.
+        // SAFETY: the call creates a descriptor that nothing else owns.
         let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(0)) };
         let mut event = libc::epoll_event {
             events: (libc::EPOLLOUT | libc::EPOLLET) as u32,
@@ -225,7 +226,7 @@ impl Edges {
         edges
     }
 
-    /// Since the last time.
+    /// Whether a notification arrived since the last call.
     fn came(&self) -> bool {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: there is room for the one event.

@@ -20,7 +20,7 @@ use weft_os::udp;
 const ONE: &str = "fd00::1";
 const OTHER: &str = "fd00::2";
 
-/// Up, with `ip` as its only address and all of fd00::/8 behind it.
+/// Sets the interface up, with `ip` as its only address and a route for all of fd00::/8.
 fn configure(tun: &Tun, ip: &str) {
     let mut netlink = Netlink::open().unwrap();
     sysctl::disable_router_advertisements(tun.name()).unwrap();
@@ -95,7 +95,7 @@ fn check_queues() {
     let second = first.add_queue().unwrap();
     assert_eq!((second.index(), second.offloads()), (first.index(), first.offloads()));
     drop(first);
-    // The interface lives as long as one queue does.
+    // The interface lives as long as one of its queues.
     let mut netlink = Netlink::open().unwrap();
     assert_eq!(netlink.interface("weft0").unwrap().index, second.index());
 }
@@ -135,7 +135,7 @@ fn check_udp() {
         std::io::ErrorKind::WouldBlock
     );
 
-    // The answer: addresses and ports change places, which leaves the partial sum as it was.
+    // The answer: swapping addresses and ports leaves the partial sum unchanged.
     let mut answer = packet.to_vec();
     answer[8..24].copy_from_slice(&other.octets());
     answer[24..40].copy_from_slice(&one.octets());
@@ -191,7 +191,8 @@ fn check_udp_super_packet() {
     assert_eq!(got, payload);
 }
 
-/// Carries packets between two TUN interfaces, headers included, until `stop`; counts super-packets.
+/// Forwards packets between two TUN interfaces, with their headers, until `stop`; counts
+/// super-packets.
 fn carry(one: &Tun, other: &Tun, stop: &EventFd, supers: &AtomicUsize) {
     let (poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(3));
     poller.add(one, 0, Interest::Readable).unwrap();

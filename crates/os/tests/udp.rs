@@ -40,7 +40,7 @@ fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31) >> 3) as u8).collect()
 }
 
-/// One that the standard library bound and connected serves as one of ours.
+/// A socket that the standard library bound and connected works like one of this crate.
 #[test]
 fn a_socket_bound_elsewhere_is_taken_over() {
     in_namespaces(|| {
@@ -109,7 +109,7 @@ fn check_segments() {
     }
 }
 
-/// Several datagrams and single ones tell how the path has marked them, over both IP versions.
+/// Receives of several datagrams and of single ones report the ECN marks, over both IP versions.
 #[test]
 fn a_receive_tells_the_ecn_bits() {
     in_namespaces(|| {
@@ -143,7 +143,7 @@ fn check_ecn() {
                 ..BindOptions::default()
             };
             let (a, b) = (bind(sender, BindOptions::default()), bind(receiver, options));
-            // DSCP beside it is no part of it.
+            // The DSCP in the same byte is not reported.
             for class in [0, 1, 2, 3, 0xb8 | 3, 0xb8, 0] {
                 set_traffic_class(&a, sender.starts_with('['), class);
                 for segment in [Some(1200), None] {
@@ -174,7 +174,7 @@ fn check_fallback() {
         bind("127.0.0.1:0", BindOptions::default()),
         bind("127.0.0.1:0", BindOptions::default()),
     );
-    // Without checksums the kernel does not cut.
+    // Without checksums the kernel does not split.
     let on: i32 = 1;
     // SAFETY: the pointer and the length describe `on`.
     let result = unsafe {
@@ -226,7 +226,7 @@ fn check_too_long() {
         assert_eq!(a.send(to, &bytes, Some(size)).unwrap(), bytes.len());
         assert!(is_too_long(&a.send(to, &bytes[..longest + 1], None).unwrap_err()));
         assert!(is_too_long(&a.send(to, &bytes, Some(size + 1)).unwrap_err()));
-        // That was the path, not the kernel.
+        // The path was the cause, not the kernel.
         assert!(a.gso());
         let mut expected = vec![bytes[..longest].to_vec()];
         expected.extend(bytes.chunks(longest).map(<[u8]>::to_vec));
@@ -321,7 +321,7 @@ fn check_limits() {
     assert_eq!(v6.raw_os_error(), Some(libc::EAFNOSUPPORT));
     assert!(is_too_long(&a.send(to, &bytes, None).unwrap_err()));
 
-    // An empty datagram, then one that the buffer cuts.
+    // An empty datagram, then one that the buffer truncates.
     a.send(to, b"", None).unwrap();
     a.send(to, b"twelve bytes", Some(12)).unwrap();
     let mut buf = [0; 8];

@@ -8,7 +8,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::{Netlink, NetlinkError};
 
-/// An address with the length of its network's prefix.
+/// An address with the prefix length of its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InterfaceAddress {
     /// The interface that has it.
@@ -20,11 +20,12 @@ pub struct InterfaceAddress {
 }
 
 impl Netlink {
-    /// Gives the interface an address. For IPv6, duplicate address detection is left out, and yet the
-    /// kernel accepts packets for the address a moment later: see [`Netlink::wait_until_local`].
+    /// Adds an address to an interface. For IPv6, duplicate address detection is disabled; even so
+    /// the kernel accepts packets for the address only a moment later: see
+    /// [`Netlink::wait_until_local`].
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `Exists` if the interface has it.
+    /// A [`NetlinkError`]; `Exists` if the interface has it.
     pub fn add_address(&mut self, address: InterfaceAddress) -> Result<(), NetlinkError> {
         let mut message = address_message(address);
         if address.address.is_ipv6() {
@@ -34,12 +35,12 @@ impl Netlink {
         self.change("add the address", Message::NewAddress(message), flags)
     }
 
-    /// Waits, up to twenty seconds, until the kernel takes packets for `address` as its own: for IPv6 that
-    /// happens in the background once the address is there and its interface has a carrier, which a
-    /// virtual cable may take a second to notice.
+    /// Waits, up to twenty seconds, until the kernel accepts packets for `address` as its own. For
+    /// IPv6 that happens in the background once the address is set and its interface has a carrier,
+    /// which a veth may take a second to detect.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `NotFound` if it does not happen.
+    /// A [`NetlinkError`]; `NotFound` if it does not happen.
     pub fn wait_until_local(&mut self, address: IpAddr) -> Result<(), NetlinkError> {
         let local = self.poll(|netlink| netlink.is_local(address))?;
         local.then_some(()).ok_or(NetlinkError::NotFound {
@@ -47,23 +48,23 @@ impl Netlink {
         })
     }
 
-    /// Takes an address from an interface.
+    /// Removes an address from an interface.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `NotFound` if the interface does not have it.
+    /// A [`NetlinkError`]; `NotFound` if the interface does not have it.
     pub fn delete_address(&mut self, address: InterfaceAddress) -> Result<(), NetlinkError> {
         let message = Message::DelAddress(address_message(address));
         self.change("delete the address", message, 0)
     }
 
-    /// Takes all addresses from an interface.
+    /// Removes all addresses from an interface.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says.
+    /// A [`NetlinkError`].
     pub fn flush_addresses(&mut self, index: u32) -> Result<(), NetlinkError> {
         for address in self.addresses(index)? {
             match self.delete_address(address) {
-                // A secondary IPv4 address goes with its primary.
+                // Removing a primary IPv4 address also removes its secondary ones.
                 Ok(()) | Err(NetlinkError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -74,7 +75,7 @@ impl Netlink {
     /// The addresses of an interface.
     ///
     /// # Errors
-    /// Only when the exchange with the kernel fails.
+    /// Only if the exchange with the kernel fails.
     pub fn addresses(&mut self, index: u32) -> Result<Vec<InterfaceAddress>, NetlinkError> {
         let all = Message::GetAddress(AddressMessage::default());
         self.dump("list the addresses", all, |message| {
@@ -95,7 +96,7 @@ fn address_message(address: InterfaceAddress) -> AddressMessage {
     message
 }
 
-/// The kernel's name for the version of `address`.
+/// The kernel's constant for the IP version of `address`.
 pub(super) fn family(address: IpAddr) -> AddressFamily {
     match address {
         IpAddr::V4(_) => AddressFamily::Inet,
@@ -107,7 +108,7 @@ fn interface_address(message: &Message) -> Option<InterfaceAddress> {
     let Message::NewAddress(message) = message else {
         return None;
     };
-    // `Local` is the address itself; IPv6 gives `Address` only.
+    // `Local` is the address itself; IPv6 has only `Address`.
     let local = message.attributes.iter().find_map(|a| match a {
         AddressAttribute::Local(address) => Some(*address),
         _ => None,

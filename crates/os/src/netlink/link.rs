@@ -1,4 +1,4 @@
-//! Interfaces: looking up, changing, making, deleting.
+//! Interfaces: querying, changing, creating, deleting.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
@@ -15,7 +15,7 @@ use crate::syscall;
 /// `Running` is the operational state of RFC 2863, `LowerUp` the carrier; the first follows the second.
 const USABLE: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
 
-/// What the kernel says about an interface.
+/// The properties of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// Its number in its namespace.
@@ -24,30 +24,30 @@ pub struct Interface {
     pub name: String,
     /// Largest IP packet, in bytes.
     pub mtu: u32,
-    /// Packets that may wait to be sent.
+    /// Length of the transmit queue, in packets.
     pub tx_queue_len: u32,
-    /// Set up by an administrator.
+    /// Whether an administrator has set it up.
     pub up: bool,
-    /// Packets pass: it is up, has a carrier, and the kernel has attached its queues. A virtual cable gets there in
-    /// the background, after both ends are up.
+    /// Whether packets pass: it is up, has a carrier, and the kernel has attached its queues. For a
+    /// veth that happens in the background, after both ends are up.
     pub usable: bool,
-    /// The loopback interface.
+    /// Whether it is the loopback interface.
     pub loopback: bool,
     /// The index of the bridge it belongs to.
     pub controller: Option<u32>,
 }
 
-/// One end of a virtual cable.
+/// One end of a veth pair.
 #[derive(Debug, Clone, Copy)]
 pub struct VethEnd<'a> {
     /// The name of the interface.
     pub name: &'a str,
-    /// The namespace it appears in, by default that of the [`Netlink`].
+    /// The namespace in which it is created, by default that of the [`Netlink`].
     pub namespace: Option<BorrowedFd<'a>>,
 }
 
 impl Netlink {
-    /// The interface called `name`.
+    /// Returns the interface called `name`.
     ///
     /// # Errors
     /// [`NetlinkError::NotFound`] if there is none.
@@ -62,62 +62,63 @@ impl Netlink {
     /// All interfaces.
     ///
     /// # Errors
-    /// Only when the exchange with the kernel fails.
+    /// Only if the exchange with the kernel fails.
     pub fn interfaces(&mut self) -> Result<Vec<Interface>, NetlinkError> {
         let all = Message::GetLink(LinkMessage::default());
         self.dump("list the interfaces", all, interface)
     }
 
-    /// Sets the largest IP packet in bytes. Below 1,280 Linux turns IPv6 off on the interface.
+    /// Sets the largest IP packet in bytes. Below 1,280 Linux disables IPv6 on the interface.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `Refused` if the interface cannot have that MTU.
+    /// A [`NetlinkError`]; `Refused` if the interface cannot have that MTU.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
         self.set("set the MTU", index, LinkAttribute::Mtu(mtu))
     }
 
-    /// Sets how many packets may wait to be sent.
+    /// Sets the length of the transmit queue, in packets.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says.
+    /// A [`NetlinkError`].
     pub fn set_tx_queue_len(&mut self, index: u32, packets: u32) -> Result<(), NetlinkError> {
         let attribute = LinkAttribute::TxQueueLen(packets);
         self.set("set the transmit queue length", index, attribute)
     }
 
-    /// Limits how many segments a super-packet may have that reaches the device; 1 makes the kernel
-    /// split each before, as in front of a network card without segmentation offload (L24b).
+    /// Limits the number of segments of a super-packet that reaches the device; 1 makes the kernel
+    /// split each beforehand, as for a network card without segmentation offload (L24b).
     ///
     /// # Errors
-    /// As [`NetlinkError`] says.
+    /// A [`NetlinkError`].
     pub fn set_gso_max_segments(&mut self, index: u32, segments: u32) -> Result<(), NetlinkError> {
         let attribute = LinkAttribute::GsoMaxSegs(segments);
         self.set("limit the segments", index, attribute)
     }
 
-    /// Keeps IPv6 from giving the interface a link-local address when it comes up.
+    /// Disables the IPv6 link-local address that the interface would get when it comes up.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `Refused` where the interface has no IPv6.
+    /// A [`NetlinkError`]; `Refused` if the interface has no IPv6.
     pub fn disable_link_local(&mut self, index: u32) -> Result<(), NetlinkError> {
         let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
         let attribute = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])]);
         self.set("turn off link-local addresses", index, attribute)
     }
 
-    /// Makes the interface a port of the bridge with the index `bridge`; `None` takes it out.
+    /// Makes the interface a port of the bridge with the index `bridge`; `None` removes it from its
+    /// bridge.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says.
+    /// A [`NetlinkError`].
     pub fn set_bridge(&mut self, index: u32, bridge: Option<u32>) -> Result<(), NetlinkError> {
         let attribute = LinkAttribute::Controller(bridge.unwrap_or(0));
         self.set("change the bridge", index, attribute)
     }
 
-    /// Keeps the interface, a port of a bridge, apart: isolated ports exchange nothing with each other.
+    /// Isolates the interface, a port of a bridge: isolated ports exchange nothing with each other.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `Refused` if it is no port of a bridge.
+    /// A [`NetlinkError`]; `Refused` if it is not a port of a bridge.
     pub fn set_isolated(&mut self, index: u32, isolated: bool) -> Result<(), NetlinkError> {
         let mut link = link_message(index);
         let data = InfoPortData::BridgePort(vec![InfoBridgePort::Isolated(isolated)]);
@@ -129,7 +130,7 @@ impl Netlink {
     /// Moves the interface to another network namespace, where it is down and without addresses.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `Exists` if that namespace has an interface of this name.
+    /// A [`NetlinkError`]; `Exists` if that namespace has an interface of this name.
     pub fn move_to(&mut self, index: u32, namespace: BorrowedFd<'_>) -> Result<(), NetlinkError> {
         let attribute = LinkAttribute::NetNsFd(namespace.as_raw_fd());
         self.set("move the interface", index, attribute)
@@ -138,7 +139,7 @@ impl Netlink {
     /// Brings the interface up.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says.
+    /// A [`NetlinkError`].
     pub fn set_up(&mut self, index: u32) -> Result<(), NetlinkError> {
         self.set_flags("bring the interface up", index, LinkFlags::Up)
     }
@@ -146,7 +147,7 @@ impl Netlink {
     /// Waits, up to twenty seconds, until the interface is [usable](Interface::usable).
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `NotUsable` if it does not happen.
+    /// A [`NetlinkError`]; `NotUsable` if it does not happen.
     pub fn wait_until_usable(&mut self, name: &str) -> Result<(), NetlinkError> {
         let usable = self.poll(|netlink| Ok(netlink.interface(name)?.usable))?;
         usable
@@ -154,27 +155,27 @@ impl Netlink {
             .ok_or_else(|| NetlinkError::NotUsable(name.to_owned()))
     }
 
-    /// Takes the interface down; its IPv6 addresses and all its routes go.
+    /// Sets the interface down; its IPv6 addresses and all its routes are removed.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says.
+    /// A [`NetlinkError`].
     pub fn set_down(&mut self, index: u32) -> Result<(), NetlinkError> {
         self.set_flags("take the interface down", index, LinkFlags::empty())
     }
 
-    /// Deletes the interface, and of a virtual cable the other end with it.
+    /// Deletes the interface, and with one end of a veth pair also the other.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `Refused` for interfaces that belong to hardware.
+    /// A [`NetlinkError`]; `Refused` for interfaces that belong to hardware.
     pub fn delete_interface(&mut self, index: u32) -> Result<(), NetlinkError> {
         let link = link_message(index);
         self.change("delete the interface", Message::DelLink(link), 0)
     }
 
-    /// Makes a virtual cable, both ends down.
+    /// Creates a veth pair, both ends down.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; either both ends are made or none.
+    /// A [`NetlinkError`]; either both ends are created or none.
     pub fn create_veth(&mut self, one: VethEnd<'_>, other: VethEnd<'_>) -> Result<(), NetlinkError> {
         let mut link = veth_end(one)?;
         link.attributes.push(LinkAttribute::LinkInfo(vec![
@@ -184,10 +185,10 @@ impl Netlink {
         self.create("make a virtual cable", link)
     }
 
-    /// Makes a bridge, down, without ports.
+    /// Creates a bridge, down, without ports.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says.
+    /// A [`NetlinkError`].
     pub fn create_bridge(&mut self, name: &str) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.attributes = vec![
@@ -259,7 +260,7 @@ fn interface(message: Message) -> Option<Interface> {
             LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
             LinkAttribute::TxQueueLen(len) => interface.tx_queue_len = len,
             LinkAttribute::Controller(index) => interface.controller = Some(index),
-            // What is sent before the carrier was noticed ends in this queue.
+            // Packets sent before the carrier is detected are dropped by this queue.
             LinkAttribute::Qdisc(name) => interface.usable &= name != "noop",
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Being told when addresses, routes or links of the system change.
+//! Notifications of changed addresses, routes and links.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use super::NetlinkError;
 use crate::syscall;
 
-/// Room for one notice; the kernel cuts what is longer, and its kind is all that counts here.
+/// Room for one notification. The kernel truncates a longer one, of which only the kind matters
+/// here.
 const NOTICE_LEN: usize = 8192;
 
 /// A socket that becomes readable when an address, a route or a link changes in the network namespace of the thread
@@ -21,13 +22,13 @@ impl Monitor {
     /// Starts to listen.
     ///
     /// # Errors
-    /// [`NetlinkError::Io`] if the system gives out no netlink sockets.
+    /// [`NetlinkError::Io`] if the system returns no netlink socket.
     pub fn open() -> Result<Self, NetlinkError> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no pointers are passed.
         let fd = syscall::check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
             .map_err(NetlinkError::Io)?;
-        // SAFETY: the call above just made `fd`, and nothing else owns it.
+        // SAFETY: the call above just created `fd`, and nothing else owns it.
         let socket = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         let groups = [
             libc::RTNLGRP_LINK,
@@ -48,7 +49,8 @@ impl Monitor {
         Ok(Self { socket })
     }
 
-    /// Takes the notices that wait. True if there was one, or if some were lost because there were too many.
+    /// Reads all pending notifications. Returns true if there was one, or if some were lost because
+    /// there were too many.
     ///
     /// # Errors
     /// Only when the socket itself fails.

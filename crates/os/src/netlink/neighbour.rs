@@ -1,4 +1,4 @@
-//! What the kernel has learnt about who has which address on a link (ARP, neighbour discovery).
+//! The kernel's neighbour table (ARP, neighbour discovery).
 
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
@@ -6,11 +6,11 @@ use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, Neig
 use super::{Netlink, NetlinkError};
 
 impl Netlink {
-    /// Forgets the neighbours on an interface, those included that are being asked for: the next packet asks at once
-    /// instead of when the second after the last question is over.
+    /// Deletes the learnt neighbour entries of an interface, including unresolved ones: the next
+    /// packet starts a resolution at once, instead of a second after the last request.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says.
+    /// A [`NetlinkError`].
     pub fn flush_neighbours(&mut self, index: u32) -> Result<(), NetlinkError> {
         let all = Message::GetNeighbour(NeighbourMessage::default());
         let learnt = self.dump("list the neighbours", all, |message| {
@@ -24,7 +24,7 @@ impl Netlink {
             let address = |attribute: &NeighbourAttribute| matches!(attribute, NeighbourAttribute::Destination(_));
             neighbour.attributes.retain(address);
             match self.change("forget the neighbour", Message::DelNeighbour(neighbour), 0) {
-                // It has gone by itself.
+                // The entry has expired by itself.
                 Ok(()) | Err(NetlinkError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }

@@ -14,7 +14,7 @@ use super::{Netlink, NetlinkError};
 /// A route of the main table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// The network.
+    /// The destination network.
     pub destination: IpAddr,
     /// Bits of its prefix; 0 for the default route.
     pub prefix_len: u8,
@@ -24,12 +24,13 @@ pub struct Route {
     pub interface: Option<u32>,
     /// The route with the lowest metric wins; by default the kernel's choice.
     pub metric: Option<u32>,
-    /// The largest packet that hosts shall send there, in bytes; by default what the interface takes.
+    /// The largest packet that hosts may send on this route, in bytes; by default the interface's
+    /// MTU.
     pub mtu: Option<u32>,
 }
 
 impl Route {
-    /// The network that an interface leads to.
+    /// A route to a network through an interface.
     #[must_use]
     pub fn to_interface(destination: IpAddr, prefix_len: u8, interface: u32) -> Self {
         Self {
@@ -42,7 +43,7 @@ impl Route {
         }
     }
 
-    /// The network that a router leads to.
+    /// A route to a network through a gateway.
     #[must_use]
     pub fn via(destination: IpAddr, prefix_len: u8, gateway: IpAddr) -> Self {
         Self {
@@ -60,16 +61,16 @@ impl Netlink {
     /// Adds a route.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `Exists` if there is a route to this network with this metric.
+    /// A [`NetlinkError`]; `Exists` if there is a route to this network with this metric.
     pub fn add_route(&mut self, route: Route) -> Result<(), NetlinkError> {
         let message = Message::NewRoute(route_message(route));
         self.change("add the route", message, NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Deletes a route; what is `None` matches anything.
+    /// Deletes a route; a field that is `None` matches any value.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says; `NotFound` if there is none.
+    /// A [`NetlinkError`]; `NotFound` if there is none.
     pub fn delete_route(&mut self, route: Route) -> Result<(), NetlinkError> {
         let mut message = route_message(route);
         message.header.protocol = RouteProtocol::Unspec;
@@ -80,22 +81,23 @@ impl Netlink {
     /// The unicast routes of the main table, both IP versions.
     ///
     /// # Errors
-    /// Only when the exchange with the kernel fails.
+    /// Only if the exchange with the kernel fails.
     pub fn routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
         let all = Message::GetRoute(RouteMessage::default());
         self.dump("list the routes", all, |message| route(&message))
     }
 
-    /// True if packets to `address` end here.
+    /// Whether packets to `address` end at this host.
     pub(super) fn is_local(&mut self, address: IpAddr) -> Result<bool, NetlinkError> {
         let route = self.look_up(address)?;
         Ok(route.is_some_and(|route| route.header.kind == RouteType::Local))
     }
 
-    /// The index of the interface that packets to `address` would leave by now; `None` if there is no way.
+    /// The index of the interface that packets to `address` would currently leave by; `None` if
+    /// there is no route.
     ///
     /// # Errors
-    /// As [`NetlinkError`] says.
+    /// A [`NetlinkError`].
     pub fn interface_towards(&mut self, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
         let route = self.look_up(address)?;
         let interface = |attribute: &RouteAttribute| match attribute {
@@ -105,7 +107,7 @@ impl Netlink {
         Ok(route.and_then(|route| route.attributes.iter().find_map(interface)))
     }
 
-    /// How the kernel would send a packet to `address`.
+    /// Asks the kernel for its route to `address`.
     fn look_up(&mut self, address: IpAddr) -> Result<Option<RouteMessage>, NetlinkError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(address);

@@ -1,4 +1,4 @@
-//! Starting processes inside a namespace, so that none outlives this one.
+//! Starting processes inside a namespace that do not outlive this one.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -24,8 +24,8 @@ pub(super) fn spawn_inside(namespace: NetNs, command: &mut Command) -> io::Resul
     // lock.
     unsafe { command.pre_exec(prepare) };
 
-    // The kernel sends the death signal when the *thread* that forked ends, so one thread that never
-    // ends does it for all.
+    // The kernel sends the death signal when the *thread* that forked ends, so one thread that
+    // never ends forks for all.
     let (reply, answer) = mpsc::sync_channel(1);
     let job = Job {
         command: std::mem::replace(command, Command::new("")),
@@ -47,11 +47,12 @@ fn spawner() -> io::Result<&'static mpsc::Sender<Job>> {
     thread::Builder::new().name("spawner".to_owned()).spawn(move || {
         for mut job in jobs {
             let child = job.command.spawn();
-            // The one who asked waits for this.
+            // The requester waits for this.
             let _ = job.reply.send((job.command, child));
         }
     })?;
-    // Of two that got here at once one wins; the other's thread ends with its channel, without a job.
+    // If two threads get here at once, one wins; the other's thread ends with its channel, without
+    // a job.
     Ok(SPAWNER.get_or_init(|| sender))
 }
 

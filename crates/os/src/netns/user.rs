@@ -1,4 +1,4 @@
-//! The right to make network namespaces: root has it, others get it in a user namespace.
+//! The right to create network namespaces: root has it, others get it in a user namespace.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -7,20 +7,20 @@ use std::io;
 use super::NamespaceError;
 use crate::{process, syscall};
 
-/// How this process gets network namespaces.
+/// How this process can create network namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It may make them as it is.
+    /// It may create them directly.
     Privileged,
-    /// It may make them once it is in a user namespace of its own.
+    /// It may create them once it is in a user namespace of its own.
     UserNamespace,
 }
 
-/// Finds out whether network namespaces can be had, without changing this process: a thread tries, and
-/// if it may not, a forked child.
+/// Checks whether network namespaces can be created, without changing this process: a thread tries,
+/// and if it may not, a forked child.
 ///
 /// # Errors
-/// [`NamespaceError`] names what forbids it and how to allow it.
+/// [`NamespaceError`] names the mechanism that forbids it and how to allow it.
 pub fn probe() -> Result<Access, NamespaceError> {
     if super::on_new_thread(new_net_namespace)?.is_ok() {
         return Ok(Access::Privileged);
@@ -34,12 +34,13 @@ pub fn probe() -> Result<Access, NamespaceError> {
     Ok(Access::UserNamespace)
 }
 
-/// Makes sure that this process can make network namespaces. Root stays as it is; another user's process
-/// moves to a user namespace in which it is root, with no more rights outside than before.
+/// Ensures that this process can create network namespaces. Root's process stays unchanged; another
+/// user's process moves to a user namespace in which it is root, with no more rights outside than
+/// before.
 ///
 /// # Errors
-/// [`NamespaceError`]; nothing has changed then. [`NamespaceError::SeveralThreads`] if it comes too
-/// late.
+/// [`NamespaceError`]; nothing has changed then. [`NamespaceError::SeveralThreads`] if the process
+/// already has several threads.
 pub fn enter() -> Result<Access, NamespaceError> {
     let access = probe()?;
     if access == Access::UserNamespace {
@@ -53,8 +54,8 @@ pub fn enter() -> Result<Access, NamespaceError> {
     Ok(access)
 }
 
-/// What to write into the maps of a user namespace so that the present user becomes its root. Made
-/// before a fork, where memory may still be allocated.
+/// The contents of the maps of a user namespace in which the present user becomes root. Prepared
+/// before a fork, while memory may still be allocated.
 pub(crate) struct IdMaps {
     uid: CString,
     gid: CString,
@@ -62,7 +63,7 @@ pub(crate) struct IdMaps {
 
 impl IdMaps {
     pub(crate) fn new() -> Self {
-        // SAFETY: both cannot fail and touch nothing.
+        // SAFETY: both cannot fail and access no memory.
         let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
         let line = |id| CString::new(format!("0 {id} 1")).unwrap_or_default();
         Self {
@@ -77,13 +78,13 @@ impl IdMaps {
 pub(crate) fn enter_user_namespace(maps: &IdMaps) -> io::Result<()> {
     // SAFETY: no pointers are passed.
     syscall::check(unsafe { libc::unshare(libc::CLONE_NEWUSER) })?;
-    // Linux 3.19 and later want this before a group map without privileges.
+    // Linux 3.19 and later require this before a group map without privileges.
     write(c"/proc/self/setgroups", c"deny")?;
     write(c"/proc/self/uid_map", &maps.uid)?;
     write(c"/proc/self/gid_map", &maps.gid)
 }
 
-/// In the words of the system: why a network namespace was refused to one who may try.
+/// Explains why a network namespace was refused to a privileged process.
 pub(super) fn explain_net(source: io::Error) -> NamespaceError {
     match source.raw_os_error() {
         Some(libc::ENOSPC) => NamespaceError::NetLimit,
@@ -92,8 +93,8 @@ pub(super) fn explain_net(source: io::Error) -> NamespaceError {
     }
 }
 
-/// The same for a user namespace and a network namespace in it. Several mechanisms answer EPERM; their
-/// settings tell which did.
+/// Explains why a user namespace and a network namespace in it were refused. Several mechanisms
+/// answer EPERM; their settings show which one did.
 fn explain_user(source: io::Error) -> NamespaceError {
     let is = |sysctl: &str, value: &str| {
         fs::read_to_string(format!("/proc/sys/{sysctl}")).is_ok_and(|text| text.trim() == value)
@@ -116,9 +117,9 @@ pub(super) fn new_net_namespace() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `attempt` in a forked child, which ends at once; gives back the error it met. A child rather than
-/// a thread, because a user namespace is for whole processes. `attempt` may make system calls only: other
-/// threads of the parent may hold any lock, that of the allocator included.
+/// Runs `attempt` in a forked child, which ends at once; returns the child's error. A child rather
+/// than a thread, because a user namespace applies to whole processes. `attempt` may make system
+/// calls only: other threads of the parent may hold any lock, including the allocator's.
 fn try_in_child(attempt: impl FnOnce() -> io::Result<()>) -> Result<io::Result<()>, NamespaceError> {
     // SAFETY: the child makes system calls only, as documented above, and leaves by `_exit`.
     let child = syscall::check(unsafe { libc::fork() }).map_err(|source| NamespaceError::io("fork", source))?;
@@ -140,7 +141,7 @@ fn try_in_child(attempt: impl FnOnce() -> io::Result<()>) -> Result<io::Result<(
         }
     }
     Ok(match libc::WEXITSTATUS(status) {
-        // A system call filter may kill instead of refusing.
+        // A system call filter may kill the child instead of refusing the call.
         _ if !libc::WIFEXITED(status) => Err(io::Error::from_raw_os_error(libc::EPERM)),
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),

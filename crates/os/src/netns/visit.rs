@@ -9,12 +9,13 @@ use super::{NamespaceError, NetNs};
 use crate::{process, syscall};
 
 impl NetNs {
-    /// The network namespace that the process `pid` holds open as its descriptor `fd`. Where that process is in another
-    /// user namespace, this one moves there for good: only there it may start processes in the network namespace.
+    /// Opens the network namespace that the process `pid` holds as its descriptor `fd`. If that
+    /// process is in another user namespace, this process moves there for good: only there may it
+    /// start processes in the network namespace.
     ///
     /// # Errors
-    /// [`NamespaceError::SeveralThreads`], or [`NamespaceError::Io`] where the process is gone, is another user's, or has
-    /// no such descriptor.
+    /// [`NamespaceError::SeveralThreads`], or [`NamespaceError::Io`] if the process is gone,
+    /// belongs to another user, or has no such descriptor.
     pub fn visit(pid: u32, fd: i32) -> Result<Self, NamespaceError> {
         let open = |what: &'static str, path: String| File::open(path).map_err(|e| NamespaceError::io(what, e));
         let user = open("open the user namespace of the process", format!("/proc/{pid}/ns/user"))?;

@@ -11,16 +11,16 @@ const CAP_SETPCAP: u32 = 8;
 pub(super) const CAP_NET_ADMIN: u32 = 12;
 pub(super) const CAP_SYS_NICE: u32 = 23;
 
-/// True if the calling thread may change interfaces and routes of its network namespace.
+/// Whether the calling thread may change interfaces and routes of its network namespace.
 #[must_use]
 pub fn has_net_admin() -> bool {
     CapabilitySets::current().is_ok_and(|sets| sets.effective & bit(CAP_NET_ADMIN) != 0)
 }
 
-/// Gives up CAP_SYS_NICE in the calling thread, for good.
+/// Drops CAP_SYS_NICE in the calling thread for good.
 ///
 /// # Errors
-/// [`PrivilegeError::Io`]; none is known.
+/// [`PrivilegeError::Io`]; not known to occur.
 pub fn give_up_nice() -> Result<(), PrivilegeError> {
     let mut sets = CapabilitySets::current().map_err(|e| PrivilegeError::new("read the capabilities", e))?;
     sets.permitted &= !bit(CAP_SYS_NICE);
@@ -96,15 +96,15 @@ impl CapabilitySets {
     }
 }
 
-/// Leaves `kept` alone in the bounding set. A thread without CAP_SETPCAP cannot shrink it; then `no_new_privs` makes it
-/// useless.
+/// Reduces the bounding set to `kept`. A thread without CAP_SETPCAP cannot reduce it; then
+/// `no_new_privs` makes the set useless.
 pub(super) fn shrink_bounding_set(kept: u64) -> Result<(), PrivilegeError> {
     let sets = CapabilitySets::current().map_err(|e| PrivilegeError::new("read the capabilities", e))?;
     if sets.effective & bit(CAP_SETPCAP) == 0 {
         return Ok(());
     }
     for capability in (0..64).filter(|&c| kept & bit(c) == 0) {
-        // The first that the kernel does not know is behind the last.
+        // The first that the kernel does not know comes after the last.
         if prctl(libc::PR_CAPBSET_READ, u64::from(capability)).is_err() {
             break;
         }

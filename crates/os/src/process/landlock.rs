@@ -1,4 +1,4 @@
-//! Which files a process may still reach: Landlock (landlock(7), `linux/landlock.h`).
+//! Restricting the files that a process can access: Landlock (landlock(7), `linux/landlock.h`).
 
 use std::ffi::CString;
 use std::io;
@@ -17,22 +17,22 @@ const MAKE_REG: u64 = 1 << 8;
 const MAKE_SOCK: u64 = 1 << 9;
 const TRUNCATE: u64 = 1 << 14;
 const IOCTL_DEV: u64 = 1 << 15;
-/// What can be said of a file that is no directory.
+/// The rights that apply to a file that is not a directory.
 const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
 
-/// Abstract Unix sockets and signals of processes outside.
+/// Abstract Unix sockets, and signals to processes outside.
 const SCOPES: u64 = 0b11;
 const CREATE_RULESET_VERSION: u32 = 1;
 const RULE_PATH_BENEATH: u32 = 1;
 
-/// What may be done with a file, or with all below a directory.
+/// The permitted use of a file, or of everything below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Read it.
     Read,
     /// Read and run it.
     Run,
-    /// Read it, write it, make and remove files and sockets in it.
+    /// Read and write it; create and remove files and sockets in it.
     Keep,
 }
 
@@ -46,7 +46,7 @@ impl Access {
     }
 }
 
-/// Why there is no ruleset.
+/// Why the ruleset could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum RulesetError {
     /// A kernel before Linux 5.13, or one built or started without it.
@@ -55,9 +55,9 @@ pub enum RulesetError {
     /// A path of the list cannot be opened.
     #[error("{}: {source}", .path.display())]
     Path {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A system call failed.
@@ -65,7 +65,7 @@ pub enum RulesetError {
     System(#[source] io::Error),
 }
 
-/// A list of what may be reached, not in force yet.
+/// A list of permitted files, not yet in force.
 pub(super) struct Ruleset {
     fd: OwnedFd,
     /// The version of the kernel's interface.
@@ -89,9 +89,9 @@ struct PathBeneathAttr {
 }
 
 impl Ruleset {
-    /// An empty list: nothing may be reached.
+    /// An empty list: nothing is permitted.
     pub(super) fn new() -> Result<Self, RulesetError> {
-        // SAFETY: asked for its version, the call reads no pointer.
+        // SAFETY: a query for the version reads no pointer.
         let abi = unsafe {
             libc::syscall(
                 libc::SYS_landlock_create_ruleset,
@@ -107,7 +107,7 @@ impl Ruleset {
             handled_access_net: 0,
             scoped: if abi >= 6 { SCOPES } else { 0 },
         };
-        // Old kernels refuse bytes that are not zero; these are the sizes that they know.
+        // Old kernels refuse trailing bytes that are not zero; these are the sizes that they know.
         let size = match abi {
             ..4 => 8,
             4..6 => 16,
@@ -124,7 +124,8 @@ impl Ruleset {
         })
     }
 
-    /// Allows `access` to `path` and all below it. Devices can be used, not only read: `/dev/null` alone is meant by that.
+    /// Allows `access` to `path` and everything below it. Devices can be used, not only read: that
+    /// is meant for `/dev/null` only.
     pub(super) fn allow(&self, path: &Path, access: Access) -> Result<(), RulesetError> {
         let failed = |source| RulesetError::Path {
             path: path.to_owned(),
@@ -142,7 +143,8 @@ impl Ruleset {
             allowed_access: access.bits() & self.handled & mask,
             parent_fd: parent.as_raw_fd(),
         };
-        // SAFETY: the kernel reads one `struct landlock_path_beneath_attr`, which `rule` is laid out as.
+        // SAFETY: the kernel reads one `struct landlock_path_beneath_attr`, whose layout `rule`
+        // has.
         let added = unsafe {
             libc::syscall(
                 libc::SYS_landlock_add_rule,
@@ -156,8 +158,8 @@ impl Ruleset {
         Ok(())
     }
 
-    /// Puts the list in force for the calling thread and for all threads and programs that it starts. Needs
-    /// `no_new_privs`. Returns the version of the kernel's interface.
+    /// Enforces the list on the calling thread and on all threads and programs that it starts.
+    /// Needs `no_new_privs`. Returns the version of the kernel's interface.
     pub(super) fn enforce(self) -> Result<u32, RulesetError> {
         // SAFETY: no pointers are passed.
         let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, self.fd.as_raw_fd(), 0_u32) };
@@ -166,7 +168,7 @@ impl Ruleset {
     }
 }
 
-/// All that the kernel's interface of this version can forbid.
+/// All accesses that the kernel's interface of this version can restrict.
 const fn handled(abi: u32) -> u64 {
     let bits = match abi {
         ..=1 => 13,

@@ -1,4 +1,4 @@
-//! Memory that holds secrets: it is neither dumped nor swapped out.
+//! Protection of memory that holds secrets against dumps and swap.
 
 use std::io;
 
@@ -6,20 +6,22 @@ use super::capabilities::prctl;
 use super::privileges::PrivilegeError;
 use crate::syscall;
 
-/// What a limit is about; the C libraries have two types for it.
+/// The type of a resource limit's number, of which the C libraries have two.
 #[cfg(target_env = "gnu")]
 type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
 type Resource = libc::c_int;
 
-/// Forbids core dumps of this process, for good: neither a file nor the program of `core_pattern` gets its memory, and
-/// processes without CAP_SYS_PTRACE cannot attach to it. Programs that it starts have the limit, too.
+/// Forbids core dumps of this process, for good: neither a file nor the program of `core_pattern`
+/// gets its memory, and processes without CAP_SYS_PTRACE cannot attach to it. Programs that it
+/// starts inherit the limit.
 ///
-/// `PR_SET_DUMPABLE` decides alone where `core_pattern` names a program, which is given dumps whatever `RLIMIT_CORE` says
-/// (core(5)). The kernel resets it at a change of user, so call this again after one.
+/// `PR_SET_DUMPABLE` alone decides if `core_pattern` names a program, which receives dumps
+/// regardless of `RLIMIT_CORE` (core(5)). The kernel resets it at a change of user, so call this
+/// function again after one.
 ///
 /// # Errors
-/// [`PrivilegeError::Io`]; none is known.
+/// [`PrivilegeError::Io`]; not known to occur.
 pub fn forbid_core_dumps() -> Result<(), PrivilegeError> {
     let done = set_limit(libc::RLIMIT_CORE, 0, 0).and_then(|()| prctl(libc::PR_SET_DUMPABLE, 0));
     done.map(drop).map_err(|e| PrivilegeError::new("forbid core dumps", e))
@@ -27,8 +29,8 @@ pub fn forbid_core_dumps() -> Result<(), PrivilegeError> {
 
 /// Keeps the memory of this process out of swap, present and future, each page from its first use on.
 ///
-/// Only where `RLIMIT_MEMLOCK` is unlimited or can be made so: under a limit the kernel would refuse memory to a process that
-/// grows past it, its stack included, and end it.
+/// Only if `RLIMIT_MEMLOCK` is unlimited or can be made so: under a limit the kernel would refuse
+/// memory to a process that grows past it, including its stack, and kill it.
 ///
 /// # Errors
 /// [`LockMemoryError`]; nothing is locked then.
@@ -56,10 +58,11 @@ pub enum LockMemoryError {
     System(#[source] io::Error),
 }
 
-/// Goes on through SIGINT, SIGTERM and SIGHUP: for a process that ends with another one, which they reach as well.
+/// Ignores SIGINT, SIGTERM and SIGHUP: for a process that ends together with another one, which
+/// also receives these signals.
 ///
 /// # Errors
-/// None is known; what the system said.
+/// The error of the system call; not known to occur.
 pub fn ignore_stop_signals() -> io::Result<()> {
     for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: no handler runs: the signal is ignored.

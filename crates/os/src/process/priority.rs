@@ -1,4 +1,4 @@
-//! Which threads the scheduler runs first.
+//! Scheduling parameters of threads.
 
 use std::io;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use libc::c_int;
 
 use crate::syscall;
 
-/// How a thread takes turns with others.
+/// The scheduling parameters of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turns {
-    /// -20 to 19; the lower, the larger its share of a busy processor.
+    /// The nice value, -20 to 19; the lower, the larger the thread's share of a busy CPU.
     pub nice: i8,
-    /// The length of a turn, from 0.1 to 100 ms: the shorter, the sooner it has one when it wakes. Kernels before Linux
-    /// 6.12 have one length for all; 0 leaves it to the kernel.
+    /// The time slice, from 0.1 to 100 ms: the shorter, the sooner the thread runs after it wakes.
+    /// Kernels before Linux 6.12 have one slice for all threads; 0 means the kernel's default.
     pub slice: Duration,
 }
 
-/// Lets threads of this process have nice values down to `nice` (-20 to 19), also once privileges are dropped:
-/// `RLIMIT_NICE` of getrlimit(2).
+/// Lets threads of this process have nice values down to `nice` (-20 to 19), also after privileges
+/// are dropped: `RLIMIT_NICE` of getrlimit(2).
 ///
 /// # Errors
-/// What the system said to a limit above the one that this process has: it takes CAP_SYS_RESOURCE.
+/// The error of the system call if the limit is above the present one: that needs CAP_SYS_RESOURCE.
 pub fn permit_nice(nice: i8) -> io::Result<()> {
     let wanted = (20 - i32::from(nice)) as libc::rlim_t;
     let mut limit = libc::rlimit {
@@ -40,13 +40,13 @@ pub fn permit_nice(nice: i8) -> io::Result<()> {
     Ok(())
 }
 
-/// How the calling thread takes turns.
+/// The scheduling parameters of the calling thread.
 ///
 /// # Errors
-/// None is known; what the system said.
+/// The error of the system call; not known to occur.
 pub fn thread_turns() -> io::Result<Turns> {
     let mut attributes = Attributes::default();
-    // SAFETY: the kernel writes at most the size that it is told; 0 is this thread.
+    // SAFETY: the kernel writes at most the size that is passed; 0 is this thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, SIZE, 0) };
     syscall::check(result as c_int)?;
     Ok(Turns {
@@ -55,10 +55,11 @@ pub fn thread_turns() -> io::Result<Turns> {
     })
 }
 
-/// Has the calling thread take turns so, as an ordinary thread (`SCHED_OTHER`).
+/// Sets the scheduling parameters of the calling thread, with the policy `SCHED_OTHER`.
 ///
 /// # Errors
-/// `PermissionDenied` for a nice value lower than its own and than this process may have; then nothing changes.
+/// `PermissionDenied` for a nice value below both its own and the process's limit; nothing changes
+/// then.
 pub fn set_thread_turns(turns: Turns) -> io::Result<()> {
     let attributes = Attributes {
         size: SIZE,
@@ -67,13 +68,15 @@ pub fn set_thread_turns(turns: Turns) -> io::Result<()> {
         runtime: turns.slice.as_nanos() as u64,
         ..Attributes::default()
     };
-    // SAFETY: `attributes` has the size that it tells, and lives through the call; 0 is this thread.
+    // SAFETY: `attributes` has the size that it declares, and lives through the call; 0 is this
+    // thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     syscall::check(result as c_int)?;
     Ok(())
 }
 
-/// `struct sched_attr` of sched_setattr(2), in its first version, which every kernel with the call takes.
+/// `struct sched_attr` of sched_setattr(2), in its first version, which every kernel with this call
+/// accepts.
 #[derive(Default)]
 #[repr(C)]
 struct Attributes {
@@ -95,7 +98,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_micros(100);
 
-    /// What `test` does to its own thread leaves those of other tests alone.
+    /// Runs `test` in a thread, so that its changes do not affect other tests.
     fn in_a_thread(test: impl FnOnce() + Send + 'static) {
         std::thread::spawn(test).join().unwrap();
     }
@@ -121,7 +124,7 @@ mod tests {
                     slice: SHORT,
                 },
             );
-            // Who may not raise the limit may still have CAP_SYS_NICE.
+            // A process that may not raise the limit may still have CAP_SYS_NICE.
             let permitted = permit_nice(first.nice);
             match set_thread_turns(first) {
                 Ok(()) => {

@@ -1,4 +1,4 @@
-//! Giving up rights, for good.
+//! Dropping privileges, for good.
 
 use std::io;
 use std::path::Path;
@@ -9,8 +9,8 @@ use super::memory::forbid_core_dumps;
 use super::user::{Ids, become_user, service_user};
 use super::{seccomp, thread_count};
 
-/// What a process needs besides its own files: to start programs, its own among them, and to know how the system is set
-/// up. Paths that a system lacks are passed over.
+/// The files that a process needs besides its own: to start programs, its own binary among them,
+/// and to read the system's configuration. Paths that do not exist are skipped.
 const SYSTEM_FILES: &[(&str, Access)] = &[
     ("/proc", Access::Read),
     ("/proc/self/exe", Access::Run),
@@ -29,7 +29,7 @@ const SYSTEM_FILES: &[(&str, Access)] = &[
     ("/run/systemd/resolve", Access::Read),
 ];
 
-/// What a process keeps when it gives up the rest.
+/// The rights that a process keeps.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rights<'a> {
     /// CAP_NET_ADMIN: interfaces and routes of its network namespace.
@@ -38,29 +38,30 @@ pub struct Rights<'a> {
     pub nice: bool,
     /// The user to become, from [`service_user`].
     pub user: Option<Ids>,
-    /// Its own files, besides those of the system that every program needs. `None` leaves all files as they are.
+    /// Its own files, besides the system's files that every program needs. `None` restricts no
+    /// files.
     pub files: Option<&'a [(&'a Path, Access)]>,
     /// Whether system calls are filtered.
     pub filter: bool,
 }
 
-/// What came of it, where a system may lack something.
+/// The result, as a system may lack some mechanisms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    /// Files are out of reach, by Landlock.
+    /// Restriction of files, by Landlock.
     pub landlock: Part,
-    /// System calls are refused, by seccomp.
+    /// Restriction of system calls, by seccomp.
     pub seccomp: Part,
 }
 
-/// Whether one of the parts is in force.
+/// Whether a mechanism is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// It is.
+    /// It is in force.
     Active,
-    /// It was not asked for.
+    /// It was not requested.
     Unused,
-    /// It is not, for this reason.
+    /// It is missing, for this reason.
     Missing(String),
 }
 
@@ -71,14 +72,15 @@ impl Part {
 }
 
 impl Rights<'_> {
-    /// Gives up everything else, for good: for this thread, those that it starts, and programs, which get no capability.
-    /// There are no core dumps from then on. Call it before the process starts threads and after everything is open that
-    /// needs more (a port below 1024, a device, a file of another user).
+    /// Drops all other rights, for good: for this thread, for threads that it starts, and for
+    /// programs, which get no capability. Core dumps are disabled from then on. Call it before the
+    /// process starts threads and after everything is open that needs more rights (a port below
+    /// 1024, a device, a file of another user).
     ///
     /// # Errors
     /// [`PrivilegeError::SeveralThreads`] changes nothing, because rights belong to threads. After
-    /// [`PrivilegeError::Io`] the process must end: it may have given up a part. A kernel without Landlock or seccomp is no
-    /// error but told in the [`Confinement`].
+    /// [`PrivilegeError::Io`] the process must end: it may have dropped some rights. A kernel
+    /// without Landlock or seccomp is not an error; the [`Confinement`] reports it.
     pub fn confine(&self) -> Result<Confinement, PrivilegeError> {
         let threads = thread_count().map_err(|e| PrivilegeError::new("count the threads", e))?;
         if threads > 1 {
@@ -120,19 +122,21 @@ impl Rights<'_> {
     }
 }
 
-/// Gives up every right but CAP_NET_ADMIN, and all files but those of the system; root becomes the service user.
+/// Drops every right but CAP_NET_ADMIN, and all files but those of the system; root becomes the
+/// service user.
 ///
 /// # Errors
-/// As [`Rights::confine`].
+/// Like [`Rights::confine`].
 pub fn drop_privileges_to_net_admin() -> Result<(), PrivilegeError> {
     drop_to(false)
 }
 
-/// The same, but keeps CAP_SYS_NICE as well: for this thread and those that it starts, not for programs. A thread that does
-/// not need it calls [`give_up_nice`](super::give_up_nice).
+/// Like [`drop_privileges_to_net_admin`], but keeps CAP_SYS_NICE as well: for this thread and those
+/// that it starts, not for programs. A thread that does not need it calls
+/// [`give_up_nice`](super::give_up_nice).
 ///
 /// # Errors
-/// As [`Rights::confine`].
+/// Like [`Rights::confine`].
 pub fn drop_privileges_to_net_admin_and_nice() -> Result<(), PrivilegeError> {
     drop_to(true)
 }
@@ -148,11 +152,11 @@ fn drop_to(nice: bool) -> Result<(), PrivilegeError> {
     rights.confine().map(drop)
 }
 
-/// Gives up every capability, and root becomes the service user. Files and system calls stay as they are, which is what a
-/// program of a confined process has from it.
+/// Drops every capability, and root becomes the service user. Adds no restriction of files and
+/// system calls: a program of a confined process inherits those of its parent.
 ///
 /// # Errors
-/// As [`Rights::confine`].
+/// Like [`Rights::confine`].
 pub fn drop_all_privileges() -> Result<(), PrivilegeError> {
     let rights = Rights {
         user: user_to_become()?,
@@ -184,15 +188,15 @@ fn ruleset(files: &[(&Path, Access)]) -> Result<Ruleset, RulesetError> {
 /// Why the privileges were not dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
-    /// Other threads would keep what this one gives up.
+    /// Other threads would keep the rights that this one drops.
     #[error("privileges can only be dropped by a process with one thread; this one has {0}")]
     SeveralThreads(usize),
     /// A system call failed.
     #[error("could not {what}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,8 +1,9 @@
-//! Which system calls a process may still make: seccomp(2).
+//! Restricting the system calls that a process can make: seccomp(2).
 //!
-//! The filter refuses what a tunnel never does and what widens the kernel's surface or the process's reach: other processes'
-//! memory, kernel code, mounts, namespaces, keys, clocks, raw sockets. What is newer than the list does not exist for the
-//! process. docs/decisions/0025-rights.md says why it is no list of what is allowed.
+//! The filter refuses calls that a tunnel never makes and that widen the attack surface of the
+//! kernel or the reach of the process: other processes' memory, kernel code, mounts, namespaces,
+//! keys, clocks, raw sockets. Calls newer than the list fail as unknown.
+//! docs/decisions/0025-rights.md gives the reasons against a list of allowed calls.
 
 use std::io;
 
@@ -16,16 +17,16 @@ const REFUSED: &[libc::c_long] = &[
     // Other processes.
     libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_process_madvise, libc::SYS_kcmp,
     libc::SYS_pidfd_getfd, libc::SYS_move_pages, libc::SYS_migrate_pages,
-    // Code in the kernel, and interfaces into it that a tunnel does without.
+    // Code in the kernel, and interfaces to it that a tunnel does not need.
     libc::SYS_init_module, libc::SYS_finit_module, libc::SYS_delete_module, libc::SYS_kexec_load, libc::SYS_kexec_file_load,
     libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_fanotify_init, libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter, libc::SYS_io_uring_register,
-    // The tree of file systems, and ways around its permissions.
+    // The tree of file systems, and calls that bypass its permissions.
     libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_fsopen, libc::SYS_fsconfig,
     libc::SYS_fsmount, libc::SYS_fspick, libc::SYS_move_mount, libc::SYS_open_tree, libc::SYS_mount_setattr,
     libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_quotactl_fd, libc::SYS_mknodat,
     libc::SYS_name_to_handle_at, libc::SYS_open_by_handle_at,
-    // Namespaces, and programs that are no file.
+    // Namespaces, and programs without a file.
     libc::SYS_unshare, libc::SYS_setns, libc::SYS_memfd_create, libc::SYS_execveat,
     // Keys.
     libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl,
@@ -39,8 +40,8 @@ const REFUSED: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")] libc::SYS_mknod,
 ];
 
-/// The calls of the packet path come first: on kernels before Linux 5.11, which remember no decision, each call pays for the
-/// instructions in front of it.
+/// The calls of the packet path are checked first: on kernels before Linux 5.11, which cache no
+/// decision, each call pays for the instructions before its rule.
 const FREQUENT: &[libc::c_long] = &[
     libc::SYS_sendmsg,
     libc::SYS_recvmsg,
@@ -56,8 +57,8 @@ const FREQUENT: &[libc::c_long] = &[
     libc::SYS_epoll_wait,
 ];
 
-/// The newest system call that the lists above were made with: `mseal` of Linux 6.10. The C library meets the absence of
-/// newer ones on older kernels, too.
+/// The newest system call that the lists above consider: `mseal` of Linux 6.10. The C library
+/// handles the absence of newer ones, as on older kernels.
 const NEWEST: u32 = 462;
 
 /// Namespaces that `clone` would make (`CLONE_NEW*`).
@@ -69,7 +70,8 @@ const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u32;
 
-/// Where `struct seccomp_data` of `linux/seccomp.h` has what is looked at. Of arguments, the low half.
+/// Offsets of the fields of `struct seccomp_data` of `linux/seccomp.h` that the filter reads. Of
+/// arguments, the low half.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const fn argument(n: u32) -> u32 {
@@ -83,10 +85,11 @@ const OUR_ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OUR_ARCHITECTURE: Option<u32> = None;
 
-/// Puts the filter in force for the calling thread and for all threads and programs that it starts. Needs `no_new_privs`.
+/// Enforces the filter on the calling thread and on all threads and programs that it starts. Needs
+/// `no_new_privs`.
 ///
 /// # Errors
-/// `Unsupported` for machines other than x86-64 and aarch64; what the system said.
+/// `Unsupported` for machines other than x86-64 and aarch64; the error of the system call.
 pub(super) fn enforce() -> io::Result<()> {
     let architecture = OUR_ARCHITECTURE.ok_or(io::ErrorKind::Unsupported)?;
     let mut filter = program(architecture);
@@ -94,8 +97,8 @@ pub(super) fn enforce() -> io::Result<()> {
         len: filter.len() as libc::c_ushort,
         filter: filter.as_mut_ptr(),
     };
-    // Kernels before Linux 5.16 slow every branch of a filtered process down unless they are told not to; no code of others
-    // runs in this one.
+    // Kernels before Linux 5.16 slow every branch of a filtered process down unless this flag is
+    // set; this process runs no foreign code.
     let install = |flags: libc::c_ulong| {
         // SAFETY: the pointer leads to `program`, whose filter and length describe the vector above; the kernel copies it.
         let done = unsafe {
@@ -131,7 +134,7 @@ const fn op(code: u16, k: u32) -> sock_filter {
     sock_filter { code, jt: 0, jf: 0, k }
 }
 
-/// The decision `then` if the value that was loaded last compares so with `k`.
+/// Emits the decision `then` if the comparison of the last loaded value with `k` holds.
 fn decide(filter: &mut Vec<sock_filter>, condition: u16, k: u32, then: u32) {
     filter.push(sock_filter {
         code: condition,
@@ -142,7 +145,8 @@ fn decide(filter: &mut Vec<sock_filter>, condition: u16, k: u32, then: u32) {
     filter.push(op(RETURN, then));
 }
 
-/// Rules about the arguments of one call, then leave to make it. `rules` begins with a load.
+/// Emits rules about the arguments of one call, then the decision to allow it. `rules` begins with
+/// a load.
 fn with_arguments(filter: &mut Vec<sock_filter>, number: libc::c_long, rules: &[sock_filter]) {
     filter.push(sock_filter {
         code: IF_EQUAL,
@@ -156,7 +160,8 @@ fn with_arguments(filter: &mut Vec<sock_filter>, number: libc::c_long, rules: &[
 
 fn program(architecture: u32) -> Vec<sock_filter> {
     let mut filter = vec![op(LOAD, ARCHITECTURE)];
-    // The numbers of another machine's calls mean others: 32-bit programs on a 64-bit kernel.
+    // Other architectures, such as 32-bit programs on a 64-bit kernel, number their calls
+    // differently.
     filter.push(sock_filter {
         code: IF_EQUAL,
         jt: 1,
@@ -168,9 +173,10 @@ fn program(architecture: u32) -> Vec<sock_filter> {
     for number in FREQUENT {
         decide(&mut filter, IF_EQUAL, *number as u32, ALLOW);
     }
-    // With it the calls of x32, whose numbers are above 2^30.
+    // This also refuses the calls of x32, whose numbers are above 2^30.
     decide(&mut filter, IF_ABOVE, NEWEST, error(libc::ENOSYS));
-    // Its arguments lie behind a pointer, where no filter sees them; the C library then uses clone.
+    // Its arguments are behind a pointer, which a filter cannot follow; the C library then uses
+    // clone.
     decide(&mut filter, IF_EQUAL, libc::SYS_clone3 as u32, error(libc::ENOSYS));
     for number in REFUSED {
         decide(&mut filter, IF_EQUAL, *number as u32, error(libc::EPERM));
@@ -195,7 +201,7 @@ fn program(architecture: u32) -> Vec<sock_filter> {
     filter
 }
 
-/// Goes to the next instruction if the comparison holds, and past it otherwise.
+/// Continues with the next instruction if the comparison holds, and skips it otherwise.
 const fn refuse(condition: u16, k: u32) -> sock_filter {
     sock_filter {
         code: condition,
@@ -205,8 +211,8 @@ const fn refuse(condition: u16, k: u32) -> sock_filter {
     }
 }
 
-/// Sockets of IP and Unix, and netlink's for interfaces and routes: with CAP_NET_ADMIN the other families are the packet
-/// filter, raw frames, and much code that is seldom used.
+/// Allows sockets of IP and Unix, and netlink's for interfaces and routes: with CAP_NET_ADMIN the
+/// other families reach the packet filter, raw frames, and much code that is seldom used.
 fn socket_rules() -> Vec<sock_filter> {
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
     let mut rules = vec![op(LOAD, argument(0))];
@@ -240,7 +246,7 @@ mod tests {
 
     const HERE: u32 = 0xc000_003e;
 
-    /// Runs the program as the kernel does, over a call's number, machine and arguments.
+    /// Runs the program as the kernel does, with a call's number, architecture and arguments.
     fn run(filter: &[sock_filter], number: u32, architecture: u32, arguments: [u32; 3]) -> u32 {
         let (mut at, mut value) = (0, 0);
         loop {

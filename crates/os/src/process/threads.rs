@@ -1,24 +1,26 @@
-//! The threads of a process: how long each ran, and how long it waited for its turn to run.
+//! The threads of a process: how long each ran, and how long it waited for a CPU.
 
 use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// What one thread has used so far.
+/// The CPU use of one thread so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadUsage {
-    /// Its number in the system.
+    /// Its thread id.
     pub tid: u32,
     /// Its name, at most 15 bytes.
     pub name: String,
     /// CPU time.
     pub cpu: Duration,
-    /// Time in which it could have run and another had the processor, or its quota was spent. Together with `cpu` it
-    /// tells a thread that never sleeps from one with time to spare, however small its share of the processor is.
+    /// Time in which it was runnable but did not run, because another thread had the CPU or its
+    /// quota was used up. Together with `cpu` it distinguishes a thread that never sleeps from one
+    /// with time to spare, however small its share of the CPU is.
     pub waited: Duration,
 }
 
-/// The threads of the process `pid`, in the order of their numbers; those that end meanwhile are left out.
+/// Returns the threads of the process `pid`, in the order of their ids, without those that end
+/// meanwhile.
 ///
 /// # Errors
 /// `NotFound` if there is no such process, `Unsupported` on a kernel without scheduling statistics (proc(5),
@@ -34,7 +36,7 @@ pub fn threads_of(pid: u32) -> io::Result<Vec<ThreadUsage>> {
         let read = |file| fs::read_to_string(format!("{directory}/{tid}/{file}"));
         let text = match read("schedstat") {
             Ok(text) => text,
-            // It has ended, or the kernel has none for any thread.
+            // The thread has ended, or the kernel has no statistics for any thread.
             Err(_) if fs::exists(format!("{directory}/{tid}"))? => return Err(io::ErrorKind::Unsupported.into()),
             Err(_) => continue,
         };

@@ -12,14 +12,15 @@ use super::capabilities::{CAP_SETGID, CAP_SETUID, CapabilitySets, bit, prctl};
 use super::privileges::PrivilegeError;
 use crate::syscall;
 
-/// The user of the daemon where the system has one for it.
+/// The user of the daemon on systems that have one for it.
 const SERVICE_USER: &str = "weft";
 
-/// The user and the group of the daemon where the system has none for it.
+/// The user and the group of the daemon on systems that have none for it.
 ///
-/// No allocator hands this number out: systemd's table of users (UIDS-GIDS.md) lists 65520 to 65533 as unused, Debian's
-/// policy (9.2.2) reserves 65000 to 65533. It is not `nobody`, which other programs and file systems use for what belongs
-/// to no user. It fits into 16 bits, so that a container with 65,536 users has it, too.
+/// No allocator assigns this number: systemd's table of users (UIDS-GIDS.md) lists 65520 to 65533
+/// as unused, Debian's policy (9.2.2) reserves 65000 to 65533. It is not `nobody`, which other
+/// programs and file systems use for files that belong to no user. It fits into 16 bits, so that a
+/// container with 65,536 users has it, too.
 const FALLBACK_ID: u32 = 65_530;
 
 /// A user and its group.
@@ -31,19 +32,19 @@ pub struct Ids {
     pub gid: u32,
 }
 
-/// What giving up uid 0 comes to.
+/// The result of giving up uid 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserChange {
-    /// The process is not root's: it stays with this user.
+    /// The process does not run as root: it keeps this user.
     NotRoot(u32),
     /// The process becomes, or became, this user.
     To(Ids),
-    /// The process is uid 0 and cannot become another user here, for this reason.
+    /// The process runs as uid 0 and cannot become another user here, for this reason.
     Impossible(String),
 }
 
 impl UserChange {
-    /// The user to become, if the process becomes another one.
+    /// The user to become, if any.
     #[must_use]
     pub fn ids(&self) -> Option<Ids> {
         match self {
@@ -53,11 +54,11 @@ impl UserChange {
     }
 }
 
-/// The user that a process with uid 0 is to become: `weft` if `/etc/passwd` has it, else a number that belongs to no user.
-/// Changes nothing.
+/// Returns the user that a process with uid 0 is to become: `weft` if `/etc/passwd` has it, else a
+/// number that belongs to no user. Changes nothing.
 ///
 /// # Errors
-/// Without `/proc`.
+/// If `/proc` is not mounted.
 pub fn service_user() -> io::Result<UserChange> {
     let ids = own_ids("Uid:")?;
     if !ids.contains(&0) {
@@ -88,14 +89,15 @@ pub fn service_user() -> io::Result<UserChange> {
     Ok(UserChange::To(wanted))
 }
 
-/// True if root's daemon has this group, or had it on a system that has got a user for it since.
+/// Whether root's daemon has this group, or had it before the system got a user for it.
 #[must_use]
 pub fn is_service_group(gid: u32) -> bool {
     let own = service_user().ok().and_then(|user| user.ids());
     gid == FALLBACK_ID || own.is_some_and(|ids| ids.gid == gid)
 }
 
-/// Makes the process of one thread this user, with no other group, and keeps its permitted capabilities.
+/// Makes a process of one thread this user, with no other group, and keeps its permitted
+/// capabilities.
 pub(super) fn become_user(ids: Ids) -> Result<(), PrivilegeError> {
     let with_parent = death_signal().map_err(|e| PrivilegeError::new("read the signal at a parent's end", e))?;
     prctl(libc::PR_SET_KEEPCAPS, 1).map_err(|e| PrivilegeError::new("keep capabilities over a change of user", e))?;
@@ -109,7 +111,7 @@ pub(super) fn become_user(ids: Ids) -> Result<(), PrivilegeError> {
     // SAFETY: no pointers are passed.
     syscall::check(unsafe { libc::setresuid(uid, uid, uid) }).map_err(|e| PrivilegeError::new("change the user", e))?;
     prctl(libc::PR_SET_KEEPCAPS, 0).map_err(|e| PrivilegeError::new("stop to keep capabilities", e))?;
-    // The kernel forgets it at a change of user.
+    // The kernel resets it at a change of user.
     prctl(libc::PR_SET_PDEATHSIG, with_parent)
         .map_err(|e| PrivilegeError::new("keep the signal at a parent's end", e))?;
     let all = own_ids("Uid:").map_err(|e| PrivilegeError::new("read the user", e))?;
@@ -127,11 +129,11 @@ fn death_signal() -> io::Result<u64> {
     Ok(u64::try_from(signal).unwrap_or_default())
 }
 
-/// Makes `path` the file of a user: the file itself, never one that it leads to. A file with several names is refused, as
-/// another of them may be a file that is not meant.
+/// Changes the owner of `path`: of the file itself, never of the target of a link. A file with
+/// several hard links is refused, as another of its names may be one that must not change owner.
 ///
 /// # Errors
-/// `NotFound` if there is none; what the system said.
+/// `NotFound` if there is none; the error of the system call.
 pub fn give_file(path: &Path, ids: Ids) -> io::Result<()> {
     let name = CString::new(path.as_os_str().as_bytes())?;
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
@@ -146,7 +148,7 @@ pub fn give_file(path: &Path, ids: Ids) -> io::Result<()> {
     if metadata.is_symlink() || metadata.nlink() != 1 {
         return Err(io::Error::other("a link, which is given to no other user"));
     }
-    // SAFETY: the path is empty and ends in a NUL byte: the call is about the open file.
+    // SAFETY: the path is empty and ends in a NUL byte: the call applies to the open file.
     let done = unsafe { libc::fchownat(file.as_raw_fd(), c"".as_ptr(), ids.uid, ids.gid, libc::AT_EMPTY_PATH) };
     syscall::check(done)?;
     Ok(())
@@ -170,7 +172,8 @@ fn own_ids(name: &str) -> io::Result<Vec<u32>> {
     }
 }
 
-/// The service user of a text as passwd(5) specifies it. One with uid or gid 0 is root by another name and is passed over.
+/// Returns the service user in a text in the format of passwd(5). An entry with uid or gid 0 has
+/// root's rights and is skipped.
 fn of_passwd(text: &str) -> Option<Ids> {
     let mut fields = text
         .lines()
@@ -184,7 +187,8 @@ fn of_passwd(text: &str) -> Option<Ids> {
     (ids.uid != 0 && ids.gid != 0).then_some(ids)
 }
 
-/// True if a map as user_namespaces(7) specifies it has the id: first inside, first outside, count.
+/// Whether a map in the format of user_namespaces(7) contains the id: first inside, first outside,
+/// count.
 fn is_mapped(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let numbers: Vec<u64> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();

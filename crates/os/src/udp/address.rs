@@ -1,4 +1,4 @@
-//! Socket addresses as the kernel has them.
+//! Socket addresses in the kernel's format.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -22,7 +22,8 @@ impl RawAddress {
         }
     }
 
-    /// `address` for a socket of the given version; an IPv6 socket gets IPv4 addresses mapped.
+    /// Converts `address` for a socket of the given version; for an IPv6 socket, IPv4 addresses are
+    /// mapped.
     pub(super) fn new(address: SocketAddr, ipv6_socket: bool) -> Self {
         match address {
             SocketAddr::V4(v4) if ipv6_socket => {
@@ -60,7 +61,7 @@ impl RawAddress {
         raw
     }
 
-    /// What the kernel wrote; a mapped IPv4 address comes out as IPv4.
+    /// The address that the kernel wrote; a mapped IPv4 address is returned as IPv4.
     pub(super) fn decode(&self) -> Option<SocketAddr> {
         match i32::from(self.storage.sin6_family) {
             libc::AF_INET if self.len as usize >= V4_LEN => {
@@ -89,7 +90,7 @@ impl RawAddress {
         self.len
     }
 
-    /// For calls that fill in an address of at most [`RawAddress::len`] bytes.
+    /// For calls that write an address of at most [`RawAddress::len`] bytes.
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
         (&raw mut self.storage).cast()
     }

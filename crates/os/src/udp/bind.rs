@@ -1,4 +1,4 @@
-//! Binding: what can be asked for, what is granted, what can go wrong.
+//! Binding: options, granted buffer sizes, errors.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,22 +8,22 @@ use super::address::RawAddress;
 use super::bpf;
 use crate::syscall;
 
-/// How to bind.
+/// Options of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BindOptions {
-    /// Bytes of payload and overhead that may wait to be received.
+    /// Size of the receive buffer in bytes: payload and overhead.
     pub receive_buffer: usize,
-    /// Bytes of payload and overhead that may wait to be sent.
+    /// Size of the send buffer in bytes: payload and overhead.
     pub send_buffer: usize,
     /// Let several sockets of this user share the port; the kernel spreads senders over them (L29).
     pub reuse_port: bool,
-    /// Let the kernel join arriving datagrams.
+    /// Let the kernel coalesce received datagrams.
     pub gro: bool,
     /// Send several segments in one call.
     pub gso: bool,
-    /// `[::]` takes IPv6 alone, so that another socket can have the port for IPv4.
+    /// `[::]` serves only IPv6, so that another socket can have the port for IPv4.
     pub ipv6_only: bool,
-    /// Nothing that comes is kept: for a socket that only sends.
+    /// The socket only sends: received datagrams are dropped.
     pub deaf: bool,
 }
 
@@ -41,26 +41,26 @@ impl Default for BindOptions {
     }
 }
 
-/// The socket buffers in bytes, as asked for and as granted.
+/// The sizes of the socket buffers in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferSizes {
-    /// What the kernel granted for receiving.
+    /// The receive buffer that the kernel granted.
     pub receive: usize,
-    /// What the kernel granted for sending.
+    /// The send buffer that the kernel granted.
     pub send: usize,
     wanted_receive: usize,
     wanted_send: usize,
 }
 
 impl BufferSizes {
-    /// The sysctl to raise because the receive buffer is smaller than wanted, with the value it needs
-    /// (L43).
+    /// The sysctl to raise if the receive buffer is smaller than requested, with the value that it
+    /// needs (L43).
     #[must_use]
     pub fn receive_shortfall(&self) -> Option<(&'static str, usize)> {
         (self.receive < self.wanted_receive).then_some(("net.core.rmem_max", self.wanted_receive))
     }
 
-    /// The same for the send buffer.
+    /// Like [`Self::receive_shortfall`], for the send buffer.
     #[must_use]
     pub fn send_shortfall(&self) -> Option<(&'static str, usize)> {
         (self.send < self.wanted_send).then_some(("net.core.wmem_max", self.wanted_send))
@@ -68,7 +68,8 @@ impl BufferSizes {
 
     pub(super) fn set(fd: BorrowedFd<'_>, options: BindOptions) -> io::Result<Self> {
         let grant = |force, plain, wanted: usize| {
-            // The kernel doubles what it is given, and reports that, to make room for its overhead.
+            // The kernel doubles the value to make room for its overhead, and reports the doubled
+            // one.
             let value = i32::try_from(wanted).unwrap_or(i32::MAX / 2);
             if syscall::set_option(fd, libc::SOL_SOCKET, force, value).is_err() {
                 syscall::set_option(fd, libc::SOL_SOCKET, plain, value)?;
@@ -92,24 +93,24 @@ pub enum BindError {
     /// Another socket has the port.
     #[error("UDP {0} is in use by another program")]
     InUse(SocketAddr),
-    /// A privileged port, or a policy of the system.
+    /// The port is privileged, or a policy of the system forbids it.
     #[error("binding UDP {0} is not permitted")]
     Permission(SocketAddr),
     /// No interface has this address.
     #[error("no interface has the address of UDP {0}")]
     NotAvailable(SocketAddr),
-    /// The kernel is without IPv6 (or, in theory, IPv4).
+    /// The kernel has no IPv6 (or, in theory, no IPv4).
     #[error("this system does not speak the IP version of UDP {0}")]
     NoIpVersion(SocketAddr),
     /// A socket option was refused.
     #[error("a UDP socket option was refused")]
     Option(#[source] io::Error),
-    /// Anything else.
+    /// Any other error.
     #[error("UDP {address} could not be bound")]
     Io {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -126,13 +127,13 @@ impl BindError {
     }
 }
 
-/// The options that must be set before the socket is bound.
+/// Sets the options that must be set before the socket is bound.
 pub(super) fn configure(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool, options: BindOptions) -> io::Result<()> {
     if options.reuse_port {
         syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     }
     if options.deaf {
-        // A filter that ends with 0 keeps no byte.
+        // A filter that returns 0 keeps no byte.
         bpf::attach(fd, libc::SO_ATTACH_FILTER, &mut [bpf::END_WITH_0])?;
     }
     if ipv6 {
@@ -142,7 +143,7 @@ pub(super) fn configure(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool, option
     forbid_fragments(fd, ipv6, dual_stack)
 }
 
-/// Sets DF, and leaves the path MTU that the kernel believes in alone.
+/// Sets DF, and makes the socket ignore the kernel's path MTU.
 pub(super) fn forbid_fragments(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool) -> io::Result<()> {
     if ipv6 {
         syscall::set_option(
@@ -151,7 +152,7 @@ pub(super) fn forbid_fragments(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool)
             libc::IPV6_MTU_DISCOVER,
             libc::IPV6_PMTUDISC_PROBE,
         )?;
-        // IPv6 would otherwise fragment here, at the sender, up to the MTU of the interface.
+        // IPv6 would otherwise fragment at the sender, down to the MTU of the interface.
         syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
     }
     if !ipv6 || dual_stack {
@@ -160,18 +161,18 @@ pub(super) fn forbid_fragments(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool)
     Ok(())
 }
 
-/// Has each receive tell the ECN bits of the IP header.
+/// Makes each receive report the ECN bits of the IP header.
 pub(super) fn ask_for_ecn(fd: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
     if ipv6 {
         syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
-        // For IPv4 on the same socket. A socket for IPv6 alone may refuse it, and has no use for it.
+        // For IPv4 on the same socket. A socket for IPv6 alone may refuse it, and does not need it.
         let _ = syscall::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
         return Ok(());
     }
     syscall::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
 }
 
-/// The address the socket got.
+/// Returns the address of the bound socket.
 pub(super) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     let mut raw = RawAddress::empty();
     let mut len = raw.len();

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use crate::syscall;
 
-/// Ends a program with 0.
+/// Ends a program with the value 0.
 pub(super) const END_WITH_0: libc::sock_filter = libc::sock_filter {
     code: (libc::BPF_RET | libc::BPF_K) as u16,
     jt: 0,
@@ -13,7 +13,7 @@ pub(super) const END_WITH_0: libc::sock_filter = libc::sock_filter {
     k: 0,
 };
 
-/// Gives a program to a socket, by the option that says what for.
+/// Attaches a program to a socket; `option` determines its purpose.
 pub(super) fn attach(fd: BorrowedFd<'_>, option: libc::c_int, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as libc::c_ushort,

@@ -1,4 +1,4 @@
-//! sendmsg and recvmsg with the control messages that segmentation and ECN need.
+//! sendmsg and recvmsg, with the control messages for segmentation and ECN.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,15 +7,16 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use super::address::RawAddress;
 use crate::syscall;
 
-/// Room for control messages, aligned as `cmsghdr` wants it. Always starts as zeros: stale data would
+/// Room for control messages, aligned as `cmsghdr` requires. It is zeroed first: stale data would
 /// be read as the segment size of a message that has none (L25).
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// ECN in the second byte of an IPv4 header, and in the traffic class of an IPv6 header (RFC 3168).
+/// The ECN bits in the second byte of an IPv4 header, and in the traffic class of an IPv6 header
+/// (RFC 3168).
 const ECN_BITS: u8 = 0b11;
 
-/// What a receive brought, before it is given meaning.
+/// The raw result of a receive.
 pub(super) struct RawReceived {
     pub(super) len: usize,
     pub(super) segment_size: Option<usize>,
@@ -24,7 +25,7 @@ pub(super) struct RawReceived {
     pub(super) truncated: bool,
 }
 
-/// One sendmsg. With a segment size the kernel or the device cuts `bytes` into datagrams.
+/// Calls sendmsg. With a segment size, the kernel or the device splits `bytes` into datagrams.
 pub(super) fn send(fd: BorrowedFd<'_>, to: &RawAddress, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
     let mut part = libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
@@ -68,7 +69,7 @@ fn write_segment_size(header: &mut libc::msghdr, control: &mut Control, size: u1
     }
 }
 
-/// One recvmsg.
+/// Calls recvmsg.
 pub(super) fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<RawReceived> {
     let mut part = libc::iovec {
         iov_base: buf.as_mut_ptr().cast(),
@@ -105,12 +106,13 @@ pub(super) fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<RawRecei
     })
 }
 
-/// What the control messages say: the size that UDP_GRO reports, or `None` if the message is a single datagram; and the ECN
-/// bits of the IP header, 0 if it does not say. Datagrams that differ in these are not joined (`inet_gro_receive`).
+/// Parses the control messages: the size that UDP_GRO reports, or `None` if the message is a single
+/// datagram; and the ECN bits of the IP header, 0 if not reported. The kernel does not coalesce
+/// datagrams that differ in these (`inet_gro_receive`).
 fn told(header: &libc::msghdr) -> (Option<usize>, u8) {
     let (mut segment_size, mut ecn) = (None, 0);
-    // SAFETY: the kernel filled in the control messages that `header` describes; the macros walk them
-    // inside `msg_controllen`, and a value is read only if its message is long enough for it.
+    // SAFETY: the kernel filled in the control messages that `header` describes; the macros walk
+    // them inside `msg_controllen`, and a value is read only if its message is long enough for it.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(header);
         while let Some(current) = message.as_ref() {

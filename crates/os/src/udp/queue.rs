@@ -1,14 +1,15 @@
-//! What the kernel says of the queue in front of a socket.
+//! The kernel's figures of a socket's receive queue.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use crate::syscall;
 
-/// Which of the figures that `SO_MEMINFO` gives counts drops (`linux/sock_diag.h`); no other that is wanted lies behind it.
+/// The index of the drops among the figures of `SO_MEMINFO` (`linux/sock_diag.h`); no later figure
+/// is needed.
 const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
 
-/// Datagrams dropped on their way into the queue.
+/// Datagrams dropped before they entered the queue.
 pub(super) fn dropped(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut figures = [0_u32; DROPS + 1];
     let mut len = size_of_val(&figures) as libc::socklen_t;

@@ -1,14 +1,17 @@
-//! Several sockets with one port, of which the kernel picks one by what a datagram says.
+//! Several sockets with one port, of which the kernel selects one by the content of a datagram.
 //!
-//! Each that receives has another beside it to send by, which no thread waits for. Whenever a datagram has left, the kernel
-//! tells the threads that wait for its socket that there is room, and where the device does not cut trains it does so for
-//! each datagram of a train, inside the call that sends it (`sock_wfree` in Linux).
+//! Each receiving socket has a second one to send by, which no thread waits for. Whenever a
+//! datagram has left, the kernel notifies the threads that wait for its socket that there is room.
+//! If the device does not split trains, the kernel does so for each datagram of a train, inside the
+//! call that sends it (`sock_wfree` in Linux).
 //!
-//! What they send has another hop limit (TTL) from each, by which a receiving kernel that joins datagrams keeps them apart: it
-//! joins what has the same addresses, ports and length, whichever socket it is for.
+//! Each sending socket uses another hop limit (TTL), by which a receiving kernel with GRO keeps
+//! their datagrams apart: it coalesces datagrams with equal addresses, ports and length, whichever
+//! socket they are for.
 //!
-//! A host that sends to the port sees one address, whichever socket reads it, and so do NATs on the path. Without a rule
-//! the kernel picks by addresses and ports, so that all datagrams of one sender meet one socket (L29).
+//! A host that sends to the port sees one address, whichever socket reads it, and so do NATs on the
+//! path. Without a rule the kernel selects by addresses and ports, so that all datagrams of one
+//! sender reach one socket (L29).
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -16,23 +19,23 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use super::{BindError, BindOptions, UdpSocket, bpf};
 use crate::syscall;
 
-/// Which socket gets a datagram. What does not name one is for the first.
+/// The rule by which a datagram selects a socket. A datagram that selects none is for the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steering {
-    /// Only a datagram whose first byte has this in its upper four bits names a socket.
+    /// Only a datagram whose first byte has this value in its upper four bits selects a socket.
     pub version: u8,
-    /// Where the byte lies that names it, from the start of the payload.
+    /// Offset of the selecting byte, from the start of the payload.
     pub at: u32,
-    /// The bits of that byte which do.
+    /// The bits of that byte which select.
     pub mask: u8,
 }
 
-/// The highest hop limit there is.
+/// The maximum hop limit.
 const HIGHEST: libc::c_int = 255;
 
 impl Steering {
-    /// The rule for so many sockets as a classic BPF program over the payload. A datagram that is too short for a load
-    /// ends the program with 0.
+    /// The rule for `count` sockets as a classic BPF program over the payload. A datagram that is
+    /// too short for a load ends the program with 0.
     fn program(self, count: u8) -> Vec<libc::sock_filter> {
         let load = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
         let and = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
@@ -56,21 +59,23 @@ impl Steering {
 }
 
 impl UdpSocket {
-    /// Binds further sockets to this one's address, which had it for itself until now: as many as it takes for `count` to receive,
-    /// this one among them, and for each of these another that it sends by from now on. Datagrams go to those that
-    /// receive, by `steering`, this one being the first. Returns the others.
+    /// Binds further sockets to this one's address, which only this socket had until now: as many
+    /// as needed for `count` receivers, including this one, and for each of these a second one that
+    /// it sends by from now on. Datagrams go to the receivers by `steering`, this one being the
+    /// first. Returns the others.
     ///
-    /// Other programs of the same user may bind the port from now on if they ask to share it, and no others. With the same
-    /// address they get nothing but broadcasts, since no datagram names them; with a more specific one, what is for that.
+    /// From now on other programs of the same user, and no others, may bind the port if they ask to
+    /// share it. With the same address they receive only broadcasts, since no datagram selects
+    /// them; with a more specific address, the datagrams for that address.
     ///
     /// # Errors
-    /// What the system refused; then this socket is alone as before.
+    /// The error of the system call; this socket is then alone as before.
     pub fn share(&mut self, count: u8, options: BindOptions, steering: Steering) -> io::Result<Vec<UdpSocket>> {
-        // The first one was bound without the option, so a port in use was refused. The kernel lets it be set
-        // afterwards, and makes a group of them when the second one comes.
+        // The first socket was bound without the option, so a port in use was refused. The kernel
+        // lets it be set afterwards, and forms a group when the second socket binds.
         let reuse = |on| syscall::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, on);
         reuse(1)?;
-        // One of an attempt before would be numbered among those that receive.
+        // A sending socket of an earlier attempt would be numbered among the receivers.
         self.sender = None;
         match self.group(count, options, steering) {
             Ok((sender, others)) => {
@@ -84,7 +89,7 @@ impl UdpSocket {
         }
     }
 
-    /// This one's sender, and the others that receive.
+    /// Returns this socket's sender, and the other receivers.
     fn group(&self, count: u8, options: BindOptions, steering: Steering) -> io::Result<(OwnedFd, Vec<UdpSocket>)> {
         let options = BindOptions {
             reuse_port: true,
@@ -96,12 +101,14 @@ impl UdpSocket {
                 error => io::Error::other(error),
             })
         };
-        // The kernel numbers them in the order in which they are bound, and the rule names the first `count`.
+        // The kernel numbers them in the order in which they are bound, and the rule selects among
+        // the first `count`.
         let mut others = (1..count).map(|_| bind(false)).collect::<io::Result<Vec<_>>>()?;
-        // A broadcast goes to all that have the port, whatever the rule, and here it would never be read. That they are else
-        // like the others matters: before the rule is asked, the kernel joins datagrams by what any one of them has set.
+        // The kernel delivers a broadcast to all sockets of the port, whatever the rule, and a
+        // sender would never read it. In other options the senders must equal the receivers: before
+        // the rule applies, the kernel coalesces datagrams by the options of any one of them.
         let sender = bind(true)?.fd;
-        // A socket alone takes no rule; now there are two at the least.
+        // A single socket accepts no rule; at this point there are at least two.
         let rule = libc::SO_ATTACH_REUSEPORT_CBPF;
         bpf::attach(self.fd.as_fd(), rule, &mut steering.program(count))?;
         for (number, socket) in (1..).zip(&mut others) {
@@ -112,7 +119,8 @@ impl UdpSocket {
         Ok((sender, others))
     }
 
-    /// Sends with a hop limit that is so much above the system's, or below where there is no room above.
+    /// Makes the socket send with a hop limit that is `by` above the system's, or below it if there
+    /// is no room above.
     fn raise_hop_limit(&self, by: u8, options: BindOptions) -> io::Result<()> {
         let raise = |level, option| {
             let usual = syscall::option(self.fd.as_fd(), level, option)?;

@@ -1,4 +1,4 @@
-//! What several of these tests need.
+//! Shared parts of these tests.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use weft_os::poll::{Events, Interest, Poller};
 use weft_os::test_support;
 use weft_os::tun::{Tun, TunError, TunOptions};
 
-/// Waits until `fd` is readable; nothing here takes nearly this long.
+/// Waits until `fd` is readable, with a timeout that no test comes near.
 pub(crate) fn wait_readable(fd: impl AsFd) {
     let (poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(1));
     poller.add(fd, 0, Interest::Readable).unwrap();
@@ -17,7 +17,7 @@ pub(crate) fn wait_readable(fd: impl AsFd) {
     assert_eq!(ready.unwrap(), 1, "nothing to read");
 }
 
-/// A TUN interface; `None`, said aloud, where the device file is out of reach.
+/// Creates a TUN interface; returns `None`, and reports it, if the device file is not accessible.
 pub(crate) fn tun(name: &str, options: TunOptions) -> Option<Tun> {
     match Tun::create(name, options) {
         Ok(tun) => Some(tun),
