@@ -1,18 +1,18 @@
-//! Numbered datagrams as they arrive: what came, what came twice, what was overtaken, how unevenly.
+//! The record of numbered datagrams as they are received: loss, duplicates, reordering, jitter.
 
 use serde::{Deserialize, Serialize};
 
-/// How far back a number is remembered, so that one that comes twice is counted once.
+/// How many of the last numbers are remembered, so that duplicates are recognised.
 const WINDOW: u64 = 1 << 16;
 
-/// What came so far.
+/// Counts of received datagrams so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ArrivalCounts {
-    /// Different datagrams.
+    /// Datagrams without duplicates.
     pub datagrams: u64,
-    /// Came a second time, or so late that it cannot be told.
+    /// Duplicates, and datagrams too late to be told from duplicates.
     pub duplicates: u64,
-    /// Came behind one that was sent later.
+    /// Received after one that was sent later.
     pub reordered: u64,
     /// The highest number, from 1.
     pub highest: u64,
@@ -21,25 +21,25 @@ pub struct ArrivalCounts {
 }
 
 impl ArrivalCounts {
-    /// How many of those up to the highest number have not come.
+    /// How many datagrams up to the highest number have not been received.
     #[must_use]
     pub const fn missing(&self) -> u64 {
         self.highest.saturating_sub(self.datagrams)
     }
 }
 
-/// Takes datagrams in the order of their arrival.
+/// Records datagrams in the order of their arrival.
 #[derive(Debug)]
 pub struct Arrivals {
     counts: ArrivalCounts,
     /// One bit for each of the last [`WINDOW`] numbers.
     seen: Vec<u64>,
-    /// Arrival less departure of the one before, in nanoseconds of two clocks.
+    /// Arrival less departure of the previous datagram, in nanoseconds of two clocks.
     transit: Option<i64>,
 }
 
 impl Arrivals {
-    /// Nothing has come.
+    /// A record without datagrams.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -49,8 +49,8 @@ impl Arrivals {
         }
     }
 
-    /// The datagram `number`, from 1, sent at `sent` and received at `received`: nanoseconds of either end's clock,
-    /// which need not agree.
+    /// Records the datagram `number`, from 1, sent at `sent` and received at `received`:
+    /// nanoseconds of the sender's and the receiver's clocks, which need not agree.
     pub fn take(&mut self, number: u64, sent: u64, received: u64) {
         if number == 0 || !self.note(number) {
             self.counts.duplicates += 1;
@@ -61,7 +61,7 @@ impl Arrivals {
             self.counts.reordered += 1;
         }
         self.counts.highest = self.counts.highest.max(number);
-        // The clocks' difference cancels between neighbours, wherever it wraps.
+        // The difference of the clocks cancels between consecutive datagrams, also when it wraps.
         let transit = received.wrapping_sub(sent).cast_signed();
         if let Some(before) = self.transit.replace(transit) {
             let change = transit.wrapping_sub(before).unsigned_abs() as f64 * 1e-6;
@@ -69,20 +69,20 @@ impl Arrivals {
         }
     }
 
-    /// What came so far.
+    /// The counts so far.
     #[must_use]
     pub const fn counts(&self) -> ArrivalCounts {
         self.counts
     }
 
-    /// True if `number` is new.
+    /// Returns true if `number` is new.
     fn note(&mut self, number: u64) -> bool {
         let highest = self.counts.highest;
-        // By words, since one word stands for numbers of one stretch alone.
+        // By words, because a word stands for one range of numbers only.
         if is_old(number, highest) {
             return false;
         }
-        // Words that begin to stand for newer numbers forget the older ones.
+        // Words that come to stand for newer numbers are cleared.
         if number > highest {
             let (from, to) = (highest / 64 + 1, number / 64);
             for word in from.max((to + 1).saturating_sub(WINDOW / 64))..=to {
@@ -134,7 +134,7 @@ mod tests {
         let all = counts(&[1, 2, 5, 4, 4, 8]);
         assert_eq!((all.datagrams, all.duplicates, all.reordered), (5, 1, 1));
         assert_eq!((all.highest, all.missing()), (8, 3));
-        // Numbers that no sender of ours gives.
+        // Numbers that no sender of weft assigns.
         let odd = counts(&[0, u64::MAX - WINDOW, 1]);
         assert_eq!((odd.datagrams, odd.duplicates), (1, 2));
     }
@@ -153,7 +153,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set of all numbers, which the window must equal as long as nothing is older than it.
+        /// Compares with a set of all numbers, which the window must equal as long as nothing is
+        /// older than it.
         #[test]
         fn as_a_set(start in 1_u64..u64::MAX / 2, steps in proptest::collection::vec(-300_i64..3000, 1..400)) {
             let mut arrivals = Arrivals::new();

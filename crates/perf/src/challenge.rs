@@ -1,10 +1,11 @@
-//! Return routability: that what this end sends arrives with the one who asked for it (RFC 9000, sections 8.2 and 9.3, has
-//! the same for QUIC's paths).
+//! Return routability: a check that the flow of this end arrives at the party that requested it
+//! (RFC 9000, sections 8.2 and 9.3, has the same for QUIC's paths).
 //!
-//! The far end answers a greeting with a fresh random number, to the address that the greeting came from, and begins only
-//! when the number comes back from there. Outside the tunnel it goes on sending fresh numbers in the flow, and the near
-//! end returns them over the control connection, which only it can write to. A greeting with a forged source brings its
-//! victim 24 bytes for each 16, and no flow; an address that changes hands brings the flow to an end within [`PATIENCE`].
+//! The server answers a greeting with a fresh random number, to the address that the greeting came
+//! from, and begins only when that address returns the number. Outside the tunnel it continues to
+//! send fresh numbers in the flow, and the client returns them over the control connection, which
+//! only the client can write to. A greeting with a forged source sends its victim 24 bytes for each
+//! 16, and no flow; a flow to an address that changes hands ends within [`PATIENCE`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,32 +16,33 @@ use weft_os::random::random_bytes;
 
 use crate::message::Token;
 
-/// From one number in the flow to the next.
+/// Interval between two numbers in the flow.
 pub const EVERY: Duration = Duration::from_millis(200);
 
-/// How long a number counts after it was sent, and how long the flow goes on after the last one that came back.
+/// How long a number is valid after it was sent, and how long the flow continues after the last one
+/// that was returned.
 pub const PATIENCE: Duration = Duration::from_secs(4);
 
-/// A datagram of the flow that carries a number: shorter than any of the load.
+/// Length of a datagram of the flow that contains a number: shorter than any datagram of the load.
 pub const LEN: usize = Token::LEN + 8;
 
-/// A random number that only who receives it can know.
+/// A random number that only its receiver can know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Challenge(u64);
 
 impl Challenge {
-    /// A fresh one.
+    /// Creates a fresh one.
     ///
     /// # Errors
-    /// What the system's random numbers give.
+    /// The error of the system's random numbers.
     pub fn fresh() -> io::Result<Self> {
         let mut number = [0; 8];
         random_bytes(&mut number)?;
         Ok(Self(u64::from_be_bytes(number)))
     }
 
-    /// As a datagram of the run with this token.
+    /// Returns it as a datagram of the run with this token.
     #[must_use]
     pub fn datagram(self, token: Token) -> [u8; LEN] {
         let mut datagram = [0; LEN];
@@ -50,14 +52,15 @@ impl Challenge {
         datagram
     }
 
-    /// That of a datagram; none if it carries another thing, or belongs to another run.
+    /// Reads the challenge of a datagram. Returns `None` if it is another kind of datagram, or
+    /// belongs to another run.
     #[must_use]
     pub fn read(datagram: &[u8], token: Token) -> Option<Self> {
         let number = datagram.get(Token::LEN..).filter(|_| token.begins(datagram))?;
         number.try_into().ok().map(u64::from_be_bytes).map(Self)
     }
 
-    /// As a number, for an atomic; [`from_word`](Self::from_word) turns it back.
+    /// Its value as a word, for an atomic; the inverse of [`from_word`](Self::from_word).
     #[must_use]
     pub const fn word(self) -> u64 {
         self.0
@@ -86,7 +89,7 @@ impl TryFrom<String> for Challenge {
     }
 }
 
-/// Whether a flow still arrives, by the numbers that came back.
+/// Whether a flow still arrives, by the numbers that were returned.
 #[derive(Debug)]
 pub struct Arriving {
     sent: VecDeque<(Instant, Challenge)>,
@@ -103,13 +106,14 @@ impl Arriving {
         }
     }
 
-    /// `challenge` was sent.
+    /// Records that `challenge` was sent.
     pub fn sent(&mut self, now: Instant, challenge: Challenge) {
         self.forget(now);
         self.sent.push_back((now, challenge));
     }
 
-    /// `challenge` came back. One that was not sent, or too long ago, or that came back before, proves nothing.
+    /// Records that `challenge` was returned. One that was not sent, was sent too long ago, or was
+    /// returned before, proves nothing.
     pub fn came_back(&mut self, now: Instant, challenge: Challenge) {
         self.forget(now);
         if let Some(at) = self.sent.iter().position(|(_, sent)| *sent == challenge) {
@@ -118,7 +122,7 @@ impl Arriving {
         }
     }
 
-    /// Whether the flow may go on.
+    /// Whether the flow may continue.
     #[must_use]
     pub fn goes_on(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.proven) <= PATIENCE
@@ -160,7 +164,7 @@ mod tests {
         let mut flow = Arriving::new(start);
         for n in 0..100 {
             flow.sent(at(n * 200), Challenge(n));
-            // The near end returns the newest once a second.
+            // The client returns the newest once a second.
             if n % 5 == 0 {
                 flow.came_back(at(n * 200 + 300), Challenge(n));
             }

@@ -1,4 +1,5 @@
-//! One end of a run, which both do alike: the threads of the load, a sample each second, the account at the end.
+//! The common part of client and server: the threads of the load, a sample each second, the account
+//! at the end.
 
 mod account;
 
@@ -20,44 +21,45 @@ use crate::stages::{LaneTotals, StageWatch};
 use crate::tcp::{self, Pace, StreamCounts};
 use crate::{quic, udp};
 
-/// What the daemon of this end knows of the peer at the other.
+/// What the local daemon knows of the peer.
 pub trait DaemonView: Send {
-    /// Asks it; called once a second. What it does not say is none.
+    /// Asks the daemon; called once a second. What it does not report is `None`.
     fn look(&mut self) -> DaemonLook;
 
-    /// Has it measure the stages of its packet path, and asks what they came to since that began: each of its packet
-    /// threads, the first one first. Called once a second while it shall go on, then once with `last`. None: it does not.
+    /// Makes the daemon measure the stages of its packet path, and returns their totals since then
+    /// for each of its packet threads, lane 0 first. Called once a second while measuring is to
+    /// continue, then once with `last`. `None` if the daemon does not measure.
     fn stages(&mut self, last: bool) -> Option<Vec<LaneTotals>> {
         let _ = last;
         None
     }
 }
 
-/// One look at the daemon.
+/// One answer of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonLook {
-    /// Its process, as this process can see it.
+    /// The daemon's process id, as this process can see it.
     pub pid: Option<u32>,
-    /// The way that packets to the peer take, for people: `direct 192.0.2.2:2121`.
+    /// The path of packets to the peer, for display: `direct 192.0.2.2:2121`.
     pub path: Option<String>,
-    /// The remote address of the direct link with the peer, if its packets take that.
+    /// The remote address of the direct link with the peer, if its packets use that link.
     pub link: Option<SocketAddr>,
 }
 
-/// The sockets of one end, open to the other.
+/// The sockets of one end, connected to the other.
 #[derive(Debug)]
 pub struct Flows {
-    /// Connections that this end fills.
+    /// Connections that this end writes to.
     pub outgoing: Vec<TcpStream>,
-    /// Connections that this end empties.
+    /// Connections that this end reads from.
     pub incoming: Vec<TcpStream>,
-    /// Connected socket for datagrams, if the load is made of them.
+    /// Connected socket for datagrams, if the load consists of them.
     pub udp: Option<UdpSocket>,
-    /// What datagrams begin with.
+    /// The token with which datagrams begin.
     pub token: Token,
 }
 
-/// One end at work. Its threads end with it.
+/// A running client or server. Its threads end when it is dropped.
 pub struct End {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -65,7 +67,7 @@ pub struct End {
     meter: Meter,
     start: Mark,
     last: Mark,
-    /// When and with what the load stopped.
+    /// The counts and the time at which the load stopped.
     stopped: Option<Mark>,
     path: PathSeen,
     look: DaemonLook,
@@ -101,11 +103,11 @@ struct Mark {
 }
 
 impl End {
-    /// Starts the load. `plan` is as this end sees it: forward is outgoing. `ceiling` is what this end sends at most, in bits a
-    /// second, whatever the plan says.
+    /// Starts the load. `plan` is seen from this end: forward is outgoing. `ceiling` is the most
+    /// that this end sends, in bit/s, regardless of the plan.
     ///
     /// # Errors
-    /// When the system gives no threads.
+    /// If the system starts no threads.
     pub fn start(plan: &Plan, ceiling: Option<u64>, flows: Flows, mut view: Box<dyn DaemonView>) -> io::Result<Self> {
         let streams = |all: Vec<TcpStream>| {
             let stream = |stream| Stream {
@@ -201,7 +203,7 @@ impl End {
     fn start_quic(&mut self, flow: quic::Flow, rate: Option<u64>, size: u16) -> io::Result<()> {
         let flow = Arc::new(flow);
         let of_receiver = Arc::clone(&flow);
-        // An end that only sends has answers to take.
+        // An end that only sends must read answers.
         self.thread("perf-take".to_owned(), move |shared| {
             of_receiver.receive(&shared.stop, shared.udp_received.as_ref())
         })?;
@@ -227,7 +229,7 @@ impl End {
         Ok(())
     }
 
-    /// Has the daemon measure its stages from now on until the load stops.
+    /// Makes the daemon measure its stages from now on until the load stops.
     pub fn watch_stages(&mut self) {
         self.stages = Some(StageWatch::default());
         self.look_at_stages(false);
@@ -241,10 +243,10 @@ impl End {
         }
     }
 
-    /// The time since the last call, or since the start.
+    /// Returns the figures since the last call, or since the start.
     ///
     /// # Errors
-    /// When a connection of the load broke.
+    /// If a connection of the load broke.
     pub fn second(&mut self) -> io::Result<EndSecond> {
         if let Some(error) = self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(error);
@@ -270,19 +272,19 @@ impl End {
         })
     }
 
-    /// What the daemon said last.
+    /// The daemon's last answer.
     #[must_use]
     pub const fn look(&self) -> &DaemonLook {
         &self.look
     }
 
-    /// The newest number of the other end that came in the flow.
+    /// The newest number of the peer that was received in the flow.
     #[must_use]
     pub fn challenge(&self) -> Option<Challenge> {
         self.shared.udp_received.as_ref().and_then(udp::Received::challenge)
     }
 
-    /// Time is up: this end sends no more, and takes what is still under way.
+    /// Time is up: this end stops sending, and receives what is still in flight.
     pub fn stop_sending(&mut self) {
         if self.stopped.is_none() {
             self.stopped = Some(self.shared.mark(&self.meter));
@@ -291,7 +293,7 @@ impl End {
         self.shared.stop_sending.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the load and accounts for it.
+    /// Ends the load and returns the account.
     #[must_use]
     pub fn finish(mut self) -> EndReport {
         self.stop_sending();
@@ -393,7 +395,7 @@ impl Shared {
             .as_ref()
             .map_or(0, |sent| sent.datagrams.load(Ordering::Relaxed));
         let received = self.udp_received.as_ref();
-        // A connection that broke keeps its place in the list.
+        // A broken connection keeps its place in the list.
         let info = |stream: &Stream| TcpInfo::of(&stream.stream).unwrap_or_default();
         Mark {
             at: Instant::now(),

@@ -1,35 +1,36 @@
-//! Between which addresses the flows of a run go. The far end finds them out by itself; the near end is not believed.
+//! The addresses between which the flows of a run go. The server determines them by itself and does
+//! not trust the client's claims.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 
-/// Both addresses of the flows of a run, seen from the far end.
+/// Both addresses of the flows of a run, seen from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// This machine's, on which its sockets listen.
+    /// The server's own address, on which its sockets listen.
     pub here: IpAddr,
-    /// The near end's: flows and greetings from elsewhere are ignored.
+    /// The client's address: flows and greetings from others are ignored.
     pub there: IpAddr,
 }
 
 /// Why a run cannot go outside the tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum NotOutside {
-    /// There is no link, or it goes through other nodes.
+    /// There is no link, or payload is relayed.
     #[error("it has no direct link with this node now; leave --raw out")]
     NoLink,
-    /// The direct link never leaves the machine.
+    /// The direct link stays within the machine.
     #[error("its link with this node is at {0}, which is no address of another machine; leave --raw out")]
     Within(IpAddr),
-    /// Another address than that of the link.
+    /// The requested address is not that of the link.
     #[error("its own address on the link is {here}, not {asked}, as behind NAT; leave --raw out")]
     Elsewhere {
-        /// The one that would be right.
+        /// The address of the link.
         here: IpAddr,
-        /// The one that was asked for.
+        /// The requested address.
         asked: IpAddr,
     },
-    /// The system does not say which address it would send from.
+    /// The system does not report a source address for the link.
     #[error("it has no route to {there} ({source}); leave --raw out")]
     NoRoute {
         /// The remote address of the link.
@@ -40,10 +41,10 @@ pub enum NotOutside {
 }
 
 impl Ends {
-    /// Those of the control connection. Inside the tunnel they belong to keys.
+    /// The addresses of the control connection. Inside the tunnel they belong to keys.
     ///
     /// # Errors
-    /// When the connection has ended.
+    /// If the connection has ended.
     pub fn inside(control: &TcpStream) -> io::Result<Self> {
         Ok(Self {
             here: control.local_addr()?.ip().to_canonical(),
@@ -51,11 +52,11 @@ impl Ends {
         })
     }
 
-    /// Those of the direct link with the near end: `link` is its remote address, as the daemon here says. `asked` is the
-    /// local one, as the near end says.
+    /// The addresses of the direct link with the client: `link` is its remote address, as the local
+    /// daemon reports it. `asked` is the local one, as the client claims.
     ///
     /// # Errors
-    /// [`NotOutside`]
+    /// [`NotOutside`].
     pub fn outside(asked: IpAddr, link: Option<SocketAddr>) -> Result<Self, NotOutside> {
         let link = link.ok_or(NotOutside::NoLink)?;
         let there = link.ip().to_canonical();
@@ -74,12 +75,12 @@ impl Ends {
     }
 }
 
-/// Addresses that no other machine has: unspecified, loopback; and groups, which many have.
+/// Addresses that belong to no single other machine: unspecified, loopback, and multicast.
 fn is_within(address: IpAddr) -> bool {
     address.is_unspecified() || address.is_loopback() || address.is_multicast()
 }
 
-/// The address that this machine sends from to `remote`, as its routes say. Nothing is sent.
+/// The source address of this machine towards `remote`, by its routes. Sends nothing.
 fn local_towards(remote: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => [0_u8; 4].into(),

@@ -1,4 +1,5 @@
-//! The far end: a process that serves one run over a connection that the daemon has let in, and ends.
+//! The server: a process that serves one run over a connection that the daemon has accepted, and
+//! ends.
 
 mod guard;
 
@@ -20,55 +21,55 @@ use crate::message::{FromFar, Hello, Messages, Ready, SCHEMA, ToFar, Token, writ
 use crate::plan::{MAX_RATE, Plan};
 use crate::{probe, tcp, udp};
 
-/// How long the near end may take for its first message, and for each of the flows.
+/// How long the client may take for its first message, and for each of the flows.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// From the idle path to the beginning of the load, at the longest.
+/// Maximum time between the idle measurement and the start of the load.
 const UNTIL_START: Duration = Duration::from_secs(30);
 
-/// What the near end may be late with the end of the run.
+/// How late the client may be with the end of the run.
 const LATE: Duration = Duration::from_secs(10);
 
-/// What a run takes besides its own time at the longest. A process that serves one for longer is stuck: a near end that reads
-/// nothing holds it in a write.
+/// Maximum duration of a run besides its own time. A process that serves one for longer is stuck: a
+/// client that reads nothing blocks it in a write.
 pub const LONGEST_BESIDE: Duration = Duration::from_secs(75);
 
-/// Messages of the near end that may wait to be read.
+/// Messages of the client that may wait to be read.
 const ORDERS: usize = 16;
 
-/// How long datagrams may still arrive when the load has stopped.
+/// How long datagrams may still arrive after the load has stopped.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// What serves a run.
+/// A server for one run.
 pub struct Far {
-    /// The connection, as the daemon accepted it.
+    /// The connection that the daemon accepted.
     pub control: TcpStream,
-    /// The tunnel's interface, which alone may reach us unless the run goes outside.
+    /// The tunnel's interface: unless the run goes outside, packets are accepted from it only.
     pub device: Option<String>,
-    /// What the daemon knows of the other end.
+    /// The daemon's view of the peer.
     pub view: Box<dyn DaemonView>,
-    /// What its owner allows.
+    /// The limits that the node's owner sets.
     pub limits: Limits,
 }
 
 /// Why a run was not served to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum FarError {
-    /// The connection to the near end ended, fell silent or made no sense.
+    /// The connection to the client ended, fell silent or carried an invalid message.
     #[error("the near end left ({0})")]
     Near(#[source] io::Error),
-    /// It asked for something that cannot be; it was told so.
+    /// The client requested something impossible, and was told so.
     #[error("refused: {0}")]
     Refused(String),
-    /// It did not open its flows, or not in time.
+    /// The client did not open its flows, or not in time.
     #[error("the near end opened {joined} of {expected} flows")]
     Flows {
-        /// Those that came.
+        /// The number of flows that were opened.
         joined: usize,
-        /// Those that the plan has.
+        /// The number of flows in the plan.
         expected: usize,
     },
-    /// What it was sent outside the tunnel did not arrive, or it does not say so.
+    /// What the server sends outside the tunnel does not arrive, or the client does not confirm it.
     #[error("what the far end sends outside the tunnel no longer arrives; the test stopped")]
     Unanswered,
     /// The direct link ended, or its remote address changed.
@@ -77,7 +78,7 @@ pub enum FarError {
     /// The daemon has ended.
     #[error("the daemon has ended")]
     DaemonEnded,
-    /// A flow broke, or the system refused something.
+    /// A flow broke, or a system call failed.
     #[error("a flow broke ({0})")]
     Flow(#[source] io::Error),
 }
@@ -85,7 +86,7 @@ pub enum FarError {
 /// Serves one run.
 ///
 /// # Errors
-/// [`FarError`], of which the near end has been told where it was still there.
+/// [`FarError`], which the client has been told if it was still connected.
 pub fn serve(far: Far) -> Result<(), FarError> {
     let Far {
         control,
@@ -127,7 +128,7 @@ fn refusal(hello: &Hello, limits: &Limits) -> Option<String> {
     outside.then(|| "outside the tunnel it measures with newer versions of weft only; update this one".to_owned())
 }
 
-/// The addresses of the run.
+/// Determines the addresses of the run.
 fn ends(control: &TcpStream, plan: &Plan, view: &mut dyn DaemonView) -> Result<Ends, FarError> {
     match plan.raw {
         Some(asked) => Ends::outside(asked, view.look().link).map_err(|not| FarError::Refused(not.to_string())),
@@ -135,7 +136,7 @@ fn ends(control: &TcpStream, plan: &Plan, view: &mut dyn DaemonView) -> Result<E
     }
 }
 
-/// Where the near end's flows arrive.
+/// The sockets at which the client's flows arrive.
 struct Sockets {
     ends: Ends,
     token: Token,
@@ -212,7 +213,7 @@ fn run(
     let flows = flows
         .recv_timeout(PATIENCE)
         .unwrap_or(Err(FarError::Flows { joined: 0, expected: 1 }))?;
-    // From here on, forward is what leaves this end.
+    // From here on, forward is the direction that leaves this end.
     let turned = Plan {
         direction: plan.direction.turned(),
         ..plan
@@ -230,7 +231,7 @@ fn run(
     write(control, &FromFar::Done(Box::new(end.finish()))).map_err(FarError::Near)
 }
 
-/// Sends a sample each second until the near end says stop, or says nothing for too long.
+/// Sends a sample each second until the client sends a stop, or sends nothing for too long.
 fn seconds(
     control: &TcpStream,
     orders: &Receiver<io::Result<ToFar>>,
@@ -269,9 +270,9 @@ fn seconds(
     }
 }
 
-/// What the near end says, as it comes.
+/// Reads the client's messages as they arrive.
 fn listen_for_orders(mut messages: Messages) -> Receiver<io::Result<ToFar>> {
-    // A near end that says more than is read waits for it.
+    // A client that sends faster than the server reads is blocked.
     let (sender, orders) = mpsc::sync_channel(ORDERS);
     std::thread::spawn(move || {
         loop {
@@ -285,7 +286,7 @@ fn listen_for_orders(mut messages: Messages) -> Receiver<io::Result<ToFar>> {
     orders
 }
 
-/// What the near end's flows are known by.
+/// The properties by which the client's flows are recognised.
 struct Gathering {
     plan: Plan,
     token: Token,
@@ -294,13 +295,13 @@ struct Gathering {
 }
 
 impl Gathering {
-    /// Takes the flows as they come.
+    /// Accepts the flows as they arrive.
     fn start(self, listener: TcpListener, socket: UdpSocket) -> io::Result<Receiver<Result<Flows, FarError>>> {
         let (sender, flows) = mpsc::channel();
         std::thread::Builder::new()
             .name("perf-gather".to_owned())
             .spawn(move || {
-                // It fails if the run has ended: then no thread waits any more.
+                // It fails if the run has ended: then no thread waits for it.
                 let _ = sender.send(self.all(&listener, socket));
             })?;
         Ok(flows)
@@ -339,7 +340,7 @@ impl Gathering {
     }
 }
 
-/// Returns probes as long as it lives.
+/// Returns probes as long as it exists.
 struct Echo(Arc<AtomicBool>);
 
 impl Echo {

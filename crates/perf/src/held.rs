@@ -1,75 +1,78 @@
-//! Which packet thread held a run up, and in which stage, from what was measured while the load ran again. Pure.
+//! Which packet thread limited a run, and in which stage, from what was measured while the load ran
+//! again. Pure.
 //!
-//! It stands beside the verdict of [`judge`](crate::judge), which says what kind of thing it was, and does not change it: a
-//! packet thread with time to spare leaves the cause to that verdict, and one without names where its time goes.
+//! It supplements the verdict of [`judge`](crate::judge), which names the kind of limit, and does
+//! not change it: if the packet threads have time to spare, the cause stays that verdict; if one
+//! has none, its stages are named.
 
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{BUSY, Bottleneck, SATURATED};
 use crate::stages::{EndStages, LaneStages, QUEUE, StageShare};
 
-/// Two threads that differ by less in the share of their time are busy alike.
+/// Two threads whose busy shares differ by less count as equally busy.
 const TIE: f64 = 0.05;
 
-/// A thread that waits for room for this share of the time is held up by what lies behind.
+/// A thread that waits for room for this share of the time is limited by the queue behind it.
 const STUCK: f64 = 0.5;
 
 /// How many stages the sentence names.
 const NAMED: usize = 3;
 
-/// The stages ran under another load if less than this share of the run's rate passed, or more than its inverse.
+/// The load of the stages counts as different if it passed less than this share of the run's rate,
+/// or more than the inverse.
 const ALIKE: f64 = 0.5;
 
 /// What was measured while the load ran again.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
-    /// Packet threads of the near end; none if it did not measure them.
+    /// Packet threads of the client; `None` if it did not measure them.
     pub near: Option<&'a EndStages>,
-    /// Those of the far end.
+    /// Packet threads of the server.
     pub far: Option<&'a EndStages>,
-    /// The rate that passed meanwhile as a share of the run's; none if there was none.
+    /// The rate meanwhile as a share of the run's; `None` if there was none.
     pub rate: Option<f64>,
 }
 
-/// What held a run up.
+/// What limited a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
-    /// The near daemon's packet thread.
+    /// The packet thread of the client's daemon.
     NearLane,
-    /// The far daemon's packet thread.
+    /// The packet thread of the server's daemon.
     FarLane,
-    /// Both, as busy as each other.
+    /// Both packet threads, equally busy.
     BothLanes,
-    /// What lies behind the near daemon: its packet thread waits for room to send.
+    /// The queue behind the client's daemon: its packet thread waits for room to send.
     NearQueue,
-    /// What lies behind the far daemon.
+    /// The queue behind the server's daemon.
     FarQueue,
     /// Not the packet path: no packet thread is busy.
     Elsewhere,
-    /// Not known: an end has not been measured, and the other is not it.
+    /// Unknown: one end was not measured, and the other is not the limit.
     Unknown,
 }
 
-/// What held a run up, down to the stage.
+/// What limited a run, down to the stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeldUpBy {
-    /// What.
+    /// The limit.
     pub by: By,
-    /// Which of several packet threads, from 0 on; none if there is one, or none to name.
+    /// The number of the packet thread, from 0; `None` if there is only one, or none is named.
     pub lane: Option<usize>,
-    /// The share of the time in which that thread worked, 0 to 1; none if there is none to name.
+    /// The share of the time in which that thread worked, 0 to 1; `None` if none is named.
     pub busy: Option<f64>,
-    /// Its stages and their shares of its time, the longest first; empty if there is none to name.
+    /// Its stages and their shares of its time, the longest first; empty if none is named.
     pub stages: Vec<StageShare>,
-    /// The same in a sentence.
+    /// The result in a sentence.
     pub text: String,
-    /// What else was measured, one line each.
+    /// Other measurements, one line each.
     pub evidence: Vec<String>,
 }
 
-/// Names the packet thread that held a run up and the stages that took its time, or says that it was none. `verdict` is
-/// what was made of the run itself.
+/// Names the packet thread that limited a run and the stages that took its time, or reports that
+/// none did. `verdict` is the verdict on the run itself.
 #[must_use]
 pub fn held_up(measured: &Measured<'_>, verdict: Bottleneck) -> HeldUpBy {
     let near = Suspect::of(true, measured.near);
@@ -116,7 +119,7 @@ fn both_known(near: &Suspect<'_>, far: &Suspect<'_>, verdict: Bottleneck) -> Hel
     if a.max(b) >= from {
         return busier.held(busier.lane_is());
     }
-    // A thread that waits for room has all the time that it could spare.
+    // A thread that waits for room could use that time.
     if let Some(stuck) = [near, far].into_iter().find(|suspect| suspect.is_stuck()) {
         return stuck.waits_for_room();
     }
@@ -146,7 +149,7 @@ fn one_known(known: &Suspect<'_>, verdict: Bottleneck) -> HeldUpBy {
     HeldUpBy::nobody(By::Unknown, text)
 }
 
-/// A processor that is the bottleneck need not be found busy again from the same share on.
+/// A CPU that is the bottleneck is recognised from a lower share on.
 fn threshold(verdict: Bottleneck) -> f64 {
     match verdict {
         Bottleneck::NearCpu | Bottleneck::FarCpu => BUSY,
@@ -204,11 +207,11 @@ impl<'a> Suspect<'a> {
         }
     }
 
-    /// The thread, how busy it was, and with what.
+    /// Names the thread, how busy it was, and its stages.
     fn line(&self) -> String {
         let lane = self.lane;
         let state = match &lane.thread {
-            // The clock runs on while a thread waits for a processor.
+            // The clock of a stage runs on while its thread waits for a CPU.
             Some(thread) if thread.wanting() > lane.busy() + TIE => format!(
                 "which ran {:.0} % of the time and waited {:.0} % for a processor",
                 thread.running * 100.0,

@@ -1,4 +1,4 @@
-//! A run as text for a person.
+//! A run as text for display.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::near::STAGED;
 use crate::plan::{Direction, Load, Plan};
 use crate::report::{DirectionReport, Report, SecondReport, UdpReport, Way};
 
-/// What is about to be measured.
+/// Describes the run that is about to start.
 #[must_use]
 pub fn heading(plan: &Plan, peer: &str) -> String {
     let way = match plan.direction {
@@ -41,7 +41,7 @@ pub fn heading(plan: &Plan, peer: &str) -> String {
     format!("{what}, {} s{raw}\n", plan.seconds)
 }
 
-/// What is about to be measured behind the run.
+/// Announces the measurement of stages after the run.
 #[must_use]
 pub fn heading_of_stages() -> String {
     format!("the same once more for {STAGED} s, with the stages of the packet path measured\n")
@@ -62,7 +62,7 @@ pub fn columns() -> String {
     ])
 }
 
-/// One second of a run.
+/// One second of a run as a row.
 #[must_use]
 pub fn second(second: &SecondReport) -> String {
     let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1} Mbit/s"));
@@ -84,7 +84,7 @@ pub fn second(second: &SecondReport) -> String {
     ])
 }
 
-/// What came of it.
+/// The result as text.
 #[must_use]
 pub fn summary(report: &Report) -> String {
     let mut text = String::from("\n");

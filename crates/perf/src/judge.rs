@@ -1,100 +1,102 @@
-//! What held a run up, from what was measured. Pure.
+//! The bottleneck of a run, from its measurements. Pure.
 //!
-//! The order matters: a processor without time to spare also loses packets and fills queues, so it is asked about first;
-//! a window that is full most of the time leaves no room for a queue; and only what is left over is the path's.
+//! The causes are checked in this order: a CPU without time to spare also loses packets and fills
+//! queues, so it comes first; a window that is full most of the time leaves no room for a queue;
+//! what remains is attributed to the path.
 
 use serde::{Deserialize, Serialize};
 
 use crate::end::TcpSent;
 use crate::meter::{ProcessLoad, Spent};
 
-/// A thread that wants to run for this share of the time has none to spare: the rest are the moments between two bursts.
+/// A thread that wants to run for this share of the time has none to spare: the rest are the
+/// moments between two bursts.
 pub const SATURATED: f64 = 0.8;
 
-/// A thread that wants to run for this share of the time is the cause where nothing else is one: what comes in bursts
-/// finds it busy.
+/// A thread that wants to run for this share of the time is the cause if no other is found: bursty
+/// traffic finds it busy.
 pub const BUSY: f64 = 0.65;
 
-/// The share of the time from which on one cause is the cause.
+/// The share of the time from which on a single cause is the verdict.
 const MOST: f64 = 0.5;
 
 /// The share of the time from which on a window is a cause if the rate is the one that it allows.
 const SOME: f64 = 0.2;
 
-/// How much of what a window allows is as much as it allows.
+/// Fraction of the window-limited rate above which a flow counts as window-limited.
 const FULL: f64 = 0.75;
 
-/// The share of segments sent again, or of datagrams lost, that is more than an accident.
+/// The share of retransmitted segments, or of lost datagrams, above which loss counts as a cause.
 const LOSS: f64 = 0.001;
 
-/// The share of datagrams lost from which on the sender clearly sends more than gets through.
+/// The share of lost datagrams from which on the sender clearly exceeds the path's rate.
 const FLOOD: f64 = 0.05;
 
-/// What arrives is what was asked for.
+/// Fraction of the requested rate above which it counts as reached.
 const WHOLE: f64 = 0.95;
 
-/// What one direction of a run showed.
+/// Measurements of one direction of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// Which end sends.
+    /// Whether the client sends.
     pub sender_is_near: bool,
-    /// Processors at the sender.
+    /// CPU time at the sender.
     pub sender: Spent,
-    /// Processors at the receiver.
+    /// CPU time at the receiver.
     pub receiver: Spent,
     /// Payload received, in Mbit/s.
     pub mbit_s: f64,
-    /// What the sender saw.
+    /// The sender's figures.
     pub flow: Flow,
     /// Median round trip before the load, in milliseconds.
     pub idle_ms: Option<f64>,
-    /// The same under it.
+    /// Median round trip under load, in milliseconds.
     pub loaded_ms: Option<f64>,
 }
 
-/// What the sender saw.
+/// The sender's figures, by kind of load.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Flow {
     /// Over TCP.
     Tcp {
-        /// What the kernel tells.
+        /// The kernel's figures.
         tcp: TcpSent,
-        /// The share of the time in which it held back by itself.
+        /// The share of the time in which the sender paused by itself.
         paced: f64,
     },
     /// Datagrams.
     Udp {
-        /// The rate asked for, in Mbit/s; none: as fast as it can.
+        /// The requested rate in Mbit/s; `None`: as fast as possible.
         asked: Option<f64>,
-        /// The rate sent.
+        /// The rate sent, in Mbit/s.
         sent_mbit_s: f64,
-        /// The share that did not arrive.
+        /// The share of datagrams that were lost.
         loss: f64,
     },
 }
 
-/// What held a run up.
+/// What limited a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bottleneck {
-    /// The near end's processor.
+    /// The client's CPU.
     NearCpu,
-    /// The far end's processor.
+    /// The server's CPU.
     FarCpu,
-    /// The rate of the path: its queue is full, or its sender has found its rate.
+    /// The rate of the path: its queue is full, or the congestion control has found its rate.
     PathRate,
-    /// Loss that no full queue explains.
+    /// Loss without a full queue.
     Loss,
-    /// The room for data under way: the receive window or the send buffer.
+    /// The limit on data in flight: the receive window or the send buffer.
     Window,
-    /// The sending program: it had no more to send.
+    /// The sending program, which had no more to send.
     Application,
     /// Nothing stands out.
     Unclear,
 }
 
 impl Bottleneck {
-    /// In a few words, for people.
+    /// The verdict in a few words, for display.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -109,16 +111,16 @@ impl Bottleneck {
     }
 }
 
-/// A verdict and why.
+/// A verdict and its reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What it was.
+    /// The bottleneck.
     pub is: Bottleneck,
-    /// The figures that say so, one line each, the strongest first.
+    /// The figures behind it, one line each, the strongest first.
     pub evidence: Vec<String>,
 }
 
-/// Names what held a run up.
+/// Names the bottleneck of a run.
 #[must_use]
 pub fn judge(evidence: &Evidence) -> Verdict {
     if let Some(verdict) = evidence.processor(SATURATED) {
@@ -165,7 +167,8 @@ impl Suspect<'_> {
 }
 
 impl Evidence {
-    /// The thread with the least time to spare, if that wants to run for at least the share `from` of the time.
+    /// The thread with the least time to spare, if it wants to run for at least the share `from` of
+    /// the time.
     fn processor(&self, from: f64) -> Option<Verdict> {
         let suspect = self.busiest()?;
         (suspect.wanting() >= from).then(|| Verdict {
@@ -179,7 +182,8 @@ impl Evidence {
     }
 
     fn busiest(&self) -> Option<Suspect<'_>> {
-        // One that sends as fast as it can has no time to spare by its nature; what matters is where that gets lost.
+        // A sender without a rate has no time to spare by its nature; the question is where its
+        // datagrams are lost.
         let floods = matches!(self.flow, Flow::Udp { asked: None, loss, .. } if loss >= FLOOD);
         let near = self.sender_is_near;
         let suspects = [
@@ -212,13 +216,14 @@ impl Evidence {
                 )],
             );
         }
-        // The kernel counts a connection that its pacing holds back behind the window as not held back.
+        // If pacing holds a window-limited connection back, the kernel does not count that time as
+        // window-limited.
         let at_most = allowed(tcp);
         let fits = tcp.window_limited >= SOME && repeated < LOSS && self.mbit_s >= FULL * at_most;
         if tcp.window_limited + tcp.buffer_limited >= MOST || fits {
             return verdict(Bottleneck::Window, self.window(tcp));
         }
-        // The queue of a path overflows; the one in front of a daemon stops its sender.
+        // The queue of a path overflows; the queue before a daemon blocks its sender.
         if repeated < LOSS
             && let Some(verdict) = self.processor(BUSY)
         {
@@ -294,7 +299,7 @@ impl Evidence {
         }
     }
 
-    /// The median probe took clearly longer under load.
+    /// Describes a queue if the median probe took clearly longer under load.
     fn queue(&self) -> Option<String> {
         let (idle, loaded) = (self.idle_ms?, self.loaded_ms?);
         grown(idle, loaded)
@@ -309,7 +314,7 @@ impl Evidence {
     }
 }
 
-/// What the receive window allows, in Mbit/s.
+/// The rate that the receive window allows, in Mbit/s.
 fn allowed(tcp: &TcpSent) -> f64 {
     tcp.window_bytes as f64 * 8e-3 / tcp.rtt_ms.max(1e-3)
 }
@@ -321,7 +326,8 @@ fn tcp_queue(tcp: &TcpSent) -> String {
     )
 }
 
-/// Half as much again, and more than the scheduling of two machines explains.
+/// Whether a round trip grew by at least half, and by 1 ms more, which the scheduling of two
+/// machines does not explain.
 fn grown(from_ms: f64, to_ms: f64) -> bool {
     to_ms >= from_ms * 1.5 + 1.0
 }

@@ -1,26 +1,27 @@
-//! Round trips in few figures.
+//! A summary of round trips.
 
 use serde::{Deserialize, Serialize};
 
-/// Round trips of one stretch of time.
+/// Round trips within one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Questions asked.
+    /// Probes sent.
     pub sent: u64,
-    /// Answers.
+    /// Answers received.
     pub received: u64,
-    /// Mean, in milliseconds; all of these are zero without answers.
+    /// Mean, in milliseconds; without answers all of these are zero.
     pub avg_ms: f64,
-    /// Half took no longer.
+    /// Median, in milliseconds.
     pub p50_ms: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile, in milliseconds.
     pub p99_ms: f64,
-    /// The longest.
+    /// Maximum, in milliseconds.
     pub max_ms: f64,
 }
 
 impl Latency {
-    /// Of `sent` questions those that took `ms` were answered, in any order.
+    /// Summarises `sent` probes, of which those with the round trips `ms` were answered, in any
+    /// order.
     #[must_use]
     pub fn of(sent: u64, ms: &[f64]) -> Self {
         let mut sorted = ms.to_vec();
@@ -36,14 +37,14 @@ impl Latency {
         }
     }
 
-    /// Half of the round trips took no longer than this, in milliseconds; none if there were none.
+    /// The median in milliseconds; `None` without answers.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
         (self.received > 0).then_some(self.p50_ms)
     }
 }
 
-/// The least value that `share` of all do not exceed.
+/// The least value that the fraction `share` of all values does not exceed.
 fn nearest_rank(sorted: &[f64], share: f64) -> Option<f64> {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()

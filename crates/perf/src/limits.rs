@@ -1,19 +1,20 @@
-//! What a far end serves at most. The owner of the node sets it (`[perf]`); the near end is told what it exceeds.
+//! Limits of the runs that a server accepts. The owner of the node sets them (`[perf]`); the client
+//! is told which one a run exceeds.
 
 use std::time::Duration;
 
 use crate::plan::{Load, MAX_RATE, MAX_SECONDS, MAX_STREAMS, Plan};
 
-/// Ceilings of one run, as the far end enforces them.
+/// Limits of one run, as the server enforces them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Whether runs outside the tunnel are served ([`Plan::raw`]).
     pub raw: bool,
     /// The longest run in seconds: 1 to [`MAX_SECONDS`].
     pub seconds: u32,
-    /// Most TCP connections in each direction: 1 to [`MAX_STREAMS`].
+    /// Maximum number of TCP connections in each direction: 1 to [`MAX_STREAMS`].
     pub streams: u16,
-    /// Bits of payload a second that this end sends at most, all flows together: up to [`MAX_RATE`].
+    /// Maximum payload that this end sends, in bit/s, all flows together: up to [`MAX_RATE`].
     pub rate: u64,
 }
 
@@ -29,8 +30,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The limits of the control protocol itself, for far ends whose owner is also the one who asks; not outside the
-    /// tunnel.
+    /// The limits of the control protocol itself, for servers whose owner is also the client; not
+    /// outside the tunnel.
     pub const MOST: Self = Self {
         raw: false,
         seconds: MAX_SECONDS,
@@ -38,7 +39,7 @@ impl Limits {
         rate: MAX_RATE,
     };
 
-    /// How long after the end of the run this end still sends while it waits for the near end to say that time is up.
+    /// How long after the end of the run this end still sends while it waits for the client's stop.
     pub const OVERRUN: Duration = Duration::from_secs(2);
 
     /// Refuses a run that exceeds a limit.
@@ -65,7 +66,7 @@ impl Limits {
     }
 }
 
-/// Why a run is not served.
+/// Why a run is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverLimit {
     /// It goes outside the tunnel.
@@ -83,10 +84,10 @@ pub enum OverLimit {
         /// The limit.
         most: u16,
     },
-    /// This end would send too much.
+    /// This end would exceed its rate.
     #[error("it sends at most {} Mbit/s there (perf.max_mbit_s); ask for less with --rate", .most / 1_000_000)]
     Rate {
-        /// The limit in bits a second.
+        /// The limit in bit/s.
         most: u64,
     },
 }
@@ -147,7 +148,7 @@ mod tests {
             assert!(refused.contains(words) && !refused.contains('\n'), "{refused}");
             assert_eq!(Limits::MOST.check(&plan), Ok(()));
         }
-        // What the near end sends is the near end's own affair.
+        // The limits do not apply to what the client sends.
         assert_eq!(limits.check(&plan(udp(Some(MAX_RATE)), Direction::Forward)), Ok(()));
     }
 }

@@ -1,11 +1,13 @@
-//! How the two ends talk: JSON, one message a line, over one TCP connection inside the tunnel.
+//! The control protocol: JSON, one message a line, over one TCP connection inside the tunnel.
 //!
-//! Near: [`Hello`]. Far: [`FromFar::Ready`], or [`FromFar::Refused`] and the end. Near opens its flows, each of which
-//! begins with the token, and measures round trips on the idle path. Then near [`ToFar::Start`], far
-//! [`FromFar::Started`], and a [`FromFar::Second`] each second; near [`ToFar::Stop`], far [`FromFar::Done`]. An end that
-//! loses the connection gives the run up. Where the far end sends datagrams outside the tunnel, near returns their numbers
-//! once a second ([`ToFar::Came`], [`challenge`](crate::challenge)). With [`Hello::stages`] both ends have their daemons measure the stages of the
-//! packet path meanwhile, and tell them at the end ([`EndReport::stages`]).
+//! Client: [`Hello`]. Server: [`FromFar::Ready`], or [`FromFar::Refused`] and the end. The client
+//! opens its flows, each of which begins with the token, and measures round trips on the idle path.
+//! Then client [`ToFar::Start`], server [`FromFar::Started`], and a [`FromFar::Second`] each
+//! second; client [`ToFar::Stop`], server [`FromFar::Done`]. An end that loses the connection
+//! aborts the run. If the server sends datagrams outside the tunnel, the client returns their
+//! numbers once a second ([`ToFar::Came`], [`challenge`](crate::challenge)). With [`Hello::stages`]
+//! both ends make their daemons measure the stages of the packet path meanwhile, and report them at
+//! the end ([`EndReport::stages`]).
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -18,34 +20,35 @@ use crate::challenge::Challenge;
 use crate::end::{EndReport, EndSecond};
 use crate::plan::Plan;
 
-/// The schema of the first message; the number changes when the ends could misunderstand each other.
+/// The schema of the first message; the number changes when client and server could misunderstand
+/// each other.
 pub const SCHEMA: &str = "weft.perf-control/1";
 
 /// The longest message, in bytes, its newline included.
 pub const MAX_LINE: usize = 64 << 10;
-/// The longest that one message may take from its first byte to its last: an end that sends a byte now and then must not hold
-/// the one test that is served.
+/// Maximum time between the first and the last byte of a message: a client that sends a byte now
+/// and then must not block the only test that is served.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// The first message of the near end.
+/// The first message of the client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`SCHEMA`]
     pub schema: String,
-    /// What it would like.
+    /// The requested run.
     pub plan: Plan,
-    /// Both daemons measure the stages of their packet paths meanwhile. A far end that does not know of it serves the run
-    /// without.
+    /// Whether both daemons measure the stages of their packet paths meanwhile. A server that does
+    /// not know the field serves the run without.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stages: bool,
-    /// The near end returns the far end's [`Challenge`]s. A far end that does not know of them sends none; without them
-    /// nothing goes outside the tunnel.
+    /// Whether the client returns the server's [`Challenge`]s. A server that does not know the
+    /// field sends none; without them nothing goes outside the tunnel.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub challenges: bool,
 }
 
 impl Hello {
-    /// Asks for a run.
+    /// A request for a run.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
         Self {
@@ -56,57 +59,58 @@ impl Hello {
         }
     }
 
-    /// The same run with the stages of both packet paths measured, or without.
+    /// Sets whether the stages of both packet paths are measured.
     #[must_use]
     pub fn with_stages(self, stages: bool) -> Self {
         Self { stages, ..self }
     }
 }
 
-/// Later messages of the near end.
+/// Later messages of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToFar {
-    /// Every flow is open: begin.
+    /// Every flow is open: start the load.
     Start,
     /// Time is up.
     Stop,
-    /// This number came in the flow.
+    /// This number was received in the flow.
     Came(Challenge),
 }
 
-/// Messages of the far end.
+/// Messages of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FromFar {
-    /// Not this time, and why, for people.
+    /// The run is refused, for the reason in the text.
     Refused(String),
-    /// Where the flows go.
+    /// The ports and the token of the flows.
     Ready(Ready),
     /// The load runs.
     Started,
     /// One second of it.
     Second(Box<EndSecond>),
-    /// All of it.
+    /// The account of the whole run.
     Done(Box<EndReport>),
-    /// It went wrong, for people.
+    /// The run failed, for the reason in the text.
     Failed(String),
 }
 
-/// Where the flows go: ports at the far end's mesh address, or at the address of [`Plan::raw`].
+/// The ports of the flows, at the server's mesh address or at the address of [`Plan::raw`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
     /// TCP connections.
     pub tcp: u16,
     /// Datagrams of the load.
     pub udp: u16,
-    /// Datagrams that are sent back.
+    /// Datagrams that the server returns.
     pub probe: u16,
-    /// What every flow begins with.
+    /// The token with which every flow begins.
     pub token: Token,
 }
 
-/// A secret of one run, which proves that a flow belongs to it: the tunnel does not where the run goes outside.
+/// A secret of one run, which proves that a flow belongs to it: outside the tunnel the source
+/// address does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Token(pub [u8; Self::LEN]);
@@ -115,7 +119,7 @@ impl Token {
     /// Its length in bytes.
     pub const LEN: usize = 16;
 
-    /// Whether `bytes` begin with it. In constant time, since a stranger may try.
+    /// Whether `bytes` begin with it. In constant time, since any host may try.
     #[must_use]
     pub fn begins(&self, bytes: &[u8]) -> bool {
         let Some(found) = bytes.first_chunk::<{ Self::LEN }>() else {
@@ -144,7 +148,7 @@ impl TryFrom<String> for Token {
 /// Writes one message.
 ///
 /// # Errors
-/// What the connection gives, and `InvalidData` for what is no JSON.
+/// The error of the connection, and `InvalidData` for a value that is not JSON.
 pub fn write(mut stream: &TcpStream, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
@@ -158,7 +162,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Those that come from `stream`. Its read timeout bounds the wait for each.
+    /// Reads the messages of `stream`. Its read timeout bounds the wait for each.
     #[must_use]
     pub fn new(stream: TcpStream) -> Self {
         Self {
@@ -169,8 +173,9 @@ impl Messages {
     /// The next message.
     ///
     /// # Errors
-    /// `UnexpectedEof` at the end of the connection, `TimedOut` for a message in parts that take longer than 10 s, `InvalidData` for a message that is too long or not
-    /// understood, and what the connection gives.
+    /// `UnexpectedEof` at the end of the connection, `TimedOut` for a message in parts that take
+    /// longer than 10 s, `InvalidData` for a message that is too long or not understood, and the
+    /// errors of the connection.
     pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let mut line = Vec::new();
         let mut begun: Option<Instant> = None;
@@ -207,14 +212,15 @@ impl Messages {
     }
 }
 
-/// Text of the other end as it may be shown: one line of printable characters, at most `longest` of them.
+/// Text of the peer, sanitised for display: one line of printable characters, at most `longest` of
+/// them.
 #[must_use]
 pub fn printable(text: &str, longest: usize) -> String {
     let shown = |c: char| if c.is_control() || is_direction(c) { ' ' } else { c };
     text.chars().take(longest).map(shown).collect()
 }
 
-/// Marks that turn the direction of the text around them (Unicode, UAX #9).
+/// Characters that change the direction of the text around them (Unicode, UAX #9).
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -274,7 +280,7 @@ mod tests {
             let writer = std::thread::spawn(move || a.write_all(&bytes));
             let error = Messages::new(b).receive::<ToFar>().unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
-            // The reader may have left before all was written.
+            // The reader may have closed before everything was written.
             let _ = writer.join().unwrap();
         }
     }

@@ -1,4 +1,4 @@
-//! What a run costs: processor and memory, of the daemon and of the test itself apart (L40).
+//! The cost of a run: CPU time and memory, of the daemon and of the test itself separately (L40).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,29 +9,29 @@ use weft_os::process::{ThreadUsage, Usage, threads_of, usage_of};
 
 use crate::message::printable;
 
-/// Threads of the test that carry no load: that they wait for a processor holds nothing up.
+/// Threads of the test without load: a wait for a CPU of theirs limits nothing.
 const BESIDE: [&str; 3] = ["perf-probe", "perf-echo", "perf-control"];
 
-/// What one end spent on a stretch of time.
+/// What one end used in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
-    /// The daemon; none if it cannot be seen.
+    /// The daemon; `None` if it is not visible.
     pub daemon: Option<ProcessLoad>,
-    /// The process that makes and takes the load.
+    /// The process that sends and receives the load.
     pub test: Option<ProcessLoad>,
-    /// Processors that a process of this end may use.
+    /// CPUs that a process of this end may use.
     pub cores: u32,
 }
 
 impl Spent {
-    /// CPU time of daemon and test, in percent of one processor.
+    /// CPU time of daemon and test, in percent of one CPU.
     #[must_use]
     pub fn cpu_percent(&self) -> f64 {
         let both = [&self.daemon, &self.test];
         both.into_iter().flatten().map(|load| load.cpu_percent).sum()
     }
 
-    /// The same with text that may be shown.
+    /// Returns it with all text sanitised for display.
     #[must_use]
     pub fn tamed(mut self) -> Self {
         for load in [&mut self.daemon, &mut self.test].into_iter().flatten() {
@@ -43,14 +43,14 @@ impl Spent {
     }
 }
 
-/// What one process spent.
+/// What one process used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessLoad {
-    /// CPU time, user and system, in percent of one processor: 200 are two of them.
+    /// CPU time, user and system, in percent of one CPU: 200 are two of them.
     pub cpu_percent: f64,
     /// Memory in RAM at the end, in bytes.
     pub rss_bytes: u64,
-    /// The thread that slept least; none where the system does not tell.
+    /// The thread that slept least; `None` if the system has no statistics.
     pub busiest: Option<ThreadLoad>,
 }
 
@@ -61,32 +61,32 @@ pub struct ThreadLoad {
     pub name: String,
     /// The share of the time in which it ran, 0 to 1.
     pub running: f64,
-    /// The share of the time in which it could have run but had no processor.
+    /// The share of the time in which it was runnable but had no CPU.
     pub waiting: f64,
 }
 
 impl ThreadLoad {
-    /// The share of the time in which it had work: near 1, more work would not get done.
+    /// The share of the time in which it had work: near 1, it cannot do more.
     #[must_use]
     pub fn wanting(&self) -> f64 {
         self.running + self.waiting
     }
 }
 
-/// Reads what two processes have used so far.
+/// Reads the resource use of two processes.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     daemon: Option<u32>,
 }
 
 impl Meter {
-    /// Of this process and of the daemon with this number.
+    /// A meter of this process and of the daemon with this process id.
     #[must_use]
     pub const fn new(daemon: Option<u32>) -> Self {
         Self { daemon }
     }
 
-    /// What they have used by now.
+    /// Their use so far.
     #[must_use]
     pub fn read(&self) -> Reading {
         let own = std::process::id();
@@ -98,7 +98,7 @@ impl Meter {
     }
 }
 
-/// What two processes have used up to a moment.
+/// The resource use of two processes up to a moment.
 #[derive(Clone, Debug)]
 pub struct Reading {
     at: Instant,
@@ -115,13 +115,13 @@ struct ProcessReading {
 fn process(pid: u32) -> io::Result<ProcessReading> {
     Ok(ProcessReading {
         usage: usage_of(pid)?,
-        // Without them the rest is still true.
+        // Without the threads the other figures are still valid.
         threads: threads_of(pid).unwrap_or_default(),
     })
 }
 
 impl Reading {
-    /// What was spent since `earlier`.
+    /// The use since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Spent {
         let time = self.at.saturating_duration_since(earlier.at);
@@ -137,7 +137,7 @@ impl Reading {
 }
 
 impl Reading {
-    /// How each thread of the daemon whose name begins with `prefix` spent the time since `earlier`.
+    /// The use of each thread of the daemon whose name begins with `prefix`, since `earlier`.
     #[must_use]
     pub fn threads_since(&self, earlier: &Self, prefix: &str) -> Vec<ThreadLoad> {
         let time = self.at.saturating_duration_since(earlier.at);
@@ -165,7 +165,7 @@ impl ProcessReading {
     fn loads_since(&self, earlier: &Self, time: Duration) -> impl Iterator<Item = ThreadLoad> {
         let then: BTreeMap<u32, &ThreadUsage> = earlier.threads.iter().map(|thread| (thread.tid, thread)).collect();
         self.threads.iter().map(move |thread| {
-            // A thread that was not there had used nothing.
+            // A thread that did not exist had used nothing.
             let (cpu, waited) = then
                 .get(&thread.tid)
                 .map(|then| (then.cpu, then.waited))

@@ -1,4 +1,4 @@
-//! The near end: the command of the person who asks.
+//! The client: the user's command.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -15,104 +15,105 @@ use crate::plan::Plan;
 use crate::probe::{self, Probes};
 use crate::{tcp, udp};
 
-/// How long the far end may take to let us in, and for an answer.
+/// How long the server may take to accept the connection, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the idle path is probed.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How long the load runs again while stages are measured, in seconds. In the first of them it finds its rate.
+/// How long the load runs again while stages are measured, in seconds. In the first of them it
+/// finds its rate.
 pub const STAGED: u32 = 3;
 
-/// How long the far end may say nothing while the load runs; its samples share the path with the load.
+/// How long the server may be silent while the load runs; its samples share the path with the load.
 pub const SILENCE: Duration = Duration::from_secs(10);
 
 /// How long the account at the end may take.
 const DONE: Duration = Duration::from_secs(20);
 
-/// The longest reason of the far end that is shown, in characters.
+/// The longest reason of the server that is shown, in characters.
 const MAX_WHY: usize = 200;
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// This end.
+    /// The client's account.
     pub near: EndReport,
-    /// The other.
+    /// The server's account.
     pub far: EndReport,
     /// Round trips before the load.
     pub idle: Latency,
     /// Round trips under it.
     pub loaded: Latency,
-    /// Second by second.
+    /// The run second by second.
     pub seconds: Vec<Second>,
 }
 
 /// One second of a run, at both ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Second {
-    /// Which, from 1.
+    /// Its number, from 1.
     pub number: u32,
-    /// This end.
+    /// The client's.
     pub near: EndSecond,
-    /// The other; none where its account of it did not come.
+    /// The server's; `None` if its account did not arrive.
     pub far: Option<EndSecond>,
-    /// Round trips in it.
+    /// Round trips in this second.
     pub rtt: Latency,
 }
 
-/// Why there is no outcome. One line each, of the far end only.
+/// Why a run has no outcome. One line each, about the server only.
 #[derive(Debug, thiserror::Error)]
 pub enum NearError {
-    /// Nothing listens there.
+    /// Nothing listens at this address.
     #[error("takes no tests: nothing listens at {0}; perf.allow may be \"off\" there, or its weft too old")]
     NotListening(SocketAddr),
-    /// Nothing came back.
+    /// There is no answer.
     #[error("cannot be reached at {address} ({source}); see `weft ping`")]
     Unreachable {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// What the system said.
         source: io::Error,
     },
-    /// It does not want to.
+    /// The server refuses the run.
     #[error("refuses the test: {0}")]
     Refused(String),
-    /// It gave up.
+    /// The server aborted the run.
     #[error("gave the test up: {0}")]
     Failed(String),
-    /// It left, or fell silent, before the end.
+    /// The server disconnected, or fell silent, before the end.
     #[error("stopped answering after {after:.0} s of the test ({source})")]
     Gone {
-        /// How far the load had come.
+        /// Seconds of load until then.
         after: f64,
         /// What the system said.
         source: io::Error,
     },
-    /// It said something that makes no sense here.
+    /// The server sent a message that does not belong here.
     #[error("does not follow the protocol; is weft the same version there?")]
     Protocol,
     /// A flow could not be opened.
     #[error("takes no flow at {address} ({source}); does a firewall on the way let TCP and UDP through?")]
     Flow {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// What the system said.
         source: io::Error,
     },
-    /// The way there does not take what the test is made of.
+    /// The path to the server does not take the datagrams of the test.
     #[error("cannot be sent this load: {0}")]
     Load(#[source] io::Error),
-    /// Something of this system.
+    /// An error of the local system.
     #[error("the test cannot run here ({0})")]
     Here(#[source] io::Error),
 }
 
-/// Runs `plan` with the far end that listens at `control`, for nodes its mesh address and [`PORT`](crate::PORT), and tells each
-/// second of it.
+/// Runs `plan` with the server that listens at `control`, for nodes its mesh address and
+/// [`PORT`](crate::PORT), and reports each second.
 ///
 /// # Errors
-/// [`NearError`]
+/// [`NearError`].
 pub fn run(
     control: SocketAddr,
     plan: &Plan,
@@ -122,11 +123,11 @@ pub fn run(
     measure(control, &Hello::new(plan.clone()), view, tell)
 }
 
-/// Runs the load of `plan` anew for [`STAGED`], while both daemons measure the stages of their packet paths. That takes
-/// some of their time, so no other figure of the outcome is worth telling.
+/// Runs the load of `plan` again for [`STAGED`] seconds, while both daemons measure the stages of
+/// their packet paths. Measuring costs CPU time, so no other figure of this outcome is used.
 ///
 /// # Errors
-/// [`NearError`]
+/// [`NearError`].
 pub fn run_staged(control: SocketAddr, plan: &Plan, view: Box<dyn DaemonView>) -> Result<Outcome, NearError> {
     let plan = Plan {
         seconds: STAGED,
@@ -156,7 +157,7 @@ fn measure(
         FromFar::Started => {}
         other => return Err(unexpected(other)),
     }
-    // What came between belongs to neither.
+    // Round trips between the two measurements belong to neither.
     let _ = prober.probes.restart();
     let mut end = End::start(plan, None, flows, view).map_err(NearError::Here)?;
     if hello.stages {
@@ -171,11 +172,11 @@ fn measure(
     Ok(run.outcome(end.finish(), report, (idle, loaded)))
 }
 
-/// The connection over which the ends agree.
+/// The control connection.
 struct Connection {
     stream: TcpStream,
     incoming: Receiver<io::Result<FromFar>>,
-    /// When the load began.
+    /// Start of the load.
     started: Option<Instant>,
 }
 
@@ -208,7 +209,7 @@ impl Connection {
     }
 
     fn ask(&mut self, hello: &Hello) -> Result<Ready, NearError> {
-        // One that was turned away at once has the reason waiting for it.
+        // A client that was refused at once finds the reason in the receive buffer.
         let _ = write(&self.stream, hello);
         match self.next(PATIENCE)? {
             FromFar::Ready(ready) => Ok(ready),
@@ -285,7 +286,7 @@ fn any(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Probes as long as it lives.
+/// Sends probes as long as it exists.
 struct Prober {
     probes: Arc<Probes>,
     stop: Arc<AtomicBool>,
@@ -318,7 +319,7 @@ impl Drop for Prober {
     }
 }
 
-/// The load as it runs.
+/// The state of the load.
 struct Run {
     seconds: u32,
     near: Vec<(EndSecond, Latency)>,
@@ -340,7 +341,7 @@ impl Run {
         }
     }
 
-    /// Until time is up.
+    /// Runs until time is up.
     fn load(
         &mut self,
         far: &mut Connection,
@@ -381,7 +382,7 @@ impl Run {
     fn hear(&mut self, message: FromFar) -> Result<(), NearError> {
         self.heard = Instant::now();
         match message {
-            // One that talks more than it should is not kept.
+            // Samples beyond the expected number are dropped.
             FromFar::Second(_) if self.far.len() >= self.seconds as usize => Ok(()),
             FromFar::Second(second) => {
                 self.far.push(second.tamed());
@@ -402,7 +403,7 @@ impl Run {
         }
     }
 
-    /// Tells the seconds that both ends have accounted for.
+    /// Reports the seconds for which both accounts have arrived.
     fn tell_new(&mut self, tell: &mut dyn FnMut(&Second)) {
         let from = self.told.len();
         let both = self.near.iter().zip(&self.far).enumerate().skip(from);
@@ -419,7 +420,7 @@ impl Run {
     }
 
     fn outcome(mut self, near: EndReport, far: EndReport, (idle, loaded): (Latency, Latency)) -> Outcome {
-        // The far end's clock may have stood before its last second.
+        // The server may have stopped just before its last sample.
         for (n, (second, rtt)) in self.near.iter().enumerate().skip(self.told.len()) {
             self.told.push(Second {
                 number: n as u32 + 1,

@@ -1,4 +1,4 @@
-//! What a run shall be. The far end checks it as it came: it is a stranger's wish.
+//! The parameters of a run. The server checks them on receipt, because any node may send them.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use crate::quic;
 /// The longest run, in seconds.
 pub const MAX_SECONDS: u32 = 3600;
 
-/// Most streams in one direction.
+/// Maximum number of streams in one direction.
 pub const MAX_STREAMS: u16 = 64;
 
-/// The smallest receive buffer that can be asked for, in bytes; the kernel takes no less.
+/// The smallest receive buffer that can be requested, in bytes; the kernel's minimum.
 pub const MIN_WINDOW: u32 = 2048;
 
 /// The largest, in bytes.
 pub const MAX_WINDOW: u32 = 64 << 20;
 
-/// The smallest datagram, in bytes: it has to hold its number and its time.
+/// The smallest datagram, in bytes: it contains its number and its time.
 pub const MIN_SIZE: u16 = 32;
 
 /// The largest datagram, in bytes.
 pub const MAX_SIZE: u16 = 9000;
 
-/// The smallest datagram of a QUIC-like load, in bytes: it has to hold an answer.
+/// The smallest datagram of a QUIC-like load, in bytes: it contains an answer.
 pub const MIN_QUIC_SIZE: u16 = 48;
 
-/// The lowest rate, in bits a second.
+/// The lowest rate, in bit/s.
 pub const MIN_RATE: u64 = 1000;
 
-/// The highest rate, in bits a second.
+/// The highest rate, in bit/s.
 pub const MAX_RATE: u64 = 1_000_000_000_000;
 
 /// A run.
@@ -39,16 +39,16 @@ pub const MAX_RATE: u64 = 1_000_000_000_000;
 pub struct Plan {
     /// What is sent.
     pub load: Load,
-    /// Which way.
+    /// The direction of the load.
     pub direction: Direction,
-    /// How long, in seconds: 1 to [`MAX_SECONDS`].
+    /// Duration in seconds: 1 to [`MAX_SECONDS`].
     pub seconds: u32,
-    /// Outside the tunnel: the far end's own address, as the near end reaches it there.
+    /// For a run outside the tunnel: the server's own address, as the client reaches it there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<IpAddr>,
 }
 
-/// What is sent.
+/// The kind of load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Load {
@@ -56,19 +56,19 @@ pub enum Load {
     Tcp {
         /// Connections in each direction: 1 to [`MAX_STREAMS`].
         streams: u16,
-        /// Receive buffer of each, in bytes; none: the system sizes it.
+        /// Receive buffer of each, in bytes; `None`: sized by the system.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<u32>,
-        /// Bits a second that each direction gives to its connections; none: as much as they take.
+        /// Rate of all connections of one direction, in bit/s; `None`: as much as they take.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rate: Option<u64>,
-        /// Congestion control by name (`cubic`); none: the system's.
+        /// Congestion control by name (`cubic`); `None`: the system's default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         congestion: Option<String>,
     },
     /// Numbered datagrams.
     Udp {
-        /// Bits of payload a second, in each direction; none: as fast as this end can.
+        /// Payload rate in each direction, in bit/s; `None`: as fast as the sender can.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rate: Option<u64>,
         /// Payload of each, in bytes: [`MIN_SIZE`] to [`MAX_SIZE`].
@@ -76,42 +76,42 @@ pub enum Load {
     },
     /// Numbered datagrams as a QUIC stack sends them (see [`crate::quic`]).
     Quic {
-        /// Bits of payload a second, at the most, in each direction; none: as the path carries.
+        /// Maximum payload rate in each direction, in bit/s; `None`: the rate of the path.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rate: Option<u64>,
         /// Payload of each, in bytes: [`MIN_QUIC_SIZE`] to [`quic::MAX_SIZE`].
         size: u16,
     },
-    /// Nothing: round trips alone.
+    /// No load: round trips only.
     None,
 }
 
-/// Which way the load goes, seen from the near end.
+/// The direction of the load, seen from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// To the far end.
+    /// To the server.
     Forward,
-    /// From the far end.
+    /// From the server.
     Reverse,
-    /// Both ways at once.
+    /// Both directions at once.
     Both,
 }
 
 impl Direction {
-    /// Whether the near end sends.
+    /// Whether the client sends.
     #[must_use]
     pub const fn forward(self) -> bool {
         matches!(self, Self::Forward | Self::Both)
     }
 
-    /// Whether the far end sends.
+    /// Whether the server sends.
     #[must_use]
     pub const fn reverse(self) -> bool {
         matches!(self, Self::Reverse | Self::Both)
     }
 
-    /// The same seen from the other end.
+    /// The direction seen from the peer.
     #[must_use]
     pub const fn turned(self) -> Self {
         match self {
@@ -123,13 +123,13 @@ impl Direction {
 }
 
 impl Plan {
-    /// How long it takes.
+    /// Duration of the load.
     #[must_use]
     pub fn time(&self) -> Duration {
         Duration::from_secs(self.seconds.into())
     }
 
-    /// Whether the load is datagrams.
+    /// Whether the load consists of datagrams.
     #[must_use]
     pub const fn sends_datagrams(&self) -> bool {
         matches!(self.load, Load::Udp { .. } | Load::Quic { .. })
@@ -144,10 +144,10 @@ impl Plan {
         }
     }
 
-    /// Refuses what is out of bounds.
+    /// Refuses values that are out of bounds.
     ///
     /// # Errors
-    /// [`BadPlan`] names the first limit that it breaks.
+    /// [`BadPlan`] names the first limit that is exceeded.
     pub fn check(&self) -> Result<(), BadPlan> {
         within("seconds", self.seconds.into(), 1, MAX_SECONDS.into())?;
         match &self.load {
@@ -185,13 +185,13 @@ pub enum BadPlan {
     /// A number out of its range.
     #[error("{what} is {found}; it is {min} to {max}")]
     Range {
-        /// Which.
+        /// Its name.
         what: &'static str,
-        /// The number.
+        /// The value.
         found: u64,
-        /// The least.
+        /// The minimum.
         min: u64,
-        /// The greatest.
+        /// The maximum.
         max: u64,
     },
     /// Not the name of a congestion control.
@@ -211,7 +211,7 @@ fn check_rate(rate: Option<u64>) -> Result<(), BadPlan> {
     rate.map_or(Ok(()), |rate| within("rate", rate, MIN_RATE, MAX_RATE))
 }
 
-/// As the kernel names them: at most 15 bytes (`TCP_CA_NAME_MAX`).
+/// Checks a name against the kernel's format: at most 15 bytes (`TCP_CA_NAME_MAX`).
 fn is_congestion_name(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
     (1..=15).contains(&name.len()) && name.bytes().all(inner)

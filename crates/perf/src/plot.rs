@@ -1,4 +1,5 @@
-//! A run as a drawing (SVG 1.1): throughput, processors and round trips over time. A sawtooth hides in an average (L41).
+//! A run as a plot (SVG 1.1): throughput, CPU and round trips over time. An average hides a
+//! sawtooth (L41).
 
 use crate::report::{Report, SecondReport};
 use crate::svg::{Anchor, COLOURS, Drawing, ceiling, quarters, through};
@@ -17,7 +18,7 @@ struct Curve {
     values: Vec<Option<f64>>,
 }
 
-/// Draws `report`, under `title`.
+/// Plots `report`, under `title`.
 #[must_use]
 pub fn svg(report: &Report, title: &str) -> String {
     let of = |name, colour, value: &dyn Fn(&SecondReport) -> Option<f64>| Curve {

@@ -1,4 +1,4 @@
-//! Round trips beside the load: small datagrams that the far end returns, on a socket of their own.
+//! Round trips beside the load: small datagrams that the server returns, on a socket of their own.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -10,23 +10,23 @@ use crate::latency::Latency;
 use crate::message::Token;
 use crate::tcp::TICK;
 
-/// From one probe to the next: fast enough for a P99 of a few seconds, slow enough to be no load.
+/// Interval between probes: short enough for a P99 of a few seconds, long enough to be no load.
 pub const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Token and number.
+/// Length of a probe: token and number.
 const LEN: usize = Token::LEN + 8;
 
-/// Returns probes that come from `there`, until `stop`.
+/// Returns probes from `there`, until `stop`.
 ///
 /// # Errors
-/// What the system gives.
+/// The errors of the socket.
 pub fn echo(socket: &UdpSocket, token: Token, there: IpAddr, stop: &AtomicBool) -> io::Result<()> {
     socket.set_read_timeout(Some(TICK))?;
     let mut probe = [0; LEN];
     while !stop.load(Ordering::Relaxed) {
         match socket.recv_from(&mut probe) {
             Ok((LEN, from)) if from.ip().to_canonical() == there && token.begins(&probe) => {
-                // An echo that cannot be sent is a lost one.
+                // A probe that cannot be returned counts as lost.
                 let _ = socket.send_to(&probe, from);
             }
             Ok(_) => {}
@@ -38,7 +38,7 @@ pub fn echo(socket: &UdpSocket, token: Token, there: IpAddr, stop: &AtomicBool) 
     Ok(())
 }
 
-/// What the probes of one run tell.
+/// The results of the probes of one run.
 #[derive(Debug, Default)]
 pub struct Probes(Mutex<Stretch>);
 
@@ -47,7 +47,7 @@ pub struct Probes(Mutex<Stretch>);
 struct Stretch {
     sent: u64,
     ms: Vec<f64>,
-    /// What of it the laps so far had.
+    /// The part of it that earlier laps have returned.
     told: (u64, usize),
 }
 
@@ -61,7 +61,7 @@ impl Probes {
         Latency::of(stretch.sent - sent, stretch.ms.get(received..).unwrap_or_default())
     }
 
-    /// All round trips since the start, and starts anew.
+    /// Returns all round trips since the start, and starts anew.
     #[must_use]
     pub fn restart(&self) -> Latency {
         let stretch = std::mem::take(&mut *self.stretch());
@@ -73,10 +73,10 @@ impl Probes {
     }
 }
 
-/// Sends probes on a connected socket until `stop`, and takes the answers.
+/// Sends probes on a connected socket until `stop`, and receives the answers.
 ///
 /// # Errors
-/// What the system gives, but for what the network says of earlier datagrams.
+/// The errors of the socket, except those that the network reports about earlier datagrams.
 pub fn run(socket: &UdpSocket, token: Token, stop: &AtomicBool, probes: &Probes) -> io::Result<()> {
     let mut times: Vec<Option<Instant>> = Vec::new();
     let mut next = Instant::now();
@@ -87,10 +87,10 @@ pub fn run(socket: &UdpSocket, token: Token, stop: &AtomicBool, probes: &Probes)
             let mut probe = token.0.to_vec();
             probe.extend((times.len() as u64).to_be_bytes());
             times.push(Some(now));
-            // One that cannot be sent is a lost one.
+            // A probe that cannot be sent counts as lost.
             let _ = socket.send(&probe);
             probes.stretch().sent += 1;
-            // Coarse timers make some late; the number of them in a second stays.
+            // Coarse timers delay some probes; their number per second stays.
             next = (next + INTERVAL).max(now.checked_sub(INTERVAL).unwrap_or(now));
         }
         let wait = next.saturating_duration_since(Instant::now());
@@ -99,7 +99,7 @@ pub fn run(socket: &UdpSocket, token: Token, stop: &AtomicBool, probes: &Probes)
         let number = answer.last_chunk().map(|bytes| u64::from_be_bytes(*bytes));
         let number = number.filter(|_| token.begins(&answer));
         let slot = number.and_then(|number| times.get_mut(usize::try_from(number).ok()?));
-        // An answer that comes twice counts once.
+        // A duplicate answer counts once.
         if let Some(sent) = slot.and_then(Option::take) {
             probes.stretch().ms.push(sent.elapsed().as_secs_f64() * 1e3);
         }

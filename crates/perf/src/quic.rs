@@ -1,8 +1,10 @@
-//! The load as a QUIC stack sends its datagrams: in trains that the kernel cuts (`UDP_SEGMENT`), taken in bunches that
-//! it puts together (`UDP_GRO`), paced, and no more under way than a window which the receiver's answers open.
+//! A load with the traffic pattern of a QUIC stack: trains that the kernel splits (`UDP_SEGMENT`),
+//! receives that it coalesces (`UDP_GRO`), pacing, and a limit on data in flight that the
+//! receiver's answers open.
 //!
-//! It is not QUIC: no handshake, no cryptography, no streams, nothing is sent again, and [`Window`] is a sketch of a
-//! congestion control. What it asks of a path is what QUIC asks: whole datagrams of one size in trains of UDP.
+//! It is not QUIC: no handshake, no cryptography, no streams, no retransmission, and [`Window`] is
+//! a simplified congestion control. Its demands on a path are those of QUIC: whole datagrams of one
+//! size in trains of UDP.
 
 mod window;
 
@@ -20,26 +22,26 @@ use crate::message::Token;
 use crate::tcp::TICK;
 use crate::udp::{BUFFER, CATCH_UP, FULL, HEADER_LEN, Received, Sent, is_passing, read, stamp};
 
-/// Payload of a datagram where nothing else is said: the size that every path must carry for QUIC (RFC 9000, section
+/// Default payload of a datagram: the size that every path must carry for QUIC (RFC 9000, section
 /// 14).
 pub const SIZE: u16 = 1200;
 
 /// The largest, in bytes: a train of them is one send.
 pub const MAX_SIZE: u16 = 1500;
 
-/// Most datagrams of a train (L44).
+/// Maximum number of datagrams in a train (L44).
 const TRAIN: u64 = 40;
 
-/// The receiver answers after so many datagrams, or when no more wait.
+/// The receiver answers after this many datagrams, or when no more wait.
 const ANSWER: u64 = 40;
 
-/// The number of a datagram that is an answer; those of the load begin with 1.
+/// The number of an answer; the numbers of the load begin with 1.
 const IS_ANSWER: u64 = 0;
 
-/// Token, number, time, highest number, how many.
+/// Length of an answer: token, number, time, highest number, count.
 const ANSWER_LEN: usize = HEADER_LEN + 16;
 
-/// The socket of one end with what both its threads know.
+/// The socket of one end and the state of its two threads.
 #[derive(Debug)]
 pub struct Flow {
     socket: UdpSocket,
@@ -54,7 +56,7 @@ impl Flow {
     /// Takes over a connected socket.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The error of the system call.
     pub fn new(socket: std::net::UdpSocket, token: Token) -> io::Result<Self> {
         let to = socket.peer_addr()?;
         let options = BindOptions {
@@ -72,12 +74,13 @@ impl Flow {
         })
     }
 
-    /// Sends datagrams of `size` bytes until `stop`, as many as the window allows, and no more than `rate` bits of them
-    /// a second if there is one.
+    /// Sends datagrams of `size` bytes until `stop`, as many as the window allows, and at most
+    /// `rate` bit/s of them if it is given.
     ///
     /// # Errors
-    /// `InvalidInput` where the path does not take datagrams of this size whole; else what the system gives, but for a
-    /// lack of room and for what the network says of earlier datagrams.
+    /// `InvalidInput` if the path does not take datagrams of this size whole; else the errors of
+    /// the socket, except for lack of room and for those that the network reports about earlier
+    /// datagrams.
     pub fn send(&self, size: u16, rate: Option<u64>, stop: &AtomicBool, sent: &Sent) -> io::Result<()> {
         let size = usize::from(size.clamp(ANSWER_LEN as u16, MAX_SIZE));
         let mut train = vec![0x5a; size * TRAIN as usize];
@@ -120,10 +123,11 @@ impl Flow {
         Ok(())
     }
 
-    /// Takes datagrams of the load and answers, and hears the other end's answers, until `stop`.
+    /// Receives datagrams of the load and answers them, and processes the peer's answers, until
+    /// `stop`.
     ///
     /// # Errors
-    /// What the system gives, but for what the network says of earlier datagrams.
+    /// The errors of the socket, except those that the network reports about earlier datagrams.
     pub fn receive(&self, stop: &AtomicBool, received: Option<&Received>) -> io::Result<()> {
         let poller = Poller::new()?;
         poller.add(&self.socket, 0, Interest::Readable)?;
@@ -163,13 +167,13 @@ impl Flow {
         Ok(())
     }
 
-    /// First number, count, and ns from one datagram to the next of what may leave now. None if nothing may, after a
-    /// moment in which that could have changed.
+    /// First number, count, and interval in ns of the datagrams that may be sent now. `None` if
+    /// none may, after a pause in which that could have changed.
     fn next_train(&self) -> Option<(u64, u64, u64)> {
         let mut window = self.window();
         let now = self.now();
         window.give_up(now);
-        // A few datagrams at a time would be no trains.
+        // A few datagrams at a time would not form trains.
         let enough = TRAIN.min(window.size().div_ceil(4));
         let room = window.room();
         if room < enough {
@@ -189,7 +193,8 @@ impl Flow {
         1
     }
 
-    /// Tells the sender what came so far. An answer that cannot be sent is a lost one.
+    /// Reports to the sender what was received so far. An answer that cannot be sent counts as
+    /// lost.
     fn answer(&self, received: Option<&Received>, time: u64) {
         let Some(counts) = received.map(Received::counts) else {
             return;
@@ -235,7 +240,7 @@ mod tests {
 
     const TOKEN: Token = Token([9; Token::LEN]);
 
-    /// Both ways at once, over loopback, until each has taken a thousand datagrams.
+    /// Both directions at once, over loopback, until each end has received a thousand datagrams.
     #[test]
     fn both_ends_send_in_trains_and_count_what_came() {
         let here = IpAddr::from([127, 0, 0, 1]);
@@ -286,7 +291,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| flow.send(SIZE, None, &stop, &sent).unwrap());
             let until = Instant::now() + Duration::from_secs(20);
-            // Two times of silence.
+            // Twice the time of silence.
             while sent.datagrams.load(Ordering::Relaxed) < 14 && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -1,7 +1,7 @@
-//! What a run came to, as the document `weft.perf/1`.
+//! The result of a run, as the document `weft.perf/1`.
 //!
-//! Within one number fields are added, never changed or removed. Rates are millions of bits of payload a second, as the
-//! receiver counted them; processor is percent of one processor; shares are 0 to 1.
+//! Within one version fields are added, never changed or removed. Rates are payload in Mbit/s, as
+//! the receiver counted them; CPU is in percent of one CPU; shares are 0 to 1.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,64 +23,66 @@ pub const SCHEMA: &str = "weft.perf/1";
 pub struct Report {
     /// [`SCHEMA`]
     pub schema: String,
-    /// The other end.
+    /// The peer.
     pub peer: Peer,
-    /// What was asked for.
+    /// The requested run.
     pub plan: Plan,
-    /// True if the way to the other end was the same all along; the figures of another run mean nothing.
+    /// Whether the path to the peer was the same throughout; otherwise the figures are not
+    /// comparable with other runs.
     pub valid: bool,
-    /// Why not, for people.
+    /// The reason if it is not valid, for display.
     pub invalid_because: Option<String>,
-    /// The way that the near end's daemon used.
+    /// The path that the client's daemon used.
     pub path: PathSeen,
-    /// The way back, as the far end's daemon said.
+    /// The return path, as the server's daemon reports it.
     pub far_path: PathSeen,
-    /// What was sent each way, and what held it up.
+    /// The load of each direction, and its bottleneck.
     pub directions: Vec<DirectionReport>,
     /// Round trips.
     pub rtt: Rtt,
-    /// Processor and memory of the near end.
+    /// CPU time and memory of the client.
     pub near: Spent,
-    /// The same of the far end.
+    /// CPU time and memory of the server.
     pub far: Spent,
-    /// All directions together: Mbit/s for each percent of a processor that daemons and test of both ends used.
+    /// All directions together: Mbit/s for each percent of a CPU that daemons and test of both ends
+    /// used.
     pub mbit_s_per_cpu_percent: Option<f64>,
-    /// The same for what the near end alone used.
+    /// Mbit/s for each percent of a CPU that the client alone used.
     pub near_mbit_s_per_cpu_percent: Option<f64>,
-    /// The same for what the far end alone used.
+    /// Mbit/s for each percent of a CPU that the server alone used.
     pub far_mbit_s_per_cpu_percent: Option<f64>,
     /// Second by second.
     pub seconds: Vec<SecondReport>,
-    /// What the packet threads did while the load ran again behind the run; none if that was not to be, or makes no sense:
-    /// outside the tunnel, and without a load.
+    /// The work of the packet threads while the load ran again after the run; `None` if that was
+    /// not requested, or does not apply: outside the tunnel, and without a load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<StagesReport>,
 }
 
-/// What the packet threads of both ends did while the load ran once more behind the run. No other figure of the report is
-/// of that time: to measure stages takes some of it.
+/// The work of the packet threads of both ends while the load ran again after the run. No other
+/// figure of the report is from that time, because measuring stages costs CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StagesReport {
-    /// Those of the near end; none if they were not measured.
+    /// Packet threads of the client; `None` if they were not measured.
     pub near: Option<EndStages>,
-    /// Those of the far end.
+    /// Packet threads of the server.
     pub far: Option<EndStages>,
-    /// Why neither was, for people.
+    /// Why neither was measured, for display.
     pub not_measured: Option<String>,
 }
 
-/// What became of the run behind the run.
+/// The result of the run of stages.
 #[derive(Clone, Debug)]
 pub enum Staged {
-    /// There was not to be one.
+    /// It was not requested.
     Unwanted,
     /// It was measured.
     Measured(Box<Outcome>),
-    /// It was not, and why: one line for people.
+    /// It was not measured, for this reason: one line for display.
     Failed(String),
 }
 
-/// The other end.
+/// The peer of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     /// Its public key.
@@ -100,88 +102,88 @@ pub struct Rtt {
     pub loaded: Latency,
 }
 
-/// One way.
+/// One direction of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DirectionReport {
-    /// `forward`: from the near end to the far end; `reverse`: the other way.
+    /// `forward`: from client to server; `reverse`: from server to client.
     pub direction: Way,
-    /// How long, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Bytes of payload received.
     pub bytes: u64,
     /// Payload received, in Mbit/s.
     pub mbit_s: f64,
-    /// What TCP tells.
+    /// The kernel's figures for TCP.
     pub tcp: Option<TcpSent>,
-    /// What became of the datagrams.
+    /// The figures of datagrams.
     pub udp: Option<UdpReport>,
-    /// What held it up.
+    /// The bottleneck.
     pub bottleneck: Verdict,
-    /// Down to the stage of the packet path; none if no stages were measured.
+    /// The bottleneck down to the stage of the packet path; `None` if no stages were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up_by: Option<HeldUpBy>,
 }
 
-/// One way through.
+/// A direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// From the near end to the far end.
+    /// From client to server.
     Forward,
-    /// The other way.
+    /// From server to client.
     Reverse,
 }
 
-/// What became of the datagrams of one way.
+/// The datagrams of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UdpReport {
-    /// Sent.
+    /// Datagrams sent.
     pub sent: u64,
-    /// That the sender's system had no room for, and that were not sent.
+    /// Datagrams that the sender's system had no room for, and that were not sent.
     pub refused: u64,
-    /// Arrived.
+    /// Datagrams received.
     pub received: u64,
-    /// Did not.
+    /// Datagrams lost.
     pub lost: u64,
-    /// The share that did not.
+    /// The share of datagrams that were lost.
     pub loss: f64,
-    /// Arrived twice.
+    /// Duplicates received.
     pub duplicates: u64,
-    /// Arrived behind one that was sent later.
+    /// Received after one that was sent later.
     pub reordered: u64,
     /// Interarrival jitter (RFC 3550) in milliseconds.
     pub jitter_ms: f64,
-    /// Arrived, a second.
+    /// Datagrams received per second.
     pub packets_s: f64,
-    /// Sent, in Mbit/s.
+    /// Payload sent, in Mbit/s.
     pub sent_mbit_s: f64,
 }
 
 /// One second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SecondReport {
-    /// Which, from 1.
+    /// Its number, from 1.
     pub second: u32,
-    /// Received at the far end, in Mbit/s.
+    /// Received at the server, in Mbit/s.
     pub forward_mbit_s: Option<f64>,
-    /// Received at the near end, in Mbit/s.
+    /// Received at the client, in Mbit/s.
     pub reverse_mbit_s: Option<f64>,
-    /// TCP segments sent again, at both ends.
+    /// TCP segments retransmitted, at both ends.
     pub retransmits: u64,
-    /// Datagrams that should have come by then and had not, at both ends.
+    /// Datagrams that were expected by then and not received, at both ends.
     pub missing: u64,
-    /// Round trips in it.
+    /// Round trips in this second.
     pub rtt: Latency,
-    /// Processor and memory of the near end.
+    /// CPU time and memory of the client.
     pub near: Spent,
-    /// The same of the far end.
+    /// CPU time and memory of the server.
     pub far: Option<Spent>,
-    /// The way at its end, as the near daemon says.
+    /// The path at the end of the second, as the client's daemon reports it.
     pub path: Option<String>,
 }
 
 impl SecondReport {
-    /// What both ends say of one second.
+    /// Combines both accounts of one second.
     #[must_use]
     pub fn new(plan: &Plan, second: &Second) -> Self {
         let far = second.far.as_ref();
@@ -204,7 +206,7 @@ impl SecondReport {
 }
 
 impl Report {
-    /// Puts together what both ends saw.
+    /// Combines the accounts of both ends.
     #[must_use]
     pub fn new(peer: Peer, plan: &Plan, outcome: &Outcome, staged: &Staged) -> Self {
         let (near, far) = (&outcome.near, &outcome.far);
@@ -250,7 +252,7 @@ impl Report {
 }
 
 impl Staged {
-    /// The same, but failed if its path was not one and the same.
+    /// Returns it, as failed if its path changed.
     fn sound(&self, plan: &Plan) -> Self {
         match self {
             Self::Measured(outcome) => match invalid(plan, &outcome.near.path, &outcome.far.path) {
@@ -292,7 +294,7 @@ impl Staged {
     }
 }
 
-/// Outside the tunnel its path does not matter.
+/// Why a run is invalid: its path changed. Outside the tunnel the path does not matter.
 fn invalid(plan: &Plan, near: &PathSeen, far: &PathSeen) -> Option<String> {
     if plan.raw.is_some() {
         return None;
@@ -320,7 +322,7 @@ fn direction(plan: &Plan, outcome: &Outcome, staged: &Staged, way: Way) -> Direc
     let sent = sender.sent.as_ref();
     let udp = sent.and_then(|sent| sent.udp).map(|udp| {
         let arrived = receiver.received.and_then(|received| received.udp).unwrap_or_default();
-        // One that came between the two ends' account is not lost twice.
+        // A datagram that arrived between the two accounts is not counted as lost.
         let lost = udp.datagrams.saturating_sub(arrived.datagrams);
         UdpReport {
             sent: udp.datagrams,

@@ -1,4 +1,4 @@
-//! What the packet threads of an end did while the load ran, by stages as `weft trace` names them.
+//! The work of an end's packet threads under load, by the stages of `weft trace`.
 
 use std::collections::BTreeMap;
 
@@ -10,56 +10,57 @@ use crate::meter::{Reading, ThreadLoad};
 /// The stage in which a packet thread has nothing to do.
 pub const IDLE: &str = "wait";
 
-/// The stage in which it waits for room: in a full socket, or at another packet thread.
+/// The stage in which it waits for room: in a full socket, or in another lane's inbox.
 pub const QUEUE: &str = "queue";
 
-/// How the daemon's packet threads are called: this if there is one, this and a number from 0 on if there are several.
+/// The names of the daemon's packet threads: this if there is one, this and a number from 0 on if
+/// there are several.
 const THREAD: &str = "weft-lane";
 
-/// Most packet threads that another end is believed to have.
+/// Maximum number of packet threads accepted from the peer's account.
 const MAX_LANES: usize = 64;
 
-/// Most stages that another end is believed to tell apart.
+/// Maximum number of stages accepted from the peer's account.
 const MAX_STAGES: usize = 32;
 
 /// The longest name of a stage, in characters.
 const MAX_NAME: usize = 16;
 
-/// What was done in one stage.
+/// The work of one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageWork {
-    /// System calls, or turns for a stage that makes none.
+    /// System calls, or rounds for a stage without system calls.
     pub calls: u64,
     /// Packets, or datagrams.
     pub packets: u64,
-    /// Their bytes, where system calls move them.
+    /// Bytes of the packets, for stages with system calls.
     pub bytes: u64,
     /// Nanoseconds.
     pub ns: u64,
 }
 
-/// What a daemon says of one of its packet threads.
+/// A daemon's totals of one of its packet threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LaneTotals {
-    /// Since it is measured; 0: it has only just begun to be.
+    /// Seconds since measuring began; 0 if it has just begun.
     pub seconds: f64,
-    /// By stage, since then.
+    /// Totals by stage since then.
     pub stages: BTreeMap<String, StageWork>,
 }
 
-/// What the packet threads of one end did under the load.
+/// The work of the packet threads of one end under load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndStages {
-    /// Each of them, the first one first.
+    /// Each packet thread, lane 0 first.
     pub lanes: Vec<LaneStages>,
 }
 
-/// What one packet thread did under the load.
+/// The work of one packet thread under load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LaneStages {
-    /// How long it was measured.
+    /// How long it was measured, in seconds.
     pub seconds: f64,
-    /// What the system says of the thread; none where it does not.
+    /// The system's figures of the thread; `None` if it has none.
     pub thread: Option<ThreadLoad>,
     /// By stage; together they are the time that was measured.
     pub stages: BTreeMap<String, StageWork>,
@@ -75,7 +76,8 @@ pub struct StageShare {
 }
 
 impl EndStages {
-    /// The same with text that may be shown, and no more of it than makes sense: it came from the other end.
+    /// Returns it with all text sanitised for display and its size limited, as it came from the
+    /// peer.
     #[must_use]
     pub fn tamed(mut self) -> Self {
         self.lanes.truncate(MAX_LANES);
@@ -89,7 +91,8 @@ impl EndStages {
         self
     }
 
-    /// The packet thread with the least time to spare, and which it is; none if nothing was measured.
+    /// The packet thread with the least time to spare, and its number; `None` if nothing was
+    /// measured.
     #[must_use]
     pub fn busiest(&self) -> Option<(usize, &LaneStages)> {
         let measured = self
@@ -105,8 +108,9 @@ impl EndStages {
 }
 
 impl LaneStages {
-    /// The time that shares are of. A sleep belongs to the moment at which it ended, so the stages of a short stretch may
-    /// have a little more than its time; what they leave out, the thread slept.
+    /// The time to which shares relate. A sleep counts at the moment at which it ended, so the
+    /// stages of a short interval may sum to a little more than its time; what they leave out is
+    /// sleep of the thread.
     fn nanoseconds(&self) -> f64 {
         let noted: f64 = self.stages.values().map(|work| work.ns as f64).sum();
         if noted > 0.0 {
@@ -116,7 +120,7 @@ impl LaneStages {
         }
     }
 
-    /// The share of the time that one stage took.
+    /// The share of the time of one stage.
     #[must_use]
     pub fn share(&self, stage: &str) -> f64 {
         let all = self.nanoseconds();
@@ -131,18 +135,19 @@ impl LaneStages {
             .stages
             .keys()
             .filter(|name| ![IDLE, QUEUE].contains(&name.as_str()));
-        // The sum of nothing would be -0.
+        // The sum of no elements would be -0.
         work.fold(0.0, |sum, name| sum + self.share(name))
     }
 
-    /// The share of the time in which it worked, or would have if it had had a processor.
+    /// The share of the time in which it worked, or would have worked with a CPU.
     #[must_use]
     pub fn pressure(&self) -> f64 {
         let wanting = self.thread.as_ref().map_or(0.0, ThreadLoad::wanting);
         self.busy().max(wanting)
     }
 
-    /// The stages that it worked in for at least half a percent of the time, the longest first; of equals by name.
+    /// The stages with at least half a percent of the time, without idle and waiting, the longest
+    /// first; equals by name.
     #[must_use]
     pub fn longest(&self) -> Vec<StageShare> {
         let work = self
@@ -161,10 +166,12 @@ impl LaneStages {
     }
 }
 
-/// Takes the difference between the second answer of a daemon and the last one. Before the first the load found its rate.
+/// Takes the difference between the second answer of a daemon and the last one. Before the second
+/// the load finds its rate.
 #[derive(Debug, Default)]
 pub(crate) struct StageWatch {
-    /// A look that began the measuring, or found that another client had: the load has not found its rate.
+    /// Whether the first answer has arrived. It starts the measuring, or shows that another client
+    /// has; the load has not found its rate by then.
     begun: bool,
     first: Option<Look>,
     last: Option<Look>,
@@ -177,7 +184,7 @@ struct Look {
 }
 
 impl StageWatch {
-    /// What the daemon says now, and what its threads have used.
+    /// Records an answer of the daemon, and the use of its threads.
     pub(crate) fn note(&mut self, lanes: Vec<LaneTotals>, reading: Reading) {
         let began = !std::mem::replace(&mut self.begun, true);
         if began || lanes.is_empty() || lanes.iter().any(|lane| lane.seconds <= 0.0) {
@@ -187,12 +194,12 @@ impl StageWatch {
         let before = self.last.as_ref().or(self.first.as_ref());
         match before {
             Some(before) if look.follows(before) => self.last = Some(look),
-            // It is the first, or measuring began anew in between.
+            // This is the first answer, or measuring restarted in between.
             _ => (self.first, self.last) = (Some(look), None),
         }
     }
 
-    /// What happened between the first answer and the last; none if there was not enough of them.
+    /// The work between the first recorded answer and the last; `None` if there were not enough.
     pub(crate) fn outcome(&self) -> Option<EndStages> {
         let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
         let threads = last.reading.threads_since(&first.reading, THREAD);
@@ -302,7 +309,7 @@ mod tests {
         );
         assert_eq!(end.lanes[1].stages["open"].ns, 1_200_000_000);
         assert_eq!(end.busiest().unwrap().0, 1);
-        // Another number of lanes is another daemon.
+        // A different number of lanes means another daemon.
         assert_eq!(watched(vec![at(1.0, 1), vec![lane(2.0, &[("open", 5)])]]), None);
     }
 

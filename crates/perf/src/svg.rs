@@ -1,29 +1,30 @@
-//! The little of SVG 1.1 that drawings of measurements need.
+//! The part of SVG 1.1 that plots of measurements need.
 
 use std::fmt::{self, Write as _};
 
-/// Colours that differ for the colour-blind too (Okabe and Ito, "Color Universal Design").
+/// Colours that are distinguishable with colour blindness (Okabe and Ito, "Color Universal
+/// Design").
 pub const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999",
 ];
 
-/// Where a text stands, seen from its point.
+/// The position of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     /// To the right of it.
     Start,
-    /// Around it.
+    /// Centred on it.
     Middle,
     /// To the left of it.
     End,
 }
 
-/// A drawing, white at first. Lengths are pixels, from the upper left corner.
+/// A drawing with a white background. Lengths are pixels, from the upper left corner.
 #[derive(Debug)]
 pub struct Drawing(String);
 
 impl Drawing {
-    /// Nothing is drawn.
+    /// An empty drawing.
     #[must_use]
     pub fn new(width: f64, height: f64) -> Self {
         Self(format!(
@@ -33,12 +34,12 @@ impl Drawing {
         ))
     }
 
-    /// Text from any source: it is escaped.
+    /// Draws text from any source: it is escaped.
     pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         self.styled((x, y), anchor, "", text);
     }
 
-    /// Text with more attributes.
+    /// Draws text with further attributes.
     pub fn styled(&mut self, (x, y): (f64, f64), anchor: Anchor, attributes: &str, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -51,21 +52,21 @@ impl Drawing {
         ));
     }
 
-    /// A light line of a scale.
+    /// Draws a light line of a scale.
     pub fn scale_line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         self.element(format_args!(
             "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"#ddd\"/>"
         ));
     }
 
-    /// A rectangle of one colour.
+    /// Draws a rectangle of one colour.
     pub fn rectangle(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str) {
         self.element(format_args!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{colour}\"/>"
         ));
     }
 
-    /// Lines by the commands of a path (SVG 1.1, section 8.3).
+    /// Draws lines by the commands of a path (SVG 1.1, section 8.3).
     pub fn path(&mut self, commands: &str, colour: &str, width: f64, opacity: f64) {
         self.element(format_args!(
             "<path d=\"{commands}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" \
@@ -86,7 +87,8 @@ impl Drawing {
     }
 }
 
-/// The commands of a path through the points that there are; one that is missing is a gap, and one alone a dot.
+/// The commands of a path through the given points; a missing one is a gap, and an isolated one a
+/// dot.
 #[must_use]
 pub fn through(points: impl IntoIterator<Item = Option<(f64, f64)>>) -> String {
     let mut commands = String::new();

@@ -1,4 +1,4 @@
-//! The load over TCP: connections that are filled at one end and emptied at the other.
+//! The load over TCP: connections that one end fills and the other empties.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -17,35 +17,35 @@ const BLOCK: usize = 128 << 10;
 /// Bytes read at a time.
 const READ_BLOCK: usize = 256 << 10;
 
-/// How often a thread that waits looks whether it shall end.
+/// How often a waiting thread checks whether it must end.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Blocks a second of a stream with a rate, so that it is even.
 const PACE: u64 = 100;
 
-/// How long a connection may take to open, or to say that it belongs here.
+/// How long a connection may take to open, or to send its token.
 const OPEN: Duration = Duration::from_secs(10);
 
-/// What one stream has done so far.
+/// The progress of one stream.
 #[derive(Debug, Default)]
 pub struct StreamCounts {
-    /// Bytes taken by the system, or read.
+    /// Bytes accepted by the system, or read.
     pub bytes: AtomicU64,
-    /// Microseconds in which it held back to keep its rate.
+    /// Microseconds in which it paused to keep its rate.
     pub paced_us: AtomicU64,
 }
 
-/// How fast one stream is filled.
+/// The rate at which one stream is filled.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
-    /// Bytes a second; none: as many as the connection takes.
+    /// Bytes a second; `None`: as many as the connection accepts.
     rate: Option<u64>,
     /// How much of a stall is made up for.
     catch_up: Duration,
 }
 
 impl Pace {
-    /// Evenly at `rate` bytes a second; what a stall cost is not made up for.
+    /// Evenly at `rate` bytes a second; a stall is not made up for.
     #[must_use]
     pub const fn even(rate: u64) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Pace {
         }
     }
 
-    /// As fast as the connection takes it, up to `rate` bytes a second.
+    /// As fast as the connection accepts it, up to `rate` bytes a second.
     #[must_use]
     pub const fn at_most(rate: u64) -> Self {
         Self {
@@ -64,15 +64,15 @@ impl Pace {
     }
 }
 
-/// Fills `stream` until `stop`, at the rate of `pace` if there is one.
+/// Writes to `stream` until `stop`, at the rate of `pace` if it is given.
 ///
 /// # Errors
-/// When the connection breaks before that.
+/// If the connection breaks before that.
 pub fn send(mut stream: &TcpStream, pace: Pace, stop: &AtomicBool, counts: &StreamCounts) -> io::Result<()> {
     stream.set_write_timeout(Some(TICK))?;
     let Pace { rate, catch_up } = pace;
     let block = rate.map_or(BLOCK, |rate| (rate / PACE).clamp(1, BLOCK as u64) as usize);
-    // Nothing between here and there compresses it: it is sealed on the way.
+    // No device on the path compresses it, because the tunnel encrypts it.
     let data = vec![0x5a; block];
     let mut due = Instant::now();
     while !stop.load(Ordering::Relaxed) {
@@ -99,10 +99,10 @@ pub fn send(mut stream: &TcpStream, pace: Pace, stop: &AtomicBool, counts: &Stre
     Ok(())
 }
 
-/// Empties `stream` until `stop` or its end.
+/// Reads from `stream` until `stop` or its end.
 ///
 /// # Errors
-/// When the connection breaks before that.
+/// If the connection breaks before that.
 pub fn receive(mut stream: &TcpStream, stop: &AtomicBool, counts: &StreamCounts) -> io::Result<()> {
     stream.set_read_timeout(Some(TICK))?;
     let mut data = vec![0; READ_BLOCK];
@@ -120,7 +120,7 @@ pub fn receive(mut stream: &TcpStream, stop: &AtomicBool, counts: &StreamCounts)
 /// Opens a connection of the load. `outgoing`: this end will send on it.
 ///
 /// # Errors
-/// What the system or the other end refused.
+/// The error of the system or the peer.
 pub fn connect(to: SocketAddr, plan: &Plan, token: Token, outgoing: bool) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     configure(&socket, plan, outgoing)?;
@@ -133,26 +133,27 @@ pub fn connect(to: SocketAddr, plan: &Plan, token: Token, outgoing: bool) -> io:
     Ok(stream)
 }
 
-/// A socket that takes connections of the load at `address`, of `device` alone if one is given.
+/// Creates a socket that accepts connections of the load at `address`, only from `device` if one is
+/// given.
 ///
 /// # Errors
-/// What the system refused.
+/// The error of the system.
 pub fn listen(address: IpAddr, device: Option<&str>, plan: &Plan) -> io::Result<TcpListener> {
     let address = SocketAddr::new(address, 0);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     bind_device(&socket, device);
-    // What it accepts gets the same buffer; it has to be known before the window is first told.
+    // Accepted connections inherit the buffer; it must be set before the window is first announced.
     configure(&socket, plan, false)?;
     socket.bind(&SockAddr::from(address))?;
     socket.listen(2 * i32::from(MAX_STREAMS))?;
     Ok(socket.into())
 }
 
-/// Takes one connection of the load; true with it if the other end will send. None: it comes from elsewhere than `there`, or
-/// does not know the token.
+/// Accepts one connection of the load; the flag is true if the peer will send on it. `None` if it
+/// does not come from `there`, or does not know the token.
 ///
 /// # Errors
-/// What the listening socket gives.
+/// The error of the listening socket.
 pub fn accept(
     listener: &TcpListener,
     plan: &Plan,
@@ -179,7 +180,7 @@ pub fn accept(
     Ok(Some((stream, forward)))
 }
 
-/// The congestion control of a connection, by name; empty if the system does not tell.
+/// The congestion control of a connection, by name; empty if the system does not report it.
 #[must_use]
 pub fn congestion_of(stream: &TcpStream) -> String {
     let name = socket2::SockRef::from(stream).tcp_congestion().unwrap_or_default();
@@ -187,13 +188,14 @@ pub fn congestion_of(stream: &TcpStream) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// Behind the token: the near end sends on this connection.
+/// Follows the token: the client sends on this connection.
 const FORWARD: u8 = b'F';
 
-/// Behind the token: the far end does.
+/// Follows the token: the server sends.
 const REVERSE: u8 = b'R';
 
-/// Lets a socket hear `device` alone. Before Linux 5.7 that takes a right that is not there; then the token has to do.
+/// Makes a socket accept packets from `device` only. Before Linux 5.7 that takes a capability that
+/// the process lacks; the token then has to suffice.
 pub(crate) fn bind_device(socket: &Socket, device: Option<&str>) {
     if let Some(device) = device {
         let _ = socket.bind_device(Some(device.as_bytes()));
@@ -224,7 +226,8 @@ fn congestion(socket: socket2::SockRef<'_>, plan: &Plan) -> io::Result<()> {
     }
 }
 
-/// Time was up, and nothing else is wrong. Linux says EAGAIN then; ETIMEDOUT is TCP giving up.
+/// Whether a timeout passed without another error. Linux returns EAGAIN then; ETIMEDOUT means that
+/// TCP gave up.
 fn is_patience(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

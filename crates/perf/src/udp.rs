@@ -14,37 +14,37 @@ use crate::message::Token;
 use crate::plan::MAX_SIZE;
 use crate::tcp::{TICK, bind_device};
 
-/// Bytes that may wait to be read or sent, so that a moment without a processor is no loss.
+/// Size of the socket buffers, so that a moment without a CPU causes no loss.
 pub(crate) const BUFFER: usize = 4 << 20;
 
-/// A greeting is returned so many times, since nothing is said again if one is lost.
+/// How often a greeting is returned, because a lost answer is not repeated.
 const GREETINGS_BACK: usize = 3;
 
-/// From one greeting to the next until it is returned.
+/// Interval between greetings until one is returned.
 const GREET: Duration = Duration::from_millis(200);
 
-/// How long a system that has no room for a datagram is left alone.
+/// Pause after the system had no room for a datagram.
 pub(crate) const FULL: Duration = Duration::from_micros(50);
 
-/// The most time whose datagrams are sent at once after a stall.
+/// Maximum time whose datagrams are sent at once after a stall.
 pub(crate) const CATCH_UP: Duration = Duration::from_millis(10);
 
-/// Token, number, time: what each datagram of the load begins with.
+/// Length of the header of each datagram of the load: token, number, time.
 pub(crate) const HEADER_LEN: usize = Token::LEN + 16;
 
-/// What was sent so far.
+/// Counts of sent datagrams.
 #[derive(Debug, Default)]
 pub struct Sent {
-    /// Datagrams that the system took.
+    /// Datagrams that the system accepted.
     pub datagrams: AtomicU64,
     /// Datagrams that it had no room for.
     pub refused: AtomicU64,
 }
 
-/// What came so far.
+/// Counts of received datagrams.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// Bytes of payload, those that came twice included.
+    /// Bytes of payload, including duplicates.
     pub bytes: AtomicU64,
     arrivals: Mutex<Arrivals>,
     /// The newest [`Challenge`]; 0: none yet.
@@ -58,14 +58,14 @@ impl Received {
         self.arrivals().counts()
     }
 
-    /// The newest number of the other end that came.
+    /// The newest number of the peer that was received.
     #[must_use]
     pub fn challenge(&self) -> Option<Challenge> {
         let word = self.challenge.load(Ordering::Relaxed);
         (word != 0).then_some(Challenge::from_word(word))
     }
 
-    /// Keeps the number of a datagram that is not of the load, if it has one.
+    /// Stores the number of a datagram that is not part of the load, if it contains one.
     pub(crate) fn note_challenge(&self, datagram: &[u8], token: Token) {
         if let Some(challenge) = Challenge::read(datagram, token) {
             self.challenge.store(challenge.word(), Ordering::Relaxed);
@@ -77,25 +77,26 @@ impl Received {
     }
 }
 
-/// A socket with large buffers at `address`, for `device` alone if one is given.
+/// Creates a socket with large buffers at `address`, only for `device` if one is given.
 ///
 /// # Errors
-/// What the system refused.
+/// The error of the system.
 pub fn bind(address: IpAddr, device: Option<&str>) -> io::Result<UdpSocket> {
     let address = SocketAddr::new(address, 0);
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     bind_device(&socket, device);
-    // The kernel gives what it may.
+    // The kernel grants what its limits allow.
     socket.set_recv_buffer_size(BUFFER)?;
     socket.set_send_buffer_size(BUFFER)?;
     socket.bind(&SockAddr::from(address))?;
     Ok(socket.into())
 }
 
-/// Connects to `to` and greets until the greeting comes back, and returns the [`Challenge`] that comes before it, if one does.
+/// Connects to `to` and sends greetings until one is returned. Returns the [`Challenge`] that
+/// arrives before it, if one does.
 ///
 /// # Errors
-/// `TimedOut` after `limit`, or what the system gives.
+/// `TimedOut` after `limit`, or the errors of the socket.
 pub fn greet(socket: &UdpSocket, to: SocketAddr, token: Token, limit: Duration) -> io::Result<()> {
     socket.connect(to)?;
     socket.set_read_timeout(Some(GREET))?;
@@ -115,11 +116,11 @@ pub fn greet(socket: &UdpSocket, to: SocketAddr, token: Token, limit: Duration) 
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// Waits for a greeting from `there`, connects to where it came from and returns it. With `challenges`, the sender must first
-/// return a random number from the same address and port.
+/// Waits for a greeting from `there`, connects to its source and returns it. With `challenges`, the
+/// sender must first return a random number from the same address and port.
 ///
 /// # Errors
-/// `TimedOut` after `limit`, or what the system gives.
+/// `TimedOut` after `limit`, or the errors of the socket.
 pub fn await_greeting(
     socket: &UdpSocket,
     token: Token,
@@ -130,7 +131,8 @@ pub fn await_greeting(
     socket.set_read_timeout(Some(GREET))?;
     let until = Instant::now() + limit;
     let mut greeting = [0; challenge::LEN];
-    // One at a time: who knows the token and greets from two ports at once keeps only its own run waiting.
+    // One at a time: a host that knows the token and greets from two ports at once delays only its
+    // own run.
     let mut asked: Option<(SocketAddr, Challenge)> = None;
     while Instant::now() < until {
         let said = match socket.recv_from(&mut greeting) {
@@ -157,16 +159,17 @@ pub fn await_greeting(
                 _ => Challenge::fresh()?,
             };
             asked = Some((from, challenge));
-            // One that cannot be sent is a lost one.
+            // A number that cannot be sent counts as lost.
             let _ = socket.send_to(&challenge.datagram(token), from);
         }
     }
     Err(io::ErrorKind::TimedOut.into())
 }
-/// Sends datagrams of `size` bytes until `stop`, at `rate` bits of them a second if there is one.
+/// Sends datagrams of `size` bytes until `stop`, at `rate` bit/s of them if it is given.
 ///
 /// # Errors
-/// What the system gives, but for a lack of room and for what the network says of earlier datagrams.
+/// The errors of the socket, except for lack of room and for those that the network reports about
+/// earlier datagrams.
 pub fn send(
     socket: &UdpSocket,
     token: Token,
@@ -187,7 +190,8 @@ pub fn send(
     while !stop.load(Ordering::Relaxed) {
         if let Some(gap) = gap {
             let now = Instant::now();
-            // The system wakes no thread for less than some 50 us; what is due by then goes at once.
+            // The system wakes no thread in less than some 50 us; what is due by then is sent at
+            // once.
             std::thread::sleep(due.saturating_duration_since(now));
             due = due.max(now.checked_sub(CATCH_UP).unwrap_or(now)) + gap;
         }
@@ -208,10 +212,10 @@ pub fn send(
     Ok(())
 }
 
-/// Takes datagrams until `stop`.
+/// Receives datagrams until `stop`.
 ///
 /// # Errors
-/// What the system gives, but for what the network says of earlier datagrams.
+/// The errors of the socket, except those that the network reports about earlier datagrams.
 pub fn receive(socket: &UdpSocket, token: Token, stop: &AtomicBool, received: &Received) -> io::Result<()> {
     socket.set_read_timeout(Some(TICK))?;
     let start = Instant::now();
@@ -242,7 +246,7 @@ pub(crate) fn stamp(datagram: &mut [u8], number: u64, time: u64) {
     }
 }
 
-/// Number and time of a datagram of this run.
+/// Reads number and time of a datagram of this run.
 pub(crate) fn read(datagram: &[u8], token: Token) -> Option<(u64, u64)> {
     let rest = datagram.get(Token::LEN..).filter(|_| token.begins(datagram))?;
     let (number, rest) = rest.split_first_chunk()?;
@@ -250,7 +254,7 @@ pub(crate) fn read(datagram: &[u8], token: Token) -> Option<(u64, u64)> {
     Some((u64::from_be_bytes(*number), u64::from_be_bytes(*time)))
 }
 
-/// Time was up, there was no room, or an ICMP error told of an earlier datagram.
+/// Whether an error is transient: a timeout, no room, or an ICMP error about an earlier datagram.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, Interrupted, NetworkUnreachable, WouldBlock};
     let kinds = [
@@ -260,7 +264,7 @@ pub(crate) fn is_passing(error: &io::Error) -> bool {
         HostUnreachable,
         NetworkUnreachable,
     ];
-    // Linux: ENOMEM, ENOBUFS; EMSGSIZE, once, when the path has become smaller.
+    // Linux: ENOMEM, ENOBUFS; EMSGSIZE, once, when the path MTU has decreased.
     kinds.contains(&error.kind()) || matches!(error.raw_os_error(), Some(12 | 105 | 90))
 }
 

@@ -1,4 +1,5 @@
-//! What one end tells of a run: the part of the protocol, and of the report, that both ends fill in alike.
+//! The account of one end: the part of the protocol, and of the report, that client and server both
+//! fill in.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,36 +11,36 @@ use crate::stages::EndStages;
 /// One second of a run at one end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndSecond {
-    /// How long it was.
+    /// Its duration in seconds.
     pub seconds: f64,
     /// Bytes of payload sent.
     pub sent_bytes: u64,
     /// Bytes of payload received.
     pub received_bytes: u64,
-    /// TCP segments sent again.
+    /// TCP segments retransmitted.
     pub retransmits: u64,
-    /// Datagrams that should have come and did not.
+    /// Datagrams that were expected and not received.
     pub missing: u64,
-    /// Processor and memory.
+    /// CPU time and memory.
     pub spent: Spent,
-    /// The way to the other end, as the daemon here says.
+    /// The path to the peer, as the local daemon reports it.
     pub path: Option<String>,
 }
 
 /// A run at one end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndReport {
-    /// How long the load ran.
+    /// Duration of the load in seconds.
     pub seconds: f64,
-    /// What this end sent; none if it was not to.
+    /// What this end sent; `None` if it does not send.
     pub sent: Option<Sent>,
-    /// What this end received; none if it was not to.
+    /// What this end received; `None` if it does not receive.
     pub received: Option<Received>,
-    /// Processor and memory over the whole run.
+    /// CPU time and memory over the whole run.
     pub spent: Spent,
-    /// The way to the other end.
+    /// The path to the peer.
     pub path: PathSeen,
-    /// What the packet threads here did; none if they were not measured.
+    /// The work of the local packet threads; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<EndStages>,
 }
@@ -47,34 +48,35 @@ pub struct EndReport {
 /// What one end sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sent {
-    /// Bytes of payload that the system took.
+    /// Bytes of payload that the system accepted.
     pub bytes: u64,
-    /// The share of the time in which the sender held back to keep the rate asked for.
+    /// The share of the time in which the sender paused to keep the requested rate.
     pub paced: f64,
-    /// What TCP tells.
+    /// The kernel's figures for TCP.
     pub tcp: Option<TcpSent>,
     /// Datagrams.
     pub udp: Option<UdpSent>,
 }
 
-/// All connections of one direction, as the kernel of the sender saw them.
+/// All connections of one direction, from the kernel of the sender.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpSent {
     /// Congestion control in use.
     pub congestion: String,
-    /// Segments with data, the repeated ones included.
+    /// Segments with data, including retransmissions.
     pub segments: u64,
-    /// Of these, repeated.
+    /// Retransmitted segments.
     pub retransmits: u64,
     /// Round trip in milliseconds, mean of all connections at each second.
     pub rtt_ms: f64,
-    /// The least round trip in milliseconds.
+    /// The minimum round trip in milliseconds.
     pub min_rtt_ms: f64,
-    /// The share of the time in which data was under way, mean of all connections; so for the next two.
+    /// The share of the time in which data was in flight, mean of all connections; the next two are
+    /// means as well.
     pub busy: f64,
-    /// The share of the time in which the receive window held data back.
+    /// The share of the time in which the receive window was the limit.
     pub window_limited: f64,
-    /// The share of the time in which the send buffer did.
+    /// The share of the time in which the send buffer was the limit.
     pub buffer_limited: f64,
     /// The receive window in bytes, sum of all connections.
     pub window_bytes: u64,
@@ -87,9 +89,9 @@ pub struct TcpSent {
 /// Datagrams sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpSent {
-    /// That the system took.
+    /// Datagrams that the system accepted.
     pub datagrams: u64,
-    /// That it had no room for.
+    /// Datagrams that the system had no room for.
     pub refused: u64,
 }
 
@@ -98,25 +100,25 @@ pub struct UdpSent {
 pub struct Received {
     /// Bytes of payload until the load stopped.
     pub bytes: u64,
-    /// Datagrams, those included that came a moment later.
+    /// Datagrams, including those received shortly after.
     pub udp: Option<ArrivalCounts>,
 }
 
-/// The way to the other end over a run, as the daemon at this end said it.
+/// The path to the peer over a run, as the local daemon reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathSeen {
     /// Before the load.
     pub start: Option<String>,
-    /// Behind it.
+    /// After the load.
     pub end: Option<String>,
-    /// How often it was another than a second before.
+    /// How often the path differed from that of the second before.
     pub changes: u32,
 }
 
 impl PathSeen {
-    /// Notes what the daemon says now.
+    /// Records the daemon's report.
     pub(super) fn note(&mut self, path: Option<String>) {
-        // A daemon that does not answer for a moment has not changed its way.
+        // A daemon that does not answer for a moment has not changed its path.
         let Some(path) = path.map(|path| printable(&path, MAX_PATH_LEN)) else {
             return;
         };
@@ -133,7 +135,7 @@ impl PathSeen {
 pub const MAX_PATH_LEN: usize = 120;
 
 impl EndReport {
-    /// The same with text that may be shown: it came from the other end.
+    /// Returns it with all text sanitised for display, as it came from the peer.
     #[must_use]
     pub fn tamed(mut self) -> Self {
         self.spent = self.spent.tamed();
@@ -149,7 +151,7 @@ impl EndReport {
 }
 
 impl EndSecond {
-    /// The same with text that may be shown: it came from the other end.
+    /// Returns it with all text sanitised for display, as it came from the peer.
     #[must_use]
     pub fn tamed(mut self) -> Self {
         self.spent = self.spent.tamed();

@@ -1,4 +1,4 @@
-//! The end of a run outside the tunnel whose datagrams do not arrive where they were asked for.
+//! Ends a run outside the tunnel whose datagrams do not arrive at the client.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -10,9 +10,10 @@ use crate::end::{End, Flows};
 use crate::message::Token;
 use crate::plan::Plan;
 
-/// What stops such a run. Inside the tunnel a source address belongs to a key, and TCP stops by itself.
+/// The conditions that end such a run. Inside the tunnel a source address belongs to a key, and TCP
+/// stops by itself.
 pub(super) struct Guard {
-    /// The remote address that the direct link must keep; none inside the tunnel.
+    /// The remote address that the direct link must keep; `None` inside the tunnel.
     link: Option<IpAddr>,
     datagrams: Option<Challenger>,
 }
@@ -25,7 +26,7 @@ struct Challenger {
 }
 
 impl Guard {
-    /// For a run whose flows are open; forward is what leaves this end.
+    /// A guard for a run whose flows are open; forward is the direction that leaves this end.
     pub(super) fn of(plan: &Plan, there: IpAddr, flows: &Flows) -> io::Result<Self> {
         let link = plan.raw.map(|_| there);
         let sends = link.is_some() && plan.direction.forward();
@@ -45,12 +46,12 @@ impl Guard {
         Ok(Self { link, datagrams })
     }
 
-    /// Sends a number if it is time for one.
+    /// Sends a number if one is due.
     pub(super) fn challenge(&mut self) -> io::Result<()> {
         let now = Instant::now();
         if let Some(flow) = self.datagrams.as_mut().filter(|flow| flow.next <= now) {
             let challenge = Challenge::fresh()?;
-            // One that cannot be sent is a lost one.
+            // A number that cannot be sent counts as lost.
             let _ = flow.socket.send(&challenge.datagram(flow.token));
             flow.arriving.sent(now, challenge);
             flow.next = now + challenge::EVERY;
@@ -63,19 +64,19 @@ impl Guard {
         self.datagrams.as_ref().map(|flow| flow.next)
     }
 
-    /// The near end says that a number came.
+    /// Records that the client received a number.
     pub(super) fn came_back(&mut self, challenge: Challenge) {
         if let Some(flow) = &mut self.datagrams {
             flow.arriving.came_back(Instant::now(), challenge);
         }
     }
 
-    /// Whether the run may go on.
+    /// Checks whether the run may continue.
     pub(super) fn check(&self, end: &End) -> Result<(), FarError> {
         let Some(there) = self.link else { return Ok(()) };
         let look = end.look();
         let link = look.link.map(|link| link.ip().to_canonical());
-        // A daemon that did not answer in time says neither.
+        // A daemon that did not answer in time reports neither path nor link.
         if look.path.is_some() && link != Some(there) {
             return Err(FarError::LinkMoved);
         }

@@ -1,10 +1,10 @@
-//! Packet threads of each kind, and what is made of them.
+//! Packet threads of each kind, and the verdicts on them.
 
 use super::*;
 use crate::meter::ThreadLoad;
 use crate::stages::StageWork;
 
-/// A thread with these shares of a second, in percent, and what is left over idle.
+/// A thread with these shares of a second, in percent; the rest is idle.
 fn lane(percent: &[(&str, u64)]) -> LaneStages {
     let work = |share: u64| StageWork {
         ns: share * 10_000_000,
@@ -59,7 +59,7 @@ fn the_thread_without_time_to_spare_and_its_stages() {
         held.evidence,
         ["the far node's packet thread, 60 % busy: tun-write 30 %, open 20 %, udp-receive 10 %"]
     );
-    // The other way round.
+    // With client and server swapped.
     let held = judged(Some(&receiver()), Some(&sender()), Bottleneck::Unclear);
     assert_eq!(held.by, By::FarLane);
     assert!(
@@ -84,7 +84,7 @@ fn two_threads_alike() {
     assert!(held.evidence.is_empty(), "{held:?}");
     let held = judged(Some(&sender()), Some(&sender()), Bottleneck::Unclear);
     assert_eq!(held.by, By::BothLanes);
-    // Idle alike is no tie of any meaning.
+    // Two idle threads are not a meaningful tie.
     let held = judged(Some(&receiver()), Some(&receiver()), Bottleneck::Window);
     assert_eq!(held.by, By::Elsewhere);
 }
@@ -119,7 +119,7 @@ fn a_processor_that_was_the_bottleneck_need_not_be_as_busy_again() {
         judged(Some(&busy), Some(&receiver()), Bottleneck::Unclear).by,
         By::Elsewhere
     );
-    // It is a program beside the daemon that has no time to spare.
+    // A program beside the daemon is the one without time to spare.
     assert_eq!(
         judged(Some(&receiver()), Some(&receiver()), Bottleneck::FarCpu).by,
         By::Elsewhere
@@ -157,14 +157,14 @@ fn a_thread_that_waits_for_room() {
         By::FarQueue
     );
     assert_eq!(judged(None, Some(&stuck), Bottleneck::PathRate).by, By::FarQueue);
-    // Who works is asked about first.
+    // A working thread takes precedence.
     assert_eq!(
         judged(Some(&stuck), Some(&sender()), Bottleneck::PathRate).by,
         By::FarLane
     );
 }
 
-/// What it waits for room is not time to spare, even where it is too little to be the cause.
+/// Waiting for room does not count as time to spare, even if it is too short to be the cause.
 #[test]
 fn a_wait_for_room_is_not_idleness() {
     let waits = end([lane(&[("queue", 45), ("udp-send", 30)])]);
@@ -205,7 +205,7 @@ fn what_was_not_measured() {
     assert_eq!(neither.by, By::Unknown);
     assert_eq!(neither.text, "not known: neither end measured its packet threads");
     assert_eq!(neither.evidence.len(), 2);
-    // Nor is an end that measured nothing.
+    // An end with empty measurements was not measured either.
     for empty in [EndStages::default(), end([LaneStages::default()])] {
         assert_eq!(judged(Some(&empty), Some(&empty), Bottleneck::Window), neither);
     }

@@ -1,4 +1,4 @@
-//! Evidence of each kind, and what is made of it.
+//! Measurements of each kind, and the verdicts on them.
 
 use super::*;
 use crate::meter::ThreadLoad;
@@ -23,7 +23,7 @@ fn spent() -> Spent {
     }
 }
 
-/// A reno connection at 20 ms with all its time under way, and nothing wrong.
+/// A reno connection at 20 ms with data in flight all the time, and no impairment.
 fn tcp() -> TcpSent {
     TcpSent {
         congestion: "reno".to_owned(),
@@ -68,7 +68,7 @@ fn is(evidence: &Evidence) -> Bottleneck {
 
 #[test]
 fn a_thread_without_time_to_spare() {
-    // Loss, a queue and a full window come with it, and are not the cause.
+    // Loss, a queue and a full window accompany it, and are not the cause.
     let lossy = TcpSent {
         retransmits: 500,
         window_limited: 0.9,
@@ -100,7 +100,7 @@ fn a_window() {
     assert_eq!(is(&over_tcp(limited.clone())), Bottleneck::Window);
     let lines = judge(&over_tcp(limited)).evidence;
     assert!(lines[1].starts_with("16384 bytes of window in a round trip of 20.4 ms carry 6.4 Mbit/s"));
-    // As a connection that paces itself shows it.
+    // The figures of a connection with pacing.
     let paced = TcpSent {
         window_limited: 0.47,
         window_bytes: 6_498,
@@ -133,7 +133,7 @@ fn loss_and_rate_are_told_apart_by_the_queue() {
         ..over_tcp(lossy.clone())
     };
     assert_eq!(is(&queued), Bottleneck::PathRate);
-    // Without probes TCP's own round trips tell.
+    // Without probes, TCP's own round trips are used.
     let blind = |tcp| Evidence {
         idle_ms: None,
         ..over_tcp(tcp)
@@ -144,7 +144,7 @@ fn loss_and_rate_are_told_apart_by_the_queue() {
         ..lossy.clone()
     };
     assert_eq!(is(&blind(inflated)), Bottleneck::PathRate);
-    // One that does not slow down for loss is not held up by it.
+    // A sender that does not slow down for loss is not limited by it.
     let bbr = TcpSent {
         congestion: "bbr".to_owned(),
         ..lossy
@@ -170,7 +170,7 @@ fn datagrams() {
     };
     assert_eq!(is(&queued), Bottleneck::PathRate);
     assert_eq!(is(&over_udp(Some(100.0), 50.0, 0.0)), Bottleneck::Unclear);
-    // A sender without a rate is always busy: that is what it is for.
+    // A sender without a rate is always busy, by design.
     let mut flood = over_udp(None, 900.0, 0.6);
     flood.sender.test = load(1.0, 0.0);
     assert_eq!(is(&flood), Bottleneck::PathRate);

@@ -1,34 +1,37 @@
-//! How many datagrams may be under way: slow start, then more by one each round trip, less by a factor on loss.
+//! The limit on datagrams in flight: slow start, then one more each round trip, and a reduction by
+//! a factor on loss.
 //!
-//! The shape of RFC 9002, section 7, and no more of it: no recovery of single datagrams, no probes, no persistent
-//! congestion. It finds the rate that a path carries, and leaves one that it overfills.
+//! It has the shape of RFC 9002, section 7, without its details: no recovery of single datagrams,
+//! no probes, no persistent congestion. It finds the rate of a path, and backs off from one that it
+//! overfills.
 
-/// The window before anything is known, in datagrams (RFC 9002, section 7.2).
+/// The initial window, in datagrams (RFC 9002, section 7.2).
 const INITIAL: f64 = 10.0;
 
-/// The least (the same section).
+/// The minimum (the same section).
 const MIN: f64 = 2.0;
 
-/// The most, in datagrams: a second of 150 Mbit/s, or 8 ms of 20 Gbit/s.
+/// The maximum, in datagrams: a second of 150 Mbit/s, or 8 ms of 20 Gbit/s.
 const MAX: f64 = 16_384.0;
 
-/// What loss leaves of the window: that of CUBIC (RFC 9438, section 4.6), which QUIC stacks use.
+/// The factor by which loss reduces the window: that of CUBIC (RFC 9438, section 4.6), which QUIC
+/// stacks use.
 const BETA: f64 = 0.7;
 
-/// A window in a round trip is sent in four fifths of it (RFC 9002, section 7.7).
+/// Pacing: a window is sent in four fifths of a round trip (RFC 9002, section 7.7).
 const AHEAD: f64 = 1.25;
 
-/// How long all answers may stay away before what is under way is given up, in ns, at the least.
+/// Minimum time without answers after which everything in flight is given up, in ns.
 const SILENCE: u64 = 200_000_000;
 
-/// What the receiver says.
+/// The receiver's report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
-    /// The time of the sender's clock in the datagram that came last, ns.
+    /// The sender's time in the datagram received last, ns.
     pub time: u64,
-    /// The highest number that came.
+    /// The highest number received.
     pub highest: u64,
-    /// Different numbers that came.
+    /// Different numbers received.
     pub datagrams: u64,
 }
 
@@ -40,11 +43,11 @@ pub struct Window {
     threshold: f64,
     sent: u64,
     passed: u64,
-    /// Numbers that had not come by the last feedback.
+    /// Numbers that were missing at the last feedback.
     missing: u64,
-    /// Of these, known to be lost.
+    /// Numbers known to be lost.
     lost: u64,
-    /// Loss among these numbers has shrunk the window already.
+    /// Loss up to this number has already reduced the window.
     reduced: u64,
     rtt: Option<u64>,
     heard: u64,
@@ -67,7 +70,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Datagrams that may leave now.
+    /// Number of datagrams that may be sent now.
     #[must_use]
     pub fn room(&self) -> u64 {
         (self.size as u64).saturating_sub(self.sent - self.passed)
@@ -79,13 +82,13 @@ impl Window {
         self.size as u64
     }
 
-    /// From one datagram to the next, ns; none as long as no round trip is known.
+    /// The interval between two datagrams, ns; `None` until a round trip is known.
     #[must_use]
     pub fn gap(&self) -> Option<u64> {
         Some((self.rtt? as f64 / (self.size * AHEAD)) as u64)
     }
 
-    /// `count` datagrams leave. Gives the number of the first.
+    /// Registers `count` datagrams as sent. Returns the number of the first.
     pub fn take(&mut self, now: u64, count: u64) -> u64 {
         if self.sent == self.passed {
             // No answer was due until now.
@@ -95,12 +98,12 @@ impl Window {
         self.sent + 1 - count
     }
 
-    /// The last `count` that were taken did not leave.
+    /// Takes the last `count` registered datagrams back, as they were not sent.
     pub fn put_back(&mut self, count: u64) {
         self.sent = self.sent.saturating_sub(count).max(self.passed);
     }
 
-    /// The receiver says something. What it cannot know, and what came late, does not count.
+    /// Processes feedback. Impossible and outdated values are ignored.
     pub fn hear(&mut self, now: u64, feedback: Feedback) {
         if feedback.highest > self.sent || feedback.highest < self.passed || feedback.time > now {
             return;
@@ -112,7 +115,7 @@ impl Window {
         let sample = now - feedback.time;
         self.rtt = Some(self.rtt.map_or(sample, |rtt| rtt - rtt / 8 + sample / 8));
         let missing = feedback.highest.saturating_sub(feedback.datagrams);
-        // One that was only overtaken has come by the next feedback.
+        // A datagram that was only reordered arrives by the next feedback.
         let lost = missing.min(std::mem::replace(&mut self.missing, missing));
         let is_loss = lost > std::mem::replace(&mut self.lost, lost);
         if is_loss && self.passed > self.reduced {
@@ -129,7 +132,7 @@ impl Window {
         }
     }
 
-    /// Gives up what is under way if nothing was heard for too long. True if it did.
+    /// Gives up everything in flight if there was no feedback for too long. Returns true if it did.
     pub fn give_up(&mut self, now: u64) -> bool {
         let limit = self.rtt.unwrap_or(0).saturating_mul(3).max(SILENCE);
         let silent = self.sent > self.passed && now.saturating_sub(self.heard) > limit;
@@ -177,7 +180,7 @@ mod tests {
         }
         // 80 in 8 ms of 10.
         assert_eq!(window.gap(), Some(100_000));
-        // Two of 80 are missing, and still with the next feedback.
+        // Two of 80 are missing, also in the next feedback.
         let first = window.take(now, 80);
         window.hear(now + 10 * MS, said(now, first + 39, 2));
         assert_eq!(window.size(), 120, "not yet known to be lost");
@@ -209,7 +212,7 @@ mod tests {
     fn what_was_overtaken_is_no_loss() {
         let mut window = Window::default();
         window.take(MS, 10);
-        // 5 comes before 3 and 4, which come a moment later; so does 9 before 8.
+        // 5 arrives before 3 and 4, which arrive a moment later; 9 arrives before 8.
         for (highest, missing) in [(5, 2), (6, 0), (9, 1), (10, 0)] {
             window.hear(2 * MS, said(MS, highest, missing));
         }
@@ -245,7 +248,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a receiver says, no more is under way than the window allows, and that has its bounds.
+        /// Whatever a receiver reports, no more is in flight than the window allows, and the window
+        /// stays within its bounds.
         #[test]
         fn never_more_than_the_window(steps in proptest::collection::vec((0_u64..60, 0_u64..400, 0_u64..50), 1..300)) {
             let (mut window, mut now) = (Window::default(), 0);
@@ -254,7 +258,7 @@ mod tests {
                 let count = taken.min(window.room());
                 let first = window.take(now, count);
                 prop_assert_eq!(first + count, window.sent + 1);
-                // It may have shrunk below what was under way; then nothing leaves.
+                // The window may have shrunk below what is in flight; then nothing is sent.
                 prop_assert!(count == 0 || window.sent - window.passed <= window.size());
                 let highest = window.passed + highest.min(2 * (window.sent - window.passed));
                 window.hear(now, said(now - MS, highest, missing.min(highest)));
