@@ -1,4 +1,4 @@
-//! What is on the network, and what it carries as its sender knows.
+//! Datagrams on the simulated network, with their kind as the sender knows it.
 
 use std::net::SocketAddr;
 
@@ -9,10 +9,10 @@ use weft_wire::link::{LinkMessageType, SessionDatagram};
 
 use crate::HostId;
 
-/// What a datagram carries, as its sender knows.
+/// The content of a datagram, as its sender knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// IP packets, and whatever a lane forwards by itself.
+    /// IP packets, and everything that a lane forwards by itself.
     #[default]
     Data,
     /// FMP msg1.
@@ -37,40 +37,40 @@ pub enum Kind {
     LinkControl,
 }
 
-/// A datagram about to be put on the network.
+/// A datagram that is about to be sent.
 #[derive(Clone, Debug)]
 pub struct Datagram {
-    /// Who sends it; [`Datagram::NOBODY`] if it was injected.
+    /// The sender; [`Datagram::NOBODY`] if it was injected.
     pub from: HostId,
     /// Source address.
     pub src: SocketAddr,
     /// Destination address.
     pub dst: SocketAddr,
-    /// What it carries.
+    /// Its content.
     pub kind: Kind,
     /// UDP payload.
     pub bytes: Vec<u8>,
-    /// The hosts that have carried the session datagram inside for others so far, in order. Empty while only its
-    /// source has sent it, and for everything else.
+    /// The hosts that have forwarded the session datagram inside so far, in order. Empty if only
+    /// its source has sent it, and for all other datagrams.
     pub trail: Vec<HostId>,
 }
 
 impl Datagram {
-    /// The sender of what [`World::inject`](crate::World::inject) puts on the network.
+    /// The sender of datagrams from [`World::inject`](crate::World::inject).
     pub const NOBODY: HostId = HostId::MAX;
 }
 
-/// What a rule does with a datagram.
+/// A rule's decision about a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// As the network's conditions have it.
+    /// Treated by the network's conditions.
     Pass,
-    /// Never arrives.
+    /// Dropped.
     Drop,
 }
 
 impl Kind {
-    /// What a command puts on the network, and whether the node `me` carries it for others.
+    /// The datagram that a command sends, and whether the node `me` forwards it for others.
     pub(crate) fn of(command: &Command, me: NodeAddr) -> (Self, bool) {
         match command {
             Command::Transmit { datagram, .. } if datagram.first().is_some_and(|b| b & 0x0f == 1) => {

@@ -1,16 +1,20 @@
-//! What fuzzers run, as ordinary functions: bytes go in, and a promise that does not hold is a panic.
+//! Fuzz targets as ordinary functions: they take bytes, and panic if a promise is broken.
 //!
-//! - [`wire`]: every parser of weft-wire on the same bytes; what parses is emitted as it was.
-//! - [`split`]: a TUN read against a plain model of segmentation, and what else is done to its packets.
-//! - [`coalesce`]: packets of several flows joined and cut again: the same packets, each flow in order.
+//! - [`wire`]: every parser of weft-wire on the same bytes; what parses is emitted unchanged.
+//! - [`split`]: a TUN read against a plain model of segmentation, and the other operations on its
+//!   packets.
+//! - [`coalesce`]: packets of several flows coalesced and segmented again: the same packets, each
+//!   flow in order.
 //! - [`lane`]: a lane with keys, its peer, and an attacker between them that controls neither.
-//! - [`fast`]: the same with fast frames, and with a peer that has keys and keeps no rule.
-//! - [`core`]: two nodes and one that has turned hostile, on a network that does what the bytes say.
-//! - [`mesh`]: up to eight nodes that reach each other through each other, and some of them lie.
-//! - [`handshake`]: two nodes and an attacker that forges, replays, spoofs and floods, and drops nothing.
+//! - [`fast`]: like [`lane`], with fast frames, and with a peer that has keys and obeys no rule.
+//! - [`core`]: two nodes and a hostile one, on a network that the bytes control.
+//! - [`mesh`]: up to eight nodes that relay for each other, some of which send forged messages.
+//! - [`handshake`]: two nodes and an attacker that forges, replays, spoofs and floods, and drops
+//!   nothing.
 //!
-//! The targets of `fuzz/` are these under libFuzzer; the tests replay their corpus and some random bytes on any
-//! toolchain. A panic is what a caller looks for here, so this is no code for a daemon.
+//! The targets of `fuzz/` are these functions under libFuzzer; the tests run their corpus and some
+//! random bytes on any toolchain. These functions report failures by panics, so they are not for
+//! use in a daemon.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,10 +43,10 @@ pub use mesh::mesh;
 pub use split::split;
 pub use wire::wire;
 
-/// One entry point.
+/// One target.
 pub type Target = fn(&[u8]);
 
-/// All of them by name, which is also the name of their corpus.
+/// All targets by name, which is also the name of their corpus.
 pub const TARGETS: [(&str, Target); 8] = [
     ("wire", wire),
     ("split", split),

@@ -1,4 +1,4 @@
-//! One simulated host.
+//! A simulated host.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::datagram::{Datagram, Kind};
 use crate::lanes::numbered;
 use crate::packet::Probe;
 
-/// How often lanes report their activity to the core, as in the daemon, ms.
+/// Interval at which lanes report their activity to the core, as in the daemon, ms.
 const SAMPLE: u64 = 250;
 
 /// A datagram that a lane has sent.
@@ -27,7 +27,7 @@ pub(crate) struct Sent {
     pub(crate) trail: Vec<HostId>,
 }
 
-/// Where a lane's datagrams go until the world takes them.
+/// The datagrams of a lane until the world takes them.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pub(crate) kind: Kind,
@@ -46,7 +46,7 @@ impl Transmit for Outbox {
     }
 }
 
-/// What a hostile host makes of a message that its core hands on: its type, and its body.
+/// A function by which a hostile host alters link messages of its core: their type, and their body.
 pub type Hand = Box<dyn FnMut(u8, &mut Vec<u8>)>;
 
 /// A node with its lanes.
@@ -57,44 +57,45 @@ pub struct Host {
     /// The public key.
     pub key: PublicKey,
     node_addr: NodeAddr,
-    /// Where it receives.
+    /// The address at which it receives.
     pub addr: SocketAddr,
     /// The core.
     pub node: Node,
     /// Its first lane, and its only one unless [`Config::lanes`] has more.
     pub lane: Lane,
-    /// Those beside the first, in the order of their numbers.
+    /// The other lanes, in the order of their numbers.
     pub others: Vec<Lane>,
-    /// The lane whose TUN queue the last packet came out of.
+    /// The lane whose TUN queue the last packet was read from.
     pub(crate) queue: u8,
     /// Probes that arrived intact, with the time of arrival in ms.
     pub received: Vec<(u64, Probe)>,
     /// IP packets that arrived and are not intact probes.
     pub garbled: u64,
-    /// What the node said, with the time in ms.
+    /// The node's events, with the time in ms.
     pub events: Vec<(u64, Event)>,
-    /// The process runs. A host that is down takes nothing and says nothing.
+    /// Whether the process runs. A host that is down receives and sends nothing.
     pub running: bool,
-    /// How long the core takes to hear what its lane reports, ms: they run on different threads.
+    /// Delay from a lane's report to the core, ms: they run on different threads.
     pub core_delay: u64,
-    /// How many reports it takes in a millisecond; 0: any number.
+    /// Maximum number of reports that the core takes in a millisecond; 0: unlimited.
     pub core_pace: u32,
     /// The last millisecond in which it took any, and how many.
     taken: (u64, u32),
-    /// Reports on their way to the core: when they arrive, and of which lane they are.
+    /// Reports on their way to the core: when they arrive, and the lane they are from.
     pending: ReportQueue<(u64, u8)>,
     peers: Vec<PeerConfig>,
     /// Peers by their IPv6 address.
     sources: BTreeMap<[u8; 16], NodeAddr>,
-    /// When the core next hears what its lane did; `u64::MAX` if the lane did nothing since.
+    /// When the core next receives the lane's activity; `u64::MAX` if there was none.
     sample_at: u64,
-    /// Those who carried the message at hand, and we: the trail of what we pass on because of it.
+    /// The hosts that have forwarded the current message, including this one: the trail of what
+    /// this host sends because of it.
     carrying: Vec<HostId>,
     /// Turns so far.
     pub(crate) turns: u32,
-    /// Between core and lane, in a host that is hostile: it sees each link message before it is sealed.
+    /// Alters each link message of a hostile host, between core and lane, before it is sealed.
     hand: Option<Hand>,
-    /// A promise that was not kept.
+    /// A broken promise.
     pub(crate) complaint: Option<String>,
     pub(crate) train: Train<Outbox>,
 }
@@ -134,7 +135,7 @@ impl Host {
         }
     }
 
-    /// Another host with this one's key, whose node draws other numbers.
+    /// Another host with the key of this one, whose node has other random numbers.
     pub(crate) fn copy(&self, addr: SocketAddr, config: Config) -> Self {
         let mut copy = Self::new(self.seed, addr, config);
         copy.starts = self.starts + 1_000;
@@ -142,12 +143,12 @@ impl Host {
         copy
     }
 
-    /// Our node address.
+    /// The host's node address.
     pub fn node_addr(&self) -> NodeAddr {
         self.node_addr
     }
 
-    /// The key pair, for who lies in this host's name.
+    /// The key pair, for forging messages in this host's name.
     pub fn identity(&self) -> Identity {
         identity(self.seed)
     }
@@ -169,8 +170,8 @@ impl Host {
         }
     }
 
-    /// From now on each link message of this host, handshakes that it carries for others among them, may be altered before
-    /// it is sealed.
+    /// From now on `hand` may alter each link message of this host, including forwarded handshakes,
+    /// before it is sealed.
     pub fn set_hand(&mut self, hand: impl FnMut(u8, &mut Vec<u8>) + 'static) {
         self.hand = Some(Box::new(hand));
     }
@@ -184,7 +185,7 @@ impl Host {
         self.settle(now);
     }
 
-    /// Starts the process anew, with the same key and configuration and nothing else.
+    /// Restarts the process, with the same key and configuration and no other state.
     pub(crate) fn restart(&mut self, now: u64) {
         self.starts += 1;
         (self.node, self.lane, self.others) = start(self.seed, self.starts, self.config);
@@ -197,24 +198,24 @@ impl Host {
         self.settle(now);
     }
 
-    /// When the core hears the next report.
+    /// When the core takes the next report.
     pub(crate) fn next_report(&self) -> Option<u64> {
         let due = self.pending.next_tags().map(|(due, _)| *due).min()?;
         Some(due.max(self.core_free_at()))
     }
 
-    /// What waits for the core on its way there, but for proofs and handshakes.
+    /// The load of reports that wait for the core, without proofs and handshakes.
     pub fn reports_waiting(&self) -> weft_packet::Load {
         self.pending.load()
     }
 
-    /// When the core takes another report.
+    /// When the core can take another report.
     fn core_free_at(&self) -> u64 {
         let busy = self.core_pace > 0 && self.taken.1 >= self.core_pace;
         if busy { self.taken.0 + 1 } else { 0 }
     }
 
-    /// The core never hears what it has not heard yet but proofs, as when it is too far behind.
+    /// Drops all reports that wait for the core, except proofs, as when it is too far behind.
     pub(crate) fn lose_reports(&mut self) {
         self.pending.drop_all_but_proofs();
     }
@@ -227,7 +228,7 @@ impl Host {
         self.settle(now);
     }
 
-    /// Takes a datagram as the world delivers it, and keeps account of who carried what is inside.
+    /// Receives a datagram that the world delivers, and records the trail of what is inside.
     pub(crate) fn receive_on_trail(&mut self, now: u64, me: HostId, datagram: &mut Datagram) {
         if datagram.trail.len() > usize::from(SessionDatagram::DEFAULT_TTL) {
             self.complaint = Some(format!("a datagram was carried along {:?}", datagram.trail));
@@ -243,7 +244,7 @@ impl Host {
         self.receive_at(now, socket, from, datagram);
     }
 
-    /// The same by the socket of this lane, whose ever it is.
+    /// Receives it at the socket of this lane, whichever lane owns it.
     pub(crate) fn receive_at(&mut self, now: u64, socket: u8, from: SocketAddr, datagram: &[u8]) {
         self.train.out_mut().kind = Kind::Data;
         let carried = |lane: &Lane| lane.counters().forwarded + lane.counters().relayed;
@@ -273,12 +274,12 @@ impl Host {
         self.settle(now);
     }
 
-    /// Whether the core is to hear what its lane did.
+    /// Whether the core is to receive the lane's activity.
     pub(crate) fn sample_due(&self, now: u64) -> bool {
         self.sample_at <= now
     }
 
-    /// When this host acts next if nothing comes, ms.
+    /// When this host acts next if nothing arrives, ms.
     pub(crate) fn next_turn(&mut self) -> u64 {
         if !self.running {
             return u64::MAX;
@@ -287,12 +288,12 @@ impl Host {
         timer.min(self.sample_at).min(self.next_report().unwrap_or(u64::MAX))
     }
 
-    /// What the lane has sent since the last call.
+    /// The datagrams that the lane has sent since the last call.
     pub(crate) fn take_sent(&mut self) -> Vec<Sent> {
         std::mem::take(&mut self.train.out_mut().sent)
     }
 
-    /// The lane did something: it tells at the next full quarter of a second.
+    /// Records activity of the lane: the lane reports it at the next full quarter of a second.
     fn active(&mut self, now: u64) {
         self.sample_at = self.sample_at.min(now - now % SAMPLE + SAMPLE);
     }
@@ -311,7 +312,7 @@ impl Host {
         }
     }
 
-    /// Passes reports to the core and commands to the lane until both are quiet.
+    /// Passes reports to the core and commands to the lane until both are idle.
     pub(crate) fn settle(&mut self, now: u64) {
         loop {
             let mut quiet = true;

@@ -1,4 +1,5 @@
-//! Several lanes of one host: what is whose, as kernel and threads share it out in the daemon.
+//! Several lanes of one host, with the division of packets and datagrams of kernel and threads in
+//! the daemon.
 
 use std::iter;
 use std::net::SocketAddr;
@@ -10,13 +11,13 @@ use weft_wire::virtio::VirtioNetHdr;
 use crate::host::Host;
 
 impl Host {
-    /// How many lanes there are, as the first of them sees it.
+    /// The place of the first lane among all.
     pub(crate) fn place(&self) -> Place {
         let count = 1 + self.others.len() as u8;
         Place::new(0, count).unwrap_or(Place::ALONE)
     }
 
-    /// A counter of each lane, the first one first.
+    /// A counter of each lane, lane 0 first.
     pub fn counter_of_each(&self, name: &str) -> Vec<u64> {
         let lanes = iter::once(&self.lane).chain(&self.others);
         let count = |lane: &Lane| lane.counters().named().find(|(known, _)| *known == name);
@@ -32,14 +33,15 @@ impl Host {
         iter::once(&mut self.lane).chain(&mut self.others)
     }
 
-    /// The next thing that any lane has to hand out, and which lane.
+    /// The next output of any lane, and that lane's number.
     pub(crate) fn next_of_lanes<T>(&mut self, poll: impl Fn(&mut Lane) -> Option<T>) -> Option<(u8, T)> {
         (0..)
             .zip(self.each_lane())
             .find_map(|(number, lane)| Some((number, poll(lane)?)))
     }
 
-    /// A packet comes out of the TUN. Its queues take turns, so that every lane has something to send.
+    /// A packet is read from the TUN. Its queues alternate, so that every lane has something to
+    /// send.
     pub(crate) fn outbound(&mut self, now: u64, packet: &[u8]) {
         let (hdr, train) = (VirtioNetHdr::default(), &mut self.train);
         self.queue = (self.queue + 1) % (1 + self.others.len() as u8);
@@ -50,7 +52,8 @@ impl Host {
         }
     }
 
-    /// A datagram comes to the socket of a lane, which gives what is not its own to its owner: the IP packets in it.
+    /// A datagram arrives at the socket of a lane, which hands what it does not own to the owner.
+    /// Returns the IP packets in it.
     pub(crate) fn inbound(&mut self, now: u64, socket: u8, from: SocketAddr, datagram: &[u8]) -> Vec<Vec<u8>> {
         if self.others.is_empty() {
             let packet = self.lane.inbound_alone(now, from, datagram, &mut self.train);
@@ -77,7 +80,7 @@ impl Host {
         packets
     }
 
-    /// Carries out a command in those lanes that it is for.
+    /// Executes a command in the lanes that it concerns.
     pub(crate) fn apply(&mut self, now: u64, command: Command) {
         let (first, others) = match command.audience() {
             Audience::First => (true, 0..0),
@@ -95,7 +98,7 @@ impl Host {
     }
 }
 
-/// The lane of this number, or the first if there is none such.
+/// The lane of this number, or the first if there is none.
 pub(crate) fn numbered<'l>(first: &'l mut Lane, others: &'l mut [Lane], number: u8) -> &'l mut Lane {
     let other = usize::from(number).checked_sub(1).and_then(|at| others.get_mut(at));
     other.unwrap_or(first)

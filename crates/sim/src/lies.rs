@@ -1,5 +1,5 @@
-//! Bodies of link messages as a hostile neighbour makes them: well formed, signed with its own key where one is
-//! needed, and untrue.
+//! Forged bodies of link messages: well formed, signed with the sender's own key if the format
+//! needs it, and untrue.
 
 use weft_noise::Identity;
 use weft_wire::filter::{FILTER_LEN, FilterAnnounce};
@@ -10,7 +10,8 @@ use weft_wire::signal::{CoordsRequired, PathBroken, Signal};
 use weft_wire::tree::{Ancestry, AncestryEntry, TreeAnnounce, declaration_bytes};
 use weft_wire::{Coords, NodeAddr};
 
-/// A TreeAnnounce: the liar stands below `above`, whose first is its parent; if `above` is empty, it is a root.
+/// A TreeAnnounce: the sender claims to be below `above`, whose first is its parent; if `above` is
+/// empty, it claims to be a root.
 pub fn tree(liar: &Identity, sequence: u64, unix: u64, above: &[NodeAddr]) -> Vec<u8> {
     let me = liar.node_addr();
     let parent = above.first().copied().unwrap_or(me);
@@ -59,7 +60,7 @@ pub fn request(id: u64, origin: &[NodeAddr], target: NodeAddr) -> Vec<u8> {
     written(request.wire_len(), |out| request.emit(out).is_ok())
 }
 
-/// A LookupResponse of any target at any place, with a proof that proves nothing.
+/// A LookupResponse of any target at any coordinates, with an invalid proof.
 pub fn response(id: u64, target: &[NodeAddr]) -> Vec<u8> {
     let Some(node) = target.first() else { return Vec::new() };
     let response = LookupResponse {
@@ -84,7 +85,8 @@ pub fn datagram(src: NodeAddr, dest: NodeAddr, ttl: u8, payload: &[u8]) -> Vec<u
     written(datagram.wire_len(), |out| datagram.emit(out).is_ok())
 }
 
-/// The payload of a SessionDatagram that tells where both ends are, as a SessionSetup with keys of no node does.
+/// The payload of a SessionDatagram that announces the coordinates of both ends, like a
+/// SessionSetup, with keys of no node.
 pub fn setup(src: &[NodeAddr], dest: &[NodeAddr]) -> Vec<u8> {
     let setup = SessionSetup {
         flags: 0,
@@ -95,8 +97,8 @@ pub fn setup(src: &[NodeAddr], dest: &[NodeAddr]) -> Vec<u8> {
     written(setup.wire_len(), |out| setup.emit(out).is_ok())
 }
 
-/// The payload by which `reporter` says that it has no coordinates of `about`, or with coordinates that the way is
-/// broken.
+/// The payload by which `reporter` reports that it has no coordinates of `about`, or with
+/// coordinates that the path is broken.
 pub fn signal(reporter: NodeAddr, about: NodeAddr, coords: &[NodeAddr]) -> Vec<u8> {
     let dest = about;
     let signal = match coords {
@@ -113,7 +115,7 @@ pub fn signal(reporter: NodeAddr, about: NodeAddr, coords: &[NodeAddr]) -> Vec<u
     payload
 }
 
-/// What `emit` writes; nothing where the format does not hold it.
+/// The bytes that `emit` writes; empty if the format cannot express the message.
 fn written(len: usize, emit: impl FnOnce(&mut [u8]) -> bool) -> Vec<u8> {
     let mut body = vec![0; len];
     if emit(&mut body) { body } else { Vec::new() }

@@ -1,37 +1,39 @@
-//! Address translation between a host and the network, by what it maps and what it lets in.
+//! Address translation between a host and the network: mapping and filtering.
 //!
-//! The kinds are those of RFC 3489 section 5, which people still use, in the terms of RFC 4787: a mapping belongs to
-//! the inner endpoint or to a pair of endpoints, and a filter lets in any host, known addresses, or known endpoints.
+//! The kinds are those of RFC 3489 section 5, which are still common, in the terms of RFC 4787: a
+//! mapping belongs to the inner endpoint or to a pair of endpoints, and a filter admits any host,
+//! known addresses, or known endpoints.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// How long a mapping is kept after the last datagram of the inner side, ms. RFC 4787 asks for two minutes at least;
-/// boxes of half a minute are common, and links have to live with them.
+/// How long a mapping is kept after the last datagram of the inner side, ms. RFC 4787 requires at
+/// least two minutes; NAT boxes with half a minute are common, and links have to survive them.
 pub const MAPPING_LIFE: u64 = 30_000;
-/// The first outer port that is given away.
+/// The first outer port that is assigned.
 const FIRST_PORT: u16 = 40_000;
 
-/// What a box does with datagrams.
+/// The behaviour of a NAT box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NatKind {
     /// One outer port for the host; any host may send to it.
     FullCone,
-    /// One outer port for the host; those addresses may send to it that it has sent to.
+    /// One outer port for the host; addresses to which it has sent may send to it.
     Restricted,
-    /// One outer port for the host; those endpoints may send to it that it has sent to.
+    /// One outer port for the host; endpoints to which it has sent may send to it.
     PortRestricted,
-    /// An outer port for each endpoint that the host sends to, and only that endpoint may send back.
+    /// An outer port for each endpoint to which the host sends, and only that endpoint may send to
+    /// it.
     Symmetric,
 }
 
-/// One box with one host behind it. Times are ms.
+/// One NAT box with one host behind it. Times are ms.
 #[derive(Debug)]
 pub(crate) struct Nat {
     kind: NatKind,
     outer: IpAddr,
     next_port: u16,
-    /// Outer ports: by the endpoint that was sent to if symmetric, else one.
+    /// Outer ports: by destination endpoint if symmetric, else one.
     mappings: BTreeMap<Option<SocketAddr>, Mapping>,
 }
 
@@ -39,7 +41,7 @@ pub(crate) struct Nat {
 struct Mapping {
     port: u16,
     used: u64,
-    /// Whom the host has sent to through it.
+    /// The endpoints to which the host has sent.
     contacts: BTreeMap<SocketAddr, u64>,
 }
 
@@ -53,7 +55,7 @@ impl Nat {
         }
     }
 
-    /// The host sends to `dst`: the source that the network sees.
+    /// The host sends to `dst`. Returns the source that the network sees.
     pub(crate) fn outbound(&mut self, now: u64, dst: SocketAddr) -> SocketAddr {
         self.expire(now);
         let key = (self.kind == NatKind::Symmetric).then_some(dst);
@@ -106,7 +108,7 @@ mod tests {
         SocketAddr::from(([203, 0, 113, host], port))
     }
 
-    /// A box whose host has sent to 203.0.113.1:10; the outer port, and what comes in from where.
+    /// A NAT box whose host has sent to 203.0.113.1:10, and its outer port.
     fn after_one(kind: NatKind) -> (Nat, u16) {
         let mut nat = Nat::new(kind, IpAddr::from([198, 51, 100, 1]));
         let outer = nat.outbound(0, at(1, 10));

@@ -1,4 +1,5 @@
-//! The network between hosts: addresses, boxes that translate them, conditions, cuts, and what is in flight.
+//! The network between hosts: addresses, NAT boxes, conditions, partitions, and the datagrams in
+//! flight.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,15 +16,16 @@ use crate::nat::{Nat, NatKind};
 pub struct Conditions {
     /// One-way delay, ms.
     pub delay: u64,
-    /// Further delay, drawn anew for each datagram from 0 to this, ms.
+    /// Maximum additional delay, random for each datagram from 0 on, ms.
     pub jitter: u64,
-    /// Lost.
+    /// Datagrams that are lost.
     pub loss: u32,
-    /// Held back for as long again as the delay, and 1 ms, so that those behind it overtake.
+    /// Datagrams that are delayed by the delay once more and 1 ms, so that those behind overtake
+    /// them.
     pub reorder: u32,
-    /// Delivered twice.
+    /// Datagrams that are delivered twice.
     pub duplicate: u32,
-    /// The largest UDP payload that passes, bytes; what is larger is swallowed without a word.
+    /// The largest UDP payload that passes, bytes; larger ones are dropped silently.
     pub mtu: u16,
 }
 
@@ -42,27 +44,27 @@ impl Default for Conditions {
 
 type Rule = Box<dyn FnMut(u64, &Datagram) -> Fate>;
 
-/// Where a host is attached.
+/// The attachment of a host.
 struct Attachment {
     /// Its own address.
     addr: SocketAddr,
     nat: Option<Nat>,
-    /// Hosts of different sides do not hear each other.
+    /// Hosts of different sides do not reach each other.
     side: u32,
 }
 
-/// See the module.
+/// The simulated network.
 pub(crate) struct Network {
     pub(crate) conditions: Conditions,
-    /// Between two hosts, the lower number first, where it differs.
+    /// Conditions between two hosts, the lower number first, if they differ from the others.
     links: BTreeMap<(HostId, HostId), Conditions>,
     hosts: Vec<Attachment>,
-    /// Who listens at an address.
+    /// The host at an address.
     by_addr: BTreeMap<SocketAddr, HostId>,
-    /// Who is behind a box's outer address.
+    /// The host behind a NAT box's outer address.
     by_outer: BTreeMap<IpAddr, HostId>,
     rule: Rule,
-    /// By time of arrival, and then in the order of sending.
+    /// By time of arrival, then in the order of sending.
     in_flight: BTreeMap<(u64, u64), Datagram>,
     next: u64,
     rng: ChaCha20Rng,
@@ -102,7 +104,7 @@ impl Network {
         self.by_addr.insert(addr, host);
     }
 
-    /// Puts a host behind a box of its own, whose outer address is `outer`.
+    /// Puts a host behind a NAT box of its own, whose outer address is `outer`.
     pub(crate) fn put_behind(&mut self, host: HostId, kind: NatKind, outer: IpAddr) {
         self.hosts[host].nat = Some(Nat::new(kind, outer));
         self.by_outer.insert(outer, host);
@@ -112,7 +114,7 @@ impl Network {
         self.rule = rule;
     }
 
-    /// How datagrams between two hosts are treated, whichever sends; `None`: as everywhere.
+    /// Sets the conditions between two hosts, in both directions; `None`: the general ones.
     pub(crate) fn set_link(&mut self, a: HostId, b: HostId, conditions: Option<Conditions>) {
         let key = (a.min(b), a.max(b));
         match conditions {
@@ -130,12 +132,12 @@ impl Network {
         self.hosts[a].side == self.hosts[b].side && !cut
     }
 
-    /// All links are as everywhere again.
+    /// Resets all links to the general conditions.
     pub(crate) fn mend_all(&mut self) {
         self.links.clear();
     }
 
-    /// Moves a host to a side of a partition; all are on side 0 at first.
+    /// Moves a host to a side of a partition; initially all are on side 0.
     pub(crate) fn set_side(&mut self, host: HostId, side: u32) {
         self.hosts[host].side = side;
     }
@@ -145,7 +147,7 @@ impl Network {
         self.in_flight.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// The next datagram that has arrived by `now`, and the host that gets it, if any does.
+    /// The next datagram that has arrived by `now`, and the host that receives it, if any.
     pub(crate) fn pop_arrived(&mut self, now: u64) -> Option<(Option<HostId>, Datagram)> {
         let entry = self.in_flight.first_entry().filter(|e| e.key().0 <= now)?;
         let datagram = entry.remove();
@@ -158,7 +160,7 @@ impl Network {
         Some((to, datagram))
     }
 
-    /// Sends a datagram. Its source is that of the host until its box has changed it.
+    /// Sends a datagram. Its source is that of the host until its NAT box has translated it.
     pub(crate) fn send(&mut self, now: u64, mut datagram: Datagram) {
         if let Some(nat) = self.hosts.get_mut(datagram.from).and_then(|host| host.nat.as_mut()) {
             datagram.src = nat.outbound(now, datagram.dst);
@@ -198,7 +200,7 @@ impl Network {
     }
 
     fn find(&self, dst: SocketAddr) -> Option<HostId> {
-        // An address behind a box belongs to no host on the network.
+        // An address behind a NAT box belongs to no host on the network.
         let direct = self.by_addr.get(&dst).filter(|to| self.hosts[**to].nat.is_none());
         direct.or_else(|| self.by_outer.get(&dst.ip())).copied()
     }

@@ -1,4 +1,4 @@
-//! IP packets that carry a number, to tell what arrived.
+//! Numbered IP packets, by which tests recognise what arrived.
 
 use weft_wire::NodeAddr;
 
@@ -9,13 +9,13 @@ const NO_NEXT_HEADER: u8 = 59;
 /// An IP packet from one simulated host to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Probe {
-    /// Who sent it.
+    /// The sender.
     pub from: NodeAddr,
     /// Its number.
     pub seq: u32,
-    /// Bytes, IPv6 header included.
+    /// Length in bytes, including the IPv6 header.
     pub len: usize,
-    /// Links that it crossed. 1 where that is not known: it had waited for its keys, or for a slow core.
+    /// Links that it crossed. 1 if unknown: it waited for its keys, or for a slow core.
     pub hops: u32,
 }
 
@@ -37,7 +37,7 @@ pub fn probe(from: NodeAddr, to: NodeAddr, seq: u32, len: usize) -> Vec<u8> {
 }
 
 impl Probe {
-    /// The number of a packet that [`probe`] made for these two, if not a bit of it changed.
+    /// The number of a packet that [`probe`] built for these two, if it is intact.
     pub(crate) fn verify(from: NodeAddr, to: NodeAddr, packet: &[u8]) -> Option<Self> {
         let seq = u32::from_be_bytes(packet.get(40..44)?.try_into().ok()?);
         (packet == probe(from, to, seq, packet.len())).then_some(Self {

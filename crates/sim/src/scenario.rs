@@ -1,8 +1,10 @@
-//! A run as data: a mesh, a network, and what happens when. The same scenario is the same run.
+//! A run as data: a mesh, a network, and a schedule of actions. The same scenario gives the same
+//! run.
 //!
-//! - [`Scenario`]: here, with its text, which `weft sim FILE` reads and a failure prints.
-//! - [`Plan`]: a scenario drawn from a few numbers. [`Outcome`], [`Figures`]: what became of one.
-//! - [`Scenario::shrink`]: the same failure with less.
+//! - [`Scenario`]: a run, and its text, which `weft sim FILE` reads and a failure prints.
+//! - [`Plan`]: a scenario derived from a few numbers. [`Outcome`], [`Figures`]: the result of a
+//!   run.
+//! - [`Scenario::shrink`]: a smaller scenario with the same failure.
 
 mod figures;
 mod plan;
@@ -21,69 +23,69 @@ use crate::{Conditions, HostId, NatKind, Shape};
 /// One run. Times are ms from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
-    /// Keys, links, loss and all else that is left to chance.
+    /// The seed of keys, links, loss and all other random choices.
     pub seed: u64,
-    /// Who dials whom.
+    /// The shape of the mesh.
     pub shape: Shape,
-    /// Hosts.
+    /// Number of hosts.
     pub nodes: usize,
-    /// Hosts that never run, and whose links are missing: what shrinking took away.
+    /// Hosts that never run, and whose links are missing: removed by shrinking.
     pub without: BTreeSet<HostId>,
-    /// The network at first.
+    /// The initial conditions of the network.
     pub conditions: Conditions,
-    /// Hosts behind a box.
+    /// Hosts behind a NAT box.
     pub nats: Vec<(HostId, NatKind)>,
-    /// Of how many turns of a host one is followed by a check of its invariants.
+    /// One of this many turns of a host is followed by a check of its invariants.
     pub check_every: u32,
-    /// When it ends.
+    /// The end of the run.
     pub duration: u64,
-    /// What happens, in the order of time.
+    /// The actions, in the order of time.
     pub steps: Vec<Step>,
 }
 
-/// Something happens.
+/// An action at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When.
+    /// The time.
     pub at: u64,
-    /// What.
+    /// The action.
     pub action: Action,
 }
 
-/// What happens.
+/// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Two hosts become configured peers without addresses.
     Know(HostId, HostId),
     /// The first sends a probe to the second.
     Send(HostId, HostId),
-    /// One of the three latest probes from the first to the second has arrived. Otherwise the run has failed, if the
-    /// two know each other and there is a way between them at this moment.
+    /// One of the three latest probes from the first to the second has arrived. Otherwise the run
+    /// has failed, if the two know each other and a path between them exists at this moment.
     Expect(HostId, HostId),
-    /// The process dies.
+    /// The process is killed.
     Kill(HostId),
-    /// The process starts anew, with its key and configuration.
+    /// The process restarts, with its key and configuration.
     Restart(HostId),
-    /// The machine sleeps, and its clock goes on.
+    /// The machine is suspended, and its clock continues.
     Suspend(HostId),
     /// The machine wakes up.
     Resume(HostId),
     /// Nothing passes between two hosts.
     Cut(HostId, HostId),
-    /// The same as everywhere passes between two hosts.
+    /// The general conditions apply between two hosts again.
     Mend(HostId, HostId),
-    /// The hosts fall apart into so many sides, by their numbers.
+    /// The hosts are partitioned into this many sides, by their numbers.
     Partition(u32),
-    /// All are together again, and nothing is cut.
+    /// All sides and cut links are joined again.
     Heal,
-    /// So much is lost from now on, per mille.
+    /// The loss from now on, per mille.
     Loss(u32),
-    /// So many ms a datagram takes from now on.
+    /// The one-way delay from now on, ms.
     Delay(u64),
 }
 
 impl Scenario {
-    /// A mesh that is left alone for a minute.
+    /// A mesh without actions for a minute.
     pub fn new(seed: u64, shape: Shape, nodes: usize) -> Self {
         Self {
             seed,
@@ -98,7 +100,7 @@ impl Scenario {
         }
     }
 
-    /// Adds a step behind those at the same time.
+    /// Adds a step after those at the same time.
     pub fn at(&mut self, at: u64, action: Action) {
         let place = self.steps.partition_point(|step| step.at <= at);
         self.steps.insert(place, Step { at, action });

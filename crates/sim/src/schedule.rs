@@ -1,10 +1,11 @@
-//! Which host acts next.
+//! The order in which hosts act.
 
 use std::collections::BTreeSet;
 
 use crate::HostId;
 
-/// One deadline for each host, ms; the earliest is at hand, and changing one costs the logarithm of their number.
+/// One deadline for each host, ms. The earliest is available at once, and changing one costs the
+/// logarithm of their number.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     order: BTreeSet<(u64, HostId)>,
@@ -12,7 +13,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Gives a host another deadline; `u64::MAX` is none.
+    /// Sets the deadline of a host; `u64::MAX` is none.
     pub(crate) fn set(&mut self, host: HostId, at: u64) {
         if self.of.len() <= host {
             self.of.resize(host + 1, u64::MAX);
@@ -34,7 +35,8 @@ impl Schedule {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Takes a host whose deadline has come, the earliest and then the lowest number first. It has none thereafter.
+    /// Takes a host whose deadline has passed, the earliest and then the lowest number first. It
+    /// has no deadline afterwards.
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<HostId> {
         let (at, host) = *self.order.first()?;
         if at > now {
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The model looks at all hosts.
+        /// The model examines all hosts.
         #[test]
         fn the_earliest_comes_first(steps in prop::collection::vec((0_usize..8, 0_u64..20, 0_u64..20), 0..100)) {
             let mut schedule = Schedule::default();

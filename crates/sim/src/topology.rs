@@ -1,4 +1,4 @@
-//! Who dials whom.
+//! The links of a mesh.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,13 +11,14 @@ use crate::HostId;
 /// The shape of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Each with the one before it.
+    /// Each host with the one before it.
     Line,
     /// A line whose ends are linked.
     Ring,
-    /// Rows of about the square root of their number, each with its neighbours in row and column.
+    /// Rows of about the square root of the number of hosts, each host with its neighbours in row
+    /// and column.
     Grid,
-    /// Each with an earlier one, chosen at random.
+    /// Each host with an earlier one, chosen at random.
     Tree,
     /// A random tree, and links between random pairs until nodes have `degree` links on average.
     Random {
@@ -43,12 +44,12 @@ impl fmt::Display for Shape {
 pub struct Topology {
     /// Hosts.
     pub nodes: usize,
-    /// Pairs, the lower number first, sorted.
+    /// Pairs of hosts, the lower number first, sorted.
     pub links: Vec<(HostId, HostId)>,
 }
 
 impl Topology {
-    /// Draws a mesh. The same arguments give the same one.
+    /// Generates a mesh. The same arguments give the same mesh.
     pub fn new(shape: Shape, nodes: usize, seed: u64) -> Self {
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let mut links = BTreeSet::new();
@@ -81,12 +82,12 @@ impl Topology {
         Self { nodes, links }
     }
 
-    /// Links from `from` to every host over the shortest way; `None` where there is no way.
+    /// Number of links from `from` to every host on the shortest path; `None` if there is no path.
     pub fn distances(&self, from: HostId) -> Vec<Option<u32>> {
         Self::distances_over(&self.neighbours(), from)
     }
 
-    /// The same, with the answer of [`Topology::neighbours`] at hand.
+    /// Like [`Topology::distances`], with the result of [`Topology::neighbours`] given.
     pub(crate) fn distances_over(neighbours: &[Vec<HostId>], from: HostId) -> Vec<Option<u32>> {
         let mut distances = vec![None; neighbours.len()];
         let mut turn = vec![from];
@@ -106,7 +107,7 @@ impl Topology {
         distances
     }
 
-    /// Whom each host is linked with.
+    /// The neighbours of each host.
     pub fn neighbours(&self) -> Vec<Vec<HostId>> {
         let mut neighbours = vec![Vec::new(); self.nodes];
         for (a, b) in &self.links {
@@ -117,7 +118,7 @@ impl Topology {
     }
 }
 
-/// Below `n`, or 0.
+/// A random number below `n`, or 0.
 pub(crate) fn below(rng: &mut ChaCha20Rng, n: usize) -> usize {
     (rng.next_u64() % n.max(1) as u64) as usize
 }

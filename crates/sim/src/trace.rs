@@ -1,6 +1,7 @@
 //! A hash of a run.
 
-/// FNV-1a over all that was delivered and when, eight bytes at a time: a run is compared, not authenticated.
+/// FNV-1a over everything that was delivered and when, eight bytes at a time: it compares runs and
+/// authenticates nothing.
 #[derive(Debug)]
 pub(crate) struct Trace(u64);
 
@@ -11,7 +12,7 @@ impl Default for Trace {
 }
 
 impl Trace {
-    /// Takes in what arrived at `now`.
+    /// Adds a delivery at `now`.
     pub(crate) fn mix(&mut self, now: u64, bytes: &[u8]) {
         self.word(now);
         self.word(bytes.len() as u64);
@@ -28,7 +29,7 @@ impl Trace {
     }
 
     fn word(&mut self, word: u64) {
-        // A plain multiplication never brings the high bits down again.
+        // In a plain multiplication high bits never affect lower ones.
         self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
     }
 }

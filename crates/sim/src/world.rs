@@ -1,4 +1,4 @@
-//! Time, and who acts at which moment.
+//! Time, and the order in which hosts act.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ use crate::packet::probe;
 use crate::schedule::Schedule;
 use crate::trace::Trace;
 
-/// A host that acts so often in one millisecond has a timer that stays due.
+/// A host that acts this often in one millisecond has a timer that stays due.
 const MAX_TURNS: u32 = 100_000;
 /// Hosts of the first network; more get addresses of another.
 const SMALL: usize = 200;
@@ -24,14 +24,14 @@ const SMALL: usize = 200;
 /// A host's number.
 pub type HostId = usize;
 
-/// A promise that a node did not keep.
+/// A promise that a node broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Whose node.
+    /// The host of the node.
     pub host: HostId,
-    /// When, ms of the virtual clock.
+    /// The time, ms of the virtual clock.
     pub at: u64,
-    /// What, in words.
+    /// A description.
     pub what: String,
 }
 
@@ -43,16 +43,16 @@ impl std::fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// What went over the network so far.
+/// The traffic of the network so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Datagrams sent.
     pub datagrams: u64,
     /// Their UDP payload, bytes.
     pub bytes: u64,
-    /// Hosts' turns: datagrams taken and timers.
+    /// Hosts' turns: received datagrams and timers.
     pub steps: u64,
-    /// Session datagrams that came to a host that had carried them before.
+    /// Session datagrams that arrived at a host that had forwarded them before.
     pub loops: u64,
 }
 
@@ -63,11 +63,11 @@ pub struct World {
     hosts: Vec<Host>,
     network: Network,
     schedule: Schedule,
-    /// Hosts that a caller could change: their outputs are taken before time goes on.
+    /// Hosts that a caller may have changed: their outputs are taken before time advances.
     touched: Vec<HostId>,
-    /// How the network treats datagrams from now on.
+    /// The general conditions of the network.
     pub conditions: Conditions,
-    /// Of how many turns of a host one is followed by a check of its invariants.
+    /// One of this many turns of a host is followed by a check of its invariants.
     pub check_every: u32,
     traffic: Traffic,
     by_kind: BTreeMap<Kind, (u64, u64)>,
@@ -80,7 +80,8 @@ impl World {
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let network = Network::new(ChaCha20Rng::from_rng(&mut rng));
         Self {
-            // Far from zero, as a machine's clock is: what was never set must not look recent.
+            // Far from zero, like a machine's clock: a time that was never set must not look
+            // recent.
             now: 1_000_000_000,
             rng,
             hosts: Vec::new(),
@@ -95,7 +96,7 @@ impl World {
         }
     }
 
-    /// Adds a host. Its key, and all that its node leaves to chance, follow from the world's seed.
+    /// Adds a host. Its key, and all random choices of its node, follow from the world's seed.
     pub fn add_host(&mut self, config: Config) -> HostId {
         let id = self.hosts.len();
         let seed = self.rng.next_u64();
@@ -106,7 +107,7 @@ impl World {
         id
     }
 
-    /// Adds a host with the key of another one, as a copied state directory makes it. It knows no peers yet.
+    /// Adds a host with the key of another one, like a copied state directory. It has no peers yet.
     pub fn add_copy(&mut self, of: HostId, config: Config) -> HostId {
         let id = self.hosts.len();
         let addr = home(id);
@@ -128,7 +129,7 @@ impl World {
         self.after(host);
     }
 
-    /// Two hosts that know each other and both dial.
+    /// Creates two hosts with each other as configured peers, both of which dial.
     pub fn pair(seed: u64, config: Config) -> (Self, HostId, HostId) {
         let mut world = Self::new(seed);
         let (a, b) = (world.add_host(config), world.add_host(config));
@@ -158,12 +159,12 @@ impl World {
         &self.hosts
     }
 
-    /// Sees every datagram before it is put on the network.
+    /// Sets a rule that decides about every datagram before it is sent.
     pub fn set_rule(&mut self, rule: impl FnMut(u64, &Datagram) -> Fate + 'static) {
         self.network.set_rule(Box::new(rule));
     }
 
-    /// How datagrams between two hosts are treated, whichever sends; `None`: as everywhere.
+    /// Sets the conditions between two hosts, in both directions; `None`: the general ones.
     pub fn set_link(&mut self, a: HostId, b: HostId, conditions: Option<Conditions>) {
         self.network.set_link(a, b, conditions);
     }
@@ -173,23 +174,24 @@ impl World {
         self.network.together(a, b)
     }
 
-    /// All links are as everywhere again.
+    /// Resets all links to the general conditions.
     pub fn mend_all(&mut self) {
         self.network.mend_all();
     }
 
-    /// Puts a host behind a box that translates its address. Where others look for it is no use then.
+    /// Puts a host behind a NAT box. The address that others have of it becomes useless.
     pub fn put_behind(&mut self, id: HostId, kind: NatKind) {
         let outer = (u32::from_be_bytes([172, 16, 0, 0]) + id as u32 + 1).to_be_bytes();
         self.network.put_behind(id, kind, IpAddr::from(outer));
     }
 
-    /// Moves a host to a side of a partition; at first all are on side 0. Sides do not hear each other.
+    /// Moves a host to a side of a partition; initially all are on side 0. Sides do not reach each
+    /// other.
     pub fn set_side(&mut self, id: HostId, side: u32) {
         self.network.set_side(id, side);
     }
 
-    /// Sends probe `seq` of `len` bytes between two hosts.
+    /// Sends probe `seq` of `len` bytes from one host to another.
     pub fn send(&mut self, from: HostId, to: HostId, seq: u32, len: usize) {
         let packet = probe(self.hosts[from].node_addr(), self.hosts[to].node_addr(), seq, len);
         let now = self.now;
@@ -197,15 +199,15 @@ impl World {
         self.after(from);
     }
 
-    /// A host's system gives this IP packet to its node.
+    /// A host's system passes this IP packet to its node.
     pub fn send_ip(&mut self, from: HostId, packet: &[u8]) {
         let now = self.now;
         self.hosts[from].send_ip(now, packet);
         self.after(from);
     }
 
-    /// A host says something to a neighbour that its node would not say, under the keys of their link. Nothing happens
-    /// while they have none.
+    /// Sends a message of a host to a neighbour that its node would not send, under the keys of
+    /// their link. No effect without a link.
     pub fn say(&mut self, from: HostId, to: HostId, message: LinkMessageType, body: Vec<u8>) {
         let to = self.hosts[to].node_addr();
         let now = self.now;
@@ -213,7 +215,7 @@ impl World {
         self.after(from);
     }
 
-    /// The same with a message of any type.
+    /// Like [`Self::say`], with a message of any type.
     pub fn say_type(&mut self, from: HostId, to: HostId, msg_type: u8, body: Vec<u8>) {
         let to = self.hosts[to].node_addr();
         let now = self.now;
@@ -234,38 +236,39 @@ impl World {
         self.put(datagram);
     }
 
-    /// The kernel gives a host these bytes by the socket of one of its lanes, whose ever they are, now.
+    /// Passes these bytes to a host now, by the socket of one of its lanes, whichever lane owns
+    /// them.
     pub fn inject_at(&mut self, host: HostId, socket: u8, src: SocketAddr, bytes: &[u8]) {
         let now = self.now;
         self.hosts[host].receive_at(now, socket, src, bytes);
         self.after(host);
     }
 
-    /// Moves a host to another address; nothing tells its node.
+    /// Moves a host to another address; its node is not notified.
     pub fn move_host(&mut self, id: HostId, addr: SocketAddr) {
         self.network.move_to(id, addr);
         self.hosts[id].addr = addr;
     }
 
-    /// The process dies at once, and says nothing.
+    /// Kills the process, which sends nothing more.
     pub fn kill(&mut self, id: HostId) {
         self.hosts[id].running = false;
         self.after(id);
     }
 
-    /// The process starts anew with the same key and configuration.
+    /// Restarts the process with the same key and configuration.
     pub fn restart(&mut self, id: HostId) {
         let now = self.now;
         self.hosts[id].restart(now);
         self.after(id);
     }
 
-    /// The machine sleeps: it takes nothing, does nothing, and its clock goes on.
+    /// Suspends the machine: it receives nothing, does nothing, and its clock continues.
     pub fn suspend(&mut self, id: HostId) {
         self.kill(id);
     }
 
-    /// The machine wakes up with everything as it was, and finds its timers overdue.
+    /// Wakes the machine up with its state unchanged and its timers overdue.
     pub fn resume(&mut self, id: HostId) {
         self.hosts[id].running = true;
         self.after(id);
@@ -275,7 +278,7 @@ impl World {
     ///
     /// # Panics
     ///
-    /// When a node breaks one of its invariants.
+    /// If a node breaks one of its invariants.
     #[expect(clippy::panic, reason = "a broken invariant ends the run")]
     pub fn run(&mut self, ms: u64) {
         if let Err(broken) = self.try_run(ms) {
@@ -287,7 +290,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// When a node breaks one of its invariants; time stops there.
+    /// If a node breaks one of its invariants; time stops at that point.
     pub fn try_run(&mut self, ms: u64) -> Result<(), Broken> {
         for id in std::mem::take(&mut self.touched) {
             if self.hosts[id].running {
@@ -313,7 +316,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// The first promise that is not kept.
+    /// The first broken promise.
     pub fn check_all(&self) -> Result<(), Broken> {
         (0..self.hosts.len()).try_for_each(|id| self.check(id))
     }
@@ -323,7 +326,7 @@ impl World {
         self.trace.hash()
     }
 
-    /// What went over the network so far.
+    /// The traffic of the network so far.
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }
@@ -369,7 +372,7 @@ impl World {
         self.moved(id)
     }
 
-    /// Follows a host's turn.
+    /// Completes a host's turn.
     fn moved(&mut self, id: HostId) -> Result<HostId, Broken> {
         self.traffic.steps += 1;
         self.after(id);
@@ -398,7 +401,7 @@ impl World {
         }
     }
 
-    /// Takes what a host has sent, puts it on the network, and notes when the host acts next.
+    /// Sends the output of a host, and records when the host acts next.
     fn after(&mut self, id: HostId) {
         let host = &mut self.hosts[id];
         let src = host.addr;
@@ -426,7 +429,7 @@ impl World {
     }
 }
 
-/// The address of a host until it moves.
+/// The initial address of a host.
 fn home(id: HostId) -> SocketAddr {
     let number = (id + 1) as u32;
     let ip = match id < SMALL {

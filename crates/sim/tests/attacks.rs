@@ -1,5 +1,6 @@
-//! An attacker on the path that wants data to go in other frames, or not at all: handshakes whose transcripts are made to
-//! differ, negotiation that is dropped, altered, replayed or sent back, and frames that come again under every other index.
+//! An attacker on the path that tries to move data to other frames, or to stop it: handshakes whose
+//! transcripts differ, negotiation that is dropped, altered, replayed or reflected, and frames
+//! replayed under every other index.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -21,7 +22,8 @@ use weft_wire::{fast, fmp};
 const AES: Suite = Suite::Aes256Gcm;
 /// Length of an ephemeral key, a compressed point: its first byte is the parity of y.
 const POINT: usize = 33;
-/// A FIPS session that takes its first message of an epoch carries capabilities in a datagram of this length.
+/// Length of the datagram with capabilities in a FIPS session that receives its first message of an
+/// epoch.
 const CAPABILITIES: usize = 142;
 
 fn frames(world: &World, host: HostId, peer: HostId) -> Frames {
@@ -30,7 +32,7 @@ fn frames(world: &World, host: HostId, peer: HostId) -> Frames {
     status.find(|peer| peer.key == key).unwrap().frames
 }
 
-/// How often a host told of these frames.
+/// How often a host reported these frames.
 fn told(world: &World, host: HostId, of: Frames) -> usize {
     let events = world.host(host).events.iter();
     events
@@ -50,7 +52,7 @@ fn quick() -> Config {
     }
 }
 
-/// A and B, and R between them, who alone knows where they are.
+/// A and B, and R between them, which alone knows their addresses.
 fn through_a_relay(seed: u64) -> (World, [HostId; 3]) {
     let mut world = World::new(seed);
     let [a, r, b] = [0; 3].map(|_| world.add_host(quick()));
@@ -62,7 +64,7 @@ fn through_a_relay(seed: u64) -> (World, [HostId; 3]) {
     (world, [a, r, b])
 }
 
-/// Which handshake messages a relay alters.
+/// The handshake messages that a relay alters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flips {
     Setup,
@@ -70,8 +72,8 @@ enum Flips {
     Both,
 }
 
-/// Turns the parity byte of the ephemeral key in a handshake of others. Diffie-Hellman here has the x coordinate alone, so
-/// its result stays the same.
+/// Flips the parity byte of the ephemeral key in a forwarded handshake. Diffie-Hellman uses the x
+/// coordinate only, so its result stays the same.
 fn flip_parity(body: &mut [u8], flips: Flips) -> bool {
     let Ok(datagram) = SessionDatagram::parse(body) else {
         return false;
@@ -92,8 +94,8 @@ fn flip_parity(body: &mut [u8], flips: Flips) -> bool {
     true
 }
 
-/// FIPS's handshake does not notice; data goes on in FIPS frames, no fast frame opens, and both ends say so. Once the
-/// attack has ended the next epoch is fast.
+/// FIPS's handshake does not detect it; data uses FIPS frames, no fast frame opens, and both ends
+/// report it. Once the attack has ended the next epoch is fast.
 #[test]
 fn an_ephemeral_with_another_parity_is_a_downgrade_that_is_told() {
     for (seed, flips) in [(1, Flips::Setup), (2, Flips::Ack), (3, Flips::Both)] {
@@ -119,8 +121,8 @@ fn an_ephemeral_with_another_parity_is_a_downgrade_that_is_told() {
     }
 }
 
-/// The same in the handshake of a link, which any host on the path sees in the clear: its FIPS keys agree, those of the hop
-/// do not, and what would be relayed over it goes in FIPS frames.
+/// The same attack on the handshake of a link, which any host on the path sees in the clear: its
+/// FIPS keys agree, those of the hop do not, and relayed traffic over it uses FIPS frames.
 #[test]
 fn a_link_whose_ephemeral_was_touched_relays_nothing() {
     let mut world = World::new(4);
@@ -141,7 +143,7 @@ fn a_link_whose_ephemeral_was_touched_relays_nothing() {
                 Kind::LinkMsg1 => fmp::Msg1::LEN - fmp::Msg1::parse(&datagram.bytes).unwrap().noise.len(),
                 _ => fmp::Msg2::LEN - fmp::Msg2::parse(&datagram.bytes).unwrap().noise.len(),
             };
-            // R's handshakes with B are left alone.
+            // R's handshakes with B are left unchanged.
             let of_a = [datagram.src, datagram.dst].contains(&world.host(a).addr);
             datagram.bytes[noise] ^= u8::from(of_a);
             world.inject(datagram.src, datagram.dst, datagram.bytes);
@@ -169,8 +171,8 @@ fn a_link_whose_ephemeral_was_touched_relays_nothing() {
     assert!(!matches!(state, Frames::Fast(_) | Frames::Relayed(_)), "{state:?}");
 }
 
-/// An attacker on the path can drop all of the negotiation, or alter it, which is the same: nothing distinguishes the other
-/// end from one that has no fast frames. It is told if that one had.
+/// An attacker on the path can drop the whole negotiation, or alter it, with the same effect: the
+/// peer looks like one without fast frames. If the peer had used them before, the node reports it.
 #[test]
 fn negotiation_that_is_dropped_or_altered_leaves_fips_frames() {
     for altered in [false, true] {
@@ -214,8 +216,8 @@ fn negotiation_that_is_dropped_or_altered_leaves_fips_frames() {
     }
 }
 
-/// Everything that two nodes have said to each other, once more and back to where it came from, over two epochs: neither
-/// begins anything anew for it.
+/// Replays everything that two nodes have sent to each other, and reflects it, over two epochs:
+/// neither starts anything because of it.
 #[test]
 fn negotiation_that_comes_again_changes_nothing() {
     let config = Config {

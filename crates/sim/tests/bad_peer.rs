@@ -1,4 +1,4 @@
-//! One peer with good keys and bad manners: others notice nothing of it.
+//! A hostile peer with valid keys: other peers are not affected.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -7,11 +7,12 @@ use weft_packet::DropReason;
 use weft_sim::{HostId, World};
 use weft_wire::link::LinkMessageType;
 
-/// A peer that the others have a link and a session with, which sends what it likes, 1,000 messages a second.
+/// A peer with which the others have a link and a session, and which sends anything, 1,000 messages
+/// a second.
 const BAD: HostId = 2;
 const SECONDS: u32 = 30;
 
-/// Bytes that follow from a number.
+/// Bytes derived from a number.
 fn bytes(number: u32, len: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9) | 1;
     let next = |_| {
@@ -23,8 +24,8 @@ fn bytes(number: u32, len: usize) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-/// Link messages of every type with any body, frames that do not open under the link's index, and a leave-taking now and
-/// then.
+/// Sends link messages of every type with any body, frames that do not open under the link's index,
+/// and occasional disconnects.
 fn misbehave(world: &mut World, number: u32) {
     let target = (number % 2) as HostId;
     let len = [0, 1, 18, 60, 200, 1_100][number as usize % 6];

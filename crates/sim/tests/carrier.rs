@@ -1,4 +1,4 @@
-//! What a node in between asks of those whose messages it carries.
+//! What a relay requires of the nodes whose messages it forwards.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -11,7 +11,8 @@ use weft_wire::session::SessionSetup;
 use weft_wire::signal::{CoordsRequired, Signal};
 use weft_wire::{Coords, NodeAddr};
 
-/// A row of three, the root first. The middle one has dialled it, and so knows that link by the smallest number.
+/// A row of three, the root first. The middle one has dialled the root, and so that link has the
+/// smallest number.
 struct Row {
     world: World,
     hosts: Vec<HostId>,
@@ -38,7 +39,8 @@ impl Row {
         self.world.host(self.hosts[number]).node_addr()
     }
 
-    /// The root hands the middle one a message of `src` for the last one. Whether it is passed on, and what `src` is told.
+    /// The root passes a message of `src` for the last one to the middle one. Returns whether it is
+    /// forwarded, and what `src` is told.
     fn carry(&mut self, src: NodeAddr, payload: &[u8]) -> (bool, Vec<CoordsRequired>) {
         let from = LinkId(1);
         let datagram = SessionDatagram {
@@ -50,7 +52,7 @@ impl Row {
         };
         let mut body = vec![0; SessionDatagram::HEADER_LEN + payload.len()];
         datagram.emit(&mut body).unwrap();
-        // Error signals about one destination have a pause of 100 ms between them.
+        // Error signals about one destination are at least 100 ms apart.
         self.sent += 1_000;
         let now = self.world.now() + self.sent;
         let node = &mut self.world.host_mut(self.hosts[1]).node;
@@ -73,7 +75,7 @@ impl Row {
         (passed, signals)
     }
 
-    /// A SessionSetup that tells where its source is.
+    /// A SessionSetup that announces the coordinates of its source.
     fn tell(&mut self, path: &[NodeAddr]) {
         let dest = [self.addr(2)];
         let setup = SessionSetup {
@@ -88,10 +90,10 @@ impl Row {
     }
 }
 
-/// An established message, opaque on the way.
+/// An established message, opaque to relays.
 const DATA: [u8; 60] = [0; 60];
 
-/// A FIPS node at the other end answers by coordinates alone, and neither asks for those that it lost nor says so.
+/// A FIPS peer answers by coordinates alone; it neither asks for lost ones nor reports their loss.
 #[test]
 fn a_source_whose_place_is_not_known_is_asked_for_it() {
     let mut row = Row::new(1);
@@ -105,7 +107,8 @@ fn a_source_whose_place_is_not_known_is_asked_for_it() {
     assert_eq!(row.carry(stranger, &DATA), (true, vec![]));
 }
 
-/// Coordinates of one address are complete for the root, and say nothing of any other node: it has not joined yet.
+/// Coordinates of a single address are complete for the root, and useless for any other node: it
+/// has not joined yet.
 #[test]
 fn the_root_alone_is_where_it_says() {
     let mut row = Row::new(2);

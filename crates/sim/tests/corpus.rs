@@ -1,5 +1,5 @@
-//! The fuzz targets on any toolchain: the committed corpus, and inputs from a seed, one half random, the other the
-//! corpus with bytes changed.
+//! The fuzz targets on any toolchain: the committed corpus, and inputs from a seed, half of them
+//! random, the others the corpus with bytes changed.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 use weft_sim::fuzz::{TARGETS, Target};
 
-/// Names the input when a target panics.
+/// Reports the input when a target panics.
 struct Running<'a>(&'a str, &'a dyn std::fmt::Debug);
 
 impl Drop for Running<'_> {
@@ -57,7 +57,7 @@ fn below(rng: &mut ChaCha20Rng, n: usize) -> usize {
     rng.next_u32() as usize % n.max(1)
 }
 
-/// `count` inputs, the random ones of up to `max` bytes.
+/// Runs `count` inputs, the random ones of up to `max` bytes.
 fn random(name: &str, count: u64, max: usize) {
     let corpus = corpus(name);
     for seed in 0..count {

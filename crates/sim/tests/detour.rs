@@ -1,4 +1,4 @@
-//! Traffic goes round what has gone silent, long before a link is given up.
+//! Traffic bypasses a silent link or node long before the link is given up.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -12,7 +12,7 @@ fn meshed() -> Config {
     }
 }
 
-/// Hosts, and who dials whom.
+/// Hosts, and the pairs that dial.
 fn net(seed: u64, hosts: usize, dials: &[(usize, usize)]) -> (World, Vec<HostId>) {
     let mut world = World::new(seed);
     let hosts: Vec<HostId> = (0..hosts).map(|_| world.add_host(meshed())).collect();
@@ -22,13 +22,13 @@ fn net(seed: u64, hosts: usize, dials: &[(usize, usize)]) -> (World, Vec<HostId>
     (world, hosts)
 }
 
-/// Makes two hosts configured peers that do not know where the other is.
+/// Makes two hosts configured peers without addresses of each other.
 fn acquaint(world: &mut World, a: HostId, b: HostId) {
     world.add_peer(a, b, false);
     world.add_peer(b, a, false);
 }
 
-/// A rule that drops what passes between two hosts.
+/// A rule that drops the traffic between two hosts.
 fn cut(world: &mut World, a: HostId, b: HostId) {
     let ends = [world.host(a).addr, world.host(b).addr];
     world.set_rule(move |_, d: &Datagram| {
@@ -40,7 +40,7 @@ fn cut(world: &mut World, a: HostId, b: HostId) {
     });
 }
 
-/// Pings, as far as the ends know: B answers each probe of A as soon as it arrives.
+/// Pings as the ends see them: B answers each probe of A as soon as it arrives.
 struct Pings {
     a: HostId,
     b: HostId,
@@ -54,7 +54,8 @@ impl Pings {
         Self { a, b, next: 0, heard }
     }
 
-    /// Five a second for `ms`. Returns how many came back, and the longest time without one that came back.
+    /// Sends five a second for `ms`. Returns how many were answered, and the longest time without
+    /// an answer.
     fn run(&mut self, world: &mut World, ms: u64) -> (usize, u64) {
         let (start, before) = (world.now(), self.heard.0);
         let (mut last, mut gap) = (start, 0);
@@ -79,7 +80,7 @@ impl Pings {
     }
 }
 
-/// The node through which one host reaches another; `None` if that is direct.
+/// The node through which one host reaches another; `None` for a direct path.
 fn via(world: &World, from: HostId, to: HostId) -> Option<HostId> {
     let mut status = world.host(from).node.peer_status(world.now());
     match status.find(|p| p.key == world.host(to).key).unwrap().path? {
@@ -132,7 +133,8 @@ fn a_dead_relay_costs_less_than_two_seconds() {
     }
 }
 
-/// The same, over and over, at all moments of a ping: B may have nothing of its own to send by which it would notice.
+/// Like above, repeatedly, at all moments of a ping: B may have nothing of its own to send by which
+/// it would notice.
 #[test]
 fn each_death_of_a_relay_costs_less_than_two_seconds() {
     for seed in 0..40 {
@@ -164,7 +166,7 @@ fn is_linked_since(world: &World, host: HostId, to: HostId, since: u64) -> bool 
     link.link_age.is_some_and(|age| age <= world.now() - since)
 }
 
-/// A-C-D-B with A-E-B as another way: D dies, which only C can see.
+/// A-C-D-B with A-E-B as an alternative path: D is killed, which only C can see.
 #[test]
 fn a_relay_that_loses_its_next_hop_is_left() {
     for seed in 0..10 {
@@ -186,7 +188,7 @@ fn a_relay_that_loses_its_next_hop_is_left() {
     }
 }
 
-/// Nothing else leads there, so the silent link stays in use, and serves again at once.
+/// Without an alternative path the silent link stays in use, and works again at once.
 #[test]
 fn a_short_silence_without_another_way_changes_nothing() {
     let (mut world, h) = net(1, 3, &[(0, 1), (1, 0), (1, 2)]);
@@ -199,7 +201,7 @@ fn a_short_silence_without_another_way_changes_nothing() {
     assert_eq!(pings.run(&mut world, 10_000).0, 50);
 }
 
-/// A one-way stream over a slow and lossy link is not taken for silence.
+/// A one-way stream over a slow and lossy link does not count as silence.
 #[test]
 fn a_slow_link_is_not_left() {
     let (mut world, h) = net(3, 3, &[(0, 1), (1, 0), (0, 2), (1, 2)]);
@@ -216,7 +218,8 @@ fn a_slow_link_is_not_left() {
     assert!(!relayed(&world, h[0], h[1]));
 }
 
-/// C is linked with both and forwards nothing; D does. Whichever comes first, nothing goes through C.
+/// C is linked with both and forwards nothing; D does. Whichever is linked first, nothing goes
+/// through C.
 #[test]
 fn a_node_without_transit_is_gone_round() {
     for seed in 0..10 {

@@ -1,4 +1,5 @@
-//! Fast frames between nodes: agreed on where both have them, proven before they carry data, left where they fail.
+//! Fast frames between nodes: agreed on if both support them, proven before they carry data,
+//! abandoned if they fail.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -24,7 +25,7 @@ fn frames(world: &World, host: HostId) -> Frames {
     world.host(host).node.peer_status(world.now()).next().unwrap().frames
 }
 
-/// Packets sealed in fast frames by a host so far.
+/// Packets that a host has sealed in fast frames so far.
 fn sealed(world: &World, host: HostId) -> u64 {
     world.host(host).lane.counters().fast_tx
 }
@@ -63,7 +64,7 @@ fn keys_move_on_and_epochs_change_without_a_loss() {
             duplicate: 50,
             ..Conditions::default()
         };
-        // Sixteen packets may wait for the session, fewer than come within this path's handshake.
+        // Sixteen packets may wait for the session, fewer than arrive during this path's handshake.
         world.send(a, b, 0, 100);
         world.run(1_000);
         assert_eq!(stream(&mut world, a, b, 1_500), (1_500, 1_500), "seed {seed}");
@@ -94,7 +95,7 @@ fn loss_delays_the_agreement_and_nothing_else() {
         world.conditions.loss = 300;
         world.run(20_000);
         world.conditions.loss = 0;
-        // Nothing waits for it: what is agreed late or not at all goes in FIPS frames.
+        // Nothing waits for it: without an agreement packets use FIPS frames.
         assert_eq!(stream(&mut world, a, b, 50), (50, 50), "seed {seed}");
         fast += usize::from(frames(&world, a) == AES && frames(&world, b) == AES);
     }
@@ -133,7 +134,7 @@ fn without_a_common_cipher_there_are_none() {
     assert_eq!((frames(&world, a), frames(&world, b)), (none, none));
 }
 
-/// Whatever swallows fast frames, a confirm withheld among them, costs no packet: none has carried data yet.
+/// Dropping fast frames, including a withheld confirm, costs no packet: none has carried data yet.
 #[test]
 fn fast_frames_that_do_not_get_through_are_a_downgrade_that_is_told() {
     for (seed, from) in [(1, None), (2, Some(0)), (3, Some(1))] {
@@ -150,7 +151,8 @@ fn fast_frames_that_do_not_get_through_are_a_downgrade_that_is_told() {
         });
         assert_eq!(stream(&mut world, a, b, 1_000), (1_000, 1_000), "from {from:?}");
         let down = Frames::Unproven(Suite::Aes256Gcm);
-        // Who hears the other end's question knows that the keys are the same, but not that its own frames arrive.
+        // A node that receives the peer's confirm knows that the keys agree, but not that its own
+        // frames arrive.
         assert_eq!((frames(&world, a), frames(&world, b)), (down, down), "from {from:?}");
         *blocked.borrow_mut() = false;
         world.run(10_000);
@@ -180,7 +182,7 @@ fn old_frames_are_worth_nothing() {
     let received = (world.host(a).received.len(), world.host(b).received.len());
     let opened = [a, b].map(|host| world.host(host).lane.counters().fast_rx);
     for datagram in seen.iter() {
-        // As it was, and back to its sender.
+        // Unchanged, and reflected to its sender.
         world.inject(datagram.src, datagram.dst, datagram.bytes.clone());
         world.inject(datagram.dst, datagram.src, datagram.bytes.clone());
         let mut altered = datagram.bytes.clone();
@@ -190,7 +192,7 @@ fn old_frames_are_worth_nothing() {
     }
     world.run(1_000);
     assert_eq!((world.host(a).received.len(), world.host(b).received.len()), received);
-    // The two daemons' own reports go on meanwhile, so a few genuine ones came.
+    // The reports of the two daemons continue meanwhile, so a few genuine ones arrive.
     for (host, before) in [a, b].into_iter().zip(opened) {
         let counters = world.host(host).lane.counters();
         assert!(counters.fast_rx - before < 50, "{}", counters.fast_rx - before);
@@ -258,7 +260,7 @@ fn through_others_they_are_relayed_and_come_back() {
 
 #[test]
 fn capabilities_that_are_lost_are_told_again() {
-    // All that is said about it, or the capabilities alone while their acknowledgements pass.
+    // The whole negotiation, or only the capabilities while their acknowledgements pass.
     const CAPABILITIES: usize = 142;
     for (lost, alone) in [(1, false), (2, false), (3, false), (1, true), (2, true), (3, true)] {
         let (mut world, a, b) = World::pair(8, Config::default());
@@ -281,7 +283,7 @@ fn capabilities_that_are_lost_are_told_again() {
     }
 }
 
-/// `a` sends data to `b` in fast frames or not at all.
+/// `a` sends data to `b` only in fast frames.
 fn require_fast(world: &mut World, a: HostId, b: HostId) {
     let key = world.host(b).identity().public();
     world.host_mut(a).node.require_fast(&key);
@@ -314,18 +316,19 @@ fn who_requires_them_sends_nothing_else() {
     world.add_peer(a, b, true);
     world.add_peer(b, a, false);
     require_fast(&mut world, a, b);
-    // The other end requires nothing, and what it sends passes.
+    // The peer requires nothing, and its packets pass.
     assert_eq!(stream(&mut world, a, b, 500), (0, 500));
     let status = world.host(a).node.peer_status(world.now()).next().unwrap();
     assert!(status.held_back() && status.state == PeerState::Session, "{status:?}");
     assert_eq!(status.frames, Frames::Fips);
     let counters = world.host(a).lane.counters();
-    // Those that came before there was a session waited for the same, in the end.
+    // Packets from before the session also waited for fast frames.
     assert_eq!(counters.fast_waited, 500);
     assert!(counters.drops[DropReason::Queue] > 450, "{counters:?}");
 }
 
-/// Data waits while fast frames are swallowed, and goes on in them, with the newest of what waited.
+/// Data waits while fast frames are dropped, and is then sent in them, with the newest of the
+/// packets that waited.
 #[test]
 fn what_waited_for_fast_frames_goes_in_them() {
     let quick = config(|c| c.rekey = 30_000);

@@ -1,5 +1,6 @@
-//! Floods of one neighbour that are no handshakes: frames without keys, error signals, filters, made-up places, and
-//! messages that would go in circles. What they make others do is bounded, and traffic that works goes on.
+//! Floods of one neighbour other than handshakes: frames without keys, error signals, filters,
+//! forged coordinates, and messages that would loop. Their effect on others is bounded, and working
+//! traffic continues.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -25,14 +26,14 @@ fn addr(world: &World, host: HostId) -> NodeAddr {
     world.host(host).node_addr()
 }
 
-/// A made-up node.
+/// A node address without a node.
 fn nobody(n: u32) -> NodeAddr {
     let mut bytes = [0x90; 16];
     bytes[1..5].copy_from_slice(&n.to_be_bytes());
     NodeAddr::new(bytes)
 }
 
-/// Datagrams and bytes that `from` sends from now on, if they are of this kind and for `to`.
+/// Counts datagrams and bytes that `from` sends from now on, if they are of this kind and for `to`.
 fn count(world: &mut World, from: HostId, to: HostId, kind: Option<Kind>) -> Rc<Cell<(usize, usize)>> {
     let sent: Rc<Cell<(usize, usize)>> = Rc::default();
     let (tap, dst) = (sent.clone(), world.host(to).addr);
@@ -77,7 +78,7 @@ fn pair_and_liar(seed: u64, direct: bool) -> (World, [HostId; 4]) {
     (world, [a, b, r, m])
 }
 
-/// Fifty frames a second in each direction that no key opens, beside traffic and beside none.
+/// Fifty frames a second in each direction that no key opens, with other traffic and without.
 #[test]
 fn frames_without_keys_make_no_new_ones_while_a_session_is_heard() {
     for (seed, direct, delay) in [(1, true, 20), (2, true, 300), (3, false, 20)] {
@@ -122,12 +123,13 @@ fn frames_without_keys_make_an_idle_pair_shake_hands_ever_more_seldom() {
         }
         world.run(1);
     }
-    // Each end may after 0, 1, 3, 7, 15, 31 s, and only where nothing was heard for 3 s.
+    // Each end may after 0, 1, 3, 7, 15, 31 s, and only if nothing was received for 3 s.
     let made = rekeys(&world, b) - before;
     assert!(made <= 12, "{made}");
 }
 
-/// B has no keys any more, and an attacker tries to keep it from noticing by forged last messages of handshakes.
+/// B has lost its keys, and an attacker tries to hide that from it by forged last messages of
+/// handshakes.
 #[test]
 fn keys_that_were_lost_are_made_anew_beside_forged_last_messages() {
     let took = [false, true].map(|forged| {
@@ -158,7 +160,8 @@ fn keys_that_were_lost_are_made_anew_beside_forged_last_messages() {
     assert!(took[1] <= took[0].saturating_add(1_000), "{took:?}");
 }
 
-/// A neighbour plants places of made-up nodes, and sends messages to them in a victim's name.
+/// A neighbour announces coordinates of made-up nodes, and sends messages to them in a victim's
+/// name.
 #[test]
 fn error_signals_amplify_nothing() {
     let mut world = World::new(101);
@@ -217,7 +220,7 @@ fn error_signals_bring_coordinates_once_a_second() {
         world.say(m, b, DATAGRAM, signal.clone());
         world.run(1);
     }
-    // Beside reports and what idle ends say.
+    // Beside reports and the messages of idle ends.
     let (messages, _) = sent.get();
     assert!((5..=20).contains(&messages), "{messages} in 5 s");
     assert!(world.host(b).lane.counters().drops[DropReason::Clear] > 5_000);
@@ -251,7 +254,7 @@ fn no_message_is_carried_further_than_64_hops() {
     world.run(20_000);
     let ttls: Rc<Cell<u8>> = Rc::default();
     let tap = ttls.clone();
-    // The core's messages pass this hand, among them those that the core carries.
+    // All messages of the core pass this function, including those that the core forwards.
     world.host_mut(hosts[1]).set_hand(move |msg_type, body| {
         if msg_type == DATAGRAM.to_byte() {
             tap.set(
@@ -266,7 +269,7 @@ fn no_message_is_carried_further_than_64_hops() {
     assert_eq!(ttls.get(), SessionDatagram::DEFAULT_TTL - 1);
 }
 
-/// A node knows where another one is by that one's own signature; a neighbour of it makes up thousands of places.
+/// A node has the signed coordinates of another node; a neighbour forges thousands of others.
 #[test]
 fn made_up_places_do_not_replace_a_proven_one() {
     let mut world = World::new(91);
@@ -292,10 +295,10 @@ fn made_up_places_do_not_replace_a_proven_one() {
         place.map(<[NodeAddr]>::to_vec)
     };
     assert_eq!(known(&world).as_ref(), Some(&true_place));
-    // At a rate at which the node still takes each of them: 250 a second.
+    // At a rate at which the node still processes each of them: 250 a second.
     for n in 0..5_000 {
         let payload = lies::setup(&[nobody(n), liar, at_near, root], &[at_near, root]);
-        // To a different node each time, as there is a rate for each destination.
+        // To a different node each time, as the rate limit applies to each destination.
         let mut dest = [7; 16];
         dest[0] = n as u8;
         world.say(
@@ -311,7 +314,7 @@ fn made_up_places_do_not_replace_a_proven_one() {
     assert_eq!(known(&world).as_ref(), Some(&true_place));
 }
 
-/// Five thousand filters a second, each another one.
+/// Five thousand different filters a second.
 #[test]
 fn filters_without_a_pause_take_no_way_from_the_lane() {
     let mut world = World::new(151);

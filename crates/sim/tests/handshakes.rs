@@ -1,5 +1,5 @@
-//! Floods of session handshakes that are not finished, at 5,000 a second in each direction, from a node that has a link
-//! with some node of the mesh: sessions of others open, keep their keys fresh and lose nothing all the same.
+//! Floods of unfinished session handshakes, at 5,000 a second in each direction, from a node that
+//! has a link with some node of the mesh: sessions of others open, rekey and lose nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use weft_wire::link::LinkMessageType;
 use weft_wire::session::{SessionAck, SessionSetup};
 use weft_wire::{Coords, NodeAddr};
 
-/// How long a session may take longer to open than without a flood, ms.
+/// Maximum additional time for a session to open during a flood, ms.
 const DELAY: u64 = 1_000;
 
 fn meshed() -> Config {
@@ -75,7 +75,7 @@ fn msg3(number: u32, src: NodeAddr, dest: NodeAddr) -> Vec<u8> {
     lies::datagram(src, dest, 64, &message)
 }
 
-/// What the liar says, 5 times in each millisecond and in each direction.
+/// The messages of the attacker, 5 times in each millisecond and in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flood {
     None,
@@ -85,13 +85,14 @@ enum Flood {
     All,
 }
 
-/// A and B, who know each other, and R, a neighbour of both; M is a neighbour of R alone, or of B too.
+/// A and B, which are configured peers, and R, a neighbour of both; M is a neighbour of R alone, or
+/// of B too.
 struct Net {
     world: World,
     a: HostId,
     b: HostId,
     m: HostId,
-    /// The neighbours that M floods.
+    /// The neighbours through which M floods.
     through: Vec<HostId>,
     points: Vec<[u8; xk::MSG1_LEN]>,
     sent: u32,
@@ -124,7 +125,8 @@ impl Net {
         }
     }
 
-    /// A millisecond, with five lies of the kind in each direction and through each neighbour.
+    /// Runs a millisecond, with five messages of the kind in each direction and through each
+    /// neighbour.
     fn flood(&mut self, flood: Flood) {
         let [addr_a, addr_b] = [self.a, self.b].map(|host| self.world.host(host).node_addr());
         for _ in 0..5 {
@@ -153,7 +155,8 @@ impl Net {
         self.world.run(1);
     }
 
-    /// How long after the first packet of A one arrives at B. The flood has been on for `before` ms by then.
+    /// Returns the time from the first packet of A until one arrives at B. The flood has lasted for
+    /// `before` ms by then.
     fn opens(&mut self, flood: Flood, before: u32) -> u64 {
         for _ in 0..before {
             self.flood(flood);
@@ -179,7 +182,8 @@ impl Net {
     }
 }
 
-/// Over all seeds no session takes longer by more than [`DELAY`] than with the same seed and no flood.
+/// Checks over all seeds that no session takes longer by more than [`DELAY`] than with the same
+/// seed and no flood.
 fn opens_in_time(direct: bool, near: bool, delay: u64, floods: &[Flood]) {
     for seed in 1..=5 {
         for before in [0, 1_000] {
@@ -217,7 +221,8 @@ fn nor_from_a_neighbour_of_one_end() {
     opens_in_time(false, true, 20, &[Flood::All]);
 }
 
-/// The liar is four hops from the victims, who are each other's neighbours, and no mesh in between is open.
+/// The attacker is four hops from the victims, which are neighbours, and no mesh in between is
+/// open.
 #[test]
 fn nor_from_afar() {
     let mut world = World::new(97);
@@ -263,7 +268,7 @@ fn nor_from_afar() {
         }
     }
     assert!(took.is_some_and(|took| took < 2_000), "{took:?}");
-    // Of 20,000 lies and more that went out, the first node on the way carries 24 a second to each end.
+    // Of more than 20,000 messages, the first relay forwards 24 a second to each end.
     let refused = world.host(hosts[1]).lane.counters().drops[DropReason::ClearForwarded];
     assert!(
         refused > 15_000 && acks.get() < 250,
@@ -277,7 +282,7 @@ fn floods_do_not_keep_a_session_from_getting_new_keys_nor_cost_a_packet() {
     for direct in [true, false] {
         let rekeys = [Flood::None, Flood::All].map(|flood| {
             let mut net = Net::new(5, direct, false, 20);
-            // Until shortly before the first keys are old.
+            // Until shortly before the first keys are replaced.
             for seq in 0..900 {
                 net.world.send(net.a, net.b, seq, 200);
                 net.world.run(100);
@@ -289,7 +294,8 @@ fn floods_do_not_keep_a_session_from_getting_new_keys_nor_cost_a_packet() {
                     net.world.send(net.a, net.b, 10_000 + ms, 200);
                     sent += 1;
                 }
-                // The flood would take minutes to simulate; it is on in every other second of those in which keys may change.
+                // Simulating the whole flood would take minutes; it is on in every other second of
+                // those in which keys may change.
                 net.flood(if ms % 2_000 < 1_000 && net.rekeys() == keys {
                     flood
                 } else {

@@ -1,4 +1,5 @@
-//! A neighbour that lies costs its neighbours bounded memory, and moves no traffic that has a healthy way.
+//! A hostile neighbour costs its neighbours bounded memory, and attracts no traffic that has a
+//! working path.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,20 +18,21 @@ use weft_wire::link::LinkMessageType;
 const NODES: usize = 16;
 const LIAR: HostId = NODES;
 const PAIRS: [(HostId, HostId); 4] = [(0, 15), (3, 12), (14, 1), (7, 9)];
-/// What a liar may make a neighbour keep, bytes: 64 requests a second for ten seconds, with paths of a datagram's length.
+/// Maximum state that the attacker may make a neighbour keep, bytes: 64 requests a second for ten
+/// seconds, with paths of a datagram's length.
 const MAX_STATE: usize = 400_000;
 
 struct Net {
     world: World,
     neighbours: Vec<HostId>,
     seq: u32,
-    /// IP packets that the liar was handed for others.
+    /// IP packets for others that were forwarded to the attacker.
     stolen: Rc<Cell<u32>>,
 }
 
 impl Net {
-    /// Honest nodes with sessions that pass packets; then one comes up that has links with four of them, passes on no
-    /// packet, and lies as it is told.
+    /// Honest nodes with sessions that pass packets. Then the attacker starts: it has links with
+    /// four of them, forwards no packet, and forges messages as the test requests.
     fn new(seed: u64) -> Self {
         let mut world = World::new(seed);
         let config = Config {
@@ -73,7 +75,8 @@ impl Net {
         net
     }
 
-    /// A packet each way and second between all pairs; returns how many were sent and how many arrived.
+    /// Sends a packet per second in each direction between all pairs. Returns how many were sent
+    /// and how many arrived.
     fn exchange(&mut self, seconds: u32) -> (usize, usize) {
         let arrived = |world: &World| world.hosts().iter().map(|host| host.received.len()).sum::<usize>();
         let before = arrived(&self.world);
@@ -92,7 +95,7 @@ impl Net {
         self.world.host(host).node_addr()
     }
 
-    /// The addresses of one of the pairs, both ways round.
+    /// The addresses of one of the pairs, in both orders.
     fn pair(&self, number: u32) -> [(NodeAddr, NodeAddr); 2] {
         let (a, b) = PAIRS[number as usize % PAIRS.len()];
         let (a, b) = (self.addr(a), self.addr(b));
@@ -105,8 +108,8 @@ impl Net {
         }
     }
 
-    /// Lets `lie` be told so often a second for a while, and checks that it costs bounded memory. Returns how many of a
-    /// thousand packets were lost meanwhile.
+    /// Runs `lie` `per_second` times a second for a while, and checks that it costs bounded memory.
+    /// Returns how many of a thousand packets were lost meanwhile.
     fn endure(&mut self, seconds: u32, per_second: u32, mut lie: impl FnMut(&mut Self, u32)) -> usize {
         let (mut sums, mut most) = ((0, 0), 0);
         for second in 0..seconds {
@@ -173,8 +176,8 @@ fn false_coordinates_of_who_asks_move_nothing() {
     assert_eq!((lost, net.stolen.get()), (0, 0));
 }
 
-/// Forty handshakes a second in the name of each victim, with places next to the liar, and ten times as many. Answers to them go
-/// to the liar, so what it was handed is not counted here.
+/// Forty handshakes a second in the name of each victim, with coordinates next to the attacker, and
+/// ten times as many. Answers to them go to the attacker, so what it received is not counted here.
 #[test]
 fn handshakes_in_the_name_of_both_ends_cost_no_packet() {
     for (seed, per_second) in [(3, 20), (5, 20), (7, 200), (10, 200)] {
@@ -220,7 +223,7 @@ fn error_signals_move_nothing() {
     assert_eq!((lost, net.stolen.get()), (0, 0));
 }
 
-/// Every rule of the tree demands to follow it. What works stays where it is all the same.
+/// Every rule of the tree demands to follow it. Working paths stay nevertheless.
 #[test]
 fn a_root_that_does_not_exist_moves_nothing_that_works() {
     let mut net = Net::new(4);
@@ -244,7 +247,7 @@ fn a_root_that_does_not_exist_moves_nothing_that_works() {
     assert_eq!(net.exchange(20), (160, 160));
 }
 
-/// A place next to the root is as good a bait.
+/// Forged coordinates next to the root are equally attractive.
 #[test]
 fn a_false_place_near_the_root_moves_nothing_that_works() {
     let mut net = Net::new(5);

@@ -1,5 +1,5 @@
-//! Several lanes of two nodes, with their cores: what each carries, and an attacker on the path that has captured what they
-//! said and delivers it to other lanes than it was for.
+//! Several lanes of two nodes, with their cores: the traffic of each, and an attacker on the path
+//! that has captured it and delivers it to other lanes.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -16,7 +16,7 @@ use weft_sim::{Datagram, Fate, HostId, World};
 use weft_wire::fast;
 
 const FAST: Frames = Frames::Fast(Suite::Aes256Gcm);
-/// What a frame that is not opened counts as.
+/// The counters of a frame that is not opened.
 const REFUSED: [&str; 3] = ["fast_replays", "fast_open_failed", "fast_unknown"];
 
 fn pair(seed: u64, lanes: [u8; 2], change: impl Fn(&mut Config)) -> (World, [HostId; 2]) {
@@ -48,7 +48,7 @@ fn often(config: &mut Config) {
     config.phase_frames = 50;
 }
 
-/// Keys of every lane are replaced, and move on between.
+/// Keys of every lane are replaced, and advance in between.
 #[test]
 fn every_lane_carries_and_changes_its_keys_without_a_loss() {
     for (seed, lanes) in [(1, [2, 2]), (2, [4, 4]), (3, [8, 3]), (4, [1, 4])] {
@@ -61,7 +61,7 @@ fn every_lane_carries_and_changes_its_keys_without_a_loss() {
             let (carry, idle) = sealed.split_at(shared);
             assert!(carry.iter().all(|frames| *frames > 300), "{lanes:?}: {sealed:?}");
             assert!(idle.iter().all(|frames| *frames == 0), "{lanes:?}: {sealed:?}");
-            // Questions may come before the keys that they are under.
+            // Confirms may arrive before the keys that they are sealed under.
             assert_eq!(sum(&world, end, "fast_open_failed"), 0);
             assert_eq!(sum(&world, end, "fast_replays"), 0);
         }
@@ -71,7 +71,7 @@ fn every_lane_carries_and_changes_its_keys_without_a_loss() {
 
 #[test]
 fn a_packet_from_the_tun_counts_once_whichever_lane_sends_it() {
-    // B has one lane, so that A's others leave all that they read to the first.
+    // B has one lane, so A's other lanes hand everything that they read to the first.
     let (mut world, [a, b]) = pair(5, [4, 1], |_| {});
     assert_eq!(stream(&mut world, a, b, 400), (400, 400));
     assert_eq!(sum(&world, a, "handed_out"), 300);
@@ -82,7 +82,7 @@ fn a_packet_from_the_tun_counts_once_whichever_lane_sends_it() {
 #[derive(Clone, Default)]
 struct Tap {
     kept: Rc<RefCell<Vec<Datagram>>>,
-    /// They do not arrive.
+    /// Whether it withholds them.
     holds: Rc<Cell<bool>>,
 }
 
@@ -112,7 +112,8 @@ fn lane_in(frame: &[u8]) -> u8 {
     lane_of(fast::index_of(frame).unwrap())
 }
 
-/// What a host did so far that an attacker would like to bring about: packets to its TUN, datagrams on the network, news.
+/// The actions of a host that an attacker would like to cause: packets to its TUN, datagrams on the
+/// network, events.
 fn doings(world: &World, host: HostId) -> (usize, u64, usize, u64) {
     let of = world.host(host);
     (
@@ -123,7 +124,7 @@ fn doings(world: &World, host: HostId) -> (usize, u64, usize, u64) {
     )
 }
 
-/// Gives a host a frame by the socket of a lane: nothing comes of it, and one counter says so, once.
+/// Passes a host a frame by the socket of a lane: its only effect is one increment of a counter.
 fn refused(world: &mut World, host: HostId, socket: u8, datagram: &Datagram, frame: &[u8]) -> &'static str {
     let counts = |world: &World| REFUSED.map(|name| sum(world, host, name));
     let (before, doings_before) = (counts(world), doings(world, host));
@@ -141,8 +142,8 @@ fn refused(world: &mut World, host: HostId, socket: u8, datagram: &Datagram, fra
     REFUSED[moved[0]]
 }
 
-/// All frames of two epochs and several phases again: in their own lane, by the sockets of others, which hand them over to
-/// their own, and under the indices of others.
+/// Replays all frames of two epochs and several phases: in their own lane, by the sockets of
+/// others, which hand them over to the owner, and under the indices of others.
 #[test]
 fn a_frame_of_one_lane_opens_in_no_other_and_in_its_own_never_again() {
     const LANES: u8 = 4;
@@ -168,12 +169,12 @@ fn a_frame_of_one_lane_opens_in_no_other_and_in_its_own_never_again() {
         }
         for lane in (0..LANES).filter(|lane| *lane != own) {
             let moved = moved(frame, lane);
-            // As the kernel has it, and handed over by the lane that it was for.
+            // At the socket that the kernel selects, and handed over by the addressed lane.
             for socket in [lane, own] {
                 note("another lane", refused(&mut world, to, socket, datagram, &moved));
             }
         }
-        // Back to who sealed it, in every lane.
+        // Reflected to the sender, in every lane.
         for lane in 0..LANES {
             note(
                 "reflected",
@@ -182,7 +183,8 @@ fn a_frame_of_one_lane_opens_in_no_other_and_in_its_own_never_again() {
         }
     }
     assert!(lanes_seen.iter().all(|frames| *frames > 50), "{lanes_seen:?}");
-    // Both that a counter was seen before, and, where it was not, that other keys do not open it.
+    // Both reasons occur: the counter was seen before, or, if it was not, other keys do not open
+    // the frame.
     for (what, outcome, at_least) in [
         ("its own lane", "fast_replays", 500),
         ("handed over", "fast_replays", 1_500),
@@ -199,7 +201,8 @@ fn a_frame_of_one_lane_opens_in_no_other_and_in_its_own_never_again() {
     assert_eq!(ends.map(|end| frames(&world, end)), [FAST; 2]);
 }
 
-/// Frames that have not arrived yet come to other lanes first, and then by a socket that is not theirs: each opens once.
+/// Withheld frames arrive at other lanes first, and then at a socket that is not theirs: each opens
+/// once.
 #[test]
 fn what_was_held_back_opens_once_whichever_lane_sees_it_first() {
     const LANES: u8 = 4;

@@ -1,5 +1,6 @@
-//! Floods of link handshake messages, forged, spoofed, copied and recorded, at ten times the rates that once sufficed:
-//! nodes that know each other link within a second all the same, and a link that works stays and loses nothing.
+//! Floods of link handshake messages, forged, spoofed, copied and recorded, at ten times the rates
+//! that once sufficed: nodes that know each other still link within a second, and a working link
+//! stays and loses nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,9 +20,9 @@ use weft_packet::DropReason;
 use weft_sim::{Fate, HostId, Kind, World};
 use weft_wire::fmp;
 
-/// A node that knows another links with it within this of its start, ms.
+/// Maximum time from the start of a node until it is linked with a configured peer, ms.
 const WITHIN: u64 = 1_000;
-/// Floods go on for this long before what they must not delay begins, ms.
+/// Duration of a flood before the start of what it must not delay, ms.
 const BEFORE: u32 = 12_000;
 
 fn elsewhere(n: u32) -> SocketAddr {
@@ -29,7 +30,7 @@ fn elsewhere(n: u32) -> SocketAddr {
     ([198, 51, a, b], 4444).into()
 }
 
-/// A point of the curve, so that it costs what a genuine ephemeral key costs.
+/// A point of the curve, which costs as much as a genuine ephemeral key.
 fn point(seed: u64) -> [u8; xk::MSG1_LEN] {
     let mut rng = ChaCha20Rng::seed_from_u64(seed);
     let remote = SecretKey::generate(&mut rng).public();
@@ -72,7 +73,8 @@ fn links_since(world: &World, host: HostId, start: u64) -> bool {
     ups.into_iter().any(|(_, e)| matches!(e, Event::LinkUp { .. }))
 }
 
-/// Runs with `attack` each ms until all of `hosts` have linked since now; how long that took for each, ms.
+/// Runs with `attack` each ms until all of `hosts` have linked since now. Returns how long that
+/// took for each, ms.
 fn until_linked(world: &mut World, hosts: &[HostId], mut attack: impl FnMut(&mut World, u32)) -> Vec<Option<u64>> {
     let start = world.now();
     let mut took = vec![None; hosts.len()];
@@ -95,7 +97,8 @@ fn in_time(took: &[Option<u64>]) -> bool {
     took.iter().all(|took| took.is_some_and(|took| took <= WITHIN))
 }
 
-/// A peer that the server knows no address of, restarted while strangers flood the server with 2,000 msg1 a second.
+/// A peer without a known address restarts while strangers flood the server with 2,000 msg1 a
+/// second.
 #[test]
 fn a_peer_at_a_new_address_links_in_a_flood_of_strangers() {
     for spoofed in [false, true] {
@@ -123,7 +126,8 @@ fn a_peer_at_a_new_address_links_in_a_flood_of_strangers() {
     }
 }
 
-/// All known peers restart while msg1 come in the name of one of them, 1,000 a second: that one is not delayed either.
+/// All configured peers restart while msg1 arrive in the name of one of them, 1,000 a second: that
+/// peer is not delayed either.
 #[test]
 fn a_flood_in_the_name_of_a_known_address_delays_no_known_peer() {
     let mut world = World::new(95);
@@ -145,7 +149,8 @@ fn a_flood_in_the_name_of_a_known_address_delays_no_known_peer() {
     assert!(in_time(&took), "{took:?}");
 }
 
-/// An observer answers each msg1 itself before the peer can, from the peer's address, 40 times a ms.
+/// An observer answers each msg1 itself before the peer can, from the peer's address, 40 times a
+/// ms.
 #[test]
 fn forged_answers_cost_little_and_do_not_keep_the_genuine_one_out() {
     let [quiet, flooded] = [false, true].map(linked_beside_forged_answers);
@@ -191,7 +196,7 @@ fn linked_beside_forged_answers(forged: bool) -> u64 {
     took[0].unwrap()
 }
 
-/// Msg1 of 64 new identities, and 25 a second more, from sources that the sender need not have.
+/// Msg1 of 64 new identities, and 25 a second more, from possibly spoofed sources.
 #[test]
 fn strangers_that_prove_nothing_take_no_place() {
     let mut world = World::new(31);
@@ -228,7 +233,7 @@ fn strangers_that_prove_nothing_take_no_place() {
     assert!(in_time(&took), "{took:?}");
 }
 
-/// All of a peer's msg1 of its earlier life, 80 a second in turn, while it restarts.
+/// All of a peer's msg1 from before its restart, 80 a second in turn, while it restarts.
 #[test]
 fn recorded_handshakes_do_not_delay_a_peer_that_restarts() {
     for seed in 0..4 {
@@ -274,8 +279,9 @@ fn recorded_handshakes_do_not_delay_a_peer_that_restarts() {
     }
 }
 
-/// Msg1 that a peer sent while this node was off are news to it. Each is repeated under all indices that have its tag, 1,000 a
-/// second in all, while the peer, which this node cannot dial, starts again.
+/// Msg1 that a peer sent while this node was off are unknown to it. Each is repeated under all
+/// indices that have its tag, 1,000 a second in all, while the peer, which this node cannot dial,
+/// restarts.
 #[test]
 fn recordings_that_are_news_keep_no_place_for_good() {
     for seed in 0..3 {
@@ -314,8 +320,9 @@ fn recordings_that_are_news_keep_no_place_for_good() {
     }
 }
 
-/// Forged frames under the index of each rekey, beside 500 forged msg1 a second in the other's name at both ends, so that
-/// rekeys may fail; copies of each handshake message come from elsewhere.
+/// Forged frames under the index of each rekey, with 500 forged msg1 a second in the other's name
+/// at both ends, so that rekeys may fail; copies of each handshake message arrive from other
+/// addresses.
 #[test]
 fn a_forged_frame_under_the_index_of_a_rekey_ends_no_link_that_works() {
     for (flood, seed) in [(false, 111), (true, 112), (true, 113)] {
@@ -372,7 +379,8 @@ fn a_forged_frame_under_the_index_of_a_rekey_ends_no_link_that_works() {
     }
 }
 
-/// Three hundred peers start at once, as after a power cut: what one peer may cost is its own, so none waits for the others.
+/// Three hundred peers start at once, as after a power cut: each has its own budget, so none waits
+/// for the others.
 #[test]
 fn peers_that_start_at_once_do_not_wait_for_each_other() {
     let mut world = World::new(171);

@@ -1,6 +1,7 @@
-//! What peers cost that have nothing to say: the heap of one node among many, its packet path and its core together.
+//! The memory cost of idle peers: the heap of one node with many peers, its packet path and its
+//! core together.
 //!
-//! In a binary of its own, and one test, because it looks at the heap of the whole process.
+//! In a binary of its own, with one test, because it measures the heap of the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -13,28 +14,29 @@ use weft_os::process::heap_in_use;
 use weft_packet::{Lane, LaneConfig};
 use weft_sim::{HostId, World};
 
-/// What an idle peer may cost with one lane, bytes.
+/// Maximum memory of an idle peer with one lane, bytes.
 const BUDGET: u64 = 16 * 1_024;
-/// And by how much more with each further lane, which has keys, a way and counts of its own for it.
+/// Maximum additional memory of each further lane, with its keys, paths and counters, bytes.
 const BUDGET_OF_A_LANE: u64 = 5 * 1_024;
 /// The node in the middle; the others are linked with it alone.
 const HUB: HostId = 0;
 const LANES: [u8; 4] = [1, 2, 4, 8];
-/// Of two sizes, so that what a node has once, however many peers it has, falls out.
+/// Two sizes, so that the fixed cost of a node cancels out.
 const PEERS: [usize; 2] = [100, 200];
 
-/// In which state peers are idle.
+/// The state in which peers are idle.
 #[derive(Clone, Copy, Debug)]
 enum Idle {
-    /// They have just spoken: a session with fast keys, and the size of the path is known.
+    /// They have just exchanged packets: a session with fast keys, and the path MTU is known.
     InSession,
-    /// They speak once a minute, and keys of links and sessions have just been made anew: many of the old ones still drain.
+    /// They exchange packets once a minute, and keys of links and sessions have just been replaced:
+    /// many of the old ones still drain.
     Rekeyed,
-    /// They have not spoken for minutes, and only the link is there, under its second keys.
+    /// They have exchanged no packets for minutes, and only the link exists, under its second keys.
     Linked,
 }
 
-/// A hub with linked peers in this state; all have so many lanes.
+/// A hub with linked peers in this state; all have this many lanes.
 fn star(peers: usize, lanes: u8, idle: Idle) -> World {
     let config = Config {
         mesh: true,
@@ -71,7 +73,7 @@ fn speak(world: &mut World, peers: usize) {
     }
 }
 
-/// Bytes of the hub's lanes and of its core.
+/// The heap of the hub's lanes and of its core in bytes.
 fn weigh(mut world: World) -> [u64; 2] {
     let heap = || heap_in_use().unwrap();
     let hub = world.host_mut(HUB);
@@ -111,7 +113,7 @@ fn check_state(world: &World, peers: usize, idle: Idle) {
 #[test]
 fn an_idle_peer_stays_within_its_budget() {
     if heap_in_use().is_none() {
-        // Nothing else on this system tells what C code has taken, which ciphers are.
+        // No other interface here reports what C code has allocated, which includes the ciphers.
         eprintln!("SKIPPED: the C library does not tell what is in use of its heap");
         return;
     }
@@ -130,7 +132,7 @@ fn an_idle_peer_stays_within_its_budget() {
             lane + core <= budget,
             "{lanes} lanes, {idle:?}: {lane} + {core} bytes for a peer"
         );
-        // Less than the keys alone take would mean that nothing was weighed.
+        // Less than the size of the keys alone would mean that nothing was measured.
         let least = 1_000 * u64::from(lanes) + 500;
         assert!(lane > least && core > 1_500, "{lanes} lanes, {idle:?}: {lane} + {core}");
     }

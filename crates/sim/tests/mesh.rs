@@ -1,4 +1,4 @@
-//! Many nodes: everyone reaches everyone through everyone.
+//! Meshes of many nodes: every node reaches every other through relays.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -22,13 +22,13 @@ fn line(seed: u64, n: usize) -> (World, Vec<HostId>) {
     (world, hosts)
 }
 
-/// Makes two hosts configured peers that do not know where the other is.
+/// Makes two hosts configured peers without addresses of each other.
 fn acquaint(world: &mut World, a: HostId, b: HostId) {
     world.add_peer(a, b, false);
     world.add_peer(b, a, false);
 }
 
-/// Sends `count` probes each way and returns how many arrived.
+/// Sends `count` probes in each direction and returns how many arrived.
 fn exchange(world: &mut World, a: HostId, b: HostId, count: u32, every: u64) -> (usize, usize) {
     let before = (world.host(b).received.len(), world.host(a).received.len());
     for seq in 0..count {
@@ -87,7 +87,8 @@ fn a_session_goes_round_a_cut_and_back() {
     exchange(&mut world, a, b, 300, 200);
     assert_eq!(exchange(&mut world, a, b, 100, 200), (100, 100), "relayed");
     world.set_rule(|_, _| Fate::Pass);
-    // The way back to direct costs nothing: the relay carries until the link is proven.
+    // The change back to the direct path costs nothing: the relay forwards until the link is
+    // proven.
     assert_eq!(
         exchange(&mut world, a, b, 1_000, 25),
         (1_000, 1_000),
@@ -99,21 +100,21 @@ fn a_session_goes_round_a_cut_and_back() {
     assert_eq!(status.path, Some(Path::Direct(addr_b)), "direct again");
     assert_eq!(
         last.take(3).collect::<Vec<_>>(),
-        // The link ended while the session had long left it.
+        // The link ended long after the session had left it.
         [PathReason::LinkUp, PathReason::Silent, PathReason::LinkUp]
     );
     assert_eq!(exchange(&mut world, a, b, 50, 100), (50, 50));
 }
 
-/// A FIPS node routes by coordinates alone and never asks for those that it has lost, so each end of a session is told
-/// anew wherever the other moves.
+/// A FIPS node routes by coordinates alone and never asks for lost ones, so each end of a session
+/// announces them again whenever the other one's change.
 #[test]
 fn both_ends_and_the_relays_follow_a_move() {
     for seed in 0..5 {
         let mut world = World::new(seed);
         let mut hosts: Vec<HostId> = (0..5).map(|_| world.add_host(meshed())).collect();
         hosts.sort_by_key(|host| world.host(*host).node_addr());
-        // The smallest becomes the root when it comes at last.
+        // The node with the smallest address becomes the root when it joins last.
         let root = hosts.remove(0);
         for pair in hosts.windows(2) {
             world.add_peer(pair[1], pair[0], true);
@@ -189,7 +190,7 @@ fn a_stranger_that_goes_while_it_is_dialled_leaves_nothing_behind() {
         world.add_peer(stranger, host, true);
         world.run(5_000);
         world.kill(stranger);
-        // Every turn is followed by a look at who holds which index.
+        // Every turn is followed by a check of the holders of all indices.
         world.run(120_000);
         assert_eq!(world.host(host).node.link_with(&world.host(stranger).node_addr()), None);
     }

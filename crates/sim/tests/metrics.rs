@@ -1,4 +1,4 @@
-//! What nodes measure of their links and sessions, on a network whose figures are known.
+//! The measurements of links and sessions, on a network with known properties.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -11,7 +11,7 @@ fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
     all.find(|p| p.key == key).unwrap()
 }
 
-/// Sends `count` probes each way, one every `every` ms.
+/// Sends `count` probes in each direction, one every `every` ms.
 fn stream(world: &mut World, a: HostId, b: HostId, count: u32, every: u64) {
     for seq in 0..count {
         world.send(a, b, seq, 200);
@@ -38,7 +38,7 @@ fn a_clean_path_shows_its_delay_and_nothing_else() {
         world.run(5_000);
         stream(&mut world, a, b, 1_500, 20);
         for quality in both(&world, a, b) {
-            // Reports of lanes are sampled, but times are taken where frames are.
+            // Reports of lanes are sampled, but times are taken with the frames.
             assert_eq!(quality.rtt_us, Some(2_000 * delay as u32), "{quality:?}");
             assert_eq!((quality.loss_in, quality.loss_out), (Some(0), Some(0)), "{quality:?}");
             let report = quality.report.unwrap();
@@ -57,7 +57,7 @@ fn loss_is_what_the_network_loses() {
         world.conditions.loss = loss;
         stream(&mut world, a, b, 4_000, 10);
         for quality in both(&world, a, b) {
-            // Some 800 frames are behind each figure: 50 is three times the deviation at 30 %.
+            // About 800 frames are behind each figure: 50 is three times the deviation at 30 %.
             for share in [quality.loss_in.unwrap(), quality.loss_out.unwrap()] {
                 assert!(share.abs_diff(loss) < 50, "seed {seed}: {quality:?}");
             }
@@ -94,7 +94,7 @@ fn jitter_is_told_and_reordering_is_not_loss() {
             assert!((12_000..32_000).contains(&jitter), "{quality:?}");
         }
         assert!(report.cumulative_reorder_count > 500, "{quality:?}");
-        // Frames that are still on their way when a report is made are not lost, but not counted either.
+        // Frames in flight when a report is written are neither lost nor received.
         assert!(quality.loss_out.unwrap() < 10, "{quality:?}");
         let rtt = quality.rtt_us.unwrap();
         assert!((100_000..220_000).contains(&rtt), "{quality:?}");
@@ -117,7 +117,8 @@ fn in_fast_frames_reordering_is_not_loss_either() {
         let report = quality.report.unwrap();
         assert!((12_000..32_000).contains(&report.jitter), "{quality:?}");
         assert!(report.cumulative_reorder_count > 500, "{quality:?}");
-        // Up to six of 50 frames are on their way at each of the eight reports that count: 15 in a thousand.
+        // Up to six of 50 frames are in flight at each of the eight reports that count: 15 in a
+        // thousand.
         assert!(quality.loss_out.unwrap() <= 15, "{quality:?}");
     }
     world.run(1_000);
@@ -221,7 +222,7 @@ fn a_new_link_is_measured_without_payload_and_stays_measured() {
         let quality = status(&world, of, peer).link_quality;
         assert_eq!(quality.rtt_us, Some(20_000), "{quality:?}");
     }
-    // The path gets longer, and no packets are sent.
+    // The path becomes longer, and no packets are sent.
     world.conditions.delay = 100;
     world.run(600_000);
     let status = status(&world, a, b);
@@ -266,7 +267,7 @@ fn modes_say_what_they_say() {
         for quality in both(&world, a, b) {
             assert_eq!(quality.rtt_us.is_some(), measured, "{mode:?}");
             assert_eq!(quality.loss_out.is_some(), measured, "{mode:?}");
-            // What comes in is counted without any report.
+            // Received packets are counted without any report.
             assert_eq!(quality.loss_in, Some(0), "{mode:?}");
         }
     }
@@ -281,7 +282,8 @@ fn traffic_takes_the_cheaper_of_two_relays() {
     for slow in [1, 2] {
         let mut world = World::new(12);
         let mut hosts: Vec<HostId> = (0..4).map(|_| world.add_host(config)).collect();
-        // The smallest address is the root, so that the tree alone cannot say by whom the last one is reached.
+        // The smallest address is the root, so that the tree alone does not determine the next hop
+        // to the last one.
         hosts.sort_by_key(|id| world.host(*id).node_addr());
         let [root, far] = [hosts[0], hosts[3]];
         for relay in [hosts[1], hosts[2]] {
@@ -333,11 +335,11 @@ fn a_relay_marks_what_goes_over_a_link_that_loses() {
     let (there, back) = (marks(&world, b, a), marks(&world, a, b));
     assert!(there > 500, "{there} of about 850 frames are marked");
     assert_eq!(back, 0, "the link back loses nothing");
-    // The sender is told, and so is the relay of its link.
+    // The sender receives the report, and so does the relay for its link.
     let told = status(&world, a, b).session_quality.report.unwrap().ecn_ce_count;
     assert!(u64::from(told) > there / 2, "{told}");
     assert!(world.host(relay).lane.counters().ce_forwarded >= there);
-    // Probes are of a sender that does not know ECN: none is changed.
+    // Probes are not ECN-capable: none is marked.
     assert_eq!(world.host(b).lane.counters().ce_delivered, 0);
     assert_eq!(world.host(b).garbled, 0);
     world.set_link(relay, b, None);

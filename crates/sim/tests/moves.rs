@@ -1,4 +1,5 @@
-//! Peers that move, or seem to: what goes where until a new address has answered, and what is lost meanwhile.
+//! Peers that roam, or seem to: where packets go until a new address has answered, and what is lost
+//! meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -10,10 +11,10 @@ use weft_core::{Config, Event, Path};
 use weft_packet::PATH_PROBE_LEN;
 use weft_sim::{Fate, HostId, World};
 
-/// One way through the network, ms.
+/// One-way delay, ms.
 const DELAY: u64 = 10;
 
-/// Two nodes whose session is up, and that have been quiet for a while.
+/// Two nodes whose session is up, and that have been idle for a while.
 fn settled(seed: u64) -> (World, HostId, HostId) {
     let (mut world, a, b) = World::pair(seed, Config::default());
     world.run(1_000);
@@ -29,7 +30,7 @@ fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Where `host` sends to its peer.
+/// The path of `host` to its peer.
 fn path(world: &World, host: HostId) -> Option<Path> {
     world.host(host).node.peer_status(world.now()).next().unwrap().path
 }
@@ -39,7 +40,7 @@ fn moves(world: &World, host: HostId) -> usize {
     events.iter().filter(|(_, e)| matches!(e, Event::Roamed { .. })).count()
 }
 
-/// What was taken off the network, as it was.
+/// The datagrams that were taken off the network, unchanged.
 type Tap = Rc<RefCell<Vec<(SocketAddr, SocketAddr, Vec<u8>)>>>;
 
 #[test]
@@ -59,7 +60,7 @@ fn a_peer_aims_no_more_at_a_victim_than_three_times_what_it_sends_itself() {
         }
         Fate::Pass
     });
-    // The victim's address is the source of all that the peer sends, and it is streamed to.
+    // The victim's address is the source of all of the peer's datagrams, and a stream goes to it.
     let (mut aimed, before) = (0, world.host(a).received.len());
     for ms in 0..60_000_u32 {
         if ms % 200 == 0 {
@@ -119,7 +120,8 @@ fn frames_from_many_ports_are_no_moves_and_few_questions() {
     assert!(asked.get() <= 33, "{} questions in a second", asked.get());
 }
 
-/// Both send 1,000 packets a second while `from` gets another address. Packets lost towards it, and from it.
+/// Both send 1,000 packets a second while `from` gets another address. Returns the packets lost
+/// towards it, and from it.
 fn rebind(mut world: World, (a, b): (HostId, HostId), fips: bool) -> (World, usize, usize) {
     if fips {
         world.set_rule(|_, d| {
@@ -152,7 +154,8 @@ fn a_move_under_load_costs_no_more_than_the_packets_on_their_way() {
     for seed in 0..5 {
         let (world, a, b) = settled(seed);
         let (world, towards, from) = rebind(world, (a, b), false);
-        // Those that were on their way to the old address when it went, and until the first frame came from the new one.
+        // Packets in flight to the old address when it went away, and those sent until the first
+        // frame from the new one arrived.
         assert!(
             towards as u64 <= 2 * DELAY + 2 && from == 0,
             "seed {seed}: {towards} {from}"
@@ -179,7 +182,8 @@ fn a_download_goes_on_after_a_round_trip_when_its_receiver_moves() {
     }
     world.run(1_000);
     let lost = 2_000 - (world.host(a).received.len() - before);
-    // Towards the old address until a frame has come from the new one and a probe has made its round trip.
+    // Packets to the old address until a frame from the new one has arrived and a probe has made
+    // its round trip.
     assert!(lost as u64 <= 4 * DELAY + 5, "{lost}");
 }
 
@@ -201,7 +205,7 @@ fn both_ends_may_move_within_a_round_trip() {
             world.run(1);
         }
         if gap < DELAY {
-            // No frame has told either where the other is, until one of them is back.
+            // No frame has announced a new address to either, until one of them is back.
             world.move_host(a, old[0]);
             world.run(20_000);
         }
@@ -217,7 +221,8 @@ fn both_ends_may_move_within_a_round_trip() {
     }
 }
 
-/// A bystander sends each frame of one end from elsewhere before it arrives, and, if it `relays`, passes on what comes to it.
+/// A bystander sends each frame of one end from another address before it arrives, and, if it
+/// `relays`, forwards what it receives.
 fn raced(relays: bool) {
     let (mut world, a, b) = settled(31);
     let (at_a, at_b, at_x) = (world.host(a).addr, world.host(b).addr, addr("203.0.113.9:9"));
@@ -243,7 +248,7 @@ fn raced(relays: bool) {
             world.inject(at_x, *dst, bytes.clone());
         }
         for (_, _, bytes) in came.take() {
-            // The question of where the peer is goes on, the traffic does not.
+            // It forwards path probes, but no traffic.
             if relays && bytes.len() == PATH_PROBE_LEN {
                 world.inject(at_b, at_a, bytes);
             }
@@ -287,7 +292,7 @@ fn a_new_address_that_nothing_reaches_is_not_used() {
     for ms in 0..10_000 {
         world.send(a, b, ms, 100);
         world.send(b, a, ms, 300);
-        // What it sends takes another way out for five seconds.
+        // Its packets leave from another address for five seconds.
         let src = if (1_000..6_000).contains(&ms) { lost } else { at_a };
         for (_, dst, bytes) in frames.take() {
             world.inject(src, dst, bytes);
@@ -303,7 +308,7 @@ fn a_new_address_that_nothing_reaches_is_not_used() {
 fn a_peer_that_answers_no_probes_is_followed_at_three_times_its_rate_and_then_by_a_handshake() {
     for seed in 0..5 {
         let (world, a, b) = settled(51 + seed);
-        // As much comes as goes, so all of it may go.
+        // As much is received as is to be sent, so all of it may be sent.
         let (mut world, towards, from) = rebind(world, (a, b), true);
         assert!(
             towards as u64 <= 2 * DELAY + 2 && from == 0,

@@ -1,4 +1,4 @@
-//! Networks behind nodes, between two cores: who is sent such packets, and who is not.
+//! Networks behind nodes, between two cores: which nodes are sent such packets, and which are not.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -19,7 +19,7 @@ fn network(of: HostId) -> Network {
     format!("10.{of}.0.0/16").parse().unwrap()
 }
 
-/// Tells a host what is behind it, and behind others.
+/// Configures a host's own network, and those of its peers.
 fn tell(world: &mut World, own: HostId, peers: &[HostId]) {
     let theirs = peers.iter().map(|peer| (network(*peer), world.host(*peer).key));
     let theirs = theirs.collect();
@@ -32,7 +32,7 @@ fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
     all.find(|p| p.key == key).unwrap()
 }
 
-/// Sends `count` datagrams and returns how many came.
+/// Sends `count` datagrams and returns how many arrived.
 fn send(world: &mut World, a: HostId, b: HostId, count: u64) -> u64 {
     let before = world.host(b).lane.counters().full_rx;
     for _ in 0..count {
@@ -90,7 +90,7 @@ fn a_node_of_before_gets_none_and_the_sender_is_told() {
         (5, 5, 0)
     );
     assert_eq!(world.host(b).lane.counters().drops[DropReason::Malformed], 0);
-    // What it is sent otherwise arrives, and what it sends is read.
+    // Other packets to it arrive, and its own are read.
     let before = world.host(b).received.len();
     world.send(a, b, 1, 500);
     assert_eq!(send(&mut world, b, a, 5), 5);

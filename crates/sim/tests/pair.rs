@@ -1,11 +1,12 @@
-//! Two nodes on one link: what must survive which loss.
+//! Two nodes on one link: the losses that they must survive.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use weft_core::{Config, Event, Path};
 use weft_sim::{Conditions, Fate, HostId, Kind, World};
 
-/// Sends `count` probes each way, one every `every` ms, and returns how many of each direction arrived (a to b, b to a).
+/// Sends `count` probes in each direction, one every `every` ms, and returns how many of each
+/// direction arrived (a to b, b to a).
 fn stream(world: &mut World, a: HostId, b: HostId, count: u32, every: u64) -> (usize, usize) {
     let (before_b, before_a) = (world.host(b).received.len(), world.host(a).received.len());
     for seq in 0..count {
@@ -43,7 +44,7 @@ fn the_first_packet_waits_for_the_session_and_arrives() {
 
 #[test]
 fn a_slow_core_costs_no_packet() {
-    // The packet behind msg3 is there before the core has made its keys.
+    // The packet behind msg3 arrives before the core has derived its keys.
     for seed in 0..10 {
         let (mut world, a, b) = World::pair(seed, fast_rekey());
         for id in [a, b] {
@@ -92,8 +93,8 @@ fn simultaneous_opens_leave_one_link_that_lasts() {
     }
 }
 
-/// Setup, answer and last message of both handshakes pass each other in any order. Keys that are replaced open frames for
-/// 10 s more, so ends that disagree would lose everything after that.
+/// Setup, answer and last message of both handshakes cross in any order. Replaced keys open frames
+/// for 10 s more, so ends that disagree would lose everything after that.
 #[test]
 fn sessions_begun_at_both_ends_at_once_settle_on_the_same_keys() {
     for seed in 0..60 {
@@ -130,7 +131,7 @@ fn rekeys_cross_on_a_slow_reordering_path() {
             duplicate: 100,
             ..Conditions::default()
         };
-        // Sixteen packets may wait for the session, fewer than come within this path's handshake.
+        // Sixteen packets may wait for the session, fewer than arrive during this path's handshake.
         world.send(a, b, 0, 100);
         world.run(5_000);
         // Duplicates must not be delivered twice.
@@ -165,7 +166,7 @@ fn the_first_handshake_survives_the_loss_of_each_message() {
             drop_first(&mut world, kind, 0, 2);
             world.send(a, b, 0, 100);
             world.run(6_000);
-            // What was sent behind a lost msg3 was in flight and may be lost with it.
+            // Packets behind a lost msg3 were in flight and may be lost with it.
             let arrived = world.host(b).received.len();
             assert!(arrived == 1 || kind == Kind::Msg3, "{kind:?} seed {seed}: {arrived}");
             assert_eq!(stream(&mut world, a, b, 20, 100), (20, 20), "{kind:?} seed {seed}");
@@ -175,7 +176,8 @@ fn the_first_handshake_survives_the_loss_of_each_message() {
 
 #[test]
 fn a_responder_without_msg3_repeats_its_ack() {
-    // L2 and L3: the initiator sends on, the responder asks again, and the session lives within a second.
+    // L2 and L3: the initiator continues to send, the responder retransmits, and the session is up
+    // within a second.
     let (mut world, a, b) = World::pair(3, Config::default());
     drop_first(&mut world, Kind::Msg3, 0, 1);
     world.send(a, b, 0, 100);
@@ -221,7 +223,8 @@ fn a_lost_rekey_message_of_any_kind_loses_no_data() {
 
 #[test]
 fn a_link_whose_first_open_crossed_can_be_opened_anew_from_one_side() {
-    // Only the larger address can dial, and its present keys come from the handshake that it lost.
+    // Only the node with the larger address can dial, and its present keys are from the handshake
+    // that it lost.
     for seed in 0..12 {
         let (mut world, a, b) = World::pair(seed, fast_rekey());
         stream(&mut world, a, b, 20, 50);
@@ -231,8 +234,8 @@ fn a_link_whose_first_open_crossed_can_be_opened_anew_from_one_side() {
             (b, a)
         };
         let old = (world.host(small).addr, world.host(large).addr);
-        // Both move at once and stay unheard until each has given up on where the other was; then the smaller one is
-        // back where the larger looks for it.
+        // Both roam at once and stay unreachable until each has given up the other's address; then
+        // the one with the smaller node address is back at the address that the other dials.
         world.move_host(small, "198.51.100.1:9".parse().unwrap());
         world.move_host(large, "198.51.100.2:9".parse().unwrap());
         for _ in 0..40 {
@@ -451,7 +454,7 @@ fn an_idle_pair_costs_little_and_stays_linked() {
 
 #[test]
 fn a_session_that_fell_idle_is_not_reopened_by_the_other_ends_reports() {
-    // The other end keeps its session longer, as a FIPS daemon does, and speaks in it.
+    // The peer keeps its session longer, as a FIPS daemon does, and sends in it.
     let mut world = World::new(15);
     let a = world.add_host(Config::default());
     let patient = Config {
@@ -480,19 +483,19 @@ fn a_session_that_fell_idle_is_not_reopened_by_the_other_ends_reports() {
             .session_up
             .is_none()
     );
-    // What it says is heard, and opens nothing anew.
+    // Its packets are received, and start no handshake.
     world.send(b, a, 77, 100);
     world.run(200);
     assert_eq!(world.host(a).received.last().map(|(_, probe)| probe.seq), Some(77));
     assert_eq!(ups(&world), 1);
-    // What we say is.
+    // This node's packets do.
     assert_eq!(stream(&mut world, a, b, 5, 100), (5, 5));
     assert_eq!(ups(&world), 2);
 }
 
 #[test]
 fn a_pair_recovers_when_one_machine_wakes_up() {
-    // A nap, longer than a dead link, longer than a rekey, a night.
+    // Short, longer than a dead link, longer than a rekey, a night.
     for (seed, slept) in [(1, 5_000), (2, 60_000), (3, 600_000), (4, 8 * 3_600_000)] {
         let (mut world, a, b) = World::pair(seed, Config::default());
         world.run(1_000);
@@ -512,7 +515,7 @@ fn an_orderly_stop_is_noticed_at_once() {
     let now = world.now();
     world.host_mut(b).node.shut_down();
     world.run(1);
-    // The goodbye is an output like any other; the next timer of the host flushes it.
+    // The Disconnect is an output like any other; the next timer of the host flushes it.
     world.run(300);
     world.kill(b);
     world.run(200);

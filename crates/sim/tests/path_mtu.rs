@@ -1,4 +1,4 @@
-//! Paths whose links are not all of one size.
+//! Paths whose links have different MTUs.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -7,18 +7,18 @@ use weft_packet::{DropReason, EpochId, Report};
 use weft_sim::{HostId, World};
 use weft_wire::session::SessionMessageType;
 
-/// What the ends' own links carry, and the IP packet that fits it.
+/// The MTU of the ends' own links, and the IP packet that fits in it.
 const WIDE: u16 = 1_400;
 const LARGE: usize = 1_323;
-/// What fits a link of 1,280.
+/// The IP packet that fits in a link MTU of 1,280.
 const FITS: usize = 1_203;
 
-/// Two ends that know each other by the relays between them alone, whose links are of these sizes.
+/// Two ends that reach each other through relays only, whose links have these MTUs.
 fn relayed(seed: u64, relays: &[u16]) -> (World, HostId, HostId, Vec<HostId>) {
     relayed_in(seed, relays, true)
 }
 
-/// The same in fast frames where nodes agree on them, or in FIPS frames.
+/// Like [`relayed`], in fast frames if nodes agree on them, or in FIPS frames.
 fn relayed_in(seed: u64, relays: &[u16], fast: bool) -> (World, HostId, HostId, Vec<HostId>) {
     let host = |world: &mut World, mtu| {
         world.add_host(Config {
@@ -63,12 +63,12 @@ fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
 fn a_narrow_relay_says_so_and_the_sender_follows() {
     let (mut world, a, b, _) = relayed(1, &[1_280]);
     world.send(a, b, 0, 100);
-    // Before the other end has told anything.
+    // Before the peer has reported anything.
     world.run(100);
     let arrived = send(&mut world, a, b, 50, LARGE);
     assert_eq!(arrived, 0);
     assert_eq!(status(&world, a, b).path_mtu_out, Some(1_280));
-    // All but those on the way are answered here, and do not go on the way to be lost there.
+    // All except those in flight are answered here, and are not sent to be lost on the path.
     let refused = world.host(a).lane.counters().drops[DropReason::TooBig];
     assert!(refused >= 45, "{refused} of 50");
     assert_eq!(send(&mut world, a, b, 50, FITS), 50);
@@ -82,7 +82,7 @@ fn small_packets_are_enough_to_learn_the_size() {
     assert_eq!((there.path_mtu_out, here.path_mtu_in), (Some(1_280), Some(1_280)));
     world.send(a, b, 0, LARGE);
     assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], 1);
-    // The other direction was told in the same way, by the reports about this one.
+    // The other direction was reported in the same way, by the reports about this one.
     assert_eq!(there.path_mtu_in, Some(1_280));
 }
 
@@ -121,14 +121,14 @@ fn a_direct_path_is_as_wide_as_its_link() {
     );
     assert_eq!(send(&mut world, a, b, 20, LARGE), 20);
     assert_eq!(status(&world, a, b).path_mtu_out, Some(WIDE));
-    // The last packets are confirmed once more.
+    // The last packets are confirmed again.
     world.run(15_000);
     let before = status(&world, b, a).session_totals.tx_frames;
     world.run(60_000);
     assert_eq!(status(&world, b, a).session_totals.tx_frames, before, "silence");
 }
 
-/// A relay writes a tiny size into the frames that it carries, for both ends to believe.
+/// A relay writes a tiny path MTU into the frames that it forwards, for both ends.
 #[test]
 fn a_relay_cannot_make_packets_too_big_for_a_path() {
     for told in [0_u16, 179, 256, 576, 1_199] {

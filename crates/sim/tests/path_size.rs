@@ -1,4 +1,5 @@
-//! Direct paths between weft nodes, whatever they take: found by probes, and found again when they change.
+//! The path MTU of direct paths between weft nodes: found by probes, and found again when it
+//! changes.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -6,12 +7,12 @@ use weft_core::{Config, Event, KnownSize, PeerStatus, SizeSource};
 use weft_packet::DropReason;
 use weft_sim::{Conditions, HostId, World};
 
-/// What probes look for at the most over IPv4, and the IP packet that fits it.
+/// The largest size that probes try over IPv4, and the IP packet that fits in it.
 const CEILING: u16 = 1_472;
 const LARGE: usize = 1_470;
 const SURE: u16 = 1_232;
 
-/// A path that takes so much, bytes of UDP payload.
+/// A path with this MTU, bytes of UDP payload.
 fn narrow(mtu: u16) -> Conditions {
     Conditions {
         mtu,
@@ -19,7 +20,7 @@ fn narrow(mtu: u16) -> Conditions {
     }
 }
 
-/// Two nodes whose path takes so much, with their session up.
+/// Two nodes whose path has this MTU, with their session up.
 fn pair(seed: u64, mtu: u16) -> (World, HostId, HostId) {
     let (mut world, a, b) = World::pair(seed, Config::default());
     world.conditions = narrow(mtu);
@@ -46,7 +47,7 @@ fn found(payload: u16) -> KnownSize {
     }
 }
 
-/// One packet of `len` bytes every 20 ms; how many arrived.
+/// Sends one packet of `len` bytes every 20 ms. Returns how many arrived.
 fn stream(world: &mut World, a: HostId, b: HostId, count: u32, len: usize) -> usize {
     let before = world.host(b).received.len();
     for seq in 0..count {
@@ -111,14 +112,15 @@ fn what_a_smaller_path_swallows_is_sent_smaller_within_seconds() {
         world.send(a, b, seq, LARGE);
         world.run(20);
     }
-    // Ten seconds of packets of which two and a half were lost at the most: those of now go in pieces.
+    // Ten seconds of packets, of which those of at most two and a half were lost: later ones are
+    // sent in pieces.
     let first = world.host(b).received.get(before).unwrap().0;
     assert!(first - now < 3_000, "{} ms", first - now);
     assert_eq!(black_holes(&world, a), 1);
     assert_eq!(size(&world, a, b), found(1_372));
     let arrived = stream(&mut world, a, b, 100, 1_370);
     assert_eq!(arrived, 100);
-    // A sender that goes on with more is told.
+    // A sender that continues with larger packets gets an error.
     let told = world.host(a).lane.counters().drops[DropReason::TooBig];
     stream(&mut world, a, b, 10, LARGE);
     assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], told + 10);
@@ -143,7 +145,7 @@ fn packets_of_1280_bytes_always_pass() {
     assert_eq!((here.fast_fragmented, there.fast_reassembled), (120, 120));
     assert_eq!(stream(&mut world, a, b, 5, 1_281), 0);
     assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], 5);
-    // Pieces of packets that lose some of them do no harm, whatever order they come in.
+    // Packets that lose some of their pieces do no harm, in any order.
     world.conditions = Conditions {
         loss: 200,
         jitter: 60,
@@ -160,7 +162,7 @@ fn nothing_is_too_big_before_that_is_known() {
     world.conditions = narrow(1_300);
     world.send(a, b, 0, 100);
     world.run(300);
-    // These meet the search, which takes about a second on this path.
+    // These coincide with the search, which takes about a second on this path.
     assert!(size(&world, a, b).searching);
     let (mut sent, before) = (0, world.host(b).received.len());
     while size(&world, a, b).searching {
@@ -176,7 +178,8 @@ fn nothing_is_too_big_before_that_is_known() {
         (0, sent.into())
     );
     assert!(sent > 10, "{sent}");
-    // After a rest, sessions begin in FIPS frames. Those that fit none wait until there are others again.
+    // After a pause, sessions begin in FIPS frames. Packets that fit in none wait until fast frames
+    // are available.
     world.run(120_000);
     assert_eq!(status(&world, a, b).path_size, None);
     let before = world.host(a).lane.counters().queued;
@@ -191,7 +194,8 @@ fn another_path_is_another_size() {
     assert_eq!(size(&world, a, b), found(CEILING));
     world.conditions = narrow(1_332);
     world.move_host(b, "198.51.100.9:2121".parse().unwrap());
-    // The peer shows that it is at its new address, and the old one is silent. What goes there is no larger than is sure.
+    // The peer shows that it is at its new address, and the old one is silent. Frames to the new
+    // one are no larger than the minimum.
     world.send(b, a, 0, 100);
     world.run(100);
     assert_eq!(size(&world, a, b).payload, SURE);

@@ -1,4 +1,5 @@
-//! What others make a node keep for them: bounded in bytes, given up in time, and no neighbour's loss but theirs.
+//! Queues that others can fill at a node: bounded in bytes, emptied in time, and a flood of one
+//! neighbour costs only that neighbour.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -24,7 +25,8 @@ fn waiting(world: &World, host: HostId) -> usize {
     world.host(host).reports_waiting().bytes
 }
 
-/// Ten thousand datagrams of 60 KB in a second, to be forwarded to an unknown node, before a core that does nothing.
+/// Ten thousand datagrams of 60 KB in a second, to be forwarded to an unknown node, with a core
+/// that is stalled.
 #[test]
 fn a_datagram_that_is_too_large_to_be_carried_costs_no_memory() {
     let mut world = World::new(131);
@@ -46,11 +48,12 @@ fn a_datagram_that_is_too_large_to_be_carried_costs_no_memory() {
     world.run(200);
     assert_eq!(counter(&world, r, "transit_too_large"), 10_000);
     assert!(counter(&world, r, "reports_dropped") > 5_000);
-    // One neighbour has a fifth of the store at the most, whatever it sends.
+    // One neighbour has a fifth of the store at most, whatever it sends.
     assert!(most <= bounds::REPORTS.bytes / 4, "{most} bytes wait");
 }
 
-/// Ten times 17 frames of 60 KB, and as many that fit, in the names of each of 100 peers without a session.
+/// Ten times 17 frames of 60 KB, and as many that fit, in the names of each of 100 peers without a
+/// session.
 #[test]
 fn frames_that_wait_for_keys_are_bounded_in_bytes_and_given_up() {
     let mut world = World::new(141);
@@ -78,7 +81,7 @@ fn frames_that_wait_for_keys_are_bounded_in_bytes_and_given_up() {
                     world.say(m, b, LinkMessageType::SessionDatagram, body);
                 }
             }
-            // Later than the links' delay, and before anything is given up.
+            // After the links' delay, and before anything is dropped.
             world.run(60);
             let load = world.host(b).lane.early_load();
             most = weft_packet::Load {
@@ -98,8 +101,9 @@ fn frames_that_wait_for_keys_are_bounded_in_bytes_and_given_up() {
     assert!(counter(&world, b, "early_dropped") > 30_000);
 }
 
-/// One neighbour makes the core of its relay fall behind for six seconds, with five times the datagrams that the core takes. The
-/// other neighbours' links come up, get new keys and carry as if it were not there.
+/// One neighbour makes the core of its relay fall behind for six seconds, with five times the
+/// datagrams that the core can process. The links of the other neighbours come up, rekey and
+/// forward without any effect.
 #[test]
 fn one_neighbours_flood_loses_nobody_elses_proofs_and_reports() {
     let mut world = World::new(151);

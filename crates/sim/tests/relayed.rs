@@ -1,4 +1,5 @@
-//! Fast frames through other nodes: bound from the far end, used while the way stands, left without a loss.
+//! Relayed fast frames: labels bound from the destination, used while the path works, abandoned
+//! without a loss.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -26,7 +27,8 @@ fn meshed() -> Config {
     }
 }
 
-/// Hosts, and who dials whom. The first and the last are peers that do not know where the other is.
+/// Hosts, and the pairs that dial. The first and the last are peers without addresses of each
+/// other.
 fn net(seed: u64, configs: &[Config], dials: &[(usize, usize)]) -> (World, Vec<HostId>) {
     let mut world = World::new(seed);
     let hosts: Vec<HostId> = configs.iter().map(|config| world.add_host(*config)).collect();
@@ -59,7 +61,7 @@ fn via(world: &World, from: HostId, to: HostId) -> Option<HostId> {
     }
 }
 
-/// Packets that left in relayed frames.
+/// Packets that were sent in relayed frames.
 fn relayed(world: &World, host: HostId) -> u64 {
     world.host(host).lane.counters().relayed_tx
 }
@@ -108,7 +110,7 @@ fn data_moves_to_relayed_frames_within_seconds_and_stays() {
     }
 }
 
-/// Packets that came before there was a session, and then had to wait for its fast frames, count as such, once.
+/// Packets from before the session that then had to wait for its fast frames are counted once.
 #[test]
 fn what_waits_for_required_fast_frames_through_others_is_counted() {
     let (mut world, h) = line(9, 3);
@@ -126,7 +128,7 @@ fn what_waits_for_required_fast_frames_through_others_is_counted() {
     assert_eq!((counters.queued, counters.drops[DropReason::Queue]), (10, 0));
 }
 
-/// Keys of hops and of the session are replaced all the time, and move on between.
+/// Keys of hops and of the session are replaced all the time, and advance in between.
 #[test]
 fn keys_change_without_a_loss() {
     for seed in 0..5 {
@@ -178,7 +180,7 @@ fn through_a_node_without_fast_frames_data_stays_in_fips_frames() {
     }
 }
 
-/// A and B reach each other through C or D, and the one in use dies.
+/// A and B reach each other through C or D, and the one in use is killed.
 #[test]
 fn a_relay_that_dies_is_replaced_as_ever() {
     for seed in 0..10 {
@@ -231,7 +233,7 @@ fn a_hop_that_forgets_is_bound_again() {
     }
 }
 
-/// Half of what neighbours say to each other about keys and labels is lost.
+/// Half of the messages of neighbours about keys and labels are lost.
 #[test]
 fn lost_messages_delay_and_cost_nothing() {
     for seed in 0..5 {
@@ -259,7 +261,8 @@ fn lost_messages_delay_and_cost_nothing() {
     }
 }
 
-/// A direct link comes, goes, and comes again under a stream: only what is in flight when it goes is lost.
+/// A direct link comes up, goes down, and comes up again under a stream: only packets in flight
+/// when it goes down are lost.
 #[test]
 fn between_direct_and_relayed_nothing_is_lost_but_what_is_in_flight() {
     for seed in 0..5 {
@@ -295,7 +298,8 @@ fn between_direct_and_relayed_nothing_is_lost_but_what_is_in_flight() {
     }
 }
 
-/// Frames that get through by others prove nothing about the direct way, which is tried by itself.
+/// Frames that arrive through relays prove nothing about the direct path, which is probed by
+/// itself.
 #[test]
 fn what_swallows_direct_fast_frames_does_not_swallow_data() {
     let (mut world, h) = net(1, &[meshed(); 3], &[(0, 1), (2, 1)]);
@@ -334,14 +338,14 @@ fn labels_end_when_nobody_needs_them() {
     assert!(world.host(h[1]).lane.labels_held() >= 2);
     world.run(200_000);
     assert_eq!([0, 1, 2].map(|at| world.host(h[at]).lane.labels_held()), [0, 0, 0]);
-    // And they come again.
+    // And they work again.
     world.send(a, b, 0, 100);
     world.run(1_000);
     assert_eq!(stream(&mut world, a, b, 500), (500, 500));
     assert_eq!(frames(&world, a, b), RELAYED);
 }
 
-/// A neighbour binds labels by the thousand, to nodes that are and that are not, and forgets them.
+/// A neighbour binds labels by the thousand, to existing and made-up nodes, and forgets them.
 #[test]
 fn a_neighbour_gets_no_more_labels_than_its_share() {
     let (mut world, h) = line(4, 3);
@@ -374,7 +378,7 @@ fn a_neighbour_gets_no_more_labels_than_its_share() {
         world.host(relay).lane.labels_held()
     );
     assert!(counters(&world, relay, "labels_refused") > 4_000);
-    // The others' data goes on, and labels that are not bound again end.
+    // The others' data continues, and labels that are not bound again expire.
     assert_eq!(stream(&mut world, a, b, 3_000), (3_000, 3_000));
     assert!(
         world.host(relay).lane.labels_held() <= 4,
@@ -412,7 +416,8 @@ fn full_privacy_shows_no_two_hops_the_same() {
     }
 }
 
-/// Datagrams and bytes that `from` sends to `to` while ten packets of 1,200 bytes go from `a` to `c`, and how many arrive.
+/// Counts the datagrams and bytes that `from` sends to `to` while ten packets of 1,200 bytes go
+/// from `a` to `c`, and how many arrive.
 fn ten_packets(world: &mut World, a: HostId, r: HostId, c: HostId) -> (usize, usize, usize) {
     let out: Rc<RefCell<(usize, usize)>> = Rc::default();
     let (tap, dst) = (out.clone(), world.host(r).addr);
@@ -456,7 +461,7 @@ fn a_size_that_no_way_has_is_refused_and_packets_still_pass() {
         assert!((1..=3).contains(&said), "{told}: told {said} times in 20 s");
         let (count, bytes, arrived) = ten_packets(&mut world, a, r, c);
         assert_eq!(arrived, 10, "{told}");
-        // A datagram for each packet, five messages of the node itself, and a bind that is asked again.
+        // A datagram for each packet, five messages of the node itself, and a repeated bind.
         assert!(
             count <= 16 && bytes < 15_000,
             "{told}: {count} datagrams of {bytes} bytes"
@@ -489,7 +494,8 @@ fn the_least_size_of_a_way_carries_what_ipv6_promises() {
     assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], 0);
 }
 
-/// The end that did not restart has fast keys that the other one lost. What it answers goes in frames that open there.
+/// The end that did not restart has fast keys that the other one lost. Its answers use frames that
+/// the other one opens.
 #[test]
 fn a_restarted_end_behind_others_loses_no_answer() {
     for seed in 0..40 {

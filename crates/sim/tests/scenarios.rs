@@ -1,11 +1,11 @@
-//! Whole meshes, small and large: they find one tree, and every node reaches every other.
+//! Whole meshes, small and large: all nodes agree on one tree, and every node reaches every other.
 
 #![allow(clippy::panic, clippy::print_stdout, reason = "a test tells what it found")]
 
 use weft_sim::scenario::{Action, Figures, Plan, Scenario};
 use weft_sim::{Conditions, NatKind, Shape};
 
-/// Runs it. A failure prints the scenario that shows it with the least, as `weft sim` reads it.
+/// Runs a scenario. A failure prints the smallest scenario that shows it, as `weft sim` reads it.
 fn run(scenario: &Scenario) -> Figures {
     let outcome = scenario.run();
     if let Some(failure) = outcome.failure {
@@ -42,7 +42,7 @@ fn random_graphs_of_a_thousand_nodes_converge_and_ten_thousand_pairs_reach_each_
         figures.converged
     );
     assert!(figures.stretch() < 3.0);
-    // The one that most look-ups pass, while 150 of them begin each second.
+    // The node that most look-ups pass, while 150 of them begin each second.
     assert!(figures.state_max < 1_000_000, "{} bytes", figures.state_max);
     assert!(figures.state_mean < 100_000, "{} bytes", figures.state_mean);
 }
@@ -111,7 +111,7 @@ fn a_third_of_everything_lost_delays_and_never_wedges() {
             ..Plan::default()
         };
         let mut scenario = plan.scenario();
-        // When the loss ends, so do its traces.
+        // When the loss ends, its effects end.
         let (end, know) = (scenario.duration, |action: &Action| match *action {
             Action::Know(a, b) => Some((a, b)),
             _ => None,
@@ -140,7 +140,7 @@ fn a_tenth_restarting_each_minute_leaves_the_others_connected() {
         ..Plan::default()
     };
     all_reached(&plan);
-    // While it lasts, a pair fails only where an end is away or has just come back.
+    // Meanwhile a pair fails only if an end is down or has just come back.
     let figures = run(&Plan {
         during: true,
         probes: 60,

@@ -1,4 +1,4 @@
-//! What status says of a peer is what happens to packets.
+//! The state of a peer in the status agrees with what happens to packets.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
@@ -14,7 +14,7 @@ fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
     all.find(|p| p.key == key).unwrap()
 }
 
-/// Packets each way, `every` ms.
+/// Sends packets in both directions, one every `every` ms.
 fn stream(world: &mut World, a: HostId, b: HostId, (ms, every): (u64, u64)) {
     for seq in 0..(ms / every) as u32 {
         world.send(a, b, seq, 200);
@@ -52,14 +52,15 @@ fn payload_is_packets_in_both_directions_lately() {
             assert_eq!((seen.state, seen.trouble), (PeerState::Payload, None));
             assert!((4_000..5_100).contains(&seen.since), "{} ms in the state", seen.since);
         }
-        // Nothing more is sent: the state is left, and nothing is wrong.
+        // Nothing more is sent: the state ends, and nothing is wrong.
         world.run(9_500);
         for (of, peer) in [(a, b), (b, a)] {
             let seen = status(&world, of, peer);
             assert_eq!((seen.state, seen.trouble), (PeerState::Session, None));
             assert!(seen.since < 1_000, "{} ms in the state", seen.since);
         }
-        // One direction alone is not enough, and not a fault: the other end reports what comes to it.
+        // One direction alone does not suffice, and is not a fault: the peer reports what it
+        // receives.
         for seq in 0..300 {
             world.send(a, b, seq, 200);
             world.run(100);
@@ -132,7 +133,7 @@ fn where_what_we_send_does_not_arrive_status_says_so_within_ten_seconds() {
     }
 }
 
-/// An nvpn daemon agrees on keys and reports, and carries no packet.
+/// An nvpn daemon agrees on keys and reports, and forwards no packet.
 #[test]
 fn a_peer_that_holds_a_session_and_carries_nothing_is_never_shown_as_passing() {
     for (seed, fast) in [(1, false), (2, true)] {
@@ -201,7 +202,8 @@ fn count(world: &World, of: HostId, wanted: impl Fn(&Event) -> bool) -> usize {
     world.host(of).events.iter().filter(|(_, event)| wanted(event)).count()
 }
 
-/// Sends both ways, seldom enough to be quick and often enough for no session to be idle.
+/// Sends in both directions, rarely enough for a fast test and often enough for no session to be
+/// idle.
 fn trickle(world: &mut World, a: HostId, b: HostId, seconds: u64) {
     for seq in 0..seconds / 2 {
         world.send(a, b, seq as u32, 200);
@@ -279,7 +281,7 @@ fn session_keys_that_cannot_be_replaced_end_at_their_last_age_and_status_says_so
             assert_eq!(seen.state, PeerState::Linked);
             assert!(seen.keys_ended.is_some_and(|ago| ago < 60_000), "{seen:?}");
         }
-        // Nothing passes under keys that are over, and the first handshake that gets through ends it.
+        // Nothing passes under expired keys, and the first handshake that succeeds ends it.
         let before = world.host(b).received.len();
         trickle(&mut world, a, b, 60);
         assert_eq!(world.host(b).received.len(), before);
@@ -360,7 +362,7 @@ fn a_peer_that_restarts_often_is_no_second_node() {
     assert!(world.host(a).node.twin(world.now()).is_none());
 }
 
-/// A good peer beside one that is authenticated and does what it can: what the good one has of it.
+/// A good peer beside an authenticated hostile one: what the good one achieves.
 fn beside(seed: u64, config: Config, bad: bool) -> (usize, [u64; 4], Option<u32>, Vec<Event>) {
     let mut world = World::new(seed);
     let [node, good, villain] = [0; 3].map(|_| world.add_host(config));
@@ -398,13 +400,13 @@ fn beside(seed: u64, config: Config, bad: bool) -> (usize, [u64; 4], Option<u32>
             world.send(node, good, 1_000_000 + ms, 200);
         }
         if bad {
-            // Authentic frames that ask for an answer, or make no sense.
+            // Authentic frames that ask for an answer, or are malformed.
             world.say_type(villain, node, 0xf1, vec![7; 4]);
             world.say_type(villain, node, 0x00, lies::datagram(own, other, 64, &[3; 90]));
             if ms % 50 == 0 {
                 world.send(villain, node, ms, 200);
             }
-            // Frames that do not open, and handshakes that are made up.
+            // Frames that do not open, and forged handshakes.
             let frame = frames.borrow().get(ms as usize % 64).cloned();
             if let Some(mut frame) = frame {
                 let last = frame.len() - 1;

@@ -1,4 +1,4 @@
-//! A batch of packets: joined for the TUN, cut again.
+//! A batch of packets, coalesced for the TUN and segmented again.
 
 use weft_packet::checksum::Checksum;
 use weft_packet::coalesce::{BatchFull, Coalescer, MAX_SEGMENTS, MAX_SUPER_PACKET};
@@ -11,14 +11,14 @@ use super::model::{self, ACK, IPV4_HEADER, IPV6_HEADER, PSH, TCP, UDP};
 const MAX_PACKETS: usize = 192;
 const FLOWS: usize = 6;
 
-/// Packets, most of them of a few flows and in sequence. Cutting what was joined gives the same packets, and each
-/// flow in its order.
+/// Runs packets, most of them of a few flows and in sequence. Segmenting the coalesced packets
+/// gives the same packets, each flow in order.
 pub fn coalesce(data: &[u8]) {
     let mut input = Input::new(data);
     let udp = input.flag();
     let packets = packets(&mut input);
     let mut coalescer = Coalescer::new(packets.len(), udp);
-    // A batch before this one leaves nothing behind.
+    // An earlier batch leaves no state behind.
     for (id, packet) in packets.iter().take(usize::from(packets.len() > 3)).enumerate() {
         coalescer.push(id as u32, packet, Checksum::Full).unwrap();
     }
@@ -48,8 +48,8 @@ pub fn coalesce(data: &[u8]) {
     assert_order(&packets, &received);
 }
 
-/// Packets with their checksums full or begun are joined, and cut to what they were with all checksums complete. A full
-/// one may be wrong.
+/// Coalesces packets with complete or partial checksums, and checks that segmenting restores them
+/// with all checksums complete. A complete one may be wrong.
 pub(super) fn joins_and_cuts(packets: &[(&[u8], Checksum)]) {
     let mut coalescer = Coalescer::new(packets.len(), true);
     for (id, (packet, checksum)) in packets.iter().enumerate() {
@@ -86,7 +86,7 @@ pub(super) fn joins_and_cuts(packets: &[(&[u8], Checksum)]) {
 }
 
 fn cut(hdr: VirtioNetHdr, bytes: &[u8], count: usize) -> Vec<Vec<u8>> {
-    // What the kernel checks before it believes the header.
+    // The checks of the kernel before it trusts the header.
     let (start, protocol) = plain_transport(bytes);
     assert_eq!(usize::from(hdr.csum_start), start);
     assert_eq!(usize::from(hdr.csum_offset), model::checksum_at(protocol));
@@ -103,8 +103,8 @@ fn cut(hdr: VirtioNetHdr, bytes: &[u8], count: usize) -> Vec<Vec<u8>> {
     parts
 }
 
-/// All packets arrive once, and no two that may belong together change places: those with the same addresses, unless
-/// both show ports and these or the protocols differ.
+/// Checks that all packets arrive once, and that no two packets of possibly one flow are reordered:
+/// those with the same addresses, unless both have ports and the ports or protocols differ.
 fn assert_order(before: &[Vec<u8>], after: &[Vec<u8>]) {
     let mut sorted = [before, after].map(|packets| packets.iter().map(|packet| normal(packet)).collect::<Vec<_>>());
     sorted.iter_mut().for_each(|packets| packets.sort());
@@ -127,8 +127,9 @@ fn assert_order(before: &[Vec<u8>], after: &[Vec<u8>]) {
     }
 }
 
-/// TCP's checksum has two zeros, of which the one that no stack sends does not survive. Nor does the identification of an
-/// IPv4 packet that may not be fragmented, where it means nothing, if the header is one that may be rewritten.
+/// Normalises what coalescing need not keep: TCP's checksum has two zeros, of which no stack sends
+/// one; and the identification of an IPv4 packet that may not be fragmented has no meaning, if the
+/// header is one that may be rewritten.
 pub(super) fn normal(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     let atomic = packet.len() >= IPV4_HEADER && packet[0] == 0x45 && packet[6] & 0x40 != 0;
@@ -144,7 +145,8 @@ pub(super) fn normal(packet: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Where the transport of a packet without options or extensions is, and its protocol; 0 if it is too short to have one.
+/// Offset of the transport header of a packet without options or extensions, and its protocol; 0 if
+/// the packet is too short to have one.
 pub(super) fn plain_transport(packet: &[u8]) -> (usize, u8) {
     let (start, at) = if model::is_v4(packet) {
         (IPV4_HEADER, 9)
@@ -220,14 +222,16 @@ fn packets(input: &mut Input<'_>) -> Vec<Vec<u8>> {
                 }
             }
             29 | 30 if v4 => {
-                // Class, identification, flags, hops or an address: changed, and both checksums right.
+                // Changes class, identification, flags, hops or an address, with both checksums
+                // correct.
                 let at = [1, 5, 6, 8, 19][input.below(5)];
                 packet[at] ^= input.u8();
                 model::finish_ipv4(&mut packet);
                 model::complete(&mut packet, IPV4_HEADER, protocol);
             }
             29 => {
-                // The hop limit, a port, an acknowledgement, a window: changed, and the checksum right.
+                // Changes the hop limit, a port, an acknowledgement or a window, with a correct
+                // checksum.
                 let at = [7, 41, 51, 55][input.below(4)];
                 let at = at.min(packet.len() - 1);
                 packet[at] ^= input.u8();
@@ -240,7 +244,7 @@ fn packets(input: &mut Input<'_>) -> Vec<Vec<u8>> {
     packets
 }
 
-/// The same over IPv4, without extensions; it may not be fragmented.
+/// Converts the packet to IPv4, without extensions; it may not be fragmented.
 fn over_v4(packet: &[u8], protocol: u8, id: u16) -> Vec<u8> {
     let (start, _) = model::transport(packet);
     let [high, low] = id.to_be_bytes();
@@ -253,7 +257,7 @@ fn over_v4(packet: &[u8], protocol: u8, id: u16) -> Vec<u8> {
     over
 }
 
-/// What varies between the headers of a flow.
+/// The fields that differ between the headers of a flow.
 struct Header<'a> {
     protocol: u8,
     sequence: u32,

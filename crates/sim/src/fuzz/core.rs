@@ -1,4 +1,4 @@
-//! Whole nodes on a network that does what the bytes say.
+//! Whole nodes on a network that the bytes control.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -14,23 +14,24 @@ use super::input::Input;
 use crate::host::Host;
 use crate::probe;
 
-/// Honest nodes. Number 2 is the one that has turned hostile.
+/// Number of honest nodes. Node 2 is the hostile one.
 const HONEST: usize = 2;
 const MAX_EVENTS: usize = 300;
-/// Datagrams in flight; the oldest of more is lost.
+/// Maximum number of datagrams in flight; above it the oldest is lost.
 const MAX_FLIGHT: usize = 256;
-/// Datagrams that can be replayed.
+/// Maximum number of datagrams kept for replay.
 const MAX_HISTORY: usize = 512;
-/// How long a datagram takes where the network is left alone, ms.
+/// Delay of a datagram on the undisturbed network, ms.
 const DELAY: u64 = 5;
-/// How often lanes report their activity, as in the daemon, ms.
+/// Interval at which lanes report their activity, as in the daemon, ms.
 const SAMPLE: u64 = 250;
-/// After the last event the honest nodes must reach each other within this, ms.
+/// After the last event the honest nodes must reach each other within this time, ms.
 const RECOVERY: u64 = 60_000;
 
-/// Two honest nodes, and one that both know and that is hostile. After every event: no invariant is broken, node and
-/// lane hold the same keys, what a host got is what one of its peers sent to it, and it got it once. At the end the
-/// network is left alone, and packets pass between the honest ones.
+/// Runs two honest nodes, and a hostile one that both have configured. After every event: no
+/// invariant is broken, node and lane hold the same keys, and each packet that a host received was
+/// sent by one of its peers and received once. At the end the network is undisturbed, and packets
+/// pass between the honest nodes.
 pub fn core(data: &[u8]) {
     let mut input = Input::new(data);
     let mut net = Net::new(input.u8());
@@ -68,14 +69,14 @@ struct Net {
     knows: [Knows; HONEST],
 }
 
-/// What a core knows of its lane.
+/// The state of a core's knowledge about its lane.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Knows {
-    /// What it was told.
+    /// It received all reports.
     All,
     /// Some reports were lost.
     TooLittle,
-    /// Some reports were not the lane's.
+    /// Some reports were forged.
     Wrong,
 }
 
@@ -190,7 +191,7 @@ impl Net {
         }
     }
 
-    /// Puts what all hosts have sent on the network.
+    /// Sends the output of all hosts.
     fn collect(&mut self) {
         for id in 0..HONEST {
             let src = self.hosts[id].addr;
@@ -220,7 +221,7 @@ impl Net {
         if let Some(host) = self.hosts.iter_mut().find(|host| host.addr == flying.dst) {
             host.receive(now, flying.src, &flying.bytes);
         }
-        // One hostile node, which has a relation with each of the others.
+        // One hostile node, with a separate state towards each honest node.
         if flying.dst == home(2) || flying.dst == home(3) {
             let from_second = self.hosts[1].addr == flying.src;
             self.hostile[usize::from(from_second)].receive(now, flying.src, &mut flying.bytes);
@@ -228,12 +229,12 @@ impl Net {
         self.collect();
     }
 
-    /// Time passes and datagrams arrive in it.
+    /// Advances time and delivers the datagrams that are due.
     fn run(&mut self, ms: u64) {
         self.pass(ms, true);
     }
 
-    /// Time passes and nothing arrives.
+    /// Advances time without deliveries.
     fn advance(&mut self, ms: u64) {
         self.pass(ms, false);
     }
@@ -273,7 +274,7 @@ impl Net {
             if host.next_report().is_some_and(|at| at <= now) {
                 host.settle(now);
             }
-            // What is due is done; a timer that stays due would keep a daemon busy for ever.
+            // Handles what is due; a timer that stays due would keep a daemon busy for ever.
             for turn in 0.. {
                 let Some((_, why)) = host.node.poll_timeout().filter(|(at, _)| *at <= now) else {
                     break;
@@ -316,7 +317,7 @@ impl Net {
         self.hostile[to].send_ip(self.now, &packet);
     }
 
-    /// A link message that no honest node sends, under the keys of one.
+    /// A link message that no honest node sends, under the keys of an honest node.
     fn odd_message(&mut self, id: usize, input: &mut Input<'_>) {
         let link = LinkId(1 + input.below(2) as u32);
         let nodes = self.nodes();
@@ -345,7 +346,7 @@ impl Net {
         host.train.flush();
     }
 
-    /// Tells a core what its lane never said.
+    /// Passes a core a report that its lane never sent.
     fn mislead(&mut self, id: usize, input: &mut Input<'_>) {
         let (nodes, from) = (self.nodes(), self.any_address(input));
         let (peer, link) = (nodes[input.below(3)], LinkId(1 + input.below(3) as u32));
@@ -483,7 +484,8 @@ impl Net {
         }
     }
 
-    /// The network works, every host has its first address, and no host misleads another: packets pass.
+    /// Restores the network, every host's first address and honest behaviour, and checks that
+    /// packets pass.
     fn recover(&mut self) {
         for id in 0..HONEST {
             self.hosts[id].addr = home(id);

@@ -1,4 +1,5 @@
-//! Fast frames: an honest peer, one that holds keys and keeps no rule, and a host that writes anything to its TUN.
+//! Fast frames: an honest peer, a hostile one with keys, and a host that writes anything to its
+//! TUN.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -30,23 +31,23 @@ const ME: NodeAddr = NodeAddr::new([1; 16]);
 const HONEST: NodeAddr = NodeAddr::new([2; 16]);
 const HOSTILE: NodeAddr = NodeAddr::new([3; 16]);
 const MTU: u16 = 1280;
-/// A packet of this length passes, in pieces if need be.
+/// A packet of this length passes, in pieces if needed.
 const LEAST: usize = 1280;
 const MAX_EVENTS: usize = 200;
-/// Frames that are kept to be replayed.
+/// Maximum number of frames kept for replay.
 const MAX_CAPTURED: usize = 64;
 /// The largest TUN read has 1,800 segments, and a sender goes on for eight phases without an acknowledgement.
 const PHASE_FRAMES: [u64; 3] = [300, 1_000, 1 << 20];
-/// Datagrams that one frame makes the lane send: an answer to a confirm, and the phase. What waited for the keys that it
-/// proves comes on top.
+/// Datagrams that one frame makes the lane send: the answer to a confirm, and the phase. Packets
+/// that waited for the proof of the keys come in addition.
 const MAX_ANSWERS: usize = 2;
-/// Frames of one packet at most (docs/protocol/sizes.md).
+/// Maximum number of frames of one packet (docs/protocol/sizes.md).
 const MAX_PIECES: usize = weft_wire::fast::Fragment::MAX_PIECES;
 
-/// Frames of a peer with right keys and of any content, in any order and number, whole, in pieces, or to be carried on;
-/// reads from the TUN with any header. No frame is taken for more than it is, none twice, and none that the peer did not
-/// seal; what a peer makes of it never reaches another but as it was carried; nothing grows; and packets of an honest peer
-/// pass both ways whatever came before.
+/// Runs frames of a peer with right keys: any content, in any order and number, whole, in pieces,
+/// or to be relayed; and reads from the TUN with any header. A frame gives at most its own packet,
+/// none is accepted twice, and none that the peer did not seal; a frame reaches another peer only
+/// unchanged; no store grows; and afterwards packets of an honest peer pass in both directions.
 pub fn fast(data: &[u8]) {
     let mut input = Input::new(data);
     let mut trio = Trio::new(salt(data));
@@ -64,7 +65,8 @@ pub fn fast(data: &[u8]) {
 }
 
 thread_local! {
-    /// Send batches of earlier inputs: each has a buffer of 128 KiB, which takes longer to make than an input to run.
+    /// Send batches of earlier inputs: each has a buffer of 128 KiB, which takes longer to allocate
+    /// than an input to run.
     static TRAINS: RefCell<Vec<Train<Sent>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -78,7 +80,7 @@ fn fresh() -> Trio {
     Trio::new(salt(&[]))
 }
 
-/// The lane under test, an honest one, and an attacker that has keys.
+/// The lane under test, an honest peer, and an attacker that has keys.
 struct Trio {
     now: u64,
     salt: u64,
@@ -88,17 +90,18 @@ struct Trio {
     honest_train: Train<Sent>,
     hostile: Hostile,
     hop: HostileHop,
-    /// Packets in pieces that the hostile peer has begun.
+    /// Number of packets that the hostile peer has sent in pieces.
     cut: u32,
-    /// Packets of its that came whole out of pieces.
+    /// Its packets that were reassembled.
     whole: Vec<Vec<u8>>,
     /// The number of the newest keys.
     id: u32,
     /// Frames of the honest peer, each delivered or withheld.
     captured: Vec<Vec<u8>>,
-    /// Nothing of the honest peer was withheld since its keys were made.
+    /// Whether no frame of the honest peer was withheld since its keys were installed.
     lossless: bool,
-    /// Frames of one length come in one receive, as the kernel joins them, instead of one by one.
+    /// Whether frames of one length arrive in one receive, as the kernel coalesces them, instead of
+    /// one by one.
     in_trains: bool,
 }
 
@@ -146,14 +149,14 @@ impl Trio {
         trio
     }
 
-    /// Leaves the send batches to the next input, as good as new.
+    /// Returns the send batches for the next input, emptied.
     fn give_back(mut self) {
         self.take_sent();
         self.honest_sent();
         TRAINS.with(|trains| trains.borrow_mut().extend([self.train, self.honest_train]));
     }
 
-    /// A key that one node sends to another with.
+    /// The key with which one node sends to another.
     fn key(&self, layer: u8, from: NodeAddr, to: NodeAddr) -> weft_noise::Key {
         key(
             layer << 4 | from.as_bytes()[0] << 2 | to.as_bytes()[0],
@@ -170,7 +173,7 @@ impl Trio {
         }
     }
 
-    /// Link and session, which fast frames need beside them.
+    /// Installs link and session, which fast frames require.
     fn install_fips(&mut self, me: NodeAddr, peer: NodeAddr) {
         let keys = LinkKeys {
             our_index: self.id << 8 | u32::from(peer.as_bytes()[0]),
@@ -221,7 +224,7 @@ impl Trio {
         self.apply(me, Command::InstallFast { peer, keys });
     }
 
-    /// New keys for both layers; each asks the other.
+    /// Installs new keys for both layers; each side sends a confirm.
     fn rekey_honest(&mut self, phase_frames: u64) {
         self.id += 1;
         let id = EpochId(self.id);
@@ -252,7 +255,8 @@ impl Trio {
         };
         self.hop = self.install_hostile_hop(suite);
         self.take_sent();
-        // Any frame but a question proves the keys, so that packets for the hostile peer go in fast frames too.
+        // Any frame but a confirm that asks proves the keys, so that packets for the hostile peer
+        // use fast frames too.
         let alive = self.hostile.seal(1, 0, &[0, 0, 0, 0, session::ALIVE], 0, None);
         self.deliver(&[alive]);
     }
@@ -285,7 +289,7 @@ impl Trio {
         }
     }
 
-    /// The host writes any packets to the TUN. Their destination gets no more than these.
+    /// The host writes any packets to the TUN. Their destination receives no others.
     fn host_writes(&mut self, input: &mut Input<'_>) {
         let (hdr, packet) = tun_read(input, ME, &[HONEST, HONEST, HOSTILE, ME]);
         let withheld = input.below(8) == 7;
@@ -295,7 +299,7 @@ impl Trio {
         let frames = self.take_sent();
         self.drain();
         let counters = self.me.counters();
-        // One that is a little too long for a frame goes in pieces.
+        // A packet that is a little too long for a frame is sent in pieces.
         let pieces = counters.fast_fragmented > before.fast_fragmented;
         let to = packet.get(24..40).filter(|_| packet[0] >> 4 == 6);
         if to != Some(&HONEST.to_ipv6().octets()[..]) || packet[8..24] != ME.to_ipv6().octets() {
@@ -337,7 +341,8 @@ impl Trio {
         self.exchange();
     }
 
-    /// A host behind us sends to one behind the honest peer, over IPv4: whole or in pieces, it arrives as it is, or not at all.
+    /// A host behind this node sends to one behind the honest peer, over IPv4: whole or in pieces,
+    /// the packet arrives unchanged, or not at all.
     fn host_routes(&mut self, input: &mut Input<'_>) {
         let (hdr, _) = VirtioNetHdr::parse(&input.array::<10>()).unwrap_or_default();
         let hdr = if input.flag() { hdr } else { VirtioNetHdr::default() };
@@ -350,7 +355,7 @@ impl Trio {
         self.me.outbound(self.now, hdr, &packet, &mut self.train);
         let frames = self.take_sent();
         self.drain();
-        // It may as well be for the other peer.
+        // It may also be for the other peer.
         let for_honest = model::is_v4(&packet) && packet[16..18] == [10, HONEST.as_bytes()[0]]
             || !model::is_v4(&packet) && packet.get(24..40) == Some(&HONEST.to_ipv6().octets());
         if frames.is_empty() || !for_honest {
@@ -370,7 +375,7 @@ impl Trio {
         self.exchange();
     }
 
-    /// A host behind the honest peer sends to ours.
+    /// A host behind the honest peer sends to this node's.
     fn honest_sends(&mut self, input: &mut Input<'_>) {
         let (hdr, packet) = tun_read(input, HONEST, &[ME]);
         let reference = cut(hdr, &packet, self.honest.max_inner_to(&ME));
@@ -426,7 +431,7 @@ impl Trio {
         self.exchange();
     }
 
-    /// What the core may say of the session with the hostile peer.
+    /// Any command that the core may send about the session with the hostile peer.
     fn core_says(&mut self, input: &mut Input<'_>) {
         let (peer, id) = (HOSTILE, EpochId(self.id.wrapping_sub(u32::from(input.u8() & 3))));
         let command = match input.below(8) {
@@ -452,7 +457,7 @@ impl Trio {
         self.drain();
     }
 
-    /// Fresh keys, and packets pass both ways in fast frames.
+    /// Installs fresh keys and checks that packets pass in both directions in fast frames.
     fn packets_pass(&mut self) {
         self.now += 10_000;
         self.rekey_honest(1 << 20);
@@ -480,8 +485,8 @@ impl Trio {
         assert!(self.me.counters().fast_rx > of_me && self.honest.counters().fast_rx > of_honest);
     }
 
-    /// One frame of the hostile peer, before which the counters were these and so many packets waited for its keys, made
-    /// the lane send no more than it may.
+    /// Checks that one frame of the hostile peer made the lane send no more than it may, given the
+    /// counters and the packets that waited for its keys before.
     fn assert_few(&self, sent: usize, answers: usize, before: &Counters, waiting: usize) {
         let sent_in = |counters: &Counters| counters.fast_tx + counters.fast_fragmented;
         let packets = sent_in(self.me.counters()) - sent_in(before);
@@ -492,7 +497,7 @@ impl Trio {
         );
     }
 
-    /// Passes what both honest ends have to say until neither has more.
+    /// Exchanges the output of both honest ends until there is no more.
     fn exchange(&mut self) {
         loop {
             let (mine, theirs) = (self.take_sent(), self.honest_sent());
@@ -528,7 +533,7 @@ impl Trio {
         frames
     }
 
-    /// Takes what waits in the lane: the number of reports.
+    /// Takes all reports of the lane. Returns their number.
     fn drain(&mut self) -> usize {
         while let Some(packet) = self.me.poll_reply() {
             if model::is_v4(&packet) && packet[9] == 1 && packet.len() <= 576 {
@@ -555,7 +560,7 @@ fn link_to(peer: NodeAddr) -> LinkId {
     LinkId(peer.as_bytes()[0].into())
 }
 
-/// What a peer writes into frames to us under these keys.
+/// The receiver index that a peer writes into frames to this node under these keys.
 fn index(id: u32, peer: NodeAddr) -> u32 {
     id << 8 | 0x80 | u32::from(peer.as_bytes()[0])
 }
@@ -574,7 +579,7 @@ mod tests {
         trio.apply(ME, Command::RemoveSession { peer: HOSTILE });
         trio.id += 1;
         trio.install_fips(ME, HOSTILE);
-        // To the network behind it, which fast frames alone reach, and longer than one frame.
+        // To the network behind it, which only fast frames reach, and longer than one frame.
         let mut packet = vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, model::UDP, 0, 0];
         packet.extend([10, ME.as_bytes()[0], 0, 1, 10, HOSTILE.as_bytes()[0], 0, 1]);
         packet.resize(3_000, 0);

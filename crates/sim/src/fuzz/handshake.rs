@@ -1,5 +1,6 @@
-//! Two nodes that know each other, and an attacker between them: it sees every datagram, sends what it likes from any
-//! address, and may be a neighbour of both in the mesh. It drops nothing.
+//! Two nodes with each other as configured peers, and an attacker between them: it sees every
+//! datagram, sends any datagram from any address, and may be a neighbour of both in the mesh. It
+//! drops nothing.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -16,14 +17,15 @@ mod attack;
 
 use attack::{Attack, Attacker, Seen};
 
-/// The honest nodes, and the neighbour that is the attacker's.
+/// The honest nodes, and the attacker's node, a neighbour.
 const A: HostId = 0;
 const B: HostId = 1;
 const MALLORY: HostId = 2;
 const MAX_EVENTS: usize = 60;
-/// Datagrams and messages of the attacker in one run, so that a run ends.
+/// Maximum number of datagrams and messages of the attacker in one run, so that a run ends.
 const MAX_FORGED: u32 = 800;
-/// How often a fourth of the inputs, and the others, make the nodes send; each datagram costs, and seconds show the same.
+/// Intervals between packets of the nodes, for a fourth of the inputs and for the others; each
+/// datagram costs time, and longer intervals find the same.
 const PACES: [Pace; 4] = [
     Pace { step: 20, every: 200 },
     Pace {
@@ -39,17 +41,18 @@ const PACES: [Pace; 4] = [
         every: 1_000,
     },
 ];
-/// They reach each other within this from a start or the attacker's last act, ms.
+/// The nodes reach each other within this time after a start or the attacker's last action, ms.
 const REACHED_WITHIN: u64 = 60_000;
 /// A packet arrives within this, ms.
 const ARRIVES_WITHIN: u64 = 2_000;
-/// More than this no attacker makes a node keep about the mesh, bytes.
+/// Maximum mesh state that an attacker makes a node keep, bytes.
 const MAX_STATE: usize = 4_000_000;
 
-/// Two honest nodes and an attacker who forges, replays, spoofs and floods, and drops nothing. After every step no invariant
-/// is broken, and a host gets what the other has sent, once. Where the attack pauses, the two reach each other within
-/// `REACHED_WITHIN`. Once they have a link and have reached each other, and until one of them starts anew, no attack costs
-/// a packet or ends their link or session.
+/// Runs two honest nodes and an attacker that forges, replays, spoofs and floods, and drops
+/// nothing. After every step no invariant is broken, and each packet that a host received was sent
+/// by the other, and received once. When the attack pauses, the two reach each other within
+/// `REACHED_WITHIN`. Once they have a link and have reached each other, and until one of them
+/// restarts, no attack costs a packet or ends their link or session.
 pub fn handshake(data: &[u8]) {
     let mut input = Input::new(data);
     let mut net = Net::new(&mut input);
@@ -68,12 +71,12 @@ pub fn handshake(data: &[u8]) {
     }
 }
 
-/// How often both nodes send a packet.
+/// The interval between packets of both nodes.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// While an attack goes on, which is repeated as often, ms.
+    /// Interval during an attack, which is repeated as often, ms.
     step: u64,
-    /// Else, ms.
+    /// Interval otherwise, ms.
     every: u64,
 }
 
@@ -90,22 +93,24 @@ struct Net {
     pace: Pace,
     /// Which of the honest nodes have the other's address.
     dials: [bool; 2],
-    /// Which of them is not where the other looks for it.
+    /// Which of them has another address than the other has configured.
     moved: Option<HostId>,
     /// By number.
     sent: Vec<Sent>,
     delivered: BTreeSet<u32>,
-    /// When the honest nodes last began to look for each other, and whether each has got a packet of the other since.
+    /// When the honest nodes last began to look for each other, and whether each has received a
+    /// packet of the other since.
     since: u64,
     reached: [bool; 2],
     next_try: u64,
-    /// Which of them have a link with the other as it runs now, since when both have, and which has got a packet since.
+    /// Which of them have a link with the other's present process, since when both have, and which
+    /// has received a packet since.
     linked: [bool; 2],
     linked_since: u64,
     passed: [bool; 2],
-    /// Since when both have all that, so that no attack may end it.
+    /// Since when both have all of that, so that no attack may end it.
     works: Option<u64>,
-    /// Packets sent since then that are on their way, the oldest first.
+    /// Packets sent since then that are in flight, the oldest first.
     owed: VecDeque<u32>,
 }
 
@@ -123,7 +128,7 @@ impl Net {
         for _ in [A, B, MALLORY] {
             world.add_host(config);
         }
-        // Where both know no address of the other, the way leads through the attacker's node.
+        // If neither has an address of the other, the path goes through the attacker's node.
         let direct = shape & 0x30 != 0x30 || !config.mesh;
         let dials = [direct, direct && shape & 0x10 == 0];
         world.add_peer(A, B, dials[A]);
@@ -188,13 +193,13 @@ impl Net {
         self.check();
     }
 
-    /// An honest node does what it may.
+    /// A legitimate change at an honest node.
     fn change(&mut self, input: &mut Input<'_>) {
         let id = input.below(2);
         if input.flag() {
             return;
         }
-        // One that dials comes from anywhere, if it finds the other where it was.
+        // A node that dials may have any address, if it still finds the other at its address.
         if input.flag() && self.dials[id] && self.moved.is_none_or(|moved| moved == id) {
             self.moved = Some(id);
             let addr = SocketAddr::from(([203, 0, 113, 1 + id as u8], 2_121 + u16::from(input.u8() & 3)));
@@ -217,7 +222,7 @@ impl Net {
         }
     }
 
-    /// Time passes.
+    /// Lets `ms` pass.
     fn pass(&mut self, ms: u64) {
         let end = self.world.now() + ms;
         while self.world.now() < end {
@@ -234,7 +239,7 @@ impl Net {
         }
     }
 
-    /// How long nothing is sent, ms.
+    /// Interval without packets, ms.
     fn step(&self) -> u64 {
         if self.attacker.flood.is_some() {
             self.pace.step
@@ -310,7 +315,7 @@ impl Net {
         );
     }
 
-    /// What was sent over a link and a session that work arrives.
+    /// Checks that packets sent over a working link and session arrive.
     fn check_owed(&mut self, now: u64) {
         while let Some(seq) = self.owed.front() {
             let late = now - self.sent[*seq as usize].at > ARRIVES_WITHIN;
@@ -337,7 +342,7 @@ impl Net {
     }
 }
 
-/// Whether this ends the link or the session with `peer`.
+/// Whether this event ends the link or the session with `peer`.
 fn ends(event: &Event, peer: PublicKey) -> bool {
     match event {
         Event::LinkDown { peer: of, .. } | Event::SessionDown { peer: of, .. } => *of == peer,

@@ -1,5 +1,5 @@
-//! A configured peer that has turned hostile: it has its keys and knows the protocol, and does the steps of both
-//! handshakes whenever the bytes say so.
+//! A configured peer that has turned hostile: it has its keys and knows the protocol, and the bytes
+//! choose which steps of both handshakes it takes.
 
 use std::net::SocketAddr;
 
@@ -16,10 +16,10 @@ use super::input::Input;
 use crate::host::Outbox;
 
 const LINK: LinkId = LinkId(1);
-/// What it keeps of each kind of message.
+/// Maximum number of messages of each kind that it keeps.
 const MAX_KEPT: usize = 64;
 
-/// Its relation with one honest node.
+/// Its state towards one honest node.
 pub(super) struct Hostile {
     identity: Identity,
     rng: ChaCha20Rng,
@@ -37,7 +37,7 @@ pub(super) struct Hostile {
     acks: Vec<[u8; xk::MSG2_LEN]>,
     setups: Vec<[u8; xk::MSG1_LEN]>,
     answered: Vec<xk::AwaitingMsg3>,
-    /// What it has put into session datagrams.
+    /// The messages that it has sent in session datagrams.
     said: Vec<Vec<u8>>,
 }
 
@@ -83,14 +83,14 @@ impl Hostile {
         self.identity.node_addr()
     }
 
-    /// What it has sent since the last call, and where to.
+    /// Returns the datagrams that it has sent since the last call, with their destinations.
     pub(super) fn take_sent(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         self.train.flush();
         let sent = std::mem::take(&mut self.train.out_mut().sent);
         sent.into_iter().map(|sent| (sent.to, sent.bytes)).collect()
     }
 
-    /// A datagram for it. It remembers what it can use.
+    /// Receives a datagram and remembers what is useful to it.
     pub(super) fn receive(&mut self, now: u64, from: SocketAddr, datagram: &mut [u8]) {
         let _ = self.lane.inbound_alone(now, from, datagram, &mut self.train);
         while let Some(report) = self.lane.poll_report() {
@@ -174,7 +174,7 @@ impl Hostile {
             .outbound(now, VirtioNetHdr::default(), packet, &mut self.train);
     }
 
-    /// One step of its own choice. `honest` is another node that the target knows.
+    /// Takes one step of its own choice. `honest` is another node that the target knows.
     pub(super) fn act(&mut self, now: u64, input: &mut Input<'_>, honest: NodeAddr) {
         match input.below(12) {
             0 | 1 => self.dial(now),
@@ -194,7 +194,7 @@ impl Hostile {
                     peer,
                     epoch: None,
                     msg_type: if input.flag() { session::ALIVE } else { input.u8() },
-                    // No IP packet: that would be one that the accounts do not know.
+                    // Not an IP packet, which the accounting would not know.
                     body: vec![0; input.below(4)],
                 };
                 self.apply(now, command);

@@ -1,9 +1,9 @@
-//! Choices read from bytes.
+//! Choices that are read from bytes.
 
 use std::ops::Range;
 
-/// Reads choices from the front of some bytes. Behind their end every choice is the first one, so any bytes are a
-/// complete run, and a byte more or less changes little.
+/// Reads choices from the front of a byte slice. Behind its end every choice is the first one, so
+/// any bytes are a complete run, and one byte more or less changes little.
 pub(super) struct Input<'a> {
     rest: &'a [u8],
 }
@@ -43,12 +43,13 @@ impl<'a> Input<'a> {
         self.u8() & 1 != 0
     }
 
-    /// Below `n`, which is at most 256; 0 if that is 0.
+    /// A number below `n`, which is at most 256; 0 if `n` is 0.
     pub(super) fn below(&mut self, n: usize) -> usize {
         usize::from(self.u8()) % n.max(1)
     }
 
-    /// Counted from the end, so that the latest of a growing list is the first choice.
+    /// Chooses from a list, counted from its end, so that the latest entry of a growing list is the
+    /// first choice.
     pub(super) fn latest<'t, T>(&mut self, list: &'t [T]) -> Option<&'t T> {
         let back = usize::from(self.u16()) % list.len().max(1);
         list.iter().rev().nth(back)
@@ -66,7 +67,7 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// Makes a frame one that is not quite it: shorter, longer, or with a byte changed.
+    /// Corrupts a frame: shorter, longer, or with a byte changed.
     pub(super) fn spoil(&mut self, frame: &mut Vec<u8>) {
         match self.below(3) {
             0 => frame.truncate(self.within(0..frame.len())),
@@ -78,7 +79,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub(super) fn all(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }

@@ -1,4 +1,4 @@
-//! One lane with keys, and everything that can be told to it.
+//! One lane with keys, and any input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -26,9 +26,9 @@ const LINK: LinkId = LinkId(1);
 const MTU: u16 = 1280;
 const MAX_EVENTS: usize = 400;
 
-/// Datagrams, TUN packets and commands for a lane that shares keys with a peer. A frame that the peer did not seal
-/// changes nothing; what the peer sent is delivered as it was, and once; no queue and no table grows; and whatever
-/// came before, fresh keys make packets pass.
+/// Runs datagrams, TUN packets and commands through a lane that shares keys with a peer. A frame
+/// that the peer did not seal changes nothing; a packet of the peer is delivered unchanged, and
+/// once; no queue and no table grows; and afterwards, fresh keys let packets pass.
 pub fn lane(data: &[u8]) {
     let mut input = Input::new(data);
     let mut pair = Pair::new(salt(data));
@@ -45,7 +45,7 @@ pub fn lane(data: &[u8]) {
     pair.packets_pass();
 }
 
-/// What a lane has sent.
+/// The datagrams that a lane has sent.
 #[derive(Default)]
 pub(super) struct Sent(pub(super) Vec<(SocketAddr, Vec<u8>)>);
 
@@ -73,7 +73,7 @@ struct Pair {
     owed: BTreeMap<Vec<u8>, u32>,
     next_index: u32,
     next_epoch: u32,
-    /// Reports since the last look.
+    /// Reports since the last check.
     reports: Vec<Report>,
 }
 
@@ -109,7 +109,7 @@ impl Pair {
         pair
     }
 
-    /// New keys of both layers, for both.
+    /// Installs new keys of both layers at both ends.
     fn rekey(&mut self, link: EpochUse, session: EpochUse) {
         self.rekey_link(link);
         self.rekey_session(session);
@@ -161,14 +161,15 @@ impl Pair {
         let key = |tag| key(tag, self.next_epoch, self.salt);
         SessionKeys {
             id: EpochId(self.next_epoch),
-            // Both ends of the pair turn or reflect the bit; nothing may hang on that.
+            // Both ends of the pair turn or reflect the bit; nothing may depend on that.
             initiator: send < recv,
             send: key(send),
             recv: key(recv),
         }
     }
 
-    /// The peer has new session keys and uses them before ours are installed, as behind the last handshake message.
+    /// The peer has new session keys and uses them before this node's are installed, as after the
+    /// last handshake message.
     fn late_session(&mut self, input: &mut Input<'_>, usage: EpochUse) {
         if input.flag() {
             self.command(Command::RemoveSession { peer: PEER });
@@ -260,7 +261,7 @@ impl Pair {
         self.maybe_deliver(input, frames);
     }
 
-    /// A sealed link message of the peer with any type and body; such as no honest node sends.
+    /// A sealed link message of the peer with any type and body, as no honest node sends it.
     fn peer_link_message(&mut self, input: &mut Input<'_>) {
         if input.flag() {
             self.peer_datagram(SessionDatagram {
@@ -282,7 +283,7 @@ impl Pair {
         self.maybe_deliver(input, frames);
     }
 
-    /// The same for a session message.
+    /// A sealed session message of the peer with any type and body.
     fn peer_session_message(&mut self, input: &mut Input<'_>) {
         let msg_type = match input.below(3) {
             0 => SessionMessageType::Data.to_byte(),
@@ -315,7 +316,7 @@ impl Pair {
         }
     }
 
-    /// A genuine frame comes, for the first time or again, from the peer's address or another.
+    /// A genuine frame arrives, for the first time or again, from the peer's address or another.
     fn frame(&mut self, from: usize, frame: &[u8]) {
         let packet = self
             .me
@@ -327,7 +328,8 @@ impl Pair {
         self.drain();
     }
 
-    /// A datagram that no key of ours has sealed: it is counted or reported, and nothing else.
+    /// A datagram that no key of this node has sealed: it is counted or reported, and has no other
+    /// effect.
     fn forged(&mut self, from: usize, datagram: &[u8]) {
         let (counters, links, sessions) = (*self.me.counters(), self.me.held_links(), self.me.held_sessions());
         let packet = self
@@ -345,7 +347,7 @@ impl Pair {
         assert_eq!((links, sessions), (self.me.held_links(), self.me.held_sessions()));
     }
 
-    /// A genuine frame with something changed.
+    /// A corrupted genuine frame.
     fn spoiled(&mut self, input: &mut Input<'_>) {
         let Some(mut frame) = input.latest(&self.captured).cloned() else {
             return;
@@ -356,7 +358,7 @@ impl Pair {
         }
     }
 
-    /// Nothing sealed, but an index that is ours, or the form of a handshake.
+    /// A datagram without a seal, but with an index of this node, or in the form of a handshake.
     fn aimed(&mut self, input: &mut Input<'_>) {
         let index = self.next_index.wrapping_sub(input.u32() & 3);
         let datagram = match input.below(3) {
@@ -390,7 +392,7 @@ impl Pair {
         self.forged(input.below(4), &datagram);
     }
 
-    /// An IP packet of our own host. What the peer makes of it is what was sent.
+    /// An IP packet of this node's own host. The peer receives it unchanged.
     fn lane_sends(&mut self, input: &mut Input<'_>) {
         let (hdr, packet) = tun_read(input, ME, &[PEER, PEER, PEER, OTHER]);
         let at = self.answers.len();
@@ -398,7 +400,7 @@ impl Pair {
         self.my_flush();
         let segments = segments(hdr, &packet, &self.me);
         let mut frames = self.answers[at..].to_vec();
-        // Where the peer seems to be elsewhere, copies go there.
+        // If the peer appears to be at another address, copies are sent there.
         let mut seen = BTreeSet::new();
         frames.retain(|frame| seen.insert(frame.clone()));
         assert!(frames.is_empty() || frames.len() == segments.len());
@@ -415,7 +417,7 @@ impl Pair {
         self.drain();
     }
 
-    /// Whatever the core could say, and some things that it would not.
+    /// Any command that the core could send, and some that it would not.
     fn any_command(&mut self, input: &mut Input<'_>) {
         let (peer, link) = (NODES[input.below(3)], LinkId(1 + u32::from(input.flag())));
         let index = self.next_index.wrapping_sub(u32::from(input.u8()) & 7);
@@ -469,12 +471,14 @@ impl Pair {
                 seq: input.u16(),
             },
         };
-        // An index that was disarmed or retired may be armed or keyed no more; the numbers are not used twice.
+        // An index that was disarmed or retired may no longer be armed or keyed; the numbers are
+        // not reused.
         self.command(command);
         self.drain();
     }
 
-    /// Fresh keys, and packets pass both ways: nothing that came before can prevent that.
+    /// Installs fresh keys and checks that packets pass in both directions, whatever happened
+    /// before.
     fn packets_pass(&mut self) {
         self.now += 10_000;
         self.command(Command::AllowPeer { peer: PEER });
@@ -511,7 +515,7 @@ impl Pair {
         *self.owed.entry(packet).or_default() += 1;
     }
 
-    /// Something goes to the TUN.
+    /// Checks a packet that is written to the TUN.
     fn delivered(&mut self, packet: &[u8]) {
         let left = self.owed.get_mut(packet).filter(|left| **left > 0);
         *left.unwrap_or_else(|| panic!("{packet:02x?} is delivered once more than it was sent")) -= 1;
@@ -544,7 +548,7 @@ impl Pair {
         frames
     }
 
-    /// Takes what waits in the lane: packets are checked, reports counted.
+    /// Takes all output of the lane: packets are checked, reports counted.
     fn drain(&mut self) -> usize {
         while let Some(packet) = self.me.poll_reply() {
             if packet[8..24] == ME.to_ipv6().octets() {
@@ -560,7 +564,8 @@ impl Pair {
     }
 }
 
-/// A number of the whole input (FNV-1a). Keys depend on it, or a fuzzer that compares would learn to seal.
+/// A hash of the whole input (FNV-1a). Keys depend on it: otherwise a fuzzer that traces
+/// comparisons would learn to seal.
 pub(super) fn salt(data: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325;
     data.iter().fold(start, |hash: u64, byte| {
@@ -601,7 +606,7 @@ fn any_link_type(input: &mut Input<'_>) -> u8 {
     }
 }
 
-/// What a host writes to its TUN: mostly an IPv6 packet between the two, with what a virtio header can ask for.
+/// A TUN read: mostly an IPv6 packet between the two, with any request of a virtio header.
 pub(super) fn tun_read(input: &mut Input<'_>, from: NodeAddr, to: &[NodeAddr]) -> (VirtioNetHdr, Vec<u8>) {
     let shape = input.u8();
     let mut hdr = VirtioNetHdr::default();
@@ -627,7 +632,7 @@ fn segments(hdr: VirtioNetHdr, packet: &[u8], lane: &Lane) -> Vec<Vec<u8>> {
     segments
 }
 
-/// The segments of a TUN read, none longer than `max`; nothing if that cannot be.
+/// The segments of a TUN read, none longer than `max`; empty if that is impossible.
 pub(super) fn cut(hdr: VirtioNetHdr, packet: &[u8], max: usize) -> Vec<Vec<u8>> {
     let Ok(mut splitter) = Splitter::new(hdr, packet, max) else {
         return Vec::new();
@@ -636,14 +641,14 @@ pub(super) fn cut(hdr: VirtioNetHdr, packet: &[u8], max: usize) -> Vec<Vec<u8>> 
     std::iter::from_fn(|| splitter.next_into(&mut out).map(|len| out[..len].to_vec())).collect()
 }
 
-/// Whose addresses an IPv6 packet has.
+/// The nodes of an IPv6 packet's addresses.
 fn addresses(packet: &[u8]) -> Option<(NodeAddr, NodeAddr)> {
     let owner = |octets: &[u8]| NODES.into_iter().find(|node| node.to_ipv6().octets() == *octets);
     let (src, dst) = (owner(packet.get(8..24)?)?, owner(packet.get(24..40)?)?);
     (packet[0] >> 4 == 6).then_some((src, dst))
 }
 
-/// The IP packet that a session message is, if it is one.
+/// The IP packet in a session message, if it contains one.
 fn data_packet(msg_type: u8, body: &[u8]) -> Option<Vec<u8>> {
     let (ports, payload) = DataPorts::parse(body).ok()?;
     let (_, upper) = ShimHeader::parse(payload).ok()?;
@@ -653,7 +658,7 @@ fn data_packet(msg_type: u8, body: &[u8]) -> Option<Vec<u8>> {
     let mut packet = payload[1..5].to_vec();
     packet.extend([0, 0]);
     packet.extend(&payload[5..7]);
-    // The addresses are not on the wire: they are the ends of the session.
+    // The addresses are not on the wire: they are those of the session's ends.
     for node in [PEER, ME] {
         packet.extend(node.to_ipv6().octets());
     }

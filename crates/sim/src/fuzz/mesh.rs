@@ -1,4 +1,4 @@
-//! Up to eight whole nodes in a mesh, of which some lie, on a network that does what the bytes say.
+//! Up to eight whole nodes in a mesh, some of them hostile, on a network that the bytes control.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -11,21 +11,24 @@ use weft_wire::link::LinkMessageType;
 use super::input::Input;
 use crate::{Conditions, Datagram, Fate, HostId, World, lies};
 
-/// Sizes of the mesh. Each node hears of all others, so the work grows with the square: most are small.
+/// Sizes of the mesh. Each node hears of all others, so the work grows with the square: most sizes
+/// are small.
 const NODES: [usize; 16] = [2, 2, 2, 3, 3, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 8];
 const MAX_EVENTS: usize = 60;
-/// Of how many turns of a host one is followed by a check of its invariants; all are checked after each event.
+/// One of this many turns of a host is followed by a check of its invariants; all are checked after
+/// each event.
 const CHECK_EVERY: u32 = 64;
-/// Datagrams that can be sent again or spoilt.
+/// Maximum number of datagrams kept for replay or corruption.
 const MAX_HISTORY: usize = 64;
-/// After the last event, all nodes that can reach each other do within this, ms.
+/// After the last event, all nodes that can reach each other do so within this time, ms.
 const RECOVERY: u64 = 180_000;
-/// More than eight nodes can make each other keep about the mesh, bytes.
+/// Above the mesh state that eight nodes can make each other keep, bytes.
 const MAX_STATE: usize = 4_000_000;
 
-/// A mesh of up to eight nodes. After every turn no invariant is broken; no datagram is carried by more hosts than its
-/// TTL allows; what a host got is what one of its peers sent to it, and it got it once; what a node keeps is bounded.
-/// At the end the liars are honest, the network is whole, and packets pass between all that are connected.
+/// Runs a mesh of up to eight nodes. After every turn no invariant is broken; no datagram is
+/// forwarded by more hosts than its TTL allows; each packet that a host received was sent by one of
+/// its peers and received once; the state of a node is bounded. At the end the hostile nodes are
+/// honest, the network is whole, and packets pass between all nodes that are connected.
 pub fn mesh(data: &[u8]) {
     let mut input = Input::new(data);
     let mut net = Net::new(&mut input);
@@ -42,10 +45,10 @@ pub fn mesh(data: &[u8]) {
 struct Net {
     world: World,
     nodes: usize,
-    /// Whose node says what the bytes say.
+    /// The hostile nodes, as bits.
     liars: u8,
     links: BTreeSet<(HostId, HostId)>,
-    /// By number: who sent to whom, and how many bytes.
+    /// By number: sender, receiver, and length in bytes.
     sent: Vec<(HostId, HostId, usize)>,
     delivered: BTreeSet<u32>,
     history: Rc<RefCell<VecDeque<Datagram>>>,
@@ -106,7 +109,7 @@ impl Net {
         match input.below(16) {
             0..=2 => self.run([20, 300, 1_000, 5_000, 35_000][input.below(5)]),
             3 | 4 => self.send(a, b, 44 + input.below(12) * 100),
-            // Who knows where the other is would forget it.
+            // A node that knows the other's address would forget it.
             5 if a != b && !self.links.contains(&(a.min(b), a.max(b))) => {
                 self.world.add_peer(a, b, false);
                 self.world.add_peer(b, a, false);
@@ -154,7 +157,7 @@ impl Net {
         }
     }
 
-    /// A datagram that was sent once comes again, as it was or with a bit flipped.
+    /// Sends an earlier datagram again, unchanged or with a bit flipped.
     fn again(&mut self, input: &mut Input<'_>) {
         let at = input.within(0..self.history.borrow().len());
         let Some(mut old) = self.history.borrow().iter().rev().nth(at).cloned() else {
@@ -169,7 +172,7 @@ impl Net {
         self.world.inject(old.src, old.dst, old.bytes);
     }
 
-    /// Something untrue, to a neighbour if `to` is one.
+    /// Sends a forged message, to a neighbour if `to` is one.
     fn lie(&mut self, liar: HostId, to: HostId, input: &mut Input<'_>) {
         let identity = self.world.host(liar).identity();
         let unix = Config::default().unix_at_zero + self.world.now() / 1_000;
@@ -260,7 +263,8 @@ impl Net {
         }
     }
 
-    /// Every node tells the truth, the network is whole, and every node reaches every other.
+    /// Makes every node honest and the network whole, and checks that every node reaches every
+    /// other.
     fn recover(&mut self) {
         self.world.conditions = Conditions::default();
         self.world.mend_all();

@@ -1,4 +1,4 @@
-//! The plainest way to do what the fast code does.
+//! The simplest implementation of what the fast code does.
 
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
@@ -20,12 +20,13 @@ pub(super) fn sum(parts: &[&[u8]]) -> u16 {
     total as u16
 }
 
-/// Whether this is IPv4; anything else is taken for IPv6.
+/// Whether the packet is IPv4; any other counts as IPv6.
 pub(super) fn is_v4(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first >> 4 == 4)
 }
 
-/// The pseudo-header (RFC 8200 section 8.1, RFC 9293 section 3.1) of a transport that begins at `start`.
+/// The pseudo-header (RFC 8200 section 8.1, RFC 9293 section 3.1) of a transport that begins at
+/// `start`.
 fn pseudo_header(packet: &[u8], start: usize, protocol: u8) -> Vec<u8> {
     let len = (packet.len() - start) as u32;
     let addresses = if is_v4(packet) { &packet[12..20] } else { &packet[8..40] };
@@ -37,17 +38,17 @@ pub(super) fn transport_sum(packet: &[u8], start: usize, protocol: u8) -> u16 {
     sum(&[&pseudo_header(packet, start, protocol), &packet[start..]])
 }
 
-/// Sum of the pseudo-header alone, as it stands in the field of a checksum that is begun.
+/// Sum of the pseudo-header alone: the value of a partial checksum's field.
 pub(super) fn pseudo_sum(packet: &[u8], start: usize, protocol: u8) -> u16 {
     sum(&[&pseudo_header(packet, start, protocol)])
 }
 
-/// Whether the checksum of the transport at `start` is right.
+/// Whether the checksum of the transport at `start` is correct.
 pub(super) fn verifies(packet: &[u8], start: usize, protocol: u8) -> bool {
     transport_sum(packet, start, protocol) == 0xffff
 }
 
-/// Where the checksum of a protocol is in its header.
+/// Offset of a protocol's checksum in its header.
 pub(super) fn checksum_at(protocol: u8) -> usize {
     match protocol {
         TCP => 16,
@@ -56,7 +57,7 @@ pub(super) fn checksum_at(protocol: u8) -> usize {
     }
 }
 
-/// Writes the right checksum.
+/// Writes the correct checksum.
 pub(super) fn complete(packet: &mut [u8], start: usize, protocol: u8) {
     let at = start + checksum_at(protocol);
     packet[at..at + 2].fill(0);
@@ -67,7 +68,7 @@ pub(super) fn complete(packet: &mut [u8], start: usize, protocol: u8) {
     packet[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Makes `packet` an IPv6 packet with the right length, whatever else it is; nothing below 40 bytes.
+/// Makes `packet` an IPv6 packet with the correct length; no effect below 40 bytes.
 pub(super) fn make_ipv6(packet: &mut [u8]) {
     if packet.len() >= IPV6_HEADER {
         packet[0] = 0x60 | packet[0] & 0x0f;
@@ -76,7 +77,8 @@ pub(super) fn make_ipv6(packet: &mut [u8]) {
     }
 }
 
-/// Makes `packet` an IPv4 packet with right lengths and, if it has no options or has room for them, header checksum.
+/// Makes `packet` an IPv4 packet with correct lengths and, if it has no options or has room for
+/// them, a correct header checksum.
 pub(super) fn make_ipv4(packet: &mut [u8]) {
     if packet.len() >= IPV4_HEADER {
         packet[0] = 0x40 | (packet[0] & 0x0f).max(5);
@@ -86,7 +88,7 @@ pub(super) fn make_ipv4(packet: &mut [u8]) {
     }
 }
 
-/// Writes the checksum of an IPv4 header, if all of it is there.
+/// Writes the checksum of an IPv4 header, if the header is complete.
 pub(super) fn finish_ipv4(packet: &mut [u8]) {
     if let Some(header) = packet.get_mut(..ipv4_header(packet)) {
         header[10..12].fill(0);
@@ -95,14 +97,15 @@ pub(super) fn finish_ipv4(packet: &mut [u8]) {
     }
 }
 
-/// Marks a packet whose sender knows ECN as one that has experienced congestion (RFC 3168 section 5).
+/// Marks a packet of an ECN-capable sender with CE (RFC 3168 section 5).
 pub(super) fn mark_ce(packet: &mut [u8]) {
     if !is_v4(packet) {
         if packet[1] & 0x30 != 0 {
             packet[1] |= 0x30;
         }
     } else if packet[1] & 0x03 != 0 {
-        // The checksum stays as right or wrong as it was: the sum without it grows by the same as with it (RFC 1624).
+        // A correct checksum stays correct and a wrong one wrong: the sum of the header without it
+        // grows by the same amount as with it (RFC 1624).
         let more = 3 - u32::from(packet[1] & 0x03);
         packet[1] |= 0x03;
         let sum = u32::from(!u16::from_be_bytes([packet[10], packet[11]])) + more;
@@ -111,12 +114,12 @@ pub(super) fn mark_ce(packet: &mut [u8]) {
     }
 }
 
-/// Bytes of an IPv4 header, as it says.
+/// Length of an IPv4 header, from its field.
 pub(super) fn ipv4_header(packet: &[u8]) -> usize {
     4 * usize::from(packet[0] & 0x0f)
 }
 
-/// The length that the header of a well-formed packet tells.
+/// The length in the header of a well-formed packet.
 pub(super) fn told_len(packet: &[u8]) -> usize {
     let field = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
     if is_v4(packet) {
@@ -126,7 +129,8 @@ pub(super) fn told_len(packet: &[u8]) -> usize {
     }
 }
 
-/// Offset and protocol of what follows the options or extension headers of a well-formed packet.
+/// Offset and protocol of the header behind the options or extension headers of a well-formed
+/// packet.
 pub(super) fn transport(packet: &[u8]) -> (usize, u8) {
     if is_v4(packet) {
         return (ipv4_header(packet), packet[9]);

@@ -1,4 +1,4 @@
-//! One TUN read: cut, clamped, answered.
+//! One TUN read: segmented, clamped, answered.
 
 use weft_packet::flow::FlowHasher;
 use weft_packet::icmp::{IcmpError, MAX_ERROR_PACKET};
@@ -9,8 +9,8 @@ use weft_wire::virtio::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, Vir
 use super::input::Input;
 use super::model::{self, CWR, FIN, IPV4_HEADER, IPV6_HEADER, PSH, TCP, UDP};
 
-/// Any virtio header before any bytes. What is cut equals what a sender without offloads would have sent, each
-/// segment fits, and its headers and checksums are right.
+/// Runs any virtio header before any bytes. The segments equal those of a sender without offloads,
+/// each fits, and its headers and checksums are correct.
 pub fn split(data: &[u8]) {
     let mut input = Input::new(data);
     let (hdr, max_packet, packet) = read(&mut input);
@@ -43,7 +43,8 @@ pub fn split(data: &[u8]) {
     assert_eq!(splitter.next_into(&mut out), None);
 }
 
-/// The front of each packet, and the rest where it was read, are the packet.
+/// Checks that the front of each packet, and the rest in its original buffer, together are the
+/// packet.
 fn in_parts(mut splitter: Splitter<'_>) {
     let mut wholes = splitter.clone();
     let (mut front, mut whole) = (vec![0xaa; splitter.segment_len()], vec![0x55; splitter.segment_len()]);
@@ -54,7 +55,7 @@ fn in_parts(mut splitter: Splitter<'_>) {
     assert_eq!(splitter.next_front(&mut front), None);
 }
 
-/// The bytes say how far to help them to a packet that is worth cutting.
+/// The bytes decide how much they are adapted to a packet that is worth splitting.
 fn read(input: &mut Input<'_>) -> (VirtioNetHdr, usize, Vec<u8>) {
     let (help, max_packet) = (input.u8(), usize::from(input.u16()));
     let mut hdr = VirtioNetHdr {
@@ -67,7 +68,7 @@ fn read(input: &mut Input<'_>) -> (VirtioNetHdr, usize, Vec<u8>) {
     };
     let repeats = if help & 4 != 0 { input.u8() } else { 0 };
     let mut packet = input.all().to_vec();
-    // No TUN read is longer; lengths that do not fit 16 bits are tried, too.
+    // A TUN read is never longer; lengths that do not fit in 16 bits are tried, too.
     let tail = packet.get(IPV6_HEADER + 20..).unwrap_or_default().to_vec();
     for _ in 0..repeats {
         packet.extend(&tail[..tail.len().min(70_000 - packet.len().min(70_000))]);
@@ -81,13 +82,13 @@ fn read(input: &mut Input<'_>) -> (VirtioNetHdr, usize, Vec<u8>) {
     if help & 2 != 0 {
         let tcp = if v4 { GSO_TCPV4 } else { GSO_TCPV6 };
         hdr.gso_type = [tcp, GSO_UDP_L4, tcp | GSO_ECN, GSO_NONE][usize::from(hdr.gso_type) % 4];
-        // A segment more is a step more; hundreds find nothing that ten do not.
+        // Each segment costs a step; hundreds find nothing that ten do not.
         hdr.gso_size = hdr.gso_size.max((packet.len() / 200) as u16);
     }
     (hdr, max_packet, packet)
 }
 
-/// The packet as it is, but for the checksum that the sender left open.
+/// The packet unchanged, except for the checksum that the sender left open.
 fn whole(hdr: VirtioNetHdr, packet: &[u8]) -> Vec<u8> {
     let mut out = packet.to_vec();
     if hdr.needs_csum() {
@@ -144,7 +145,8 @@ fn segments(hdr: VirtioNetHdr, packet: &[u8]) -> Vec<Vec<u8>> {
     parts.iter().enumerate().map(segment).collect()
 }
 
-/// Clamping an MSS changes no length, leaves a right checksum right, and is done after one pass.
+/// Checks that clamping an MSS changes no length, keeps a correct checksum correct, and is
+/// idempotent.
 fn clamped(packet: &[u8], max_packet: usize) {
     let mut out = packet.to_vec();
     let changed = mss::clamp(&mut out, max_packet);
@@ -159,7 +161,8 @@ fn clamped(packet: &[u8], max_packet: usize) {
     }
 }
 
-/// As [`model::transport`], over a fragment header, too: the first fragment of a SYN is clamped like a whole one.
+/// Like [`model::transport`], also behind a fragment header: the first fragment of a SYN is clamped
+/// like a whole one.
 fn tcp_start(packet: &[u8]) -> usize {
     if model::is_v4(packet) {
         return model::ipv4_header(packet);
@@ -173,7 +176,7 @@ fn tcp_start(packet: &[u8]) -> usize {
     at
 }
 
-/// Errors about any bytes are whole ICMP packets, never too long.
+/// Checks that errors about any bytes are whole ICMP packets, never too long.
 fn answers(packet: &[u8], mtu: usize) {
     let mut out = [0; MAX_ERROR_PACKET];
     let me = std::net::Ipv6Addr::LOCALHOST;

@@ -21,7 +21,7 @@ use weft_wire::{Coords, CoordsPair, NodeAddr};
 
 use super::model;
 
-/// What a message does not keep of its bytes is at `ignored`.
+/// Compares bytes, except for the ranges `ignored`, which the message does not keep.
 fn assert_same(what: &str, bytes: &[u8], emitted: &[u8], ignored: &[Range<usize>; 2]) {
     assert!(emitted.len() <= bytes.len(), "{what} grew to {} bytes", emitted.len());
     for (i, (new, old)) in emitted.iter().zip(bytes).enumerate() {
@@ -30,7 +30,7 @@ fn assert_same(what: &str, bytes: &[u8], emitted: &[u8], ignored: &[Range<usize>
     }
 }
 
-/// A message that takes all bytes it is parsed from (`whole`), or leaves some behind it (`front`).
+/// A message that uses all bytes it is parsed from (`whole`), or leaves some behind it (`front`).
 macro_rules! message {
     ($bytes:ident, $out:ident, $type:ty $(, $framing:expr)?; $extent:ident, $ignored:expr) => {
         if let Ok(message) = <$type>::parse($bytes $(, $framing)?) {
@@ -38,7 +38,7 @@ macro_rules! message {
             let what = stringify!($type);
             assert_same(what, $bytes, &$out[..len], &$ignored);
             message!(@$extent what, $bytes, len);
-            // Some headers are refused when less follows than their frame needs.
+            // Some headers are refused if less follows than their frame needs.
             let again = [&$out[..len], &$bytes[len..]].concat();
             assert_eq!(<$type>::parse(&again $(, $framing)?), Ok(message), "{what} does not read back");
             assert!(message.emit(&mut $out[..len.saturating_sub(1)] $(, $framing)?).is_err() || len == 0);
@@ -50,7 +50,7 @@ macro_rules! message {
     (@front $what:ident, $bytes:ident, $len:ident) => {};
 }
 
-/// A header that is parsed together with what follows it.
+/// A header that is parsed together with the bytes that follow it.
 macro_rules! header {
     ($bytes:ident, $out:ident, $type:ty, $mask:expr) => {
         if let Ok((header, rest)) = <$type>::parse($bytes) {
@@ -65,14 +65,15 @@ macro_rules! header {
     };
 }
 
-/// Every parser on the same bytes: none panics, and what is read is written as it was, but for what the format says
-/// is not kept.
+/// Runs every parser on the same bytes: none panics, and a parsed message is emitted unchanged,
+/// except for bytes that the format does not keep.
 pub fn wire(bytes: &[u8]) {
-    // No datagram is longer, and lengths of 16 bits cannot say more.
+    // A datagram is never longer, and lengths of 16 bits express no more.
     let bytes = &bytes[..bytes.len().min(65_507)];
     let mut out = vec![0xaa; bytes.len() + 256];
     let all = |_: usize, byte: u8| byte;
-    // Flags and length that the daemon does not read; for signals the reserved byte behind the type, too.
+    // Flags and length that the FIPS daemon does not read; for signals the reserved byte behind the
+    // type, too.
     let (nothing, plain, signal) = ([0..0, 0..0], [1..4, 0..0], [1..4, 5..6]);
 
     message!(bytes, out, CommonPrefix; front, nothing);
@@ -160,7 +161,7 @@ fn fast_frames(bytes: &[u8]) {
     );
 }
 
-/// What is computed from a message that parsed.
+/// Values that are computed from a parsed message.
 fn derived(bytes: &[u8], out: &mut [u8]) {
     if let Ok(announce) = TreeAnnounce::parse(bytes) {
         let ancestry = announce.ancestry;
@@ -237,7 +238,7 @@ fn checksums(bytes: &[u8]) {
     assert_eq!(checksum_fold(parts), model::sum(&[bytes]));
     if let &[a, b, c, d, e, f, ..] = bytes {
         let [checksum, old, new] = [[a, b], [c, d], [e, f]].map(u16::from_be_bytes);
-        // Zero and its complement are one number; which of both stands there is not promised.
+        // Zero and its complement are one number; either may be in the field.
         let plus = |x: u16, y: u16| model::sum(&[&x.to_be_bytes(), &y.to_be_bytes()]);
         let one = |x: u16| if x == 0xffff { 0 } else { x };
         let (before, after) = (plus(!checksum, new), plus(!checksum_replace(checksum, old, new), old));
@@ -245,7 +246,7 @@ fn checksums(bytes: &[u8]) {
     }
 }
 
-/// Compression and expansion undo each other, or leave the buffer as it was.
+/// Compression and expansion are inverse, or leave the buffer unchanged.
 fn shims(bytes: &[u8]) {
     let at = usize::from(bytes.first().copied().unwrap_or(0));
     let mut buf = bytes.to_vec();
@@ -256,7 +257,7 @@ fn shims(bytes: &[u8]) {
             assert_eq!(&buf[at..shim_at], &bytes[at..shim_at]);
             let (src, dst) = (address(&bytes[at + 8..at + 24]), address(&bytes[at + 24..at + 40]));
             assert_eq!(shim::expand_in_place(&mut buf, shim_at, src, dst), Ok(at));
-            // The length field is what there is, whatever it was.
+            // The length field equals the actual length.
             let upper = (bytes.len() - at - Ipv6Header::LEN) as u16;
             assert_eq!(buf[at + 4..at + 6], upper.to_be_bytes());
             buf[at + 4..at + 6].copy_from_slice(&bytes[at + 4..at + 6]);

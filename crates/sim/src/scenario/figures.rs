@@ -1,4 +1,4 @@
-//! What a run came to, in numbers.
+//! The figures of a run.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use crate::Kind;
 /// Times that were measured on the virtual clock, ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Half were not longer.
+    /// Median.
     pub p50: u64,
-    /// Nine of ten were not longer.
+    /// 90th percentile.
     pub p90: u64,
-    /// None was longer.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -27,34 +27,36 @@ impl Latency {
     }
 }
 
-/// What a run came to. Times are ms of the virtual clock, means are over hosts that run at the end.
+/// The figures of a run. Times are ms of the virtual clock, means are over hosts that run at the
+/// end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
     /// Hosts that took part.
     pub nodes: usize,
     /// Links between them.
     pub links: usize,
-    /// How long it ran.
+    /// Duration of the run.
     pub duration: u64,
-    /// From the beginning until all agreed on one tree, if they did: looked at every 250 ms.
+    /// From the start until all hosts agreed on one tree, if they did; checked every 250 ms.
     pub converged: Option<u64>,
-    /// From the last thing that happened to hosts or network until all agreed again.
+    /// From the last action on hosts or network until all agreed again.
     pub settled: Option<u64>,
-    /// The longest way to the root at the end, in hops.
+    /// The longest path to the root at the end, in hops.
     pub depth: usize,
     /// Probes sent.
     pub sent: u64,
-    /// Probes that arrived, byte for byte.
+    /// Probes that arrived unchanged.
     pub reached: u64,
     /// Ordered pairs of hosts of which the first sent to the second.
     pub pairs: u64,
-    /// Of these, those with at least one probe that arrived.
+    /// Those pairs with at least one probe that arrived.
     pub pairs_reached: u64,
-    /// Of the probes that arrived, from sending to arrival: with the first between two hosts comes its look-up and its handshake.
+    /// From sending to arrival of the probes that arrived: the first between two hosts includes its
+    /// look-up and its handshake.
     pub latency: Option<Latency>,
     /// Links that arrived probes crossed, on average.
     pub hops: f64,
-    /// Links on the shortest way, for the same probes, on average.
+    /// Links on the shortest path, for the same probes, on average.
     pub shortest: f64,
     /// Datagrams and bytes sent by kind.
     pub by_kind: BTreeMap<Kind, (u64, u64)>,
@@ -62,22 +64,22 @@ pub struct Figures {
     pub datagrams_per_node_second: f64,
     /// Bytes of UDP payload that a host sent each second, on average.
     pub bytes_per_node_second: f64,
-    /// Bytes that others made a host keep about the mesh, on average.
+    /// Bytes of mesh state that others made a host keep, on average.
     pub state_mean: usize,
-    /// The most of these.
+    /// The maximum of this state over all hosts.
     pub state_max: usize,
-    /// What look-ups came to, all hosts together, by the name of the counter.
+    /// The results of look-ups, all hosts together, by the name of the counter.
     pub lookups: BTreeMap<&'static str, u64>,
-    /// Session datagrams that came to a host that had carried them before.
+    /// Session datagrams that arrived at a host that had forwarded them before.
     pub loops: u64,
     /// Turns of hosts.
     pub steps: u64,
-    /// Of everything delivered, and when.
+    /// A hash of everything delivered, and when.
     pub trace: u64,
 }
 
 impl Figures {
-    /// How much longer the ways of probes were than the shortest.
+    /// The ratio of the paths of probes to the shortest.
     pub fn stretch(&self) -> f64 {
         if self.shortest > 0.0 {
             self.hops / self.shortest

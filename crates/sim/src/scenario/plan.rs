@@ -1,4 +1,4 @@
-//! Scenarios drawn from a few numbers.
+//! Scenarios derived from a few numbers.
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
@@ -7,17 +7,18 @@ use super::{Action, Scenario};
 use crate::topology::below;
 use crate::{Conditions, Shape};
 
-/// How long a host that restarts is gone, ms.
+/// How long a host that restarts is down, ms.
 const GONE: u64 = 2_000;
-/// Time from one pair's first probe to the next pair's, ms.
+/// Interval between the first probes of two consecutive pairs, ms.
 const EVERY: u64 = 5;
-/// How long after a probe the next one of the same pair is sent: nothing that waits is sent twice.
+/// Interval between two probes of the same pair, ms: long enough that nothing that waits is sent
+/// twice.
 const AGAIN: u64 = 5_000;
 
-/// The numbers. Times are ms.
+/// The numbers of a plan. Times are ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What is left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The mesh.
     pub shape: Shape,
@@ -25,27 +26,27 @@ pub struct Plan {
     pub nodes: usize,
     /// The network.
     pub conditions: Conditions,
-    /// How long the mesh is left alone before anything happens.
+    /// How long the mesh runs before the first action.
     pub calm: u64,
-    /// How long hosts restart, or the mesh is in two parts, or both.
+    /// How long hosts restart, or the mesh is partitioned, or both.
     pub trouble: u64,
-    /// Hosts of a hundred that restart each minute of the trouble.
+    /// Percentage of hosts that restart in each minute of the trouble.
     pub churn: u32,
-    /// Sides that the mesh falls into during the trouble; 1 is none.
+    /// Sides of the partition during the trouble; 1 means no partition.
     pub sides: u32,
-    /// Machines that sleep through the trouble, of a hundred.
+    /// Percentage of machines that are suspended during the trouble.
     pub sleepers: u32,
-    /// How long the mesh is then left alone.
+    /// How long the mesh then runs without actions.
     pub rest: u64,
-    /// Random pairs that then try to reach each other.
+    /// Number of random pairs that then try to reach each other.
     pub pairs: usize,
-    /// They begin with the trouble, not behind it.
+    /// Whether they begin with the trouble instead of after it.
     pub during: bool,
-    /// How often each pair sends, five seconds apart.
+    /// Number of probes of each pair, five seconds apart.
     pub probes: u32,
     /// How long the last probe may take before it counts as lost.
     pub patience: u64,
-    /// Whether the run fails when none of a pair's three last probes arrives.
+    /// Whether the run fails if none of a pair's last three probes arrives.
     pub expect: bool,
 }
 
@@ -72,7 +73,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// The scenario. Equal plans give equal ones.
+    /// The scenario. Equal plans give equal scenarios.
     pub fn scenario(&self) -> Scenario {
         let mut rng = ChaCha20Rng::seed_from_u64(self.seed ^ 0x7363_656e_6172_696f);
         let mut scenario = Scenario::new(self.seed, self.shape, self.nodes);

@@ -8,9 +8,9 @@ use super::{Action, Figures, Latency, Scenario};
 use crate::topology::Topology;
 use crate::{Broken, Conditions, Host, HostId, World};
 
-/// How often it is looked whether all agree on one tree, ms.
+/// Interval of the check whether all hosts agree on one tree, ms.
 const LOOK: u64 = 250;
-/// Of so many probes one must arrive: whatever is on the way while the tree changes may be lost.
+/// One of this many probes must arrive: packets in flight while the tree changes may be lost.
 const CHANCES: usize = 3;
 /// Length of a probe, bytes.
 const PROBE: usize = 200;
@@ -21,38 +21,38 @@ pub enum Failure {
     /// A node broke a promise.
     #[error(transparent)]
     Broken(#[from] Broken),
-    /// Probes that were expected have not arrived.
+    /// Expected probes have not arrived.
     #[error("at {at} ms none of the latest probes from host {from} to host {to} had arrived")]
     Missing {
-        /// When they were expected, ms from the beginning.
+        /// When they were expected, ms from the start.
         at: u64,
-        /// Who sent them.
+        /// The sender.
         from: HostId,
-        /// Who should have them.
+        /// The receiver.
         to: HostId,
     },
-    /// A host got an IP packet that no host sent.
+    /// A host received an IP packet that no host sent.
     #[error("host {0} got a packet that nobody sent")]
     Garbled(HostId),
 }
 
 impl Failure {
-    /// Whether it is of the same sort, whichever hosts it happened to.
+    /// Whether it is a failure of the same kind, whichever hosts it concerns.
     pub fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// In numbers, up to the failure if there was one.
+    /// The figures, up to the failure if there was one.
     pub figures: Figures,
-    /// What went wrong first.
+    /// The first failure.
     pub failure: Option<Failure>,
 }
 
-/// A probe under way or arrived.
+/// A probe in flight or arrived.
 struct Sent {
     from: HostId,
     to: HostId,
@@ -69,7 +69,7 @@ struct Run<'a> {
     probes: Vec<Sent>,
     /// The numbers of the probes between two hosts.
     sent_between: BTreeMap<(HostId, HostId), Vec<usize>>,
-    /// Who may exchange packets, the lower number first.
+    /// Pairs that may exchange packets, the lower number first.
     acquainted: BTreeSet<(HostId, HostId)>,
     /// How many of each host's arrivals are in `probes`.
     counted: Vec<usize>,
@@ -87,7 +87,7 @@ impl Scenario {
         Outcome { figures, failure }
     }
 
-    /// The links that it begins with.
+    /// The initial links.
     pub fn topology(&self) -> Topology {
         let mut topology = Topology::new(self.shape, self.nodes, self.seed);
         let missing = |host: &HostId| self.without.contains(host);
@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
             world.put_behind(*host, *kind);
         }
         for (a, b) in &topology.links {
-            // A host behind a box has to dial, as no host finds it.
+            // A host behind a NAT box has to dial, as no host can reach it first.
             let hidden = |host: &HostId| scenario.nats.iter().any(|(nat, _)| nat == host);
             world.add_peer(*b, *a, true);
             world.add_peer(*a, *b, hidden(a) || hidden(b));
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets time pass, and looks for agreement now and then while there is none.
+    /// Advances time, and checks for agreement at intervals while there is none.
     fn run_to(&mut self, end: u64) -> Result<(), Failure> {
         while self.now() < end {
             let left = end - self.now();
@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
         let world = &mut self.world;
         match action {
             Action::Know(a, b) => {
-                // Who knows where the other is would forget it.
+                // A node that knows the other's address would forget it.
                 if self.acquainted.insert((a.min(b), a.max(b))) {
                     world.add_peer(a, b, false);
                     world.add_peer(b, a, false);
@@ -239,7 +239,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Whether there is a way between two hosts over hosts that run and links that are not cut.
+    /// Whether a path exists between two hosts over running hosts and links that are not cut.
     fn connected(&self, from: HostId, to: HostId) -> bool {
         let runs = |host: HostId| self.world.host(host).running;
         let links = self.topology.links.iter().copied();
@@ -261,7 +261,8 @@ impl<'a> Run<'a> {
         self.counted[host] = received.len();
     }
 
-    /// Whether all that run follow one root, and each stands where its parent says it does.
+    /// Whether all running hosts have one root, and the coordinates of each follow from its
+    /// parent's.
     fn agree(&self) -> bool {
         let running = || self.world.hosts().iter().filter(|host| host.running);
         let root = running().map(Host::node_addr).min();
@@ -322,7 +323,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Links that arrived probes crossed, and that the shortest ways have, in all.
+    /// Links that arrived probes crossed, and links on the shortest paths, in all.
     fn ways(&self) -> (u64, u64) {
         let mut by_source: BTreeMap<HostId, Vec<&Sent>> = BTreeMap::new();
         for sent in self.probes.iter().filter(|sent| sent.arrived.is_some()) {

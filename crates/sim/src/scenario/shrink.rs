@@ -1,20 +1,23 @@
-//! The same failure with less: fewer steps, fewer hosts, a kinder network.
+//! Reduction of a failure: fewer steps, fewer hosts, a better network.
 //!
-//! Delta debugging ("ddmin"; Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002): parts of
-//! a list are left out as long as the rest still fails, in ever smaller parts.
+//! Delta debugging ("ddmin"; Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
+//! Input", 2002): parts of a list are removed as long as the rest still fails, in ever smaller
+//! parts.
 
 use super::{Failure, Scenario};
 use crate::{Conditions, HostId};
 
 impl Scenario {
-    /// A scenario that fails in the same way and from which nothing more could be left out in `runs` runs.
+    /// Returns a scenario that fails in the same way and from which nothing more could be removed
+    /// in `runs` runs.
     pub fn shrink(&self, failure: &Failure, runs: u32) -> Self {
         self.shrink_while(runs, |scenario| {
             scenario.run().failure.is_some_and(|other| other.is_like(failure))
         })
     }
 
-    /// As [`Scenario::shrink`], for any notion of failure: `fails` is asked at most `runs` times.
+    /// Like [`Scenario::shrink`], for any definition of failure: `fails` is called at most `runs`
+    /// times.
     pub fn shrink_while(&self, mut runs: u32, mut fails: impl FnMut(&Self) -> bool) -> Self {
         let mut best = self.clone();
         loop {
@@ -55,7 +58,7 @@ impl Scenario {
         *self = with(self, &kept);
     }
 
-    /// Steps that name a host which is not there do nothing.
+    /// Steps that name an absent host have no effect.
     fn forget_absent(&mut self) {
         let without = &self.without;
         self.steps
@@ -96,7 +99,8 @@ impl Scenario {
     }
 }
 
-/// A part of `items`, in their order, that still fails and from which no single one can be left out.
+/// Returns a part of `items`, in their order, that still fails and from which no single one can be
+/// removed.
 fn minimise<T: Clone>(items: &[T], mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut kept = items.to_vec();
     let mut size = kept.len().div_ceil(2);
@@ -147,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_failure_shrinks_to_the_hosts_and_steps_that_it_needs() {
-        // Everything is lost from the beginning, so every expectation fails, and all else is in the way.
+        // Everything is lost from the start, so every expectation fails, and all else is
+        // superfluous.
         let plan = Plan {
             seed: 4,
             nodes: 12,
@@ -172,7 +177,7 @@ mod tests {
         assert!((a, b) == (c, d) && rest.len() <= 3, "{short}");
         assert_eq!(short.nodes - short.without.len(), a.abs_diff(b) + 1, "{short}");
         assert!(short.run().failure.is_some_and(|f| f.is_like(&failure)));
-        // What it prints is what it runs.
+        // The printed scenario is the one that runs.
         assert_eq!(short.to_string().parse(), Ok(short));
     }
 

@@ -1,4 +1,4 @@
-//! Scenarios as text: one statement a line, `#` begins a comment.
+//! The text format of scenarios: one statement a line, `#` begins a comment.
 //!
 //! ```text
 //! weft-scenario 1
@@ -20,30 +20,30 @@ use std::str::FromStr;
 use super::{Action, Scenario, Step};
 use crate::{HostId, NatKind, Shape};
 
-/// The most hosts of a scenario, so that a slip of the pen does not fill the machine.
+/// Maximum number of hosts of a scenario, so that a typing error does not exhaust the memory.
 const MAX_NODES: usize = 1_000_000;
 
-/// Why a text is no scenario. `line` is counted from 1.
+/// Why a text is not a scenario. `line` is counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
     /// The first statement is not `weft-scenario 1`.
     #[error("line {line}: the text does not begin with \"weft-scenario 1\"")]
     NoHeader {
-        /// Where.
+        /// The line.
         line: usize,
     },
-    /// A statement that does not exist.
+    /// An unknown statement.
     #[error("line {line}: \"{word}\" is no statement")]
     Unknown {
-        /// Where.
+        /// The line.
         line: usize,
         /// Its first word.
         word: String,
     },
-    /// A word is missing, superfluous, or no number where one must be.
+    /// A word is missing, superfluous, or not a number.
     #[error("line {line}: {what}")]
     Malformed {
-        /// Where.
+        /// The line.
         line: usize,
         /// What was expected.
         what: &'static str,
@@ -51,7 +51,7 @@ pub enum ScenarioError {
     /// A host that the mesh does not have.
     #[error("line {line}: there is no host {host}")]
     NoSuchHost {
-        /// Where.
+        /// The line.
         line: usize,
         /// Its number.
         host: HostId,

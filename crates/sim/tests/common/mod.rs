@@ -1,8 +1,8 @@
-//! What the tests with two hosts share.
+//! Shared parts of the tests with two hosts.
 
 use weft_sim::{HostId, World};
 
-/// Probes both ways, one every 20 ms; how many arrived at each end.
+/// Sends probes in both directions, one every 20 ms. Returns how many arrived at each end.
 pub(crate) fn stream(world: &mut World, a: HostId, b: HostId, count: u32) -> (usize, usize) {
     let before = (world.host(b).received.len(), world.host(a).received.len());
     for seq in 0..count {

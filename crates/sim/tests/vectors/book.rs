@@ -1,8 +1,9 @@
-//! The text file: `name length value`, the value in hexadecimal or, with length `text`, as it is read.
+//! The text file of examples: `name length value`, the value in hexadecimal or, with length `text`,
+//! as text.
 
 use std::fmt::Write;
 
-/// Collects lines.
+/// Collects the lines of the file.
 #[derive(Default)]
 pub struct Book {
     text: String,
@@ -25,19 +26,19 @@ impl Book {
         }
     }
 
-    /// Bytes as they stand on the wire.
+    /// Adds bytes in wire order.
     pub fn bytes(&mut self, name: &str, value: impl AsRef<[u8]>) {
         let value = value.as_ref();
         let line = format!("{name} {} {}", value.len(), hex::encode(value));
         writeln!(self.text, "{}", line.trim_end()).unwrap();
     }
 
-    /// Something written for people.
+    /// Adds a text for readers.
     pub fn text(&mut self, name: &str, value: &str) {
         writeln!(self.text, "{name} text {value}").unwrap();
     }
 
-    /// All of it.
+    /// Returns the whole text.
     pub fn finish(self) -> String {
         self.text
     }

@@ -1,4 +1,5 @@
-//! The figures in docs/protocol.md and docs/protocol/ against the code: constants, defaults, lengths, types, counters.
+//! Compares the figures in docs/protocol.md and docs/protocol/ with the code: constants, defaults,
+//! lengths, types, counters.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// A numeric constant of the sources.
 struct Constant {
-    /// File and directory names that lead to it, without `.rs`.
+    /// File and directory names of its module, without `.rs`.
     modules: Vec<String>,
     name: String,
     value: u64,
@@ -69,7 +70,7 @@ fn pages() -> String {
     pages.map(|page| fs::read_to_string(page).unwrap()).collect()
 }
 
-/// The table rows whose first cell is one piece of code: that, and the cells behind it.
+/// The table rows whose first cell is one piece of code: that code, and the other cells.
 fn rows(pages: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
     pages.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| ")?.split('|').map(str::trim);
@@ -78,7 +79,7 @@ fn rows(pages: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
     })
 }
 
-/// `1,280 bytes` is 1280.
+/// Parses a figure: `1,280 bytes` is 1280.
 fn number(cell: &str) -> Option<u64> {
     let figure = cell.split(' ').next()?.replace(',', "");
     figure.parse().ok()

@@ -1,4 +1,4 @@
-//! The part of the examples that is weft's own: fast frames, from capabilities to the second phase.
+//! The weft-only part of the examples: fast frames, from capabilities to the second phase.
 
 use weft_noise::fast::{Seed, Suite};
 use weft_noise::{Established, Role};
@@ -22,10 +22,10 @@ pub const MAX_PAYLOAD: u16 = 65_507;
 pub const A_SUITES: [(u8, u32); 2] = [(1, 700), (3, 2_300)];
 pub const B_SUITES: [(u8, u32); 2] = [(1, 9_000), (3, 8_000)];
 pub const ID: EpochId = EpochId(0);
-/// Frames in a phase of the example; on the wire it is never seen.
+/// Frames in a phase of the example; the number is not visible on the wire.
 const PHASE_FRAMES: u64 = 6;
 
-/// All of it. The nodes share a link and a session.
+/// Writes the whole part. The nodes share a link and a session.
 pub fn fast_frames(
     book: &mut Book,
     (a, b): (&mut Node, &mut Node),
@@ -78,7 +78,7 @@ fn capabilities(book: &mut Book, (a, b): (&mut Node, &mut Node), (link, session)
     bodies
 }
 
-/// One sends a message of the session, and the other hands it to its core.
+/// One node sends a message of the session, and the other passes it to its core.
 fn pass(from: &mut Node, to: &mut Node, now: u64, frame: &[u8], msg_type: u8, body: &[u8]) {
     let command = Command::SendOnSession {
         peer: to.node_addr(),
@@ -100,7 +100,7 @@ pub struct Schedule {
     pub from_b: Phase,
 }
 
-/// All suites, both directions, two phases; those of suite 1 are returned.
+/// All suites, both directions, two phases; returns those of suite 1.
 fn key_schedule(book: &mut Book, session: &Keys, seed: &Seed, [of_a, of_b]: &[Vec<u8>; 2]) -> Schedule {
     book.section(
         "fast keys",
@@ -135,7 +135,7 @@ fn key_schedule(book: &mut Book, session: &Keys, seed: &Seed, [of_a, of_b]: &[Ve
     }
 }
 
-/// Each lane gets the keys that the crates derive, A at 7,000 ms and B 10 ms later.
+/// Installs the keys that the crates derive in each lane, A at 7,000 ms and B 10 ms later.
 fn install(a: &mut Node, b: &mut Node, (at_a, at_b): (&Established, &Established), [of_a, of_b]: &[Vec<u8>; 2]) {
     let suite = Suite::choose(&A_SUITES, &B_SUITES).unwrap();
     let ends = [
@@ -164,7 +164,7 @@ fn install(a: &mut Node, b: &mut Node, (at_a, at_b): (&Established, &Established
     }
 }
 
-/// What A asks, and what B answers 12 ms later.
+/// A's confirm, or B's answer 12 ms later.
 fn confirm_frame(keys: &Phase, asks: bool) -> Frame<'_> {
     let (receiver_index, clock, content): (_, _, &[u8]) = if asks {
         (B_FAST, 2, &[CONFIRM, CONFIRM_ASKS])
@@ -246,7 +246,7 @@ fn ipv6(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     assert_eq!(room[range], begun);
 }
 
-/// The packet with the sum of its pseudo-header for a checksum.
+/// The packet with a partial checksum: the sum of its pseudo-header.
 fn begun_checksum(ip: &[u8], a: &Node, b: &Node) -> Vec<u8> {
     let (src, dst) = (a.node_addr().to_ipv6(), b.node_addr().to_ipv6());
     let sum = checksum_fold(pseudo_header_sum_v6(src, dst, 17, ip.len() as u32 - 40));

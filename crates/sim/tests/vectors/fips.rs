@@ -1,4 +1,5 @@
-//! The reader against the reference implementation: the handshakes recorded in crates/noise/tests/vectors/fips.txt.
+//! Checks the reader against the reference implementation, with the handshakes recorded in
+//! crates/noise/tests/vectors/fips.txt.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,8 @@ fn us(case: &Case) -> End {
     }
 }
 
-/// The transcript is FIPS's, and so are the keys: its frame opens under the one and ours came out as it took it.
+/// The transcript equals FIPS's, and so do the keys: FIPS's frame opens under one, and a frame
+/// sealed under the other equals the one that FIPS accepted.
 fn check(case: &Case, keys: &Keys, send: [u8; 32], recv: [u8; 32]) {
     assert_eq!(keys.h, array(case, "handshake_hash"));
     assert_eq!(

@@ -66,7 +66,7 @@ pub fn full(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     pass(book, a, b, keys, VirtioNetHdr::default(), (&ip, &ip), 9);
 }
 
-/// A gets `ip` from its kernel, and B hands the same on out of a frame with `content`.
+/// A reads `ip` from its kernel, and B delivers the same packet from a frame with `content`.
 fn pass(
     book: &mut Book,
     a: &mut Node,
@@ -124,7 +124,7 @@ fn reader_sum(bytes: &[u8]) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// The packet with the sum of its pseudo-header for a checksum.
+/// The packet with a partial checksum: the sum of its pseudo-header.
 fn begun(ip: &[u8]) -> Vec<u8> {
     let sum = pseudo_header_sum_v4([10, 1, 0, 1].into(), [10, 2, 0, 1].into(), 17, ip.len() as u32 - 20);
     let mut begun = ip.to_vec();

@@ -1,4 +1,5 @@
-//! The examples of relayed frames: keys of a hop, and what goes from A to C and back through B, in both privacy modes.
+//! The examples of relayed frames: keys of a hop, and packets between A and C in both directions
+//! through B, in both privacy modes.
 
 use weft_noise::fast::{Seed, Suite};
 use weft_noise::{Established, Role, ik, xk};
@@ -14,18 +15,19 @@ use crate::reader::fast::{self as reader, Frame, Phase, Relayed};
 use crate::reader::{self as fips, Keys, LinkFrame};
 use crate::{A_INDEX, on_link, to_b};
 
-/// B's link with C, as B numbers it; C has no other.
+/// B's link with C, in B's numbering; C has no other.
 const ONWARD: LinkId = LinkId(2);
 const ID: EpochId = EpochId(0);
-/// Who takes frames under which index: of the hop between A and B, of that between B and C, of the session of A and C.
+/// The holders of the indices: of the hop between A and B, of that between B and C, of the session
+/// of A and C.
 const HOP_AB: [(&str, u32); 2] = [("A", 0xa8a9_aaab), ("B", 0xb8b9_babb)];
 const HOP_BC: [(&str, u32); 2] = [("B", 0xbcbd_bebf), ("C", 0xc8c9_cacb)];
 const ENDS_AC: [(&str, u32); 2] = [("A", 0xacad_aeaf), ("C", 0xcccd_cecf)];
-/// What A calls C when it talks to B, and B when it talks to C; and A on the way back.
+/// A's label for C towards B, and B's towards C; and the labels for A in the reverse direction.
 const TO_C: [u32; 2] = [7, 9];
 const TO_A: [u32; 2] = [3, 5];
 
-/// Both directions of one example's keys, with the index of who opens.
+/// Both directions of one example's keys, with the index of the receiver.
 struct Pair {
     /// From the initiator.
     there: Phase,
@@ -33,7 +35,7 @@ struct Pair {
     indices: [u32; 2],
 }
 
-/// All of it: the nodes share a link, whose handshake ended with `link`.
+/// Writes the whole part: the nodes share a link, whose handshake ended with `link`.
 pub fn relayed_frames(
     book: &mut Book,
     (a, b): (&mut Node, &mut Node),
@@ -59,7 +61,7 @@ pub fn relayed_frames(
     data(book, a, b, &mut c, hops);
 }
 
-/// What two neighbours tell each other. A's is sent, and acknowledged.
+/// The capabilities of two neighbours. A's are sent, and acknowledged.
 fn hop_capabilities(book: &mut Book, (a, b): (&mut Node, &mut Node), link: &Keys) -> [Vec<u8>; 2] {
     book.section(
         "hop capabilities",
@@ -112,7 +114,7 @@ fn capabilities(book: &mut Book, of: &str, names: [(&str, u32); 2]) -> [Vec<u8>;
     })
 }
 
-/// The keys, by the reader; suite 1, which all of them choose.
+/// The keys, derived by the reader; suite 1, which all of them choose.
 fn schedule(
     book: &mut Book,
     names: [&str; 2],
@@ -135,7 +137,7 @@ fn schedule(
     }
 }
 
-/// The keys that the crates make, for initiator and responder.
+/// The keys that the crates derive, for initiator and responder.
 fn fast_keys(seeds: &[Seed; 2], bodies: &[Vec<u8>; 2], indices: [(&str, u32); 2]) -> [FastKeys; 2] {
     let suite = Suite::choose(&A_SUITES, &B_SUITES).unwrap();
     [0, 1].map(|us| {
@@ -182,7 +184,7 @@ fn hop_confirm(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Pair) {
     assert!(matches!(reports[..], [Report::HopProven { link: LINK, id: ID }]));
 }
 
-/// B's link with C and the hop over it, made in the same way.
+/// B's link with C and the hop over it, derived in the same way.
 fn onward(book: &mut Book, b: &mut Node, c: &mut Node) -> Pair {
     b.end.e = scalar(&label("B ik ephemeral to C"));
     let (pending, msg1) = ik::Initiator::start(&b.identity, c.identity.public(), b.end.epoch, &mut ephemeral(&b.end));
@@ -226,7 +228,7 @@ fn onward(book: &mut Book, b: &mut Node, c: &mut Node) -> Pair {
     pair
 }
 
-/// The session of A and C, and the labels on its way.
+/// The session of A and C, and the labels on its path.
 fn session(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node) -> Pair {
     a.end.e = scalar(&label("A xk ephemeral to C"));
     c.end.e = scalar(&label("C xk ephemeral"));
@@ -276,14 +278,14 @@ fn set_label(link: LinkId, label: u32, on: Option<(LinkId, u32)>) -> Command {
     Command::SetLabel { link, label, to }
 }
 
-/// A frame of the ends on its way from A to C, or back: over the first hop and over the second.
+/// An end-to-end frame between A and C: over the first hop and over the second.
 struct OnTheWay<'a> {
     hops: [&'a Pair; 3],
     there: bool,
-    /// In the keys of both hops.
+    /// The counter under the keys of both hops.
     counter: u64,
     whole: bool,
-    /// What B writes.
+    /// The marks that B writes.
     marks: u8,
 }
 
@@ -312,7 +314,7 @@ impl OnTheWay<'_> {
     }
 }
 
-/// What A asks C, and what C answers, through B.
+/// A's confirm to C, and C's answer, through B.
 fn confirm(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node, hops: [&Pair; 3]) {
     book.section(
         "relayed",
@@ -332,7 +334,7 @@ fn confirm(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node, hops: [&Pa
     let [first, second] = way.seal(&inner, book);
     let peer = c.node_addr();
     assert_eq!(a.send(8_402, Command::ConfirmFast { peer, id: ID }), first);
-    // The first frame from A that is no question: B's keys of the hop are proven by it.
+    // The first frame from A other than a confirm that asks: it proves B's keys of the hop.
     assert!(matches!(
         b.receive(8_412, a.addr, &first).1[..],
         [Report::HopProven { link: LINK, .. }]

@@ -1,8 +1,8 @@
-//! The worked examples of docs/protocol/vectors.txt, made anew and compared, and the figures in docs/protocol/ held
-//! against the code.
+//! The worked examples of docs/protocol/vectors.txt, generated again and compared, and the figures
+//! in docs/protocol/ compared with the code.
 //!
-//! Every byte is made twice: by the crates, through their public interface, and by [`reader`], which follows the
-//! document alone. `WEFT_BLESS=1` rewrites the file.
+//! Every byte is computed twice: by the crates, through their public interface, and by [`reader`],
+//! which follows the document alone. `WEFT_BLESS=1` rewrites the file.
 #![allow(
     unreachable_pub,
     clippy::unwrap_used,
@@ -190,7 +190,7 @@ fn session(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys) {
     fast::fast_frames(book, (a, b), (&at_a, &at_b), (link_keys, &keys));
 }
 
-/// SessionSetup, SessionAck and SessionMsg3 as weft fills them.
+/// SessionSetup, SessionAck and SessionMsg3 with weft's values.
 fn session_messages(book: &mut Book, a: &Node, b: &Node, noise: [&[u8]; 3]) -> [Vec<u8>; 3] {
     book.note(&["The session messages that carry them."]);
     let (addr_a, addr_b) = (a.node_addr(), b.node_addr());
@@ -229,7 +229,7 @@ fn session_messages(book: &mut Book, a: &Node, b: &Node, noise: [&[u8]; 3]) -> [
     messages
 }
 
-/// The three messages on their way, each in a SessionDatagram in a link frame.
+/// The three messages in transit, each in a SessionDatagram in a link frame.
 fn session_datagrams(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys, messages: &[Vec<u8>; 3]) {
     let [setup, ack, msg3] = messages;
     book.section("setup datagram", &["A to B: SessionSetup, link counter 1 at 10 ms."]);
@@ -256,7 +256,8 @@ fn session_datagrams(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys, m
     pass(book, a, b, 1_050, msg3, &frame);
 }
 
-/// One sends a session handshake message as the core does, and the other hands it to its core.
+/// One node sends a session handshake message as the core does, and the other passes it to its
+/// core.
 fn pass(book: &mut Book, from: &mut Node, to: &mut Node, now: u64, message: &[u8], frame: &[u8]) {
     book.bytes("datagram", frame);
     let datagram = SessionDatagram {
@@ -371,7 +372,7 @@ fn carry_back(book: &mut Book, b: &Node, a: &Node, keys: &Keys, counter: u64, at
     let frame = LinkFrame {
         key: keys.k2,
         receiver_idx: A_INDEX,
-        // B brings back the bit that A's newest frame had.
+        // B reflects the bit of A's newest frame.
         ..to_b(keys, counter, at, 0x00, &body)
     };
     LinkFrame {
@@ -382,8 +383,8 @@ fn carry_back(book: &mut Book, b: &Node, a: &Node, keys: &Keys, counter: u64, at
 }
 
 fn to_b<'a>(keys: &Keys, counter: u64, timestamp: u32, msg_type: u8, body: &'a [u8]) -> LinkFrame<'a> {
-    // B's first frame, behind A's second, brings the spin bit back that A began with, so A turns it; its second, behind
-    // A's sixth, brings that back, and its third, behind A's seventh, does so again.
+    // B's first frame, after A's second, reflects A's initial spin bit, so A turns it; its second,
+    // after A's sixth, reflects that, and its third, after A's seventh, does so again.
     let flags = if matches!(counter, 2..=5 | 7..) {
         weft_wire::fmp::FLAG_SPIN
     } else {

@@ -1,4 +1,4 @@
-//! The nodes of the example, and where their chance comes from.
+//! The nodes of the example, and their random numbers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -59,13 +59,13 @@ impl Node {
         self.identity.node_addr()
     }
 
-    /// Runs a command and returns the one datagram it sends.
+    /// Runs a command and returns the one datagram that it sends.
     pub fn send(&mut self, now: u64, command: Command) -> Vec<u8> {
         self.lane.apply(now, command, &mut self.train);
         self.take_one()
     }
 
-    /// Takes an IP packet from the TUN and returns the one datagram it becomes.
+    /// Reads an IP packet from the TUN and returns the one datagram that it becomes.
     pub fn outbound(&mut self, now: u64, hdr: VirtioNetHdr, ip: &[u8]) -> Vec<u8> {
         self.lane.outbound(now, hdr, ip, &mut self.train);
         self.take_one()
@@ -77,7 +77,7 @@ impl Node {
         sent.remove(0)
     }
 
-    /// What the lane has sent by itself.
+    /// The datagrams that the lane has sent by itself.
     pub fn take_sent(&mut self) -> Vec<Vec<u8>> {
         self.train.flush();
         std::mem::take(&mut self.train.out_mut().0)
@@ -89,7 +89,7 @@ impl Node {
         assert!(self.train.out_mut().0.is_empty());
     }
 
-    /// Takes a datagram: the IP packet in it, or what is reported.
+    /// Receives a datagram. Returns the IP packet in it, or the report.
     pub fn receive(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) -> (Option<Vec<u8>>, Vec<Report>) {
         let packet = self.lane.inbound_alone(now, from, datagram, &mut self.train);
         (packet, std::iter::from_fn(|| self.lane.poll_report()).collect())
@@ -152,7 +152,7 @@ impl Transmit for Wire {
     }
 }
 
-/// The example's randomness: a hash of what it is for.
+/// The example's randomness: a hash of its purpose.
 pub fn label(label: &str) -> [u8; 32] {
     sha256(&[b"weft protocol vectors: ", label.as_bytes()])
 }
@@ -166,12 +166,12 @@ fn copy(key: &Key) -> Key {
     Key::from_bytes(*key.as_bytes())
 }
 
-/// Deals out the ephemeral key of an end.
+/// A generator that returns the ephemeral key of an end.
 pub fn ephemeral(end: &End) -> Ephemeral {
     Ephemeral(end.e.secret_bytes())
 }
 
-/// Deals out one ephemeral key.
+/// A generator that returns one ephemeral key.
 pub struct Ephemeral([u8; 32]);
 
 impl TryRng for Ephemeral {

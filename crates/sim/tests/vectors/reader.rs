@@ -1,5 +1,5 @@
-//! The other side, written from docs/protocol/ and from nothing of ours: hash, curve and cipher come from libraries,
-//! every byte between them is laid out here again. What it derives on the way goes into the book.
+//! The peer, written from docs/protocol/ alone: hash, curve and cipher come from libraries, every
+//! byte between them is laid out here again. Intermediate values go into the book.
 
 use hkdf::Hkdf;
 use secp256k1::ecdh::shared_secret_point;
@@ -12,7 +12,7 @@ use crate::book::Book;
 
 pub mod fast;
 
-/// What both ends have after a handshake.
+/// The result of a handshake at both ends.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Keys {
     /// From initiator to responder.
@@ -21,9 +21,9 @@ pub struct Keys {
     pub k2: [u8; 32],
     /// The transcript.
     pub h: [u8; 32],
-    /// What fast frames start from.
+    /// The secret from which fast frames start.
     pub exporter: [u8; 32],
-    /// What the keys of a hop start from.
+    /// The secret from which the keys of a hop start.
     pub hop_exporter: [u8; 32],
 }
 
@@ -107,11 +107,11 @@ pub struct End {
     pub s: SecretKey,
     /// For this handshake.
     pub e: SecretKey,
-    /// Drawn at its start.
+    /// Random, new at each start.
     pub epoch: [u8; 8],
 }
 
-/// noise.md, "IK", left column: returns msg1, what `answer` makes of it being msg2, and the keys.
+/// noise.md, "IK", left column: returns msg1, the result of `answer` on it as msg2, and the keys.
 pub fn ik_initiator(
     us: &End,
     rs: &[u8; 32],

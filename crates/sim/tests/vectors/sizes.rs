@@ -9,7 +9,7 @@ use crate::fast::{A_FAST, B_FAST, ID, Schedule};
 use crate::node::Node;
 use crate::reader::fast::{self as reader, Frame};
 
-/// A probe of 60 bytes: much less than a real one, but for that the same.
+/// A probe of 60 bytes: much shorter than a real one, otherwise the same.
 pub fn probe(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     book.section(
         "probe",
@@ -54,7 +54,7 @@ pub fn probe(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     );
 }
 
-/// The longest packet that always passes, which is 2 bytes more than one frame takes here.
+/// The longest packet that always passes, 2 bytes more than one frame takes here.
 pub fn pieces(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     book.section(
         "pieces",

@@ -1,4 +1,4 @@
-//! Packets in frames: such as a peer without rules puts there, and what may come of them.
+//! Packets in frames, as a hostile peer builds them, and their permitted results.
 
 use weft_wire::NodeAddr;
 use weft_wire::fast;
@@ -7,7 +7,8 @@ use weft_wire::virtio::VirtioNetHdr;
 use super::super::coalesce::{normal, plain_transport};
 use super::{HOSTILE, Input, ME, model};
 
-/// Whether the hostile peer may send us this with all of its header, by its addresses and lengths.
+/// Whether the hostile peer may send this packet with its whole header, judged by its addresses and
+/// lengths.
 pub(super) fn may_enter(packet: &[u8]) -> bool {
     if model::is_v4(packet) {
         let whole = packet.len() >= 20 && (20..=packet.len()).contains(&model::ipv4_header(packet));
@@ -23,7 +24,7 @@ pub(super) fn may_enter(packet: &[u8]) -> bool {
         && packet[24..40] == ME.to_ipv6().octets()
 }
 
-/// A packet with all of its header: mostly IPv4 between the networks of two nodes.
+/// A packet with its whole header: mostly IPv4 between the networks of two nodes.
 pub(super) fn full_content(input: &mut Input<'_>, (from, to): (NodeAddr, NodeAddr)) -> Vec<u8> {
     let shape = input.u8();
     let mut upper = packet_content(input);
@@ -47,7 +48,7 @@ pub(super) fn full_content(input: &mut Input<'_>, (from, to): (NodeAddr, NodeAdd
     packet.extend(upper);
     model::make_ipv4(&mut packet);
     match shape & 0xe0 {
-        // Addresses of others, lengths that lie, and anything.
+        // Foreign addresses, wrong lengths, and arbitrary bytes.
         0xe0 => packet[13] ^= 1,
         0xc0 => packet[17] ^= 1,
         0xa0 => packet[3] ^= shape,
@@ -57,7 +58,7 @@ pub(super) fn full_content(input: &mut Input<'_>, (from, to): (NodeAddr, NodeAdd
     packet
 }
 
-/// The packet of a frame's content, by the document.
+/// The packet of a frame's content, as the document defines it.
 pub(super) fn expanded(content: &[u8]) -> Vec<u8> {
     let mut packet = content[..4].to_vec();
     packet.extend([0, 0]);
@@ -69,7 +70,8 @@ pub(super) fn expanded(content: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Content of a frame with a packet: mostly TCP or UDP, with a header that may be cut short or lie.
+/// Content of a frame with a packet: mostly TCP or UDP, with a header that may be truncated or
+/// wrong.
 pub(super) fn packet_content(input: &mut Input<'_>) -> Vec<u8> {
     let shape = input.u8();
     let protocol = [model::TCP, model::UDP, 58, 44, 0, 43, 60, shape][usize::from(shape & 7)];
@@ -88,7 +90,8 @@ pub(super) fn packet_content(input: &mut Input<'_>) -> Vec<u8> {
     content
 }
 
-/// `got` is `expected`, but for a smaller MSS, and for the checksum where it was left out: that is begun, or right.
+/// Checks that `got` equals `expected`, except for a smaller MSS, and for a checksum that was left
+/// out: it is partial, or correct.
 pub(super) fn assert_packet(got: &[u8], expected: &[u8], left_out: bool) {
     let [mut a, mut b] = [got, expected].map(|packet| {
         let mut packet = packet.to_vec();
@@ -110,8 +113,9 @@ pub(super) fn assert_packet(got: &[u8], expected: &[u8], left_out: bool) {
     assert!(normal(&a) == normal(&b), "another packet arrives:\n{a:02x?}\n{b:02x?}");
 }
 
-/// Whether a packet goes without the checksum that its virtio header asks for, so that what its sender left in the field
-/// does not count: TCP or UDP with a whole header right behind that of IP. Segments have a right one either way.
+/// Whether a packet is sent without the checksum that its virtio header asks for, so that the
+/// field's value does not matter: TCP or UDP with a whole header right behind that of IP. Segments
+/// have a correct one either way.
 pub(super) fn left_out(hdr: VirtioNetHdr, packet: &[u8]) -> bool {
     let (behind, protocol) = plain_transport(packet);
     if model::is_v4(packet) && (packet[0] != 0x45 || packet[6] & 0x3f != 0 || packet[7] != 0) {

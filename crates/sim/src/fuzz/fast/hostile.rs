@@ -1,4 +1,4 @@
-//! A peer that has the keys and keeps no rule: what it sends, and what an attacker on the path makes of others' frames.
+//! A hostile peer that has the keys, and an attacker on the path that alters the frames of others.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,18 +13,18 @@ use super::super::coalesce::joins_and_cuts;
 use super::content::{assert_packet, expanded, full_content, may_enter, packet_content};
 use super::{HONEST, HOSTILE, Input, MAX_ANSWERS, ME, Sent, Trio, address};
 
-/// What an authenticated peer without rules needs.
+/// The state of an authenticated hostile peer.
 pub(super) struct Hostile {
     pub(super) index: u32,
     pub(super) suite: Suite,
-    /// The secrets of its phases so far, and one more.
+    /// The secrets of its phases so far, and of the next.
     pub(super) secrets: Vec<Secret>,
     pub(super) counter: u64,
     /// Counters of frames that opened under these keys.
     pub(super) opened: BTreeSet<u64>,
 }
 
-/// A frame of the hostile peer, and what it may become at most.
+/// A frame of the hostile peer, and the packet that it may give at most.
 pub(super) struct Crafted {
     pub(super) frame: Vec<u8>,
     pub(super) counter: u64,
@@ -32,18 +32,18 @@ pub(super) struct Crafted {
     pub(super) packet: Option<(Vec<u8>, bool)>,
 }
 
-/// What a frame is to hold before it is sealed.
+/// The content of a frame before it is sealed.
 struct Draft {
     kind: u8,
     flags: u8,
     plain: Vec<u8>,
     phase: usize,
-    /// The length that its header has, if not the real one.
+    /// The length in its header, if it is not the real one.
     lie: Option<u16>,
 }
 
 impl Trio {
-    /// Frames under the right keys, one behind the other as the kernel joins them.
+    /// Sends frames under the right keys, one behind the other as the kernel coalesces them.
     pub(super) fn hostile_sends(&mut self, input: &mut Input<'_>) {
         let count = 1 + input.below(8);
         if self.in_trains {
@@ -65,7 +65,7 @@ impl Trio {
         self.hostile.seal(kind, flags, &plain, phase, lie)
     }
 
-    /// Frames of one length, in each of which another byte may differ.
+    /// Builds frames of one length, in each of which one byte may differ.
     fn craft_alike(&mut self, input: &mut Input<'_>, count: usize) -> Vec<Crafted> {
         let mut draft = self.draft(input);
         let crafted = (0..count).map(|_| {
@@ -112,7 +112,7 @@ impl Trio {
             }
         }
         if shape & 0xc0 == 0x80 {
-            // A gap, a repetition, or anything.
+            // A gap, a repetition, or any counter.
             self.hostile.counter = match input.below(4) {
                 0 => self.hostile.counter.wrapping_add(u64::from(input.u16())),
                 1 => self.hostile.counter.wrapping_sub(u64::from(input.u8())),
@@ -120,7 +120,7 @@ impl Trio {
                 _ => u64::from_le_bytes(input.array()),
             };
         }
-        // The phase bit goes with the key, unless it is to lie.
+        // The phase bit matches the key, unless it is to be wrong.
         let back = input.below(4).saturating_sub(1);
         let lie = (shape == 0xff).then(|| input.u16());
         let phase = self.hostile.secrets.len().saturating_sub(2 + back);
@@ -134,7 +134,7 @@ impl Trio {
         }
     }
 
-    /// Frames of one length in one receive. What they become stays where it lies.
+    /// Delivers frames of one length in one receive. Their packets stay in place.
     fn deliver_train(&mut self, crafted: &[Crafted]) {
         let (before, waiting) = (*self.me.counters(), self.me.queued(&HOSTILE));
         let frames = crafted.iter().map(|one| one.frame.as_slice());
@@ -163,7 +163,8 @@ impl Trio {
         joins_and_cuts(&packets);
     }
 
-    /// The frames lie in one buffer, each behind the one before, and what they become stays there until the end.
+    /// Delivers frames from one buffer, each behind the one before; their packets stay in place
+    /// until the end.
     pub(super) fn deliver(&mut self, crafted: &[Crafted]) {
         let mut buffer = vec![0x5a; HEADROOM];
         let mut ends = Vec::new();
@@ -220,7 +221,7 @@ impl Trio {
         self.drain();
     }
 
-    /// A frame of the honest peer that is not quite one.
+    /// A corrupted frame of the honest peer.
     pub(super) fn spoiled(&mut self, input: &mut Input<'_>) {
         let Some(mut frame) = input.latest(&self.captured).cloned() else {
             return;
@@ -246,7 +247,8 @@ impl Trio {
     }
 }
 
-/// Frames of one length, but for the last, in one receive of the lane: the packets in them, each with the number of its frame.
+/// Delivers frames of one length, except the last, in one receive of the lane. Returns their
+/// packets, each with the number of its frame.
 pub(super) fn train_in<'f>(
     lane: &mut Lane,
     train: &mut Train<Sent>,
@@ -265,7 +267,7 @@ pub(super) fn train_in<'f>(
     for (place, packet, _) in &arrived {
         assert_eq!(&room[place.clone()], packet, "a packet does not stay where it was");
     }
-    // A packet may begin in front of its frame, and ends in it.
+    // A packet may begin before its frame, and ends in it.
     let number = |place: &Range<usize>| (place.end - HEADROOM - 1) / step.max(1);
     let packets = arrived
         .iter()
@@ -274,8 +276,8 @@ pub(super) fn train_in<'f>(
 }
 
 impl Hostile {
-    /// Seals `plain` behind a header of this kind and these flags under the secret of `phase`, one more than the present
-    /// being the next, with a length that may lie.
+    /// Seals `plain` behind a header with this kind and these flags under the secret of `phase`,
+    /// where one more than the present is the next, with a length that may be wrong.
     pub(super) fn seal(&mut self, kind: u8, flags: u8, plain: &[u8], phase: usize, length: Option<u16>) -> Crafted {
         let phase = phase.min(self.secrets.len() - 1);
         if phase + 1 == self.secrets.len() {

@@ -1,4 +1,4 @@
-//! Packets in pieces, of a peer that has the keys and cuts as it likes.
+//! Packets in pieces, from a hostile peer with keys that cuts them anywhere.
 
 use weft_wire::fast::{self, Fragment, Kind};
 
@@ -6,23 +6,23 @@ use super::content::{assert_packet, expanded, may_enter, packet_content};
 use super::{HOSTILE, Input, MAX_PIECES, ME, Trio, model};
 use weft_packet::DropReason;
 
-/// What is wrong with the pieces of a packet.
+/// The flaw in the pieces of a packet.
 #[derive(Clone, Copy)]
 enum Flaw {
     /// Nothing.
     None,
-    /// This one is missing.
+    /// This piece is missing.
     Missing(usize),
-    /// This one comes twice.
+    /// This piece is sent twice.
     Twice(usize),
-    /// This one begins a byte too early.
+    /// This piece begins a byte too early.
     Early(usize),
-    /// This one tells this total.
+    /// This piece has this total.
     Total(usize, u16),
 }
 
 impl Trio {
-    /// A packet in pieces, in any order, as it should be or with one flaw.
+    /// Sends a packet in pieces, in any order, without a flaw or with one.
     pub(super) fn pieces(&mut self, input: &mut Input<'_>) {
         let mut content = packet_content(input);
         let more = content[fast::IPV6_REST..].repeat(input.below(48));
@@ -41,7 +41,8 @@ impl Trio {
         self.in_pieces(&content, each, order, flaw);
     }
 
-    /// A packet of this content in pieces of `each` bytes. Nothing comes out but that packet, and it does if it can.
+    /// Sends a packet of this content in pieces of `each` bytes. The lane delivers only that
+    /// packet, and does so if it can.
     fn in_pieces(&mut self, content: &[u8], each: usize, order: u8, flaw: Flaw) {
         self.cut += 1;
         let mut pieces: Vec<(usize, u16, &[u8])> = content
@@ -55,15 +56,16 @@ impl Trio {
             pieces.reverse();
         }
         let few = pieces.len() <= MAX_PIECES;
-        // How often the packet comes; `None` where the bytes decide whether the flaw is one.
+        // How often the packet is delivered; `None` if it depends on the bytes whether the flaw is
+        // one.
         let comes = match flaw {
             Flaw::None => Some(u64::from(few)),
             Flaw::Missing(at) => {
                 pieces.remove(at);
                 Some(0)
             }
-            // A copy behind all of them comes when the packet is whole; any other contradicts its original. One piece is a
-            // packet each time.
+            // A copy after all other pieces arrives when the packet is whole; any other contradicts
+            // its original. A single piece is a packet each time.
             Flaw::Twice(at) => {
                 let (last, single) = (at + 1 == pieces.len(), pieces.len() == 1);
                 pieces.insert(at, pieces[at]);
@@ -78,7 +80,7 @@ impl Trio {
                 None
             }
         };
-        // A first piece that says that it is all is a packet by itself.
+        // A first piece with its own length as total is a packet by itself.
         let lone = pieces.iter().find(|(offset, total, piece)| {
             *offset == 0 && usize::from(*total) == piece.len() && piece.len() >= fast::IPV6_REST
         });
@@ -117,7 +119,7 @@ impl Trio {
         }
     }
 
-    /// A packet that came in pieces is one that the peer may send, and no longer than it may be.
+    /// Checks that a packet from pieces is one that the peer may send, and not too long.
     pub(super) fn came_in_pieces(&mut self, packet: Vec<u8>) {
         if model::is_v4(&packet) || packet[8..24] != HOSTILE.to_ipv6().octets() {
             assert!(may_enter(&packet) && packet.len() <= Fragment::MAX_TOTAL);
@@ -136,7 +138,8 @@ mod tests {
     use super::super::fresh;
     use super::*;
 
-    /// Reassembled packets of pieces of `each` bytes, eight of 10 bytes, of which one comes twice.
+    /// Returns the reassembled packets for pieces of `each` bytes, eight of 10 bytes, one of which
+    /// is sent twice.
     fn and_a_copy(each: usize, of: usize) -> u64 {
         let mut trio = fresh();
         let mut content = vec![0x60, 0, 0, 0, model::UDP, 64];

@@ -1,4 +1,4 @@
-//! Frames through the lane under test: of a neighbour that has the keys of the hop and keeps no rule.
+//! Frames that the lane under test relays for a hostile neighbour, which has the keys of the hop.
 
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::{Carry, Command, Counters, DropReason, EpochId, FastKeys};
@@ -9,29 +9,32 @@ use super::content::assert_packet;
 use super::hostile::Crafted;
 use super::{HONEST, HOSTILE, Input, ME, Trio, address, link_to, model};
 
-/// Labels of the hostile neighbour: for the lane itself, for the honest peer, and for itself again.
+/// Labels of the hostile neighbour: for the lane itself, for the honest peer, and for the
+/// neighbour.
 const HERE: u32 = 1;
 const ONWARD: u32 = 2;
 const BACK: u32 = 3;
-/// What the honest peer knows itself by.
+/// The honest peer's label for itself.
 const AT_HONEST: u32 = 9;
-/// Datagrams that one relayed frame makes the lane send: itself, the phase of the hop, and what one frame of the ends does.
+/// Datagrams that one relayed frame makes the lane send: itself, the phase of the hop, and those
+/// that an end-to-end frame causes.
 const MAX_ANSWERS: usize = 2 + super::MAX_ANSWERS;
 
-/// What a neighbour without rules needs.
+/// The state of a hostile neighbour.
 pub(super) struct HostileHop {
     index: u32,
     suite: Suite,
-    /// Of its first phases.
+    /// Those of its first phases.
     secrets: Vec<Secret>,
     counter: u64,
 }
 
-/// What is inside a relayed frame.
+/// The content of a relayed frame.
 struct Content {
     /// The frame of the hostile peer, if it is one.
     crafted: Option<Crafted>,
-    /// It is no frame of the honest peer, so a packet out of it is one that the hostile peer crafted.
+    /// Whether it is not a frame of the honest peer, so that a packet from it is one that the
+    /// hostile peer crafted.
     known: bool,
 }
 
@@ -46,7 +49,7 @@ impl Default for HostileHop {
     }
 }
 
-/// What the lane takes note of when the hop's part of a frame has opened.
+/// The counters of frames whose hop part has opened.
 fn carried(counters: &Counters) -> [u64; 5] {
     [
         counters.relayed,
@@ -77,7 +80,7 @@ impl Trio {
         self.apply(me, Command::InstallHop { link, keys });
     }
 
-    /// A hop with the honest peer, proven both ways with the next exchange.
+    /// Installs a hop with the honest peer; the next exchange proves it in both directions.
     pub(super) fn install_honest_hop(&mut self) {
         for (me, peer) in [(ME, HONEST), (HONEST, ME)] {
             self.install_hop(me, peer, Suite::Aes256Gcm);
@@ -90,7 +93,7 @@ impl Trio {
         self.set_label(HONEST, ME, AT_HONEST, Carry::Here);
     }
 
-    /// A hop with the hostile one, and its labels.
+    /// Installs a hop with the hostile neighbour, and its labels.
     pub(super) fn install_hostile_hop(&mut self, suite: Suite) -> HostileHop {
         self.install_hop(ME, HOSTILE, suite);
         let on = |to: NodeAddr, label: u32| Carry::On {
@@ -116,7 +119,7 @@ impl Trio {
         self.apply(me, Command::SetLabel { link, label, to });
     }
 
-    /// Frames under the right keys of the hop with anything inside, each followed by itself.
+    /// Sends frames under the right keys of the hop with any content, each followed by a copy.
     pub(super) fn relayed(&mut self, input: &mut Input<'_>) {
         for _ in 0..=input.below(4) {
             let (inner, crafted, known) = match input.below(4) {
@@ -144,7 +147,8 @@ impl Trio {
         }
     }
 
-    /// One such frame, of which a byte may be changed on the way: where, and by what.
+    /// Sends one such frame, of which a byte may be altered on the path: at this offset, by this
+    /// value.
     fn relay(
         &mut self,
         Content { crafted, known }: Content,
@@ -190,7 +194,8 @@ impl Trio {
         self.again(&frame);
     }
 
-    /// A frame for the honest peer, which takes it for one of ours and finds nothing in it that it could open.
+    /// Checks a frame for the honest peer, which accepts it as one of this node and finds nothing
+    /// in it that it can open.
     fn carried_on(&mut self, frame: &[u8], sent: &[Vec<u8>], whole: bool) {
         let is_relayed = |datagram: &&Vec<u8>| datagram[0] & 15 == Kind::Relayed as u8;
         let on = sent.iter().find(is_relayed).unwrap();
@@ -214,7 +219,7 @@ impl Trio {
         self.exchange();
     }
 
-    /// The same frame once more does nothing at all.
+    /// Checks that a copy of the frame has no effect.
     fn again(&mut self, frame: &[u8]) {
         let before = *self.me.counters();
         let got = self
@@ -231,7 +236,7 @@ impl Trio {
 }
 
 impl HostileHop {
-    /// Seals `inner` for the lane under test, as docs/protocol/fast.md has it.
+    /// Seals `inner` for the lane under test, as docs/protocol/fast.md specifies.
     fn seal(&mut self, told: RelayHeader, inner: &[u8], whole: bool, phase: usize) -> Vec<u8> {
         let mut behind = [&told.to_bytes()[..], inner].concat();
         let length = (fast::TAG_LEN + behind.len()) as u16;
@@ -255,7 +260,7 @@ impl HostileHop {
     }
 }
 
-/// What a peer writes into frames of the hop to us under these keys.
+/// The receiver index that a peer writes into frames of the hop to this node under these keys.
 fn index(id: u32, peer: NodeAddr) -> u32 {
     id << 8 | 0xc0 | u32::from(peer.as_bytes()[0])
 }
@@ -265,7 +270,8 @@ mod tests {
     use super::super::fresh;
     use super::*;
 
-    /// A packet of the hostile peer to us, IPv4 with these ECN bits, whose frame comes relayed and marked.
+    /// Delivers a packet of the hostile peer, IPv4 with these ECN bits, from a relayed and marked
+    /// frame. Returns how many were counted as marked.
     fn marked(class: u8) -> u8 {
         let mut trio = fresh();
         let mut packet = vec![0x45, class, 0, 0, 0, 7, 0x40, 0, 64, model::UDP, 0, 0];

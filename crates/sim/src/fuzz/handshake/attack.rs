@@ -1,4 +1,4 @@
-//! What the attacker has seen, and what it makes of that.
+//! The attacker's observations, and its attacks.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,21 +18,21 @@ use super::super::input::Input;
 use super::{A, B, MALLORY};
 use crate::{Datagram, HostId, World, lies};
 
-/// Datagrams that can be replayed.
+/// Maximum number of datagrams kept for replay.
 const MAX_KEPT: usize = 64;
-/// Indices of either kind that are remembered.
+/// Maximum number of indices of either kind that are remembered.
 const MAX_INDICES: usize = 8;
-/// Points of the attacker's, made once.
+/// Points of the attacker, computed once.
 const POINTS: usize = 64;
 
-/// What passed between the honest nodes, and what it tells any observer.
+/// The datagrams between the honest nodes, and what any observer learns from them.
 #[derive(Default)]
 pub(super) struct Seen {
     /// Sender and datagram.
     datagrams: VecDeque<Datagram>,
-    /// Msg1 that asked, the latest last.
+    /// Observed msg1, the latest last.
     calls: VecDeque<Datagram>,
-    /// Indices in frames, and the hosts that sent these: the holder of an index is the receiver.
+    /// Indices in frames, and the senders of these frames: the holder of an index is the receiver.
     frames: VecDeque<(HostId, u32, bool)>,
 }
 
@@ -51,7 +51,7 @@ impl Seen {
     }
 }
 
-/// The receiver's index in an established frame, or in a fast one: both have it behind four bytes.
+/// The receiver index in an established frame, or in a fast one: both have it behind four bytes.
 fn frame_index(bytes: &[u8]) -> Option<u32> {
     let established = bytes.first().is_some_and(|first| *first == 0);
     let is_fast = bytes.first().is_some_and(|first| first >> 4 == fast::VERSION);
@@ -66,15 +66,15 @@ fn keep<T>(list: &mut VecDeque<T>, item: T, most: usize) {
     list.push_back(item);
 }
 
-/// One thing that the attacker does, which it can do again and again.
+/// One action of the attacker, which it can repeat.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attack {
     how: How,
-    /// Whom it hurts.
+    /// The target.
     on: HostId,
-    /// Where it seems to come from.
+    /// The apparent source.
     source: u8,
-    /// Which of those seen, the latest first, and how it differs.
+    /// The chosen observation, counted from the latest, and the variation.
     which: u8,
     variant: u8,
 }
@@ -114,15 +114,15 @@ impl Attack {
 
 pub(super) struct Attacker {
     seen: Rc<RefCell<Seen>>,
-    /// It has a node in the mesh.
+    /// Whether it has a node in the mesh.
     neighbour: bool,
-    /// What it goes on doing while time passes, and how often in each step.
+    /// The action that it repeats while time passes, and how often in each step.
     pub(super) flood: Option<(Attack, u32)>,
-    /// What it has made so far.
+    /// Number of messages that it has forged so far.
     pub(super) forged: u32,
-    /// When it last did something, ms.
+    /// Time of its last action, ms.
     pub(super) last: u64,
-    /// Valid first messages for each honest node, of an identity that it does not know.
+    /// Valid first messages for each honest node, of an identity that the node does not know.
     strangers: [Option<[u8; fmp::NOISE_MSG1_LEN]>; 2],
 }
 
@@ -192,7 +192,8 @@ impl Attacker {
         }
     }
 
-    /// A message to the attacked node by the attacker's own, in a name that the bytes choose.
+    /// Sends a message to the target from the attacker's own node, in the name of a node that the
+    /// bytes choose.
     fn say(&mut self, world: &mut World, attack: Attack) {
         if !self.neighbour {
             return;
@@ -278,7 +279,8 @@ impl Attacker {
         }
     }
 
-    /// A first message: of a stranger that knows whom it calls, of the other honest node with a false end, or of nothing.
+    /// A msg1: of a stranger that knows its target's key, of the other honest node with a wrong
+    /// end, or of random content.
     fn msg1(&mut self, world: &World, attack: Attack) -> Option<Vec<u8>> {
         let other = world.host(1 - attack.on).addr;
         let seen = self
@@ -315,7 +317,7 @@ impl Attacker {
         Some(bytes)
     }
 
-    /// An answer to a first message that is none.
+    /// An invalid answer to a first message.
     fn msg2(&self, msg1: &[u8]) -> Vec<u8> {
         let noise = self.behind_a_point(fmp::NOISE_MSG2_LEN);
         let index = msg1.get(4..8).and_then(|index| <[u8; 4]>::try_from(index).ok());
@@ -331,7 +333,7 @@ impl Attacker {
         bytes
     }
 
-    /// A frame for this index that was never sealed, of FMP or a fast one.
+    /// A frame for this index that was never sealed: an FMP frame or a fast frame.
     fn frame(&self, index: &[u8], variant: u8) -> Vec<u8> {
         let more = usize::from(variant >> 3) * 8;
         let mut bytes = vec![0x5a; fast::Header::LEN + 24 + more];
@@ -355,7 +357,7 @@ impl Attacker {
             3 => here(attack.on),
             4 => SocketAddr::from(([198, 51, 100, 66], 4_444)),
             5 => SocketAddr::from((here(1 - attack.on).ip(), 4_444)),
-            // Another each time.
+            // A different one each time.
             6 => SocketAddr::from(([198, 51, 100, self.forged as u8], 4_444)),
             _ => SocketAddr::from(([198, self.forged as u8, (self.forged >> 8) as u8, 1], 4_444)),
         }
@@ -379,7 +381,7 @@ impl Attacker {
         }
     }
 
-    /// Another each time, until they repeat.
+    /// A different one each time, until they repeat.
     fn point(&self) -> &'static [u8; xk::MSG1_LEN] {
         let points = points();
         &points[self.forged as usize % points.len()]
@@ -392,7 +394,7 @@ impl Attacker {
     }
 }
 
-/// Points of the curve of which nothing more is known.
+/// Points of the curve whose secret keys are unknown.
 fn points() -> &'static [[u8; xk::MSG1_LEN]] {
     static ONCE: OnceLock<Vec<[u8; xk::MSG1_LEN]>> = OnceLock::new();
     ONCE.get_or_init(|| {

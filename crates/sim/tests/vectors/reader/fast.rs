@@ -1,4 +1,4 @@
-//! fast.md read once more: the key schedule, capabilities and frames.
+//! An independent reading of fast.md: the key schedule, capabilities and frames.
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use hkdf::Hkdf;
@@ -11,7 +11,7 @@ use crate::book::Book;
 pub const IPV6: u8 = 0;
 /// fast.md, "Content of kind 1": a message.
 pub const MESSAGE: u8 = 1;
-/// fast.md, "Content of kind 3": a packet with all of its header.
+/// fast.md, "Content of kind 3": a packet with its whole header.
 pub const FULL: u8 = 3;
 /// fast.md, "Relayed".
 pub const RELAYED: u8 = 2;
@@ -28,7 +28,8 @@ fn algorithm(suite: u8) -> &'static Algorithm {
     }
 }
 
-/// The exporter of a handshake that ended with `ck` and `h`. HKDF-Extract is HMAC with the salt for a key.
+/// The exporter of a handshake that ended with `ck` and `h`. HKDF-Extract is HMAC with the salt as
+/// key.
 pub fn exporter(label: &str, ck: &[u8; 32], h: &[u8; 32]) -> [u8; 32] {
     let ikm = [label.as_bytes(), h].concat();
     Hkdf::<Sha256>::extract(Some(ck), &ikm).0.into()
@@ -49,7 +50,7 @@ pub fn capabilities(max_payload: u16, random: &[u8; 16], suites: &[(u8, u32)], i
     body
 }
 
-/// The body of their acknowledgement.
+/// The body of the acknowledgement.
 pub fn acknowledgement(capabilities: &[u8]) -> Vec<u8> {
     sha256(&[capabilities])[..16].to_vec()
 }
@@ -75,19 +76,19 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// The first one.
+    /// The first phase.
     pub fn first(prk: &[u8; 32], suite: u8, direction: u8) -> Self {
         let info = [&b"weft fast 1 lane"[..], &[suite, direction, 0]].concat();
         Self::of(suite, expand(prk, &info))
     }
 
-    /// The one behind it.
+    /// The next phase.
     pub fn next(&self) -> Self {
         Self::of(self.suite, expand(&self.secret, b"weft fast 1 next"))
     }
 
     fn of(suite: u8, secret: [u8; 32]) -> Self {
-        // Output of HKDF-Expand is the same from the front on, however much is asked for up to one hash.
+        // The output of HKDF-Expand up to one hash has the same prefix for any length.
         let key: [u8; 32] = expand(&secret, b"weft fast 1 key");
         Self {
             suite,
@@ -97,7 +98,7 @@ impl Phase {
         }
     }
 
-    /// Encrypts `plain` and puts the tag behind it.
+    /// Encrypts `plain` and appends the tag.
     fn seal(&self, layer: &str, counter: u64, aad: &[u8], mut plain: Vec<u8>, book: &mut Book) -> Vec<u8> {
         let mut nonce = self.iv;
         for (byte, counter) in nonce[4..].iter_mut().zip(counter.to_be_bytes()) {
@@ -126,7 +127,7 @@ pub struct Frame<'a> {
     pub receiver_index: u32,
     pub counter: u64,
     pub clock: u32,
-    /// Behind the clock.
+    /// The content behind the clock.
     pub content: &'a [u8],
 }
 
@@ -135,7 +136,7 @@ impl Frame<'_> {
         self.seal_as("datagram", book)
     }
 
-    /// The same under another name: what goes inside of another frame is no datagram.
+    /// Seals under another name: a frame inside of another one is not a datagram.
     pub fn seal_as(&self, name: &str, book: &mut Book) -> Vec<u8> {
         let plain = [&self.clock.to_le_bytes()[..], self.content].concat();
         let header = header(
@@ -154,17 +155,17 @@ impl Frame<'_> {
     }
 }
 
-/// fast.md, "Relayed": a frame on its way over one hop.
+/// fast.md, "Relayed": a frame on one hop.
 pub struct Relayed<'a> {
     pub keys: &'a Phase,
     pub receiver_index: u32,
     pub counter: u64,
-    /// Sealed whole.
+    /// Whether the whole frame is sealed.
     pub whole: bool,
     pub label: u32,
     pub ttl: u8,
     pub marks: u8,
-    /// The frame of the two ends.
+    /// The end-to-end frame.
     pub inner: &'a [u8],
 }
 
