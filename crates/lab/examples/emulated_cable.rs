@@ -1,7 +1,9 @@
-//! One TCP stream through an emulated cable between two hosts, no tunnel: what the emulator carries, and at what cost.
+//! One TCP stream through an emulated cable between two hosts, without a tunnel: the emulator's
+//! throughput, and its cost.
 //!
-//! `cargo run -p weft-lab --example emulated_cable -- DELAY_MS MBIT_S|none LOSS ROUNDS SECONDS`, the delay each way.
-//! CPU time is of the whole process: emulator, both ends of the stream and their kernels' work on their behalf.
+//! `cargo run -p weft-lab --example emulated_cable -- DELAY_MS MBIT_S|none LOSS ROUNDS SECONDS`,
+//! the delay in each direction. CPU time is that of the whole process: emulator, both ends of the
+//! stream, and the kernel's work for them.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -35,7 +37,7 @@ fn main() {
     let rate = arguments.get(1).and_then(|text| text.parse::<f64>().ok());
     let impairments = Impairments {
         rate: rate.map(|mbit_s| (mbit_s * 1e6) as u64),
-        // A round trip's worth, as routers at the edge have.
+        // As much as a round trip takes, like routers at the edge.
         queue: rate
             .map_or(0, |mbit_s| (mbit_s * 1e6 / 8.0 * 2e-3 * number(0, 20.0)) as usize)
             .max(256 * 1024),

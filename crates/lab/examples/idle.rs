@@ -1,4 +1,4 @@
-//! What a node costs that is linked with ten peers and carries nothing: CPU time and memory.
+//! The cost of a node that is linked with ten peers and idle: CPU time and memory.
 //!
 //! `cargo run --release -p weft-lab --example idle -- WEFT [SECONDS]`
 
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for node in &mut nodes {
         node.wait_ready(LIMIT)?;
     }
-    // A session with each, so that there is something to keep.
+    // A session with each, so that there is something to maintain.
     for id in &ids[1..] {
         nodes[0].wait_peer(&id.npub, PeerState::Linked, LIMIT)?;
         let report = ping(&hosts[0], id.address, 3, Duration::from_millis(100))?;

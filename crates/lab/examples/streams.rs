@@ -1,10 +1,10 @@
 //! Eight streams in one TCP connection, or in eight, through a tunnel over a cable that loses packets.
 //!
-//! `cargo run --release -p weft-lab --example streams -- WEFT [DELAY_MS] [LOSS] [ROUNDS] [SECONDS] [CONGESTION_CONTROL]`, the
-//! delay and the loss each way.
+//! `cargo run --release -p weft-lab --example streams -- WEFT [DELAY_MS] [LOSS] [ROUNDS] [SECONDS]
+//! [CONGESTION_CONTROL]`, the delay and the loss in each direction.
 //!
-//! Two loads: as much as goes, in messages of 16 KiB, and 1 KiB for each stream every 10 ms, of which it is measured how long
-//! each took from before the write to the end of the read.
+//! Two loads: messages of 16 KiB as fast as possible, and 1 KiB for each stream every 10 ms, with
+//! the time of each from before the write to the end of the read.
 
 #![allow(clippy::print_stdout, reason = "a program for a person")]
 
@@ -25,9 +25,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const STREAMS: usize = 8;
 const LIMIT: Duration = Duration::from_secs(30);
-/// Time in which the session moves to the frames that it stays with.
+/// Time in which the session moves to its final frames.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Not counted at the beginning.
+/// Warm-up that is not counted.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ struct Load {
     name: &'static str,
     /// Bytes in a message.
     message: usize,
-    /// Between two messages of a stream.
+    /// Interval between two messages of a stream.
     every: Option<Duration>,
 }
 
@@ -52,7 +52,7 @@ const LOADS: [Load; 2] = [
     },
 ];
 
-/// What came: bytes, and how long each message took, ms.
+/// The received bytes, and the time of each message, ms.
 #[derive(Default)]
 struct Taken {
     bytes: usize,
@@ -118,7 +118,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The streams are dealt out over the connections. The first of each pair sends.
+/// The streams are distributed over the connections. The first of each pair sends.
 fn carry(connections: Vec<(TcpStream, TcpStream)>, load: Load, time: Duration) -> Result<Taken> {
     let count = connections.len();
     let began = Instant::now();

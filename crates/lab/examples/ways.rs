@@ -1,9 +1,11 @@
-//! One TCP stream (CUBIC) by several ways in turn, in one run (L37), with the CPU time of every node on the way.
+//! One TCP stream (CUBIC) over several paths in turn, in one run (L37), with the CPU time of every
+//! node on the path.
 //!
 //! `cargo run --release -p weft-lab --example ways -- WEFT FIPS|- [ROUNDS] [SECONDS]`
 //!
-//! Ways: two weft nodes on one cable; a third weft node between them, which carries fast frames; the same without fast
-//! frames; a weft node and a reference daemon; two reference daemons. With `-` for the daemon the last two are left out.
+//! Paths: two weft nodes on one cable; a third weft node between them, which relays fast frames;
+//! the same without fast frames; a weft node and a reference daemon; two reference daemons. With
+//! `-` for the daemon the last two are left out.
 
 #![allow(clippy::print_stdout, reason = "a program for a person")]
 
@@ -22,9 +24,9 @@ use weft_lab::world::World;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// Time in which sessions move to the frames that they stay with.
+/// Time in which sessions move to their final frames.
 const SETTLE: Duration = Duration::from_secs(4);
-/// UDP payload that the daemon is told of, bytes: what a frame of 1,500 has room for.
+/// UDP payload in the reference daemon's configuration, bytes: what fits in a packet of 1,500.
 const UDP_MTU: u16 = 1472;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,12 +36,12 @@ enum Kind {
     Fips,
 }
 
-/// A way from the first node to the second.
+/// A path from the first node to the second.
 struct Way {
     name: &'static str,
     ends: [Kind; 2],
     relay: Option<Kind>,
-    /// What status shall call the frames of the first node, if it is weft's.
+    /// The frames of the first node that status must show, if it is a weft node.
     frames: &'static str,
 }
 
@@ -76,8 +78,8 @@ const WAYS: [Way; 5] = [
     },
 ];
 
-/// One direction of one run: megabits a second, and processor seconds per gigabyte of the sender, the receiver and the
-/// node between.
+/// One direction of one run: megabits a second, and CPU seconds per gigabyte of the sender, the
+/// receiver and the relay.
 #[derive(Clone, Copy, Default)]
 struct Run {
     mbit_s: f64,
@@ -145,7 +147,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Builds the way, and sends over it in both directions.
+/// Builds the path, and sends over it in both directions.
 fn measure(way: &Way, weft: &Path, fips: &Path, seconds: u64) -> Result<[Run; 2]> {
     let world = World::new()?;
     let hosts = [world.host("a")?, world.host("b")?, world.host("relay")?];
@@ -205,10 +207,10 @@ fn start(kind: Kind, host: &Host, (weft, fips): (&Path, &Path), id: &Identity, s
     Ok(Node::Weft(node))
 }
 
-/// One TCP stream that carries zeros for `seconds`, after some that do not count. Processor times are in the order of
-/// `nodes`.
+/// One TCP stream that sends zeros for `seconds`, after some that do not count. CPU times are in
+/// the order of `nodes`.
 fn stream((from, to): (&Host, &Host), address: Ipv6Addr, seconds: u64, nodes: &[Node]) -> Result<Run> {
-    // What comes before the measured connection moves the session to its frames.
+    // The traffic before the measured connection moves the session to its frames.
     drop(connect(from, to, address)?);
     std::thread::sleep(SETTLE);
     let (mut sender, mut receiver) = connect(from, to, address)?;
@@ -246,7 +248,7 @@ fn connect(from: &Host, to: &Host, address: Ipv6Addr) -> Result<(TcpStream, TcpS
     loop {
         match from.run(move || TcpStream::connect_timeout(&target, Duration::from_secs(2)))? {
             Ok(sender) => {
-                // Not the system's, whatever that is; see docs/guides/bench.md.
+                // A fixed one, whatever the system's default; see docs/guides/bench.md.
                 rustix::net::sockopt::set_tcp_congestion(&sender, "cubic")?;
                 return Ok((sender, listener.accept()?.0));
             }
@@ -256,7 +258,8 @@ fn connect(from: &Host, to: &Host, address: Ipv6Addr) -> Result<(TcpStream, TcpS
     }
 }
 
-/// Lowest, median, highest. The median of an even number of values is the mean of the two in the middle.
+/// Minimum, median, maximum. The median of an even number of values is the mean of the two in the
+/// middle.
 fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! A slow machine: a process that gets next to nothing of one processor.
+//! A slow machine: a process that gets very little of one CPU.
 
 use std::io;
 use std::sync::Arc;
@@ -8,14 +8,16 @@ use std::thread::JoinHandle;
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Its niceness: one busy neighbour leaves it some three percent of the processor (sched(7)).
+/// Its nice value: one busy neighbour leaves it about three percent of the CPU (sched(7)).
 const NICE: i32 = 15;
 
-/// Slows one process down. Ends when it is dropped; the process may use every processor again then, and stays nice.
+/// Slows one process down while it exists. After that the process may use every CPU again, and
+/// keeps its nice value.
 ///
-/// It needs no rights and no cgroup, and the kernel accounts for it as for any busy machine: the process waits for its
-/// turn. One thread does it, since where the scheduler is fair to sessions (autogroup), many would take the time from
-/// the very processes of this session that shall have enough.
+/// It needs no rights and no cgroup, and the kernel accounts for it as on any busy machine: the
+/// process waits for a CPU. A single thread generates the load, because a scheduler that is fair to
+/// sessions (autogroup) would take the time of several from the processes of this session that are
+/// to have enough.
 #[derive(Debug)]
 pub struct Burden {
     confined: Vec<u32>,
@@ -25,13 +27,14 @@ pub struct Burden {
 }
 
 impl Burden {
-    /// Confines the process `pid` of this machine to one processor, the last that this one may use, makes it nice, and
-    /// starts a thread there that never sleeps. Threads that it starts later share that fate. The processes `others`,
-    /// and what the calling thread starts from now on, keep off that processor as long as there is another: on a machine
-    /// of their own they would not feel it either.
+    /// Confines the process `pid` of this machine to one CPU, the last that this process may use,
+    /// raises its nice value, and starts a thread there that never sleeps. This also applies to
+    /// threads that it starts later. The processes `others`, and those that the calling thread
+    /// starts from now on, are kept off that CPU if there is another: on a machine of their own
+    /// they would not be affected either.
     ///
     /// # Errors
-    /// When one of the processes is not this user's, or gone.
+    /// If one of the processes belongs to another user, or has ended.
     pub fn on(pid: u32, others: &[u32]) -> io::Result<Self> {
         let before = sched_getaffinity(None)?;
         let (mut one, mut rest) = (CpuSet::new(), before);
@@ -50,7 +53,7 @@ impl Burden {
         }
         let stop = Arc::clone(&burden.stop);
         let body = move || {
-            // Where it cannot be confined it burdens another processor, and the measurement shows that.
+            // If it cannot be confined, it loads another CPU, and the measurement shows that.
             let _ = sched_setaffinity(None, &one);
             while !stop.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
@@ -74,7 +77,7 @@ impl Drop for Burden {
             let _ = burner.join();
         }
         for pid in &self.confined {
-            // It may have ended.
+            // The process may have ended.
             let _ = confine(*pid, &self.before);
         }
         let _ = sched_setaffinity(None, &self.before);

@@ -45,18 +45,18 @@ impl Link {
         &self.b
     }
 
-    /// Makes the cable carry UDP as a wire does, each datagram by itself: the sender's kernel cuts what was handed over
-    /// in one piece, the receiver's joins what arrives together for sockets that take it so (L24b). TCP goes on in
-    /// super-packets, as real cards cut and join it too.
+    /// Makes the cable carry UDP like a wire, datagram by datagram: the sender's kernel splits a
+    /// train, and the receiver's coalesces datagrams for sockets with GRO (L24b). TCP is still
+    /// carried in super-packets, because real network cards split and coalesce it too.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's error.
     pub fn like_a_wire(&self) -> Result<(), WorldError> {
         for port in [&self.a, &self.b] {
             port.set_feature("tx-udp-segmentation", false)?;
             port.set_feature("rx-gro", true)?;
-            // Without it a veth's GRO passes over whatever comes from a sender that has TSO: `veth_skb_is_eligible_for_gro`
-            // in the kernel's `drivers/net/veth.c`.
+            // Without it a veth's GRO ignores everything from a sender that has TSO:
+            // `veth_skb_is_eligible_for_gro` in the kernel's `drivers/net/veth.c`.
             port.set_feature("rx-udp-gro-forwarding", true)?;
         }
         self.a.wait_until_usable()
@@ -65,22 +65,22 @@ impl Link {
     /// Cuts the cable: the second host's interface goes down, the first host's has no carrier.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's error.
     pub fn cut(&self) -> Result<(), WorldError> {
         self.b.cut()
     }
 
-    /// Mends the cable. When this returns, packets pass both ways.
+    /// Restores the cable. When this returns, packets pass in both directions.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's error.
     pub fn heal(&self) -> Result<(), WorldError> {
         self.b.heal()?;
         self.a.wait_until_usable()
     }
 }
 
-/// A cable between two hosts whose frames pass a program; see [`crate::emulator`].
+/// A cable between two hosts whose frames pass through a program; see [`crate::emulator`].
 #[derive(Debug)]
 pub struct EmulatedLink {
     a: Port,
@@ -105,24 +105,24 @@ impl EmulatedLink {
         &self.b
     }
 
-    /// From now on frames of this direction meet these.
+    /// Sets the impairments of one direction from now on.
     pub fn set(&self, direction: Direction, impairments: Impairments) {
         self.emulator.set(direction, impairments);
     }
 
-    /// The same for both directions.
+    /// Sets the impairments of both directions from now on.
     pub fn set_both(&self, impairments: Impairments) {
         self.set(Direction::AToB, impairments);
         self.set(Direction::BToA, impairments);
     }
 
-    /// What became of the frames of this direction so far.
+    /// The counters of one direction so far.
     #[must_use]
     pub fn counts(&self, direction: Direction) -> PipeCounts {
         self.emulator.counts(direction)
     }
 
-    /// From now on `witness` sees all frames. The first one stays.
+    /// Makes `witness` see all frames from now on. The first witness stays.
     pub fn watch(&self, witness: &Arc<dyn Witness>) {
         self.emulator.watch(witness);
     }
@@ -151,7 +151,8 @@ impl Socket {
         self.host.netlink(|netlink| netlink.wait_until_usable(&self.name))
     }
 
-    /// As if the cable were new: no packet waits for the answer to an old neighbour query.
+    /// Deletes the neighbour entries, as of a new cable: no packet then waits for the answer to an
+    /// earlier query.
     fn forget_neighbours(&self) -> Result<(), NetlinkError> {
         self.host.netlink(|netlink| {
             let index = netlink.interface(&self.name)?.index;
@@ -164,10 +165,10 @@ impl Socket {
 #[derive(Debug)]
 pub struct Port {
     socket: Socket,
-    /// Where the cable ends, if that is an interface.
+    /// The interface at the other end of the cable, if there is one.
     other: Option<Socket>,
     index: u32,
-    /// What it has, or will have again after a cut.
+    /// Its addresses, which it gets again after a cut.
     addresses: Mutex<Vec<Cidr>>,
 }
 
@@ -196,20 +197,21 @@ impl Port {
         self.index
     }
 
-    /// Takes the interface down: addresses of IPv6 and all routes through it go, the other end loses
-    /// its carrier.
+    /// Sets the interface down: IPv6 addresses and all routes through it are removed, and the other
+    /// end loses its carrier.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's error.
     pub fn cut(&self) -> Result<(), WorldError> {
         Ok(self.socket.host.netlink(|netlink| netlink.set_down(self.index))?)
     }
 
-    /// Brings the interface up with all its addresses. Routes by way of a gateway do not come back. When this
-    /// returns, packets pass both ways, unless the other end of the cable is down.
+    /// Brings the interface up with all its addresses. Routes through a gateway are not restored.
+    /// When this returns, packets pass in both directions, unless the other end of the cable is
+    /// down.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's error.
     pub fn heal(&self) -> Result<(), WorldError> {
         self.socket.host.netlink(|netlink| netlink.set_up(self.index))?;
         for address in self.addresses().iter() {
@@ -221,8 +223,8 @@ impl Port {
         self.wait_until_usable()
     }
 
-    /// The kernel notices carriers and starts IPv6 addresses in the background. What is sent before is lost, and the
-    /// next question for a neighbour comes a second later.
+    /// The kernel detects carriers and activates IPv6 addresses in the background. Packets sent
+    /// before are lost, and the next neighbour query follows a second later.
     fn wait_until_usable(&self) -> Result<(), WorldError> {
         if let Some(other) = &self.other {
             if !other.is_up()? {
@@ -242,10 +244,10 @@ impl Port {
         Ok(())
     }
 
-    /// Moves the interface from one address to another: the host roams. For a moment it has neither.
+    /// Replaces an address of the interface: the host roams. For a moment it has neither address.
     ///
     /// # Errors
-    /// [`WorldError::BadAddress`]; what the kernel refused, for one that `old` is not there.
+    /// [`WorldError::BadAddress`]; the kernel's error, also if `old` is not set.
     pub fn change_address(&self, old: &str, new: &str) -> Result<(), WorldError> {
         let (old, new): (Cidr, Cidr) = (old.parse()?, new.parse()?);
         let mut addresses = self.addresses();
@@ -261,7 +263,7 @@ impl Port {
     /// The first address of the same IP version as `like`, with its prefix length.
     ///
     /// # Errors
-    /// [`WorldError::BadAddress`] if there is none, or if `like` is none.
+    /// [`WorldError::BadAddress`] if there is none, or if `like` is not an address.
     pub(crate) fn first_like(&self, like: &str) -> Result<String, WorldError> {
         let version = like.parse::<Cidr>()?.address.is_ipv4();
         let addresses = self.addresses();
@@ -270,11 +272,11 @@ impl Port {
         Ok(format!("{}/{}", first.address, first.prefix_len))
     }
 
-    /// Keeps the host apart from the others of its switch that are kept apart, or no longer. Frames between them are
-    /// lost without a sign, as where a firewall drops them.
+    /// Isolates the host from the other isolated hosts of its switch, or ends the isolation. Frames
+    /// between them are dropped silently, as by a firewall.
     ///
     /// # Errors
-    /// [`WorldError::NotOnASwitch`], or what the kernel refused.
+    /// [`WorldError::NotOnASwitch`], or the kernel's error.
     pub fn isolate(&self, apart: bool) -> Result<(), WorldError> {
         let Some(Socket { host, name }) = &self.other else {
             return Err(WorldError::NotOnASwitch(self.socket.name.clone()));
@@ -288,7 +290,7 @@ impl Port {
     /// Sets the largest IP packet in bytes.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's error.
     pub fn set_mtu(&self, mtu: u32) -> Result<(), WorldError> {
         Ok(self.socket.host.netlink(|netlink| netlink.set_mtu(self.index, mtu))?)
     }
@@ -316,7 +318,7 @@ impl Port {
     }
 }
 
-/// An address and the length of its network's prefix.
+/// An address with the prefix length of its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cidr {
     pub(crate) address: IpAddr,

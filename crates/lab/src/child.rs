@@ -1,4 +1,4 @@
-//! A process under test: its log, its end, what it used.
+//! A process under test: its log, its exit, its resource use.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -22,16 +22,17 @@ pub struct LoggedChild {
     child: Child,
     program: String,
     log: PathBuf,
-    /// Length of the log when the process began: the file goes on over restarts.
+    /// Length of the log at the start of the process: the file continues over restarts.
     log_start: u64,
 }
 
 impl LoggedChild {
-    /// Starts `command` on `host`; both outputs are appended to the file `log`. In a process group of
-    /// its own, so that a Ctrl-C in the terminal reaches only the lab, which then takes it down.
+    /// Starts `command` on `host`; both outputs are appended to the file `log`. It runs in a
+    /// process group of its own, so that a Ctrl-C in the terminal reaches only the lab, which then
+    /// ends the process.
     ///
     /// # Errors
-    /// When the log cannot be opened or the program not be started.
+    /// If the log cannot be opened or the program cannot be started.
     pub fn start(host: &Host, mut command: Command, log: &Path) -> Result<Self, ChildError> {
         let program = program(&command);
         let no_log = |source| ChildError::Log {
@@ -61,7 +62,7 @@ impl LoggedChild {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
     /// [`ChildError::Wait`].
@@ -105,10 +106,10 @@ impl LoggedChild {
         status
     }
 
-    /// Sends a signal; none if it has ended.
+    /// Sends a signal; no effect if it has ended.
     fn signal(&mut self, signal: Signal) -> Result<(), ChildError> {
         if self.ended()?.is_none() {
-            // It has not been waited for, so the number cannot belong to another process.
+            // It has not been waited for, so the process id cannot belong to another process.
             let pid = Pid::from_child(&self.child);
             let sent = rustix::process::kill_process(pid, signal);
             sent.map_err(|error| self.wait_failed(error.into()))?;
@@ -116,7 +117,7 @@ impl LoggedChild {
         Ok(())
     }
 
-    /// What it has written since this start.
+    /// Its output since this start.
     ///
     /// # Errors
     /// [`ChildError::Log`].
@@ -130,16 +131,16 @@ impl LoggedChild {
         Ok(String::from_utf8_lossy(own).into_owned())
     }
 
-    /// The file it writes to.
+    /// The path of its log.
     #[must_use]
     pub fn log_path(&self) -> &Path {
         &self.log
     }
 
-    /// What it has used so far.
+    /// Its resource use so far.
     ///
     /// # Errors
-    /// [`ChildError::Usage`] when it has ended.
+    /// [`ChildError::Usage`] if it has ended.
     pub fn usage(&self) -> Result<Usage, ChildError> {
         usage_of(self.pid()).map_err(|source| ChildError::Usage {
             program: self.program.clone(),
@@ -161,8 +162,8 @@ impl Drop for LoggedChild {
     }
 }
 
-/// Kills every process under test and waits for its end, for a process that is about to end itself. As long as what is
-/// returned lives, no other is started: a thread that tries waits.
+/// Kills every process under test and waits for its end, for a process that is about to end itself.
+/// While the returned value lives, no other is started: a thread that tries to waits.
 #[must_use]
 pub fn kill_all() -> impl Sized {
     let mut running = running();
@@ -181,7 +182,7 @@ pub fn kill_all() -> impl Sized {
 /// How long a killed process may take to end.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Starts a process that [`kill_all`] knows of.
+/// Starts a process and registers it for [`kill_all`].
 fn tracked(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
     let mut running = running();
     let child = spawn()?;
@@ -189,16 +190,16 @@ fn tracked(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
     Ok(child)
 }
 
-/// The processes that have not been seen to end.
+/// The processes that are not known to have ended.
 fn running() -> MutexGuard<'static, Vec<u32>> {
     static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a short command to its end and gives its outputs, which must be under 64 KiB each.
+/// Runs a short command to its end and returns its outputs, which must be under 64 KiB each.
 ///
 /// # Errors
-/// When it cannot be started, or [`ChildError::DidNotStop`] after `limit`.
+/// If it cannot be started, or [`ChildError::DidNotStop`] after `limit`.
 pub fn run_command(mut command: Command, limit: Duration) -> Result<Output, ChildError> {
     let program = program(&command);
     command.stdin(Stdio::null());
@@ -214,7 +215,7 @@ pub fn run_command(mut command: Command, limit: Duration) -> Result<Output, Chil
 }
 
 fn finish(mut child: Child, program: String, limit: Duration) -> Result<Output, ChildError> {
-    // A pipe that is not emptied holds 64 KiB, and a program with more output waits.
+    // A pipe that is not read holds 64 KiB, and a program with more output blocks.
     let output = (drain(child.stdout.take()), drain(child.stderr.take()));
     let wait_failed = |source| ChildError::Wait {
         program: program.clone(),
@@ -236,7 +237,7 @@ fn finish(mut child: Child, program: String, limit: Duration) -> Result<Output, 
     Err(ChildError::DidNotStop { program, after: limit })
 }
 
-/// Takes all that comes out of a pipe.
+/// Reads a pipe to its end.
 fn drain(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<io::Result<Vec<u8>>> {
     thread::spawn(move || {
         let mut all = Vec::new();
@@ -253,15 +254,15 @@ pub enum ChildError {
     Start {
         /// Its path.
         program: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The log could not be opened or read.
     #[error("the log {} could not be used", .path.display())]
     Log {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It could not be signalled or waited for.
@@ -269,23 +270,23 @@ pub enum ChildError {
     Wait {
         /// Its path.
         program: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It went on too long.
+    /// It did not end within the time limit.
     #[error("{program} did not end within {} s", .after.as_secs_f32())]
     DidNotStop {
         /// Its path.
         program: String,
-        /// How long it had.
+        /// The time limit.
         after: Duration,
     },
-    /// Its figures cannot be read any more.
+    /// Its figures are no longer available.
     #[error("the figures of {program} cannot be read")]
     Usage {
         /// Its path.
         program: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -298,7 +299,7 @@ fn open_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// True if the process ended within `limit`.
+/// Returns true if the process ended within `limit`.
 fn wait_for_end(child: &mut Child, limit: Duration) -> io::Result<bool> {
     if child.try_wait()?.is_some() {
         return Ok(true);
@@ -307,7 +308,7 @@ fn wait_for_end(child: &mut Child, limit: Duration) -> io::Result<bool> {
     ended(pidfd.as_fd(), limit)
 }
 
-/// True if the process behind a pidfd ended within `limit`.
+/// Returns true if the process behind a pidfd ended within `limit`.
 fn ended(pidfd: BorrowedFd<'_>, limit: Duration) -> io::Result<bool> {
     let timeout = Timespec::try_from(limit).ok();
     let mut set = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];

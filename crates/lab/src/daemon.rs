@@ -1,4 +1,4 @@
-//! A weft daemon on a host, seen from outside: its command line, its status, its log.
+//! A weft daemon on a host, as its user sees it: its command line, its status, its log.
 
 use std::io;
 use std::net::Ipv6Addr;
@@ -15,19 +15,19 @@ use crate::host::Host;
 use crate::log;
 use crate::spec::NodeSpec;
 
-/// How long a command that only asks may take.
+/// Time limit of a command that only queries.
 const COMMAND_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a daemon may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// From one look at the status to the next.
+/// Polling interval of the status.
 const POLL: Duration = Duration::from_millis(50);
 
 /// The key of a node, in a state directory of its own.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// What the node is called here.
+    /// The node's name in the lab.
     pub name: String,
     /// Its public key, `npub1...`.
     pub npub: String,
@@ -38,13 +38,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Has `weft` make a key in `parent/name`.
+    /// Creates a key in `parent/name` with `weft`.
     ///
     /// # Errors
-    /// When the command fails or its answer is not understood.
+    /// If the command fails or its answer cannot be parsed.
     pub fn create(weft: &Path, parent: &Path, name: &str) -> Result<Self, DaemonError> {
         let state = parent.join(name);
-        // Not its parents: a world that is being removed must not come back.
+        // Parents are not created: a world that is being removed must not reappear.
         match std::fs::create_dir(&state) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.map_err(|source| DaemonError::File {
@@ -56,10 +56,10 @@ impl Identity {
         Self::load(weft, &state, name)
     }
 
-    /// Asks `weft` for the key that is in the directory `state`.
+    /// Reads the key in the directory `state` with `weft`.
     ///
     /// # Errors
-    /// As [`Identity::create`].
+    /// Like [`Identity::create`].
     pub fn load(weft: &Path, state: &Path, name: &str) -> Result<Self, DaemonError> {
         const COMMAND: &[&str] = &["identity", "show", "--json"];
         let shown: Shown = answer(COMMAND, &run_weft(weft, state, COMMAND)?)?;
@@ -71,10 +71,10 @@ impl Identity {
         })
     }
 
-    /// The secret key as text (`nsec1...`), for another daemon that shall have this identity.
+    /// The secret key as text (`nsec1...`), for another daemon with this identity.
     ///
     /// # Errors
-    /// [`DaemonError::NoSecret`] if no file of the state directory has one.
+    /// [`DaemonError::NoSecret`] if no file of the state directory contains one.
     pub fn nsec(&self) -> Result<String, DaemonError> {
         let entries = std::fs::read_dir(&self.state).map_err(|source| DaemonError::File {
             path: self.state.clone(),
@@ -93,17 +93,17 @@ struct Shown {
     address: Ipv6Addr,
 }
 
-/// How far a peer has come, as `weft.status/1` says it; each state includes those before.
+/// The state of a peer, as in `weft.status/1`; each state includes those before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerState {
     /// Configured or heard of.
     Known,
-    /// A link handshake is under way.
+    /// A link handshake is in progress.
     Linking,
-    /// The link stands.
+    /// The link is up.
     Linked,
-    /// The end-to-end session stands.
+    /// The end-to-end session is up.
     Session,
     /// Packets have passed in both directions.
     Payload,
@@ -124,8 +124,8 @@ impl Daemon {
     /// Writes the configuration into the identity's state directory and starts `weft up` on `host`.
     ///
     /// # Errors
-    /// When the files cannot be written or the program not be started. It may still end at once;
-    /// [`Daemon::wait_ready`] tells.
+    /// If the files cannot be written or the program cannot be started. The daemon may still end at
+    /// once, which [`Daemon::wait_ready`] reports.
     pub fn start(host: &Host, weft: &Path, identity: &Identity, spec: &NodeSpec) -> Result<Self, DaemonError> {
         let config = identity.state.join("config.toml");
         let text = spec.to_toml().map_err(DaemonError::Spec)?;
@@ -145,13 +145,13 @@ impl Daemon {
         })
     }
 
-    /// Who it is.
+    /// Its identity.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Where it runs.
+    /// Its host.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
@@ -163,7 +163,7 @@ impl Daemon {
         self.child.pid()
     }
 
-    /// Its log, of all starts.
+    /// The path of its log, which continues over restarts.
     #[must_use]
     pub fn log_path(&self) -> &Path {
         &self.log
@@ -185,16 +185,16 @@ impl Daemon {
     /// Waits until `peer` is at least in `state`.
     ///
     /// # Errors
-    /// As [`Daemon::wait_ready`].
+    /// Like [`Daemon::wait_ready`].
     pub fn wait_peer(&mut self, peer: &str, state: PeerState, limit: Duration) -> Result<(), DaemonError> {
         let reached = |daemon: &mut Self| Ok(daemon.peer_state(peer)? >= Some(state));
         self.poll(limit, "link with its peer", reached)
     }
 
-    /// Waits until `peer` is known and no more.
+    /// Waits until `peer` is only known.
     ///
     /// # Errors
-    /// As [`Daemon::wait_ready`].
+    /// Like [`Daemon::wait_ready`].
     pub fn wait_peer_gone(&mut self, peer: &str, limit: Duration) -> Result<(), DaemonError> {
         let gone = |daemon: &mut Self| Ok(daemon.peer_state(peer)? < Some(PeerState::Linked));
         self.poll(limit, "notice that its peer is gone", gone)
@@ -213,10 +213,10 @@ impl Daemon {
         }
     }
 
-    /// The status of one peer, by npub; none if it is not in the list.
+    /// The status of one peer, by npub; `None` if it is not listed.
     ///
     /// # Errors
-    /// As [`Daemon::status`].
+    /// Like [`Daemon::status`].
     pub fn peer(&self, npub: &str) -> Result<Option<Value>, DaemonError> {
         let mut status = self.status()?;
         let peers = status.get_mut("peers").and_then(Value::as_array_mut);
@@ -225,10 +225,10 @@ impl Daemon {
         Ok(peers.find(|peer| peer.get("npub").and_then(Value::as_str) == Some(npub)))
     }
 
-    /// How far a peer has come; none if it is not in the list.
+    /// The state of a peer; `None` if it is not listed.
     ///
     /// # Errors
-    /// As [`Daemon::status`], and [`DaemonError::Schema`] for a state that has no name here.
+    /// Like [`Daemon::status`], and [`DaemonError::Schema`] for an unknown state.
     pub fn peer_state(&self, npub: &str) -> Result<Option<PeerState>, DaemonError> {
         let Some(peer) = self.peer(npub)? else {
             return Ok(None);
@@ -243,15 +243,15 @@ impl Daemon {
     /// Runs a `weft` command against this daemon.
     ///
     /// # Errors
-    /// [`DaemonError::Command`] unless it exits with 0.
+    /// [`DaemonError::Command`] if the exit status is not 0.
     pub fn command(&self, arguments: &[&str]) -> Result<Output, DaemonError> {
         run_weft(&self.weft, &self.identity.state, arguments)
     }
 
-    /// What the process has used since its last start.
+    /// The process's resource use since its last start.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn usage(&self) -> Result<Usage, DaemonError> {
         Ok(self.child.usage()?)
     }
@@ -259,7 +259,7 @@ impl Daemon {
     /// Stops it (SIGTERM) and waits for its end.
     ///
     /// # Errors
-    /// When it takes more than 10 s; it is killed then.
+    /// If it takes more than 10 s; it is killed then.
     pub fn stop(&mut self) -> Result<ExitStatus, DaemonError> {
         Ok(self.child.stop(STOP_LIMIT)?)
     }
@@ -267,7 +267,7 @@ impl Daemon {
     /// Kills it (SIGKILL).
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// If it cannot be waited for.
     pub fn kill(&mut self) -> Result<(), DaemonError> {
         self.child.kill()?;
         Ok(())
@@ -276,7 +276,7 @@ impl Daemon {
     /// Starts it again with the same files, after [`Daemon::stop`] or [`Daemon::kill`].
     ///
     /// # Errors
-    /// As [`Daemon::start`].
+    /// Like [`Daemon::start`].
     pub fn restart(&mut self) -> Result<(), DaemonError> {
         self.kill()?;
         let (state, config) = (&self.identity.state, &self.config);
@@ -284,10 +284,10 @@ impl Daemon {
         Ok(())
     }
 
-    /// The lines of its log at WARN or ERROR, of all starts. A passing test has none (DESIGN 8).
+    /// The lines of its log at WARN or ERROR, over all starts. A passing test has none.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// If the log cannot be read.
     pub fn warnings(&self) -> Result<Vec<String>, DaemonError> {
         let text = std::fs::read(&self.log).map_err(|source| DaemonError::File {
             path: self.log.clone(),
@@ -326,18 +326,18 @@ impl Daemon {
     }
 }
 
-/// Why a daemon did not do what was wanted.
+/// Why a daemon failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// Its process could not be run.
     #[error(transparent)]
     Child(#[from] ChildError),
-    /// A file or directory for it could not be used.
+    /// A file or directory of it could not be used.
     #[error("{} could not be used", .path.display())]
     File {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The configuration could not be written as TOML.
@@ -348,31 +348,31 @@ pub enum DaemonError {
     Command {
         /// The command and its arguments.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it said.
+        /// Its standard error.
         stderr: String,
     },
-    /// A `weft` command answered something that is not the JSON it should be.
+    /// The answer of a `weft` command is not the expected JSON.
     #[error("the answer of `weft {command}` is not understood")]
     Answer {
         /// The command and its arguments.
         command: String,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: serde_json::Error,
     },
     /// The reference daemon did not answer on its control socket.
     #[error("fips does not answer {command:?}")]
     Query {
-        /// What it was asked.
+        /// The query.
         command: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The status is not of the schema `weft.status/1`.
+    /// The status does not have the schema `weft.status/1`.
     #[error("the status is not of schema weft.status/1: {0}")]
     Schema(Value),
-    /// There is no secret key where one should be.
+    /// The secret key is missing.
     #[error("no file in {} holds a secret key", .0.display())]
     NoSecret(PathBuf),
     /// The daemon ended by itself.
@@ -380,19 +380,19 @@ pub enum DaemonError {
     Ended {
         /// The node's name.
         name: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The last line of its log.
         last_line: String,
     },
-    /// Something did not come about in time.
+    /// A condition was not met within the time limit.
     #[error("daemon {name} did not {what} within {} s", .after.as_secs_f32())]
     NotReady {
         /// The node's name.
         name: String,
-        /// What was waited for: "answer", for example.
+        /// The condition: "answer", for example.
         what: &'static str,
-        /// How long.
+        /// The time limit.
         after: Duration,
     },
 }

@@ -1,4 +1,5 @@
-//! The reference daemon on a host. Its binary is not ours: the tests that use it are told its path.
+//! The reference daemon on a host. Its binary is not part of the project: tests get its path from
+//! the environment.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -19,19 +20,19 @@ use crate::spec::NodeSpec;
 /// The environment variable with the path of a `fips` binary.
 pub const ENVIRONMENT: &str = "WEFT_FIPS";
 
-/// How long the daemon may take to stop.
+/// Time limit of the daemon's exit.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long the daemon may take to answer on its control socket.
+/// Time limit of an answer on the control socket.
 const QUERY_LIMIT: Duration = Duration::from_secs(5);
 
-/// Where it answers names, if it does: its own default.
+/// The address of its DNS responder, if enabled: its own default.
 const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 5354);
 
-/// From one question to the next.
+/// Interval between two queries.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The binary that the environment names; none if it names none.
+/// The binary in the environment variable; `None` if it is not set.
 #[must_use]
 pub fn binary() -> Option<PathBuf> {
     std::env::var_os(ENVIRONMENT).map(PathBuf::from)
@@ -50,11 +51,11 @@ pub struct FipsDaemon {
 }
 
 impl FipsDaemon {
-    /// Writes the configuration beside the identity's key and starts the daemon `fips` on `host`. It
-    /// has the identity's key, so it has its npub and its address too.
+    /// Writes the configuration next to the identity's key and starts the daemon `fips` on `host`.
+    /// With the identity's key it also has its npub and its address.
     ///
     /// # Errors
-    /// When there is no key, the files cannot be written or the program not be started.
+    /// If there is no key, the files cannot be written or the program cannot be started.
     pub fn start(host: &Host, fips: &Path, identity: &Identity, spec: &NodeSpec) -> Result<Self, DaemonError> {
         let config = identity.state.join("fips.yaml");
         let socket = identity.state.join("fips.sock");
@@ -76,13 +77,13 @@ impl FipsDaemon {
         })
     }
 
-    /// Who it is.
+    /// Its identity.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Where it runs.
+    /// Its host.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
@@ -94,16 +95,16 @@ impl FipsDaemon {
         self.child.pid()
     }
 
-    /// Its log, of all starts.
+    /// The path of its log, which continues over restarts.
     #[must_use]
     pub fn log_path(&self) -> &Path {
         &self.log
     }
 
-    /// Its log, of all starts, as text.
+    /// The text of its log, over all starts.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn log(&self) -> Result<String, DaemonError> {
         let bytes = std::fs::read(&self.log).map_err(|source| DaemonError::File {
             path: self.log.clone(),
@@ -112,18 +113,19 @@ impl FipsDaemon {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The lines of its log at WARN or ERROR, of all starts.
+    /// The lines of its log at WARN or ERROR, over all starts.
     ///
     /// # Errors
-    /// As [`FipsDaemon::log`].
+    /// Like [`FipsDaemon::log`].
     pub fn warnings(&self) -> Result<Vec<String>, DaemonError> {
         Ok(log::warnings(&self.log()?))
     }
 
-    /// Asks it over its control socket, `show_peers` for example, and gives the `data` of the answer.
+    /// Sends a query to its control socket, such as `show_peers`, and returns the `data` of the
+    /// answer.
     ///
     /// # Errors
-    /// [`DaemonError::Query`] when it does not answer, or answers with an error.
+    /// [`DaemonError::Query`] if it does not answer, or answers with an error.
     pub fn query(&self, command: &str) -> Result<Value, DaemonError> {
         ask(&self.socket, command).map_err(|source| DaemonError::Query {
             command: command.to_owned(),
@@ -131,13 +133,13 @@ impl FipsDaemon {
         })
     }
 
-    /// Asks it for the address of `npub` by name, `npub1....fips`. It has to be asked: it sends a packet only to
-    /// an address whose key it knows, and what it does not know from links and sessions it learns from names. What
-    /// it learned is lost when it ends.
+    /// Asks it for the address of `npub` by name, `npub1....fips`. This query is necessary: the
+    /// daemon sends a packet only to an address whose key it knows, and learns keys that it does
+    /// not know from links and sessions only from names. It forgets them when it ends.
     ///
     /// # Errors
-    /// [`DaemonError::Query`] when it does not answer (see
-    /// [`FipsSettings::dns`](crate::spec::FipsSettings::dns)) or knows no such name.
+    /// [`DaemonError::Query`] if it does not answer (see
+    /// [`FipsSettings::dns`](crate::spec::FipsSettings::dns)) or does not know the name.
     pub fn resolve(&self, npub: &str) -> Result<(), DaemonError> {
         let query = name_query(npub);
         let answered = self.host.run(|| exchange(&query)).map_err(io::Error::other);
@@ -178,18 +180,18 @@ impl FipsDaemon {
         }
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// If it cannot be waited for.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, DaemonError> {
         Ok(self.child.ended()?)
     }
 
-    /// What the process has used since its last start.
+    /// The process's resource use since its last start.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn usage(&self) -> Result<Usage, DaemonError> {
         Ok(self.child.usage()?)
     }
@@ -197,7 +199,7 @@ impl FipsDaemon {
     /// Stops it (SIGTERM) and waits for its end.
     ///
     /// # Errors
-    /// When it takes more than 10 s; it is killed then.
+    /// If it takes more than 10 s; it is killed then.
     pub fn stop(&mut self) -> Result<ExitStatus, DaemonError> {
         Ok(self.child.stop(STOP_LIMIT)?)
     }
@@ -205,7 +207,7 @@ impl FipsDaemon {
     /// Kills it (SIGKILL).
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// If it cannot be waited for.
     pub fn kill(&mut self) -> Result<(), DaemonError> {
         self.child.kill()?;
         Ok(())
@@ -214,7 +216,7 @@ impl FipsDaemon {
     /// Starts it again with the same files.
     ///
     /// # Errors
-    /// As [`FipsDaemon::start`].
+    /// Like [`FipsDaemon::start`].
     pub fn restart(&mut self) -> Result<(), DaemonError> {
         self.kill()?;
         self.child = start(&self.host, &self.fips, &self.config, &self.log)?;
@@ -222,7 +224,7 @@ impl FipsDaemon {
     }
 }
 
-/// One question, one answer: a line of JSON each.
+/// One query, one answer: a line of JSON each.
 fn ask(socket: &Path, command: &str) -> io::Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(QUERY_LIMIT))?;
@@ -236,13 +238,13 @@ fn ask(socket: &Path, command: &str) -> io::Result<Value> {
     }
 }
 
-/// A question for the AAAA record of `npub.fips` (RFC 1035, section 4.1).
+/// A query for the AAAA record of `npub.fips` (RFC 1035, section 4.1).
 fn name_query(npub: &str) -> Vec<u8> {
     const HEADER: [u8; 12] = [0x57, 0xef, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     const AAAA_IN: [u8; 4] = [0, 28, 0, 1];
     let mut query = HEADER.to_vec();
     for label in [npub, "fips"] {
-        // An npub has 63 characters, just what a label may have.
+        // An npub has 63 characters, the maximum of a label.
         query.push(u8::try_from(label.len()).unwrap_or(u8::MAX));
         query.extend_from_slice(label.as_bytes());
     }
@@ -251,7 +253,7 @@ fn name_query(npub: &str) -> Vec<u8> {
     query
 }
 
-/// Sends a question from the namespace of this thread and waits for an answer that has one.
+/// Sends a query from the namespace of this thread and waits for an answer with a record.
 fn exchange(query: &[u8]) -> io::Result<()> {
     const NO_ERROR: u8 = 0;
     let socket = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0))?;

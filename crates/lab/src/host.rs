@@ -1,4 +1,4 @@
-//! A host: a network namespace that is treated as a machine.
+//! A host: a network namespace in the role of a machine.
 
 use std::fmt;
 use std::io;
@@ -17,8 +17,8 @@ use weft_os::sysctl;
 use crate::child::{ChildError, run_command};
 use crate::world::WorldError;
 
-/// A machine of a [`World`](crate::world::World). Cheap to clone: all clones are the same machine, and it
-/// is gone with the last of them and the last process on it.
+/// A machine of a [`World`](crate::world::World). Cheap to clone: all clones are the same machine,
+/// which is removed with the last of them and the last process on it.
 #[derive(Clone)]
 pub struct Host {
     inner: Arc<Inner>,
@@ -32,7 +32,7 @@ struct Inner {
 }
 
 impl Host {
-    /// A new machine with nothing but loopback, which is up.
+    /// A new machine with only a loopback interface, which is up.
     pub(crate) fn new(name: &str) -> Result<Self, WorldError> {
         let namespace = NetNs::new()?;
         namespace.run(calm_ipv6)?;
@@ -47,17 +47,17 @@ impl Host {
         })
     }
 
-    /// What it is called in reports.
+    /// Its name in reports.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Runs `work` on a thread inside the host and waits for it. Sockets made there belong to the host
-    /// for ever, whichever thread uses them.
+    /// Runs `work` on a thread inside the host and waits for it. Sockets created there belong to
+    /// the host, whichever thread uses them later.
     ///
     /// # Errors
-    /// When the thread cannot be made or may not enter.
+    /// If the thread cannot be started or may not enter.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, WorldError> {
         Ok(self.inner.namespace.run(work)?)
     }
@@ -65,7 +65,7 @@ impl Host {
     /// Starts a process on the host. It is killed when this process ends.
     ///
     /// # Errors
-    /// As [`Command::spawn`].
+    /// Like [`Command::spawn`].
     pub fn spawn(&self, mut command: Command) -> io::Result<Child> {
         self.inner.namespace.spawn(&mut command)
     }
@@ -73,38 +73,38 @@ impl Host {
     /// Runs a short command on the host to its end; see [`run_command`].
     ///
     /// # Errors
-    /// As [`run_command`].
+    /// Like [`run_command`].
     pub fn command(&self, command: Command, limit: Duration) -> Result<Output, HostCommandError> {
         Ok(self.run(|| run_command(command, limit))??)
     }
 
-    /// The same without CAP_NET_ADMIN, which the command cannot get back, root or not.
+    /// Like [`Self::command`], without CAP_NET_ADMIN, which the command cannot regain, root or not.
     ///
     /// # Errors
-    /// As [`Host::command`].
+    /// Like [`Host::command`].
     pub fn command_without_net_admin(&self, command: Command, limit: Duration) -> Result<Output, HostCommandError> {
         self.run(|| {
-            // What root's new program gets is cut to the bounding set (capabilities(7)), and that set
-            // belongs to this thread alone.
+            // The rights of root's new program are limited by the bounding set (capabilities(7)),
+            // which belongs to this thread alone.
             rustix::thread::remove_capability_from_bounding_set(CapabilitySet::NET_ADMIN)
                 .map_err(|error| HostCommandError::Capability(error.into()))?;
             Ok(run_command(command, limit)?)
         })?
     }
 
-    /// Adds a route: `destination/prefix_len` by way of `gateway`.
+    /// Adds a route to `destination/prefix_len` through `gateway`.
     ///
     /// # Errors
-    /// As [`Netlink::add_route`].
+    /// Like [`Netlink::add_route`].
     pub fn add_route(&self, destination: IpAddr, prefix_len: u8, gateway: IpAddr) -> Result<(), WorldError> {
         let route = Route::via(destination, prefix_len, gateway);
         Ok(self.netlink(|netlink| netlink.add_route(route))?)
     }
 
-    /// Sends everything that has no other route by way of `gateway`.
+    /// Adds a default route through `gateway`.
     ///
     /// # Errors
-    /// As [`Netlink::add_route`].
+    /// Like [`Netlink::add_route`].
     pub fn add_default_route(&self, gateway: IpAddr) -> Result<(), WorldError> {
         let any: IpAddr = match gateway {
             IpAddr::V4(_) => [0; 4].into(),
@@ -116,7 +116,7 @@ impl Host {
     /// Makes the host a router: it forwards between its interfaces.
     ///
     /// # Errors
-    /// Where `/proc/sys` may not be written.
+    /// If `/proc/sys` is not writable.
     pub fn forward(&self) -> Result<(), WorldError> {
         self.run(|| {
             sysctl::set_ipv4_forwarding(true)?;
@@ -125,10 +125,10 @@ impl Host {
         .map_err(WorldError::Setting)
     }
 
-    /// Asks the host's kernel about its network, or changes it.
+    /// Queries or changes the network configuration of the host's kernel.
     ///
     /// # Errors
-    /// What `work` gives.
+    /// The error of `work`.
     pub fn netlink<T>(&self, work: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError>) -> Result<T, NetlinkError> {
         let netlink = &self.inner.netlink;
         work(&mut netlink.lock().unwrap_or_else(PoisonError::into_inner))
@@ -139,12 +139,13 @@ impl Host {
         self.inner.namespace.as_fd()
     }
 
-    /// The number of that descriptor, by which other processes of this user find the namespace in `/proc`.
+    /// The number of that descriptor, through which other processes of this user find the namespace
+    /// in `/proc`.
     pub(crate) fn namespace_number(&self) -> i32 {
         self.namespace().as_raw_fd()
     }
 
-    /// A name for its next interface: `eth0`, `eth1` and so on.
+    /// The name of its next interface: `eth0`, `eth1` and so on.
     pub(crate) fn next_port(&self) -> String {
         format!("eth{}", self.inner.ports.fetch_add(1, Ordering::Relaxed))
     }
@@ -165,14 +166,14 @@ pub enum HostCommandError {
     /// The command could not be run.
     #[error(transparent)]
     Child(#[from] ChildError),
-    /// The capability could not be given up.
+    /// The capability could not be dropped.
     #[error("the capability CAP_NET_ADMIN cannot be given up")]
     Capability(#[source] io::Error),
 }
 
-/// Interfaces made from now on take no router advertisements and use their addresses at once. Where
-/// `/proc/sys` is read-only both go on as the kernel likes: no router advertises here, and the addresses
-/// that the lab sets skip the detection anyway.
+/// Makes new interfaces ignore router advertisements and use their addresses at once. If
+/// `/proc/sys` is read-only, the kernel's defaults stay: there is no router that advertises here,
+/// and the addresses that the lab sets skip the detection anyway.
 fn calm_ipv6() {
     for interface in ["all", "default"] {
         let _ = sysctl::disable_router_advertisements(interface);

@@ -1,4 +1,4 @@
-//! Ctrl-C: nothing stays behind.
+//! Ctrl-C: cleaning up on a signal.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::child;
 
-/// The exit status of a process that ended by SIGINT, as shells say it.
+/// The exit status that shells show for a process that ended by SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// Catches SIGINT, SIGTERM and SIGHUP from its making on.
+/// Catches SIGINT, SIGTERM and SIGHUP while it exists.
 #[derive(Debug)]
 pub struct Interrupts {
     signals: Receiver<()>,
@@ -22,11 +22,11 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// From now on a signal kills the processes under test, removes `directory` and ends this process,
-    /// unless a thread [waits](Interrupts::wait) for one.
+    /// From now on a signal kills the processes under test, removes `directory` and ends this
+    /// process, unless a thread [waits](Interrupts::wait) for one.
     ///
     /// # Errors
-    /// When the system gives no thread or no signal handler.
+    /// If the system provides no thread or no signal handler.
     pub fn catch(directory: PathBuf) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (sender, signals) = channel();
@@ -65,7 +65,7 @@ impl Interrupts {
         }
     }
 
-    /// Waits for a signal and takes it; the next one ends the process.
+    /// Waits for a signal and consumes it; the next one ends the process.
     pub fn wait(&self) {
         self.awaited.store(true, Ordering::Release);
         // The sender's thread ends only with the process.
@@ -73,8 +73,8 @@ impl Interrupts {
     }
 }
 
-/// Removes a directory in which another thread may be making files still: what comes into one being emptied makes that
-/// fail, and nothing comes into one that is gone.
+/// Removes a directory in which another thread may still create files: a file that is created while
+/// its directory is being emptied makes the removal fail, so it is repeated.
 fn remove(directory: &Path) {
     for _ in 0..REMOVALS {
         match std::fs::remove_dir_all(directory) {
@@ -84,6 +84,6 @@ fn remove(directory: &Path) {
     }
 }
 
-/// How often a removal is tried, and how long in between.
+/// Maximum number of attempts at a removal, and the pause between them.
 const REMOVALS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);

@@ -1,8 +1,8 @@
 //! Reading a daemon's text log.
 
-/// The lines of `log` at WARN or ERROR, as `tracing` writes them: a time, then the level. Lines that
-/// are no log lines (a panic message, for example) count as warnings too, since a clean run writes
-/// none.
+/// The lines of `log` at WARN or ERROR, as `tracing` writes them: a time, then the level. Lines
+/// that are not log lines (a panic message, for example) count as warnings too, since a clean run
+/// writes none.
 #[must_use]
 pub fn warnings(log: &str) -> Vec<String> {
     let lines = log.lines().map(strip_colour);
@@ -18,7 +18,7 @@ fn level(line: &str) -> Option<&str> {
     words.find(|word| LEVELS.contains(word))
 }
 
-/// Takes out escape sequences that set a colour (`ESC [ ... m`).
+/// Removes escape sequences that set a colour (`ESC [ ... m`).
 fn strip_colour(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut rest = line;

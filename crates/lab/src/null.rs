@@ -1,14 +1,15 @@
-//! The null tunnel: what a tunnel costs before it does anything. The limit to chase.
+//! The null tunnel: the minimum cost of a tunnel, as a lower bound for others.
 //!
-//! Super-packets from the TUN go as they are, virtio header and all, in as few UDP sends as the kernel takes
-//! (`UDP_SEGMENT`), arrive joined (`UDP_GRO`), and are written to the other TUN in one call. No cryptography, no
-//! segmentation, no checksums, one peer, no loss handling: a super-packet of which a piece is missing is dropped.
+//! Super-packets from the TUN are sent unchanged, with their virtio header, in as few UDP sends as
+//! the kernel permits (`UDP_SEGMENT`), received coalesced (`UDP_GRO`), and written to the other TUN
+//! in one call. No cryptography, no segmentation, no checksums, one peer, no loss handling: a
+//! super-packet with a missing piece is dropped.
 //!
-//! Each datagram begins with [`Piece`]: the super-packet's number, its length, and where the piece belongs. Pieces of one
-//! super-packet have the same size but for the last.
+//! Each datagram begins with [`Piece`]: the super-packet's number, its length, and the offset of
+//! the piece. Pieces of one super-packet have the same size except for the last.
 //!
-//! With a cipher, each piece is sealed and opened besides: what a cipher alone costs. The key is the same everywhere and
-//! numbers repeat, so it keeps nothing secret.
+//! With a cipher, each piece is also sealed and opened, which shows the cost of a cipher alone. The
+//! key is the same everywhere and numbers repeat, so it keeps nothing secret.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -21,17 +22,17 @@ use weft_os::poll::{Events, Interest, Poller};
 use weft_os::tun::{READ_BUFFER_LEN, Tun};
 use weft_os::udp::{MAX_SEGMENTS, MAX_SEND_LEN, RECEIVE_BUFFER_LEN, UdpSocket, is_transient};
 
-/// How long a full socket or TUN is waited for.
+/// Duration of one wait for a full socket or TUN.
 const WAIT: Duration = Duration::from_millis(10);
 
-/// What a datagram begins with. All fields are big-endian.
+/// The header of a datagram. All fields are big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Which super-packet, counted by the sender.
+    /// The number of the super-packet, counted by the sender.
     pub number: u32,
     /// Bytes of the super-packet, less one: with its virtio header it may have 65,545.
     pub len: u32,
-    /// Where the piece belongs, in bytes.
+    /// Offset of the piece, in bytes.
     pub at: u32,
 }
 
@@ -39,7 +40,7 @@ impl Piece {
     /// Bytes of the header.
     pub const LEN: usize = 12;
 
-    /// No two pieces have the same, until the numbers of super-packets begin anew.
+    /// A number that is unique for each piece, until the numbers of super-packets wrap.
     fn counter(self) -> u64 {
         u64::from(self.number) << 32 | u64::from(self.at)
     }
@@ -62,14 +63,14 @@ impl Piece {
     }
 }
 
-/// The cipher that both ends have.
+/// The cipher of both ends.
 #[must_use]
 pub fn cipher(suite: Suite) -> FastCipher {
     Secret::from_key(&Key::from_bytes([7; 32])).cipher(suite)
 }
 
-/// Cuts a super-packet into datagrams of at most `segment` bytes, one behind the other in `train`; with a cipher, what
-/// follows each header is sealed.
+/// Splits a super-packet into datagrams of at most `segment` bytes, one behind the other in
+/// `train`; with a cipher, the bytes behind each header are sealed.
 pub fn cut(number: u32, packet: &[u8], segment: usize, cipher: Option<&FastCipher>, train: &mut Vec<u8>) {
     train.clear();
     let overhead = Piece::LEN + cipher.map_or(0, |_| TAG_LEN);
@@ -102,7 +103,7 @@ fn take<'d>(datagram: &'d mut [u8], cipher: Option<&FastCipher>) -> Option<(Piec
     Some((header, piece))
 }
 
-/// Puts super-packets together from datagrams in the order in which they were sent.
+/// Reassembles super-packets from datagrams in the order in which they were sent.
 #[derive(Debug, Default)]
 pub struct Joiner {
     number: u32,
@@ -111,8 +112,8 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    /// Takes the datagrams of one receive, `segment` bytes each but the last, and gives each whole super-packet as its
-    /// parts to `write`. With a cipher, pieces are opened where they lie.
+    /// Processes the datagrams of one receive, `segment` bytes each but the last, and passes each
+    /// whole super-packet as its parts to `write`. With a cipher, pieces are opened in place.
     pub fn receive(
         &mut self,
         joined: &mut [u8],
@@ -139,7 +140,7 @@ impl Joiner {
         }
     }
 
-    /// The rest of a super-packet is in another receive.
+    /// Stores the start of a super-packet whose rest is in another receive.
     fn keep(&mut self, first: Piece, run: &[(Piece, &[u8])]) {
         if first.number != self.number || first.at == 0 {
             (self.number, self.len) = (first.number, first.len as usize);
@@ -153,10 +154,10 @@ impl Joiner {
     }
 }
 
-/// Sends what the TUN reads. Returns only when something broke.
+/// Sends everything that is read from the TUN. Returns only on an error.
 ///
 /// # Errors
-/// What the system refused.
+/// The error of the system.
 pub fn outward(
     tun: &Tun,
     socket: &UdpSocket,
@@ -191,17 +192,17 @@ pub fn outward(
             match socket.send(to, now, Some(segment)) {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
                 Err(error) if is_transient(&error) => wait(&writable, Some(WAIT))?,
-                // The other end is not there yet, or no more.
+                // The peer is not yet or no longer running.
                 Err(_) => break,
             }
         }
     }
 }
 
-/// Writes what the socket receives to the TUN. Returns only when something broke.
+/// Writes everything that the socket receives to the TUN. Returns only on an error.
 ///
 /// # Errors
-/// What the system refused.
+/// The error of the system.
 pub fn inward(tun: &Tun, socket: &UdpSocket, cipher: Option<&FastCipher>) -> io::Result<()> {
     let readable = poller(socket, Interest::Readable)?;
     let mut joiner = Joiner::default();
@@ -210,11 +211,11 @@ pub fn inward(tun: &Tun, socket: &UdpSocket, cipher: Option<&FastCipher>) -> io:
         match socket.recv(&mut buffer) {
             Ok(received) => {
                 let joined = buffer.get_mut(..received.len).unwrap_or_default();
-                // What a full or foreign queue does not take is lost, as on any link.
+                // Packets that a full or foreign queue refuses are lost, as on any link.
                 joiner.receive(joined, received.segment_size, cipher, |parts| drop(tun.writev(parts)));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait(&readable, None)?,
-            // An ICMP error for something we sent.
+            // An ICMP error about an earlier datagram.
             Err(_) => {}
         }
     }

@@ -1,14 +1,14 @@
-//! Randomness that a seed decides: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-//! 2014). Not for keys.
+//! Random numbers from a seed: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+//! generators", 2014). Not for keys.
 
-/// A row of pseudo-random words.
+/// A sequence of pseudo-random words.
 #[derive(Debug, Clone)]
 pub struct SplitMix64 {
     state: u64,
 }
 
 impl SplitMix64 {
-    /// The row of `seed`, from its start.
+    /// The sequence of `seed`, from its start.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -23,12 +23,12 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_word()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True with this probability, from 0 to 1. Takes no word for 0.
+    /// Returns true with this probability, from 0 to 1. Consumes no word for 0.
     pub fn chance(&mut self, probability: f64) -> bool {
         const STEPS: f64 = (1_u64 << 53) as f64;
         probability > 0.0 && ((self.next_word() >> 11) as f64) < probability * STEPS

@@ -1,8 +1,9 @@
-//! A middlebox for UDP: it forwards between two fixed peers and does to each datagram what a rule says.
+//! A middlebox for UDP: it forwards between two fixed peers and treats each datagram as a rule
+//! decides.
 //!
-//! The relay stands on a host between two others. Each side is configured with the relay's address as
-//! the address of the other, so neither notices it. The rule sees every datagram, so a test can lose
-//! the one that it is about.
+//! The relay runs on a host between two others. Each side is configured with the relay's address as
+//! the address of the other, so neither notices it. The rule sees every datagram, so a test can
+//! drop a particular one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,13 +22,13 @@ use crate::world::WorldError;
 /// The longest UDP payload.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// How often a waiting thread looks whether the relay has ended.
+/// How often a waiting thread checks whether the relay has ended.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Socket buffer in bytes: the relay should lose only what its rule loses.
+/// Socket buffer in bytes: large, so that the relay drops only by rule.
 const SOCKET_BUFFER: usize = 8 << 20;
 
-/// Which way a datagram goes.
+/// The direction of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Direction {
     /// From the first leg's peer to the second's.
@@ -36,41 +37,41 @@ pub enum Direction {
     BToA,
 }
 
-/// What happens to a datagram.
+/// The rule's decision about a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on.
+    /// It is forwarded.
     Pass,
-    /// It is lost.
+    /// It is dropped.
     Drop,
-    /// It goes on twice.
+    /// It is forwarded twice.
     Duplicate,
-    /// It goes on later; others overtake it.
+    /// It is forwarded later; others overtake it.
     Delay(Duration),
-    /// It goes on with one bit inverted, counted from the first bit of the first byte and wrapping at
-    /// the end.
+    /// It is forwarded with one bit inverted, counted from the first bit of the first byte and
+    /// wrapping at the end.
     Flip(usize),
 }
 
-/// One side of the relay: where it listens for a peer, and that peer's address.
+/// One side of the relay: its listening address for a peer, and that peer's address.
 #[derive(Debug, Clone, Copy)]
 pub struct Leg {
-    /// The relay's address on this side; the peer is told that this is the other one.
+    /// The relay's address on this side, which the peer has configured as that of the other peer.
     pub local: SocketAddr,
     /// The peer on this side. Datagrams from elsewhere are not forwarded.
     pub peer: SocketAddr,
 }
 
-/// What a relay has done so far, in datagrams.
+/// The counters of a relay, in datagrams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RelayCounts {
-    /// Forwarded, duplicates and delayed ones included.
+    /// Forwarded, including duplicates and delayed ones.
     pub forwarded: u64,
-    /// Lost by rule.
+    /// Dropped by rule.
     pub dropped: u64,
-    /// Doubled by rule.
+    /// Duplicated by rule.
     pub duplicated: u64,
-    /// Held back by rule.
+    /// Delayed by rule.
     pub delayed: u64,
     /// Changed by rule.
     pub flipped: u64,
@@ -78,18 +79,18 @@ pub struct RelayCounts {
     pub failed: u64,
 }
 
-/// A running relay. It ends when this is dropped.
+/// A running relay. It ends when it is dropped.
 pub struct UdpRelay {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl UdpRelay {
-    /// Starts a relay on `host` between two legs. `rule` is asked for each datagram, in the order of
-    /// arrival of each direction.
+    /// Starts a relay on `host` between two legs. `rule` is called for each datagram, in the order
+    /// of arrival of each direction.
     ///
     /// # Errors
-    /// When an address is not the host's or is taken.
+    /// If an address is not the host's or is in use.
     pub fn start(
         host: &Host,
         a: Leg,
@@ -120,13 +121,13 @@ impl UdpRelay {
         Ok(Self { shared, threads })
     }
 
-    /// What it has done so far.
+    /// Its counters so far.
     #[must_use]
     pub fn counts(&self) -> RelayCounts {
         self.shared.counts.snapshot()
     }
 
-    /// From now on `rule` decides.
+    /// Replaces the rule from now on.
     pub fn set_rule(&self, rule: impl FnMut(Direction, &[u8]) -> Verdict + Send + 'static) {
         *lock(&self.shared.rule) = Box::new(rule);
     }
@@ -148,7 +149,7 @@ pub fn pass(_: Direction, _: &[u8]) -> Verdict {
     Verdict::Pass
 }
 
-/// A rule that loses the first `count` datagrams for which `chosen` is true and lets all others pass.
+/// A rule that drops the first `count` datagrams for which `chosen` is true and passes all others.
 pub fn drop_first(
     count: usize,
     mut chosen: impl FnMut(Direction, &[u8]) -> bool + Send + 'static,
@@ -163,16 +164,16 @@ pub fn drop_first(
     }
 }
 
-/// The FMP phase of a datagram: the low nibble of its first byte (FIPS wire-formats, common prefix); 1
-/// and 2 are the two messages of the link handshake, 0 is an established frame. None if the version in
-/// the high nibble is not 0.
+/// The FMP phase of a datagram: the low nibble of its first byte (FIPS wire-formats, common
+/// prefix); 1 and 2 are the two messages of the link handshake, 0 is an established frame. `None`
+/// if the version in the high nibble is not 0.
 #[must_use]
 pub fn fmp_phase(datagram: &[u8]) -> Option<u8> {
     let first = datagram.first()?;
     (first >> 4 == 0).then_some(first & 0x0f)
 }
 
-/// Why there is no relay.
+/// Why a relay did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     /// The host is not usable.
@@ -183,7 +184,7 @@ pub enum RelayError {
     Bind {
         /// The address.
         addr: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -198,7 +199,7 @@ struct Shared {
     more: Condvar,
 }
 
-/// One direction: where datagrams come from and where they go.
+/// One direction: the source and the destination of its datagrams.
 struct Lane {
     direction: Direction,
     from: Arc<UdpSocket>,
@@ -278,7 +279,7 @@ impl Shared {
         }
     }
 
-    /// Sends what was held back when its time comes.
+    /// Sends delayed datagrams when they are due.
     fn send_delayed(&self) {
         let mut waiting = lock(&self.delayed);
         while !self.ended.load(Ordering::Relaxed) {
@@ -300,7 +301,7 @@ impl Shared {
     }
 }
 
-/// A datagram that is held back, ordered by the time it is due.
+/// A delayed datagram, ordered by its due time.
 struct Late {
     due: Instant,
     socket: Arc<UdpSocket>,
@@ -368,7 +369,8 @@ fn bind(addr: SocketAddr) -> Result<UdpSocket, RelayError> {
     let failed = |source| RelayError::Bind { addr, source };
     let socket = UdpSocket::bind(addr).map_err(failed)?;
     socket.set_read_timeout(Some(TICK)).map_err(failed)?;
-    // Beyond the system's limit it takes CAP_NET_ADMIN over the machine, which a user namespace has not.
+    // Beyond the system's limit it takes CAP_NET_ADMIN over the machine, which a user namespace
+    // does not give.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER)
         .or_else(|_| rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BUFFER));
     Ok(socket)

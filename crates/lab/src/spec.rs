@@ -1,4 +1,4 @@
-//! What a daemon under test is told: the configuration files of weft and of the reference daemon.
+//! The configuration of a daemon under test: the files of weft and of the reference daemon.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// Both MTUs of the reference daemon by default, bytes.
+/// Default of both MTUs of the reference daemon, bytes.
 const FIPS_MTU: u16 = 1280;
 
 /// The UDP port that both daemons use by default.
@@ -15,39 +15,42 @@ pub const DEFAULT_PORT: u16 = 2121;
 /// The configuration of one daemon, in terms that weft and the reference daemon share.
 #[derive(Debug, Clone)]
 pub struct NodeSpec {
-    /// Local UDP addresses. The reference daemon takes one; it gets the first.
+    /// Local UDP addresses. The reference daemon supports one; it gets the first.
     pub listen: Vec<SocketAddr>,
-    /// UDP payload bytes that a datagram may have; without it weft probes, and the reference daemon has 1280.
+    /// UDP payload bytes that a datagram may have; without it weft probes, and the reference daemon
+    /// uses 1280.
     pub udp_mtu: Option<u16>,
     /// Name of the TUN interface.
     pub tun_name: String,
-    /// MTU of the TUN interface in bytes; without it weft has its own default, and the reference daemon 1280.
+    /// MTU of the TUN interface in bytes; without it weft uses its own default, and the reference
+    /// daemon 1280.
     pub tun_mtu: Option<u16>,
     /// Seconds between rekeys, on both layers.
     pub rekey_s: u32,
-    /// Who may exchange packets with this node, and where to find them.
+    /// The configured peers, with their addresses.
     pub peers: Vec<PeerSpec>,
-    /// What weft is told instead, or as well: `table.key` and a TOML value.
+    /// Further or replacing settings of weft: `table.key` and a TOML value.
     pub settings: Vec<(String, toml::Value)>,
-    /// Further text for the end of weft's TOML; the reference daemon gets none of it.
+    /// Text to append to weft's TOML; the reference daemon gets none of it.
     pub extra_toml: String,
-    /// What only the reference daemon is told.
+    /// Settings of the reference daemon only.
     pub fips: FipsSettings,
 }
 
-/// Settings of the reference daemon that weft has no like of.
+/// Settings of the reference daemon without an equivalent in weft.
 #[derive(Debug, Clone)]
 pub struct FipsSettings {
-    /// What it logs: `info`, `debug`.
+    /// Its log level: `info`, `debug`.
     pub log_level: String,
-    /// Messages sent under one key before it asks for new ones, whatever their age.
+    /// Messages sent under one key before it rekeys, whatever the key's age.
     pub rekey_after_messages: u64,
-    /// Whether it answers names, on `[::1]:5354`; see [`FipsDaemon::resolve`](crate::fips::FipsDaemon::resolve).
+    /// Whether it answers DNS queries, on `[::1]:5354`; see
+    /// [`FipsDaemon::resolve`](crate::fips::FipsDaemon::resolve).
     pub dns: bool,
 }
 
 impl Default for FipsSettings {
-    /// `info`, no names, and its own default of 65,536 messages.
+    /// `info`, no DNS, and its own default of 65,536 messages.
     fn default() -> Self {
         Self {
             log_level: "info".to_owned(),
@@ -64,7 +67,7 @@ pub struct PeerSpec {
     pub npub: String,
     /// A name for it.
     pub name: String,
-    /// Where it may be reached over UDP; may be empty.
+    /// Its UDP addresses; may be empty.
     pub addresses: Vec<SocketAddr>,
     /// Networks behind it, such as `10.1.0.0/16`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -72,7 +75,8 @@ pub struct PeerSpec {
 }
 
 impl Default for NodeSpec {
-    /// IPv4 on every address, port 2121, both MTUs by default, `weft0`, a rekey every 120 s, no peers.
+    /// IPv4 on every address, port 2121, both MTUs by default, `weft0`, a rekey every 120 s, no
+    /// peers.
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT))],
@@ -88,7 +92,7 @@ impl Default for NodeSpec {
     }
 }
 
-/// Sets `table.key`, or a key of the file itself.
+/// Sets `table.key`, or a top-level key.
 fn set(file: &mut toml::Table, key: &str, value: toml::Value) {
     match key.split_once('.') {
         None => drop(file.insert(key.to_owned(), value)),
@@ -102,7 +106,7 @@ fn set(file: &mut toml::Table, key: &str, value: toml::Value) {
 }
 
 impl NodeSpec {
-    /// The same with one more peer.
+    /// Adds a peer.
     #[must_use]
     pub fn with_peer(mut self, npub: &str, name: &str, addresses: &[SocketAddr]) -> Self {
         self.peers.push(PeerSpec {
@@ -114,10 +118,10 @@ impl NodeSpec {
         self
     }
 
-    /// Weft's configuration file.
+    /// The text of weft's configuration file.
     ///
     /// # Errors
-    /// When a value cannot be written as TOML; no value of these types is.
+    /// If a value cannot be written as TOML, which does not happen with these types.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         let mut file = toml::Table::try_from(WeftFile {
             udp: UdpTable {
@@ -141,10 +145,11 @@ impl NodeSpec {
         Ok(text)
     }
 
-    /// The reference daemon's configuration file (its `docs/reference/configuration.md`), with the
-    /// secret key `nsec` and the control socket at `socket`. Only what differs from its defaults:
-    /// those make a new identity at each start and have no TUN interface. Peers without an address are
-    /// left out: it refuses them, and it accepts every node that dials it.
+    /// The text of the reference daemon's configuration file (its
+    /// `docs/reference/configuration.md`), with the secret key `nsec` and the control socket at
+    /// `socket`. It contains only differences from the defaults, with which the daemon would create
+    /// a new identity at each start and have no TUN interface. Peers without an address are left
+    /// out: it refuses them, and it accepts every node that dials it.
     #[must_use]
     pub fn to_fips_yaml(&self, nsec: &str, socket: &Path) -> String {
         let listen = self.listen.first().copied();
@@ -190,7 +195,7 @@ struct WeftFile<'a> {
     udp: UdpTable<'a>,
     tun: TunTable<'a>,
     rekey: RekeyTable,
-    // Named as the file names it: one `[[peer]]` each.
+    // Named as in the file: one `[[peer]]` each.
     #[serde(skip_serializing_if = "<[PeerSpec]>::is_empty")]
     peer: &'a [PeerSpec],
 }

@@ -1,11 +1,13 @@
-//! Statistics of a few runs: what they say, and how sure it is (L37).
+//! Statistics of a few runs, with their uncertainty (L37).
 //!
-//! - [`Summary`]: one arm by itself, with what is suspicious about it.
-//! - [`welch`], [`Ratio`]: two arms, by their means; [`paired_ratio`]: by the rounds in which both ran.
-//! - [`median_interval`]: how far a median may be off, by resampling.
+//! - [`Summary`]: one arm by itself, with warnings.
+//! - [`welch`], [`Ratio`]: two arms, by their means; [`paired_ratio`]: by the rounds in which both
+//!   ran.
+//! - [`median_interval`]: the uncertainty of a median, by resampling.
 //! - `student`: the t distribution.
 //!
-//! Means and variances are those of samples (`n - 1`). Everything here is pure; chance comes from a seed.
+//! Means and variances are those of samples (`n - 1`). Everything here is pure; random numbers come
+//! from a seed.
 
 mod compare;
 mod resample;
@@ -19,17 +21,17 @@ const UNSTEADY: f64 = 0.03;
 /// A run further from the median than this share of it is flagged.
 const OUTLYING: f64 = 0.2;
 
-/// An interval that holds the true value with a stated confidence.
+/// An interval that contains the true value with a stated confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Its lower end.
+    /// Its lower bound.
     pub low: f64,
-    /// Its upper end.
+    /// Its upper bound.
     pub high: f64,
 }
 
 impl Interval {
-    /// Whether a value lies in it.
+    /// Whether the interval contains a value.
     #[must_use]
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
@@ -42,15 +44,15 @@ impl Interval {
     }
 }
 
-/// Why no statistics can be given.
+/// Why statistics cannot be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatsError {
     /// Fewer values than the figure needs.
     #[error("{found} runs where {needed} are needed")]
     TooFew {
-        /// How many there are.
+        /// The number of values.
         found: usize,
-        /// How many it takes.
+        /// The required number.
         needed: usize,
     },
     /// A value is not a number, or infinite.
@@ -59,12 +61,12 @@ pub enum StatsError {
     /// A ratio needs positive values.
     #[error("run {0} is not positive, so no ratio can be told")]
     NotPositive(usize),
-    /// Pairs need as many values on both sides.
+    /// Pairs need the same number of values on both sides.
     #[error("{0} runs on one side, {1} on the other")]
     NotPaired(usize, usize),
 }
 
-/// What one arm's runs say.
+/// The statistics of one arm's runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// Number of runs.
@@ -73,13 +75,13 @@ pub struct Summary {
     pub mean: f64,
     /// Half of the runs lie below.
     pub median: f64,
-    /// Smallest.
+    /// Minimum.
     pub min: f64,
-    /// Largest.
+    /// Maximum.
     pub max: f64,
     /// Standard deviation of the sample; 0 for a single run.
     pub stddev: f64,
-    /// Standard deviation by mean; 0 where the mean is 0.
+    /// Coefficient of variation: standard deviation by mean; 0 if the mean is 0.
     pub cov: f64,
     /// The 10th percentile, interpolated linearly between runs (R's type 7).
     pub p10: f64,
@@ -92,7 +94,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up at least one run.
+    /// Summarises at least one run.
     ///
     /// # Errors
     /// [`StatsError::TooFew`] for none, [`StatsError::NotFinite`].
@@ -145,7 +147,7 @@ fn sorted(runs: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The value below which a share of the sorted runs lies, interpolated linearly.
+/// The value below which a share of the sorted runs is, interpolated linearly.
 fn percentile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let at = share * last as f64;

@@ -1,5 +1,6 @@
-//! A world: hosts in namespaces, virtual cables and switches between them, and a directory for what the
-//! daemons write. Nothing of it has a name in the system, so nothing is left when the process ends.
+//! A world: hosts in namespaces, virtual cables and switches between them, and a directory for the
+//! daemons' files. Nothing in it has a name in the system, so everything is removed when the
+//! process ends.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,14 +23,14 @@ use crate::nat::{NatBox, NatConfig};
 /// Frames that may wait for the program at the other end of a TAP: 120 ms of 1 Gbit/s.
 const TAP_QUEUE: u32 = 10_000;
 
-/// Where hosts come from. Its directory is removed when it is dropped, unless it is kept.
+/// The factory of hosts. Its directory is removed when it is dropped, unless it is kept.
 #[derive(Debug)]
 pub struct World {
     directory: TempDir,
 }
 
 impl World {
-    /// Makes sure that this process may make worlds: a user without root's rights moves to a user
+    /// Ensures that this process may create worlds: a user without root's rights moves to a user
     /// namespace first. Call it before the process has a second thread.
     ///
     /// # Errors
@@ -38,10 +39,10 @@ impl World {
         Ok(netns::enter()?)
     }
 
-    /// An empty world.
+    /// Creates an empty world.
     ///
     /// # Errors
-    /// When there is no room for its directory.
+    /// If its directory cannot be created.
     pub fn new() -> Result<Self, WorldError> {
         let directory = tempfile::Builder::new().prefix("weft-lab-").tempdir();
         let directory = directory.map_err(WorldError::Directory)?;
@@ -54,24 +55,24 @@ impl World {
         self.directory.path()
     }
 
-    /// From now on the directory stays when the world ends.
+    /// Keeps the directory when the world ends.
     pub fn keep_directory(&mut self) {
         self.directory.disable_cleanup(true);
     }
 
-    /// A new host without any interface but loopback.
+    /// Creates a host with only a loopback interface.
     ///
     /// # Errors
-    /// When the system gives no namespace.
+    /// If the system provides no namespace.
     pub fn host(&self, name: &str) -> Result<Host, WorldError> {
         Host::new(name)
     }
 
-    /// Lays a cable between two hosts and gives each end its addresses (`192.0.2.1/24`). When this returns, packets
-    /// pass both ways.
+    /// Creates a cable between two hosts and sets each end's addresses (`192.0.2.1/24`). When this
+    /// returns, packets pass in both directions.
     ///
     /// # Errors
-    /// [`WorldError::BadAddress`], or what the kernel refused.
+    /// [`WorldError::BadAddress`], or the kernel's error.
     pub fn link(
         &self,
         (a, a_addresses): (&Host, &[&str]),
@@ -96,11 +97,11 @@ impl World {
         )
     }
 
-    /// Lays a cable between two hosts whose frames pass a program that does to them what `cable` says; see
-    /// [`crate::emulator`].
+    /// Creates a cable between two hosts whose frames pass through a program with the impairments
+    /// of `cable`; see [`crate::emulator`].
     ///
     /// # Errors
-    /// [`WorldError::BadAddress`], [`WorldError::Tap`], or what the kernel refused.
+    /// [`WorldError::BadAddress`], [`WorldError::Tap`], or the kernel's error.
     pub fn emulated_link(
         &self,
         (a, a_addresses): (&Host, &[&str]),
@@ -117,11 +118,12 @@ impl World {
         Ok(EmulatedLink::new(a, b, emulator))
     }
 
-    /// Puts a NAT box between two switches, with its address on each (`10.0.0.1/24`); see [`crate::nat`].
+    /// Creates a NAT box between two switches, with its address on each (`10.0.0.1/24`); see
+    /// [`crate::nat`].
     ///
     /// # Errors
-    /// [`WorldError::BadAddress`] for what is no IPv4 address with a prefix length, [`WorldError::Tap`], or what the
-    /// kernel refused.
+    /// [`WorldError::BadAddress`] for anything but an IPv4 address with a prefix length,
+    /// [`WorldError::Tap`], or the kernel's error.
     pub fn nat(
         &self,
         config: NatConfig,
@@ -134,10 +136,10 @@ impl World {
         NatBox::start(config, inside, outside).map_err(WorldError::Thread)
     }
 
-    /// A switch, to which any number of hosts can be connected.
+    /// Creates a switch, to which any number of hosts can be connected.
     ///
     /// # Errors
-    /// When the system gives no namespace or no bridge.
+    /// If the system provides no namespace or no bridge.
     pub fn switch(&self, name: &str) -> Result<Switch, WorldError> {
         const BRIDGE: &str = "br0";
         let host = Host::new(name)?;
@@ -159,10 +161,11 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Lays a cable from `host` to the switch; the port is the host's end. When this returns, packets pass both ways.
+    /// Creates a cable from `host` to the switch; the port is the host's end. When this returns,
+    /// packets pass in both directions.
     ///
     /// # Errors
-    /// [`WorldError::BadAddress`], or what the kernel refused.
+    /// [`WorldError::BadAddress`], or the kernel's error.
     pub fn connect(&self, host: &Host, addresses: &[&str]) -> Result<Port, WorldError> {
         let addresses = parse_all(addresses)?;
         let (name, socket) = (host.next_port(), self.host.next_port());
@@ -186,17 +189,17 @@ impl Switch {
         Port::bring_up(Socket::new(host, &name), Some(other), addresses)
     }
 
-    /// How many ports are in use.
+    /// The number of ports in use.
     ///
     /// # Errors
-    /// Only when the exchange with the kernel fails.
+    /// Only if the exchange with the kernel fails.
     pub fn ports(&self) -> Result<usize, WorldError> {
         let interfaces = self.host.netlink(Netlink::interfaces)?;
         let ours = |interface: &&Interface| interface.controller == Some(self.bridge);
         Ok(interfaces.iter().filter(ours).count())
     }
 
-    /// A port whose other end is a program of this process, which gets plain frames.
+    /// Creates a port whose other end is a program of this process, which gets plain frames.
     pub(crate) fn plug(&self) -> Result<Tap, WorldError> {
         let tap = tap_by(&self.host, Tap::create)?;
         self.host.netlink(|netlink| {
@@ -208,10 +211,10 @@ impl Switch {
     }
 }
 
-/// Why a world could not be made or changed.
+/// Why a world could not be created or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// The system gives no namespaces, or a thread could not enter one.
+    /// The system provides no namespaces, or a thread could not enter one.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
     /// The kernel refused an interface, an address or a route.
@@ -220,19 +223,19 @@ pub enum WorldError {
     /// The kernel refused a setting.
     #[error(transparent)]
     Setting(SysctlError),
-    /// An interface does not do what was asked of it.
+    /// An interface does not support a requested feature.
     #[error(transparent)]
     Feature(#[from] EthtoolError),
-    /// There is no TAP interface for an emulated cable or a NAT box.
+    /// No TAP interface is available for an emulated cable or a NAT box.
     #[error(transparent)]
     Tap(#[from] TunError),
-    /// The system gives no thread, or no descriptor, for an emulated cable or a NAT box.
+    /// The system provides no thread, or no descriptor, for an emulated cable or a NAT box.
     #[error("the program in the middle cannot be started")]
     Thread(#[source] io::Error),
-    /// There is no directory for the world's files.
+    /// The directory for the world's files cannot be created.
     #[error("no directory for the files of the daemons")]
     Directory(#[source] io::Error),
-    /// Only ports of a switch can be kept apart.
+    /// Only ports of a switch can be isolated.
     #[error("{0} is not connected to a switch")]
     NotOnASwitch(String),
     /// Not an address with a prefix length.
@@ -240,7 +243,8 @@ pub enum WorldError {
     BadAddress(String),
 }
 
-/// A new interface of `host`, down, whose other end is this process: one for super-frames, if the kernel has them.
+/// Creates an interface of `host`, down, whose other end is this process: one for super-frames, if
+/// the kernel supports them.
 pub(crate) fn tap(host: &Host) -> Result<Tap, WorldError> {
     tap_by(host, Tap::with_offloads)
 }

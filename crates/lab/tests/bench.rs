@@ -1,4 +1,4 @@
-//! A run of the bench counts only when it measured what it says: each way to be wrong is tried here.
+//! A bench run is valid only if it measured what it claims. The tests try each kind of violation.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
@@ -81,9 +81,9 @@ fn a_cable_like_a_wire_carries_datagrams_one_by_one() {
             assert_eq!(from.send(to.local_address(), &[7; 40_000], Some(1000)).unwrap(), 40_000);
             assert!(from.gso(), "a wire takes super-datagrams as well");
             let arrived = receive(&to, 40);
-            // What arrives together is joined again.
+            // Datagrams that arrive together are coalesced again.
             assert!(arrived.plain_receives < 20, "{arrived:?}");
-            // Few others are sent meanwhile: a question for the neighbour, IPv6's own.
+            // Few other packets are sent meanwhile: a neighbour query, and IPv6's own.
             let packets = sent(&stage) - before;
             assert!(
                 (at_least..=at_most).contains(&packets),
@@ -93,7 +93,7 @@ fn a_cable_like_a_wire_carries_datagrams_one_by_one() {
     });
 }
 
-/// Receives so many datagrams, however they are joined.
+/// Receives `datagrams` datagrams, in any combination of coalesced and single ones.
 fn receive(socket: &UdpSocket, datagrams: u64) -> UdpCounters {
     let (poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(1));
     poller.add(socket, 0, Interest::Readable).unwrap();
@@ -118,7 +118,7 @@ fn sent(stage: &Stage) -> u64 {
         .lines()
         .find_map(|line| line.trim_start().strip_prefix(&name))
         .unwrap();
-    // Eight columns of what was received, then bytes and packets.
+    // Eight columns of received figures, then sent bytes and packets.
     line.split_whitespace().nth(9).unwrap().parse().unwrap()
 }
 
@@ -135,7 +135,7 @@ fn traffic_that_goes_another_way_voids_the_run() {
     });
 }
 
-/// QUIC asks for datagrams of 1,200 bytes that are not fragmented.
+/// QUIC requires that datagrams of 1,200 bytes pass without fragmentation.
 #[test]
 fn a_path_too_narrow_for_quic_voids_its_case() {
     in_namespaces(|| {
@@ -156,7 +156,7 @@ fn a_path_too_narrow_for_quic_voids_its_case() {
     });
 }
 
-/// Rubbish comes to a port that is open, and a host without one is told of.
+/// Invalid datagrams are sent to an open port, and a host without one is reported.
 #[test]
 fn rubbish_comes_to_open_ports() {
     in_namespaces(|| {
@@ -187,7 +187,7 @@ fn a_tunnel_that_carries_nothing_is_not_measured() {
     });
 }
 
-/// Another cable appears, and a route over it, while the load runs: what went the first way is too little.
+/// Another cable with a route over it appears while the load runs: too little goes over the first.
 #[test]
 fn a_route_that_changes_during_a_run_voids_it() {
     in_namespaces(|| {
@@ -232,11 +232,11 @@ fn a_tunnel_whose_process_has_ended_voids_the_run() {
             .unwrap();
         tunnel.ends[0].processes.push(child.id());
         measure(&stage, &tunnel, &case("tcp"), 1).unwrap();
-        // Killed, and not waited for, as a tunnel's process is that dies by itself; then waited for.
+        // Killed, and not waited for, like a tunnel's process that ends by itself; then waited for.
         child.kill().unwrap();
         for _ in 0..2 {
             let error = loop {
-                // It takes a moment to end.
+                // Its end takes a moment.
                 if let Err(error) = measure(&stage, &tunnel, &case("tcp"), 1) {
                     break error;
                 }

@@ -38,7 +38,7 @@ fn a_delay_is_in_every_round_trip_and_changes_at_run_time() {
             assert!(report.min_ms.unwrap() >= 40.0, "{report:?}");
         }
         link.set(Direction::AToB, Impairments::default());
-        // A busy machine adds to it, but not to every ping.
+        // A busy machine adds to the delay, but not of every ping.
         wait_until(|| {
             let report = ping(&a, B6, 10, Duration::from_millis(10)).unwrap();
             assert!(report.min_ms.unwrap() >= 20.0, "{report:?}");
@@ -51,7 +51,7 @@ fn a_delay_is_in_every_round_trip_and_changes_at_run_time() {
 fn chance_has_its_share_in_both_directions_apart() {
     in_namespaces(|| {
         let (_world, a, _b, link) = pair(Cable::both(Impairments::default()));
-        // The question for the neighbour shall not be what is lost: the next comes a second later.
+        // The neighbour query must not be the lost packet: it is repeated only a second later.
         assert_eq!(ping(&a, B6, 1, Duration::ZERO).unwrap().received, 1);
         link.set(Direction::AToB, Impairments::loss(0.2));
         let doubled = Impairments {
@@ -115,7 +115,8 @@ fn a_dead_direction_keeps_its_carrier() {
     });
 }
 
-/// What passes a hole of 1,280 bytes: pings of that size and not of more, and TCP where the sender is told.
+/// Traffic through a hole of 1,280 bytes: pings up to that size pass, and so does TCP if the sender
+/// is notified.
 #[test]
 fn an_mtu_hole_swallows_what_is_larger_and_says_so_if_it_shall() {
     in_namespaces(|| {

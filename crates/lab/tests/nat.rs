@@ -1,4 +1,4 @@
-//! NAT boxes between two switches: what each kind maps and lets in, with real sockets.
+//! NAT boxes between two switches: mapping and filtering of each kind, with real sockets.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use weft_os::test_support::in_namespaces;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Two hosts behind a box at 203.0.113.1, and two outside.
+/// Two hosts behind a NAT box at 203.0.113.1, and two outside.
 struct Net {
     _world: World,
     lan: Switch,
@@ -61,7 +61,7 @@ fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Sends `text` and waits for it at `to`; gives the source seen there.
+/// Sends `text` and waits for it at `to`; returns the source address that `to` sees.
 fn pass(from: &UdpSocket, target: SocketAddr, to: &UdpSocket, text: &str) -> SocketAddr {
     from.send_to(text.as_bytes(), target).unwrap();
     let mut buf = [0; 100];
@@ -78,7 +78,7 @@ fn pass(from: &UdpSocket, target: SocketAddr, to: &UdpSocket, text: &str) -> Soc
     }
 }
 
-/// True if what `from` sends to the box is refused by it, told by its counts and not by time.
+/// Whether the NAT box refuses what `from` sends to it, by its counters rather than by time.
 fn refused(net: &Net, from: &UdpSocket, target: SocketAddr) -> bool {
     let before = net.nat.counts();
     from.send_to(b"knock", target).unwrap();
@@ -121,12 +121,12 @@ fn each_kind_maps_and_filters_as_its_name_says() {
             let second = pass(&a, addr("203.0.113.8:1000"), &y, "second");
             assert_eq!(again, outer);
             assert_eq!(second == outer, kind != Symmetric, "{kind:?}");
-            // Now that it was spoken to, the stranger is none any more, where it was told to answer.
+            // The former stranger is admitted at the port that has sent to it.
             assert!(!refused(&net, &y, second), "{kind:?}");
-            // Two hosts with one port get two.
+            // Two hosts with the same port get two outer ports.
             let b = socket(&net.inside[1], 5000);
             assert_ne!(pass(&b, addr("203.0.113.7:1000"), &x, "other"), outer);
-            // No host stands behind another port.
+            // No host has another outer port.
             assert!(refused(&net, &x, addr("203.0.113.1:9")));
         }
     });

@@ -31,8 +31,8 @@ fn at(text: &str) -> SocketAddrV4 {
     text.parse().unwrap()
 }
 
-/// An IPv4 packet with right checksums. For an echo `request` says which; its identifier is the source's port in a
-/// request, the destination's in a reply.
+/// An IPv4 packet with correct checksums. For an echo, `request` selects the type; its identifier
+/// is the source's port in a request, the destination's in a reply.
 fn packet(
     protocol: Protocol,
     source: SocketAddrV4,
@@ -84,7 +84,7 @@ fn transport_sum(header: &[u8], transport: &[u8]) -> u16 {
     checksum(&[&pseudo, transport].concat())
 }
 
-/// Both checksums are right.
+/// Whether both checksums are correct.
 fn is_valid(packet: &[u8]) -> bool {
     let (header, transport) = packet.split_at(20);
     checksum(header) == 0 && transport_sum(header, transport) == 0
@@ -119,7 +119,7 @@ proptest! {
         let remote_port = if protocol == Protocol::Echo { 0 } else { remote.1 };
         let remote = SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, remote.0), remote_port);
         let mut out = packet(protocol, inside, remote, true, &payload);
-        // The filling of a short frame is no part of the packet.
+        // The padding of a short frame is not part of the packet.
         let len = out.len();
         out.resize(len + 5, 0xee);
         prop_assert_eq!(nat.translate(0, Side::Inside, &mut out), Ok((Side::Outside, len)));
@@ -192,7 +192,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// All that ever passed, in order. Whether something is so now is read off this history.
+/// All packets that ever passed, in order. The present state is derived from this history.
 struct Model {
     kind: NatKind,
     life: u64,
@@ -213,7 +213,7 @@ impl Model {
         Self { kind, life, history }
     }
 
-    /// The packets of the mapping with this port that is in force now: its unbroken row of uses.
+    /// The packets of the present mapping with this port: its uninterrupted sequence of uses.
     fn mapping(&self, now: u64, port: u16) -> Vec<&Passed> {
         let mut last = now;
         let uses = self.history.iter().rev().filter(|passed| passed.port == port);
@@ -274,11 +274,12 @@ impl Model {
         })
     }
 
-    /// The mapping has sent to `remote`, and from then to now packets of these two were never too far apart.
+    /// Whether the mapping has sent to `remote`, and since then the packets of these two were never
+    /// too far apart.
     fn knows(&self, now: u64, mapping: &[&Passed], remote: SocketAddrV4) -> bool {
         let mut last = now;
         for passed in mapping.iter().filter(|passed| passed.remote == remote) {
-            // Sent to again after too long a time is sent to anew; the row starts at the latest packet.
+            // A longer pause starts a new sequence; the search begins at the latest packet.
             if last - passed.at >= self.life {
                 return false;
             }
@@ -326,7 +327,7 @@ fn an_error_about_a_packet_reaches_its_sender_in_its_own_words() {
             let sent = packet(protocol, inside, remote, true, b"payload");
             let mut out = sent.clone();
             nat.translate(0, Side::Inside, &mut out).unwrap();
-            // With all of the packet, and with the least that a router quotes.
+            // With the whole packet, and with the least that a router quotes.
             for quoted in [&out[..], &out[..28]] {
                 let mut report = error(router, OUTER, quoted);
                 let (to, len) = nat.translate(1, Side::Outside, &mut report).unwrap();
@@ -336,7 +337,7 @@ fn an_error_about_a_packet_reaches_its_sender_in_its_own_words() {
                 let quoted_back = &report[28..];
                 assert_eq!(checksum(&quoted_back[..20]), 0);
                 assert_eq!(ends(quoted_back), (inside, remote));
-                // But for the time to live and its checksum it is what was sent.
+                // Except for the time to live and its checksum it equals the packet that was sent.
                 assert_eq!(quoted_back[20..], sent[20..quoted_back.len()]);
             }
             // No host gets an error about a packet that no host sent.
@@ -347,7 +348,7 @@ fn an_error_about_a_packet_reaches_its_sender_in_its_own_words() {
             );
             let result = nat.translate(1, Side::Outside, &mut strange);
             assert_eq!(result, Err(Drop::Refused(Refusal::NoMapping)));
-            // The other way: the host inside complains about an answer.
+            // The reverse: the host inside sends an error about an answer.
             let outer = ends(&out).0;
             let mut back = packet(protocol, remote, outer, false, b"answer");
             let arrived = back.clone();
@@ -400,7 +401,7 @@ fn a_box_without_free_ports_says_so() {
         assert!(ports.insert(table.outbound(0, Protocol::Udp, inside, remote).unwrap()));
     }
     assert_eq!(table.outbound(0, Protocol::Udp, inside, at("9.9.9.9:9")), None);
-    // When they are over they are free again.
+    // Expired ports are free again.
     assert!(table.outbound(30_000, Protocol::Udp, inside, at("9.9.9.9:9")).is_some());
     assert_eq!(table.len(), 1);
 }

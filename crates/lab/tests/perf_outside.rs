@@ -1,4 +1,4 @@
-//! `weft perf --raw` against a near end that lies: where the far end sends to, how much, and how long.
+//! `weft perf --raw` against a hostile client: where the server sends to, how much, and how long.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,11 +19,11 @@ use weft_perf::near::{self, NearError, Outcome};
 use weft_perf::plan::{Direction, Load, Plan};
 use weft_perf::udp;
 
-/// The near end, the remote address of the direct link.
+/// The client, the remote address of the direct link.
 const NEAR: &str = "192.0.2.1";
 /// A third host, or any host that has that address.
 const VICTIM: &str = "192.0.2.9";
-/// The far end.
+/// The server.
 const FAR: &str = "192.0.2.2";
 
 const ALLOWED: Limits = Limits {
@@ -31,7 +31,7 @@ const ALLOWED: Limits = Limits {
     ..Limits::MOST
 };
 
-/// What the daemon at the far end says.
+/// The view of the server's daemon.
 struct View(Option<SocketAddr>);
 
 impl DaemonView for View {
@@ -64,7 +64,7 @@ impl Lab {
         }
     }
 
-    /// Starts a far end for one run; what it came to, and where it waits.
+    /// Starts a server for one run. Returns its result, and its address.
     fn far(&self, limits: Limits, link: Option<&str>) -> (JoinHandle<Result<(), FarError>>, SocketAddr) {
         let link = link.map(|address| SocketAddr::new(ip(address), 2121));
         let listener = self.b.run(|| TcpListener::bind((FAR, 0))).unwrap().unwrap();
@@ -82,7 +82,7 @@ impl Lab {
         (std::thread::spawn(move || b.run(serve).unwrap()), at)
     }
 
-    /// A run of the near end as it is.
+    /// Runs the regular client.
     fn run(&self, limits: Limits, plan: &Plan) -> (Result<Outcome, NearError>, Result<(), FarError>) {
         let (far, at) = self.far(limits, Some(NEAR));
         let near = || near::run(at, plan, Box::new(View(None)), &mut |_| {});
@@ -90,7 +90,7 @@ impl Lab {
         (outcome, far.join().unwrap())
     }
 
-    /// Asks for a run as a near end would, and returns what follows.
+    /// Requests a run as a client would, and returns the answer.
     fn ask(&self, at: SocketAddr, plan: &Plan) -> (TcpStream, Value) {
         let mut stream = self.a.run(|| TcpStream::connect(at)).unwrap().unwrap();
         let hello = serde_json::json!({"schema": "weft.perf-control/1", "plan": plan, "challenges": true});
@@ -109,7 +109,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Datagrams from the far end.
+/// Datagrams from the server.
 fn flood(seconds: u32, rate: Option<u64>) -> Plan {
     Plan {
         load: Load::Udp { rate, size: 1200 },
@@ -125,7 +125,7 @@ fn flow(ready: &Value) -> (SocketAddr, Token) {
     (SocketAddr::new(ip(FAR), port), token)
 }
 
-/// The far end found no flow to send to, by either of two clocks that run alike.
+/// Whether the server found no flow to send to, by either of two timeouts of equal length.
 fn has_no_flow(served: &Result<(), FarError>) -> bool {
     matches!(served, Err(FarError::Flow(_) | FarError::Flows { .. }))
 }
@@ -144,7 +144,7 @@ fn a_greeting_from_another_address_brings_nothing() {
         let (far, at) = lab.far(ALLOWED, Some(NEAR));
         let (mut control, ready) = lab.ask(at, &flood(10, Some(80_000_000)));
         let (to, token) = flow(&ready);
-        // That it sends this itself stands for a forged source.
+        // The victim sends this itself, which stands for a forged source.
         let victim = lab.socket(VICTIM);
         victim.send_to(&token.0, to).unwrap();
         control.write_all(b"\"start\"\n").unwrap();
@@ -180,7 +180,7 @@ fn a_near_end_that_stops_saying_what_came_stops_the_flow() {
         let socket = lab.socket(NEAR);
         udp::greet(&socket, to, token, Duration::from_secs(10)).unwrap();
         control.write_all(b"\"start\"\n").unwrap();
-        // The datagrams arrive; the near end does not say so.
+        // The datagrams arrive, but the client does not confirm it.
         assert!(matches!(far.join().unwrap(), Err(FarError::Unanswered)));
         assert!(waiting(&socket).len() > 10);
         let mut told = BufReader::new(control).lines().map(Result::unwrap);
@@ -200,7 +200,7 @@ fn datagrams_flow_while_they_arrive() {
             },
             Load::Quic { rate: None, size: 1200 },
         ] {
-            // Longer than a flow goes on unproven.
+            // Longer than a flow continues without proof.
             let plan = Plan {
                 load,
                 ..flood(challenge::PATIENCE.as_secs() as u32 + 2, None)
@@ -217,7 +217,7 @@ fn a_link_that_moves_ends_the_run() {
     in_namespaces(|| {
         let lab = Lab::new();
         let moved = SocketAddr::new(ip(VICTIM), 2121);
-        /// At first it is where the near end is, then elsewhere.
+        /// First the client's address, then another one.
         struct Moving(u32, SocketAddr);
         impl DaemonView for Moving {
             fn look(&mut self) -> DaemonLook {
@@ -329,7 +329,7 @@ fn no_load_exceeds_the_ceiling_of_rate() {
             far.unwrap();
             let far = outcome.unwrap().far;
             let sent = far.sent.unwrap().bytes as f64;
-            // Blocks and trains that were begun, and 10 ms that a stalled flow makes up for.
+            // Blocks and trains that were started, and 10 ms that a stalled flow makes up for.
             let most = limits.rate as f64 / 8.0 * (far.seconds + 0.1) + 40.0 * 1200.0;
             assert!(sent > 100_000.0 && sent <= most, "{:?}: {sent} of {most}", plan.load);
         }
@@ -350,7 +350,7 @@ fn a_run_that_is_never_stopped_ends_by_itself() {
         let socket = lab.socket(NEAR);
         udp::greet(&socket, to, token, Duration::from_secs(10)).unwrap();
         control.write_all(b"\"start\"\n").unwrap();
-        // It says of all numbers that they came, and never that time is up.
+        // The client confirms all numbers, and never sends a stop.
         let (mut bytes, mut buf) = (0, [0; 2000]);
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         while !far.is_finished() {

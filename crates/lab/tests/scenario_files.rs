@@ -1,4 +1,4 @@
-//! Scenario files: every fault is one line that says where and what to do.
+//! Scenario files: every fault is reported in one line with its place and a remedy.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use weft_lab::scenario::file::Scenario;
 use weft_lab::scenario::source::{READY, Source, SourceError};
 use weft_lab::scenario::steps::Action;
 
-/// Two nodes on a cable, and one on a network behind a box.
+/// Two nodes on a cable, and one on a network behind a NAT box.
 const BASE: &str = r#"name = "base"
 networks = ["home", "internet"]
 
@@ -47,7 +47,7 @@ fn fault(text: &str) -> String {
     Scenario::parse("x.toml", text, &[]).unwrap_err().to_string()
 }
 
-/// The fault of the base with a step behind it, which is in line 38.
+/// The fault of the base with a step appended, which is in line 38.
 fn step(text: &str) -> String {
     fault(&format!("{BASE}\n[[step]]\n{text}\n"))
 }
@@ -329,7 +329,7 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 proptest! {
-    /// A line too few or twice is right or one line of error, never a panic.
+    /// A line that is missing or duplicated is valid or one line of error, never a panic.
     #[test]
     fn a_slip_of_the_pen_is_told_in_one_line(which in 0..READY.len(), line in 0_usize..200, twice: bool) {
         let lines: Vec<_> = READY[which].text.lines().collect();
@@ -350,7 +350,7 @@ proptest! {
     }
 }
 
-/// The file that the guide shows from start to end.
+/// The complete example of the guide.
 #[test]
 fn the_example_of_the_guide_is_right() {
     let guide = include_str!("../../../docs/guides/lab.md");

@@ -1,4 +1,4 @@
-//! What a world leaves when its process ends, however it ends; and how calm its hosts are.
+//! Cleanup of a world when its process ends for any reason; and background traffic of its hosts.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 use std::io::{BufRead as _, BufReader};
@@ -16,16 +16,18 @@ use weft_os::netlink::{NetlinkError, VethEnd};
 use weft_os::netns::NetNs;
 use weft_os::test_support::in_namespaces;
 
-/// Set in the process that makes a world and then ends: how it does.
+/// Set in the process that creates a world and then ends: the way in which it ends.
 const VICTIM: &str = "WEFT_TEST_VICTIM";
 
-/// A cable from a host of the victim's world to the namespace of the observer: it is there as long as that host.
+/// A cable from a host of the victim's world to the namespace of the observer: it exists as long as
+/// that host.
 const TRACE: &str = "trace";
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Starts this test again in a namespace of its own, where it makes a world with everything; ends it; and waits until
-/// nothing of the world is left. Whether the directory may stay is the last argument.
+/// Starts this test again in a namespace of its own, where it creates a world with everything; ends
+/// it; and waits until nothing of the world is left. The last argument is whether the directory may
+/// remain.
 fn leaves_nothing(name: &str, how: &str, end: fn(u32), directory_stays: bool) {
     if let Ok(how) = std::env::var(VICTIM) {
         return be_the_victim(&how);
@@ -125,7 +127,7 @@ fn a_process_that_is_interrupted_leaves_nothing() {
     );
 }
 
-/// The files of a process that is killed cannot be removed; hosts, cables, boxes and processes go all the same.
+/// The files of a killed process cannot be removed; hosts, cables, NAT boxes and processes are.
 #[test]
 fn a_process_that_is_killed_leaves_its_files_alone() {
     let kill = |pid| signal(pid, rustix::process::Signal::KILL);

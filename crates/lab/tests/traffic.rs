@@ -155,7 +155,7 @@ fn a_udp_flow_loses_nothing_on_a_cable_and_something_in_a_cut() {
     });
 }
 
-/// Two hosts that know each other only as the relay between them, and a socket on each.
+/// Two hosts with the relay between them configured as each other, and a socket on each.
 struct Relayed {
     _world: World,
     middle: Host,
@@ -209,7 +209,7 @@ impl Relayed {
     }
 }
 
-/// The next datagram; none if nothing comes.
+/// The next datagram; `None` if none arrives.
 fn next(socket: &UdpSocket) -> Option<Vec<u8>> {
     let mut buf = [0; 2000];
     let len = socket.recv(&mut buf).ok()?;

@@ -50,7 +50,7 @@ fn a_host_that_roams_leaves_its_old_address() {
         link.b().change_address("2001:db8::2/64", "2001:db8::77/64").unwrap();
         assert_eq!(answered(&a, "2001:db8::77".parse().unwrap()), 3);
         assert_eq!(answered(&a, B6), 0);
-        // A cut does not bring the old one back.
+        // A cut does not restore the old one.
         link.cut().unwrap();
         link.heal().unwrap();
         assert_eq!(answered(&a, "2001:db8::77".parse().unwrap()), 3);

@@ -1,4 +1,4 @@
-//! What is compared: an arm is a tunnel of some kind, its binary, and the settings that make it another arm.
+//! The subjects of a comparison: an arm is a tunnel of some kind, its binary, and its settings.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 /// The kinds of arms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// No tunnel: the cable itself.
+    /// No tunnel: the cable alone.
     Direct,
     /// The null tunnel: super-packets through UDP, no cryptography (see [`crate::null`]).
     Null,
@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order of reports.
+    /// All kinds, in the order of reports.
     pub const ALL: [Self; 10] = [
         Self::Direct,
         Self::Null,
@@ -46,7 +46,7 @@ impl Kind {
         Self::Meshguard,
     ];
 
-    /// As `--arms` names it.
+    /// The name of the kind in `--arms`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// The program that is looked for in PATH where the arm names none; none for what is part of weft.
+    /// The program that is searched in PATH if the arm names none; `None` for what is part of weft.
     #[must_use]
     pub const fn program(self) -> Option<&'static str> {
         match self {
@@ -79,26 +79,26 @@ impl Kind {
 /// A setting of an arm, such as `udp.mtu=1420` for weft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// What is set: for weft, a key of its configuration with its table.
+    /// The key: for weft, a key of its configuration with its table.
     pub key: String,
-    /// To what, as the configuration file has it.
+    /// The value, in the syntax of the configuration file.
     pub value: String,
 }
 
-/// An arm as it was asked for: `[LABEL=]KIND[@BINARY][+KEY=VALUE]...`.
+/// An arm as requested: `[LABEL=]KIND[@BINARY][+KEY=VALUE]...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arm {
-    /// What it is called in the report.
+    /// Its name in the report.
     pub label: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its program, if one was named.
     pub binary: Option<PathBuf>,
-    /// What is set differently.
+    /// Settings that differ from the defaults.
     pub settings: Vec<Setting>,
 }
 
-/// Why a text names no arms.
+/// Why a text is not a list of arms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadArm {
     /// An unknown kind.
@@ -109,10 +109,10 @@ pub enum BadArm {
     /// Nothing between two commas, or an empty part.
     #[error("{0:?} is not [LABEL=]KIND[@BINARY][+KEY=VALUE]...")]
     Form(String),
-    /// A setting for something that takes none.
+    /// A setting for a kind that takes none.
     #[error("{0} takes no settings; only weft, null, wireguard-go and boringtun do")]
     Settings(&'static str),
-    /// Two arms with one name.
+    /// Two arms with one label.
     #[error("two arms are called {0:?}; name them apart, as in new={0}")]
     SameLabel(String),
 }
@@ -124,7 +124,7 @@ impl FromStr for Arm {
         let form = || BadArm::Form(text.to_owned());
         let mut parts = text.split('+');
         let head = parts.next().unwrap_or_default();
-        // A path may have '=' in it, so only what stands before '@' is searched for a label.
+        // A path may contain '=', so a label is searched only before '@'.
         let (name, binary) = match head.split_once('@') {
             Some((_, "")) => return Err(form()),
             Some((name, path)) => (name, Some(PathBuf::from(path))),
@@ -169,10 +169,10 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Reads `--arms`: one or more, with commas between.
+/// Parses `--arms`: one or more, with commas between.
 ///
 /// # Errors
-/// [`BadArm`]
+/// [`BadArm`].
 pub fn parse_arms(text: &str) -> Result<Vec<Arm>, BadArm> {
     let arms: Vec<Arm> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
     for (n, arm) in arms.iter().enumerate() {
@@ -184,10 +184,11 @@ pub fn parse_arms(text: &str) -> Result<Vec<Arm>, BadArm> {
 }
 
 impl Arm {
-    /// The program of this arm: the one it names, `weft` for what is part of it, or what PATH has.
+    /// The program of this arm: the one that it names, `weft` for what is part of weft, or the one
+    /// in PATH.
     ///
     /// # Errors
-    /// The name of what was not found: the arm is missing.
+    /// The name of the missing program.
     pub fn program(&self, weft: &Path) -> Result<PathBuf, String> {
         if let Some(binary) = &self.binary {
             let there = binary.is_file();
@@ -209,7 +210,7 @@ impl Arm {
 /// SHA-256 of a file in hexadecimal digits.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn digest(file: &Path) -> std::io::Result<String> {
     // Programs have a few tens of MiB.
     Ok(Sha256::digest(std::fs::read(file)?)

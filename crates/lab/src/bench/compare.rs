@@ -1,7 +1,7 @@
-//! Two benches of the same things: whether they say the same.
+//! A comparison of two benches of the same arms and cases.
 //!
-//! Their runs were made at different times, so nothing pairs them: intervals of medians stand side by side, and the ratio
-//! is that of independent means (Welch).
+//! Their runs were made at different times, so they are not paired: intervals of medians are
+//! compared, and the ratio is that of independent means (Welch).
 
 use std::fmt;
 use std::io;
@@ -20,23 +20,23 @@ pub struct Comparison {
     pub arm: String,
     /// The case's name.
     pub case: String,
-    /// Throughput in Mbit/s, or packets a second where these count, in the first and in the second bench; none without
-    /// a run that counts.
+    /// Throughput in Mbit/s, or packets a second in cases that count packets, in the first and in
+    /// the second bench; `None` without a valid run.
     pub rates: [Option<Estimate>; 2],
-    /// The second to the first; none if one has fewer than two runs.
+    /// The ratio of the second to the first; `None` if one has fewer than two runs.
     pub ratio: Option<Ratio>,
 }
 
-/// What two benches say of an arm in a case.
+/// The verdict on an arm in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The intervals of the medians overlap: they may be the same.
+    /// The intervals of the medians overlap: no difference is shown.
     Same,
-    /// They do not: one is faster.
+    /// The intervals do not overlap: one is faster.
     Apart,
-    /// An interval takes three runs.
+    /// Too few runs: an interval takes three.
     TooFew,
-    /// The first or the second (0, 1) has no run that counts.
+    /// The first or the second (0, 1) has no valid run.
     Missing(usize),
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Comparison {
-    /// Whether the two say the same.
+    /// The verdict on the two benches.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match &self.rates {
@@ -87,7 +87,7 @@ impl Comparison {
     }
 }
 
-/// A row for a person.
+/// A row for display.
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second] = self.rates.each_ref().map(|rate| {
@@ -121,7 +121,7 @@ pub fn columns() -> String {
     format!("{arm:<20} {case:<13} {first:>26} {second:>26} {ratio:>22}")
 }
 
-/// All arms and cases of either, in the order of the first, then of the second.
+/// Compares all arms and cases of either, in the order of the first, then of the second.
 #[must_use]
 pub fn compare(first: &[Record], second: &[Record]) -> Vec<Comparison> {
     let mut keys: Vec<(&str, &str)> = Vec::new();
@@ -139,7 +139,7 @@ pub fn compare(first: &[Record], second: &[Record]) -> Vec<Comparison> {
 /// The runs of the bench whose results are in `folder`.
 ///
 /// # Errors
-/// When its `runs.jsonl` cannot be read, or is none.
+/// If its `runs.jsonl` cannot be read or parsed.
 pub fn read(folder: &Path) -> io::Result<Vec<Record>> {
     let text = std::fs::read_to_string(folder.join("runs.jsonl"))?;
     let record = |line| serde_json::from_str(line).map_err(io::Error::from);
@@ -162,7 +162,7 @@ mod tests {
         all.remove(0)
     }
 
-    /// With three runs the interval of the median is their span.
+    /// With three runs the interval of the median is their range.
     #[test]
     fn intervals_decide() {
         let first = bench("weft", &[90.0, 100.0, 110.0]);

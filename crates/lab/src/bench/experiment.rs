@@ -1,7 +1,7 @@
-//! Records of experiments: begun by the bench with what it knows, finished by hand with what it means.
+//! Records of experiments: the bench writes the figures, and a person writes the interpretation.
 //!
-//! A record is `docs/experiments/DATE-NAME.md`, with every run in `docs/experiments/data/DATE-NAME.csv`. What is decided by
-//! it says so where it is decided, with the record's name.
+//! A record is `docs/experiments/DATE-NAME.md`, with every run in
+//! `docs/experiments/data/DATE-NAME.csv`. A document or comment that relies on a record names it.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -9,36 +9,36 @@ use std::path::{Path, PathBuf};
 
 use super::setup::{Setup, today};
 
-/// Where records are, from the project's folder.
+/// The folder of records, from the project's folder.
 pub const FOLDER: &str = "docs/experiments";
 
-/// Where their runs are, from the records' folder.
+/// The folder of runs, from the records' folder.
 const DATA: &str = "data";
 
-/// What has to be written by hand stands behind this.
+/// The mark of text that has to be written by hand.
 const OPEN: &str = "TODO";
 
-/// A record to begin.
+/// A new record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Experiment {
-    /// Its page.
+    /// The path of its page.
     path: PathBuf,
-    /// Its runs.
+    /// The path of its runs.
     data: PathBuf,
-    /// What it is called, without the date.
+    /// Its name, without the date.
     name: String,
 }
 
-/// Why a record cannot begin.
+/// Why a record cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// Not a name.
+    /// The name is invalid.
     #[error("{0:?} is no name of a record; write small letters, digits and hyphens, as \"gso-cap\"")]
     Name(String),
-    /// It is there.
+    /// The record exists.
     #[error("{} is there already; a record is not written over: choose another name", .0.display())]
     Exists(PathBuf),
-    /// There is no folder for it.
+    /// The folder for it does not exist.
     #[error("there is no folder {}; run this in the project's folder", .0.display())]
     NoFolder(PathBuf),
 }
@@ -47,7 +47,7 @@ impl Experiment {
     /// The record `DATE-name.md` of today, in `folder`.
     ///
     /// # Errors
-    /// [`ExperimentError`]
+    /// [`ExperimentError`].
     pub fn new(folder: &Path, name: &str) -> Result<Self, ExperimentError> {
         let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if name.is_empty() || !name.bytes().all(good) {
@@ -69,16 +69,17 @@ impl Experiment {
         })
     }
 
-    /// Its page.
+    /// The path of its page.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes the page, with the tables of the report and room for what they mean, and every run to its file.
+    /// Writes the page, with the tables of the report and marks for the interpretation, and every
+    /// run to its file.
     ///
     /// # Errors
-    /// When something cannot be read or written, or has appeared in the meantime.
+    /// If a file cannot be read or written, or has been created meanwhile.
     pub fn begin(&self, report: &Path, runs: &Path, setup: &Setup) -> io::Result<()> {
         let text = self.text(&fs::read_to_string(report)?, setup);
         File::create_new(&self.path)?.write_all(text.as_bytes())?;
@@ -103,7 +104,7 @@ impl Experiment {
             "\n**To repeat.** `{}`\n\n**Every run:** [{data}]({DATA}/{data}).\n\n## Runs\n",
             setup.command
         ));
-        // Pictures stay with the raw data; the report's sections become part of one here.
+        // Plots stay with the raw data; the report's sections become part of one here.
         for line in report.lines().skip(1).filter(|line| !line.starts_with("![")) {
             if line.is_empty() && text.ends_with("\n\n") {
                 continue;
@@ -165,7 +166,7 @@ mod tests {
         fs::write(&report, "# Bench\n").unwrap();
         fs::write(&runs, "").unwrap();
         let experiment = Experiment::new(folder.path(), "x").unwrap();
-        // Another process was quicker.
+        // Another process was faster.
         fs::write(experiment.path(), "mine").unwrap();
         assert!(experiment.begin(&report, &runs, &setup()).is_err());
         assert_eq!(fs::read_to_string(experiment.path()).unwrap(), "mine");

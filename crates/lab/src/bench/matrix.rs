@@ -1,4 +1,4 @@
-//! The cases: what is measured of every arm in every round.
+//! The cases: the measurements of every arm in every round.
 
 use serde::Serialize;
 use weft_perf::plan::{Direction, Load, Plan};
@@ -7,15 +7,15 @@ use weft_perf::quic;
 /// One case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Case {
-    /// As `--cases` and reports name it.
+    /// Its name in `--cases` and reports.
     pub name: &'static str,
-    /// What it is, for the report.
+    /// A description for the report.
     pub about: &'static str,
     #[serde(skip)]
     load: CaseLoad,
     #[serde(skip)]
     direction: Direction,
-    /// Rubbish comes to the receiving end's ports meanwhile.
+    /// Whether invalid datagrams ("rubbish") are sent to the receiver's ports meanwhile.
     #[serde(skip)]
     rubbish: bool,
 }
@@ -23,7 +23,7 @@ pub struct Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CaseLoad {
     Tcp(u16),
-    /// Bits a second (0: as fast as it goes) and bytes of payload.
+    /// Rate in bit/s (0: as fast as possible) and payload in bytes.
     Udp(u64, u16),
     /// QUIC-like trains.
     Quic,
@@ -39,7 +39,7 @@ const fn case(name: &'static str, about: &'static str, load: CaseLoad, direction
     }
 }
 
-/// All cases. The first ones are those of `--cases` left out.
+/// All cases. The first ones are the default of `--cases`.
 pub const CASES: [Case; 17] = [
     case("tcp", "one TCP stream there", CaseLoad::Tcp(1), Direction::Forward),
     case("tcp-back", "one TCP stream back", CaseLoad::Tcp(1), Direction::Reverse),
@@ -118,11 +118,11 @@ pub const CASES: [Case; 17] = [
     },
 ];
 
-/// The cases that are measured where none are named.
+/// The cases that are measured by default.
 pub const DEFAULT: &[Case] = CASES.split_at(8).0;
 
 impl Case {
-    /// What the load generator is told; `congestion` is TCP's congestion control.
+    /// The plan of the load generator; `congestion` is TCP's congestion control.
     #[must_use]
     pub fn plan(&self, seconds: u32, congestion: &str) -> Plan {
         let load = match self.load {
@@ -149,35 +149,35 @@ impl Case {
         }
     }
 
-    /// Whether the load goes from the first host to the second.
+    /// Whether the load is an upload: from the first host to the second.
     #[must_use]
     pub fn is_forward(&self) -> bool {
         self.direction.forward()
     }
 
-    /// Whether rubbish comes to the second host's UDP ports during the load.
+    /// Whether invalid datagrams are sent to the second host's UDP ports during the load.
     #[must_use]
     pub fn has_rubbish(&self) -> bool {
         self.rubbish
     }
 
-    /// Whether packets a second are what it is about.
+    /// Whether the result is packets a second.
     #[must_use]
     pub fn counts_packets(&self) -> bool {
         matches!(self.load, CaseLoad::Udp(0, _))
     }
 
-    /// Whether the load keeps to a rate, so that throughput says little and the processor all.
+    /// Whether the load keeps to a rate, so that the result is CPU time rather than throughput.
     #[must_use]
     pub fn is_paced(&self) -> bool {
         matches!(self.load, CaseLoad::Udp(rate, _) if rate > 0)
     }
 }
 
-/// Reads `--cases`: names with commas between, or `all`.
+/// Parses `--cases`: names with commas between, or `all`.
 ///
 /// # Errors
-/// The name that is none.
+/// The name that is not a case.
 pub fn parse_cases(text: &str) -> Result<Vec<Case>, String> {
     if text == "all" {
         return Ok(CASES.to_vec());

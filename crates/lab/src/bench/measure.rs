@@ -1,7 +1,8 @@
-//! One run of one case through one tunnel, and whether its figures mean what they should.
+//! One run of one case through one tunnel, and the checks of its figures.
 //!
-//! A run is worth nothing unless the path was there before it (convergence), the traffic went through the tunnel's own
-//! interface and no other way (route), and both ends agree on what came (L39). Each is checked in every run.
+//! A run is valid only if the path existed before it (convergence), the traffic used the tunnel's
+//! own interface and no other path (route), and both ends agree on what was received (L39). Every
+//! run checks all three.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -25,108 +26,111 @@ use crate::daemon::DaemonError;
 use crate::host::Host;
 use crate::world::WorldError;
 
-/// So many connections in a row have to succeed before a tunnel counts as up.
+/// Consecutive connections that must succeed before a tunnel counts as up.
 const IN_A_ROW: u32 = 3;
 
-/// Where the far end of the load listens: not on the port of `weft perf`, which a weft daemon has.
+/// The port of the load's server: not that of `weft perf`, which a weft daemon uses.
 const PORT: u16 = 2126;
 
-/// How long one of them may take.
+/// Time limit of one connection.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// From one attempt to the next.
+/// Interval between attempts.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The share of the payload that the tunnel's interface must have counted: nearly all, as headers come on top.
+/// The share of the payload that the tunnel's interface must have counted: nearly all, as it counts
+/// headers in addition.
 const ROUTE_SHARE: f64 = 0.95;
 
-/// What a run showed.
+/// The figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Payload that arrived, in Mbit/s.
+    /// Payload received, in Mbit/s.
     pub mbit_s: f64,
-    /// Datagrams that arrived, a second; none for TCP.
+    /// Datagrams received, per second; `None` for TCP.
     pub packets_s: Option<f64>,
-    /// The share of the datagrams that did not; none for TCP.
+    /// The share of lost datagrams; `None` for TCP.
     pub loss: Option<f64>,
-    /// TCP segments sent again; none for UDP.
+    /// Retransmitted TCP segments; `None` for UDP.
     pub retransmits: Option<u64>,
     /// Round trips before the load, ms.
     pub idle: Latency,
-    /// Round trips under it, ms.
+    /// Round trips under load, ms.
     pub loaded: Latency,
-    /// Processor seconds of the tunnel's processes of both ends, in and outside the kernel, for 10^9 bytes of payload.
+    /// CPU seconds of the tunnel's processes of both ends, in user space and in the kernel, for
+    /// 10^9 bytes of payload.
     pub cpu_s_per_gb: Option<f64>,
-    /// Processor seconds of the sender's and the receiver's tunnel processes.
+    /// CPU seconds of the sender's and the receiver's tunnel processes.
     pub cpu_s: [f64; 2],
-    /// Processor seconds that the whole machine spent in soft interrupts meanwhile.
+    /// CPU seconds of the whole machine in soft interrupts meanwhile.
     pub softirq_s: f64,
-    /// The larger of both ends' tunnel processes in RAM after the load, MiB.
+    /// Memory after the load of the larger of both ends' tunnel processes, MiB.
     pub rss_mib: f64,
-    /// Payload that arrived in each second, Mbit/s.
+    /// Payload received in each second, Mbit/s.
     pub seconds: Vec<f64>,
 }
 
 /// Why a run has no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Nothing passed in time.
+    /// Nothing passed within the time limit.
     #[error("not converged: {address} was not reached within {} s ({last})", .limit.as_secs())]
     NotConverged {
-        /// The far end's address inside.
+        /// The server's inner address.
         address: IpAddr,
-        /// How long that was tried.
+        /// The time limit.
         limit: Duration,
         /// The last attempt's error.
         last: io::Error,
     },
-    /// The tunnel's interface did not carry what arrived.
+    /// The tunnel's interface did not carry the received payload.
     #[error("wrong route: {counted} bytes passed {device} of host {host} where {payload} arrived")]
     WrongRoute {
-        /// The interface that should have.
+        /// The interface.
         device: String,
         /// Its host.
         host: String,
-        /// What it counted.
+        /// Bytes that it counted.
         counted: u64,
-        /// What the load's receiver counted.
+        /// Bytes that the load's receiver counted.
         payload: u64,
     },
-    /// The tunnel's packets took another way behind the load than before it.
+    /// The path of the tunnel's packets after the load differs from that before it.
     #[error("the path changed during the run: {from}, then {to}")]
     PathChanged {
-        /// Before.
+        /// The path before.
         from: String,
-        /// Behind.
+        /// The path after.
         to: String,
     },
-    /// A process of the tunnel has gone.
+    /// A process of the tunnel has ended.
     #[error("a process of the tunnel ended")]
     Ended,
-    /// The far end could not take part.
+    /// The load's server failed.
     #[error("the far end {0}")]
     Near(#[from] NearError),
     /// Nothing arrived at all.
     #[error("nothing arrived")]
     Nothing,
-    /// There was no port to send it to.
+    /// The host has no port for the invalid datagrams.
     #[error("no rubbish was sent, as the second host has no UDP port open")]
     NoRubbish,
-    /// A daemon did not say which way its packets take.
+    /// A daemon did not report the path of its packets.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     /// The lab could not enter a host.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// The system refused something.
+    /// A system call failed.
     #[error("the run could not be measured ({0})")]
     System(#[from] io::Error),
 }
 
-/// Waits until the tunnel carries TCP, `limit` at the most; an attempt under way then takes up to two seconds more.
+/// Waits until the tunnel carries TCP, at most for `limit`; an attempt in progress may take two
+/// seconds more.
 ///
 /// # Errors
-/// [`RunError::NotConverged`]
+/// [`RunError::NotConverged`].
 pub fn converge(stage: &Stage, tunnel: &Tunnel, limit: Duration) -> Result<(), RunError> {
     let [near, far] = &stage.hosts;
     let address = tunnel.ends[1].address;
@@ -158,7 +162,7 @@ fn connect(near: &Host, far: &Host, address: IpAddr) -> Result<io::Result<()>, W
     Ok(connected.map(drop))
 }
 
-/// Measures one case under the load that `plan` tells.
+/// Measures one case under the load of `plan`.
 ///
 /// # Errors
 /// [`RunError`]: the run is void.
@@ -185,7 +189,8 @@ pub fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, plan: &Plan) -> Resu
     Ok(figures(&outcome, forward, &before, &after))
 }
 
-/// Runs the load while the first host sends rubbish to the ports that the second has open before it.
+/// Runs the load while the first host sends invalid datagrams to the ports that the second had open
+/// before it.
 fn amid_rubbish(stage: &Stage, load: impl FnOnce() -> Result<Outcome, RunError>) -> Result<Outcome, RunError> {
     let [near, far] = &stage.hosts;
     let ports = rubbish::open_ports(far)?;
@@ -203,14 +208,14 @@ fn amid_rubbish(stage: &Stage, load: impl FnOnce() -> Result<Outcome, RunError>)
     outcome
 }
 
-/// Both ends of the load, each on its host.
+/// Runs both ends of the load, each on its host.
 fn load(stage: &Stage, tunnel: &Tunnel, plan: &Plan) -> Result<Outcome, RunError> {
     let [near, far] = &stage.hosts;
     let address = tunnel.ends[1].address;
     let listener = far.run(|| TcpListener::bind(SocketAddr::new(address, PORT)))??;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The near end says why if this fails.
+            // If this fails, the client reports the reason.
             far.run(|| {
                 let (control, _) = listener.accept().ok()?;
                 let view = Box::new(NoDaemon);
@@ -225,14 +230,14 @@ fn load(stage: &Stage, tunnel: &Tunnel, plan: &Plan) -> Result<Outcome, RunError
         });
         let outcome = near.run(|| near::run(SocketAddr::new(address, PORT), plan, Box::new(NoDaemon), &mut |_| {}))?;
         if outcome.is_err() {
-            // Lets go of a far end that no connection came to.
+            // Releases a server to which no connection came.
             drop(near.run(|| TcpStream::connect_timeout(&SocketAddr::new(address, PORT), CONNECT)));
         }
         Ok(outcome?)
     })
 }
 
-/// The processes of the tunnels are counted from outside.
+/// A view without a daemon: the processes of the tunnels are measured from outside.
 struct NoDaemon;
 
 impl DaemonView for NoDaemon {
@@ -241,9 +246,9 @@ impl DaemonView for NoDaemon {
     }
 }
 
-/// What the kernel counts, at one moment.
+/// The kernel's counters at one moment.
 struct Counts {
-    /// Processor seconds of each end's processes.
+    /// CPU seconds of each end's processes.
     cpu: [f64; 2],
     rss: [u64; 2],
     /// Bytes that each end's tunnel interface received and sent.
@@ -264,11 +269,11 @@ impl Counts {
     }
 }
 
-/// Processor seconds and bytes in RAM of one end's processes.
+/// CPU seconds and memory in bytes of one end's processes.
 fn used(end: &EndPoint) -> Result<(f64, u64), RunError> {
     let mut sum = (0.0, 0);
     for pid in &end.processes {
-        // One that has ended and was not waited for is still listed, without memory.
+        // A process that has ended and was not waited for is still listed, without memory.
         let usage = usage_of(*pid).ok().filter(|usage| usage.rss_bytes > 0);
         let usage = usage.ok_or(RunError::Ended)?;
         sum = (sum.0 + usage.cpu.as_secs_f64(), sum.1 + usage.rss_bytes);
@@ -276,7 +281,7 @@ fn used(end: &EndPoint) -> Result<(f64, u64), RunError> {
     Ok(sum)
 }
 
-/// Bytes that passed an interface of a host, both ways (`/proc/net/dev`).
+/// Bytes that passed an interface of a host, in both directions (`/proc/net/dev`).
 fn interface_bytes(host: &Host, device: &str) -> Result<u64, RunError> {
     // Not /proc/self, which is the main thread's namespace.
     let text = host.run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
@@ -292,7 +297,7 @@ fn device_bytes(text: &str, device: &str) -> Option<u64> {
     Some(fields.first()? + fields.get(8)?)
 }
 
-/// Seconds that all processors spent in soft interrupts since the machine started (`/proc/stat`).
+/// Seconds that all CPUs spent in soft interrupts since the machine started (`/proc/stat`).
 fn softirq() -> io::Result<f64> {
     const TICKS: f64 = 100.0;
     let text = std::fs::read_to_string(Path::new("/proc/stat"))?;
@@ -301,7 +306,7 @@ fn softirq() -> io::Result<f64> {
     Ok(ticks.ok_or(io::ErrorKind::InvalidData)? / TICKS)
 }
 
-/// Fails unless both ends' tunnel interfaces counted what arrived.
+/// Fails unless both ends' tunnel interfaces counted the received payload.
 fn prove_route(stage: &Stage, tunnel: &Tunnel, before: &Counts, after: &Counts, payload: u64) -> Result<(), RunError> {
     for end in 0..2 {
         let counted = after.bytes[end].saturating_sub(before.bytes[end]);

@@ -1,21 +1,22 @@
-//! `weft lab bench`: tunnels side by side, measured so that the figures can be believed.
+//! `weft lab bench`: tunnels measured side by side.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`arm`] | what is compared, as `--arms` names it |
-//! | [`driver`] | how each kind is set up, and how it is known to be up |
+//! | [`arm`] | the subjects of the comparison, as in `--arms` |
+//! | [`driver`] | setting up each kind of tunnel, and detecting that it is up |
 //! | [`matrix`] | the cases |
-//! | [`measure`] | one run, and whether it is void |
+//! | [`measure`] | one run, and whether it is valid |
 //! | [`rubbish`] | datagrams that no tunnel can open |
 //! | [`setup`] | the machine and the programs |
-//! | [`record`] | what is kept of every run: JSON lines and CSV |
-//! | [`table`], [`report`] | what the runs say together; as Markdown |
+//! | [`record`] | the figures of every run: JSON lines and CSV |
+//! | [`table`], [`report`] | the runs summarised; as Markdown |
 //! | [`mod@compare`] | whether two benches agree |
-//! | [`plot`] | the same as pictures |
-//! | [`experiment`] | a record of the project's experiments, begun |
+//! | [`plot`] | plots |
+//! | [`experiment`] | records of the project's experiments |
 //!
-//! All arms run in every round, one after the other, each on hosts of its own that are gone before the next begins, and
-//! every other round in the opposite order: what slows the machine for a while slows all of them (L37).
+//! All arms run in every round, one after the other, each on hosts of its own that are removed
+//! before the next begins, and every other round in reverse order. A disturbance of the machine
+//! thus affects all of them (L37).
 
 pub mod arm;
 pub mod compare;
@@ -47,70 +48,72 @@ use self::setup::Setup;
 use crate::interrupt::Interrupts;
 use crate::world::{World, WorldError};
 
-/// What to measure.
+/// Options of a bench.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The arms; all ratios are to the first.
     pub arms: Vec<Arm>,
     /// The cases.
     pub cases: Vec<Case>,
-    /// How often, 1 or more.
+    /// Number of rounds, 1 or more.
     pub rounds: u32,
-    /// How long the load of each case runs, seconds.
+    /// Duration of the load of each case, seconds.
     pub seconds: u32,
-    /// The folder that the results go to. Made if it is not there; must be empty.
+    /// The folder for the results. Created if it does not exist; must be empty.
     pub out: PathBuf,
-    /// The congestion control of the load's TCP, such as cubic. Not the system's, whatever that is: a sender that paces, as BBR
-    /// does, measures how well it guesses what a path takes as well as what the path takes.
+    /// The congestion control of the load's TCP, such as cubic. It does not depend on the system's
+    /// default, because a sender that paces, such as BBR, measures its own estimate of the path as
+    /// much as the path.
     pub congestion: String,
-    /// The cable carries UDP as a wire does, not whole trains.
+    /// Whether the cable carries UDP like a wire, datagram by datagram, instead of whole trains.
     pub wire: bool,
     /// The weft program.
     pub weft: PathBuf,
-    /// Arms may be the same program with the same settings: their ratio then shows the noise.
+    /// Whether arms may be the same program with the same settings: their ratio then shows the
+    /// noise.
     pub same: bool,
-    /// The command as it was typed, for the report.
+    /// The command line, for the report.
     pub command: String,
-    /// The record that is begun, if the runs are one of the project's experiments.
+    /// The record to create, if the runs are one of the project's experiments.
     pub record: Option<Experiment>,
 }
 
-/// What came of it.
+/// The outcome of a bench.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Runs that were made.
+    /// Number of runs.
     pub runs: usize,
-    /// Of these, void.
+    /// Number of void runs.
     pub void: usize,
-    /// Arms that could not take part, as their program is missing.
+    /// Arms that could not run, because their program is missing.
     pub missing: usize,
-    /// The report.
+    /// The path of the report.
     pub report: PathBuf,
 }
 
 /// Why there are no results.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The lab could not build a world.
+    /// The lab could not build a network.
     #[error(transparent)]
     World(#[from] WorldError),
     /// A file could not be used.
     #[error("{} cannot be used ({source})", .path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The folder for results has something in it already.
+    /// The folder for results is not empty.
     #[error("{} is not empty; name another folder with --out", .0.display())]
     NotEmpty(PathBuf),
-    /// TCP cannot be had so.
+    /// TCP does not offer this congestion control.
     #[error(
         "TCP here has no congestion control {0:?} ({1}); /proc/sys/net/ipv4/tcp_available_congestion_control has those that are loaded"
     )]
     Congestion(String, #[source] io::Error),
-    /// Two arms are one.
+    /// Two arms are the same.
     #[error(
         "{0:?} and {1:?} are the same program with the same settings; their ratio would be noise (--same measures just that)"
     )]
@@ -118,7 +121,7 @@ pub enum BenchError {
     /// No arm has a program.
     #[error("none of the arms can run: {0}")]
     NoArms(String),
-    /// Progress could not be told.
+    /// Progress could not be written.
     #[error("standard output cannot be written ({0})")]
     Output(#[source] io::Error),
     /// Signals could not be caught.
@@ -133,28 +136,28 @@ impl BenchError {
     }
 }
 
-/// An arm that takes part.
+/// An arm that runs.
 #[derive(Clone, Debug)]
 pub struct Entrant {
-    /// As it was asked for.
+    /// The arm as requested.
     pub arm: Arm,
     /// Its program.
     pub program: PathBuf,
 }
 
-/// An arm that cannot take part.
+/// An arm that cannot run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Missing {
-    /// What it is called.
+    /// Its label.
     pub label: String,
-    /// What it lacks.
+    /// What is missing.
     pub lacks: String,
 }
 
-/// Runs everything and writes the results. Progress goes to `out`, a line a run.
+/// Runs everything and writes the results. Progress goes to `out`, one line per run.
 ///
 /// # Errors
-/// [`BenchError`]; a void run is none, see [`Outcome::void`].
+/// [`BenchError`]; a void run is not an error, see [`Outcome::void`].
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, BenchError> {
     has_congestion(&options.congestion).map_err(|error| BenchError::Congestion(options.congestion.clone(), error))?;
     prepare(&options.out)?;
@@ -191,7 +194,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, BenchError
     })
 }
 
-/// Better asked once than found out by every run.
+/// Checks once what every run would need.
 fn has_congestion(name: &str) -> io::Result<()> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     Ok(rustix::net::sockopt::set_tcp_congestion(&socket, name)?)
@@ -206,7 +209,7 @@ fn prepare(folder: &Path) -> Result<(), BenchError> {
     }
 }
 
-/// Those that can run, and those that cannot.
+/// The arms that can run, and those that cannot.
 fn entrants(options: &Options) -> Result<(Vec<Entrant>, Vec<Missing>), BenchError> {
     let (mut entrants, mut missing) = (Vec::<Entrant>::new(), Vec::new());
     for arm in &options.arms {
@@ -238,7 +241,7 @@ fn entrants(options: &Options) -> Result<(Vec<Entrant>, Vec<Missing>), BenchErro
     Ok((entrants, missing))
 }
 
-/// Whether two arms do not differ: by content, as a copy under another name is the same program.
+/// Whether two arms are identical: by content, as a copy under another name is the same program.
 fn same(a: &Entrant, b: &Entrant) -> bool {
     let content = |entrant: &Entrant| arm::digest(&entrant.program).ok();
     a.arm.kind == b.arm.kind
@@ -246,7 +249,7 @@ fn same(a: &Entrant, b: &Entrant) -> bool {
         && (a.arm.kind == Kind::Direct || a.program == b.program || content(a) == content(b))
 }
 
-/// One arm's turn in a round. Each run is told when it is over.
+/// Runs one arm in a round. Each run is reported when it is over.
 fn run_arm(
     world: &World,
     options: &Options,
@@ -294,7 +297,8 @@ fn set_up(
     Ok((stage, tunnel))
 }
 
-/// The logs of the tunnel's processes go beside the results; a result whose log cannot be kept still stands.
+/// Copies the logs of the tunnel's processes next to the results; a result remains valid if its log
+/// cannot be copied.
 fn keep_logs(stage: &Stage, out: &Path) {
     let Some(name) = stage.folder.file_name() else { return };
     let to = out.join("logs").join(name);

@@ -1,4 +1,4 @@
-//! Pictures of a bench: bars with intervals, and throughput over time.
+//! Plots of a bench: bars with intervals, and throughput over time.
 
 use weft_perf::svg::{Anchor, COLOURS, Drawing, ceiling, quarters, through};
 
@@ -14,10 +14,10 @@ const BAR: f64 = 22.0;
 const GAP: f64 = 10.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 40.0;
-/// Height of the picture over time, without what is around it.
+/// Height of the plot over time, without its margins.
 const HEIGHT: f64 = 260.0;
 
-/// One bar an arm: the median, and its interval as a whisker.
+/// One bar per arm: the median, with its interval as a whisker.
 #[must_use]
 pub fn bars(case: &Case, rows: &[Row]) -> String {
     let tops = rows.iter().filter_map(|row| {
@@ -50,7 +50,7 @@ pub fn bars(case: &Case, rows: &[Row]) -> String {
     svg.finish()
 }
 
-/// One line a run: what arrived in each second.
+/// One line per run: the payload received in each second.
 #[must_use]
 pub fn over_time(case: &Case, arms: &[String], records: &[Record]) -> String {
     let runs: Vec<_> = records

@@ -1,4 +1,4 @@
-//! What is kept of every run: `runs.jsonl` with everything, `runs.csv` with the figures.
+//! The record of every run: `runs.jsonl` with everything, `runs.csv` with the figures.
 
 use std::fmt;
 use std::fs::File;
@@ -12,29 +12,29 @@ use super::measure::Figures;
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// In which round, from 1.
+    /// Its round, from 1.
     pub round: u32,
     /// The arm's label.
     pub arm: String,
     /// The case's name.
     pub case: String,
-    /// What came of it.
+    /// Its result.
     #[serde(flatten)]
     pub result: Result,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Result {
     /// Figures.
     Figures(Box<Figures>),
-    /// Nothing that counts, and why.
+    /// No valid figures, for this reason.
     Void(String),
 }
 
 impl Record {
-    /// The figures, if the run counts.
+    /// The figures, if the run is valid.
     #[must_use]
     pub fn figures(&self) -> Option<&Figures> {
         match &self.result {
@@ -105,7 +105,7 @@ const COLUMNS: [&str; 19] = [
     "void",
 ];
 
-/// A line of progress.
+/// One line of progress.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "round {}  {:<24} {:<12} ", self.round, self.arm, self.case)?;
@@ -129,7 +129,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// The runs, kept as they come: a bench that is cut off leaves what it had.
+/// The runs, stored as they finish: an interrupted bench leaves those before.
 pub struct Records {
     all: Vec<Record>,
     json: File,
@@ -137,10 +137,10 @@ pub struct Records {
 }
 
 impl Records {
-    /// Opens both files in `folder`.
+    /// Creates both files in `folder`.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// If they cannot be written.
     pub fn create(folder: &Path) -> io::Result<Self> {
         let mut csv = File::create(folder.join("runs.csv"))?;
         writeln!(csv, "{}", COLUMNS.join(","))?;
@@ -151,10 +151,10 @@ impl Records {
         })
     }
 
-    /// Keeps one run.
+    /// Stores one run.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn add(&mut self, record: Record) -> io::Result<()> {
         writeln!(self.json, "{}", serde_json::to_string(&record)?)?;
         writeln!(self.csv, "{}", record.csv())?;
@@ -162,7 +162,7 @@ impl Records {
         Ok(())
     }
 
-    /// All of them, in the order in which they were made.
+    /// All runs, in order.
     #[must_use]
     pub fn all(&self) -> &[Record] {
         &self.all

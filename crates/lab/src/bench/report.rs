@@ -1,4 +1,4 @@
-//! The report of a bench: Markdown, with a picture of each case beside it.
+//! The report of a bench: Markdown, with a plot for each case.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,11 @@ use super::table::{Estimate, Row, rows};
 use super::{Entrant, Missing, Options, plot};
 use crate::stats::{Interval, Ratio};
 
-/// Writes `report.md`, `setup.json` and the pictures into the folder of results, and gives the report's path.
+/// Writes `report.md`, `setup.json` and the plots into the folder of results, and returns the
+/// report's path.
 ///
 /// # Errors
-/// When they cannot be written.
+/// If they cannot be written.
 pub fn write(
     options: &Options,
     setup: &Setup,
@@ -45,7 +46,7 @@ pub fn write(
 /// The whole report.
 fn text(setup: &Setup, cases: &[(&Case, Vec<Row>)], missing: &[Missing], folder: &Path) -> String {
     let mut out = format!("# Bench of {}\n\n", setup.date());
-    // Writing to a String cannot fail; so everywhere below.
+    // Writing to a String cannot fail; this applies to everything below.
     let _ = writeln!(
         out,
         "{} rounds of {} s of load in each case, all arms in every round, every other round in the opposite order. \
@@ -72,7 +73,7 @@ fn text(setup: &Setup, cases: &[(&Case, Vec<Row>)], missing: &[Missing], folder:
     out
 }
 
-/// One row an arm, one column a case: the medians alone.
+/// One row per arm, one column per case: the medians.
 fn overview(cases: &[(&Case, Vec<Row>)]) -> String {
     let Some((_, first)) = cases.first() else {
         return String::new();
@@ -166,7 +167,7 @@ fn ratio(ratio: &Ratio) -> String {
     format!("{:.2} [{low:.2}-{high:.2}]", ratio.ratio)
 }
 
-/// Three digits that count, and no more.
+/// Formats three significant digits.
 fn number(value: f64, packets: bool) -> String {
     match value {
         _ if packets => format!("{:.1}k", value / 1e3),

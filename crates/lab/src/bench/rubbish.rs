@@ -1,8 +1,9 @@
-//! Rubbish: datagrams that no tunnel can open, as many as one thread sends, at every UDP port of a host.
+//! Rubbish: datagrams that no tunnel can open, as many as one thread can send, to every UDP port of
+//! a host.
 //!
-//! They are what an attacker sends that knows the protocols and has no keys: the first bytes of WireGuard's data, of FMP's
-//! and of weft's frames and of nothing in particular, in turn, with random bytes behind. Lengths go from the least that is
-//! looked at to a full frame.
+//! An attacker who knows the protocols and has no keys sends such datagrams. Their first bytes
+//! alternate between those of WireGuard's data, of FMP frames, of fast frames, and arbitrary ones,
+//! with random bytes behind. Lengths range from the least that is examined to a full frame.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,17 +15,18 @@ use rand_core::{Rng, SeedableRng};
 use crate::host::Host;
 use crate::world::WorldError;
 
-/// First bytes: WireGuard's transport data, an established FMP frame, a fast frame, and none of them.
+/// First bytes: WireGuard's transport data, an established FMP frame, a fast frame, and none of
+/// these.
 const BEGINNINGS: [[u8; 4]; 4] = [[4, 0, 0, 0], [0, 0, 0, 0], [0xa0, 0, 0, 0], [0xff, 0x13, 0x37, 0]];
-/// Bytes of a datagram.
+/// Lengths of datagrams in bytes.
 const LENGTHS: [usize; 3] = [64, 300, 1_200];
 /// Different datagrams that are sent in turn.
 const KINDS: usize = 96;
 
-/// UDP ports that something on `host` listens on.
+/// The UDP ports on which `host` listens.
 ///
 /// # Errors
-/// What the system refused.
+/// The error of the system.
 pub fn open_ports(host: &Host) -> Result<Vec<u16>, WorldError> {
     host.run(|| {
         // Not /proc/self, which is the main thread's namespace.
@@ -37,7 +39,7 @@ pub fn open_ports(host: &Host) -> Result<Vec<u16>, WorldError> {
     })
 }
 
-/// The ports of a table of the kernel: the second field is `address:port`, in hexadecimal digits.
+/// The ports in a table of the kernel: the second field is `address:port`, in hexadecimal digits.
 fn ports_of(table: &str) -> Vec<u16> {
     let port = |line: &str| {
         let (_, port) = line.split_whitespace().nth(1)?.split_once(':')?;
@@ -46,11 +48,11 @@ fn ports_of(table: &str) -> Vec<u16> {
     table.lines().skip(1).filter_map(port).collect()
 }
 
-/// Sends from `host` to these ports of `to` until `stop`, from one socket, as fast as one thread goes; returns how many
-/// datagrams.
+/// Sends from `host` to these ports of `to` until `stop`, from one socket, as fast as one thread
+/// can. Returns the number of datagrams.
 ///
 /// # Errors
-/// What the system refused. A full queue, or a port that is no longer bound, is no error.
+/// The error of the system. A full queue, or a port that is no longer bound, is not an error.
 pub fn flood(host: &Host, to: IpAddr, ports: &[u16], stop: &AtomicBool) -> Result<io::Result<u64>, WorldError> {
     host.run(|| {
         let socket = UdpSocket::bind(("0.0.0.0", 0))?;
@@ -74,7 +76,7 @@ fn kinds() -> Vec<Vec<u8>> {
         rng.fill_bytes(&mut datagram);
         datagram[..4].copy_from_slice(&BEGINNINGS[n % BEGINNINGS.len()]);
         if datagram[0] == 0xa0 {
-            // A length that is right, so that the index is looked for.
+            // A correct length, so that the receiver looks up the index.
             let behind = (datagram.len() - 16) as u16;
             datagram[2..4].copy_from_slice(&behind.to_le_bytes());
         }

@@ -1,4 +1,4 @@
-//! The machine and the programs of a bench: what figures mean nothing without.
+//! The machine and the programs of a bench, without which its figures are meaningless.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use super::arm::{Kind, digest};
 use super::{Entrant, Missing, Options};
 use crate::child::run_command;
 
-/// How long a program may take to say its version.
+/// Time limit of a program's version output.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Settings of the kernel that matter for throughput.
+/// Kernel settings that affect throughput.
 const SYSCTLS: [&str; 7] = [
     "net/core/rmem_max",
     "net/core/wmem_max",
@@ -25,14 +25,14 @@ const SYSCTLS: [&str; 7] = [
     "net/ipv4/tcp_congestion_control",
 ];
 
-/// Everything that is known.
+/// The setup of a bench.
 #[derive(Clone, Debug, Serialize)]
 pub struct Setup {
     /// Schema of this document.
     pub schema: &'static str,
-    /// When it began, seconds since 1970.
+    /// Start of the bench, seconds since 1970.
     pub unix: u64,
-    /// The command.
+    /// The command line.
     pub command: String,
     /// Rounds.
     pub rounds: u32,
@@ -40,33 +40,33 @@ pub struct Setup {
     pub seconds: u32,
     /// Congestion control of the load's TCP.
     pub congestion: String,
-    /// Whether the cable carried UDP as a wire does.
+    /// Whether the cable carried UDP like a wire.
     pub wire: bool,
-    /// Kernel and processor.
+    /// Kernel and CPU.
     pub machine: Vec<(String, String)>,
     /// The arms that ran.
     pub arms: Vec<ArmSetup>,
-    /// Those that could not.
+    /// The arms that could not run.
     pub missing: Vec<Missing>,
 }
 
 /// One arm's program.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArmSetup {
-    /// The arm.
+    /// The arm's label.
     pub label: String,
     /// Its kind.
     pub kind: String,
     /// Its settings.
     pub settings: Vec<String>,
-    /// What the program calls itself; none if it does not say.
+    /// The program's version output; `None` if it has none.
     pub version: Option<String>,
     /// SHA-256 of the program.
     pub sha256: Option<String>,
 }
 
 impl Setup {
-    /// Looks at this machine and asks the programs.
+    /// Collects the properties of this machine and the versions of the programs.
     #[must_use]
     pub fn look(options: &Options, entrants: &[Entrant], missing: &[Missing]) -> Self {
         let unix = SystemTime::now()
@@ -87,7 +87,7 @@ impl Setup {
         }
     }
 
-    /// The day it began, `2026-11-21` (UTC).
+    /// The date of the start, `2026-11-21` (UTC).
     #[must_use]
     pub fn date(&self) -> String {
         date(self.unix)
@@ -132,7 +132,7 @@ fn arm(entrant: &Entrant) -> ArmSetup {
     }
 }
 
-/// The first line that it says when asked.
+/// The first line of the version output.
 fn version(program: &Path, kind: Kind) -> Option<String> {
     let mut command = Command::new(program);
     command.arg(match kind {

@@ -1,11 +1,11 @@
-//! What the runs of a bench say together: medians with intervals, ratios by rounds, and what is suspicious.
+//! The summary of a bench's runs: medians with intervals, ratios by rounds, and warnings.
 
 use crate::stats::{Interval, Ratio, StatsError, Summary, median_interval, paired_ratio};
 
 use super::measure::Figures;
 use super::record::Record;
 
-/// The confidence of all intervals.
+/// The confidence level of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// The seed of the resampling, so that the same runs give the same report.
@@ -16,32 +16,32 @@ const SEED: u64 = 37;
 pub struct Row {
     /// The arm's label.
     pub arm: String,
-    /// Throughput in Mbit/s, or packets a second where these count.
+    /// Throughput in Mbit/s, or packets a second in cases that count packets.
     pub rate: Option<Estimate>,
-    /// The rate to that of the first arm, by the rounds in which both have one.
+    /// The ratio to the rate of the first arm, over the rounds in which both have one.
     pub ratio: Option<Ratio>,
-    /// Processor seconds of the tunnel for 10^9 bytes.
+    /// CPU seconds of the tunnel for 10^9 bytes.
     pub cpu_s_per_gb: Option<Estimate>,
     /// Medians of the round trips in ms: idle mean, loaded mean, loaded P99.
     pub rtt: Option<[f64; 3]>,
-    /// Median of the larger end's memory, MiB.
+    /// Median memory of the larger end, MiB.
     pub rss_mib: Option<f64>,
     /// Median of the share of datagrams lost.
     pub loss: Option<f64>,
-    /// Median of the TCP segments sent again.
+    /// Median of retransmitted TCP segments.
     pub retransmits: Option<f64>,
-    /// Why runs are void, each once.
+    /// The reasons of void runs, each once.
     pub void: Vec<String>,
-    /// What a reader should know before believing it.
+    /// Warnings about the figures.
     pub flags: Vec<String>,
 }
 
-/// A median and how far it may be off.
+/// A median and its uncertainty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// All that the runs say.
+    /// The summary of the runs.
     pub summary: Summary,
-    /// Of the median, by resampling; none for a single run.
+    /// Of the median, by resampling; `None` for a single run.
     pub interval: Option<Interval>,
 }
 
@@ -62,7 +62,7 @@ impl Estimate {
     }
 }
 
-/// The rows of one case, in the order of `arms`; the first is what the others are compared with.
+/// The rows of one case, in the order of `arms`; the others are compared with the first.
 #[must_use]
 pub fn rows(arms: &[String], case: &str, packets: bool, records: &[Record]) -> Vec<Row> {
     let rate = |figures: &Figures| match packets {
@@ -119,7 +119,7 @@ fn void_because(record: &Record) -> Option<String> {
     }
 }
 
-/// By the rounds that both have: others would compare different times.
+/// Over the rounds that both have: other rounds would compare different times.
 fn ratio(own: &[(u32, f64)], base: &[(u32, f64)]) -> Result<Ratio, StatsError> {
     let of_base = |round: u32| base.iter().find(|(other, _)| *other == round).map(|(_, rate)| *rate);
     let pairs = own.iter().filter_map(|(round, rate)| Some((*rate, of_base(*round)?)));
@@ -160,7 +160,8 @@ mod tests {
     fn ratios_are_by_rounds_that_both_have() {
         let mut records = vec![run(1, "direct", 100.0), run(1, "weft", 50.0), run(2, "weft", 100.0)];
         records.push(run(2, "direct", 200.0));
-        // A third round in which the first arm failed must not count for the ratio, though it does for the median.
+        // A third round in which the first arm failed must not count for the ratio, although it
+        // does for the median.
         records.push(run(3, "weft", 900.0));
         records.push(Record {
             result: Result::Void("it broke".to_owned()),

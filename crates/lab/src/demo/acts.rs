@@ -1,4 +1,4 @@
-//! What happens in the demo, step by step.
+//! The steps of the demo.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -16,18 +16,19 @@ const RELAYED_BYTES: u64 = 20_000_000;
 /// Bytes a second of the stream that runs while the path is cut.
 const CUT_RATE: u64 = 2_000_000;
 
-/// Time limits: of a transfer, of a neighbour's notice, of the way back to a direct path.
+/// Time limits: of a transfer, of the detection of a dead neighbour, of the return to a direct
+/// path.
 const TRANSFER: Duration = Duration::from_secs(20);
 const NOTICE: Duration = Duration::from_secs(2);
 const RETURN: Duration = Duration::from_secs(25);
 
-/// Where beta roams to.
+/// The address to which beta roams.
 const ROAMED: &str = "203.0.113.77";
 
-/// The longest silence that a change of path may cause.
+/// The maximum silence at a change of path.
 pub(super) const SILENCE_MS: f64 = 3000.0;
 
-/// What runs while the path between alpha and beta is cut and mended.
+/// The load while the path between alpha and beta is cut and restored.
 pub(super) struct Load {
     pings: [Pinger; 2],
     tcp: TcpFlow,
@@ -51,7 +52,8 @@ impl Stage {
         let first = one_way_ping(alpha, beta, 1)?;
         let pings = [one_way_ping(alpha, beta, COUNT)?, one_way_ping(beta, alpha, COUNT)?];
         for (own, peer) in [(alpha, beta), (beta, alpha)] {
-            // L13: what the status calls reachable must pass payload, and what passes must show.
+            // L13: a peer that the status calls reachable must pass payload, and a peer that passes
+            // payload must be shown so.
             let state = own.peer_state(&peer.identity().npub)?;
             if state != Some(PeerState::Payload) {
                 return Err(StepError::StateAfterPayload(state));
@@ -90,7 +92,7 @@ impl Stage {
         Ok(text)
     }
 
-    /// Beta's address changes while TCP comes in; it pings all the while.
+    /// Beta's address changes during a TCP download; it sends pings all the while.
     pub(super) fn roam(&mut self, figures: &mut Figures) -> Result<String, StepError> {
         let (alpha, beta) = self.two(ALPHA, BETA);
         let pinger = Pinger::start(beta.host(), alpha.identity().address, PingOptions::default())?;
@@ -116,7 +118,7 @@ impl Stage {
         Ok(text)
     }
 
-    /// Gamma is behind the NAT box, and no node but the relay has an address for it.
+    /// Gamma is behind the NAT box, and only the relay has an address for it.
     pub(super) fn nat(&mut self, figures: &mut Figures) -> Result<String, StepError> {
         self.first_answer(ALPHA, GAMMA)?;
         self.first_answer(GAMMA, BETA)?;
@@ -137,7 +139,7 @@ impl Stage {
         Ok(text)
     }
 
-    /// Delta starts late and knows nothing but keys and the relay.
+    /// Delta starts late, configured only with keys and the relay.
     pub(super) fn join(&mut self, figures: &mut Figures) -> Result<String, StepError> {
         let start = Instant::now();
         self.enter(DELTA)?;
@@ -154,7 +156,7 @@ impl Stage {
         Ok(text)
     }
 
-    /// What passes between alpha and beta in the underlay is dropped, without a sign to either.
+    /// Traffic between alpha and beta in the underlay is dropped, without notice to either.
     pub(super) fn cut(&mut self, load: &mut Option<Load>) -> Result<String, StepError> {
         let (alpha, beta) = self.two(ALPHA, BETA);
         let start =
@@ -223,7 +225,7 @@ impl Stage {
         ))
     }
 
-    /// Waits until alpha's link with beta is gone.
+    /// Waits until alpha's link with beta is down.
     fn wait_left(&self, beta: &str) -> Result<(), StepError> {
         let start = Instant::now();
         while self.daemons[ALPHA]
@@ -260,7 +262,7 @@ fn address(daemon: &Daemon) -> IpAddr {
     IpAddr::V6(daemon.identity().address)
 }
 
-/// What arrived is what was sent, and nothing was silent for too long.
+/// Checks that the content arrived intact, and that no silence was too long.
 fn check(tcp: &TcpReport, pings: &[&ProbeReport]) -> Result<(), StepError> {
     if !tcp.hash_ok {
         return Err(StepError::HashDiffers);

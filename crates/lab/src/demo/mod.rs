@@ -1,7 +1,7 @@
-//! `weft demo`: five machines in namespaces, a weft node on each, real traffic, figures. It needs nothing
-//! installed, no root where unprivileged user namespaces are on, and less than a minute.
+//! `weft demo`: five machines in namespaces, a weft node on each, real traffic, figures. It needs
+//! nothing installed, no root if unprivileged user namespaces are enabled, and less than a minute.
 //!
-//! [`report`] is what it says, `stage` the machines and their networks, `acts` what happens there.
+//! [`report`] is its output, `stage` the machines and their networks, `acts` the steps.
 
 mod acts;
 mod error;
@@ -21,23 +21,24 @@ use stage::Stage;
 use crate::interrupt::Interrupts;
 use crate::world::{World, WorldError};
 
-/// How to run the demo.
+/// Options of the demo.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Print one document of schema `weft.demo/1` instead of lines for people.
+    /// Print one document of schema `weft.demo/1` instead of text.
     pub json: bool,
-    /// Leave the nodes running until Ctrl-C, and their directories for good.
+    /// Leave the nodes running until Ctrl-C, and keep their directories.
     pub keep: bool,
     /// The `weft` binary to run, usually this process's own.
     pub weft: PathBuf,
 }
 
-/// Runs the demo and prints it to standard output as it goes. Call it first thing in the process: a user
-/// without root's rights moves to a user namespace, which a process with several threads cannot.
+/// Runs the demo and prints progress to standard output. Call it first in the process: a user
+/// without root's rights moves to a user namespace, which is impossible for a process with several
+/// threads.
 ///
 /// # Errors
-/// [`DemoError::Step`] for a step that failed; the document is printed nevertheless. The others when
-/// there is no demo at all.
+/// [`DemoError::Step`] for a failed step; the document is printed nevertheless. The others if the
+/// demo could not start or print.
 pub fn run(options: &Options) -> Result<Summary, DemoError> {
     let access = World::enter()?;
     let world = World::new()?;
@@ -66,7 +67,7 @@ pub fn run(options: &Options) -> Result<Summary, DemoError> {
 /// Why the demo did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// There is no world to show it in.
+    /// The network could not be built.
     #[error(transparent)]
     World(#[from] WorldError),
     /// Ctrl-C could not be caught.
@@ -75,19 +76,19 @@ pub enum DemoError {
     /// Standard output is gone.
     #[error("standard output cannot be written")]
     Output(#[source] io::Error),
-    /// A step failed. The logs stay.
+    /// A step failed. The logs are kept.
     #[error("step `{name}` failed; the logs are in {}", .logs.display())]
     Step {
         /// The step.
         name: &'static str,
-        /// Why.
+        /// The reason.
         source: StepError,
         /// The directory with `alpha.log` and the others.
         logs: PathBuf,
     },
 }
 
-/// What ends a performance early.
+/// Reasons to end the demo early.
 enum Ended {
     Failed { name: &'static str, source: StepError },
     Output(DemoError),
@@ -101,7 +102,7 @@ impl From<DemoError> for Ended {
 
 struct Demo {
     json: bool,
-    /// The table or the document is out: each comes once.
+    /// Whether the table or the document has been printed, which happens once.
     reported: bool,
     start: Instant,
     summary: Summary,
@@ -148,7 +149,7 @@ impl Demo {
         self.step("logs", |_| stage.logs())
     }
 
-    /// The first step, which makes the stage for the others.
+    /// The first step, which builds the network for the others.
     fn set(&mut self, world: &World, options: &Options) -> Result<Stage, Ended> {
         let stage = self.timed("start", |_| {
             let stage = Stage::set(world, &options.weft)?;
@@ -167,7 +168,7 @@ impl Demo {
         self.timed(name, |figures| Ok(((), work(figures)?)))
     }
 
-    /// A step whose work also makes something, besides the line about it.
+    /// Runs a step that returns a value besides its line of output.
     fn timed<T>(
         &mut self,
         name: &'static str,
@@ -193,7 +194,7 @@ impl Demo {
         }
     }
 
-    /// Says how to look around in a world that is kept.
+    /// Prints how to inspect a network that is kept.
     fn hand_over(&self, access: Access) -> Result<(), DemoError> {
         let user = match access {
             Access::Privileged => "",
@@ -212,7 +213,7 @@ impl Demo {
         self.say(&text)
     }
 
-    /// Prints the table, or the document, if that has not been done.
+    /// Prints the table or the document, if that has not happened.
     fn report(&mut self) -> Result<(), DemoError> {
         if std::mem::replace(&mut self.reported, true) {
             return Ok(());
@@ -247,7 +248,7 @@ impl Demo {
         Ok(self.summary)
     }
 
-    /// Prints for people only.
+    /// Prints text, unless the output is JSON.
     fn say(&self, text: &str) -> Result<(), DemoError> {
         if self.json { Ok(()) } else { print(text) }
     }

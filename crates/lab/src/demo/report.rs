@@ -1,4 +1,4 @@
-//! What the demo reports: one document of schema `weft.demo/1`, or the same for people.
+//! The output of the demo: one document of schema `weft.demo/1`, or text.
 
 use std::fmt::{self, Write as _};
 use std::net::Ipv6Addr;
@@ -9,36 +9,36 @@ use serde::Serialize;
 use super::stage::{CAST, NAT};
 use crate::traffic::{ProbeReport, TcpReport};
 
-/// The result of a demo, schema `weft.demo/1`. Arrays of two are for the first and the second node of what
-/// they are about, or for the directions from the first to the second and back.
+/// The result of a demo, schema `weft.demo/1`. Arrays of two are for the first and the second node
+/// of a pair, or for the directions from first to second and from second to first.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     /// Always `weft.demo/1`.
     pub schema: &'static str,
-    /// Every step passed.
+    /// Whether every step passed.
     pub ok: bool,
-    /// How long all of it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Who took part.
+    /// The nodes.
     pub nodes: Vec<Node>,
-    /// What was done, in order. After a failure the rest is left out.
+    /// The steps, in order. After a failure the rest is left out.
     pub steps: Vec<Step>,
-    /// What was measured; null where the demo did not get so far.
+    /// The figures; null for those that were not reached.
     pub figures: Figures,
-    /// How each node reaches each other one in the end.
+    /// The path of each node to each other one at the end.
     pub paths: Vec<PathNow>,
-    /// Alpha's paths to beta, and why it came to each, the first first, for people.
+    /// Alpha's paths to beta and their reasons, in order, for display.
     pub changes: Vec<String>,
 }
 
-/// How one node reaches another.
+/// The path of one node to another.
 #[derive(Debug, Clone, Serialize)]
 pub struct PathNow {
-    /// Who.
+    /// The node.
     pub from: &'static str,
-    /// Whom.
+    /// The peer.
     pub to: &'static str,
-    /// `direct`, or `via` and the name of the node that carries.
+    /// `direct`, or `via` and the name of the relay.
     pub path: String,
 }
 
@@ -55,7 +55,7 @@ pub struct Node {
     pub underlay: Vec<String>,
     /// The process id of its daemon.
     pub pid: u32,
-    /// Its state directory, gone at the end unless the world is kept or a step failed.
+    /// Its state directory, removed at the end unless the network is kept or a step failed.
     pub state: PathBuf,
     /// Its log.
     pub log: PathBuf,
@@ -66,15 +66,15 @@ pub struct Node {
 pub struct Step {
     /// Its name: `start`, `link`, `ping`, `tcp`, `nat`, `roam`, `join`, `cut`, `heal`, `paths`, `logs`, `stop`.
     pub name: &'static str,
-    /// It passed.
+    /// Whether it passed.
     pub ok: bool,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What it showed, or why it failed, for people.
+    /// Its result, or why it failed, for display.
     pub text: String,
 }
 
-/// Everything that was measured.
+/// All figures.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Figures {
     /// From the last daemon's start until alpha and beta had the link, in milliseconds.
@@ -85,7 +85,7 @@ pub struct Figures {
     pub ping: Option<[ProbeReport; 2]>,
     /// TCP between alpha and beta.
     pub tcp: Option<[TcpReport; 2]>,
-    /// Processor seconds of alpha's and beta's daemon per 10^9 bytes of TCP, both directions together.
+    /// CPU seconds of alpha's and beta's daemon per 10^9 bytes of TCP, both directions together.
     pub cpu_s_per_gb: Option<[f64; 2]>,
     /// Their memory after the transfers, in bytes.
     pub rss_bytes: Option<[u64; 2]>,
@@ -93,13 +93,13 @@ pub struct Figures {
     pub relayed: Option<Relayed>,
     /// Beta roams.
     pub roam: Option<Roam>,
-    /// Delta comes late.
+    /// Delta joins late.
     pub join: Option<Join>,
-    /// The path between alpha and beta is cut and mended.
+    /// The path between alpha and beta is cut and restored.
     pub cut: Option<Cut>,
 }
 
-/// What passed through the relay.
+/// Traffic through the relay.
 #[derive(Debug, Clone, Serialize)]
 pub struct Relayed {
     /// Pings in both directions.
@@ -108,7 +108,7 @@ pub struct Relayed {
     pub tcp: [TcpReport; 2],
 }
 
-/// A node that came late.
+/// A node that joined late.
 #[derive(Debug, Clone, Serialize)]
 pub struct Join {
     /// From its start to the first answer of gamma, in milliseconds.
@@ -117,25 +117,25 @@ pub struct Join {
     pub tcp: TcpReport,
 }
 
-/// What cutting a path under load showed.
+/// The effects of cutting a path under load.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cut {
     /// From the cut until both ends had another path, in milliseconds.
     pub relayed_ms: f64,
-    /// From the mending until both had the direct one again, in milliseconds.
+    /// From the restoration until both had the direct one again, in milliseconds.
     pub direct_ms: f64,
-    /// Ten pings a second each way all the while.
+    /// Ten pings a second in each direction all the while.
     pub ping: [ProbeReport; 2],
     /// The TCP stream that ran all the while.
     pub tcp: TcpReport,
 }
 
-/// What a change of the second node's address under load showed.
+/// The effects of a change of the second node's address under load.
 #[derive(Debug, Clone, Serialize)]
 pub struct Roam {
-    /// The address it left.
+    /// The old address.
     pub from: String,
-    /// The address it came to.
+    /// The new address.
     pub to: String,
     /// Ten pings a second all the while.
     pub ping: ProbeReport,
@@ -143,7 +143,7 @@ pub struct Roam {
     pub tcp: TcpReport,
 }
 
-/// The machines and what joins them at the start.
+/// The machines and their connections at the start.
 pub(super) fn drawing() -> String {
     let [inner, outer] = NAT;
     let [alpha, beta, relay, gamma, delta] = CAST.map(|(_, address)| address);
@@ -167,7 +167,7 @@ pub(super) fn drawing() -> String {
     )
 }
 
-/// One line per step, when it is over.
+/// One line per step, when it is finished.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = if self.ok { '\u{2713}' } else { '\u{2717}' };
@@ -175,7 +175,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What there is to say at the end: paths, figures.
+/// The final output: paths, figures.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ends: Vec<&str> = CAST
@@ -201,7 +201,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// The table of what was measured.
+/// The table of figures.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |label: &str, cells: [String; 2]| writeln!(f, "  {label:<28}{:>22}{:>22}", cells[0], cells[1]);
@@ -238,7 +238,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Shortest, mean and longest time of a row of pings.
+/// Minimum, mean and maximum of the round trips.
 pub(super) fn times(ping: &ProbeReport) -> String {
     let mut text = String::new();
     for (n, time) in [ping.min_ms, ping.avg_ms, ping.max_ms].into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The stage of the demo: a public network, a home network behind a NAT box, and five machines.
+//! The network of the demo: a public network, a home network behind a NAT box, and five machines.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::spec::{DEFAULT_PORT, NodeSpec};
 use crate::traffic::{PingOptions, Pinger};
 use crate::world::{Port, Switch, World};
 
-/// The machines, in the order of their appearance. All but gamma are in the public network.
+/// The machines, in the order of their start. All but gamma are in the public network.
 pub(super) const ALPHA: usize = 0;
 pub(super) const BETA: usize = 1;
 pub(super) const RELAY: usize = 2;
@@ -29,16 +29,16 @@ pub(super) const CAST: [(&str, &str); 5] = [
     ("delta", "203.0.113.4"),
 ];
 
-/// The NAT box's addresses, inside and outside.
+/// The NAT box's addresses, inner and outer.
 pub(super) const NAT: [&str; 2] = ["10.0.0.1", "203.0.113.99"];
 
-/// How long a daemon's start may take, and the first answer of a peer.
+/// Time limits of a daemon's start, and of the first answer of a peer.
 pub(super) const READY: Duration = Duration::from_secs(10);
 
-/// From one look to the next while waiting.
+/// Polling interval while waiting.
 const POLL: Duration = Duration::from_millis(25);
 
-/// The world of the demo.
+/// The network of the demo.
 pub(super) struct Stage {
     weft: PathBuf,
     hosts: Vec<Host>,
@@ -50,7 +50,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Makes the world and starts all daemons but the last.
+    /// Builds the network and starts all daemons but the last.
     pub(super) fn set(world: &World, weft: &Path) -> Result<Self, StepError> {
         let (lan, wan) = (world.switch("home")?, world.switch("public")?);
         let [inner, outer] = NAT.map(|address| format!("{address}/24"));
@@ -124,7 +124,7 @@ impl Stage {
         (&self.daemons[a], &self.daemons[b])
     }
 
-    /// The path from one node to another, as its status has it: `direct` or `via` and the relay's name.
+    /// The path from one node to another in its status: `direct` or `via` and the relay's name.
     pub(super) fn path(&self, from: usize, to: usize) -> Result<String, DaemonError> {
         let peer = self.daemons[from].peer(&self.identities[to].npub)?.unwrap_or_default();
         let path = &peer["path"];
@@ -134,7 +134,8 @@ impl Stage {
         })
     }
 
-    /// Waits until two nodes have this path to each other, and says how long it took, in milliseconds.
+    /// Waits until two nodes have this path to each other. Returns how long it took, in
+    /// milliseconds.
     pub(super) fn wait_path(&self, a: usize, b: usize, path: &str, limit: Duration) -> Result<f64, StepError> {
         let start = Instant::now();
         loop {
@@ -152,7 +153,7 @@ impl Stage {
         }
     }
 
-    /// Pings until the first answer, and says how long that took, in milliseconds.
+    /// Sends pings until the first answer. Returns how long that took, in milliseconds.
     pub(super) fn first_answer(&self, from: usize, to: usize) -> Result<f64, StepError> {
         let options = PingOptions {
             count: Some(1),
@@ -172,7 +173,8 @@ impl Stage {
         })
     }
 
-    /// Every two nodes that know each other reach each other; says how many pairs that are.
+    /// Checks that every two nodes that are configured peers reach each other. Returns the number
+    /// of pairs.
     pub(super) fn meet(&self) -> Result<usize, StepError> {
         let mut pairs = 0;
         for (from, to) in self.pairs() {
@@ -182,14 +184,14 @@ impl Stage {
         Ok(pairs / 2)
     }
 
-    /// Every node but the relay with every other such.
+    /// All pairs of nodes except the relay.
     fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
         let ends = [ALPHA, BETA, GAMMA, DELTA];
         let all = ends.into_iter().flat_map(move |from| ends.map(|to| (from, to)));
         all.filter(|(from, to)| from != to)
     }
 
-    /// All paths between nodes that know each other.
+    /// All paths between configured peers.
     pub(super) fn paths(&self) -> Result<Vec<PathNow>, DaemonError> {
         let path = |(from, to): (usize, usize)| {
             Ok(PathNow {
@@ -201,7 +203,7 @@ impl Stage {
         self.pairs().map(path).collect()
     }
 
-    /// How alpha's path to beta changed and why, the first first.
+    /// The changes of alpha's path to beta and their reasons, in order.
     pub(super) fn changes(&self) -> Result<Vec<String>, DaemonError> {
         let peer = self.daemons[ALPHA]
             .peer(&self.identities[BETA].npub)?
@@ -220,7 +222,7 @@ impl Stage {
     }
 }
 
-/// Where a machine's node listens.
+/// The UDP address of a machine's node.
 pub(super) fn endpoint(n: usize) -> SocketAddr {
     let address = CAST[n].1.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
     SocketAddr::new(address, DEFAULT_PORT)

@@ -1,5 +1,6 @@
-//! Emulated cables: every frame passes this program, which delays, loses, doubles, reorders or bounds it, for each
-//! direction as [`Impairments`] say. No kernel module is needed.
+//! Emulated cables: every frame passes through this program, which delays, drops, duplicates,
+//! reorders or limits it, for each direction according to [`Impairments`]. No kernel module is
+//! needed.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -17,11 +18,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The interface of each host is a TAP. With offloads its kernel hands over super-frames, as to a card that splits them
-//! itself; [`Pipe`] decides, purely, what becomes of each of their segments, and hands on in one piece what stays
-//! together. A plain TAP gets plain frames, split and with checksums (L24b). Each direction is a thread that reads a
-//! batch, asks the pipe and writes what is due. The threads end with the [`Emulator`], and with the process. A
-//! [`Witness`] sees what passes either end, as it would be on a wire.
+//! The interface of each host is a TAP. With offloads its kernel hands over super-frames, as to a
+//! network card that splits them itself; [`Pipe`], which is pure, decides about each of their
+//! segments, and passes those that stay together on in one piece. A plain TAP passes plain frames,
+//! split and with checksums (L24b). Each direction is a thread that reads a batch, runs it through
+//! the pipe and writes what is due. The threads end with the [`Emulator`], and with the process. A
+//! [`Witness`] sees the frames at either end, as they would be on a wire.
 
 mod pipe;
 mod super_frame;
@@ -44,22 +46,22 @@ pub use self::pipe::{GATHER, Impairments, Pipe, PipeCounts, TooBig};
 use self::super_frame::on_the_wire;
 use crate::relay::Direction;
 
-/// Frames read before those are written that are due.
+/// Frames that are read before due frames are written.
 const BATCH: usize = 64;
 
-/// What an emulated cable does.
+/// The impairments of an emulated cable.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cable {
     /// From the first host to the second.
     pub a_to_b: Impairments,
     /// From the second host to the first.
     pub b_to_a: Impairments,
-    /// Decides all that is left to chance.
+    /// The seed of all random decisions.
     pub seed: u64,
 }
 
 impl Cable {
-    /// The same both ways.
+    /// The same impairments in both directions.
     #[must_use]
     pub fn both(impairments: Impairments) -> Self {
         Self {
@@ -79,14 +81,15 @@ pub enum End {
     B,
 }
 
-/// An observer of all frames at the ends of a cable, sent and received, like a sniffer on the interface there.
+/// An observer of all frames at the ends of a cable, sent and received, like a packet capture on
+/// the interface.
 pub trait Witness: fmt::Debug + Send + Sync {
-    /// This frame passes this end now; of a super-frame, each segment. Called by the threads of the cable, which wait
-    /// meanwhile.
+    /// A frame passes this end now; of a super-frame, each segment. Called by the threads of the
+    /// cable, which wait meanwhile.
     fn frame(&self, end: End, frame: &[u8]);
 }
 
-/// The program in the middle of a cable. It ends when this is dropped.
+/// The program in the middle of a cable. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Emulator {
     lanes: [Arc<Lane>; 2],
@@ -94,7 +97,7 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Starts between two interfaces.
+    /// Starts the emulation between two interfaces.
     pub(crate) fn start(a: Tap, b: Tap, cable: Cable) -> io::Result<Self> {
         let (a, b) = (Arc::new(a), Arc::new(b));
         let start = Instant::now();
@@ -127,18 +130,18 @@ impl Emulator {
         Ok(emulator)
     }
 
-    /// From now on frames of this direction meet these.
+    /// Sets the impairments of one direction from now on.
     pub fn set(&self, direction: Direction, impairments: Impairments) {
         self.lane(direction).pipe().set(impairments);
     }
 
-    /// What became of the frames of this direction so far.
+    /// The counters of one direction so far.
     #[must_use]
     pub fn counts(&self, direction: Direction) -> PipeCounts {
         self.lane(direction).pipe().counts()
     }
 
-    /// From now on `witness` sees all frames. The first one stays.
+    /// Makes `witness` see all frames from now on. The first witness stays.
     pub fn watch(&self, witness: &Arc<dyn Witness>) {
         for lane in &self.lanes {
             let _ = lane.witness.set(Arc::clone(witness));
@@ -190,14 +193,14 @@ impl Lane {
         }
     }
 
-    /// Until there is a frame to take or one to give.
+    /// Waits until a frame can be read or is due.
     fn wait(&self) {
         let due = self.pipe().next_due();
         let left = due.map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let fds = [self.from.as_fd(), self.wake.as_fd()];
         let mut set = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // Whatever it says, what is there is read next.
+        // Whatever the result, frames that wait are read next.
         let _ = rustix::event::poll(&mut set, timeout.as_ref());
     }
 
@@ -217,7 +220,7 @@ impl Lane {
 
     fn give(&self, frame: &mut Vec<u8>) {
         loop {
-            // Not in the loop's head, where the pipe would stay locked.
+            // Not in the loop's head, which would keep the pipe locked.
             let is_due = self.pipe().pop(self.now(), frame);
             if !is_due {
                 return;
@@ -242,7 +245,8 @@ impl Lane {
     }
 }
 
-/// The next frame, with a virtio header whether the interface has one or not; none if there is none.
+/// Reads the next frame, with a virtio header whether the interface has one or not; `None` if there
+/// is none.
 fn read<'a>(tap: &Tap, buf: &'a mut [u8]) -> Option<&'a [u8]> {
     if tap.offloads().is_some() {
         let len = tap.read(buf).ok()?;
@@ -254,7 +258,7 @@ fn read<'a>(tap: &Tap, buf: &'a mut [u8]) -> Option<&'a [u8]> {
     buf.get(..VNET_HEADER_LEN + len)
 }
 
-/// Gives a frame to the system. An interface that is down loses it, as interfaces do.
+/// Writes a frame to the host. An interface that is down drops it.
 fn write(tap: &Tap, frame: &[u8]) {
     if tap.offloads().is_some() {
         let _ = tap.write(frame);

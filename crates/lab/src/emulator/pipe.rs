@@ -1,8 +1,8 @@
-//! One direction of an emulated cable: which frame leaves when.
+//! One direction of an emulated cable: when each frame is delivered.
 //!
-//! A super-frame meets what its segments would, one by one; those neighbours that come through it unharmed leave as one
-//! again, at the moment of the last, so that the receiver has less to do. It is what a card does that gathers frames for
-//! [`GATHER`] before it interrupts.
+//! The impairments apply to each segment of a super-frame. Consecutive segments that pass unharmed
+//! are delivered as one super-frame again, at the time of the last, so that the receiver has less
+//! work. It models a network card that gathers frames for [`GATHER`] before it interrupts.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,42 +15,43 @@ use super::super_frame::{Segments, complete};
 use super::too_big;
 use crate::random::SplitMix64;
 
-/// How long a segment may wait for its neighbours, ns. Where frames are held back none does, as it would change their
-/// order.
+/// How long a segment may wait for the next ones, ns. If frames are held back none waits, as that
+/// would change their order.
 pub const GATHER: u64 = 200_000;
 
-/// What one direction of a cable does to frames. The default does nothing.
+/// The impairments of one direction of a cable. The default has none.
 ///
-/// A frame, or a segment of a super-frame, meets, in this order: the largest packet, the queue in front of the rate, loss, duplication, delay with
-/// jitter, reordering. Each is decided by the seed and the frames before, never by the clock.
+/// They apply to a frame, or a segment of a super-frame, in this order: the MTU, the queue before
+/// the rate limit, loss, duplication, delay with jitter, reordering. Each decision depends on the
+/// seed and the frames before, never on the clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Impairments {
-    /// What every frame takes.
+    /// Delay of every frame.
     pub delay: Duration,
-    /// Up to so much more, each amount as likely. Frames do not overtake each other by it.
+    /// Maximum additional delay, uniformly distributed. It causes no reordering.
     pub jitter: Duration,
     /// The share of frames that are lost, from 0 to 1.
     pub loss: f64,
-    /// The share of frames that arrive twice, from 0 to 1.
+    /// The share of frames that are delivered twice, from 0 to 1.
     pub duplicate: f64,
-    /// The share of frames that are held back, from 0 to 1, so that others overtake them.
+    /// The share of frames that are held back, from 0 to 1, so that later ones overtake them.
     pub reorder: f64,
-    /// How long those are held back.
+    /// How long they are held back.
     pub reorder_by: Duration,
-    /// Bits per second, counting whole Ethernet frames without their checksum; none for no limit.
+    /// Bits per second, counting whole Ethernet frames without their checksum; `None` for no limit.
     pub rate: Option<u64>,
-    /// Bytes that may wait for their turn where there is a rate; what comes on top is lost.
+    /// Size of the queue before the rate limit in bytes; frames beyond it are dropped.
     pub queue: usize,
-    /// The largest IP packet in bytes; none for no limit. Other frames always pass.
+    /// The largest IP packet in bytes; `None` for no limit. Other frames always pass.
     pub mtu: Option<u16>,
-    /// What becomes of larger ones.
+    /// The treatment of larger packets.
     pub too_big: TooBig,
 }
 
-/// What happens to an IP packet that is larger than the MTU. It never arrives, whatever its DF bit says.
+/// The treatment of an IP packet larger than the MTU. It is never delivered, whatever its DF bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooBig {
-    /// Its sender learns nothing: a black hole.
+    /// Dropped silently: a black hole.
     Silent,
     /// Its sender gets an ICMP error that names the MTU (RFC 792 type 3 code 4 as of RFC 1191, RFC 4443 type 2).
     Icmp,
@@ -74,7 +75,7 @@ impl Default for Impairments {
 }
 
 impl Impairments {
-    /// Nothing but a delay.
+    /// A delay only.
     #[must_use]
     pub fn delay(delay: Duration) -> Self {
         Self {
@@ -83,7 +84,7 @@ impl Impairments {
         }
     }
 
-    /// Nothing but loss, from 0 to 1. With 1 the direction is dead though both ends have a carrier.
+    /// Loss only, from 0 to 1. With 1 the direction is dead although both ends have a carrier.
     #[must_use]
     pub fn loss(loss: f64) -> Self {
         Self {
@@ -92,7 +93,7 @@ impl Impairments {
         }
     }
 
-    /// Nothing but a largest IP packet.
+    /// An MTU only.
     #[must_use]
     pub fn mtu(mtu: u16, too_big: TooBig) -> Self {
         Self {
@@ -103,22 +104,22 @@ impl Impairments {
     }
 }
 
-/// What became of the frames so far, those of super-frames counted one by one.
+/// Counters of frames so far, with the segments of super-frames counted one by one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct PipeCounts {
-    /// Taken from the sender.
+    /// Received from the sender.
     pub taken: u64,
-    /// Given to the receiver, duplicates included.
+    /// Delivered to the receiver, including duplicates.
     pub given: u64,
-    /// Lost by chance.
+    /// Dropped at random.
     pub lost: u64,
-    /// Doubled.
+    /// Duplicated.
     pub duplicated: u64,
     /// Held back.
     pub reordered: u64,
-    /// Lost because the queue was full.
+    /// Dropped because the queue was full.
     pub overflowed: u64,
-    /// Lost because they were larger than the MTU.
+    /// Dropped because they exceeded the MTU.
     pub too_big: u64,
 }
 
@@ -127,12 +128,12 @@ pub struct PipeCounts {
 pub struct Pipe {
     impairments: Impairments,
     random: SplitMix64,
-    /// Until when the frames so far keep the line busy.
+    /// Until when the line is busy with earlier frames.
     busy_until: u64,
-    /// When the last frame that keeps its place leaves.
+    /// When the last frame of the regular order is delivered.
     last_due: u64,
     sequence: u64,
-    /// Frames that keep their place, and their bytes one behind the other.
+    /// Frames in the regular order, and their bytes one behind the other.
     in_order: VecDeque<Waiting>,
     bytes: VecDeque<u8>,
     held_back: BinaryHeap<HeldBack>,
@@ -158,19 +159,19 @@ impl Pipe {
         }
     }
 
-    /// From now on frames meet these. Those under way keep their time.
+    /// Sets the impairments of frames from now on. Frames in flight keep their times.
     pub fn set(&mut self, impairments: Impairments) {
         self.impairments = impairments;
     }
 
-    /// What became of the frames so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> PipeCounts {
         self.counts
     }
 
-    /// A frame enters. `answer` is given the frames, without virtio header, that go back to its sender: those about
-    /// segments that are too large, if the sender shall know.
+    /// Adds a frame. `answer` receives the frames for its sender, without virtio header: errors
+    /// about segments that are too large, if the sender is to be notified.
     pub fn push(&mut self, now: u64, frame: &[u8], mut answer: impl FnMut(&[u8])) {
         let segments = Segments::of(frame);
         let mut run: Option<Run> = None;
@@ -209,7 +210,7 @@ impl Pipe {
         }
     }
 
-    /// Moves the next frame that leaves at `now`, or has left before, to `out`. False if there is none.
+    /// Moves the next frame that is due at `now` to `out`. Returns false if there is none.
     pub fn pop(&mut self, now: u64, out: &mut Vec<u8>) -> bool {
         if self.next_due().is_none_or(|due| due > now) {
             return false;
@@ -225,7 +226,7 @@ impl Pipe {
             let Some(waiting) = self.in_order.pop_front() else {
                 return false;
             };
-            // As two slices, since a drain goes byte by byte.
+            // As two slices, since a drain copies byte by byte.
             let (front, back) = self.bytes.as_slices();
             let first = waiting.len.min(front.len());
             out.extend_from_slice(front.get(..first).unwrap_or_default());
@@ -237,7 +238,7 @@ impl Pipe {
         true
     }
 
-    /// When the next frame leaves.
+    /// When the next frame is due.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         let held_back = self.held_back.peek().map(|held| held.waiting.due);
@@ -272,7 +273,7 @@ impl Pipe {
         true
     }
 
-    /// When a segment that comes now has left the queue; none if it is lost, there or behind it.
+    /// When a segment that arrives now leaves the queue; `None` if it is dropped, there or later.
     fn survives(&mut self, now: u64, len: usize) -> Option<u64> {
         let Some(sent) = self.transmit(now, len) else {
             self.counts.overflowed += 1;
@@ -285,7 +286,8 @@ impl Pipe {
         Some(sent)
     }
 
-    /// When a frame that comes now has left the queue; none if there is no room for it. An idle line takes any.
+    /// When a frame that arrives now leaves the queue; `None` if the queue is full. An idle line
+    /// accepts any frame.
     fn transmit(&mut self, now: u64, len: usize) -> Option<u64> {
         let Some(rate) = self.impairments.rate.filter(|rate| *rate > 0) else {
             return Some(now);
@@ -300,7 +302,7 @@ impl Pipe {
         Some(self.busy_until)
     }
 
-    /// When a segment that has left the queue arrives.
+    /// When a segment that has left the queue is delivered.
     fn schedule(&mut self, sent: u64) -> Waiting {
         let with = self.impairments;
         let jitter = self.random.below(nanos(with.jitter).saturating_add(1));
@@ -341,7 +343,7 @@ impl Pipe {
     }
 }
 
-/// A frame under way.
+/// A frame in flight.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     due: u64,
@@ -357,12 +359,12 @@ impl Waiting {
     }
 }
 
-/// Segments of one super-frame that leave together.
+/// Segments of one super-frame that are delivered together.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     start: usize,
     end: usize,
-    /// When the first would leave alone.
+    /// When the first would be delivered alone.
     first_due: u64,
     waiting: Waiting,
 }
@@ -382,7 +384,7 @@ impl Run {
     }
 }
 
-/// A frame that others overtake. The greatest is the one that leaves first.
+/// A frame that others overtake. The greatest is the one that is due first.
 #[derive(Debug)]
 struct HeldBack {
     waiting: Waiting,

@@ -1,9 +1,10 @@
-//! Super-frames: many segments of a TCP stream, or datagrams of a UDP train, under one set of headers, as a kernel
-//! hands them to a card that splits them itself. On a wire there are only segments; here is what each of them is.
+//! Super-frames: many segments of a TCP stream, or datagrams of a UDP train, under one set of
+//! headers, as a kernel hands them to a network card that splits them itself. On a wire there are
+//! only segments; this module computes each of them.
 //!
-//! The first [`VNET_HEADER_LEN`] bytes are the virtio header (virtio 1.2, section 5.1.6.1, in the byte order of the
-//! machine, offsets from the Ethernet header on). It comes from the kernel; what contradicts the frame makes it a frame
-//! like any other.
+//! The first [`VNET_HEADER_LEN`] bytes are the virtio header (virtio 1.2, section 5.1.6.1, in the
+//! byte order of the machine, offsets from the Ethernet header on). It comes from the kernel; a
+//! frame that contradicts it is treated as a plain frame.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use weft_os::tun::VNET_HEADER_LEN;
 
 use crate::nat::packet::checksum;
 
-/// Where the IP header is.
+/// Offset of the IP header.
 const IP: usize = VNET_HEADER_LEN + ETHERNET_HEADER_LEN;
 const NEEDS_CSUM: u8 = 1;
 const GSO_TCPV4: u8 = 1;
@@ -24,21 +25,21 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// How a super-frame falls into segments.
+/// The segments of a super-frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segments {
     count: usize,
-    /// Bytes in front of the payload, virtio header included.
+    /// Bytes before the payload, including the virtio header.
     headers: usize,
-    /// Payload of each but the last.
+    /// Payload of each segment but the last.
     each: usize,
     len: usize,
-    /// TCP or UDP, and where its header begins; none for a frame that is one segment.
+    /// TCP or UDP, and the offset of its header; `None` for a frame that is one segment.
     transport: Option<(u8, usize)>,
 }
 
 impl Segments {
-    /// Those of `frame`.
+    /// The segments of `frame`.
     pub(super) fn of(frame: &[u8]) -> Self {
         Self::of_train(frame).unwrap_or(Self {
             count: 1,
@@ -73,7 +74,7 @@ impl Segments {
         })
     }
 
-    /// How many.
+    /// Their number.
     pub(super) fn count(&self) -> usize {
         self.count
     }
@@ -88,8 +89,8 @@ impl Segments {
         at(of.start)..at(of.end)
     }
 
-    /// Writes the frame of some neighbouring segments of `frame` to `out`: a super-frame, or, of one, a plain frame whose
-    /// checksum is still to be completed.
+    /// Writes the frame of some consecutive segments of `frame` to `out`: a super-frame, or, for
+    /// one segment, a plain frame whose checksum is still to be completed.
     pub(super) fn cut(&self, frame: &[u8], of: Range<usize>, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(frame.get(..self.headers).unwrap_or_default());
@@ -98,7 +99,7 @@ impl Segments {
             return;
         }
         if of.len() == 1 {
-            // No longer a super-frame: neither kind nor size.
+            // It is no longer a super-frame: kind and size are cleared.
             for at in [1, 4, 5] {
                 set(out, at, &[0]);
             }
@@ -106,7 +107,7 @@ impl Segments {
         self.mend(of, out);
     }
 
-    /// Headers say what their segments are: lengths, numbers, flags, checksums.
+    /// Sets the headers to the segments' values: lengths, sequence numbers, flags, checksums.
     fn mend(&self, of: Range<usize>, out: &mut [u8]) -> Option<()> {
         let (protocol, transport) = self.transport?;
         let ip_len = u16::try_from(out.len() - IP).ok()?;
@@ -139,7 +140,8 @@ impl Segments {
             set(out, transport + 4, &len.to_be_bytes());
             transport + 6
         };
-        // What is to be completed begins as the sum over the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1).
+        // A checksum to be completed starts as the sum over the pseudo-header (RFC 9293, section
+        // 3.1; RFC 8200, section 8.1).
         let addresses = if is_v4 { IP + 12..IP + 20 } else { IP + 8..IP + 40 };
         let pseudo = [out.get(addresses)?, &[0, protocol], &len.to_be_bytes()].concat();
         set(out, sum_at, &(!checksum(&pseudo)).to_be_bytes());
@@ -147,7 +149,8 @@ impl Segments {
     }
 }
 
-/// Calls `with` for each segment of `frame` as it is on a wire: no virtio header, and whole checksums.
+/// Calls `with` for each segment of `frame` in wire format: without virtio header, with complete
+/// checksums.
 pub(super) fn on_the_wire(frame: &[u8], mut with: impl FnMut(&[u8])) {
     let segments = Segments::of(frame);
     let mut segment = Vec::new();
@@ -165,7 +168,7 @@ pub(super) fn complete(frame: &mut [u8]) -> Option<()> {
     }
     let (start, offset) = (native(frame, 6)?, native(frame, 8)?);
     let sum = match checksum(frame.get(VNET_HEADER_LEN + start..)?) {
-        // Zero says that there is none (RFC 768).
+        // Zero means that there is none (RFC 768).
         0 => 0xffff,
         sum => sum,
     };
@@ -191,7 +194,8 @@ fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
 pub(super) mod tests {
     use super::*;
 
-    /// A super-frame with this payload: TCP or UDP, over either IP version, with the pseudo-header's sum in place.
+    /// A super-frame with this payload: TCP or UDP, over either IP version, with the
+    /// pseudo-header's sum as its checksum.
     pub(in crate::emulator) fn super_frame(protocol: u8, v4: bool, each: u16, payload: &[u8]) -> Vec<u8> {
         let ip_header = if v4 { 20 } else { 40 };
         let header = if protocol == TCP { 20 } else { 8 };
@@ -285,7 +289,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Cutting twice is cutting once.
+    /// Cutting twice equals cutting once.
     #[test]
     fn a_part_of_a_super_frame_has_the_same_segments() {
         for (protocol, v4) in BOTH {

@@ -1,7 +1,7 @@
-//! Packets that are larger than a link: finding them, and the ICMP error that says so.
+//! Packets that are larger than a link's MTU: detection, and the ICMP error.
 //!
-//! The cable has no address of its own, so the error comes from the address that the packet went to. Senders judge it
-//! by what it quotes.
+//! The cable has no address of its own, so the source of the error is the packet's destination
+//! address. Senders match it by the quoted packet.
 
 use weft_os::tap::ETHERNET_HEADER_LEN;
 
@@ -12,24 +12,27 @@ const IPV6: [u8; 2] = [0x86, 0xdd];
 const IPV4_HEADER_LEN: usize = 20;
 const IPV6_HEADER_LEN: usize = 40;
 const ICMP_HEADER_LEN: usize = 8;
-/// What is quoted: RFC 1812, section 4.3.2.3 (an error of 576 bytes at most), and RFC 4443, section 2.4 (1,280).
+/// Maximum length of the quotation: RFC 1812, section 4.3.2.3 (an error of 576 bytes at most), and
+/// RFC 4443, section 2.4 (1,280).
 const QUOTE_V4: usize = 576 - IPV4_HEADER_LEN - ICMP_HEADER_LEN;
 const QUOTE_V6: usize = 1280 - IPV6_HEADER_LEN - ICMP_HEADER_LEN;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// True for a frame of `len` bytes, beginning like this, with an IP packet of more than `mtu` bytes.
+/// Whether a frame of `len` bytes with this beginning contains an IP packet of more than `mtu`
+/// bytes.
 pub(super) fn is_too_big(frame: &[u8], len: usize, mtu: u16) -> bool {
     let is_ip = frame.get(12..14).is_some_and(|kind| kind == IPV4 || kind == IPV6);
     is_ip && len > ETHERNET_HEADER_LEN + usize::from(mtu)
 }
 
-/// The frame that tells the sender of `frame`; none if that may not be told (RFC 1122, section 3.2.2: no errors about
-/// errors, about other fragments than the first, to or from other than hosts).
+/// The frame with the error for the sender of `frame`; `None` if no error may be sent (RFC 1122,
+/// section 3.2.2: no errors about errors, about fragments other than the first, to or from
+/// addresses that are not those of single hosts).
 pub(super) fn answer(frame: &[u8], mtu: u16) -> Option<Vec<u8>> {
     let (header, packet) = frame.split_at_checked(ETHERNET_HEADER_LEN)?;
     let (to, from, kind) = (header.get(..6)?, header.get(6..12)?, header.get(12..14)?);
-    // A group address.
+    // A multicast address.
     if to.first()? & 1 != 0 {
         return None;
     }

@@ -1,6 +1,8 @@
-//! NAT boxes: a router with one outer address, in user space, whose behaviour is exactly what its [`NatKind`] says.
+//! NAT boxes: a router with one outer address, in user space, with the exact behaviour of its
+//! [`NatKind`].
 //!
-//! A box stands between two [switches](crate::world::Switch). Hosts inside take its inner address as their gateway:
+//! A NAT box connects two [switches](crate::world::Switch). Hosts inside take its inner address as
+//! their gateway:
 //!
 //! ```no_run
 //! # use weft_lab::{nat::{NatConfig, NatKind}, world::{World, WorldError}};
@@ -17,14 +19,14 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`packet`] | IPv4 packets: ends, and how to change them with their checksums |
+//! | [`packet`] | IPv4 packets: their endpoints, and changing them with their checksums |
 //! | [`table`] | mappings and filters, by kind |
-//! | [`translate`] | packet in, packet out or drop: both ways, hairpin, ICMP errors |
+//! | [`translate`] | packet in, packet out or drop: both directions, hairpin, ICMP errors |
 //! | [`router`] | Ethernet and ARP around it |
 //!
-//! All of these are pure. The box is a thread between them and two TAP interfaces, which are ports of the switches; it
-//! ends with the [`NatBox`], and with the process. It translates UDP, TCP and ICMP echo, with the ICMP errors about
-//! them; fragments, IPv6 and everything else are dropped.
+//! All of these are pure. The NAT box is a thread between them and two TAP interfaces, which are
+//! ports of the switches; it ends with the [`NatBox`], and with the process. It translates UDP, TCP
+//! and ICMP echo, with the ICMP errors about them; it drops fragments, IPv6 and everything else.
 
 pub mod packet;
 pub mod router;
@@ -48,26 +50,27 @@ pub use self::table::{MappingLife, NatKind};
 pub use self::translate::NatCounts;
 use self::translate::{Rules, Side, Translator};
 
-/// Frames taken from one side before the other has its turn.
+/// Frames read from one side before the other is served.
 const BATCH: usize = 64;
 
-/// How a box behaves.
+/// The behaviour of a NAT box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NatConfig {
-    /// What it maps and lets in.
+    /// Mapping and filtering.
     pub kind: NatKind,
     /// How long a mapping lasts without packets.
     pub life: MappingLife,
-    /// Whether two hosts inside reach each other through their outer ports. Off by default, as in most boxes at home.
+    /// Whether two hosts inside reach each other through their outer ports. Off by default, as in
+    /// most home routers.
     pub hairpin: bool,
-    /// The router outside, for packets that leave the network there. None by default.
+    /// The router outside, for packets to other networks. None by default.
     pub gateway: Option<Ipv4Addr>,
-    /// Decides the ports that cannot be kept.
+    /// The seed for ports that cannot be kept.
     pub seed: u64,
 }
 
 impl NatConfig {
-    /// A box of this kind, all else by default.
+    /// A NAT box of this kind, with defaults otherwise.
     #[must_use]
     pub fn new(kind: NatKind) -> Self {
         Self {
@@ -80,7 +83,7 @@ impl NatConfig {
     }
 }
 
-/// A running box. It ends when this is dropped.
+/// A running NAT box. It ends when it is dropped.
 #[derive(Debug)]
 pub struct NatBox {
     shared: Arc<Shared>,
@@ -97,7 +100,7 @@ struct Shared {
 }
 
 impl NatBox {
-    /// Starts a box between two ports, each with its address and prefix length.
+    /// Starts a NAT box between two ports, each with its address and prefix length.
     pub(crate) fn start(
         config: NatConfig,
         (inner_tap, inner, inner_len): (Tap, Ipv4Addr, u8),
@@ -147,19 +150,19 @@ impl NatBox {
         self.outer.into()
     }
 
-    /// What became of the packets so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> NatCounts {
         self.router().translator().counts()
     }
 
-    /// Mappings in force or just over.
+    /// The number of mappings, including those that have just expired.
     #[must_use]
     pub fn mappings(&self) -> usize {
         self.router().translator().table().len()
     }
 
-    /// Forgets all mappings, as a box does that restarts.
+    /// Deletes all mappings, as a restart of the NAT box does.
     pub fn forget(&self) {
         self.router().translator().table().clear();
     }
@@ -179,7 +182,7 @@ impl Drop for NatBox {
     }
 }
 
-/// The thread of a box.
+/// The thread of a NAT box.
 struct Worker {
     shared: Arc<Shared>,
     inside: Tap,
@@ -200,14 +203,14 @@ impl Worker {
         }
     }
 
-    /// Until there is a frame, or a question is due.
+    /// Waits until there is a frame, or a query is due.
     fn wait(&self) {
         let due = lock(&self.shared.router).poll_timeout();
         let left = due.map(|due| Duration::from_millis(due.saturating_sub(self.now())));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let fds = [self.inside.as_fd(), self.outside.as_fd(), self.shared.wake.as_fd()];
         let mut set = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // Whatever it says, what is there is read next.
+        // Whatever the result, frames that wait are read next.
         let _ = rustix::event::poll(&mut set, timeout.as_ref());
     }
 
@@ -224,7 +227,7 @@ impl Worker {
 
     fn send(&self, frames: &[(Side, Vec<u8>)]) {
         for (side, frame) in frames {
-            // A port that is down loses frames, as ports do.
+            // A port that is down drops frames.
             let _ = self.tap(*side).write(frame);
         }
     }
@@ -241,7 +244,7 @@ impl Worker {
     }
 }
 
-/// A locally administered address that no other box of this process has.
+/// A locally administered address that no other NAT box of this process has.
 fn next_mac() -> Mac {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let [a, b, c, d] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();

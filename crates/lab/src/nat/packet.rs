@@ -1,7 +1,7 @@
-//! IPv4 packets as a translator sees them: who talks to whom, and how to change that in place.
+//! IPv4 packets as a translator sees them: their endpoints, and changing them in place.
 //!
-//! Checksums are not verified but updated (RFC 1624, equation 3), so what was wrong before stays wrong and is seen by
-//! the receiver.
+//! Checksums are not verified but updated (RFC 1624, equation 3), so a wrong one stays wrong and
+//! the receiver detects it.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -22,8 +22,8 @@ const CHECKSUM: usize = 10;
 const SOURCE: usize = 12;
 const DESTINATION: usize = 16;
 
-/// What a translator tells apart, each with ports of its own. Echo is ICMP's, with its identifier as the port of the
-/// end inside.
+/// The protocols that a translator distinguishes, each with ports of its own. Echo is ICMP's, with
+/// its identifier as the port of the inner end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// UDP.
@@ -37,24 +37,24 @@ pub enum Protocol {
 /// An end of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Where it comes from.
+    /// The source.
     Source,
-    /// Where it goes.
+    /// The destination.
     Destination,
 }
 
 /// Why a packet cannot be translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
-    /// Not a whole IPv4 packet with a whole header behind it.
+    /// Not a whole IPv4 packet with a whole transport header.
     Malformed,
-    /// A fragment: only the first has ports. Nothing is put together here.
+    /// A fragment: only the first has ports, and fragments are not reassembled.
     Fragment,
     /// A protocol without ports, or an ICMP message that is neither echo nor an error.
     Unsupported,
 }
 
-/// An IPv4 packet, checked: its lengths are true and it is no fragment.
+/// A checked IPv4 packet: its lengths are valid and it is not a fragment.
 #[derive(Debug)]
 pub struct Packet<'a> {
     bytes: &'a mut [u8],
@@ -70,7 +70,8 @@ enum Kind {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks the headers. What follows the packet (the filling of a short Ethernet frame) is left out.
+    /// Checks the headers. The view excludes bytes behind the packet (the padding of a short
+    /// Ethernet frame).
     ///
     /// # Errors
     /// [`Unfit`].
@@ -95,7 +96,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The protocol whose ports it has; of an ICMP error that of the packet it quotes.
+    /// The protocol that the ports belong to; for an ICMP error that of the quoted packet.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         match self.kind {
@@ -103,14 +104,14 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// True for an ICMP error. Its ends are those of the packet that it quotes.
+    /// Whether the packet is an ICMP error. Its endpoints are those of the quoted packet.
     #[must_use]
     pub fn is_error(&self) -> bool {
         matches!(self.kind, Kind::Error(_))
     }
 
-    /// Source or destination. `inside` names the end that is inside: an echo has its identifier as the port of that
-    /// end, and the port 0 at the other.
+    /// The source or destination endpoint. `inside` names the end that is inside: an echo has its
+    /// identifier as the port of that end, and the port 0 at the other.
     #[must_use]
     pub fn end(&self, end: End, inside: End) -> SocketAddrV4 {
         let flow = self.flow_at();
@@ -122,8 +123,8 @@ impl<'a> Packet<'a> {
         SocketAddrV4::new(address(bytes, end), port)
     }
 
-    /// Puts another address and port at an end, in the packet or in the one that it quotes, and makes the checksums
-    /// right again.
+    /// Replaces the address and port of an end, in the packet or in the quoted one, and updates the
+    /// checksums.
     pub fn set_end(&mut self, end: End, inside: End, to: SocketAddrV4) {
         let flow = self.flow_at();
         let (old, new) = (
@@ -136,7 +137,7 @@ impl<'a> Packet<'a> {
             let (old, new) = (word(old, 0).unwrap_or(0), word(new, 0).unwrap_or(0));
             put(self.bytes, field + at, new);
             update(self.bytes, flow + CHECKSUM, old, new);
-            // The addresses are part of the sums of TCP and UDP, of ICMP's they are not.
+            // The checksums of TCP and UDP include the addresses, that of ICMP does not.
             if let Some(sum) = sum.filter(|_| self.protocol() != Protocol::Echo) {
                 self.update_transport(sum, old, new);
             }
@@ -151,8 +152,8 @@ impl<'a> Packet<'a> {
         self.finish_error();
     }
 
-    /// Puts another address at an end of the packet itself, which must be an ICMP error: its header is in no other
-    /// checksum.
+    /// Replaces the address of an end of the packet itself, which must be an ICMP error: no other
+    /// checksum includes its header.
     pub fn set_error_address(&mut self, end: End, to: Ipv4Addr) {
         let old = address(self.bytes, end).octets();
         let new = to.octets();
@@ -169,7 +170,7 @@ impl<'a> Packet<'a> {
         address(self.bytes, end)
     }
 
-    /// Lowers the time to live, as a router does; false if it is over.
+    /// Decrements the time to live, as a router does; false if it has expired.
     pub fn hop(&mut self) -> bool {
         let old = word(self.bytes, TTL).unwrap_or(0);
         if old >> 8 <= 1 {
@@ -186,7 +187,7 @@ impl<'a> Packet<'a> {
         self.bytes
     }
 
-    /// Where the header begins whose ends count: the packet's own, or the quoted one.
+    /// Offset of the header whose ends count: the packet's own, or the quoted one.
     fn flow_at(&self) -> usize {
         match self.kind {
             Kind::Flow(_) => 0,
@@ -208,7 +209,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// None where the packet, or what is quoted of it, has no checksum.
+    /// Returns `None` if the packet, or the quoted part of it, has no checksum.
     fn transport_checksum_at(&self) -> Option<usize> {
         let offset = match self.protocol() {
             Protocol::Tcp => 16,
@@ -217,7 +218,7 @@ impl<'a> Packet<'a> {
         };
         let at = self.transport_at() + offset;
         let sum = word(self.bytes, at)?;
-        // RFC 768: the sender made none.
+        // RFC 768: the sender computed none.
         (self.protocol() != Protocol::Udp || sum != 0).then_some(at)
     }
 
@@ -228,7 +229,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// An ICMP error's own checksum covers all that it quotes.
+    /// The checksum of an ICMP error includes everything that it quotes.
     fn finish_error(&mut self) {
         if self.is_error() {
             let at = self.header_len + 2;
@@ -247,7 +248,7 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     !fold(words.sum())
 }
 
-/// Header length and protocol of an IPv4 packet that is no fragment, of which not all may be there.
+/// Header length and protocol of an IPv4 packet that is not a fragment, and that may be incomplete.
 fn header(bytes: &[u8]) -> Result<(usize, u8), Unfit> {
     let first = *bytes.first().ok_or(Unfit::Malformed)?;
     let header_len = usize::from(first & 0x0f) * 4;
@@ -301,7 +302,7 @@ fn put(bytes: &mut [u8], at: usize, value: u16) {
     }
 }
 
-/// Makes the checksum at `at` right after the word `old` under it became `new`.
+/// Updates the checksum at `at` after one word of its data changed from `old` to `new`.
 fn update(bytes: &mut [u8], at: usize, old: u16, new: u16) {
     if let Some(sum) = word(bytes, at) {
         put(bytes, at, !fold(u64::from(!sum) + u64::from(!old) + u64::from(new)));

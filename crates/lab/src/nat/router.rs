@@ -1,5 +1,5 @@
-//! The frames around the translation: a router with two Ethernet ports that answers and asks ARP (RFC 826) and speaks
-//! IPv4 only.
+//! The frames around the translation: a router with two Ethernet ports that sends and answers ARP
+//! queries (RFC 826) and forwards IPv4 only.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -10,25 +10,25 @@ use super::translate::{Side, Translator};
 
 const ARP: u16 = 0x0806;
 const IPV4: u16 = 0x0800;
-/// Ethernet, IPv4, and the lengths of their addresses.
+/// ARP for Ethernet and IPv4, with the lengths of their addresses.
 const ARP_START: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const ARP_LEN: usize = 28;
 const REQUEST: u16 = 1;
 const REPLY: u16 = 2;
 
-/// Milliseconds after which a neighbour is asked again while the old answer serves.
+/// Milliseconds after which a neighbour is queried again while its entry is still used.
 const FRESH: u64 = 10_000;
-/// Milliseconds after which the old answer serves no more.
+/// Milliseconds after which an entry is no longer used.
 const STALE: u64 = 30_000;
-/// Milliseconds between two questions for the same neighbour.
+/// Milliseconds between two queries for the same neighbour.
 const RETRY: u64 = 1000;
-/// Packets that wait for a neighbour; of more the oldest go.
+/// Packets that wait for a neighbour; above it the oldest are dropped.
 const WAITING: usize = 64;
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// Everyone on the wire.
+/// The broadcast address.
 const BROADCAST: Mac = [0xff; 6];
 
 /// One port of the router.
@@ -37,7 +37,7 @@ pub struct RouterPort {
     mac: Mac,
     address: Ipv4Addr,
     prefix_len: u8,
-    /// Where packets go that leave the network of this port.
+    /// The next hop of packets to networks other than that of this port.
     gateway: Option<Ipv4Addr>,
     neighbours: BTreeMap<Ipv4Addr, Neighbour>,
 }
@@ -51,7 +51,7 @@ struct Neighbour {
 }
 
 impl RouterPort {
-    /// A port that knows no neighbours yet.
+    /// A port without neighbour entries.
     #[must_use]
     pub fn new(mac: Mac, address: Ipv4Addr, prefix_len: u8, gateway: Option<Ipv4Addr>) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl RouterPort {
         if near { Some(destination) } else { self.gateway }
     }
 
-    /// Takes what an ARP message says about its sender; the answer, if it asks for this port.
+    /// Processes an ARP message about its sender. Returns the answer, if it queries this port.
     fn arp(&mut self, now: u64, message: &[u8]) -> Vec<Vec<u8>> {
         let Some(arp) = message
             .first_chunk::<ARP_LEN>()
@@ -80,7 +80,8 @@ impl RouterPort {
         let (operation, sender) = (u16::from_be_bytes([arp[6], arp[7]]), mac_at(arp, 8));
         let (sender_ip, target_ip) = (ip_at(arp, 14), ip_at(arp, 24));
         let mut frames = Vec::new();
-        // A host that asks for us will hear from us; of others only what is known is renewed (RFC 826).
+        // A host that queries this port will receive from it; for others only existing entries are
+        // renewed (RFC 826).
         let for_us = target_ip == self.address;
         if !sender_ip.is_unspecified() && (for_us || self.neighbours.contains_key(&sender_ip)) {
             let neighbour = self.neighbours.entry(sender_ip).or_default();
@@ -96,7 +97,7 @@ impl RouterPort {
         frames
     }
 
-    /// The frames that bring `packet` to the network: the packet if the neighbour is known, a question if not.
+    /// Returns the frames that send `packet`: the packet if the neighbour is known, a query if not.
     fn send(&mut self, now: u64, destination: Ipv4Addr, packet: &[u8]) -> Vec<Vec<u8>> {
         let Some(hop) = self.next_hop(destination) else {
             return Vec::new();
@@ -122,7 +123,7 @@ impl RouterPort {
         frames
     }
 
-    /// Asks again for whom packets wait.
+    /// Repeats queries for neighbours that packets wait for.
     fn ask_again(&mut self, now: u64) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
         for (hop, neighbour) in &mut self.neighbours {
@@ -157,7 +158,7 @@ impl RouterPort {
     }
 }
 
-/// A router that translates. Pure: frames in, frames out, times in milliseconds.
+/// A router with translation. Pure: frames in, frames out, times in milliseconds.
 #[derive(Debug)]
 pub struct Router {
     translator: Translator,
@@ -181,7 +182,8 @@ impl Router {
         &mut self.translator
     }
 
-    /// Takes a frame from one side; gives the frames that leave, each with its side. The frame's bytes are spent.
+    /// Processes a frame from one side. Returns the frames to be sent, each with its side. The
+    /// bytes of the frame are overwritten.
     pub fn handle_frame(&mut self, now: u64, from: Side, bytes: &mut [u8]) -> Vec<(Side, Vec<u8>)> {
         let port = self.port(from);
         let Some((header, payload)) = bytes.split_at_mut_checked(ETHERNET_HEADER_LEN) else {
@@ -193,20 +195,20 @@ impl Router {
         }
         match kind {
             ARP => on(from, port.arp(now, payload)),
-            // A router forwards no broadcasts.
+            // A router does not forward broadcasts.
             IPV4 if to != BROADCAST => self.forward(now, from, payload),
             _ => Vec::new(),
         }
     }
 
-    /// What is due at `now`.
+    /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) -> Vec<(Side, Vec<u8>)> {
         let mut frames = on(Side::Inside, self.inside.ask_again(now));
         frames.extend(on(Side::Outside, self.outside.ask_again(now)));
         frames
     }
 
-    /// When [`Router::handle_timeout`] has something to do.
+    /// When [`Router::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         let times = [self.inside.next_question(), self.outside.next_question()];
@@ -214,7 +216,7 @@ impl Router {
     }
 
     fn forward(&mut self, now: u64, from: Side, packet: &mut [u8]) -> Vec<(Side, Vec<u8>)> {
-        // The hosts inside reach each other, and the box itself, without it.
+        // The hosts inside reach each other, and the NAT box itself, without translation.
         if from == Side::Inside && self.inside.next_hop(ip_at(packet, 16)) == Some(ip_at(packet, 16)) {
             return Vec::new();
         }

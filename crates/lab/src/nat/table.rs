@@ -1,4 +1,4 @@
-//! Mappings: which port outside stands for whom inside, and who may send to it.
+//! Mappings between outer ports and inner endpoints, and filters of senders.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -8,35 +8,36 @@ use serde::Serialize;
 use super::packet::Protocol;
 use crate::random::SplitMix64;
 
-/// The ports that are given away where the inner one is not kept: those of Linux for its own sockets.
+/// The ports that are assigned if the inner one is not kept: Linux's ephemeral range.
 const FIRST_PORT: u16 = 32_768;
 const PORTS: u16 = 28_232;
 
-/// Milliseconds between looks for mappings that are over.
+/// Milliseconds between removals of expired mappings.
 const SWEEP: u64 = 1000;
 
-/// What a box maps and lets in: the kinds of RFC 3489, section 5, which people still use, in the terms of RFC 4787.
+/// The mapping and filtering behaviour of a NAT box: the kinds of RFC 3489, section 5, which are
+/// still common, in the terms of RFC 4787.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NatKind {
     /// One outer port for each inner endpoint (endpoint-independent mapping); any host may send to it
     /// (endpoint-independent filtering).
     FullCone,
-    /// One outer port for each inner endpoint; those addresses may send to it that it has sent to (address-dependent
-    /// filtering).
+    /// One outer port for each inner endpoint; addresses to which it has sent may send to it
+    /// (address-dependent filtering).
     Restricted,
-    /// One outer port for each inner endpoint; those endpoints may send to it that it has sent to (address and
-    /// port-dependent filtering).
+    /// One outer port for each inner endpoint; endpoints to which it has sent may send to it
+    /// (address and port-dependent filtering).
     PortRestricted,
-    /// An outer port for each pair of endpoints (address and port-dependent mapping), hard to guess; only the other
-    /// end of the pair may send to it.
+    /// An outer port for each pair of endpoints (address and port-dependent mapping), hard to
+    /// guess; only the remote endpoint of the pair may send to it.
     Symmetric,
 }
 
-/// How long a mapping, and the right to send to it, outlive the last packet, in milliseconds.
+/// How long a mapping, and the permission to send to it, outlive the last packet, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappingLife {
-    /// UDP. RFC 4787 asks for two minutes at least; boxes of half a minute are common.
+    /// UDP. RFC 4787 requires at least two minutes; NAT boxes with half a minute are common.
     pub udp_ms: u64,
     /// TCP, closed or not.
     pub tcp_ms: u64,
@@ -45,8 +46,8 @@ pub struct MappingLife {
 }
 
 impl Default for MappingLife {
-    /// 30 s for UDP, as Linux has it for a flow of one direction; 2 h 4 min for TCP (RFC 5382); 60 s for echo (RFC
-    /// 5508).
+    /// 30 s for UDP, Linux's value for a flow in one direction; 2 h 4 min for TCP (RFC 5382); 60 s
+    /// for echo (RFC 5508).
     fn default() -> Self {
         Self {
             udp_ms: 30_000,
@@ -56,7 +57,7 @@ impl Default for MappingLife {
     }
 }
 
-/// All mappings of a box. Times are milliseconds.
+/// All mappings of a NAT box. Times are milliseconds.
 #[derive(Debug)]
 pub struct Table {
     kind: NatKind,
@@ -71,7 +72,7 @@ pub struct Table {
 struct Key {
     protocol: Protocol,
     inside: SocketAddrV4,
-    /// The other end, for a symmetric box.
+    /// The remote endpoint, for a symmetric NAT box.
     remote: Option<SocketAddrV4>,
 }
 
@@ -79,12 +80,13 @@ struct Key {
 struct Mapping {
     port: u16,
     used: u64,
-    /// Whom the inner endpoint has sent to, and when it last heard from or sent to them.
+    /// The endpoints to which the inner endpoint has sent, and when it last received from or sent
+    /// to them.
     remotes: BTreeMap<SocketAddrV4, u64>,
 }
 
 impl Table {
-    /// No mapping yet. `seed` decides the ports.
+    /// A table without mappings. The ports follow from `seed`.
     #[must_use]
     pub fn new(kind: NatKind, life: MappingLife, seed: u64) -> Self {
         Self {
@@ -97,7 +99,8 @@ impl Table {
         }
     }
 
-    /// The inner endpoint sends to `remote`: its outer port, found or made. None if all are taken.
+    /// Returns the outer port for packets of the inner endpoint to `remote`, existing or new.
+    /// `None` if all are taken.
     pub fn outbound(
         &mut self,
         now: u64,
@@ -118,7 +121,7 @@ impl Table {
         Some(mapping.port)
     }
 
-    /// `remote` sends to an outer port: the inner endpoint.
+    /// Returns the inner endpoint for a packet of `remote` to an outer port.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -145,7 +148,7 @@ impl Table {
             return Err(Refusal::Filtered);
         }
         mapping.used = now;
-        // Who was let in because of another is not known by that.
+        // A sender that is admitted because of another endpoint does not become a contacted one.
         let at = mapping.remotes.get_mut(&remote);
         if let Some(at) = at.filter(|at| is_live(now, **at, life)) {
             *at = now;
@@ -153,8 +156,8 @@ impl Table {
         Ok(key.inside)
     }
 
-    /// The inner endpoint of an outer port that has sent to `remote`, without counting as use: for what is said about
-    /// a packet rather than sent by one.
+    /// The inner endpoint of an outer port that has sent to `remote`, without counting as use: for
+    /// errors about a packet.
     #[must_use]
     pub fn inside_of(&self, now: u64, protocol: Protocol, port: u16, remote: SocketAddrV4) -> Option<SocketAddrV4> {
         let key = self.by_port.get(&(protocol, port))?;
@@ -163,26 +166,26 @@ impl Table {
         is_live(now, *at, self.life(protocol)).then_some(key.inside)
     }
 
-    /// The outer port of an inner endpoint towards `remote`, likewise.
+    /// The outer port of an inner endpoint towards `remote`, without counting as use.
     #[must_use]
     pub fn port_of(&self, now: u64, protocol: Protocol, inside: SocketAddrV4, remote: SocketAddrV4) -> Option<u16> {
         let mapping = self.mappings.get(&self.key(protocol, inside, remote))?;
         is_live(now, mapping.used, self.life(protocol)).then_some(mapping.port)
     }
 
-    /// Mappings, those included that are over and not yet swept.
+    /// The number of mappings, including those that have expired and are not yet removed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.mappings.len()
     }
 
-    /// True if there are none.
+    /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mappings.is_empty()
     }
 
-    /// Forgets all mappings, as a box does that restarts.
+    /// Deletes all mappings, as a restart of the NAT box does.
     pub fn clear(&mut self) {
         self.mappings.clear();
         self.by_port.clear();
@@ -191,7 +194,7 @@ impl Table {
     fn make(&mut self, now: u64, key: Key) -> Option<()> {
         self.remove(key);
         let port = self.free_port(now, key)?;
-        // What had the port is over.
+        // The previous mapping of the port has expired.
         if let Some(old) = self.by_port.insert((key.protocol, port), key) {
             self.mappings.remove(&old);
         }
@@ -204,8 +207,8 @@ impl Table {
         Some(())
     }
 
-    /// A cone keeps the inner port where it can. A symmetric box never does: a peer who guesses it would make the box
-    /// look like a cone.
+    /// A cone keeps the inner port if possible. A symmetric NAT box never does: a peer that guesses
+    /// the port would make it look like a cone.
     fn free_port(&mut self, now: u64, key: Key) -> Option<u16> {
         let inner = key.inside.port();
         if self.kind != NatKind::Symmetric && self.is_free(now, key.protocol, inner) {

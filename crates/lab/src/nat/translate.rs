@@ -1,4 +1,4 @@
-//! Translation: a packet comes from one side, and leaves on one or is dropped.
+//! Translation: a packet arrives on one side, and leaves on one side or is dropped.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -7,25 +7,25 @@ use serde::Serialize;
 use super::packet::{End, Packet, Unfit};
 use super::table::{MappingLife, NatKind, Refusal, Table};
 
-/// The sides of a box.
+/// The sides of a NAT box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Whose addresses are hidden.
+    /// The side whose addresses are hidden.
     Inside,
-    /// Where the box has one address.
+    /// The side on which the NAT box has one address.
     Outside,
 }
 
-/// What a translator does.
+/// The behaviour of a translator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// What it maps and lets in.
+    /// Mapping and filtering.
     pub kind: NatKind,
     /// How long a mapping lasts without packets.
     pub life: MappingLife,
     /// Whether two hosts inside reach each other through their outer ports.
     pub hairpin: bool,
-    /// Decides the ports that cannot be kept.
+    /// The seed for ports that cannot be kept.
     pub seed: u64,
 }
 
@@ -34,26 +34,26 @@ pub struct Rules {
 pub enum Drop {
     /// It cannot be translated.
     Unfit(Unfit),
-    /// From outside to a port that lets no sender, or not this one, in.
+    /// From outside to a port without a mapping, or whose mapping does not admit the sender.
     Refused(Refusal),
-    /// From outside to another address than the box's.
+    /// From outside to another address than that of the NAT box.
     NotOurs,
-    /// From inside to the outer address, and the box does not do that.
+    /// From inside to the outer address, while hairpinning is off.
     Hairpin,
     /// All outer ports are taken.
     NoPort,
-    /// Its time to live was over.
+    /// Its time to live expired.
     Expired,
 }
 
-/// What became of the packets so far.
+/// Counters of packets so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct NatCounts {
     /// From inside to outside.
     pub out: u64,
     /// From outside to inside.
     pub r#in: u64,
-    /// From inside back to inside.
+    /// From inside to another host inside.
     pub hairpinned: u64,
     /// From outside, to a port without a mapping.
     pub unmapped: u64,
@@ -63,7 +63,8 @@ pub struct NatCounts {
     pub dropped: u64,
 }
 
-/// A translator with one outer address. Pure: times are milliseconds from any start, and packets are changed in place.
+/// A translator with one outer address. Pure: times are milliseconds from any start, and packets
+/// are changed in place.
 #[derive(Debug)]
 pub struct Translator {
     table: Table,
@@ -73,7 +74,7 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// No mapping yet.
+    /// A translator without mappings.
     #[must_use]
     pub fn new(rules: Rules, outer: Ipv4Addr) -> Self {
         Self {
@@ -84,11 +85,11 @@ impl Translator {
         }
     }
 
-    /// Translates an IPv4 packet that came from a side; says on which side it leaves, and how long it is: a filling
-    /// behind it is no part of it.
+    /// Translates an IPv4 packet that arrived on a side. Returns the side on which it leaves, and
+    /// its length, without padding behind it.
     ///
     /// # Errors
-    /// [`Drop`], and the packet must not go on.
+    /// [`Drop`]: the packet must not be forwarded.
     pub fn translate(&mut self, now: u64, from: Side, bytes: &mut [u8]) -> Result<(Side, usize), Drop> {
         let result = self.decide(now, from, bytes);
         let count = match (from, &result) {
@@ -103,7 +104,7 @@ impl Translator {
         result
     }
 
-    /// What became of the packets so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> NatCounts {
         self.counts
@@ -152,7 +153,8 @@ impl Translator {
         Ok(Side::Inside)
     }
 
-    /// RFC 4787, section 6: the packet comes back with the outer endpoint of its sender.
+    /// RFC 4787, section 6: the packet is delivered inside with the outer endpoint of its sender as
+    /// source.
     fn turn_back(&mut self, now: u64, packet: &mut Packet<'_>) -> Result<Side, Drop> {
         let protocol = packet.protocol();
         // An echo has one identifier, which can stand for one end only.
@@ -169,7 +171,8 @@ impl Translator {
         Ok(Side::Inside)
     }
 
-    /// An error about a packet that left through here: it quotes the outer endpoint as its source.
+    /// An error about a packet that left through the NAT box: it quotes the outer endpoint as its
+    /// source.
     fn report_in(&mut self, now: u64, packet: &mut Packet<'_>) -> Result<Side, Drop> {
         let outer = packet.end(End::Source, End::Source);
         let remote = packet.end(End::Destination, End::Source);
@@ -183,7 +186,8 @@ impl Translator {
         Ok(Side::Inside)
     }
 
-    /// An error about a packet that came in through here: it quotes the inner endpoint as its destination.
+    /// An error about a packet that entered through the NAT box: it quotes the inner endpoint as
+    /// its destination.
     fn report_out(&mut self, now: u64, packet: &mut Packet<'_>) -> Result<Side, Drop> {
         let inside = packet.end(End::Destination, End::Destination);
         let remote = packet.end(End::Source, End::Destination);

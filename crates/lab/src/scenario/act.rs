@@ -1,4 +1,4 @@
-//! A run under way: what each step does.
+//! The execution of a run's steps.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,20 +13,20 @@ use super::steps::{Action, PingLoad, Roam, Step, TcpLoad, UdpLoad};
 use super::topology::{Stage, StageError};
 use crate::world::WorldError;
 
-/// A run under way.
+/// A run in progress.
 pub(super) struct Run<'a> {
     pub(super) stage: Stage,
     pub(super) folder: &'a Path,
     /// Loads in the background, by name.
     pub(super) loads: BTreeMap<String, Load>,
-    /// What those showed that are over.
+    /// The results of loads that have ended.
     pub(super) reports: BTreeMap<String, Report>,
     pub(super) steps: Vec<StepResult>,
     pub(super) start: Instant,
 }
 
 impl Run<'_> {
-    /// Takes a step when its time has come. Only what concerns the folder is an error.
+    /// Executes a step at its time. Only problems with the folder are errors.
     pub(super) fn step(&mut self, step: &Step) -> Result<StepResult, RunError> {
         if let Some(at) = step.at {
             std::thread::sleep((self.start + at.0).saturating_duration_since(Instant::now()));
@@ -109,7 +109,7 @@ impl Run<'_> {
             Expect::Size(expect) => expect::size(stage, expect),
             Expect::Frames(expect) => expect::frames(stage, expect),
             Expect::Quiet(expect) => expect::quiet(stage, expect),
-            // Judged by its own function, which ends the load.
+            // A separate function judges it and ends the load.
             Expect::Load(_) => Ok(Finding {
                 holds: false,
                 seen: String::new(),
@@ -117,7 +117,7 @@ impl Run<'_> {
         }
     }
 
-    /// Starts a load, and waits for its end unless it is for the background.
+    /// Starts a load, and waits for its end unless it runs in the background.
     fn load(&mut self, step: &Step) -> Result<(Finding, Option<Report>), StepError> {
         let load = Load::start(&self.stage, &step.action)?;
         let load = load.ok_or_else(|| StepError::Plain("this is no load".to_owned()))?;
@@ -141,7 +141,7 @@ impl Run<'_> {
         Ok((Finding { holds, seen }, Some(report)))
     }
 
-    /// Ends a load if it is still under way, and judges it.
+    /// Ends a load if it is still running, and judges it.
     fn judge(&mut self, expect: &ExpectLoad) -> Result<(Finding, Option<Report>), StepError> {
         if let Some(load) = self.loads.remove(&expect.of) {
             self.reports.insert(expect.of.clone(), load.finish()?);
@@ -186,7 +186,7 @@ impl Run<'_> {
     }
 }
 
-/// Why a step failed that expected nothing.
+/// Why a step other than an expectation failed.
 #[derive(Debug, thiserror::Error)]
 enum StepError {
     #[error(transparent)]
@@ -209,7 +209,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     texts.join(": ")
 }
 
-/// Seconds, to the millisecond: what is below is the noise of threads.
+/// Seconds, to the millisecond: smaller differences are scheduling noise.
 fn rounded(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e3).round() / 1e3
 }

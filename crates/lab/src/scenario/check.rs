@@ -1,4 +1,4 @@
-//! Whether a scenario makes sense: every name is there, once, and can do what is asked of it.
+//! Checks of a scenario: every name exists, once, and supports what is asked of it.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,13 +8,13 @@ use super::file::{HostSpec, LinkSpec, Scenario, dialled};
 use super::steps::{Action, Step};
 use crate::cable::Cidr;
 
-/// The longest name: it is the name of files.
+/// The maximum length of a name, which also names files.
 const LONGEST: usize = 40;
 
 /// A fault of a table, with its name.
 type Fault = (String, String);
 
-/// Refuses a name that is no name for a file.
+/// Refuses a name that is not suitable for a file.
 pub(super) fn name(name: &str) -> Result<(), String> {
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     match name.len() {
@@ -25,7 +25,7 @@ pub(super) fn name(name: &str) -> Result<(), String> {
     }
 }
 
-/// What is wrong with the topology.
+/// Checks the topology.
 pub(super) fn topology(scenario: &Scenario) -> Result<(), Fault> {
     name(&scenario.name).map_err(|what| ("name".to_owned(), what))?;
     let mut seen = BTreeSet::new();
@@ -116,7 +116,7 @@ fn host(scenario: &Scenario, own: &str, host: &HostSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// What is wrong with the step at this place, where those before are right.
+/// Checks the step at this place; those before are valid.
 pub(super) fn step(scenario: &Scenario, at: usize) -> Result<(), String> {
     let Some((step, before)) = scenario.steps.get(..=at).and_then(<[_]>::split_last) else {
         return Ok(());
@@ -213,7 +213,7 @@ pub(super) fn step(scenario: &Scenario, at: usize) -> Result<(), String> {
     }
 }
 
-/// A load has an end of its own, or one that another step gives it.
+/// Checks that a load ends by itself or is ended by another step.
 fn ended(ends: bool, how: &str, background: bool, name: &Option<String>) -> Result<(), String> {
     match (ends, background, name) {
         (false, false, _) => Err(format!("it has no end; write {how}")),
@@ -258,7 +258,7 @@ fn expectation(
             match &load.action {
                 Action::Tcp(_) if probes || means => Err("TCP loses nothing, and has no mean time".to_owned()),
                 Action::Ping(_) | Action::Udp(_) if rates => Err("only TCP has a throughput".to_owned()),
-                // That the content arrived unchanged is always expected.
+                // Intact content is always expected.
                 Action::Tcp(_) => Ok(()),
                 _ => bounds(probes || means || expect.gap_at_most.is_some()),
             }

@@ -1,4 +1,4 @@
-//! What must be so, and what is.
+//! Checking of expectations.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -12,21 +12,21 @@ use super::units::Time;
 use crate::daemon::PeerState;
 use crate::traffic::{PingOptions, Pinger, TrafficError};
 
-/// From one look to the next.
+/// Polling interval.
 const POLL: Duration = Duration::from_millis(50);
-/// How long an answer may take that says whether a size passes, and how often it is asked for.
+/// Time limit of an answer that shows whether a size passes, and the number of attempts.
 const ANSWER: Duration = Duration::from_millis(500);
 const TRIES: u32 = 2;
-/// The headers of IPv6 and ICMPv6, and the least that a ping carries.
+/// The headers of IPv6 and ICMPv6, and the minimum payload of a ping.
 const HEADERS: u32 = 48;
 const LEAST: u32 = HEADERS + 8;
 
-/// Whether something is as expected, and what was seen.
+/// The result of an expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// It is.
+    /// Whether it holds.
     pub holds: bool,
-    /// What was seen, and what was expected instead.
+    /// What was found, and what was expected instead.
     pub seen: String,
 }
 
@@ -40,7 +40,7 @@ impl Finding {
     }
 }
 
-/// Why nothing could be seen.
+/// Why an expectation could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum LookError {
     /// A node does not run, or does not answer.
@@ -49,18 +49,18 @@ pub enum LookError {
     /// A ping could not be sent.
     #[error(transparent)]
     Traffic(#[from] TrafficError),
-    /// A status without what it must have.
+    /// A required field of the status is missing.
     #[error("the status of {0} is not understood")]
     Status(String),
 }
 
-/// Both ways, or one.
+/// Both directions, or one.
 fn ways<'a>(from: &'a str, to: &'a str, both: bool) -> Vec<(&'a str, &'a str)> {
     let ways = [(from, to), (to, from)];
     ways.into_iter().take(if both { 2 } else { 1 }).collect()
 }
 
-/// Looks until all ways show what is wanted, or `within` is over. Says what each shows.
+/// Polls until all directions show the wanted value, or `within` is over. Returns the values found.
 fn settle<T: PartialEq + Display>(
     ways: &[(&str, &str)],
     within: Time,
@@ -120,7 +120,7 @@ fn path_of(stage: &Stage, from: &str, to: &str) -> Result<String, LookError> {
     })
 }
 
-/// A state as the file writes it.
+/// A state in the spelling of the file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Stated(Option<PeerState>);
 
@@ -192,7 +192,8 @@ fn passes(stage: &Stage, from: &str, to: &str, len: u32, patience: Duration) -> 
     let target = stage.node(to)?.identity.address;
     let report = Pinger::start(&stage.place(from)?.host, target, options)?.join()?;
     if report.refused > 0 {
-        // Without a route it is refused at once, and shall not be asked a thousand times a second.
+        // Without a route it is refused at once, and must not be repeated a thousand times a
+        // second.
         std::thread::sleep(POLL);
     }
     Ok(report.received > 0)
@@ -220,7 +221,7 @@ pub(super) fn largest(stage: &Stage, expect: &ExpectLargest) -> Result<Finding, 
             true => low = next,
             false => high = next,
         }
-        // What is smaller than the least is not asked for.
+        // Sizes below the minimum are not tried.
         next = low.midpoint(high).max(LEAST);
         if low == 0 {
             break;
@@ -238,7 +239,7 @@ pub(super) fn size(stage: &Stage, expect: &ExpectSize) -> Result<Finding, LookEr
     settle(&ways, expect.within, &wanted, look, |seen| *seen == wanted)
 }
 
-/// `1472 bytes, probed`, with what is under way.
+/// The size in words, such as `1472 bytes, probed`, with the search in progress.
 fn size_of(stage: &Stage, from: &str, to: &str) -> Result<String, LookError> {
     let target = &stage.node(to)?.identity.npub;
     let peer = stage.daemon(from)?.peer(target).map_err(StageError::Daemon)?;

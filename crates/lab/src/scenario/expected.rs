@@ -1,4 +1,4 @@
-//! What steps of a scenario expect.
+//! The expectations that steps of a scenario can have.
 
 use std::fmt;
 
@@ -9,22 +9,22 @@ use super::file::read;
 use super::units::{Rate, Time};
 use crate::daemon::PeerState;
 
-/// What must be so.
+/// An expectation.
 #[derive(Debug, Clone)]
 pub enum Expect {
-    /// The way from one node to another is this.
+    /// The path from one node to another.
     Path(ExpectPath),
-    /// A peer has come so far.
+    /// The state of a peer.
     State(ExpectState),
     /// A node answers another's echo.
     Answer(ExpectAnswer),
-    /// A load went so well.
+    /// The result of a load.
     Load(ExpectLoad),
     /// The largest packet that passes whole.
     Largest(ExpectLargest),
-    /// Frames to a peer have a size that is known.
+    /// The size of frames to a peer is known.
     Size(ExpectSize),
-    /// What became of the frames of a link.
+    /// The number of a link's frames with a certain fate.
     Frames(ExpectFrames),
     /// Logs without warnings.
     Quiet(ExpectQuiet),
@@ -34,16 +34,16 @@ pub enum Expect {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectPath {
-    /// Whose way.
+    /// The node whose path is checked.
     pub from: String,
-    /// To whom.
+    /// The peer.
     pub to: String,
     /// `direct`, `via NAME`, or `none`.
     pub is: String,
-    /// The same the other way.
+    /// Whether the reverse direction is checked as well.
     #[serde(default)]
     pub both: bool,
-    /// How long it may take to become so.
+    /// How long the condition may take to become true.
     #[serde(default)]
     pub within: Time,
 }
@@ -52,18 +52,18 @@ pub struct ExpectPath {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectState {
-    /// Whose peer.
+    /// The node whose peer is checked.
     pub from: String,
-    /// Which peer.
+    /// The peer.
     pub to: String,
-    /// How far it has come, at least.
+    /// Its state, at least.
     pub at_least: Option<PeerState>,
-    /// How far it has come, at most.
+    /// Its state, at most.
     pub at_most: Option<PeerState>,
-    /// The same the other way.
+    /// Whether the reverse direction is checked as well.
     #[serde(default)]
     pub both: bool,
-    /// How long it may take to become so.
+    /// How long the condition may take to become true.
     #[serde(default)]
     pub within: Time,
 }
@@ -72,14 +72,14 @@ pub struct ExpectState {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectAnswer {
-    /// Who asks.
+    /// The node that sends the echo.
     pub from: String,
-    /// Who answers.
+    /// The node that answers.
     pub to: String,
-    /// The same the other way.
+    /// Whether the reverse direction is checked as well.
     #[serde(default)]
     pub both: bool,
-    /// Until when the first answer must be there.
+    /// Time limit of the first answer.
     pub within: Time,
 }
 
@@ -87,17 +87,17 @@ pub struct ExpectAnswer {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectLoad {
-    /// The name of the step; a load that still runs is ended.
+    /// The name of the load's step; a load that is still running is ended.
     pub of: String,
     /// Lost echoes or datagrams, at most.
     pub lost_at_most: Option<u64>,
-    /// Lost echoes or datagrams, at least: the trouble was there.
+    /// Lost echoes or datagrams, at least: shows that the impairment took effect.
     pub lost_at_least: Option<u64>,
-    /// Longest time without anything arriving, at most.
+    /// Longest time without an arrival, at most.
     pub gap_at_most: Option<Time>,
-    /// Mean round trip of echoes, or mean way of datagrams, at least.
+    /// Mean round trip of echoes, or mean one-way delay of datagrams, at least.
     pub mean_at_least: Option<Time>,
-    /// The same, at most.
+    /// Mean round trip or delay, at most.
     pub mean_at_most: Option<Time>,
     /// Throughput of TCP, at least.
     pub rate_at_least: Option<Rate>,
@@ -109,13 +109,13 @@ pub struct ExpectLoad {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectLargest {
-    /// Who asks.
+    /// The node that sends.
     pub from: String,
-    /// Who answers.
+    /// The node that answers.
     pub to: String,
     /// Bytes of the largest IP packet that passes whole, at least.
     pub at_least: Option<u32>,
-    /// The same, at most.
+    /// Bytes of the largest IP packet that passes whole, at most.
     pub at_most: Option<u32>,
 }
 
@@ -123,16 +123,16 @@ pub struct ExpectLargest {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectSize {
-    /// Whose frames.
+    /// The node that sends the frames.
     pub from: String,
-    /// To whom.
+    /// The peer.
     pub to: String,
-    /// Bytes of UDP payload that they have at the most, as probes have shown.
+    /// The largest frame in bytes of UDP payload, as probes have found.
     pub is: u16,
-    /// The same the other way.
+    /// Whether the reverse direction is checked as well.
     #[serde(default)]
     pub both: bool,
-    /// How long it may take to become so.
+    /// How long the condition may take to become true.
     #[serde(default)]
     pub within: Time,
 }
@@ -141,31 +141,31 @@ pub struct ExpectSize {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectFrames {
-    /// Which link.
+    /// The link.
     pub link: String,
-    /// Which of them.
+    /// Their fate.
     pub are: Fate,
-    /// How many, of both directions, at least.
+    /// Their number, in both directions together, at least.
     pub at_least: Option<u64>,
-    /// The same, at most.
+    /// Their number, at most.
     pub at_most: Option<u64>,
 }
 
-/// What can become of frames.
+/// The fates of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
-    /// They arrived.
+    /// Delivered.
     Given,
-    /// They were lost by chance.
+    /// Lost at random.
     Lost,
-    /// They were doubled.
+    /// Duplicated.
     Doubled,
-    /// They were held back.
+    /// Held back.
     Reordered,
-    /// The queue was full.
+    /// Dropped because the queue was full.
     Overflowed,
-    /// They were too big.
+    /// Dropped because they were too big.
     TooBig,
 }
 
@@ -173,7 +173,7 @@ pub enum Fate {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectQuiet {
-    /// Whose logs; none: all.
+    /// The nodes whose logs are checked; `None`: all.
     pub nodes: Option<Vec<String>>,
 }
 

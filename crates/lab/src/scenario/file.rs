@@ -1,4 +1,5 @@
-//! A scenario as its file says it, read strictly: what it does not know is an error that says where and what to do.
+//! The file format of scenarios, parsed strictly: an unknown key is an error with its place and a
+//! remedy.
 //!
 //! The whole reference, with examples, is docs/guides/lab.md.
 
@@ -15,14 +16,14 @@ use super::flaws::{FLAW_KEYS, Flaws};
 use super::steps::{Action, Step};
 use crate::nat::NatKind;
 
-/// A topology, and what happens in it.
+/// A topology, and the steps in it.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What it shows, in a sentence.
+    /// Its purpose, in a sentence.
     pub about: String,
-    /// Decides all that is left to chance.
+    /// The seed of all random decisions.
     pub seed: u64,
     /// Switches, by name.
     pub networks: Vec<String>,
@@ -32,7 +33,7 @@ pub struct Scenario {
     pub hosts: BTreeMap<String, HostSpec>,
     /// Cables by name.
     pub links: BTreeMap<String, LinkSpec>,
-    /// What happens, in this order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -40,23 +41,23 @@ pub struct Scenario {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NatSpec {
-    /// What it maps and lets in.
+    /// Mapping and filtering.
     #[serde(with = "NatKindName")]
     pub kind: NatKind,
-    /// The network that it hides.
+    /// The network behind it.
     pub inside: String,
-    /// Its address there, with the prefix length.
+    /// Its address inside, with the prefix length.
     pub inner: String,
-    /// The network where it has one address for all.
+    /// The network on which it has one address for all hosts.
     pub outside: String,
     /// That address, with the prefix length.
     pub outer: String,
-    /// Whether hosts inside reach each other by their outer ports.
+    /// Whether hosts inside reach each other through their outer ports.
     #[serde(default)]
     pub hairpin: bool,
 }
 
-/// [`NatKind`] as files name it.
+/// [`NatKind`] in the spelling of files.
 #[derive(Deserialize)]
 #[serde(remote = "NatKind", rename_all = "kebab-case")]
 enum NatKindName {
@@ -73,16 +74,16 @@ pub struct HostSpec {
     /// Whether a weft node runs on it.
     #[serde(default = "yes")]
     pub node: bool,
-    /// Whether the node is started with the others; else a step starts it.
+    /// Whether the node is started with the others; otherwise a step starts it.
     #[serde(default = "yes")]
     pub started: bool,
     /// Whether it forwards packets between its links.
     #[serde(default)]
     pub forwards: bool,
-    /// Nodes that its node knows with their addresses: `NAME`, or `NAME@ADDRESS:PORT`.
+    /// Nodes that its node has configured with their addresses: `NAME`, or `NAME@ADDRESS:PORT`.
     #[serde(default)]
     pub dials: Vec<String>,
-    /// Nodes whose keys alone its node knows.
+    /// Nodes that its node has configured without addresses.
     #[serde(default)]
     pub knows: Vec<String>,
     /// Further settings of its node, as in weft.toml.
@@ -97,13 +98,13 @@ pub struct LinkSpec {
     pub between: [String; 2],
     /// The addresses of its hosts, with prefix lengths.
     pub addresses: BTreeMap<String, Vec<String>>,
-    /// Its hosts' way to everywhere else, where no NAT box of the network is that.
+    /// Its hosts' default gateways, if no NAT box of the network is their gateway.
     pub gateways: BTreeMap<String, std::net::IpAddr>,
-    /// Whether it is in use from the start; else a step brings it up.
+    /// Whether it is up from the start; otherwise a step brings it up.
     pub up: bool,
-    /// Whether its frames are kept.
+    /// Whether its frames are captured.
     pub pcap: bool,
-    /// What it does to frames, towards the second end and towards the first.
+    /// Its impairments, towards the second end and towards the first.
     pub flaws: [Flaws; 2],
 }
 
@@ -152,7 +153,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// Where its tables stand.
+    /// The positions of its tables.
     fn spans(&self) -> BTreeMap<String, Range<usize>> {
         let kinds = [("nat", &self.nat), ("host", &self.host), ("link", &self.link)];
         let tables = kinds
@@ -164,7 +165,7 @@ impl Raw {
     }
 }
 
-/// What is wrong with a scenario: one line.
+/// A fault of a scenario: one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {at}: {what}")]
 pub struct FileError {
@@ -172,13 +173,13 @@ pub struct FileError {
     pub file: String,
     /// The line, and the table or the step.
     pub at: String,
-    /// What is wrong there, and what to do.
+    /// The fault, and the remedy.
     pub what: String,
 }
 
 impl Scenario {
-    /// Reads a scenario. `file` is its name for errors; each of `settings` is a `KEY=VALUE` that stands for what the
-    /// file says, such as `link.uplink.delay=50ms`.
+    /// Parses a scenario. `file` is its name for errors; each of `settings` is a `KEY=VALUE` that
+    /// replaces the file's value, such as `link.uplink.delay=50ms`.
     ///
     /// # Errors
     /// [`FileError`] for the first fault.
@@ -204,7 +205,7 @@ impl Scenario {
             let step = Step::read(number, table.into_inner());
             let step = step.map_err(|(name, what)| place.error(Some(span.clone()), &name, &what))?;
             scenario.steps.push(step);
-            // Faults of a step are told with its line, which only this place knows.
+            // A step's fault is reported with its line, which only this function knows.
             let last = scenario.steps.len() - 1;
             check::step(&scenario, last)
                 .map_err(|what| place.error(Some(span), &scenario.steps[last].title(), &what))?;
@@ -218,7 +219,7 @@ impl Scenario {
         self.hosts.iter().filter(|(_, host)| host.node)
     }
 
-    /// True if a step of the file is of this kind.
+    /// Whether a step of the file is of this kind.
     #[must_use]
     pub fn has(&self, kind: impl Fn(&Action) -> bool) -> bool {
         self.steps.iter().any(|step| kind(&step.action))
@@ -226,20 +227,20 @@ impl Scenario {
 }
 
 impl LinkSpec {
-    /// Which end this is: 0 or 1.
+    /// The number of the end with this name: 0 or 1.
     #[must_use]
     pub fn end(&self, name: &str) -> Option<usize> {
         self.between.iter().position(|end| end == name)
     }
 
-    /// The other end.
+    /// The name of the other end.
     #[must_use]
     pub fn other(&self, name: &str) -> &str {
         &self.between[usize::from(self.between[0] == name)]
     }
 }
 
-/// Where a fault can be.
+/// The place of a fault.
 struct Place<'a> {
     file: &'a str,
     text: &'a str,
@@ -329,24 +330,24 @@ pub(super) fn known(table: &Table, lists: &[&[&str]]) -> Result<(), String> {
     }
 }
 
-/// A table as a type.
+/// Deserialises a table.
 pub(super) fn read<T: DeserializeOwned>(table: Table) -> Result<T, String> {
     Value::Table(table)
         .try_into()
         .map_err(|error: toml::de::Error| one_line(&error.to_string()))
 }
 
-/// A message of several lines as one.
+/// Joins a message of several lines to one.
 fn one_line(text: &str) -> String {
     let words: Vec<_> = text.split_whitespace().collect();
     words.join(" ")
 }
 
-/// Puts one `KEY=VALUE` in its place.
+/// Applies one `KEY=VALUE`.
 fn set(raw: &mut Raw, setting: &str) -> Result<(), String> {
     let bad = |why: &str| format!("{setting}: {why}; write a line such as link.uplink.delay=50ms");
     let (key, value) = setting.split_once('=').ok_or_else(|| bad("there is no \"=\""))?;
-    // What is no value of TOML is text: quotes would have to be kept from the shell.
+    // A value that is not TOML is text: quotes would need escaping in the shell.
     let parsed = format!("x = {value}").parse::<Table>();
     let value = parsed.ok().and_then(|mut table| table.remove("x"));
     let value = value.unwrap_or_else(|| Value::String(setting.split_once('=').map_or("", |(_, text)| text).to_owned()));

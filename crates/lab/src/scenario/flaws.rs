@@ -1,4 +1,4 @@
-//! What a link does to frames, as a file says it: only what is set changes.
+//! The impairments of a link as a file specifies them: unset ones stay unchanged.
 
 use serde::Deserialize;
 use toml::Table;
@@ -21,44 +21,44 @@ pub(super) const FLAW_KEYS: &[&str] = &[
     "too_big",
 ];
 
-/// What may be wrong with a link. What is none stays as it is.
+/// Impairments of a link. `None` leaves one unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flaws {
-    /// What passes, a second.
+    /// Rate limit.
     pub rate: Option<Rate>,
-    /// What may wait for its turn where there is a rate.
+    /// Size of the queue before the rate limit.
     pub queue: Option<Size>,
-    /// What every frame takes.
+    /// Delay of every frame.
     pub delay: Option<Time>,
-    /// Up to so much more.
+    /// Maximum additional delay.
     pub jitter: Option<Time>,
-    /// The share that is lost, from 0 to 1.
+    /// The share of lost frames, from 0 to 1.
     pub loss: Option<f64>,
-    /// The share that arrives twice, from 0 to 1.
+    /// The share of duplicated frames, from 0 to 1.
     pub duplicate: Option<f64>,
-    /// The share that others overtake, from 0 to 1.
+    /// The share of frames that others overtake, from 0 to 1.
     pub reorder: Option<f64>,
-    /// How long those are held back.
+    /// How long such frames are held back.
     pub reorder_by: Option<Time>,
     /// The largest IP packet in bytes.
     pub mtu: Option<u16>,
-    /// Whether the sender of a larger one is told.
+    /// Whether the sender of a larger packet is notified.
     pub too_big: Option<OnTooBig>,
 }
 
-/// What becomes of packets that are too big.
+/// The treatment of packets that are too big.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTooBig {
-    /// They vanish.
+    /// They are dropped silently.
     Silent,
-    /// They vanish, and the sender gets an ICMP message.
+    /// They are dropped, and the sender gets an ICMP message.
     Answered,
 }
 
 impl Flaws {
-    /// Takes its keys out of a table.
+    /// Removes its keys from a table.
     pub(super) fn take(table: &mut Table) -> Result<Self, String> {
         let keys = FLAW_KEYS.iter();
         let own = keys.filter_map(|key| table.remove_entry(*key)).collect();
@@ -67,7 +67,7 @@ impl Flaws {
         Ok(flaws)
     }
 
-    /// Shares are shares.
+    /// Checks that shares are between 0 and 1.
     pub(super) fn check(&self) -> Result<(), String> {
         let shares = [
             ("loss", self.loss),
@@ -85,13 +85,13 @@ impl Flaws {
         }
     }
 
-    /// True if nothing is set.
+    /// Whether nothing is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Takes over what the other has set.
+    /// Adopts the values that `other` has set.
     pub fn merge(&mut self, other: &Self) {
         fn over<T: Copy>(own: &mut Option<T>, other: Option<T>) {
             *own = other.or(*own);
@@ -108,7 +108,7 @@ impl Flaws {
         over(&mut self.too_big, other.too_big);
     }
 
-    /// For the emulator.
+    /// The impairments in the emulator's form.
     #[must_use]
     pub fn impairments(&self) -> Impairments {
         let none = Impairments::default();

@@ -1,9 +1,10 @@
-//! `weft lab up`, `exec` and `down`: a topology that stays, held by a process in the background.
+//! `weft lab up`, `exec` and `down`: a topology that persists, held by a process in the background.
 //!
-//! The holder is the program itself. It builds the topology as a run does, says so on its standard output, and waits
-//! for a signal. Everything hangs on it: namespaces are its descriptors, cables and NAT boxes its threads, and nodes
-//! are killed by the kernel when it ends, however it ends. Its folder has a lock, which it holds as long as it lives,
-//! and `lab.json`, by which the other commands find it. A user has one lab at a time.
+//! The holder is the program itself. It builds the topology as a run does, reports that on its
+//! standard output, and waits for a signal. Everything depends on it: namespaces are its
+//! descriptors, cables and NAT boxes its threads, and the kernel kills the nodes when it ends for
+//! any reason. Its folder has a lock, which it holds while it lives, and `lab.json`, by which the
+//! other commands find it. A user has one lab at a time.
 
 use std::fs;
 use std::io::{self, Write};
@@ -26,19 +27,19 @@ use super::topology::{Stage, StageError};
 use crate::interrupt::Interrupts;
 use crate::world::{World, WorldError};
 
-/// How long a lab may take to go down.
+/// Time limit of taking a lab down.
 const DOWN: Duration = Duration::from_secs(30);
 
-/// A lab that is up: the document `weft.lab-up/1`.
+/// A running lab: the document `weft.lab-up/1`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lab {
-    /// `weft.lab-up/1`
+    /// `weft.lab-up/1`.
     pub schema: String,
     /// The scenario's name.
     pub scenario: String,
-    /// The process that holds it.
+    /// The process id of the holder.
     pub pid: u32,
-    /// States and logs of its nodes.
+    /// The directory with states and logs of its nodes.
     pub directory: PathBuf,
     /// Its hosts by name.
     pub hosts: Vec<LabHost>,
@@ -66,10 +67,10 @@ pub struct LabNode {
     pub state: PathBuf,
 }
 
-/// Why a lab is not up, or cannot be used.
+/// Why a lab is not running, or cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// The machine gives no world.
+    /// The system does not permit namespaces.
     #[error(transparent)]
     World(#[from] WorldError),
     /// The topology could not be built.
@@ -78,7 +79,7 @@ pub enum HoldError {
     /// Another lab of this user is up.
     #[error("a lab is up already; `weft lab down` ends it")]
     Up,
-    /// None is.
+    /// No lab is up.
     #[error("no lab is up; `weft lab up NAME` starts one")]
     None,
     /// It has no host of this name.
@@ -90,18 +91,18 @@ pub enum HoldError {
     /// A file could not be used.
     #[error("{} cannot be used", .path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The lock could not be taken.
     #[error(transparent)]
     Lock(LockError),
-    /// Its document is not understood.
+    /// Its document cannot be parsed.
     #[error("{} is not understood; `weft lab down` removes it", .0.display())]
     Document(PathBuf, #[source] serde_json::Error),
-    /// The holder did not get so far as to say that the lab is up.
+    /// The holder ended before it reported that the lab is up.
     #[error("the lab did not come up: {0}")]
     NotUp(String),
     /// The holder does not end.
@@ -113,9 +114,9 @@ pub enum HoldError {
     /// A process could not be started, signalled or waited for.
     #[error("{what}")]
     Process {
-        /// Which.
+        /// The operation.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -130,7 +131,7 @@ fn process(what: impl Into<String>) -> impl FnOnce(io::Error) -> HoldError {
     move |source| HoldError::Process { what, source }
 }
 
-/// Where the lab of this user is found. Made, for this user alone, if it is not there.
+/// The folder of this user's lab. Created, with access for this user alone, if it does not exist.
 ///
 /// # Errors
 /// [`HoldError::Foreign`], or [`HoldError::File`].
@@ -148,13 +149,13 @@ pub fn folder() -> Result<PathBuf, HoldError> {
     }
 }
 
-/// Builds a topology and keeps it until a signal comes. `tell` gets the document when all nodes answer. Call it first
-/// thing in the process.
+/// Builds a topology and holds it until a signal arrives. Writes the document to `tell` when all
+/// nodes answer. Call it first in the process.
 ///
 /// # Errors
-/// [`HoldError`]; nothing is left then.
+/// [`HoldError`]; everything is removed then.
 pub fn hold(source: &Source, weft: &Path, folder: &Path, tell: &mut dyn Write) -> Result<(), HoldError> {
-    // A terminal that closes must not end it.
+    // Closing the terminal must not end it.
     let _ = rustix::process::setsid();
     let path = folder.join("lock");
     let _lock = FileLock::acquire(&path).map_err(|error| match error {
@@ -170,7 +171,7 @@ pub fn hold(source: &Source, weft: &Path, folder: &Path, tell: &mut dyn Write) -
     let document = document(folder);
     let text = serde_json::to_string(&lab).map_err(|error| file(&document)(error.into()))? + "\n";
     fs::write(&document, &text).map_err(file(&document))?;
-    // The process that asked for it may have gone: then it is not wanted.
+    // The requesting process may have ended: then the lab is not wanted.
     let told = tell.write_all(text.as_bytes()).and_then(|()| tell.flush());
     if told.is_ok() {
         interrupts.wait();
@@ -202,14 +203,14 @@ fn describe(source: &Source, stage: &Stage, directory: &Path) -> Lab {
     }
 }
 
-/// Removes what a holder left that was killed. Only the holder of the lock may do it.
+/// Removes what a killed holder has left. Only the holder of the lock may do it.
 fn sweep(folder: &Path) -> Result<bool, HoldError> {
     let path = document(folder);
     let Ok(text) = fs::read_to_string(&path) else {
         return Ok(false);
     };
     if let Ok(lab) = serde_json::from_str::<Lab>(&text) {
-        // May be gone already.
+        // It may have been removed already.
         let _ = fs::remove_dir_all(lab.directory);
     }
     fs::remove_file(&path).map_err(file(&path))?;
@@ -217,7 +218,7 @@ fn sweep(folder: &Path) -> Result<bool, HoldError> {
 }
 
 impl Lab {
-    /// The lab that is up.
+    /// Finds the running lab.
     ///
     /// # Errors
     /// [`HoldError::None`].
@@ -230,11 +231,11 @@ impl Lab {
         serde_json::from_str(&text).map_err(|error| HoldError::Document(path, error))
     }
 
-    /// Runs a command on a host until it ends, or the lab does. Standard input and output are those of this process,
-    /// which must have one thread; `ready` is called when it may have more.
+    /// Runs a command on a host until it ends, or the lab does. Standard input and output are those
+    /// of this process, which must have one thread; `ready` is called when it may have more.
     ///
     /// # Errors
-    /// When there is no such host, or the command cannot be started.
+    /// If there is no such host, or the command cannot be started.
     pub fn exec(&self, host: &str, mut command: Command, ready: impl FnOnce()) -> Result<ExitStatus, HoldError> {
         let found = self.hosts.iter().find(|own| own.name == host);
         let found = found.ok_or_else(|| {
@@ -249,7 +250,7 @@ impl Lab {
         let mut child = namespace.spawn(&mut command).map_err(failed)?;
         let ended = pidfd(child.id())?;
         if !first(&[&ended, &holder], None)? {
-            // The lab is gone; what lives in it would keep its network.
+            // The lab has ended; processes in it would keep its network.
             let _ = child.kill();
         }
         wait(&mut child)
@@ -270,7 +271,8 @@ impl Lab {
     }
 }
 
-/// Ends the lab of this user; false: there was only what a killed one had left, which is removed.
+/// Ends the lab of this user. Returns false if only the remains of a killed one existed, which are
+/// removed.
 ///
 /// # Errors
 /// [`HoldError::None`] if there is nothing.
@@ -279,7 +281,7 @@ pub fn down(folder: &Path) -> Result<bool, HoldError> {
         Ok(lab) => lab.down().map(|()| true),
         Err(HoldError::None) => {
             let lock = FileLock::acquire(&folder.join("lock"));
-            // Another process is just bringing one up.
+            // Another process is bringing a lab up.
             let _lock = lock.map_err(|_| HoldError::None)?;
             match sweep(folder)? {
                 true => Ok(false),
@@ -297,7 +299,7 @@ fn pidfd(pid: u32) -> Result<OwnedFd, HoldError> {
         .map_err(|error| process(format!("process {pid} cannot be watched"))(error.into()))
 }
 
-/// Waits until one of the processes has ended, at most so long; whether the first has.
+/// Waits until one of the processes has ended, at most for `limit`. Returns whether the first has.
 fn first(processes: &[&OwnedFd], limit: Option<Duration>) -> Result<bool, HoldError> {
     let end = limit.map(|limit| Instant::now() + limit);
     loop {

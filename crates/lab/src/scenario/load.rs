@@ -10,17 +10,17 @@ use super::steps::{Action, PingLoad, TcpLoad, UdpLoad};
 use super::topology::{Stage, StageError};
 use crate::traffic::{Limit, PingOptions, Pinger, ProbeReport, TcpFlow, TcpReport, TrafficError, UdpFlow, UdpOptions};
 
-/// How long a stream may take beyond its own time, and one that has none of its own.
+/// How long a stream may take beyond its own duration, and one without a duration.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Bytes behind the ICMPv6 header, and of a datagram, where the step does not say.
+/// The default number of bytes behind the ICMPv6 header, and of a datagram.
 const PING_SIZE: u64 = 56;
 const UDP_SIZE: u64 = 1000;
-/// From one echo to the next, where the step does not say.
+/// The default interval between echoes.
 const PING_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A load under way. Ends when it is dropped.
+/// A running load. Ends when it is dropped.
 pub struct Load {
     kind: Kind,
     ends: Ends,
@@ -32,14 +32,14 @@ enum Kind {
     Udp(UdpFlow),
 }
 
-/// When a load is over.
+/// When a load ends.
 enum Ends {
     ByItself,
     At(Instant),
     WhenAsked,
 }
 
-/// What a load showed.
+/// The result of a load.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
@@ -52,10 +52,10 @@ pub enum Report {
 }
 
 impl Load {
-    /// Starts the load of a step; none if the step is no load.
+    /// Starts the load of a step; `None` if the step is not a load.
     ///
     /// # Errors
-    /// When a socket cannot be made.
+    /// If a socket cannot be created.
     pub fn start(stage: &Stage, action: &Action) -> Result<Option<Self>, LoadError> {
         let load = match action {
             Action::Ping(load) => Self::ping(stage, load)?,
@@ -115,10 +115,10 @@ impl Load {
         })
     }
 
-    /// Waits until it is over, ends it where it has no end of its own, and says what it showed.
+    /// Waits for the end of the load, or ends it if it has no end of its own. Returns the result.
     ///
     /// # Errors
-    /// When it broke off.
+    /// If it broke off.
     pub fn finish(self) -> Result<Report, LoadError> {
         if let Ends::At(end) = self.ends {
             std::thread::sleep(end.saturating_duration_since(Instant::now()));
@@ -169,7 +169,7 @@ fn probes(f: &mut fmt::Formatter<'_>, report: &ProbeReport, what: &str, time: &s
     write!(f, ", longest gap {:.0} ms", report.longest_gap_ms)
 }
 
-/// Why a load showed nothing.
+/// Why a load has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A host or node is missing.

@@ -1,18 +1,18 @@
-//! `weft lab run`, `up`, `exec` and `down`: topologies, and what happens in them, as TOML files.
+//! `weft lab run`, `up`, `exec` and `down`: topologies and steps as TOML files.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`source`] | a scenario's text: a file, or one of those that are ready |
-//! | [`file`](mod@file), [`steps`], [`expected`], [`flaws`], [`units`] | what a file says |
-//! | `check` | whether that makes sense |
-//! | [`topology`], [`wire`], `told` | machines, networks and links, built; what nodes are told |
+//! | [`source`] | a scenario's text: a file, or a built-in one |
+//! | [`file`](mod@file), [`steps`], [`expected`], [`flaws`], [`units`] | the file format |
+//! | `check` | validation |
+//! | [`topology`], [`wire`], `told` | machines, networks and links, built; the configurations of nodes |
 //! | [`load`] | traffic that a step starts |
-//! | [`mod@expect`] | what must be so, and what is |
-//! | [`run`], `act`, [`results`] | from the first step to the last, and what is kept of it |
-//! | [`hold`] | a topology that stays, and commands in it |
+//! | [`mod@expect`] | checking of expectations |
+//! | [`run`], `act`, [`results`] | a run from the first step to the last, and its results |
+//! | [`hold`] | a topology that persists, and commands in it |
 //! | [`pcap`] | captures of links |
 //!
-//! How to write one is in docs/guides/lab.md.
+//! docs/guides/lab.md explains how to write one.
 
 mod act;
 mod check;

@@ -1,9 +1,10 @@
-//! Captures of a link that Wireshark and tcpdump read: one file for each end.
+//! Captures of a link for Wireshark and tcpdump: one file for each end.
 //!
-//! The format is that of libpcap (draft-ietf-opsawg-pcap): a header of 24 bytes, then for each frame 16 bytes and the
-//! frame. Times have nanoseconds, numbers are little-endian, frames are Ethernet without their checksum. A file shows
-//! what a sniffer on the interface there would see: frames that leave when they are handed to the cable, frames that
-//! come when they are given to the interface, and too-big messages of the cable itself.
+//! The format is that of libpcap (draft-ietf-opsawg-pcap): a header of 24 bytes, then for each
+//! frame 16 bytes and the frame. Times have nanoseconds, numbers are little-endian, frames are
+//! Ethernet without their checksum. A file contains what a capture on the interface would: outgoing
+//! frames when they are handed to the cable, incoming frames when they are delivered to the
+//! interface, and too-big messages of the cable itself.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,14 +18,14 @@ use crate::emulator::{End, Witness};
 const MAGIC_NANOS: u32 = 0xa1b2_3c4d;
 const MAJOR: u16 = 2;
 const MINOR: u16 = 4;
-/// The longest frame that is kept whole, and more than any.
+/// The longest frame that is stored whole; no frame is longer.
 const SNAP_LEN: u32 = 262_144;
 const LINKTYPE_ETHERNET: u32 = 1;
 
 /// Writes the header of a file.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn write_header(to: &mut impl Write) -> io::Result<()> {
     let mut header = Vec::with_capacity(24);
     header.extend(MAGIC_NANOS.to_le_bytes());
@@ -37,10 +38,11 @@ pub fn write_header(to: &mut impl Write) -> io::Result<()> {
     to.write_all(&header)
 }
 
-/// Writes a frame, with the time since 1970. In one piece, so that a file is whole whenever the writer ends.
+/// Writes a frame, with the time since 1970. In one call, so that a file is complete whenever the
+/// writer ends.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn write_frame(to: &mut impl Write, at: Duration, frame: &[u8]) -> io::Result<()> {
     let kept = frame.get(..SNAP_LEN as usize).unwrap_or(frame);
     let mut record = Vec::with_capacity(16 + kept.len());
@@ -60,10 +62,10 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Makes the two files, in place of others of that name.
+    /// Creates the two files, replacing existing ones.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn create([a, b]: [&Path; 2]) -> io::Result<Self> {
         let open = |path: &Path| {
             let mut file = File::create(path)?;
@@ -85,7 +87,7 @@ impl Witness for Capture {
         };
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        // A disk that is full costs the rest of the capture, never the cable.
+        // A full disk costs the rest of the capture, never the cable.
         let _ = write_frame(&mut *file, now.unwrap_or_default(), frame);
     }
 }
@@ -94,7 +96,7 @@ impl Witness for Capture {
 mod tests {
     use super::*;
 
-    /// Made by hand from the format's description.
+    /// Written by hand from the format's description.
     const KNOWN: &[u8] = &[
         0x4d, 0x3c, 0xb2, 0xa1, 0x02, 0x00, 0x04, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 0x00, 0x00, 0x04, 0x00, 0x01, 0, 0, 0,
         // 2001-09-09 01:46:40.123456789 UTC, 15 bytes.

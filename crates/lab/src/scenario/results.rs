@@ -1,6 +1,7 @@
-//! The document `weft.lab/1`: what a run showed.
+//! The document `weft.lab/1`: the results of a run.
 //!
-//! Within its number fields are added, never changed or removed. Times are seconds unless the name says otherwise.
+//! Within one version fields are added, never changed or removed. Times are seconds unless the name
+//! says otherwise.
 
 use std::net::Ipv6Addr;
 
@@ -14,19 +15,19 @@ use crate::nat::NatCounts;
 /// A run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Results {
-    /// `weft.lab/1`
+    /// `weft.lab/1`.
     pub schema: &'static str,
     /// The scenario's name.
     pub scenario: String,
-    /// What was set instead of what the file says.
+    /// The settings that replaced the file's values.
     pub settings: Vec<String>,
-    /// When it began: seconds since 1970 (UTC).
+    /// Start of the run: seconds since 1970 (UTC).
     pub started_unix: u64,
-    /// How long it took, with building and taking down.
+    /// Duration, including building and taking down.
     pub seconds: f64,
-    /// Whether every step went well.
+    /// Whether every step passed.
     pub ok: bool,
-    /// The steps in their order.
+    /// The steps, in order.
     pub steps: Vec<StepResult>,
     /// Every node.
     pub nodes: Vec<NodeResult>,
@@ -41,19 +42,19 @@ pub struct Results {
 pub struct StepResult {
     /// Its place in the file, from 1.
     pub number: usize,
-    /// What later steps call it.
+    /// Its name for later steps.
     pub name: Option<String>,
-    /// What it did: `cut uplink`.
+    /// Its action: `cut uplink`.
     pub what: String,
-    /// When it began, counted from the first step.
+    /// Its start, counted from the first step.
     pub at: f64,
-    /// How long it took.
+    /// Its duration.
     pub seconds: f64,
-    /// Whether it went well.
+    /// Whether it passed.
     pub ok: bool,
-    /// What was seen.
+    /// What was found.
     pub seen: String,
-    /// The load that it was, or that it judged.
+    /// The load that it started, or judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Report>,
 }
@@ -80,11 +81,11 @@ pub struct LinkResult {
     pub name: String,
     /// Its ends.
     pub between: [String; 2],
-    /// Frames on their way to the second end.
+    /// Frames to the second end.
     pub to_second: PipeCounts,
-    /// Frames on their way to the first.
+    /// Frames to the first end.
     pub to_first: PipeCounts,
-    /// Its captures, beside this document.
+    /// Its captures, next to this document.
     pub pcap: Vec<String>,
 }
 
@@ -93,13 +94,13 @@ pub struct LinkResult {
 pub struct NatResult {
     /// Its name.
     pub name: String,
-    /// What became of packets.
+    /// Its counters.
     pub counts: NatCounts,
-    /// Mappings in force or just over.
+    /// The number of mappings, including those that have just expired.
     pub mappings: usize,
 }
 
-/// The nodes of a stage, with what can be told of them.
+/// The results of a stage's nodes.
 pub(super) fn nodes(stage: &Stage) -> Vec<NodeResult> {
     let node = |(name, node): (&String, &super::topology::Node)| NodeResult {
         name: name.clone(),
@@ -114,7 +115,7 @@ pub(super) fn nodes(stage: &Stage) -> Vec<NodeResult> {
     stage.nodes().map(node).collect()
 }
 
-/// The NAT boxes of a stage.
+/// The results of a stage's NAT boxes.
 pub(super) fn nats(stage: &Stage) -> Vec<NatResult> {
     let nat = |(name, nat): (&String, &crate::nat::NatBox)| NatResult {
         name: name.clone(),

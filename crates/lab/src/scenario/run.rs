@@ -1,12 +1,13 @@
-//! `weft lab run`: a scenario from its first step to its last, told live, with everything kept in one folder.
+//! `weft lab run`: a scenario from its first step to its last, reported live, with all results in
+//! one folder.
 //!
 //! | in the folder | what it is |
 //! |---|---|
 //! | `scenario.toml` | the file |
 //! | `results.json` | [`Results`], of schema `weft.lab/1` |
-//! | `logs/NODE.log` | what each node said |
+//! | `logs/NODE.log` | the log of each node |
 //! | `status/NODE.json` | its status after the last step; `status/step-N-NODE.json` after a step that failed |
-//! | `pcap/LINK.END.pcap` | the frames at both ends of each link that asks for it |
+//! | `pcap/LINK.END.pcap` | the frames at both ends of each captured link |
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,64 +26,64 @@ use crate::emulator::Witness;
 use crate::interrupt::Interrupts;
 use crate::world::{World, WorldError};
 
-/// How to run a scenario.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What to run.
+    /// The scenario.
     pub source: Source,
-    /// What was set instead of what the file says, for the record.
+    /// The settings that replaced the file's values, for the record.
     pub settings: Vec<String>,
-    /// The folder for what it leaves: made if it is not there, must be empty.
+    /// The folder for results: created if it does not exist, must be empty.
     pub out: PathBuf,
-    /// Links to keep the frames of, besides those that ask for it; `all` is all of them.
+    /// Links to capture in addition to those that the file names; `all` is all of them.
     pub pcap: Vec<String>,
     /// The weft program.
     pub weft: PathBuf,
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Steps that failed.
+    /// Number of failed steps.
     pub failed: usize,
-    /// All steps.
+    /// Number of steps.
     pub steps: usize,
-    /// The folder.
+    /// The folder of results.
     pub out: PathBuf,
 }
 
 /// Why a scenario did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The machine gives no world.
+    /// The system does not permit namespaces.
     #[error(transparent)]
     World(#[from] WorldError),
     /// The topology could not be built.
     #[error("the topology cannot be built; {logs} has the logs of its nodes", logs = .logs.display())]
     Build {
-        /// Why.
+        /// The reason.
         source: StageError,
-        /// What they said.
+        /// The folder of logs.
         logs: PathBuf,
     },
-    /// The folder has something in it.
+    /// The folder is not empty.
     #[error("{} is not empty; name another folder with --out", .0.display())]
     NotEmpty(PathBuf),
-    /// A link of `--pcap` is none.
+    /// A link of `--pcap` does not exist.
     #[error("--pcap {0:?}: there is no such link; write \"all\" or one of {1}")]
     NoLink(String, String),
     /// A file could not be written.
     #[error("{} cannot be used", .path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Signals could not be caught.
     #[error("signals cannot be caught")]
     Signals(#[source] io::Error),
-    /// Progress could not be told.
+    /// Progress could not be written.
     #[error("standard output cannot be written")]
     Output(#[source] io::Error),
 }
@@ -94,11 +95,11 @@ impl RunError {
     }
 }
 
-/// Runs a scenario. Call it first thing in the process: a user without root's rights moves to a user namespace, which a
-/// process with several threads cannot.
+/// Runs a scenario. Call it first in the process: a user without root's rights moves to a user
+/// namespace, which is impossible for a process with several threads.
 ///
 /// # Errors
-/// [`RunError`]; a step that fails is none, see [`Outcome::failed`].
+/// [`RunError`]; a failed step is not an error, see [`Outcome::failed`].
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, RunError> {
     let scenario = &options.source.scenario;
     let wanted = pcaps(options)?;
@@ -176,7 +177,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, RunError> 
 }
 
 impl Run<'_> {
-    /// Has the frames of these links kept.
+    /// Captures the frames of these links.
     fn capture(&self, links: &[String]) -> Result<BTreeMap<String, Vec<String>>, RunError> {
         let folder = self.folder.join("pcap");
         let mut captures = BTreeMap::new();
@@ -196,7 +197,7 @@ impl Run<'_> {
         Ok(captures)
     }
 
-    /// Writes down what every node says of itself; one that does not answer has none.
+    /// Stores the status of every node; a node that does not answer has none.
     pub(super) fn statuses(&self, prefix: &str) -> Result<(), RunError> {
         let folder = self.folder.join("status");
         fs::create_dir_all(&folder).map_err(RunError::file(&folder))?;
@@ -224,7 +225,7 @@ impl Run<'_> {
         self.stage.links().filter_map(link).collect()
     }
 
-    /// What was built, in a line.
+    /// Describes what was built, in a line.
     fn shape(&self, took: Duration) -> String {
         let counts = [
             (self.stage.nodes().count(), "nodes"),
@@ -238,7 +239,7 @@ impl Run<'_> {
     }
 }
 
-/// The links whose frames are to be kept.
+/// The links to be captured.
 fn pcaps(options: &Options) -> Result<Vec<String>, RunError> {
     let links = &options.source.scenario.links;
     let all = options.pcap.iter().any(|name| name == "all");

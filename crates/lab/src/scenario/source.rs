@@ -1,11 +1,11 @@
-//! Where a scenario comes from: a file, or one of those that are ready.
+//! The source of a scenario: a file, or a built-in one.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::file::{FileError, Scenario};
 
-/// A scenario that is part of the program.
+/// A built-in scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
     /// Its name.
@@ -23,7 +23,7 @@ macro_rules! ready {
     };
 }
 
-/// All ready scenarios.
+/// All built-in scenarios.
 pub const READY: &[Ready] = ready![
     "lan",
     "home-nat-to-cloud",
@@ -39,19 +39,20 @@ pub const READY: &[Ready] = ready![
 /// A scenario, read and checked.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// What was asked for: a path or a name.
+    /// The requested path or name.
     pub from: String,
-    /// The text, as it stands there.
+    /// The text of the file.
     pub text: String,
-    /// What it says, with what was set.
+    /// The parsed scenario, with the settings applied.
     pub scenario: Scenario,
 }
 
 impl Source {
-    /// Reads the file at this path, or the ready scenario of this name: what has a slash, a dot, or is there is a file.
+    /// Reads the file at this path, or the built-in scenario of this name: an argument with a slash
+    /// or a dot, or that exists as a file, is a path.
     ///
     /// # Errors
-    /// [`SourceError`], and the fault is the user's.
+    /// [`SourceError`]: a mistake of the user.
     pub fn open(from: &str, settings: &[String]) -> Result<Self, SourceError> {
         let ready = READY.iter().find(|ready| ready.name == from);
         let text = match ready {
@@ -73,21 +74,21 @@ impl Source {
     }
 }
 
-/// Why there is no scenario.
+/// Why a scenario could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// Neither a file nor a ready one.
+    /// Neither a file nor a built-in scenario.
     #[error("there is no file {0:?}, and no ready scenario of that name; `weft lab list` has those")]
     NoneReady(String),
     /// The file cannot be read.
     #[error("{}: it cannot be read ({source}); check the path", .path.display())]
     Unreadable {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is wrong.
+    /// It contains a fault.
     #[error(transparent)]
     File(#[from] FileError),
 }

@@ -1,4 +1,4 @@
-//! The steps of a scenario, and what they do.
+//! The steps of a scenario, and their actions.
 
 use std::fmt;
 
@@ -15,36 +15,36 @@ use super::units::{Rate, Size, Time};
 pub struct Step {
     /// Its place in the file, from 1.
     pub number: usize,
-    /// When it begins, counted from the first step; none: when the one before is over.
+    /// Its start, counted from the first step; `None`: when the previous one ends.
     pub at: Option<Time>,
-    /// What later steps call it.
+    /// Its name for later steps.
     pub name: Option<String>,
-    /// What happens.
+    /// Its action.
     pub action: Action,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Nothing, for a while.
+    /// Wait.
     Wait(Wait),
-    /// A link passes nothing.
+    /// Cut a link.
     Cut(Cut),
-    /// It does again.
+    /// Restore a link.
     Heal(OfLink),
-    /// A link does something else to frames.
+    /// Change the impairments of a link.
     Change(Change),
-    /// A host has another address, or hangs on another link.
+    /// Change a host's address, or attach it to another link.
     Roam(Roam),
-    /// A node is asked to stop, and must end with status 0.
+    /// Stop a node, which must end with status 0.
     Stop(OfNode),
-    /// A node is killed.
+    /// Kill a node.
     Kill(OfNode),
-    /// A node is started.
+    /// Start a node.
     Start(OfNode),
-    /// A node is stopped, and started again.
+    /// Stop a node and start it again.
     Restart(OfNode),
-    /// A NAT box forgets its mappings.
+    /// Delete the mappings of a NAT box.
     Forget(OfNat),
     /// Echoes from one node to another.
     Ping(PingLoad),
@@ -52,7 +52,7 @@ pub enum Action {
     Tcp(TcpLoad),
     /// A UDP flow from one node to another.
     Udp(UdpLoad),
-    /// Something must be so.
+    /// Check an expectation.
     Expect(Expect),
 }
 
@@ -60,7 +60,7 @@ pub enum Action {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wait {
-    /// How long.
+    /// Duration.
     #[serde(rename = "for")]
     pub time: Time,
 }
@@ -69,9 +69,9 @@ pub struct Wait {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cut {
-    /// Which link.
+    /// The link.
     pub link: String,
-    /// Whether the hosts see it: their interfaces go down.
+    /// Whether the hosts notice it: their interfaces go down.
     #[serde(default)]
     pub noticed: bool,
 }
@@ -80,34 +80,34 @@ pub struct Cut {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfLink {
-    /// Which link.
+    /// The link.
     pub link: String,
 }
 
 /// `do = "change"`
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// Which link.
+    /// The link.
     pub link: String,
-    /// Only frames on their way to this end; none: all.
+    /// Only frames to this end; `None`: all.
     pub toward: Option<String>,
-    /// What it does from now on.
+    /// The impairments from now on.
     pub flaws: Flaws,
 }
 
-/// `do = "roam"`: another `address` on `link`, or away `from` one link and on `to` another.
+/// `do = "roam"`: a new `address` on `link`, or a move `from` one link `to` another.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Roam {
-    /// Who.
+    /// The host.
     pub host: String,
     /// The link of the new address.
     pub link: Option<String>,
-    /// The new address with its prefix length; the first of its IP version goes.
+    /// The new address with its prefix length; the first of the same IP version is removed.
     pub address: Option<String>,
-    /// The link that it leaves.
+    /// The old link.
     pub from: Option<String>,
-    /// The link that it goes to.
+    /// The new link.
     pub to: Option<String>,
 }
 
@@ -115,7 +115,7 @@ pub struct Roam {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfNode {
-    /// Which one.
+    /// The node.
     pub node: String,
 }
 
@@ -123,7 +123,7 @@ pub struct OfNode {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfNat {
-    /// Which one.
+    /// The NAT box.
     pub nat: String,
 }
 
@@ -131,18 +131,18 @@ pub struct OfNat {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PingLoad {
-    /// Who asks.
+    /// The node that sends echoes.
     pub from: String,
-    /// Who answers.
+    /// The node that answers.
     pub to: String,
-    /// How many.
+    /// Number of echoes.
     pub count: Option<u64>,
-    /// How long.
+    /// Duration.
     #[serde(rename = "for")]
     pub time: Option<Time>,
-    /// From one to the next; 100 ms.
+    /// Interval; 100 ms by default.
     pub interval: Option<Time>,
-    /// Bytes behind the ICMPv6 header; 56.
+    /// Bytes behind the ICMPv6 header; 56 by default.
     pub size: Option<Size>,
     /// Whether the next step begins at once.
     #[serde(default)]
@@ -153,16 +153,16 @@ pub struct PingLoad {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpLoad {
-    /// Who sends.
+    /// The sender.
     pub from: String,
-    /// Who receives.
+    /// The receiver.
     pub to: String,
-    /// How much.
+    /// Number of bytes.
     pub bytes: Option<Size>,
-    /// How long.
+    /// Duration.
     #[serde(rename = "for")]
     pub time: Option<Time>,
-    /// At most so much a second, where `bytes` is not given.
+    /// Maximum rate, if `bytes` is not given.
     pub rate: Option<Rate>,
     /// Whether the next step begins at once.
     #[serde(default)]
@@ -173,16 +173,16 @@ pub struct TcpLoad {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UdpLoad {
-    /// Who sends.
+    /// The sender.
     pub from: String,
-    /// Who receives.
+    /// The receiver.
     pub to: String,
-    /// How long.
+    /// Duration.
     #[serde(rename = "for")]
     pub time: Option<Time>,
-    /// UDP payload a second.
+    /// UDP payload per second.
     pub rate: Rate,
-    /// UDP payload of each datagram; 1000 bytes.
+    /// UDP payload of each datagram; 1000 bytes by default.
     pub size: Option<Size>,
     /// Whether the next step begins at once.
     #[serde(default)]
@@ -192,7 +192,7 @@ pub struct UdpLoad {
 const DEEDS: &str = "cut, heal, change, roam, stop, kill, start, restart, forget, ping, tcp, udp or wait";
 
 impl Step {
-    /// Reads a step; an error comes with what the step is called in messages.
+    /// Parses a step; an error contains the step's title for messages.
     pub(super) fn read(number: usize, mut table: Table) -> Result<Self, (String, String)> {
         let plain = format!("step {number}");
         let (done, expected) = (table.remove("do"), table.remove("expect"));
@@ -223,7 +223,7 @@ impl Step {
         body().map_err(|what: String| (format!("{plain} ({word}{kind})"), what))
     }
 
-    /// What it is called in messages: `step 3 (cut uplink)`.
+    /// Its title for messages: `step 3 (cut uplink)`.
     #[must_use]
     pub fn title(&self) -> String {
         match &self.name {

@@ -1,4 +1,4 @@
-//! What the nodes of a scenario are told.
+//! The configurations of a scenario's nodes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use crate::cable::Cidr;
 use crate::daemon::Identity;
 use crate::spec::{DEFAULT_PORT, NodeSpec};
 
-/// What a node is told.
+/// The configuration of a node.
 pub(super) fn spec(scenario: &Scenario, own: &str, host: &HostSpec, identities: &BTreeMap<&str, Identity>) -> NodeSpec {
     let mut spec = NodeSpec::default();
     let versions = |ipv6| addresses(scenario, own).any(|address| address.is_ipv6() == ipv6);
@@ -40,7 +40,7 @@ fn addresses<'a>(scenario: &'a Scenario, host: &'a str) -> impl Iterator<Item = 
         .filter_map(|text| Some(text.parse::<Cidr>().ok()?.address))
 }
 
-/// `[mesh] open = true` as `mesh.open` and its value.
+/// Flattens a table: `[mesh] open = true` becomes `mesh.open` and its value.
 fn flatten(prefix: &str, table: &Table, to: &mut Vec<(String, Value)>) {
     for (key, value) in table {
         let key = format!("{prefix}{key}");

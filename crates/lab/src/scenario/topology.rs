@@ -1,4 +1,4 @@
-//! The machines and networks of a scenario, built: what steps act upon.
+//! The machines and networks of a scenario, built for its steps.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,10 +19,10 @@ use crate::nat::{NatBox, NatConfig};
 use crate::spec::NodeSpec;
 use crate::world::{Switch, World, WorldError};
 
-/// How long a node may take until it answers.
+/// Time limit until a node answers.
 const READY: Duration = Duration::from_secs(30);
 
-/// A scenario's world. Everything in it ends when this is dropped.
+/// The network of a scenario. Everything in it ends when it is dropped.
 #[derive(Debug)]
 pub struct Stage {
     weft: PathBuf,
@@ -32,7 +32,7 @@ pub struct Stage {
     nats: BTreeMap<String, NatBox>,
     _networks: BTreeMap<String, Switch>,
     links: BTreeMap<String, LinkSpec>,
-    /// The inner address of the NAT box that serves a network.
+    /// The inner address of the NAT box that is the gateway of a network.
     gateways: BTreeMap<String, IpAddr>,
 }
 
@@ -48,7 +48,7 @@ pub struct Place {
 /// A node, running or not.
 #[derive(Debug)]
 pub struct Node {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
     spec: NodeSpec,
     daemon: Option<Daemon>,
@@ -56,10 +56,10 @@ pub struct Node {
 }
 
 impl Stage {
-    /// Builds everything, and starts the nodes that are to be started.
+    /// Builds everything, and starts the nodes that start with it.
     ///
     /// # Errors
-    /// What the system refused, or a node that does not answer.
+    /// The error of the system, or a node that does not answer.
     pub fn set(scenario: &Scenario, world: &World, weft: &Path) -> Result<Self, StageError> {
         let mut stage = Self::build(scenario, world, weft)?;
         let started: Vec<_> = scenario.nodes().filter(|(_, host)| host.started).collect();
@@ -112,7 +112,7 @@ impl Stage {
         let spec = scenario.nats.get(name).ok_or_else(|| StageError::missing(name))?;
         let config = NatConfig {
             hairpin: spec.hairpin,
-            // Behind another box it has that as its way out.
+            // Behind another NAT box, that one is its gateway.
             gateway: self.gateways.get(&spec.outside).and_then(|address| match address {
                 IpAddr::V4(address) => Some(*address),
                 IpAddr::V6(_) => None,
@@ -145,7 +145,7 @@ impl Stage {
         hosts.iter().try_for_each(|host| self.route(host))
     }
 
-    /// Gives every node its key and what it is told.
+    /// Creates every node's key and configuration.
     fn identify(&mut self, scenario: &Scenario, world: &World) -> Result<(), StageError> {
         let mut identities = BTreeMap::new();
         for (name, _) in scenario.nodes() {
@@ -165,10 +165,10 @@ impl Stage {
         Ok(())
     }
 
-    /// Gives a host its way to everywhere else, by any of its links that is up. It keeps the one it has.
+    /// Sets a host's default route through any of its links that is up. An existing one stays.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's error.
     pub fn route(&self, host: &str) -> Result<(), StageError> {
         for (name, link) in self.links.iter().filter(|(_, link)| link.addresses.contains_key(host)) {
             let whole = self.wires.get(name).is_some_and(Wire::is_whole);
@@ -183,10 +183,10 @@ impl Stage {
         Ok(())
     }
 
-    /// Starts a node, or starts it again, and does not wait.
+    /// Starts a node, or restarts it, without waiting.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn launch(&mut self, name: &str) -> Result<(), StageError> {
         let weft = self.weft.clone();
         let place = self.places.get_mut(name).ok_or_else(|| StageError::missing(name))?;
@@ -202,7 +202,7 @@ impl Stage {
     /// Starts a node and waits until it answers.
     ///
     /// # Errors
-    /// When it does not.
+    /// If it does not answer.
     pub fn start(&mut self, name: &str) -> Result<(), StageError> {
         self.launch(name)?;
         Ok(self.daemon_mut(name)?.wait_ready(READY)?)
@@ -225,7 +225,7 @@ impl Stage {
         ended?.map_err(|status| StageError::ExitStatus(name.to_owned(), status))
     }
 
-    /// Has `witness` see all frames of a link.
+    /// Makes `witness` see all frames of a link.
     ///
     /// # Errors
     /// [`StageError::Missing`].
@@ -301,7 +301,7 @@ impl Stage {
         self.wires.get_mut(name).ok_or_else(|| StageError::missing(name))
     }
 
-    /// What the file says of a link.
+    /// The specification of a link in the file.
     ///
     /// # Errors
     /// [`StageError::Missing`].
@@ -329,32 +329,32 @@ impl Stage {
 }
 
 impl Node {
-    /// Its daemon, if that was ever started.
+    /// Its daemon, if it was ever started.
     #[must_use]
     pub fn daemon(&self) -> Option<&Daemon> {
         self.daemon.as_ref()
     }
 
-    /// Whether it was started, and not ended since by a step.
+    /// Whether it was started and no step has ended it since.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running
     }
 }
 
-/// Why the machines are not as they should be.
+/// Why a part of the network is not in the required state.
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
-    /// The system refused something.
+    /// A system call failed.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// A daemon did not do what was wanted.
+    /// A daemon failed.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     /// The scenario was not checked.
     #[error("{0}")]
     Scenario(String),
-    /// There is nothing by this name; a checked scenario asks for nothing that is not there.
+    /// Nothing has this name; a checked scenario refers only to existing names.
     #[error("there is no {0:?}")]
     Missing(String),
     /// The node was stopped, killed or never started.

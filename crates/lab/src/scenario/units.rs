@@ -1,4 +1,4 @@
-//! Values with a unit, as a scenario's file writes them: `20ms`, `100Mbit`, `20MB`.
+//! Values with a unit, in the syntax of scenario files: `20ms`, `100Mbit`, `20MB`.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct Rate(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// Suffixes and what they stand for. A longer one comes before one that it ends in.
+/// Suffixes and their factors. A longer one comes before one that it ends in.
 type Units = &'static [(&'static str, f64)];
 
 const TIMES: Units = &[("us", 1e-6), ("ms", 1e-3), ("min", 60.0), ("s", 1.0)];
@@ -32,12 +32,12 @@ const SIZES: Units = &[
     ("B", 1.0),
 ];
 
-/// The longest time, the highest rate and the largest size: a slip of the pen shall not run for a year.
+/// The longest time, the highest rate and the largest size: bounds against typing errors.
 const LONGEST: f64 = 86_400.0;
 const FASTEST: f64 = 1e12;
 const LARGEST: f64 = 1e12;
 
-/// The number in front of one of the units, times the unit; none for anything else, or above `limit`.
+/// The number before one of the units, times the unit; `None` for anything else, or above `limit`.
 fn value(text: &str, units: Units, limit: f64) -> Option<f64> {
     let (number, unit) = units
         .iter()

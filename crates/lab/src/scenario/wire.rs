@@ -1,4 +1,4 @@
-//! A link of a scenario: a cable with an emulator, whose ends are hosts or switches.
+//! A link of a scenario: a cable with an emulator between hosts or switches.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::host::Host;
 use crate::relay::Direction;
 use crate::world::{Switch, WorldError, tap};
 
-/// What a link ends at.
+/// An end of a link.
 #[derive(Debug, Clone, Copy)]
 pub enum Plug<'a> {
-    /// A host, with its addresses there.
+    /// A host, with its addresses on the link.
     Host(&'a Host, &'a [String]),
     /// A switch.
     Switch(&'a Switch),
 }
 
-/// A link. It is gone when this is dropped.
+/// A link. It is removed when it is dropped.
 pub struct Wire {
     /// The interfaces of hosts; a switch has none here.
     ports: [Option<Port>; 2],
@@ -32,10 +32,10 @@ pub struct Wire {
 const WAYS: [Direction; 2] = [Direction::AToB, Direction::BToA];
 
 impl Wire {
-    /// Lays it. Both ends are up when this returns.
+    /// Creates the link. Both ends are up when this returns.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's error.
     pub fn lay(ends: [Plug<'_>; 2], flaws: [Flaws; 2], seed: u64) -> Result<Self, WorldError> {
         let end = |plug| match plug {
             Plug::Switch(switch) => Ok::<_, WorldError>((switch.plug()?, None)),
@@ -60,21 +60,21 @@ impl Wire {
         })
     }
 
-    /// From now on `witness` sees all frames.
+    /// Makes `witness` see all frames from now on.
     pub fn watch(&self, witness: &Arc<dyn Witness>) {
         self.emulator.watch(witness);
     }
 
-    /// The interface of the host at this end, 0 or 1; none at a switch.
+    /// The interface of the host at this end, 0 or 1; `None` at a switch.
     #[must_use]
     pub fn port(&self, end: usize) -> Option<&Port> {
         self.ports.get(end)?.as_ref()
     }
 
-    /// Frames vanish from now on; `noticed`: the interfaces of the hosts go down too.
+    /// Drops frames from now on; `noticed`: the interfaces of the hosts go down too.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's error.
     pub fn cut(&mut self, noticed: bool) -> Result<(), WorldError> {
         self.is_cut = true;
         self.apply();
@@ -84,23 +84,23 @@ impl Wire {
         Ok(())
     }
 
-    /// Frames pass again, and the interfaces are up with their addresses.
+    /// Restores the link: frames pass, and the interfaces are up with their addresses.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's error.
     pub fn heal(&mut self) -> Result<(), WorldError> {
         self.is_cut = false;
         self.apply();
         self.ports.iter().flatten().try_for_each(Port::heal)
     }
 
-    /// True until it is cut, and after it was healed.
+    /// Whether it is not cut.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         !self.is_cut
     }
 
-    /// It does this to frames from now on, and the rest as before; `toward` is one of its ends, 0 or 1.
+    /// Changes these impairments from now on, and no others; `toward` is one of its ends, 0 or 1.
     pub fn change(&mut self, toward: Option<usize>, flaws: &Flaws) {
         for (end, own) in [1, 0].into_iter().zip(&mut self.flaws) {
             if toward.is_none_or(|toward| toward == end) {
@@ -110,7 +110,7 @@ impl Wire {
         self.apply();
     }
 
-    /// What became of frames on their way to the second end, and to the first.
+    /// The counters of frames to the second end, and to the first.
     #[must_use]
     pub fn counts(&self) -> [PipeCounts; 2] {
         WAYS.map(|way| self.emulator.counts(way))

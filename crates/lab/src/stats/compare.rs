@@ -1,4 +1,4 @@
-//! Two arms.
+//! Comparison of two arms.
 
 use super::{Interval, StatsError, check, moments, student};
 
@@ -7,27 +7,27 @@ use super::{Interval, StatsError, check, moments, student};
 pub struct Welch {
     /// Mean of the first less mean of the second.
     pub difference: f64,
-    /// The statistic; infinite where neither arm varies and they differ.
+    /// The statistic; infinite if neither arm varies and they differ.
     pub t: f64,
     /// Degrees of freedom, after Welch and Satterthwaite.
     pub df: f64,
-    /// The probability of a difference as large by chance alone.
+    /// The probability of a difference at least this large by chance alone.
     pub p: f64,
-    /// Where the difference lies, with the confidence asked for.
+    /// The confidence interval of the difference.
     pub interval: Interval,
 }
 
-/// How many times as large the first arm is as the second.
+/// The ratio of the first arm to the second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
     /// The estimate.
     pub ratio: f64,
-    /// Where it lies, with the confidence asked for.
+    /// The confidence interval of the ratio.
     pub interval: Interval,
 }
 
 impl Ratio {
-    /// Whether the interval leaves out 1: the arms differ.
+    /// Whether the interval excludes 1: the arms differ.
     #[must_use]
     pub fn is_clear(&self) -> bool {
         !self.interval.contains(1.0)
@@ -61,7 +61,8 @@ pub fn welch(a: &[f64], b: &[f64], confidence: f64) -> Result<Welch, StatsError>
     })
 }
 
-/// The ratio of two arms, by the means of their logarithms: so that twice and half are equally far from one.
+/// The ratio of two arms, by the means of their logarithms, so that twice and half are equally far
+/// from one.
 ///
 /// # Errors
 /// [`StatsError`]; values must be positive.
@@ -70,8 +71,8 @@ pub fn ratio_of_means(a: &[f64], b: &[f64], confidence: f64) -> Result<Ratio, St
     Ok(from_logs(test.difference, test.interval))
 }
 
-/// The ratio of two arms that ran in turns: `a[i]` and `b[i]` in the same round, so that what slows a whole round
-/// slows both. At least two rounds.
+/// The ratio of two arms that ran alternately: `a[i]` and `b[i]` in the same round, so that a
+/// disturbance of a whole round affects both. At least two rounds.
 ///
 /// # Errors
 /// [`StatsError`]; values must be positive.

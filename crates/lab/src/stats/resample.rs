@@ -1,15 +1,16 @@
-//! The bootstrap: what a figure would have been, had other runs of the same kind been drawn.
+//! The bootstrap: the distribution of a statistic over resampled runs.
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 
 use super::{Interval, StatsError, check, percentile, sorted};
 
-/// Samples drawn. Ends of a 95 % interval are then good to about a percent of its width.
+/// Number of samples. The bounds of a 95 % interval then vary by about a percent of its width.
 const SAMPLES: usize = 10_000;
 
-/// Where the median lies with this confidence (a share, such as 0.95): percentiles of the medians of samples drawn
-/// with replacement. The same seed gives the same interval. At least three runs.
+/// The interval of the median with this confidence (a share, such as 0.95): percentiles of the
+/// medians of samples drawn with replacement. The same seed gives the same interval. At least three
+/// runs.
 ///
 /// # Errors
 /// [`StatsError::TooFew`], [`StatsError::NotFinite`].
@@ -54,8 +55,8 @@ mod tests {
         assert_eq!((sure.low, sure.high), (4.0, 4.0));
     }
 
-    /// The interval of a median by order statistics is known without resampling: with 15 runs, the 4th to the 12th hold
-    /// it in 96.5 % of all cases (binomial, 1/2).
+    /// The interval of a median by order statistics is known without resampling: with 15 runs, the
+    /// 4th to the 12th contain it in 96.5 % of all cases (binomial, 1/2).
     #[test]
     fn it_agrees_with_the_order_statistics() {
         let runs: Vec<f64> = (1..=15).map(f64::from).collect();
@@ -66,7 +67,7 @@ mod tests {
         );
     }
 
-    /// Of many medians of known samples, about 95 of 100 intervals hold the true one.
+    /// Of many medians of known samples, about 95 of 100 intervals contain the true one.
     #[test]
     fn it_covers_what_it_promises() {
         let mut rng = ChaCha20Rng::seed_from_u64(42);

@@ -1,13 +1,14 @@
 //! Student's t distribution.
 //!
-//! Its distribution function is a regularised incomplete beta function, computed as a continued fraction by Lentz's
-//! method (NIST Digital Library of Mathematical Functions, 8.17.22 and 1.12). Good to ten digits.
+//! Its distribution function is a regularised incomplete beta function, computed as a continued
+//! fraction by Lentz's method (NIST Digital Library of Mathematical Functions, 8.17.22 and 1.12).
+//! Accurate to ten digits.
 
 /// More steps than the fraction ever takes for the degrees of freedom of a benchmark.
 const STEPS: u32 = 10_000;
 const TINY: f64 = 1e-300;
 
-/// The probability that |T| exceeds `t`, with `df` degrees of freedom (which need not be whole).
+/// The probability that |T| exceeds `t`, with `df` degrees of freedom (not necessarily whole).
 pub(super) fn two_sided(t: f64, df: f64) -> f64 {
     if t.is_infinite() {
         return 0.0;
@@ -23,7 +24,7 @@ pub(super) fn quantile(confidence: f64, df: f64) -> f64 {
         high *= 2.0;
     }
     let mut low = 0.0;
-    // Halving to the last bit: the function falls steadily.
+    // Bisection to the last bit: the function falls monotonically.
     for _ in 0..200 {
         let middle = (low + high) / 2.0;
         if two_sided(middle, df) > outside {
@@ -74,7 +75,8 @@ fn fraction(x: f64, a: f64, b: f64) -> f64 {
     result
 }
 
-/// ln of the gamma function for positive arguments, by Stirling's series (DLMF 5.11.1) after moving the argument up.
+/// ln of the gamma function for positive arguments, by Stirling's series (DLMF 5.11.1) after
+/// shifting the argument up.
 fn ln_gamma(x: f64) -> f64 {
     const SERIES: [f64; 6] = [
         1.0 / 12.0,
@@ -106,7 +108,7 @@ mod tests {
         (a - b).abs() < 5e-4
     }
 
-    /// The table of every textbook: two-sided, 95 and 99 %.
+    /// The table of textbooks: two-sided, 95 and 99 %.
     #[test]
     fn the_textbook_table() {
         for (df, t95, t99) in [
@@ -123,7 +125,8 @@ mod tests {
         assert!(close(quantile(0.95, 1e7), 1.960));
     }
 
-    /// With one degree of freedom it is Cauchy's, with two there is a closed form as well.
+    /// With one degree of freedom it is Cauchy's distribution; for two there is a closed form as
+    /// well.
     #[test]
     fn closed_forms() {
         for t in [0.0_f64, 0.1, 1.0, 3.0, 50.0] {

@@ -1,5 +1,6 @@
-//! Traffic inside a world: pings, TCP with verified content, UDP flows. All in this process, on threads
-//! in the hosts' namespaces, so nothing needs to be installed and the figures need no parsing.
+//! Traffic in a lab network: pings, TCP with verified content, UDP flows. All in this process, on
+//! threads in the hosts' namespaces, so nothing needs to be installed and no output needs to be
+//! parsed.
 
 mod payload;
 mod ping;
@@ -25,43 +26,43 @@ pub enum TrafficError {
     /// The host is not usable.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// A socket could not be made or set up.
+    /// A socket could not be created or configured.
     #[error("no {what}")]
     Socket {
-        /// What was wanted: "listening TCP socket", for example.
+        /// The operation: "listening TCP socket", for example.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The TCP connection could not be made.
+    /// The TCP connection could not be established.
     #[error("TCP to {addr} does not connect")]
     Connect {
         /// The address.
         addr: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// No connection came in time.
+    /// No connection arrived within the time limit.
     #[error("no TCP connection came within {} s", .0.as_secs())]
     NotAccepted(Duration),
-    /// The transfer was cut off.
+    /// The transfer was interrupted.
     #[error("the TCP {end} broke off after {bytes} bytes")]
     Broken {
         /// "sender" or "receiver".
         end: &'static str,
-        /// How far it came.
+        /// Bytes until then.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The transfer did not end in time.
+    /// The transfer did not end within the time limit.
     #[error("the TCP {end} had {bytes} bytes after {} s, its limit", .after.as_secs())]
     Deadline {
         /// "sender" or "receiver".
         end: &'static str,
-        /// How far it came.
+        /// Bytes until then.
         bytes: u64,
-        /// The limit.
+        /// The time limit.
         after: Duration,
     },
     /// A thread of the measurement ended early.

@@ -1,8 +1,8 @@
-//! Test data that a receiver can verify: a long pseudo-random stream made from a seed.
+//! Test data that a receiver can verify: a long pseudo-random stream from a seed.
 
 use crate::random::SplitMix64;
 
-/// An endless byte stream decided by its seed (SplitMix64). Not for keys.
+/// An endless byte stream from a seed (SplitMix64). Not for keys.
 #[derive(Debug, Clone)]
 pub struct Payload {
     words: SplitMix64,

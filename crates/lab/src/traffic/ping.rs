@@ -1,5 +1,5 @@
-//! Pings: ICMPv6 echo (RFC 4443, section 4) from inside a host. They are never cut into fragments: one that is larger
-//! than what the host knows of the path is refused, and counts as lost.
+//! Pings: ICMPv6 echo (RFC 4443, section 4) from inside a host. They are never fragmented: one that
+//! exceeds the path MTU known to the host is refused, and counts as lost.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -19,17 +19,17 @@ const ECHO_REQUEST: u8 = 128;
 const ECHO_REPLY: u8 = 129;
 /// Type, code, checksum, identifier, sequence number.
 const HEADER_LEN: usize = 8;
-/// The number of the probe: echo's own sequence number is too short for long runs.
+/// Bytes of the probe's number: echo's own sequence number is too short for long runs.
 const NUMBER_LEN: usize = 8;
 
-/// How to ping.
+/// Options of pings.
 #[derive(Debug, Clone, Copy)]
 pub struct PingOptions {
-    /// From one request to the next.
+    /// Interval between requests.
     pub interval: Duration,
     /// Bytes behind the ICMPv6 header, at least 8.
     pub payload: usize,
-    /// How many requests; none means until stopped.
+    /// Number of requests; `None` means until stopped.
     pub count: Option<u64>,
     /// How long to wait for answers after the last request.
     pub grace: Duration,
@@ -54,11 +54,11 @@ pub struct Pinger {
 }
 
 impl Pinger {
-    /// Starts to ping `target` from `host`. A request that the system refuses to send (no route yet,
-    /// for example) counts as lost.
+    /// Starts to ping `target` from `host`. A request that the system refuses to send (no route
+    /// yet, for example) counts as lost.
     ///
     /// # Errors
-    /// When there is no raw socket, for want of CAP_NET_RAW in the host's namespace.
+    /// If no raw socket is available, for lack of CAP_NET_RAW in the host's namespace.
     pub fn start(host: &Host, target: Ipv6Addr, options: PingOptions) -> Result<Self, TrafficError> {
         let socket = host.run(raw_socket)?.map_err(|source| TrafficError::Socket {
             what: "raw ICMPv6 socket",
@@ -81,7 +81,7 @@ impl Pinger {
         })
     }
 
-    /// Stops to send, waits for the last answers (at most the grace) and gives the accounts.
+    /// Stops sending, waits for the last answers (at most the grace) and returns the report.
     ///
     /// # Errors
     /// [`TrafficError::Lost`].
@@ -111,7 +111,7 @@ impl Drop for Pinger {
 /// Sends `count` pings, `interval` apart, and waits for the answers.
 ///
 /// # Errors
-/// As [`Pinger::start`]; unanswered pings are in the report.
+/// Like [`Pinger::start`]; unanswered pings are in the report.
 pub fn ping(host: &Host, target: Ipv6Addr, count: u64, interval: Duration) -> Result<ProbeReport, TrafficError> {
     let options = PingOptions {
         interval,
@@ -141,7 +141,7 @@ impl Session {
             next += self.options.interval;
             self.receive_until(next, |_| false);
         }
-        // The interval after the last request belongs to the grace.
+        // The interval after the last request is part of the grace.
         let end = next - self.options.interval + self.options.grace;
         self.receive_until(end, |log| log.outstanding() == 0);
         self.log
@@ -164,7 +164,7 @@ impl Session {
     fn receive_until(&mut self, deadline: Instant, enough: impl Fn(&ProbeLog) -> bool) {
         let mut buf = [0; HEADER_LEN + NUMBER_LEN];
         while !enough(&self.log) && wait_readable(&self.socket, deadline) {
-            // A longer message is cut, which takes away only the filling. MSG_TRUNC is not asked for.
+            // A longer message is truncated, which removes only padding. MSG_TRUNC is not set.
             let received = rustix::net::recvfrom(&self.socket, &mut buf[..], RecvFlags::DONTWAIT);
             let Ok((len, _, Some(source))) = received else {
                 continue;
@@ -178,7 +178,7 @@ impl Session {
     }
 }
 
-/// The number in an echo reply to `identifier`; none if the message is something else.
+/// The number in an echo reply to `identifier`; `None` for any other message.
 fn answer(message: &[u8], identifier: u16) -> Option<u64> {
     let (&header, rest) = message.split_first_chunk::<HEADER_LEN>()?;
     let [kind, 0, _, _, id_high, id_low, _, _] = header else {
@@ -196,13 +196,14 @@ fn raw_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Every pinger of this process gets its own identifier: a raw socket sees all answers of its host.
+/// Every pinger of this process gets its own identifier: a raw socket receives all answers to its
+/// host.
 fn next_identifier() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Waits until there is something to read; false when `deadline` has passed.
+/// Waits until there is something to read; false if `deadline` has passed.
 fn wait_readable(socket: &OwnedFd, deadline: Instant) -> bool {
     let left = deadline.saturating_duration_since(Instant::now());
     let timeout = Timespec::try_from(left).ok();

@@ -1,11 +1,11 @@
-//! The accounts of numbered probes: what came back, when, and where the silence was.
+//! The record of numbered probes: arrivals, times, and silences.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What happened to each of a row of numbered probes. Times are counted from one start that both ends
-/// share, which on one machine they can.
+/// The fate of each of a sequence of numbered probes. Times are counted from one start that both
+/// ends share, which is possible on one machine.
 #[derive(Debug, Clone, Default)]
 pub struct ProbeLog {
     probes: Vec<Probe>,
@@ -22,7 +22,7 @@ struct Probe {
 }
 
 impl ProbeLog {
-    /// Notes that the next probe went out at `at`; returns its number. The first is 0.
+    /// Records that the next probe was sent at `at`; returns its number. The first is 0.
     pub fn sent(&mut self, at: Duration) -> u64 {
         self.probes.push(Probe {
             sent: at,
@@ -31,12 +31,12 @@ impl ProbeLog {
         self.probes.len() as u64 - 1
     }
 
-    /// Notes that the system refused to send the last probe. It counts as lost.
+    /// Records that the system refused to send the last probe. It counts as lost.
     pub fn refused(&mut self) {
         self.refused += 1;
     }
 
-    /// Notes that probe `number` (or its answer) arrived at `at`. A number that was never sent is
+    /// Records that probe `number` (or its answer) arrived at `at`. A number that was never sent is
     /// ignored.
     pub fn arrived(&mut self, number: u64, at: Duration) {
         let Some(probe) = usize::try_from(number)
@@ -56,20 +56,20 @@ impl ProbeLog {
         }
     }
 
-    /// How many probes went out.
+    /// The number of probes sent.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.probes.len() as u64
     }
 
-    /// How many probes have not arrived yet.
+    /// The number of probes that have not arrived yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         let missing = self.probes.iter().filter(|probe| probe.arrived.is_none());
         missing.count()
     }
 
-    /// The accounts so far.
+    /// The report so far.
     #[must_use]
     pub fn report(&self) -> ProbeReport {
         let times: Vec<Duration> = self.probes.iter().filter_map(Probe::time).collect();
@@ -91,8 +91,8 @@ impl ProbeLog {
         }
     }
 
-    /// The longest time in which nothing arrived, from the first sending to the last sending or
-    /// arrival, whichever is later.
+    /// The longest time without an arrival, from the first sending to the last sending or arrival,
+    /// whichever is later.
     fn longest_gap(&self) -> Duration {
         let (Some(first), Some(last)) = (self.probes.first(), self.probes.last()) else {
             return Duration::ZERO;
@@ -112,29 +112,29 @@ impl Probe {
     }
 }
 
-/// What a row of probes showed. For pings the times are round trips, for a one-way flow they are one
-/// way; a gap is a time in which nothing arrived, however much was sent.
+/// The result of a sequence of probes. For pings the times are round trips, for a one-way flow they
+/// are one-way delays; a gap is a time without an arrival, however much was sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProbeReport {
     /// Probes sent or refused.
     pub sent: u64,
     /// Probes that arrived, each counted once.
     pub received: u64,
-    /// The numbers of those that did not.
+    /// The numbers of those that did not arrive.
     pub lost: Vec<u64>,
-    /// Probes that the sending system refused (no route, for example); they are in `lost` too.
+    /// Probes that the sending system refused (no route, for example); they are also in `lost`.
     pub refused: u64,
     /// Arrivals beyond the first of a number.
     pub duplicates: u64,
     /// First arrivals after one with a higher number.
     pub reordered: u64,
-    /// Shortest time in milliseconds; none without an arrival.
+    /// Shortest time in milliseconds; `None` without an arrival.
     pub min_ms: Option<f64>,
     /// Mean time in milliseconds.
     pub avg_ms: Option<f64>,
     /// Longest time in milliseconds.
     pub max_ms: Option<f64>,
-    /// The longest silence in milliseconds.
+    /// The longest time without an arrival in milliseconds.
     pub longest_gap_ms: f64,
 }
 
@@ -150,7 +150,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Ten probes 100 ms apart; all but those in `lost` come back after 2 ms.
+    /// Ten probes 100 ms apart; all but those in `lost` are answered after 2 ms.
     fn row(lost: &[u64]) -> ProbeLog {
         let mut log = ProbeLog::default();
         for number in 0..10 {

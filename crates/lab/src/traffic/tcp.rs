@@ -18,7 +18,7 @@ use crate::host::Host;
 /// Bytes written at a time, and hashed at a time.
 const BLOCK: usize = 64 * 1024;
 
-/// How often a blocked thread looks at its deadline.
+/// How often a blocked thread checks its deadline.
 const TICK: Duration = Duration::from_millis(100);
 
 /// When a flow ends.
@@ -32,7 +32,7 @@ pub enum Limit {
     Paced(u64),
 }
 
-/// One TCP stream, one way, in the background. Ends when this is dropped.
+/// One TCP stream in one direction, in the background. Ends when it is dropped.
 pub struct TcpFlow {
     stop: Arc<AtomicBool>,
     received: Arc<AtomicU64>,
@@ -40,18 +40,18 @@ pub struct TcpFlow {
     receiver: Option<JoinHandle<Result<Received, TrafficError>>>,
 }
 
-/// What a TCP stream showed.
+/// The result of a TCP stream.
 #[derive(Debug, Clone, Serialize)]
 pub struct TcpReport {
     /// Bytes received.
     pub bytes: u64,
     /// From the accepted connection to the last byte.
     pub seconds: f64,
-    /// Bits received per microsecond.
+    /// Throughput in bits per microsecond.
     pub mbit_s: f64,
-    /// The longest time in which no byte arrived, in milliseconds.
+    /// The longest time without a byte, in milliseconds.
     pub longest_stall_ms: f64,
-    /// SHA-256 is the same at both ends.
+    /// Whether SHA-256 is the same at both ends.
     pub hash_ok: bool,
 }
 
@@ -63,11 +63,11 @@ struct Received {
 }
 
 impl TcpFlow {
-    /// Starts a stream from host `from` to address `to_addr` of host `to`, on a port that is free. The
-    /// data is made from `seed`. When `deadline` has passed the flow fails.
+    /// Starts a stream from host `from` to address `to_addr` of host `to`, on a free port. The data
+    /// is generated from `seed`. The flow fails when `deadline` has passed.
     ///
     /// # Errors
-    /// When `to` cannot listen on the address. What goes wrong later comes from [`TcpFlow::join`].
+    /// If `to` cannot listen on the address. [`TcpFlow::join`] returns later errors.
     pub fn start(
         (from, to): (&Host, &Host),
         to_addr: IpAddr,
@@ -90,7 +90,7 @@ impl TcpFlow {
         });
         let (host, ended) = (from.clone(), Arc::clone(&stop));
         let sender = std::thread::spawn(move || {
-            // Only the making of the socket has to happen inside the namespace.
+            // Only the socket has to be created inside the namespace.
             let stream = host
                 .run(move || TcpStream::connect_timeout(&addr, deadline))?
                 .map_err(|source| TrafficError::Connect { addr, source })?;
@@ -110,10 +110,10 @@ impl TcpFlow {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Ends the stream after the block that is being sent, and gives the result.
+    /// Ends the stream after the current block, and returns the result.
     ///
     /// # Errors
-    /// As [`TcpFlow::join`].
+    /// Like [`TcpFlow::join`].
     pub fn stop(self) -> Result<TcpReport, TrafficError> {
         self.stop.store(true, Ordering::Relaxed);
         self.join()
@@ -123,11 +123,11 @@ impl TcpFlow {
     /// always the deadline.
     ///
     /// # Errors
-    /// When the stream broke off or did not end in time; the receiver's view goes first.
+    /// If the stream broke off or did not end in time; the receiver's error takes precedence.
     pub fn join(mut self) -> Result<TcpReport, TrafficError> {
         let sent = wait(self.sender.take());
         let received = wait(self.receiver.take());
-        // A receiver without a connection says less than the sender does.
+        // If the receiver had no connection, the sender's error is more informative.
         if let (Err(TrafficError::NotAccepted(_)), Err(_)) = (&received, &sent) {
             return Err(sent.err().unwrap_or(TrafficError::Lost));
         }
@@ -152,7 +152,7 @@ impl Drop for TcpFlow {
 /// Sends `bytes` bytes over one TCP stream and waits for the end.
 ///
 /// # Errors
-/// As [`TcpFlow::join`].
+/// Like [`TcpFlow::join`].
 pub fn transfer(
     hosts: (&Host, &Host),
     to_addr: IpAddr,
@@ -186,7 +186,7 @@ impl Deadline {
         self.after.saturating_sub(self.start.elapsed())
     }
 
-    /// Nothing while there is time left.
+    /// Returns an error if the deadline has passed.
     fn check(self, end: &'static str, bytes: u64) -> Result<(), TrafficError> {
         if !self.left().is_zero() {
             return Ok(());
@@ -198,12 +198,12 @@ impl Deadline {
         })
     }
 
-    /// Turns the error of a socket call into "try again" or the end.
+    /// Sorts the error of a socket call into "try again" and fatal.
     fn judge(self, error: io::Error, end: &'static str, bytes: u64) -> Result<(), TrafficError> {
         use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
         match error.kind() {
             Interrupted | TimedOut | WouldBlock if self.left().is_zero() => self.check(end, bytes),
-            // Linux says EAGAIN when the tick is over; ETIMEDOUT is TCP giving up.
+            // Linux returns EAGAIN at the end of a tick; ETIMEDOUT means that TCP gave up.
             Interrupted | WouldBlock => Ok(()),
             _ => Err(TrafficError::Broken {
                 end,
@@ -275,8 +275,8 @@ fn send(
     Ok(hash.finalize().into())
 }
 
-/// Spreads a [`Limit::Paced`] flow: ten blocks a second, or more where they would be too long, none of them to catch up
-/// with a stall.
+/// Spreads a [`Limit::Paced`] flow: ten blocks a second, or more if they would be too long. A stall
+/// is not made up for.
 struct Pace {
     block: usize,
     interval: Duration,
@@ -299,7 +299,7 @@ impl Pace {
         Self { block, interval, next }
     }
 
-    /// Waits for the time of the next block and gives its length.
+    /// Waits for the time of the next block and returns its length.
     fn next_block(&mut self) -> usize {
         let now = Instant::now();
         std::thread::sleep(self.next.saturating_duration_since(now));

@@ -1,4 +1,4 @@
-//! A numbered UDP flow, one way: loss, order and the longest silence.
+//! A numbered UDP flow in one direction: loss, order and the longest silence.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,17 +12,17 @@ use crate::host::Host;
 /// Bytes of the number at the start of each datagram.
 const NUMBER_LEN: usize = 8;
 
-/// How often the receiver looks whether the flow has ended.
+/// How often the receiver checks whether the flow has ended.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How to send.
+/// Options of a flow.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpOptions {
-    /// From one datagram to the next.
+    /// Interval between datagrams.
     pub interval: Duration,
     /// UDP payload in bytes, at least 8.
     pub payload: usize,
-    /// How long to wait for stragglers after the last one.
+    /// How long to wait for late datagrams after the last one.
     pub grace: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Default for UdpOptions {
     }
 }
 
-/// A flow in the background. Ends when this is dropped.
+/// A flow in the background. Ends when it is dropped.
 pub struct UdpFlow {
     log: Arc<Mutex<ProbeLog>>,
     sending: Arc<AtomicBool>,
@@ -50,7 +50,7 @@ impl UdpFlow {
     /// Starts a flow from host `from` to address `to_addr` of host `to`.
     ///
     /// # Errors
-    /// When a socket cannot be made. Datagrams that the system refuses to send count as lost.
+    /// If a socket cannot be created. Datagrams that the system refuses to send count as lost.
     pub fn start((from, to): (&Host, &Host), to_addr: IpAddr, options: UdpOptions) -> Result<Self, TrafficError> {
         let no_socket = |source| TrafficError::Socket {
             what: "UDP socket",
@@ -107,8 +107,8 @@ impl UdpFlow {
         with(&self.log, |log| log.count())
     }
 
-    /// Stops to send, waits for stragglers (at most the grace) and gives the accounts. The times in
-    /// them are one way.
+    /// Stops sending, waits for late datagrams (at most the grace) and returns the report. Its
+    /// times are one-way delays.
     ///
     /// # Errors
     /// [`TrafficError::Lost`].

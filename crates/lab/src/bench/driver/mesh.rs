@@ -1,4 +1,4 @@
-//! weft and the reference daemon, by the drivers that the lab's tests use as well.
+//! weft and the reference daemon, through the drivers that the lab's tests use as well.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -9,21 +9,22 @@ use crate::daemon::{Daemon, DaemonError, Identity, PeerState};
 use crate::fips::FipsDaemon;
 use crate::spec::{DEFAULT_PORT, FipsSettings, NodeSpec};
 
-/// UDP payload that FIPS is told of, bytes: 1,500 less IPv4 and UDP headers. Weft finds that out.
+/// UDP payload in FIPS's configuration, bytes: 1,500 less IPv4 and UDP headers. Weft finds the
+/// value by itself.
 const UDP_MTU: u16 = 1472;
-/// MTU inside, bytes: less what FIPS adds to a packet, 77 bytes (its `docs/design`, "MTU").
+/// MTU inside, bytes: less FIPS's overhead on a packet, 77 bytes (its `docs/design`, "MTU").
 const TUN_MTU: u16 = UDP_MTU - 77;
 const DEVICE: &str = "weft0";
 const NAMES: [&str; 2] = ["a", "b"];
 
-/// Either kind's daemons.
+/// The daemons of either kind.
 pub(super) enum Daemons {
     Weft(Vec<Daemon>),
     Fips(#[expect(dead_code, reason = "killed when dropped")] Vec<FipsDaemon>),
 }
 
 impl Daemons {
-    /// The ways that both ends' packets take, if the daemons tell, for people.
+    /// The paths of both ends' packets, if the daemons report them, for display.
     pub(super) fn paths(&self) -> Result<Vec<String>, DaemonError> {
         let Self::Weft(daemons) = self else {
             return Ok(Vec::new());

@@ -1,7 +1,8 @@
-//! meshguard: two nodes that trust each other's keys, each the other's seed; nothing asks STUN, as each says where it is.
+//! meshguard: two nodes that trust each other's keys, each the other's seed. Neither asks STUN, as
+//! each is configured with its own address.
 //!
-//! It takes its addresses from its keys, its ports cannot be set, and its control socket is in `/run`, of which each end
-//! therefore gets one of its own.
+//! It derives its addresses from its keys, its ports are fixed, and its control socket is in
+//! `/run`, so each end gets a `/run` of its own.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,9 +13,9 @@ use super::{DriverError, EndPoint, POLL, READY, Running, Stage, Tunnel, UNDERLAY
 use crate::child::{LoggedChild, run_command};
 
 const DEVICE: &str = "mg0";
-/// Of its discovery, over which everything goes.
+/// The port of its discovery, over which everything goes.
 const PORT: u16 = 51821;
-/// How long a command that only reads or writes keys may take.
+/// Time limit of a command that only reads or writes keys.
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
@@ -42,7 +43,7 @@ pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError
     super::both(ends, mtu, Running::Children(children))
 }
 
-/// A folder with a new key.
+/// Creates a folder with a new key.
 fn home(program: &Path, stage: &Stage, end: usize) -> Result<PathBuf, DriverError> {
     let home = stage.folder.join(end.to_string());
     std::fs::create_dir(&home).map_err(|source| DriverError::file(&home, source))?;
@@ -69,7 +70,7 @@ fn run(command: Command) -> Result<(), DriverError> {
     ))
 }
 
-/// Its IPv4 address, which it gives its interface itself.
+/// Waits for its IPv4 address, which it sets on its interface itself.
 fn wait_address(stage: &Stage, end: usize, index: u32, child: &mut LoggedChild) -> Result<IpAddr, DriverError> {
     let limit = Instant::now() + READY;
     loop {

@@ -1,7 +1,9 @@
-//! How each kind of tunnel is set up between two hosts, how it is known to be up, and where its processes are.
+//! Setting up each kind of tunnel between two hosts, detecting that it is up, and finding its
+//! processes.
 //!
-//! A driver writes what its program wants into the stage's folder, starts both ends, and says by which addresses they
-//! reach each other and which interfaces must then carry the traffic. Whether they do is measured, not believed.
+//! A driver writes its program's configuration into the stage's folder, starts both ends, and
+//! returns their inner addresses and the interfaces that must carry the traffic. Each run measures
+//! whether they do.
 
 mod mesh;
 mod meshguard;
@@ -25,31 +27,32 @@ use crate::daemon::DaemonError;
 use crate::host::Host;
 use crate::world::{World, WorldError};
 
-/// The hosts' addresses in the underlay: private ones, as nvpn takes none of those for documentation.
+/// The hosts' addresses in the underlay: private ones, as nvpn refuses the ranges for
+/// documentation.
 pub const UNDERLAY: [&str; 2] = ["10.96.0.1", "10.96.0.2"];
 
-/// How long a tunnel may take to be up.
+/// How long a tunnel may take until it is up.
 pub const READY: Duration = Duration::from_secs(20);
 
-/// From one look to the next while waiting.
+/// Polling interval while waiting.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Two hosts and a cable, made anew for every run of an arm.
+/// Two hosts and a cable, new for every run of an arm.
 pub struct Stage {
     /// The hosts.
     pub hosts: [Host; 2],
     /// The cable between them.
     pub link: Link,
-    /// Where configurations and logs go.
+    /// The folder for configurations and logs.
     pub folder: PathBuf,
 }
 
 impl Stage {
-    /// Lays the cable, one that carries UDP [as a wire does](Link::like_a_wire) if it should. Files go to `folder`, which
-    /// is made.
+    /// Builds the hosts and the cable, which carries UDP [like a wire](Link::like_a_wire) if `wire`
+    /// is set. Files go to `folder`, which is created.
     ///
     /// # Errors
-    /// [`DriverError`]
+    /// [`DriverError`].
     pub fn set(world: &World, folder: PathBuf, wire: bool) -> Result<Self, DriverError> {
         std::fs::create_dir(&folder).map_err(|source| DriverError::file(&folder, source))?;
         let hosts = [world.host("a")?, world.host("b")?];
@@ -61,7 +64,7 @@ impl Stage {
         Ok(Self { hosts, link, folder })
     }
 
-    /// Starts one end's program; what it says goes to a file of its own.
+    /// Starts one end's program; its output goes to a file of its own.
     fn start(&self, end: usize, command: Command) -> Result<LoggedChild, DriverError> {
         let name = Path::new(command.get_program())
             .file_name()
@@ -77,7 +80,7 @@ impl Stage {
         Ok(path)
     }
 
-    /// Waits until an interface is there; programs make theirs in their own time.
+    /// Waits until an interface exists; programs create theirs at different times.
     fn wait_interface(&self, end: usize, name: &str, child: &mut LoggedChild) -> Result<u32, DriverError> {
         let limit = Instant::now() + READY;
         loop {
@@ -89,7 +92,7 @@ impl Stage {
         }
     }
 
-    /// Gives an interface its address and MTU, and sets it up.
+    /// Sets an interface's address and MTU, and brings it up.
     fn address(
         &self,
         end: usize,
@@ -113,15 +116,15 @@ impl Stage {
 
 /// One end of a tunnel.
 pub struct EndPoint {
-    /// Its address inside.
+    /// Its inner address.
     pub address: IpAddr,
-    /// The interface that carries what goes there.
+    /// The interface that carries the traffic.
     pub device: String,
-    /// Its processes; none without a tunnel.
+    /// Its processes; empty without a tunnel.
     pub processes: Vec<u32>,
 }
 
-/// A tunnel that was started. Its processes end with it.
+/// A running tunnel. Its processes end when it is dropped.
 pub struct Tunnel {
     /// Both ends.
     pub ends: [EndPoint; 2],
@@ -131,10 +134,11 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// The ways that both ends' packets take now, for people; none for what does not tell.
+    /// The current paths of both ends' packets, for display; empty for programs that do not report
+    /// them.
     ///
     /// # Errors
-    /// When a daemon that tells it does not answer.
+    /// If a daemon that reports them does not answer.
     pub fn paths(&self) -> Result<Vec<String>, DaemonError> {
         match &self.running {
             Running::Daemons(daemons) => daemons.paths(),
@@ -143,17 +147,18 @@ impl Tunnel {
     }
 }
 
-/// What has to live as long as the tunnel.
+/// Everything that must live as long as the tunnel.
 enum Running {
     Nothing,
     Children(#[expect(dead_code, reason = "killed when dropped")] Vec<LoggedChild>),
     Daemons(Box<mesh::Daemons>),
 }
 
-/// Starts `arm`'s tunnel on `stage`; `weft` makes identities for arms that have none of their own. It may take a moment until packets pass.
+/// Starts `arm`'s tunnel on `stage`; `weft` creates identities for arms that have none of their
+/// own. It may take a moment until packets pass.
 ///
 /// # Errors
-/// [`DriverError`]
+/// [`DriverError`].
 pub fn start(arm: &Arm, program: &Path, weft: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
     match arm.kind {
         Kind::Direct => Ok(direct(stage)),
@@ -180,8 +185,8 @@ fn direct(stage: &Stage) -> Tunnel {
     }
 }
 
-/// A program behind a `/run` of its own, where it finds no daemon before it and leaves nothing. The process stays the one
-/// that is started.
+/// Runs a program with a `/run` of its own, in which it finds no other daemon and leaves nothing.
+/// The process id stays that of the started process.
 fn with_own_run(program: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && exec \"$@\"", "sh"]);
@@ -197,7 +202,7 @@ fn both(ends: Vec<EndPoint>, mtu: u32, running: Running) -> Result<Tunnel, Drive
     Ok(Tunnel { ends, mtu, running })
 }
 
-/// The address of an end's host outside the tunnel.
+/// The underlay address of an end's host.
 pub(super) fn underlay(end: usize) -> std::net::Ipv4Addr {
     [10, 96, 0, end as u8 + 1].into()
 }
@@ -205,7 +210,7 @@ pub(super) fn underlay(end: usize) -> std::net::Ipv4Addr {
 /// Why a tunnel did not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// The lab could not build the world.
+    /// The lab could not build the network.
     #[error(transparent)]
     World(#[from] WorldError),
     /// An interface could not be set up.
@@ -214,24 +219,24 @@ pub enum DriverError {
     /// Its process could not be run.
     #[error(transparent)]
     Child(#[from] ChildError),
-    /// A daemon did not do what was wanted.
+    /// A daemon failed.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     /// A file could not be used.
     #[error("{} cannot be used ({source})", .path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The program ended, or did not make its interface.
+    /// The program ended, or did not create its interface.
     #[error("its interface did not appear: {0}")]
     NotUp(String),
-    /// It did not take its configuration.
+    /// It refused its configuration.
     #[error("it does not take its configuration: {0}")]
     Configuration(String),
-    /// A setting that means nothing to it.
+    /// A setting that it does not have.
     #[error("{0:?} is no setting of this arm")]
     Setting(String),
 }

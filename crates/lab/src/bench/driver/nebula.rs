@@ -1,4 +1,4 @@
-//! nebula: certificates by its own tool, one YAML file for each end.
+//! nebula: certificates from its own tool, one YAML file for each end.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +10,11 @@ use crate::child::run_command;
 const DEVICE: &str = "nebula0";
 const PORT: u16 = 4242;
 
-/// MTU inside, bytes: its default is 1300; this is what fits 1,500 with its 16 bytes of header and 16 of tag.
+/// MTU inside, bytes: the default is 1300; this value fits in 1,500 with its 16 bytes of header and
+/// 16 of tag.
 const MTU: u32 = 1420;
 
-/// How long the certificate tool may take.
+/// Time limit of the certificate tool.
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
@@ -57,7 +58,7 @@ pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError
     super::both(ends, MTU, Running::Children(children))
 }
 
-/// Each knows where the other is; no lighthouse is asked.
+/// Each is configured with the other's address; no lighthouse is used.
 fn configuration(stage: &Stage, end: usize) -> String {
     let folder = stage.folder.display();
     let (peer, there) = (2 - end, UNDERLAY[1 - end]);

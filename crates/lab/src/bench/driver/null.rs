@@ -6,10 +6,11 @@ use std::process::Command;
 use super::{DriverError, EndPoint, Running, Stage, Tunnel, UNDERLAY};
 use crate::bench::arm::Arm;
 
-/// UDP payload of a datagram, bytes: 1,500 less IPv4 and UDP headers, less what a tunnel with keys would add.
+/// UDP payload of a datagram, bytes: 1,500 less IPv4 and UDP headers, less the overhead of a tunnel
+/// with keys.
 const SEGMENT: u16 = 1452;
 
-/// MTU inside, bytes, as that of the WireGuard arms.
+/// MTU inside, bytes, equal to that of the WireGuard arms.
 const MTU: u32 = 1420;
 
 const PORT: u16 = 7000;

@@ -1,7 +1,8 @@
-//! nvpn: one network of two devices that know each other's endpoints; nothing asks a relay, a bootstrap peer or STUN.
+//! nvpn: one network of two devices with each other's endpoints configured; neither asks a relay, a
+//! bootstrap peer or STUN.
 //!
-//! It wants `iptables`, takes no addresses that are reserved for documentation, and lets one daemon run on a machine: its
-//! lock is in `/run`, of which each end therefore gets one of its own.
+//! It requires `iptables`, refuses addresses that are reserved for documentation, and permits one
+//! daemon on a machine: its lock is in `/run`, so each end gets a `/run` of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ use crate::child::run_command;
 const DEVICE: &str = "nvpn0";
 const PORT: u16 = 51820;
 
-/// How long a command that only writes the configuration may take.
+/// Time limit of a command that only writes the configuration.
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
@@ -58,7 +59,7 @@ pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError
     super::both(ends, mtu, Running::Children(children))
 }
 
-/// A folder with a new key and the configuration for it.
+/// Creates a folder with a new key and its configuration.
 fn home(program: &Path, stage: &Stage, end: usize) -> Result<PathBuf, DriverError> {
     let home = stage.folder.join(end.to_string());
     std::fs::create_dir(&home).map_err(|source| DriverError::file(&home, source))?;
@@ -106,7 +107,7 @@ fn tunnel_address(home: &Path) -> Result<std::net::IpAddr, DriverError> {
     address.ok_or_else(|| DriverError::Configuration(format!("tunnel_ip is {text:?}")))
 }
 
-/// A text that it has written into its configuration.
+/// Reads a text that the program has written into its configuration.
 fn setting(home: &Path, table: &str, key: &str) -> Result<String, DriverError> {
     let path = config(home);
     let text = std::fs::read_to_string(&path).map_err(|source| DriverError::file(&path, source))?;

@@ -1,5 +1,6 @@
-//! WireGuard in user space: wireguard-go, boringtun-cli, gotatun. All take the same configuration protocol
-//! (<https://www.wireguard.com/xplatform/>) on a socket in `/run/wireguard`, which each has for itself.
+//! WireGuard in user space: wireguard-go, boringtun-cli, gotatun. All use the same configuration
+//! protocol (<https://www.wireguard.com/xplatform/>) on a socket in `/run/wireguard`, of which each
+//! end has its own.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::{DriverError, EndPoint, POLL, READY, Running, Stage, Tunnel, UNDERLAY, with_own_run};
 use crate::bench::arm::{Arm, Kind};
 
-/// Both ends' keys, private and public, in hexadecimal digits. They need not be secret: what they protect are benchmark
-/// bytes between namespaces of one machine.
+/// Both ends' keys, private and public, in hexadecimal digits. They are not secret: they protect
+/// benchmark bytes between namespaces of one machine.
 const KEYS: [[&str; 2]; 2] = [
     [
         "4848484848484848484848484848484848484848484848484848484848484848",
@@ -28,7 +29,7 @@ const MTU: u32 = 1420;
 const PORT: u16 = 51820;
 const DEVICE: &str = "wg0";
 
-/// How long an answer on the socket may take.
+/// Time limit of an answer on the socket.
 const ANSWER: Duration = Duration::from_secs(5);
 
 pub(super) fn start(arm: &Arm, program: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
@@ -54,12 +55,12 @@ fn command(arm: &Arm, program: &Path) -> Command {
     command.env("LOG_LEVEL", "error").env("WG_LOG_LEVEL", "error");
     match arm.kind {
         Kind::WireguardGo => command.args(["-f", DEVICE]),
-        // Without this boringtun wants to become another user, which the namespace may not have.
+        // Without this boringtun would become another user, which may not exist in the namespace.
         _ => command.args(["--foreground", "--disable-drop-privileges", DEVICE]),
     };
     for setting in &arm.settings {
         match arm.kind {
-            // GOMAXPROCS, GOGC and the like.
+            // GOMAXPROCS, GOGC and others.
             Kind::WireguardGo => command.env(&setting.key, &setting.value),
             _ => command.arg(format!("--{}", setting.key)).arg(&setting.value),
         };
@@ -67,7 +68,7 @@ fn command(arm: &Arm, program: &Path) -> Command {
     command
 }
 
-/// Tells one end its key, its peer and what the peer may send.
+/// Configures one end: its key, its peer, and the addresses allowed for the peer.
 fn configure(pid: u32, end: usize) -> Result<(), DriverError> {
     let [own, _] = KEYS[end];
     let [_, peer] = KEYS[1 - end];

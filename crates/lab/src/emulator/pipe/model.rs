@@ -1,4 +1,4 @@
-//! The pipe as simple as can be, for comparison: every frame alone, in a heap.
+//! A simple model of the pipe, for comparison: every frame alone, in a heap.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,9 +11,9 @@ use crate::random::SplitMix64;
 pub(super) struct Model {
     impairments: Impairments,
     random: SplitMix64,
-    /// Until when the frames so far keep the line busy.
+    /// Until when the line is busy with earlier frames.
     busy_until: u64,
-    /// When the last frame that keeps its place leaves.
+    /// When the last frame of the regular order is delivered.
     last_due: u64,
     sequence: u64,
     under_way: BinaryHeap<Frame>,
@@ -34,12 +34,13 @@ impl Model {
         }
     }
 
-    /// What became of the frames so far.
+    /// The counters so far.
     pub(super) fn counts(&self) -> PipeCounts {
         self.counts
     }
 
-    /// A frame enters. Gives the frame that goes back to its sender, if it is too large and the sender shall know.
+    /// Adds a frame. Returns the frame for its sender, if it is too large and the sender is to be
+    /// notified.
     pub(super) fn push(&mut self, now: u64, frame: Vec<u8>) -> Option<Vec<u8>> {
         let with = self.impairments;
         self.counts.taken += 1;
@@ -75,7 +76,7 @@ impl Model {
         None
     }
 
-    /// The next frame that leaves at `now` or has left before.
+    /// The next frame that is due at `now`.
     pub(super) fn pop(&mut self, now: u64) -> Option<Vec<u8>> {
         if self.under_way.peek()?.due > now {
             return None;
@@ -85,12 +86,13 @@ impl Model {
         Some(frame.bytes)
     }
 
-    /// When the next frame leaves.
+    /// When the next frame is due.
     pub(super) fn next_due(&self) -> Option<u64> {
         Some(self.under_way.peek()?.due)
     }
 
-    /// When a frame that comes now has left the queue; none if there is no room for it. An idle line takes any.
+    /// When a frame that arrives now leaves the queue; `None` if the queue is full. An idle line
+    /// accepts any frame.
     fn transmit(&mut self, now: u64, len: usize) -> Option<u64> {
         let Some(rate) = self.impairments.rate.filter(|rate| *rate > 0) else {
             return Some(now);
@@ -112,7 +114,7 @@ impl Model {
     }
 }
 
-/// A frame under way. The greatest is the one that leaves first.
+/// A frame in flight. The greatest is the one that is due first.
 #[derive(Debug)]
 struct Frame {
     due: u64,

@@ -1,4 +1,4 @@
-//! What a pipe does to plain frames, and to super-frames beside the model.
+//! The effect of a pipe on plain frames, and on super-frames in comparison with the model.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn frame(number: usize, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Frames of 1000 bytes, one each `gap` ns; what comes out, as (number, time).
+/// Sends frames of 1000 bytes, one each `gap` ns. Returns those delivered, as (number, time).
 fn run(impairments: Impairments, seed: u64, count: usize, gap: u64) -> Vec<(usize, u64)> {
     let mut pipe = Pipe::new(impairments, seed);
     let (mut out, mut bytes) = (Vec::new(), Vec::new());
@@ -95,7 +95,7 @@ fn loss_duplication_and_reordering_have_their_shares() {
 
 #[test]
 fn a_rate_spaces_frames_and_its_queue_is_bounded() {
-    // 8 Mbit/s: 1000 bytes take 1 ms. They come twice as fast.
+    // 8 Mbit/s: 1000 bytes take 1 ms. They arrive twice as fast.
     let narrow = Impairments {
         rate: Some(8_000_000),
         queue: 10_000,
@@ -104,7 +104,7 @@ fn a_rate_spaces_frames_and_its_queue_is_bounded() {
     let out = run(narrow, 1, 1000, MS / 2);
     assert!(out.windows(2).all(|pair| pair[1].1 - pair[0].1 == MS));
     assert!((500..=510).contains(&out.len()), "{}", out.len());
-    // No frame waits longer than the queue is long.
+    // No frame waits longer than the queue permits.
     assert!(
         out.iter()
             .all(|(number, due)| due - *number as u64 * (MS / 2) <= 11 * MS)
@@ -129,7 +129,7 @@ fn the_seed_decides_all() {
     assert_ne!(run(all, 7, 2000, MS), run(all, 8, 2000, MS));
 }
 
-/// Wire frames as they leave, with their time, and the frames that went back.
+/// Wire frames as they are delivered, with their time, and the frames for the sender.
 type Seen = (Vec<(u64, Vec<u8>)>, Vec<Vec<u8>>, PipeCounts);
 
 fn wire(frame: &[u8]) -> Vec<Vec<u8>> {
@@ -197,7 +197,7 @@ fn impairments() -> impl Strategy<Value = Impairments> {
     })
 }
 
-/// Gap to the one before in ns, which kind, bytes of a segment, bytes of payload.
+/// Gap to the previous frame in ns, kind, bytes of a segment, bytes of payload.
 fn frames() -> impl Strategy<Value = Vec<(u64, Vec<u8>)>> {
     let one = (0..2_000_000_u64, 0..5_usize, 100..1500_u16, 1..20_000_usize);
     proptest::collection::vec(one, 1..20).prop_map(|all| {
@@ -216,7 +216,8 @@ fn frames() -> impl Strategy<Value = Vec<(u64, Vec<u8>)>> {
 }
 
 proptest! {
-    /// Each segment of a super-frame meets what it would have met alone, and at the same time but for the gathering.
+    /// Each segment of a super-frame is treated as if it were alone, at the same time except for
+    /// the gathering.
     #[test]
     fn super_frames_are_as_their_segments(with in impairments(), frames in frames()) {
         let (fast, fast_back, fast_counts) = through_pipe(with, &frames);
@@ -232,7 +233,7 @@ proptest! {
     }
 }
 
-/// A super-frame of 40 segments of 1,000 bytes of payload; each takes 1,054 bytes of wire.
+/// A super-frame of 40 segments of 1,000 bytes of payload; each takes 1,054 bytes on the wire.
 fn train() -> Vec<u8> {
     super_frame(6, true, 1000, &[7; 40_000])
 }
@@ -252,7 +253,8 @@ fn pieces(impairments: Impairments) -> Vec<(u64, usize)> {
 fn what_stays_together_leaves_in_one_piece() {
     let delay = Impairments::delay(Duration::from_millis(20));
     assert_eq!(pieces(delay), [(20 * MS, 40)]);
-    // 1,054 bytes take 8.432 us of 1 Gbit/s, so that 24 are gathered: the first and what follows in 200 us.
+    // 1,054 bytes take 8.432 us of 1 Gbit/s, so that 24 are gathered: the first and those of the
+    // next 200 us.
     let fast = Impairments {
         rate: Some(1_000_000_000),
         ..delay
@@ -275,15 +277,16 @@ fn chance_rate_and_size_count_segments() {
     let counts = pipe.counts();
     assert_eq!(counts.taken, 10_000);
     assert!((800..1200).contains(&counts.lost), "{counts:?}");
-    // A hole of 1,280 bytes, and segments of 1,440: 40 of headers and 1,400; none passes, and each is answered.
+    // A hole of 1,280 bytes, and segments of 1,440: 40 of headers and 1,400; none passes, and each
+    // causes an error.
     let mut hole = Pipe::new(Impairments::mtu(1280, TooBig::Icmp), 1);
     let mut answers = 0;
     hole.push(0, &super_frame(6, true, 1400, &[7; 14_000]), |_| answers += 1);
     assert_eq!((hole.counts().too_big, answers, hole.next_due()), (10, 10, None));
-    // Its last one is small enough.
+    // Its last segment is small enough.
     hole.push(0, &super_frame(6, true, 1400, &[7; 14_100]), |_| answers += 1);
     assert_eq!((hole.counts().too_big, answers, hole.next_due()), (20, 20, Some(0)));
-    // A queue of ten segments takes ten and what is on the line.
+    // A queue of ten segments holds ten, and one is on the line.
     let narrow = Impairments {
         rate: Some(8_000_000),
         queue: 10 * 1054,
