@@ -17,57 +17,59 @@ use crate::output::Out;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Action {
-    /// Run a scenario: build its hosts, NAT boxes and links, take its steps, say what held
+    /// Run a scenario: build its hosts, NAT boxes and links, run its steps, report the results
     Run(scenario::Run),
-    /// List the ready scenarios, or print one
+    /// List the built-in scenarios, or print one
     List(scenario::List),
     /// Build a scenario's hosts, NAT boxes and links, start its nodes, and keep them in the background
     Up(hold::Up),
-    /// Run a command, or a shell, on a host of the lab that is up
+    /// Run a command, or a shell, on a host of the running lab
     Exec(hold::Exec),
-    /// End the lab that is up
+    /// End the running lab
     Down,
     /// Hold a lab in the background
     #[command(hide = true)]
     Hold(hold::Hold),
-    /// Measure tunnels side by side, weft's and those of others
+    /// Measure tunnels side by side, weft's and others
     Bench(Bench),
-    /// Say whether two benches agree
+    /// Compare two benches
     Compare(compare::Args),
-    /// One end of the null tunnel: no cryptography, the limit to chase
+    /// Run one end of the null tunnel: no cryptography, the lower bound of cost
     #[command(hide = true)]
     Null(null::Args),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
-    /// What to compare, with commas between: `[LABEL=]KIND[@BINARY][+KEY=VALUE]`, where KIND is direct, null, weft, fips,
-    /// nvpn, wireguard-go, boringtun, gotatun, nebula or meshguard. Ratios are to the first
+    /// The arms to compare, with commas between: `[LABEL=]KIND[@BINARY][+KEY=VALUE]`, where KIND is
+    /// direct, null, weft, fips, nvpn, wireguard-go, boringtun, gotatun, nebula or meshguard.
+    /// Ratios are to the first
     #[arg(long, value_name = "ARMS", default_value = "direct,null,weft", value_parser = parse_arms)]
     arms: Arms,
-    /// What to measure, with commas between, or all: tcp, tcp-back, tcp4, tcp8, udp500, pps64, pps1200, quic [default:
-    /// these], the others with -back, udp2000, udp2000-back and tcp-rubbish
+    /// The cases to measure, with commas between, or all: tcp, tcp-back, tcp4, tcp8, udp500, pps64,
+    /// pps1200, quic [default: these], the others with -back, udp2000, udp2000-back and
+    /// tcp-rubbish. Cases without -back are uploads, those with -back downloads
     #[arg(long, value_name = "CASES", value_parser = cases)]
     cases: Option<Cases>,
-    /// How often each arm runs; 5 and more for what is to be believed
+    /// Number of rounds; 5 or more for reliable figures
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// How long the load of each case runs
+    /// Duration of the load of each case
     #[arg(long, value_name = "SECS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
     /// The folder for the results
     #[arg(long, value_name = "FOLDER", default_value = "weft-bench")]
     out: PathBuf,
-    /// Begin docs/experiments/DATE-NAME.md with the tables, and room for what they mean
+    /// Create the record docs/experiments/DATE-NAME.md with the tables, to be completed by hand
     #[arg(long, value_name = "NAME", value_parser = experiment)]
     record: Option<Experiment>,
     /// Congestion control of the load's TCP
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     congestion: String,
-    /// Let the cable carry each UDP datagram by itself, as a wire does
+    /// Let the cable carry UDP datagram by datagram, like a wire
     #[arg(long)]
     wire: bool,
-    /// Let two arms be the same program with the same settings, to see the noise
+    /// Let two arms be the same program with the same settings, to show the noise
     #[arg(long)]
     same: bool,
 }
@@ -121,7 +123,7 @@ fn bench(args: Bench) -> Result<(), Failure> {
         outcome.runs, outcome.void, outcome.missing
     ))?;
     if let Some(record) = record {
-        out.text(&format!("Begun: {}; say there what it means.\n", record.display()))?;
+        out.text(&format!("Record: {}; complete it by hand.\n", record.display()))?;
     }
     match outcome.void + outcome.missing {
         0 => Ok(()),
@@ -129,7 +131,7 @@ fn bench(args: Bench) -> Result<(), Failure> {
     }
 }
 
-/// The command as it was typed, but for where the program lies.
+/// The command line as typed, without the path of the program.
 fn command() -> String {
     let arguments = std::env::args().skip(1);
     std::iter::once("weft".to_owned())

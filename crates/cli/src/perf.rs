@@ -1,4 +1,4 @@
-//! `weft perf`: what passes between here and a peer, and what holds it up.
+//! `weft perf`: throughput and latency between this node and a peer, and what limits them.
 
 pub(crate) mod serve;
 mod view;
@@ -25,68 +25,69 @@ use crate::human;
 use crate::output::Out;
 use view::View;
 
-/// Payload of a datagram where nothing else is said: IPv6 and UDP headers take the rest of a packet.
+/// Default payload of a datagram: IPv6 and UDP headers take the rest of a packet.
 const HEADERS: u32 = 48;
 
-/// The same where the daemon does not say what passes whole.
+/// Default payload if the daemon does not report the path MTU.
 const DEFAULT_SIZE: u16 = 1152;
 
 /// Payload of a datagram of `--pps`.
 const SMALL: u16 = 64;
 
-/// Bits a second of datagrams where nothing else is said.
+/// Default rate of datagrams, bit/s.
 const DEFAULT_RATE: u64 = 10_000_000;
 
-/// Before it asks once more for the run that measures stages.
+/// Pause before the run that measures stages is requested again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The peer: its npub, name or fd00 address
     peer: PeerRef,
-    /// How long to measure
+    /// Duration of the measurement
     #[arg(short, long, value_name = "SECS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_SECONDS)))]
     time: u32,
     /// TCP connections in each direction
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(plan::MAX_STREAMS)))]
     streams: u16,
-    /// The peer sends
+    /// Download: the peer sends
     #[arg(short, long, conflicts_with = "both")]
     reverse: bool,
-    /// Both send at once
+    /// Upload and download at once
     #[arg(short, long)]
     both: bool,
-    /// Datagrams instead of TCP, 10 Mbit/s of them unless --rate says otherwise
+    /// Datagrams instead of TCP, at 10 Mbit/s without --rate
     #[arg(short, long, conflicts_with_all = ["streams", "window", "congestion"])]
     udp: bool,
-    /// Small datagrams, as many as will go
+    /// Small datagrams, as many as possible
     #[arg(long, conflicts_with_all = ["udp", "streams", "window", "congestion", "ping"])]
     pps: bool,
     /// Datagrams in trains, paced and answered, as QUIC sends them; without its cryptography
     #[arg(long, conflicts_with_all = ["udp", "pps", "streams", "window", "congestion", "ping"])]
     quic: bool,
-    /// Round trips alone, no load
+    /// Round trips only, no load
     #[arg(long, conflicts_with_all = ["udp", "streams", "window", "congestion", "rate", "size", "reverse", "both"])]
     ping: bool,
     /// Bits of payload a second in each direction, such as 100M
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<u64>,
-    /// Payload of a datagram in bytes [default: what passes whole; 64 with --pps, 1200 at the most with --quic]
+    /// Payload of a datagram in bytes [default: what passes unfragmented; 64 with --pps, at most
+    /// 1200 with --quic]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(i64::from(plan::MIN_SIZE)..=i64::from(plan::MAX_SIZE)))]
     size: Option<u16>,
-    /// Receive buffer of each TCP connection in bytes [default: as the system sizes it]
+    /// Receive buffer of each TCP connection in bytes [default: sized by the system]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(i64::from(plan::MIN_WINDOW)..=i64::from(plan::MAX_WINDOW)))]
     window: Option<u32>,
     /// Congestion control of TCP, such as cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Outside the tunnel: between the two machines themselves
+    /// Outside the tunnel: directly between the two machines
     #[arg(long)]
     raw: bool,
-    /// Do not run the load again to measure the stages of the packet path
+    /// Skip the second run, which measures the stages of the packet path
     #[arg(long)]
     no_stages: bool,
-    /// Draw throughput, processors and round trips over time as SVG
+    /// Plot throughput, CPU time and round trips over time as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Print the document weft.perf/1
@@ -114,7 +115,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let mut failed = None;
     let outcome = near::run(far, &plan, view(), &mut |second: &Second| {
         let line = text::second(&SecondReport::new(&plan, second));
-        // The run goes on: the far end should not be left in the middle of it.
+        // The run continues, because the server should not be left in the middle of it.
         failed = failed.take().or(tell.text(&mut out, &line).err());
     });
     let outcome = outcome.map_err(|error| Failure::Perf {
@@ -130,7 +131,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
         address: peer.address,
     };
     let mut report = Report::new(whose.clone(), &plan, &outcome, &Staged::Unwanted);
-    // Of a path that changes the stages mean nothing either.
+    // If the path changes, the stages are meaningless too.
     if report.valid && args.wants_stages(&plan) {
         tell.text(&mut out, &text::heading_of_stages())?;
         report = Report::new(whose, &plan, &outcome, &staged(far, &plan, view));
@@ -150,10 +151,11 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     if report.valid { Ok(()) } else { Err(Failure::Invalid) }
 }
 
-/// The same load again while both daemons measure their stages. That this fails takes nothing from the run.
+/// Runs the same load again while both daemons measure their stages. A failure does not affect the
+/// run.
 fn staged(far: SocketAddr, plan: &Plan, view: impl Fn() -> Box<View>) -> Staged {
     let mut again = near::run_staged(far, plan, view());
-    // The process there that served the run before may be about to end.
+    // The server process of the first run may not have ended yet.
     if let Err(NearError::Refused(_)) = again {
         std::thread::sleep(AGAIN);
         again = near::run_staged(far, plan, view());
@@ -175,7 +177,8 @@ fn find<'a>(status: &'a Status, wanted: &PeerRef) -> Result<&'a PeerStatus, Fail
 }
 
 impl Args {
-    /// Whether there are stages: the daemons carry nothing outside the tunnel, and without a load nothing to speak of.
+    /// Whether stages apply: outside the tunnel the daemons forward nothing, and without a load
+    /// they do little.
     fn wants_stages(&self, plan: &Plan) -> bool {
         !self.no_stages && plan.raw.is_none() && plan.load != Load::None
     }
@@ -228,20 +231,20 @@ impl Args {
     }
 }
 
-/// The address of the peer's machine.
+/// The UDP address of the peer's machine.
 fn underlay(peer: &PeerStatus, name: &str) -> Result<IpAddr, Failure> {
     match &peer.path {
         Some(PathStatus::Direct { addr }) => Ok(addr.ip()),
         Some(path) => Err(Failure::Usage(format!(
-            "--raw needs a direct way to {name}, which is {path} now; leave --raw out"
+            "--raw needs a direct path to {name}, which is {path} now; leave --raw out"
         ))),
         None => Err(Failure::Usage(format!(
-            "--raw needs a direct way to {name}, and there is none now; see `weft peers {name}`"
+            "--raw needs a direct path to {name}, and there is none now; see `weft peers {name}`"
         ))),
     }
 }
 
-/// Where progress goes: before the summary, or past the document to a person who watches.
+/// The stream for progress: before the summary, or beside the document for a user who watches.
 struct Progress {
     json: bool,
 }
@@ -252,14 +255,15 @@ impl Progress {
             return out.text(line);
         }
         if io::stderr().is_terminal() {
-            // If it cannot be written, the document has the figures all the same.
+            // If it cannot be written, the document still contains the figures.
             let _ = io::stderr().write_all(line.as_bytes());
         }
         Ok(())
     }
 }
 
-/// Bits a second: a number, with K, M or G behind it for thousands, millions or thousands of millions.
+/// Parses a rate in bit/s: a number, with K, M or G for thousands, millions or thousands of
+/// millions.
 fn rate(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1e3),

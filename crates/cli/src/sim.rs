@@ -12,14 +12,14 @@ use weft_sim::{Conditions, Shape};
 use crate::failure::Failure;
 use crate::output::Out;
 
-/// Runs of a scenario that shrinking may take.
+/// Maximum number of runs that shrinking a scenario may take.
 const SHRINK_RUNS: u32 = 500;
-/// Hosts up to which every turn is followed by a check of what must hold.
+/// Number of hosts up to which every turn is followed by a check of the invariants.
 const CHECK_ALL: usize = 100;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run this scenario, as --print and failures print it, instead of drawing one
+    /// Run this scenario, in the format of --print and of failures, instead of generating one
     #[arg(value_name = "FILE", conflicts_with_all = ["topology", "nodes", "degree", "pairs", "churn", "partition", "sleep"])]
     file: Option<PathBuf>,
     /// Shape of the mesh
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Mean number of links of a host, for --topology random
     #[arg(long, value_name = "N", default_value_t = 6)]
     degree: u32,
-    /// Keys, links, loss and everything else that is left to chance
+    /// Seed of keys, links, loss and all other random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Random pairs that try to reach each other
@@ -40,49 +40,50 @@ pub(crate) struct Args {
     /// Packets that each pair sends, five seconds apart
     #[arg(long, value_name = "N", default_value_t = 3)]
     probes: u32,
-    /// The pairs begin with the trouble, not behind it
+    /// Start the pairs with the disturbances, not after them
     #[arg(long)]
     during: bool,
     /// One-way delay of every link
     #[arg(long, value_name = "MS", default_value_t = 10)]
     delay: u64,
-    /// Further random delay, up to this
+    /// Maximum further random delay
     #[arg(long, value_name = "MS", default_value_t = 0)]
     jitter: u64,
     /// Datagrams lost
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent())]
     loss: u32,
-    /// Datagrams overtaken by those behind them
+    /// Datagrams overtaken by later ones
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent())]
     reorder: u32,
     /// Datagrams delivered twice
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent())]
     duplicate: u32,
-    /// The mesh is left alone at first for this long
+    /// Time before the disturbances
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     calm: u64,
-    /// Then restarts, partition and sleep last for this long
+    /// Duration of restarts, partition and sleep
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     trouble: u64,
-    /// And then it is left alone again
+    /// Time after the disturbances
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     rest: u64,
-    /// Hosts that restart in each minute of the trouble
+    /// Hosts that restart in each minute of the disturbances
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent())]
     churn: u32,
-    /// Parts that the mesh falls into for as long as the trouble lasts
+    /// Number of parts of the mesh during the disturbances
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     partition: u32,
-    /// Machines that sleep through the trouble
+    /// Machines that are suspended during the disturbances
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent())]
     sleep: u32,
-    /// Check what must hold after every N-th turn of a host [default: 1 for up to 100 hosts, else 500]
+    /// Check the invariants after every N-th turn of a host [default: 1 for up to 100 hosts, else
+    /// 500]
     #[arg(long, value_name = "N")]
     check: Option<u32>,
     /// Print the scenario instead of running it
     #[arg(long, conflicts_with = "json")]
     print: bool,
-    /// When it fails, look for a shorter scenario that fails alike, and print that
+    /// After a failure, search for a shorter scenario that fails alike, and print it
     #[arg(long)]
     shrink: bool,
     /// Print the document weft.sim/1
@@ -99,14 +100,14 @@ enum Topology {
     Random,
 }
 
-/// What one run came to.
+/// The result of one run.
 struct Done<'a> {
     scenario: &'a Scenario,
     figures: Figures,
     failure: Option<Failed>,
-    /// By the clock on the wall, seconds.
+    /// Elapsed real time, seconds.
     wall: f64,
-    /// Most memory that this process ever held, bytes, where the system tells.
+    /// Peak memory of this process, bytes, if the system reports it.
     memory: Option<u64>,
 }
 
@@ -176,7 +177,7 @@ impl Args {
             pairs: self.pairs,
             during: self.during,
             probes: self.probes,
-            // Who is away, or whose packets are lost on purpose, is not to be blamed.
+            // A host that is down, or whose packets are lost on purpose, is not a failure.
             expect: !self.during && self.loss == 0,
             ..Plan::default()
         }

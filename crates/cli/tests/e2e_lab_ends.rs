@@ -162,7 +162,7 @@ fn a_killed_lab_takes_its_nodes_and_commands_along() {
     let output = weft(&["down"]).output().unwrap();
     assert_eq!(
         text(&output.stdout),
-        "the lab had ended already; what it left is removed\n"
+        "the lab had ended already; its remains are removed\n"
     );
     assert_eq!(leftovers(temporary.path()), Vec::<String>::new());
 }

@@ -76,7 +76,7 @@ fn tcp_forward() {
         let output = perf(&pair.a, &["b", "--time", "1", "--plot", plot.to_str().unwrap()]);
         let plot = std::fs::read_to_string(plot).unwrap();
         assert!(
-            plot.starts_with("<svg ") && plot.contains("forward") && plot.contains("far end"),
+            plot.starts_with("<svg ") && plot.contains("upload") && plot.contains("peer"),
             "{plot}"
         );
         let text = String::from_utf8_lossy(&output.stdout);

@@ -112,7 +112,7 @@ fn the_end_without_processor_is_named_with_its_stages() {
             // Where a thread without a processor is interrupted is a matter of chance, and so is the order of its stages.
             assert!(held.text.starts_with("this node's packet thread, "), "{held:#?}");
             assert!(
-                held.text.contains(" for a processor: ") && !held.stages.is_empty(),
+                held.text.contains(" for a CPU: ") && !held.stages.is_empty(),
                 "{held:#?}"
             );
             let shares: f64 = held.stages.iter().map(|stage| stage.share).sum();

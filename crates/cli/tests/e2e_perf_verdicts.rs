@@ -100,7 +100,7 @@ fn a_sender_without_processor() {
         let report = perf(&pair.a, &["--time", "5"]);
         assert_verdict(&report, "near-cpu");
         assert!(
-            evidence(&report).starts_with("this end's daemon: thread weft-lane"),
+            evidence(&report).starts_with("this node's daemon: thread weft-lane"),
             "{}",
             evidence(&report)
         );
@@ -120,7 +120,7 @@ fn a_slow_far_end() {
         let report = perf(&pair.a, &["--time", "5"]);
         assert_verdict(&report, "far-cpu");
         assert!(
-            evidence(&report).starts_with("the far end's daemon: thread weft-lane"),
+            evidence(&report).starts_with("the peer's daemon: thread weft-lane"),
             "{}",
             evidence(&report)
         );
@@ -171,7 +171,7 @@ fn a_tiny_window() {
         let pair = Flawed::start(Impairments::delay(ms(20)));
         let report = perf(&pair.a, &["--time", "5", "--window", "16384"]);
         assert_verdict(&report, "window");
-        assert!(evidence(&report).starts_with("the receive window held data back"));
+        assert!(evidence(&report).starts_with("the receive window was the limit"));
         pair.finish();
     });
 }

@@ -78,7 +78,7 @@ fn wrong_usage_is_one_line_and_2() {
         (&["--nodes", "0"][..], "0 is not in"),
         (&["--loss", "101"], "101 is not in"),
         (&["--topology", "star"], "star"),
-        (&[path.to_str().unwrap()], "line 3: \"explode\" is no statement"),
+        (&[path.to_str().unwrap()], "line 3: \"explode\" is not a statement"),
     ] {
         let output = sim(arguments);
         assert_eq!(stdout(&output, 2), "");

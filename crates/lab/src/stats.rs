@@ -48,7 +48,7 @@ impl Interval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatsError {
     /// Fewer values than the figure needs.
-    #[error("{found} runs where {needed} are needed")]
+    #[error("{found} runs, {needed} are needed")]
     TooFew {
         /// The number of values.
         found: usize,
@@ -59,7 +59,7 @@ pub enum StatsError {
     #[error("run {0} is not a number")]
     NotFinite(usize),
     /// A ratio needs positive values.
-    #[error("run {0} is not positive, so no ratio can be told")]
+    #[error("run {0} is not positive, so there is no ratio")]
     NotPositive(usize),
     /// Pairs need the same number of values on both sides.
     #[error("{0} runs on one side, {1} on the other")]

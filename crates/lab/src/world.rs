@@ -239,7 +239,7 @@ pub enum WorldError {
     #[error("{0} is not connected to a switch")]
     NotOnASwitch(String),
     /// Not an address with a prefix length.
-    #[error("{0:?} is no address with a prefix length, like 192.0.2.1/24")]
+    #[error("{0:?} is not an address with a prefix length, such as 192.0.2.1/24")]
     BadAddress(String),
 }
 

@@ -184,7 +184,7 @@ fn a_near_end_that_stops_saying_what_came_stops_the_flow() {
         assert!(matches!(far.join().unwrap(), Err(FarError::Unanswered)));
         assert!(waiting(&socket).len() > 10);
         let mut told = BufReader::new(control).lines().map(Result::unwrap);
-        let why = "{\"failed\":\"what the far end sends outside the tunnel no longer arrives; the test stopped\"}";
+        let why = "{\"failed\":\"the server's datagrams outside the tunnel no longer arrive; the test stopped\"}";
         assert!(told.any(|line| line == why));
     });
 }
@@ -284,7 +284,7 @@ fn refusals_say_what_and_why() {
                 ALLOWED,
                 Some("127.0.0.1"),
                 "127.0.0.1",
-                "which is no address of another machine; leave --raw out",
+                "which is not an address of another machine; leave --raw out",
             ),
             (ALLOWED, Some(NEAR), "127.0.0.1", not_the_link),
             (ALLOWED, Some(NEAR), "0.0.0.0", not_the_link),

@@ -74,7 +74,7 @@ fn a_fault_of_a_table_names_its_line_and_what_to_do() {
         (with("name = \"base\"", "name = base"), "x.toml: line 1: "),
         (
             with("name = \"base\"", "name = \"a b\""),
-            "x.toml: name: \"a b\" is no name; use up to 40 letters, digits, - and _",
+            "x.toml: name: \"a b\" is not a name; use up to 40 letters, digits, - and _",
         ),
         (
             with("networks", "network"),
@@ -90,11 +90,11 @@ fn a_fault_of_a_table_names_its_line_and_what_to_do() {
         ),
         (
             with("192.168.1.1/24", "192.168.1.1"),
-            "x.toml: line 4, nat.box: \"192.168.1.1\" is no address with a prefix length, like 192.0.2.1/24",
+            "x.toml: line 4, nat.box: \"192.168.1.1\" is not an address with a prefix length, such as 192.0.2.1/24",
         ),
         (
             with("192.168.1.1/24", "fd00::1/64"),
-            "x.toml: line 4, nat.box: \"fd00::1/64\" is no IPv4 address, and a NAT box knows no others",
+            "x.toml: line 4, nat.box: \"fd00::1/64\" is not an IPv4 address, and a NAT box translates no others",
         ),
         (
             with("dials = [\"b\"]", "dials = [\"c\"]"),
@@ -138,7 +138,7 @@ fn a_fault_of_a_table_names_its_line_and_what_to_do() {
         ),
         (
             with("delay = \"5ms\"", "delay = 5"),
-            "x.toml: line 19, link.line: 5 is no time; write \"20ms\", \"1.5s\" or \"2min\", a day at most",
+            "x.toml: line 19, link.line: 5 is not a time; write \"20ms\", \"1.5s\" or \"2min\", a day at most",
         ),
         (
             with("delay = \"5ms\"", "dely = \"5ms\""),
@@ -178,7 +178,7 @@ fn a_fault_of_a_step_names_its_line_and_what_to_do() {
         ),
         (
             "do = \"wait\"\nfor = \"soon\"",
-            "step 2 (wait): \"soon\" is no time; write \"20ms\", ",
+            "step 2 (wait): \"soon\" is not a time; write \"20ms\", ",
         ),
         (
             "do = \"change\"\nlink = \"line\"",
@@ -298,7 +298,7 @@ fn settings_stand_for_what_the_file_says() {
             "the key is not nat.NAME.KEY, host.NAME.KEY or link.NAME.KEY",
         ),
         ("seed=x", "the seed is a number"),
-        ("link.line.delay.x=1", "\"delay\" is no table"),
+        ("link.line.delay.x=1", "\"delay\" is not a table"),
     ] {
         let found = set(&[setting]).unwrap_err();
         assert_eq!(
@@ -306,7 +306,7 @@ fn settings_stand_for_what_the_file_says() {
             format!("x.toml: --set: {setting}: {why}; write a line such as link.uplink.delay=50ms")
         );
     }
-    assert!(set(&["link.line.delay=5"]).unwrap_err().contains("5 is no time"));
+    assert!(set(&["link.line.delay=5"]).unwrap_err().contains("5 is not a time"));
 }
 
 #[test]

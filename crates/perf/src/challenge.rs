@@ -172,7 +172,7 @@ mod tests {
         }
         let last = 95 * 200 + 300;
         assert!(flow.goes_on(at(last + 4_000)));
-        assert!(!flow.goes_on(at(last + 4_001)), "a near end that falls silent ends it");
+        assert!(!flow.goes_on(at(last + 4_001)), "a client that falls silent ends it");
     }
 
     #[test]

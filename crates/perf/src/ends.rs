@@ -20,10 +20,10 @@ pub enum NotOutside {
     #[error("it has no direct link with this node now; leave --raw out")]
     NoLink,
     /// The direct link stays within the machine.
-    #[error("its link with this node is at {0}, which is no address of another machine; leave --raw out")]
+    #[error("its link with this node is at {0}, which is not an address of another machine; leave --raw out")]
     Within(IpAddr),
     /// The requested address is not that of the link.
-    #[error("its own address on the link is {here}, not {asked}, as behind NAT; leave --raw out")]
+    #[error("its own address on the link is {here}, not {asked}; it may be behind NAT; leave --raw out")]
     Elsewhere {
         /// The address of the link.
         here: IpAddr,

@@ -56,13 +56,13 @@ pub struct Far {
 #[derive(Debug, thiserror::Error)]
 pub enum FarError {
     /// The connection to the client ended, fell silent or carried an invalid message.
-    #[error("the near end left ({0})")]
+    #[error("the client disconnected ({0})")]
     Near(#[source] io::Error),
     /// The client requested something impossible, and was told so.
     #[error("refused: {0}")]
     Refused(String),
     /// The client did not open its flows, or not in time.
-    #[error("the near end opened {joined} of {expected} flows")]
+    #[error("the client opened {joined} of {expected} flows")]
     Flows {
         /// The number of flows that were opened.
         joined: usize,
@@ -70,10 +70,10 @@ pub enum FarError {
         expected: usize,
     },
     /// What the server sends outside the tunnel does not arrive, or the client does not confirm it.
-    #[error("what the far end sends outside the tunnel no longer arrives; the test stopped")]
+    #[error("the server's datagrams outside the tunnel no longer arrive; the test stopped")]
     Unanswered,
     /// The direct link ended, or its remote address changed.
-    #[error("the direct link that the test went beside has moved or ended; the test stopped")]
+    #[error("the direct link beside the test has roamed or ended; the test stopped")]
     LinkMoved,
     /// The daemon has ended.
     #[error("the daemon has ended")]

@@ -82,22 +82,22 @@ pub fn held_up(measured: &Measured<'_>, verdict: Bottleneck) -> HeldUpBy {
         (Some(known), None) | (None, Some(known)) => one_known(known, verdict),
         (None, None) => HeldUpBy::nobody(
             By::Unknown,
-            "not known: neither end measured its packet threads".to_owned(),
+            "unknown: neither end measured its packet threads".to_owned(),
         ),
     };
-    for (suspect, whose) in [(&near, "this node"), (&far, "the far node")] {
+    for (suspect, whose) in [(&near, "this node"), (&far, "the peer")] {
         match suspect {
             Some(suspect) if !held.text.contains(&suspect.line()) => held.evidence.push(suspect.line()),
             Some(_) => {}
             None => held.evidence.push(format!(
-                "{whose} told no stages: its weft may be older, or its daemon did not answer in time"
+                "{whose} reported no stages: its weft may be older, or its daemon did not answer in time"
             )),
         }
         held.evidence.extend(suspect.as_ref().and_then(Suspect::others));
     }
     if let Some(rate) = measured.rate.filter(|rate| !(ALIKE..=1.0 / ALIKE).contains(rate)) {
         held.evidence.push(format!(
-            "while stages were measured {:.0} % of the rate passed, so they may tell of something else",
+            "while stages were measured {:.0} % of the rate passed, so the stages may be those of another load",
             rate * 100.0
         ));
     }
@@ -125,7 +125,7 @@ fn both_known(near: &Suspect<'_>, far: &Suspect<'_>, verdict: Bottleneck) -> Hel
     }
     let idle = |suspect: &Suspect<'_>| 100.0 * suspect.idle();
     let text = format!(
-        "not the packet path: this node's packet thread had nothing to do {:.0} % of the time, the far node's {:.0} %; {}",
+        "not the packet path: this node's packet thread had nothing to do {:.0} % of the time, the peer's {:.0} %; {}",
         idle(near),
         idle(far),
         otherwise(verdict)
@@ -141,7 +141,7 @@ fn one_known(known: &Suspect<'_>, verdict: Bottleneck) -> HeldUpBy {
         return known.waits_for_room();
     }
     let text = format!(
-        "not known: not {} packet thread, which had nothing to do {:.0} % of the time; {}",
+        "unknown: not {} packet thread, which had nothing to do {:.0} % of the time; {}",
         known.whose(),
         100.0 * known.idle(),
         otherwise(verdict)
@@ -184,7 +184,7 @@ impl<'a> Suspect<'a> {
     }
 
     const fn whose(&self) -> &'static str {
-        if self.near { "this node's" } else { "the far node's" }
+        if self.near { "this node's" } else { "the peer's" }
     }
 
     /// The share of the time in which it neither worked nor waited for room.
@@ -213,7 +213,7 @@ impl<'a> Suspect<'a> {
         let state = match &lane.thread {
             // The clock of a stage runs on while its thread waits for a CPU.
             Some(thread) if thread.wanting() > lane.busy() + TIE => format!(
-                "which ran {:.0} % of the time and waited {:.0} % for a processor",
+                "which ran {:.0} % of the time and waited {:.0} % for a CPU",
                 thread.running * 100.0,
                 thread.waiting * 100.0
             ),

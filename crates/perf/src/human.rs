@@ -26,11 +26,9 @@ pub fn heading(plan: &Plan, peer: &str) -> String {
                 *rate as f64 * 1e-6
             )
         }
-        Load::Udp { rate: None, size } => format!("UDP, datagrams of {size} bytes as fast as they go, {way}"),
+        Load::Udp { rate: None, size } => format!("UDP, datagrams of {size} bytes as fast as possible, {way}"),
         Load::Quic { rate, size } => {
-            let rate = rate.map_or_else(String::new, |rate| {
-                format!(", {} Mbit/s at the most", rate as f64 * 1e-6)
-            });
+            let rate = rate.map_or_else(String::new, |rate| format!(", {} Mbit/s at most", rate as f64 * 1e-6));
             format!("QUIC-like UDP, trains of {size} bytes each{rate}, {way}")
         }
         Load::None => format!("round trips to {peer}"),
@@ -44,21 +42,14 @@ pub fn heading(plan: &Plan, peer: &str) -> String {
 /// Announces the measurement of stages after the run.
 #[must_use]
 pub fn heading_of_stages() -> String {
-    format!("the same once more for {STAGED} s, with the stages of the packet path measured\n")
+    format!("measuring the stages of the packet path for {STAGED} more seconds\n")
 }
 
 /// The columns of [`second`].
 #[must_use]
 pub fn columns() -> String {
     row([
-        "second",
-        "forward",
-        "reverse",
-        "again",
-        "missing",
-        "RTT",
-        "cpu here",
-        "cpu there",
+        "second", "upload", "download", "retrans", "missing", "RTT", "CPU here", "CPU peer",
     ])
 }
 
@@ -95,19 +86,19 @@ pub fn summary(report: &Report) -> String {
     if !report.directions.is_empty() {
         line(&mut text, "", &rtt("under load", &report.rtt.loaded));
     }
-    line(&mut text, "this end", &spent(&report.near));
-    line(&mut text, "far end", &spent(&report.far));
+    line(&mut text, "this node", &spent(&report.near));
+    line(&mut text, "peer", &spent(&report.far));
     if let Some(rate) = report.mbit_s_per_cpu_percent {
         line(
             &mut text,
             "efficiency",
-            &format!("{rate:.2} Mbit/s for each 1 % of a processor, both ends together"),
+            &format!("{rate:.2} Mbit/s for each 1 % of a CPU, both ends together"),
         );
     }
     if report.plan.raw.is_none() {
         line(&mut text, "path", &path(&report.path));
         if report.far_path.start.is_some() {
-            line(&mut text, "back", &path(&report.far_path));
+            line(&mut text, "reverse", &path(&report.far_path));
         }
     }
     for direction in &report.directions {
@@ -115,8 +106,8 @@ pub fn summary(report: &Report) -> String {
             ""
         } else {
             match direction.direction {
-                Way::Forward => " forward",
-                Way::Reverse => " reverse",
+                Way::Forward => " (upload)",
+                Way::Reverse => " (download)",
             }
         };
         let verdict = &direction.bottleneck;
@@ -143,8 +134,8 @@ pub fn summary(report: &Report) -> String {
 fn way(direction: &DirectionReport) -> String {
     let mut text = String::new();
     let name = match direction.direction {
-        Way::Forward => "forward",
-        Way::Reverse => "reverse",
+        Way::Forward => "upload",
+        Way::Reverse => "download",
     };
     let got = format!(
         "{:.1} Mbit/s, {} bytes in {:.2} s",
@@ -162,14 +153,14 @@ fn way(direction: &DirectionReport) -> String {
 
 fn over_tcp(tcp: &TcpSent) -> String {
     format!(
-        "{} of {} segments sent again, {}, round trip {:.1} ms (least {:.1} ms)",
+        "{} of {} segments retransmitted, {}, round trip {:.1} ms (minimum {:.1} ms)",
         tcp.retransmits, tcp.segments, tcp.congestion, tcp.rtt_ms, tcp.min_rtt_ms
     )
 }
 
 fn over_udp(udp: &UdpReport) -> String {
     format!(
-        "{:.0} packets/s; {} of {} lost ({:.2} %), {} reordered, {} twice, jitter {:.3} ms",
+        "{:.0} packets/s; {} of {} lost ({:.2} %), {} reordered, {} duplicated, jitter {:.3} ms",
         udp.packets_s,
         udp.lost,
         udp.sent,
@@ -182,7 +173,7 @@ fn over_udp(udp: &UdpReport) -> String {
 
 fn rtt(when: &str, latency: &Latency) -> String {
     if latency.received == 0 {
-        return format!("{when}: none of {} probes came back", latency.sent);
+        return format!("{when}: none of {} probes was answered", latency.sent);
     }
     format!(
         "{when}: avg {:.2}, P50 {:.2}, P99 {:.2}, max {:.2} ms; {} of {} lost",
@@ -198,11 +189,11 @@ fn rtt(when: &str, latency: &Latency) -> String {
 fn spent(spent: &Spent) -> String {
     let one = |what: &str, load: &Option<ProcessLoad>| match load {
         Some(load) => format!(
-            "{what} {} of a processor, {:.1} MiB",
+            "{what} {} of a CPU, {:.1} MiB",
             percent(load.cpu_percent),
             load.rss_bytes as f64 / f64::from(1 << 20)
         ),
-        None => format!("{what} not seen"),
+        None => format!("{what} not visible"),
     };
     format!("{}; {}", one("daemon", &spent.daemon), one("test", &spent.test))
 }
@@ -211,7 +202,7 @@ fn path(path: &PathSeen) -> String {
     match (&path.start, &path.end) {
         (Some(start), Some(end)) if path.changes > 0 => format!("{start}, at the end {end}"),
         (Some(start), _) => start.clone(),
-        (None, _) => "not known".to_owned(),
+        (None, _) => "unknown".to_owned(),
     }
 }
 

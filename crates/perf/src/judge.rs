@@ -100,8 +100,8 @@ impl Bottleneck {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Self::NearCpu => "this end's processor",
-            Self::FarCpu => "the far end's processor",
+            Self::NearCpu => "this node's CPU",
+            Self::FarCpu => "the peer's CPU",
             Self::PathRate => "the rate of the path",
             Self::Loss => "loss on the path",
             Self::Window => "the window",
@@ -152,16 +152,16 @@ impl Suspect<'_> {
     }
 
     fn line(&self) -> String {
-        let whose = if self.near { "this end's" } else { "the far end's" };
+        let whose = if self.near { "this node's" } else { "the peer's" };
         let what = if self.daemon { "daemon" } else { "test" };
         match &self.load.busiest {
             Some(thread) => format!(
-                "{whose} {what}: thread {} ran {:.0} % of the time and waited {:.0} % for a processor",
+                "{whose} {what}: thread {} ran {:.0} % of the time and waited {:.0} % for a CPU",
                 thread.name,
                 thread.running * 100.0,
                 thread.waiting * 100.0
             ),
-            None => format!("{whose} {what}: {:.0} % of a processor", self.load.cpu_percent),
+            None => format!("{whose} {what}: {:.0} % of a CPU", self.load.cpu_percent),
         }
     }
 }
@@ -202,7 +202,7 @@ impl Evidence {
     fn tcp(&self, tcp: &TcpSent, paced: f64) -> Verdict {
         let repeated = tcp.retransmits as f64 / tcp.segments.max(1) as f64;
         let repeats = format!(
-            "{} of {} segments were sent again ({:.2} %)",
+            "{} of {} segments were retransmitted ({:.2} %)",
             tcp.retransmits,
             tcp.segments,
             repeated * 100.0
@@ -211,7 +211,7 @@ impl Evidence {
             return verdict(
                 Bottleneck::Application,
                 [format!(
-                    "the sender held back {:.0} % of the time to keep the rate asked for",
+                    "the sender paused {:.0} % of the time to keep the requested rate",
                     paced * 100.0
                 )],
             );
@@ -249,7 +249,7 @@ impl Evidence {
                 Bottleneck::PathRate,
                 [
                     format!(
-                        "{} kept data under way all the time and settled on this rate",
+                        "{} kept data in flight all the time and settled on this rate",
                         tcp.congestion
                     ),
                     repeats,
@@ -263,18 +263,18 @@ impl Evidence {
         let mut lines = Vec::new();
         if tcp.window_limited >= tcp.buffer_limited {
             lines.push(format!(
-                "the receive window held data back {:.0} % of the time",
+                "the receive window was the limit {:.0} % of the time",
                 tcp.window_limited * 100.0
             ));
             lines.push(format!(
-                "{} bytes of window in a round trip of {:.1} ms carry {:.1} Mbit/s at most",
+                "{} bytes of window in a round trip of {:.1} ms allow {:.1} Mbit/s at most",
                 tcp.window_bytes,
                 tcp.rtt_ms,
                 allowed(tcp)
             ));
         } else {
             lines.push(format!(
-                "the send buffer held data back {:.0} % of the time; see the sysctl net.ipv4.tcp_wmem",
+                "the send buffer was the limit {:.0} % of the time; see the sysctl net.ipv4.tcp_wmem",
                 tcp.buffer_limited * 100.0
             ));
         }
@@ -293,7 +293,7 @@ impl Evidence {
             ),
             (_, Some(asked)) if sent >= asked * WHOLE => verdict(
                 Bottleneck::Application,
-                [format!("all of the {asked:.1} Mbit/s asked for arrived")],
+                [format!("all of the requested {asked:.1} Mbit/s arrived")],
             ),
             _ => self.unclear(),
         }
@@ -309,7 +309,7 @@ impl Evidence {
     fn unclear(&self) -> Verdict {
         let nearest = self
             .busiest()
-            .map(|suspect| format!("the least time to spare had {}", suspect.line()));
+            .map(|suspect| format!("the busiest is {}", suspect.line()));
         verdict(Bottleneck::Unclear, nearest)
     }
 }

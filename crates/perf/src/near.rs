@@ -66,7 +66,7 @@ pub struct Second {
 #[derive(Debug, thiserror::Error)]
 pub enum NearError {
     /// Nothing listens at this address.
-    #[error("takes no tests: nothing listens at {0}; perf.allow may be \"off\" there, or its weft too old")]
+    #[error("accepts no tests: nothing listens at {0}; perf.allow may be \"off\" there, or its weft too old")]
     NotListening(SocketAddr),
     /// There is no answer.
     #[error("cannot be reached at {address} ({source}); see `weft ping`")]
@@ -80,7 +80,7 @@ pub enum NearError {
     #[error("refuses the test: {0}")]
     Refused(String),
     /// The server aborted the run.
-    #[error("gave the test up: {0}")]
+    #[error("aborted the test: {0}")]
     Failed(String),
     /// The server disconnected, or fell silent, before the end.
     #[error("stopped answering after {after:.0} s of the test ({source})")]
@@ -94,7 +94,7 @@ pub enum NearError {
     #[error("does not follow the protocol; is weft the same version there?")]
     Protocol,
     /// A flow could not be opened.
-    #[error("takes no flow at {address} ({source}); does a firewall on the way let TCP and UDP through?")]
+    #[error("accepts no flow at {address} ({source}); does a firewall on the path pass TCP and UDP?")]
     Flow {
         /// The address.
         address: SocketAddr,

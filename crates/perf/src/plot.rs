@@ -30,17 +30,15 @@ pub fn svg(report: &Report, title: &str) -> String {
         (
             "Mbit/s",
             vec![
-                of("forward", COLOURS[0], &|second| second.forward_mbit_s),
-                of("reverse", COLOURS[1], &|second| second.reverse_mbit_s),
+                of("upload", COLOURS[0], &|second| second.forward_mbit_s),
+                of("download", COLOURS[1], &|second| second.reverse_mbit_s),
             ],
         ),
         (
-            "processor, %",
+            "CPU, %",
             vec![
-                of("this end", COLOURS[0], &|second| Some(second.near.cpu_percent())),
-                of("far end", COLOURS[1], &|second| {
-                    Some(second.far.as_ref()?.cpu_percent())
-                }),
+                of("this node", COLOURS[0], &|second| Some(second.near.cpu_percent())),
+                of("peer", COLOURS[1], &|second| Some(second.far.as_ref()?.cpu_percent())),
             ],
         ),
         (

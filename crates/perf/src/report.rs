@@ -309,7 +309,7 @@ fn invalid(plan: &Plan, near: &PathSeen, far: &PathSeen) -> Option<String> {
             )
         })
     };
-    changed("the", near).or_else(|| changed("the far end's", far))
+    changed("the", near).or_else(|| changed("the peer's", far))
 }
 
 fn direction(plan: &Plan, outcome: &Outcome, staged: &Staged, way: Way) -> DirectionReport {

@@ -330,7 +330,7 @@ mod tests {
             "a sleep from before may be in it"
         );
         let stuck = stages(&[("queue", 800), ("udp-send", 200), ("wait", 0)]);
-        assert!((stuck.busy() - 0.2).abs() < 1e-9, "waiting for room is no work");
+        assert!((stuck.busy() - 0.2).abs() < 1e-9, "waiting for room is not work");
         let tied = stages(&[("open", 300), ("tun-write", 300), ("route", 4), ("control", 396)]);
         let longest = tied.longest();
         let longest: Vec<&str> = longest.iter().map(|stage| stage.stage.as_str()).collect();

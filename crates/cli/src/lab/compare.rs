@@ -1,4 +1,4 @@
-//! `weft lab compare`: whether two benches say the same.
+//! `weft lab compare`: a comparison of two benches.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::output::Out;
 pub(crate) struct Args {
     /// The folder of a bench
     first: PathBuf,
-    /// The folder of another
+    /// The folder of another bench
     second: PathBuf,
     /// Fail unless the intervals of all arms in all cases overlap
     #[arg(long)]
@@ -38,5 +38,5 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn records(folder: &Path) -> Result<Vec<Record>, Failure> {
-    read(folder).map_err(|error| Failure::Usage(format!("{} is no folder of a bench: {error}", folder.display())))
+    read(folder).map_err(|error| Failure::Usage(format!("{} is not the folder of a bench: {error}", folder.display())))
 }

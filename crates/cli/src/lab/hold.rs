@@ -1,4 +1,4 @@
-//! `weft lab up`, `exec` and `down`: a lab that stays.
+//! `weft lab up`, `exec` and `down`: a lab that persists.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -16,10 +16,10 @@ use crate::output::Out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Up {
-    /// A scenario's file, or the name of a ready one (`weft lab list`); its steps are not taken
+    /// A scenario's file, or the name of a built-in one (`weft lab list`); its steps are not run
     #[arg(value_name = "FILE|NAME")]
     from: String,
-    /// Set this instead of what the file says: link.uplink.delay=50ms
+    /// Replace a value of the file: link.uplink.delay=50ms
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Print the document weft.lab-up/1
@@ -46,7 +46,7 @@ pub(crate) struct Hold {
 }
 
 pub(crate) fn up(args: &Up) -> Result<(), Failure> {
-    // What is wrong with the file is told here, not by the holder.
+    // Faults of the file are reported here, not by the holder.
     let source = Source::open(&args.from, &args.set)?;
     let folder = hold::folder()?;
     if Lab::find(&folder).is_ok() {
@@ -121,7 +121,7 @@ pub(crate) fn exec(args: &Exec) -> Result<(), Failure> {
         None => Command::new(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())),
     };
     command.env("WEFT_LAB_HOST", &args.host);
-    // Ctrl-C is for the command; this process stays to hand on how it ended.
+    // Ctrl-C is for the command; this process stays to pass on its exit status.
     let mut interrupt = None;
     let status = lab.exec(&args.host, command, || interrupt = Interrupt::catch().ok())?;
     match (status.code(), status.signal()) {
@@ -136,7 +136,7 @@ pub(crate) fn exec(args: &Exec) -> Result<(), Failure> {
 pub(crate) fn down() -> Result<(), Failure> {
     let text = match hold::down(&hold::folder()?)? {
         true => "the lab is down\n",
-        false => "the lab had ended already; what it left is removed\n",
+        false => "the lab had ended already; its remains are removed\n",
     };
     Out::new().text(text)
 }

@@ -12,13 +12,13 @@ use crate::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Name of the interface, which is made here
+    /// Name of the TUN interface to create
     #[arg(long)]
     tun: String,
     /// UDP port on all IPv4 addresses
     #[arg(long)]
     port: u16,
-    /// The other end
+    /// The UDP address of the other end
     #[arg(long)]
     peer: SocketAddr,
     /// UDP payload of a datagram in bytes

@@ -10,23 +10,23 @@ use crate::output::Out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// A scenario's file, or the name of a ready one (`weft lab list`)
+    /// A scenario's file, or the name of a built-in one (`weft lab list`)
     #[arg(value_name = "FILE|NAME")]
     from: String,
     /// The folder for logs, statuses, captures and results; must be empty [default: weft-lab/NAME-1, -2 and so on]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Set this instead of what the file says: link.uplink.delay=50ms, host.a.config.udp.mtu=1232, seed=7
+    /// Replace a value of the file: link.uplink.delay=50ms, host.a.config.udp.mtu=1232, seed=7
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Keep the frames of this link, or of all
+    /// Capture the frames of this link, or of all
     #[arg(long, value_name = "LINK|all")]
     pcap: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
-    /// Print the file of this one
+    /// Print the file of this scenario
     name: Option<String>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn list(args: &List) -> Result<(), Failure> {
     }
 }
 
-/// The first folder of this scenario that is not there.
+/// The first folder of this scenario that does not exist.
 fn free_folder(name: &str) -> PathBuf {
     let folder = |number: u32| PathBuf::from("weft-lab").join(format!("{name}-{number}"));
     (1..)

@@ -1,4 +1,5 @@
-//! `weft perf-serve`: the far end of a test. The daemon starts it, with the connection as standard input.
+//! `weft perf-serve`: the server of a test. The daemon starts it, with the connection as standard
+//! input.
 
 use std::io;
 use std::net::{IpAddr, TcpStream};
@@ -15,7 +16,7 @@ use crate::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The mesh address of the other end
+    /// The mesh address of the client
     peer: IpAddr,
     /// The interface of the tunnel
     #[arg(long, value_name = "NAME")]
@@ -23,19 +24,19 @@ pub(crate) struct Args {
     /// Serve tests outside the tunnel, too
     #[arg(long)]
     raw: bool,
-    /// The longest test in seconds
+    /// The maximum duration of a test in seconds
     #[arg(long, value_name = "SECS", default_value_t = Limits::default().seconds)]
     max_seconds: u32,
-    /// Most TCP connections in each direction
+    /// Maximum number of TCP connections in each direction
     #[arg(long, value_name = "N", default_value_t = Limits::default().streams)]
     max_streams: u16,
-    /// Bits a second that are sent at most
+    /// Maximum rate that is sent, bit/s
     #[arg(long, value_name = "RATE", default_value_t = Limits::default().rate)]
     max_rate: u64,
 }
 
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
-    // It answers others and needs no rights for that.
+    // It answers other nodes and needs no rights for that.
     drop_all_privileges()?;
     let control = io::stdin().as_fd().try_clone_to_owned();
     let control = TcpStream::from(control.map_err(FarError::Flow)?);
@@ -55,7 +56,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
             rate: args.max_rate,
         },
     }) {
-        // What becomes of the other end is not this node's trouble.
+        // A failure of the client is not an error of this node.
         Err(
             FarError::Near(_)
             | FarError::Refused(_)

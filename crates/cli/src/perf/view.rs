@@ -1,4 +1,4 @@
-//! What the daemon of this end knows of the other, for a test.
+//! The local daemon's view of the peer, for a test.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use weft_node::trace::{LaneTrace, TraceDocument};
 use weft_perf::end::{DaemonLook, DaemonView};
 use weft_perf::stages::{LaneTotals, StageWork};
 
-/// How long the daemon goes on measuring stages after a question of a test, in milliseconds: longer than from one to the
-/// next.
+/// How long the daemon continues to measure stages after a query of a test, in milliseconds: longer
+/// than the interval between two.
 const STAGES_MS: u32 = 3_000;
 
 /// Asks the daemon over its control socket.

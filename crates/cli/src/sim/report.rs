@@ -1,4 +1,4 @@
-//! What a simulated mesh came to, for people and for programs.
+//! The result of a simulated mesh, as text and as a document.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use weft_sim::Kind;
 
 use super::Done;
 
-/// The document weft.sim/1; docs/guides/simulation.md says what each field is.
+/// The document weft.sim/1; docs/guides/simulation.md describes its fields.
 pub(super) fn document(done: &Done<'_>) -> Value {
     let f = &done.figures;
     let latency = f
@@ -54,7 +54,7 @@ pub(super) fn document(done: &Done<'_>) -> Value {
     })
 }
 
-/// The same as text.
+/// The result as text.
 pub(super) fn text(done: &Done<'_>) -> String {
     let f = &done.figures;
     let seconds = |ms: Option<u64>| ms.map_or("never".to_owned(), |ms| format!("{:.2} s", ms as f64 / 1_000.0));
@@ -70,20 +70,17 @@ pub(super) fn text(done: &Done<'_>) -> String {
         ("one tree after", format!("{}, depth {}", seconds(f.converged), f.depth)),
     ];
     if f.settled != f.converged {
-        rows.push(("again after", seconds(f.settled)));
+        rows.push(("settled after", seconds(f.settled)));
     }
     rows.push(("pairs reached", format!("{} of {}", f.pairs_reached, f.pairs)));
     rows.push(("packets arrived", format!("{} of {}", f.reached, f.sent)));
     if let Some(l) = f.latency {
         rows.push((
-            "took",
-            format!(
-                "{} ms for half, {} ms for nine of ten, {} ms at most",
-                l.p50, l.p90, l.max
-            ),
+            "latency",
+            format!("median {} ms, P90 {} ms, maximum {} ms", l.p50, l.p90, l.max),
         ));
         let hops = format!("{:.2}, shortest {:.2}, stretch {:.2}", f.hops, f.shortest, f.stretch());
-        rows.push(("links on the way", hops));
+        rows.push(("path length", hops));
     }
     let rate = format!(
         "{:.2} datagrams, {:.0} bytes per host and second",
@@ -96,14 +93,14 @@ pub(super) fn text(done: &Done<'_>) -> String {
     ));
     let count = |name: &str| f.lookups.get(name).copied().unwrap_or_default();
     let lookups = format!(
-        "{} begun, {} found, {} failed, {} forwarded",
+        "{} started, {} found, {} failed, {} forwarded",
         count("started"),
         count("found"),
         count("failed"),
         count("forwarded")
     );
     rows.push(("look-ups", lookups));
-    rows.push(("went in circles", format!("{} times", f.loops)));
+    rows.push(("loops", format!("{} times", f.loops)));
     rows.push(("trace", format!("{:016x}, {} steps", f.trace, f.steps)));
     let memory = done
         .memory

@@ -33,10 +33,10 @@ pub struct Experiment {
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The name is invalid.
-    #[error("{0:?} is no name of a record; write small letters, digits and hyphens, as \"gso-cap\"")]
+    #[error("{0:?} is not a name of a record; write lower-case letters, digits and hyphens, such as \"gso-cap\"")]
     Name(String),
     /// The record exists.
-    #[error("{} is there already; a record is not written over: choose another name", .0.display())]
+    #[error("{} exists; records are not overwritten: choose another name", .0.display())]
     Exists(PathBuf),
     /// The folder for it does not exist.
     #[error("there is no folder {}; run this in the project's folder", .0.display())]

@@ -107,13 +107,13 @@ pub enum RunError {
     #[error("a process of the tunnel ended")]
     Ended,
     /// The load's server failed.
-    #[error("the far end {0}")]
+    #[error("the server {0}")]
     Near(#[from] NearError),
     /// Nothing arrived at all.
     #[error("nothing arrived")]
     Nothing,
     /// The host has no port for the invalid datagrams.
-    #[error("no rubbish was sent, as the second host has no UDP port open")]
+    #[error("no invalid datagrams were sent: the second host has no open UDP port")]
     NoRubbish,
     /// A daemon did not report the path of its packets.
     #[error(transparent)]
@@ -201,7 +201,7 @@ fn amid_rubbish(stage: &Stage, load: impl FnOnce() -> Result<Outcome, RunError>)
         stop.store(true, Ordering::Relaxed);
         (outcome, flood.join())
     });
-    let sent = sent.map_err(|_| io::Error::other("the thread that sends rubbish panicked"))???;
+    let sent = sent.map_err(|_| io::Error::other("the thread that sends invalid datagrams panicked"))???;
     if sent == 0 {
         return Err(RunError::NoRubbish);
     }

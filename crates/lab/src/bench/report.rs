@@ -49,15 +49,15 @@ fn text(setup: &Setup, cases: &[(&Case, Vec<Row>)], missing: &[Missing], folder:
     // Writing to a String cannot fail; this applies to everything below.
     let _ = writeln!(
         out,
-        "{} rounds of {} s of load in each case, all arms in every round, every other round in the opposite order. \
-         Both hosts are namespaces of one machine, with one virtual cable between them: the processors are shared by \
+        "{} rounds of {} s of load in each case, all arms in every round, every other round in reverse order. \
+         Both hosts are namespaces of one machine, with one virtual cable between them: the CPUs are shared by \
          both ends and the load. {} TCP has {}. Medians with 95 % intervals; ratios are to the first arm, by rounds.\n",
         setup.rounds,
         setup.seconds,
         if setup.wire {
-            "It carries each UDP datagram by itself, as a wire does."
+            "It carries each UDP datagram by itself, like a wire."
         } else {
-            "It hands UDP datagrams that were sent in one call over in one piece, as no wire does."
+            "It carries UDP datagrams that were sent in one call in one piece, unlike a wire."
         },
         setup.congestion
     );
@@ -103,7 +103,7 @@ fn section(case: &Case, rows: &[Row]) -> String {
     );
     let _ = writeln!(
         out,
-        "| arm | {unit} | ratio | CPU s/GB | ping idle, ms | loaded avg / P99, ms | RSS, MiB | lost or sent again | beware |\n\
+        "| arm | {unit} | ratio | CPU s/GB | ping idle, ms | loaded avg / P99, ms | RSS, MiB | lost or retransmitted | warnings |\n\
          |---|---|---|---|---|---|---|---|---|"
     );
     for row in rows {

@@ -149,7 +149,7 @@ fn version(program: &Path, kind: Kind) -> Option<String> {
 fn machine() -> Vec<(String, String)> {
     let mut all = vec![
         ("kernel".to_owned(), read("/proc/sys/kernel/osrelease")),
-        ("processor".to_owned(), processor()),
+        ("CPU".to_owned(), processor()),
     ];
     for name in SYSCTLS {
         all.push((name.replace('/', "."), read(&format!("/proc/sys/{name}"))));

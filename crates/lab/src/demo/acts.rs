@@ -61,7 +61,7 @@ impl Stage {
         }
         figures.first_ping_ms = first.max_ms;
         let text = format!(
-            "{COUNT} of {COUNT} each way, min/avg/max {} and {} ms, the first {:.1} ms",
+            "{COUNT} of {COUNT} in each direction, min/avg/max {} and {} ms, the first {:.1} ms",
             times(&pings[0]),
             times(&pings[1]),
             first.max_ms.unwrap_or_default(),
@@ -81,7 +81,7 @@ impl Stage {
         figures.cpu_s_per_gb = Some(cpu);
         figures.rss_bytes = Some(after.map(|usage| usage.rss_bytes));
         let text = format!(
-            "{} MB each way, SHA-256 equal, {:.0} and {:.0} Mbit/s, CPU {:.1} and {:.1} s/GB",
+            "{} MB in each direction, SHA-256 equal, {:.0} and {:.0} Mbit/s, CPU {:.1} and {:.1} s/GB",
             TCP_BYTES / 1_000_000,
             there.mbit_s,
             back.mbit_s,
@@ -104,7 +104,7 @@ impl Stage {
         let (tcp, ping) = (flow.stop()?, pinger.stop()?);
         check(&tcp, &[&ping])?;
         let text = format!(
-            "beta moved from {from} to {ROAMED} under load: {:.0} ms of silence, {} of {} pings lost",
+            "beta roamed from {from} to {ROAMED} under load: {:.0} ms of silence, {} of {} pings lost",
             ping.longest_gap_ms,
             ping.lost.len(),
             ping.sent,
@@ -130,7 +130,7 @@ impl Stage {
             verified_transfer(gamma, alpha, RELAYED_BYTES, 5)?,
         ];
         let text = format!(
-            "gamma, behind NAT, through the relay: 20 pings and {} MB each way, SHA-256 equal, {:.0} and {:.0} Mbit/s",
+            "gamma, behind NAT, through the relay: 20 pings and {} MB in each direction, SHA-256 equal, {:.0} and {:.0} Mbit/s",
             RELAYED_BYTES / 1_000_000,
             tcp[0].mbit_s,
             tcp[1].mbit_s,
@@ -149,7 +149,7 @@ impl Stage {
         let (delta, gamma) = self.two(DELTA, GAMMA);
         let tcp = verified_transfer(delta, gamma, RELAYED_BYTES, 6)?;
         let text = format!(
-            "delta came late and had gamma's answer {gamma_ms:.0} ms after its start; {} MB, SHA-256 equal",
+            "delta joined late and had an answer of gamma {gamma_ms:.0} ms after its start; {} MB, SHA-256 equal",
             RELAYED_BYTES / 1_000_000,
         );
         figures.join = Some(Join { gamma_ms, tcp });
@@ -168,7 +168,7 @@ impl Stage {
         self.keep_apart(true)?;
         let relayed_ms = self.wait_path(ALPHA, BETA, "via relay", READY)?;
         std::thread::sleep(Duration::from_millis(1500));
-        let text = format!("alpha and beta cut under load: their packets take the relay after {relayed_ms:.0} ms");
+        let text = format!("alpha and beta cut under load: relayed after {relayed_ms:.0} ms");
         *load = Some(Load { pings, tcp, relayed_ms });
         Ok(text)
     }
@@ -183,7 +183,7 @@ impl Stage {
         let ping = [there.stop()?, back.stop()?];
         check(&tcp, &[&ping[0], &ping[1]])?;
         let text = format!(
-            "mended: direct again after {direct_ms:.0} ms; {:.0} ms of silence in all, {:.1} MB with equal SHA-256",
+            "restored: direct again after {direct_ms:.0} ms; {:.0} ms of silence in all, {:.1} MB with equal SHA-256",
             ping[0].longest_gap_ms.max(ping[1].longest_gap_ms),
             tcp.bytes as f64 / 1e6,
         );
@@ -221,7 +221,7 @@ impl Stage {
             }
         }
         Ok(format!(
-            "all exit 0; alpha knew {noticed:.0} ms after beta was asked to stop"
+            "all exit 0; alpha noticed {noticed:.0} ms after beta was stopped"
         ))
     }
 

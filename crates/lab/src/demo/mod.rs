@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> Result<Summary, DemoError> {
             changes: Vec::new(),
         },
     };
-    demo.say("Five machines out of network namespaces, a weft node on each; real packets all the way.\n")?;
+    demo.say("Five machines in network namespaces, a weft node on each, real packets.\n")?;
     demo.say(&report::drawing())?;
     let result = demo.perform(&world, options, access, &interrupts);
     demo.finish(world, options.keep, result)
@@ -128,7 +128,7 @@ impl Demo {
         self.step("heal", |figures| stage.heal(load, figures))?;
         self.step("paths", |_| {
             let count = stage.meet()?;
-            Ok(format!("{count} pairs of nodes reach each other both ways"))
+            Ok(format!("{count} pairs of nodes reach each other in both directions"))
         })?;
         self.summary.nodes = stage.nodes();
         (self.summary.paths, self.summary.changes) = stage
@@ -200,7 +200,7 @@ impl Demo {
             Access::Privileged => "",
             Access::UserNamespace => " -U --preserve-credentials",
         };
-        let mut text = String::from("\nThe world stays until Ctrl-C. Commands inside, for example:\n");
+        let mut text = String::from("\nThe network stays until Ctrl-C. Commands inside, for example:\n");
         let ends: Vec<_> = self.summary.nodes.iter().filter(|node| node.name != "relay").collect();
         for (node, other) in ends.iter().zip(ends.iter().rev()) {
             text += &format!(

@@ -120,12 +120,12 @@ impl Run<'_> {
     /// Starts a load, and waits for its end unless it runs in the background.
     fn load(&mut self, step: &Step) -> Result<(Finding, Option<Report>), StepError> {
         let load = Load::start(&self.stage, &step.action)?;
-        let load = load.ok_or_else(|| StepError::Plain("this is no load".to_owned()))?;
+        let load = load.ok_or_else(|| StepError::Plain("this is not a load".to_owned()))?;
         let (Action::Ping(PingLoad { background, .. })
         | Action::Tcp(TcpLoad { background, .. })
         | Action::Udp(UdpLoad { background, .. })) = &step.action
         else {
-            return Err(StepError::Plain("this is no load".to_owned()));
+            return Err(StepError::Plain("this is not a load".to_owned()));
         };
         if let (true, Some(name)) = (background, &step.name) {
             self.loads.insert(name.clone(), load);

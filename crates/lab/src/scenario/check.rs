@@ -20,7 +20,7 @@ pub(super) fn name(name: &str) -> Result<(), String> {
     match name.len() {
         1..=LONGEST if name.bytes().all(fit) && !name.starts_with('-') => Ok(()),
         _ => Err(format!(
-            "{name:?} is no name; use up to {LONGEST} letters, digits, - and _"
+            "{name:?} is not a name; use up to {LONGEST} letters, digits, - and _"
         )),
     }
 }
@@ -305,6 +305,8 @@ fn cidr(text: &str) -> Result<Cidr, String> {
 pub(super) fn v4(text: &str) -> Result<Ipv4Addr, String> {
     match cidr(text)?.address {
         IpAddr::V4(address) => Ok(address),
-        IpAddr::V6(_) => Err(format!("{text:?} is no IPv4 address, and a NAT box knows no others")),
+        IpAddr::V6(_) => Err(format!(
+            "{text:?} is not an IPv4 address, and a NAT box translates no others"
+        )),
     }
 }

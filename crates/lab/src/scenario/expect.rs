@@ -298,7 +298,7 @@ pub(super) fn load(report: &Report, expect: &ExpectLoad) -> Finding {
     let millis = |time: Time| time.0.as_secs_f64() * 1e3;
     let gap = match report {
         Report::Tcp(report) => {
-            ask(report.hash_ok, "what arrives to be what was sent".to_owned());
+            ask(report.hash_ok, "intact content".to_owned());
             let rate = report.mbit_s * 1e6;
             if let Some(least) = expect.rate_at_least {
                 ask(rate >= least.0 as f64, format!("at least {least}"));

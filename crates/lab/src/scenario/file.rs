@@ -374,7 +374,7 @@ fn set(raw: &mut Raw, setting: &str) -> Result<(), String> {
         let inner = table.entry(*part).or_insert_with(|| Table::new().into());
         table = inner
             .as_table_mut()
-            .ok_or_else(|| bad(&format!("{part:?} is no table")))?;
+            .ok_or_else(|| bad(&format!("{part:?} is not a table")))?;
     }
     table.insert(last.to_owned(), value);
     Ok(())

@@ -157,7 +157,7 @@ mod tests {
             "loss is 1.5; write a share from 0.0 to 1.0"
         );
         assert_eq!(flaws("mtu = 60").unwrap_err(), "mtu is 60; IPv4 needs 68 bytes");
-        assert!(flaws("delay = 5").unwrap_err().contains("is no time"));
+        assert!(flaws("delay = 5").unwrap_err().contains("is not a time"));
         assert!(flaws("too_big = \"loud\"").unwrap_err().contains("unknown variant"));
     }
 }

@@ -78,7 +78,7 @@ impl Source {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// Neither a file nor a built-in scenario.
-    #[error("there is no file {0:?}, and no ready scenario of that name; `weft lab list` has those")]
+    #[error("there is no file {0:?}, and no built-in scenario of that name; `weft lab list` shows those")]
     NoneReady(String),
     /// The file cannot be read.
     #[error("{}: it cannot be read ({source}); check the path", .path.display())]

@@ -52,7 +52,7 @@ fn value(text: &str, units: Units, limit: f64) -> Option<f64> {
 fn text<'de, D: Deserializer<'de>>(from: D, wanted: &str) -> Result<String, D::Error> {
     match toml::Value::deserialize(from)? {
         toml::Value::String(text) => Ok(text),
-        other => Err(D::Error::custom(format!("{other} is no {wanted}"))),
+        other => Err(D::Error::custom(format!("{other} is not a {wanted}"))),
     }
 }
 
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Time {
         const WANTED: &str = "time; write \"20ms\", \"1.5s\" or \"2min\", a day at most";
         let text = text(from, WANTED)?;
         let seconds = value(&text, TIMES, LONGEST);
-        let seconds = seconds.ok_or_else(|| D::Error::custom(format!("{text:?} is no {WANTED}")))?;
+        let seconds = seconds.ok_or_else(|| D::Error::custom(format!("{text:?} is not a {WANTED}")))?;
         Ok(Self(Duration::from_secs_f64(seconds)))
     }
 }
@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for Rate {
         let text = text(from, WANTED)?;
         let rate = value(&text, RATES, FASTEST).filter(|rate| *rate >= 1.0);
         Ok(Self(
-            rate.ok_or_else(|| D::Error::custom(format!("{text:?} is no {WANTED}")))? as u64,
+            rate.ok_or_else(|| D::Error::custom(format!("{text:?} is not a {WANTED}")))? as u64,
         ))
     }
 }
@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for Size {
         let text = text(from, WANTED)?;
         let size = value(&text, SIZES, LARGEST);
         Ok(Self(
-            size.ok_or_else(|| D::Error::custom(format!("{text:?} is no {WANTED}")))? as u64,
+            size.ok_or_else(|| D::Error::custom(format!("{text:?} is not a {WANTED}")))? as u64,
         ))
     }
 }
@@ -165,12 +165,12 @@ mod tests {
             "\"1441min\"",
         ] {
             let error = read(&format!("time = {bad}")).unwrap_err();
-            assert!(error.contains("is no time; write \"20ms\""), "{error}");
+            assert!(error.contains("is not a time; write \"20ms\""), "{error}");
         }
         let error = read("rate = \"10Mb\"").unwrap_err();
-        assert!(error.contains("\"10Mb\" is no rate; write"), "{error}");
+        assert!(error.contains("\"10Mb\" is not a rate; write"), "{error}");
         assert!(read("rate = \"0Mbit\"").is_err());
-        assert!(read("size = 12").unwrap_err().contains("12 is no size; write"));
+        assert!(read("size = 12").unwrap_err().contains("12 is not a size; write"));
     }
 
     proptest! {

@@ -43,7 +43,7 @@ pub enum TrafficError {
         source: io::Error,
     },
     /// No connection arrived within the time limit.
-    #[error("no TCP connection came within {} s", .0.as_secs())]
+    #[error("no TCP connection arrived within {} s", .0.as_secs())]
     NotAccepted(Duration),
     /// The transfer was interrupted.
     #[error("the TCP {end} broke off after {bytes} bytes")]

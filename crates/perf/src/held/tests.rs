@@ -57,14 +57,13 @@ fn the_thread_without_time_to_spare_and_its_stages() {
     assert_eq!(stages, ["udp-send", "seal", "tun-read", "split", "route"]);
     assert_eq!(
         held.evidence,
-        ["the far node's packet thread, 60 % busy: tun-write 30 %, open 20 %, udp-receive 10 %"]
+        ["the peer's packet thread, 60 % busy: tun-write 30 %, open 20 %, udp-receive 10 %"]
     );
     // With client and server swapped.
     let held = judged(Some(&receiver()), Some(&sender()), Bottleneck::Unclear);
     assert_eq!(held.by, By::FarLane);
     assert!(
-        held.text
-            .starts_with("the far node's packet thread, 97 % busy: udp-send"),
+        held.text.starts_with("the peer's packet thread, 97 % busy: udp-send"),
         "{}",
         held.text
     );
@@ -78,7 +77,7 @@ fn two_threads_alike() {
     assert_eq!(
         held.text,
         "this node's packet thread, 97 % busy: udp-send 41 %, seal 22 %, tun-read 15 %; \
-         and the far node's packet thread, 94 % busy: tun-write 50 %, open 44 %"
+         and the peer's packet thread, 94 % busy: tun-write 50 %, open 44 %"
     );
     assert_eq!(held.stages[0].stage, "udp-send", "of the busier one");
     assert!(held.evidence.is_empty(), "{held:?}");
@@ -101,7 +100,7 @@ fn not_the_packet_path() {
         let held = judged(Some(&receiver()), Some(&end([lane(&[("seal", 5)])])), verdict);
         assert_eq!(held.by, By::Elsewhere);
         let expected = format!(
-            "not the packet path: this node's packet thread had nothing to do 40 % of the time, the far node's 95 %; {words}"
+            "not the packet path: this node's packet thread had nothing to do 40 % of the time, the peer's 95 %; {words}"
         );
         assert_eq!(held.text, expected);
         assert_eq!((held.busy, held.stages.len(), held.evidence.len()), (None, 0, 2));
@@ -140,7 +139,7 @@ fn a_thread_that_gets_no_processor() {
     assert_eq!(held.by, By::FarLane);
     assert_eq!(
         held.text,
-        "the far node's packet thread, which ran 58 % of the time and waited 40 % for a processor: \
+        "the peer's packet thread, which ran 58 % of the time and waited 40 % for a CPU: \
          tun-write 30 %, open 20 %, udp-receive 10 %"
     );
 }
@@ -171,8 +170,7 @@ fn a_wait_for_room_is_not_idleness() {
     let held = judged(Some(&waits), Some(&receiver()), Bottleneck::Unclear);
     assert_eq!(held.by, By::Elsewhere);
     assert!(
-        held.text
-            .contains("nothing to do 25 % of the time, the far node's 40 %"),
+        held.text.contains("nothing to do 25 % of the time, the peer's 40 %"),
         "{}",
         held.text
     );
@@ -203,7 +201,7 @@ fn the_busiest_of_several() {
 fn what_was_not_measured() {
     let neither = judged(None, None, Bottleneck::Window);
     assert_eq!(neither.by, By::Unknown);
-    assert_eq!(neither.text, "not known: neither end measured its packet threads");
+    assert_eq!(neither.text, "unknown: neither end measured its packet threads");
     assert_eq!(neither.evidence.len(), 2);
     // An end with empty measurements was not measured either.
     for empty in [EndStages::default(), end([LaneStages::default()])] {
@@ -213,12 +211,12 @@ fn what_was_not_measured() {
     assert_eq!(one.by, By::Unknown);
     assert_eq!(
         one.text,
-        "not known: not this node's packet thread, which had nothing to do 40 % of the time; but loss on the path"
+        "unknown: not this node's packet thread, which had nothing to do 40 % of the time; but loss on the path"
     );
     assert!(
         one.evidence
             .iter()
-            .any(|line| line.starts_with("the far node told no stages")),
+            .any(|line| line.starts_with("the peer reported no stages")),
         "{one:?}"
     );
     assert_eq!(judged(None, Some(&sender()), Bottleneck::Unclear).by, By::FarLane);

@@ -479,7 +479,7 @@ impl Net {
                 assert_eq!(sent, Some(&(got.from, me, got.len)), "{got:?} was not sent like this");
                 assert!(self.delivered.insert(got.seq), "{got:?} is delivered twice");
             }
-            assert_eq!(host.garbled, 0, "host {id} got a packet that nobody sent");
+            assert_eq!(host.garbled, 0, "host {id} received a packet that no host sent");
             host.events.clear();
         }
     }

@@ -271,7 +271,7 @@ impl Net {
             let host = self.world.host_mut(id);
             let state = host.node.mesh_bytes();
             assert!(state < MAX_STATE, "host {id} keeps {state} bytes");
-            assert_eq!(host.garbled, 0, "host {id} got a packet that nobody sent");
+            assert_eq!(host.garbled, 0, "host {id} received a packet that no host sent");
             let events = std::mem::take(&mut host.events);
             for (at, event) in events {
                 let ended = ends(&event, other);

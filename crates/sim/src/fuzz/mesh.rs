@@ -250,7 +250,7 @@ impl Net {
             let me = host.node_addr();
             let state = host.node.mesh_bytes();
             assert!(state < MAX_STATE, "host {id} keeps {state} bytes");
-            assert_eq!(host.garbled, 0, "host {id} got a packet that nobody sent");
+            assert_eq!(host.garbled, 0, "host {id} received a packet that no host sent");
             host.events.clear();
             for (_, got) in std::mem::take(&mut host.received) {
                 let Some((from, to, len)) = self.sent.get(got.seq as usize).copied() else {

@@ -32,7 +32,7 @@ pub enum Failure {
         to: HostId,
     },
     /// A host received an IP packet that no host sent.
-    #[error("host {0} got a packet that nobody sent")]
+    #[error("host {0} received a packet that no host sent")]
     Garbled(HostId),
 }
 

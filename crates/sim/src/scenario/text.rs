@@ -33,7 +33,7 @@ pub enum ScenarioError {
         line: usize,
     },
     /// An unknown statement.
-    #[error("line {line}: \"{word}\" is no statement")]
+    #[error("line {line}: \"{word}\" is not a statement")]
     Unknown {
         /// The line.
         line: usize,
@@ -338,8 +338,8 @@ mod tests {
             "line 2: the text does not begin with \"weft-scenario 1\""
         );
         let after = |line: &str| error(&format!("weft-scenario 1 # comment\nmesh line of 3\n{line}"));
-        assert_eq!(after("sede 1"), "line 3: \"sede\" is no statement");
-        assert_eq!(after("at 5 explode"), "line 3: \"explode\" is no statement");
+        assert_eq!(after("sede 1"), "line 3: \"sede\" is not a statement");
+        assert_eq!(after("at 5 explode"), "line 3: \"explode\" is not a statement");
         assert_eq!(after("at 5 kill 3"), "line 3: there is no host 3");
         assert_eq!(after("seed x"), "line 3: a number is missing");
         assert_eq!(after("seed 1 2"), "line 3: there is more than the statement takes");

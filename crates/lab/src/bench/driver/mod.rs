@@ -237,7 +237,7 @@ pub enum DriverError {
     #[error("it does not take its configuration: {0}")]
     Configuration(String),
     /// A setting that it does not have.
-    #[error("{0:?} is no setting of this arm")]
+    #[error("{0:?} is not a setting of this arm")]
     Setting(String),
 }
 
