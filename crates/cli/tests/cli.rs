@@ -58,7 +58,7 @@ impl Place {
     }
 }
 
-/// Standard output of a command that succeeded without a word on standard error.
+/// Standard output of a command that succeeded and wrote nothing to standard error.
 fn done(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), &*stderr), (Some(0), ""));

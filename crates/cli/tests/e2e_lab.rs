@@ -167,7 +167,7 @@ expect = "quiet"
     for status in ["step-2-a.json", "step-5-b.json", "a.json"] {
         assert!(out.join("status").join(status).is_file(), "{status}");
     }
-    // Both ends have the pings; the far end saw them 3 ms later.
+    // Both ends have the pings; the second end received them 3 ms later.
     let captures = ["line.a.pcap", "line.b.pcap"].map(|name| fs::read(out.join("pcap").join(name)).unwrap());
     for capture in captures {
         assert_eq!(capture[..4], [0x4d, 0x3c, 0xb2, 0xa1]);

@@ -1,4 +1,4 @@
-//! Two nodes with a link of 1,280 bytes between them, which swallows larger packets without a word.
+//! Two nodes with a link of 1,280 bytes between them, which silently drops larger packets.
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 mod common;

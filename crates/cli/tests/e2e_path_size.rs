@@ -133,7 +133,7 @@ fn an_interface_that_takes_less_is_followed() {
     });
 }
 
-/// A cable that takes 1,500 bytes, then swallows all above 1,300 without a word, and recovers.
+/// A cable that takes 1,500 bytes, then silently drops all above 1,300, and recovers.
 #[test]
 fn a_black_hole_is_left_under_load_and_the_path_rises_again() {
     in_namespaces(|| {

@@ -122,7 +122,7 @@ fn a_node_without_transit_carries_nothing() {
     });
 }
 
-/// C takes A alone, D everyone but A. Neither can join A and B, until C is told to take B too.
+/// C accepts A alone, D every node but A. Neither can join A and B, until C is told to take B too.
 #[test]
 fn a_relay_takes_whom_it_is_told_to() {
     in_namespaces(|| {

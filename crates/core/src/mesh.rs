@@ -1,4 +1,4 @@
-//! How nodes find each other through each other: tree, filters, look-ups, and the way to everyone.
+//! The mesh: spanning tree, filters, look-ups, and the next hop to every node.
 //!
 //! - [`tree`]: the spanning tree, and with it coordinates for every node.
 //! - [`filter`]: what each neighbour may reach.

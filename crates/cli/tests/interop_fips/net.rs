@@ -77,7 +77,8 @@ impl Plan {
         Ipv6Addr::new(0x2001, 0xdb8, 0, cable, 0, 0, 0, 1 + end)
     }
 
-    /// The configuration of one node: it knows everyone, and the addresses of those at its cables.
+    /// The configuration of one node: it names every other node, with addresses of those at its
+    /// cables.
     fn spec(&self, number: usize, ids: &[Identity]) -> NodeSpec {
         let mut spec = NodeSpec {
             listen: vec![SocketAddr::from(([0_u16; 8], DEFAULT_PORT))],

@@ -116,7 +116,7 @@ pub(crate) struct Filters {
     /// Ourselves, and those we speak for.
     local: Bloom,
     me: NodeAddr,
-    /// What the tree neighbours said, to be made anew when one of them says something else.
+    /// The sum of the tree neighbours' filters, recomputed when one of them announces another one.
     tally: Tally,
     /// Of the last announcement to any neighbour.
     sequence: u64,

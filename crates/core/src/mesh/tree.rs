@@ -13,13 +13,15 @@
 //!
 //! # What a neighbour can make us believe
 //!
-//! A signature covers the announcing node, its parent, sequence and time. Everything above the parent is hearsay. So in
-//! version 1 of the protocol any authenticated neighbour can name a root smaller than every honest one, even one that
-//! does not exist, and the whole mesh follows; or claim to stand next to the true root, and win those whose honest way
-//! is longer. The rules demand that we follow, as no node can tell. What it cannot do is move a node without being
-//! nearer to a root at least as small: worse roots, longer paths, paths through ourselves, paths too long to pass on,
-//! forged signatures and replays change nothing but what is known of the liar. Moving the tree costs detours and
-//! announcements (two per second and neighbour at most), never more memory than one path for each neighbour.
+//! A signature covers the announcing node, its parent, sequence and time. Everything above the
+//! parent is an unproven claim. So in version 1 of the protocol any authenticated neighbour can
+//! name a root smaller than every honest one, even one that does not exist, and the whole mesh
+//! follows; or claim to stand next to the true root, and win those whose honest way is longer. The
+//! rules demand that we follow, as no node can tell. What it cannot do is move a node without being
+//! nearer to a root at least as small: worse roots, longer paths, paths through ourselves, paths
+//! too long to pass on, forged signatures and replays change nothing but what is known of the
+//! attacker. Moving the tree costs detours and announcements (two per second and neighbour at
+//! most), never more memory than one path for each neighbour.
 
 mod announce;
 mod damper;

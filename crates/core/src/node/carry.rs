@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// Lanes ask again about everyone.
+    /// Lanes ask again about every node.
     pub(super) fn withdraw_routes(&mut self, now: u64) {
         for (dest, link) in self.routes.drain() {
             self.ctx.lane(Command::RemoveRoute { dest });

@@ -1,8 +1,8 @@
 //! Ways for relayed fast frames: labels asked of the next hop, labels served to the one before.
 //!
-//! A way is bound from its far end: a neighbour says yes to a label once it is the destination itself or has a yes from the
-//! next hop. Until then, and when anything about the way is lost, data goes in FIPS frames, which find ways of their own.
-//! docs/protocol/fast.md, "Labels".
+//! A path is bound from its destination: a neighbour accepts a label once it is the destination
+//! itself or its next hop has accepted one. Until then, and when anything about the way is lost,
+//! data goes in FIPS frames, which find ways of their own. docs/protocol/fast.md, "Labels".
 
 use weft_packet::{Carry, Command, EpochId, LinkId, Relay};
 use weft_wire::NodeAddr;

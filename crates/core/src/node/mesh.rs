@@ -25,8 +25,8 @@ const MAX_UNPROVEN: usize = 256;
 const UNPROVEN_GRACE: u64 = 2_000;
 
 impl Node {
-    /// Names nodes that may link although not everyone may, and nodes that may not although everyone may. Configured
-    /// peers always may. Links that are up stay.
+    /// Sets the nodes that may link while the mesh is closed, and those that may not while it is
+    /// open. Configured peers always may. Links that are up stay.
     pub fn set_admission(&mut self, allowed: BTreeSet<NodeAddr>, denied: BTreeSet<NodeAddr>) {
         (self.allowed, self.denied) = (allowed, denied);
     }

@@ -8,7 +8,7 @@ use super::*;
 
 const RAISE_EVERY: u64 = 600_000;
 
-/// A prober on a path that swallows what is too large for it, without a word.
+/// A prober on a path that silently drops what is too large for it.
 struct Bench {
     now: u64,
     prober: Prober,

@@ -1,4 +1,5 @@
-//! The TUN interface as the system sees it: name, MTU, our address, and the route to everyone else's.
+//! The TUN interface as the system sees it: name, MTU, the node's address, and the route to those
+//! of other nodes.
 
 use std::net::{IpAddr, Ipv6Addr};
 

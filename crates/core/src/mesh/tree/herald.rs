@@ -82,7 +82,7 @@ impl Outbox {
 #[derive(Debug, Default)]
 pub(super) struct Declaration {
     sequence: u64,
-    /// The announcement as it goes out; empty if it has to be made anew.
+    /// The announcement as it is sent; empty if it has to be built again.
     body: Vec<u8>,
 }
 

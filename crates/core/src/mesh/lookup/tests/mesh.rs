@@ -96,7 +96,7 @@ fn a_hub_finds_the_way_among_more_leaves_than_it_may_ask() {
 
 #[test]
 fn a_neighbour_that_claims_everything_and_answers_nothing_stops_no_lookup() {
-    // The liar, 0, is linked to all of a line, and no filter but its own says anything.
+    // The attacker, 0, is linked to all of a line, and no filter but its own says anything.
     let size = 6;
     let mut links: Vec<_> = (2..size).map(|i| (i - 1, i)).collect();
     links.extend((1..size).map(|i| (0, i)));

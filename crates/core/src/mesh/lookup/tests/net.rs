@@ -104,7 +104,7 @@ impl Net {
         }
     }
 
-    /// The smallest address of each part is its root; everyone is as near to it as can be.
+    /// The smallest address of each part is its root; every node is as near to it as possible.
     fn grow_tree(&mut self) {
         let mut rooted = BTreeSet::new();
         for root in self.names.values().copied().collect::<Vec<_>>() {
