@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_cannot_be_burdened() {
+    fn a_missing_process_cannot_be_slowed_down() {
         assert!(Burden::on(5_000_000, &[]).is_err());
     }
 }

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sample_is_refused() {
+    fn an_invalid_sample_is_refused() {
         assert_eq!(Summary::of(&[]), Err(StatsError::TooFew { found: 0, needed: 1 }));
         assert_eq!(Summary::of(&[1.0, f64::NAN]), Err(StatsError::NotFinite(1)));
         assert_eq!(Summary::of(&[f64::INFINITY]), Err(StatsError::NotFinite(0)));

@@ -331,7 +331,7 @@ fn a_file_that_is_not_there_is_named() {
 proptest! {
     /// A line that is missing or duplicated is valid or one line of error, never a panic.
     #[test]
-    fn a_slip_of_the_pen_is_told_in_one_line(which in 0..READY.len(), line in 0_usize..200, twice: bool) {
+    fn a_typing_error_is_one_line_of_error(which in 0..READY.len(), line in 0_usize..200, twice: bool) {
         let lines: Vec<_> = READY[which].text.lines().collect();
         let at = line % lines.len();
         let mut text = String::new();

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_it_holds_makes_it_forget() {
+    fn a_full_cache_is_emptied() {
         let memo = Memo::new();
         for key in 0..=MAX {
             memo.recall(key, || key);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_of_nobody_is_not_found() {
+    fn the_usage_of_a_missing_process_is_not_found() {
         // Above the largest process id of Linux (2^22).
         let error = usage_of(5_000_000).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);

@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_narrow_path_is_no_kernel_without_super_datagrams() {
+    fn a_small_path_mtu_does_not_switch_gso_off() {
         let error = io::Error::from_raw_os_error;
         for (refused, alone, shows) in [
             (libc::EIO, Ok(100), true),

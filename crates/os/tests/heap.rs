@@ -4,7 +4,7 @@
 use weft_os::process::heap_in_use;
 
 #[test]
-fn what_is_taken_shows_and_what_is_given_back_too() {
+fn heap_use_grows_and_shrinks_with_allocations() {
     let Some(before) = heap_in_use() else { return };
     let taken: Vec<Vec<u8>> = (0..1_000).map(|_| vec![1; 10_000]).collect();
     let with = heap_in_use().unwrap_or_default();

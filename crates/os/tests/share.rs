@@ -138,7 +138,7 @@ fn check_taken() {
 }
 
 #[test]
-fn what_has_left_tells_nobody_who_waits_for_datagrams() {
+fn a_datagram_that_left_wakes_no_receiving_thread() {
     in_namespaces(|| NetNs::new().unwrap().run(check_room).unwrap());
 }
 
@@ -169,7 +169,7 @@ fn check_room() {
 }
 
 #[test]
-fn what_goes_to_all_that_have_the_port_is_kept_by_none_that_only_sends() {
+fn broadcasts_are_dropped_by_sockets_that_only_send() {
     in_namespaces(|| NetNs::new().unwrap().run(check_broadcasts).unwrap());
 }
 

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_within_the_machine_is_no_way_outside() {
+    fn a_link_within_the_machine_is_refused() {
         for (asked, link) in [
             ("127.0.0.1", "127.0.0.1:2121"),
             ("0.0.0.0", "0.0.0.0:2121"),

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_nonsense_is_refused() {
+    fn long_and_invalid_messages_are_refused() {
         for (bytes, kind) in [
             (vec![b'x'; MAX_LINE + 5], io::ErrorKind::InvalidData),
             (b"{\"plan\"\n".to_vec(), io::ErrorKind::InvalidData),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_others_is_tamed() {
+    fn text_of_the_peer_is_sanitised() {
         assert_eq!(printable("a\x1b[31m\nb\u{202e}c", 100), "a [31m b c");
         assert_eq!(printable("abcdef", 3), "abc");
     }

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_anew_when_the_daemon_does() {
+    fn measuring_restarts_with_the_daemon() {
         let at = |seconds, ms| vec![lane(seconds, &[("open", ms)]), lane(seconds, &[("open", 2 * ms)])];
         let end = watched(vec![at(1.0, 500), at(2.0, 900), at(0.5, 100), at(1.5, 700)]).unwrap();
         assert_eq!(
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_processor_it_is_busy_too() {
+    fn a_thread_without_a_cpu_counts_as_busy() {
         let starved = LaneStages {
             thread: Some(ThreadLoad {
                 name: "weft-lane".to_owned(),
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_tell_is_tamed() {
+    fn what_the_peer_reports_is_sanitised() {
         let many: Vec<(String, u64)> = (0..100).map(|n| (format!("{n}\n"), 1)).collect();
         let many: Vec<(&str, u64)> = many.iter().map(|(name, ms)| (name.as_str(), *ms)).collect();
         let end = EndStages {

@@ -103,7 +103,7 @@ fn loss_delays_the_agreement_and_nothing_else() {
 }
 
 #[test]
-fn who_does_not_offer_them_gets_fips_frames() {
+fn a_node_that_does_not_offer_them_gets_fips_frames() {
     let mut world = World::new(3);
     let (a, b) = (
         world.add_host(Config::default()),
@@ -290,7 +290,7 @@ fn require_fast(world: &mut World, a: HostId, b: HostId) {
 }
 
 #[test]
-fn who_requires_them_and_has_them_notices_nothing() {
+fn a_node_that_requires_them_and_has_them_is_not_affected() {
     let often = config(|c| {
         c.rekey = 5_000;
         c.phase_frames = 40;

@@ -131,7 +131,7 @@ fn frames_without_keys_make_an_idle_pair_shake_hands_ever_more_seldom() {
 /// B has lost its keys, and an attacker tries to hide that from it by forged last messages of
 /// handshakes.
 #[test]
-fn keys_that_were_lost_are_made_anew_beside_forged_last_messages() {
+fn lost_keys_are_replaced_despite_forged_last_messages() {
     let took = [false, true].map(|forged| {
         let (mut world, [a, b, r, m]) = pair_and_liar(5, false);
         for seq in 0..20 {

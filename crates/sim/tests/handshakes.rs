@@ -210,7 +210,7 @@ fn nor_over_a_long_way() {
 }
 
 #[test]
-fn nor_one_through_the_very_node_that_is_made_to_carry_them() {
+fn nor_a_session_through_the_relay_of_the_flood() {
     opens_in_time(false, false, 20, &[Flood::Setups, Flood::Acks, Flood::Msg3, Flood::All]);
     opens_in_time(false, false, 75, &[Flood::Setups]);
 }

@@ -153,7 +153,7 @@ fn both_ends_and_the_relays_follow_a_move() {
 }
 
 #[test]
-fn who_may_link_unasked_is_a_setting() {
+fn the_admission_of_strangers_is_a_setting() {
     for (admit, listed, may) in [
         (Admit::Everyone, false, true),
         (Admit::Everyone, true, false),

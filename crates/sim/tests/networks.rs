@@ -62,7 +62,7 @@ fn they_pass_over_many_epochs() {
 }
 
 #[test]
-fn a_node_of_before_gets_none_and_the_sender_is_told() {
+fn an_older_node_gets_none_and_the_sender_gets_an_error() {
     let mut world = World::new(2);
     let a = world.add_host(Config::default());
     let old = Config {

@@ -327,7 +327,7 @@ fn what_swallows_direct_fast_frames_does_not_swallow_data() {
 }
 
 #[test]
-fn labels_end_when_nobody_needs_them() {
+fn unused_labels_expire() {
     let (mut world, h) = line(3, 3);
     let (a, b) = (h[0], h[2]);
     world.run(5_000);

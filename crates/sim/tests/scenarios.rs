@@ -158,7 +158,7 @@ fn a_tenth_restarting_each_minute_leaves_the_others_connected() {
 }
 
 #[test]
-fn who_slept_is_found_again() {
+fn a_suspended_node_is_reached_again() {
     all_reached(&Plan {
         trouble: 600_000,
         sleepers: 30,
@@ -169,7 +169,7 @@ fn who_slept_is_found_again() {
 }
 
 #[test]
-fn hosts_behind_boxes_of_every_kind_reach_each_other_through_those_that_are_not() {
+fn hosts_behind_every_kind_of_nat_reach_each_other_through_public_ones() {
     let kinds = [
         NatKind::FullCone,
         NatKind::Restricted,

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ipv6_packet_is_not_compressed() {
+    fn other_packets_than_ipv6_are_not_compressed() {
         assert_eq!(compress(&[0x60; 39]), None);
         assert_eq!(compress(&[0x45; 60]), None);
     }

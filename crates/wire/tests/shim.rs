@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_refused_is_left_alone(
+    fn a_refused_buffer_stays_unchanged(
         bytes in vec(any::<u8>(), 0..100),
         at in 0..120usize,
         (src, dst) in (addr(), addr()),

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_arm_is_refused() {
+    fn an_invalid_arm_is_refused() {
         for text in ["", "weft@", "=weft", "weft+", "weft+a", "weft+=1", "weft+a="] {
             assert!(text.parse::<Arm>().is_err(), "{text}");
         }

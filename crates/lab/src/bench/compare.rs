@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_said() {
+    fn missing_and_few_runs_have_verdicts_of_their_own() {
         let first = bench("weft", &[90.0, 100.0, 110.0]);
         let few = only(&first, &bench("weft", &[90.0, 100.0]));
         assert_eq!(few.verdict(), Verdict::TooFew);

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_have_a_bar_or_a_word_for_every_arm_and_no_stray_markup() {
+    fn plots_have_a_bar_or_a_word_for_every_arm_and_no_stray_markup() {
         let arms = ["a<b".to_owned(), "dead".to_owned()];
         let records = [run(1, "a<b", 100.0), run(2, "a<b", 110.0)];
         let bars = bars(&CASES[0], &rows(&arms, "tcp", false, &records));

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_has_a_row_for_every_arm_and_says_who_is_missing() {
+    fn a_report_has_a_row_for_every_arm_and_names_missing_ones() {
         let arms = ["direct".to_owned(), "weft".to_owned(), "dead".to_owned()];
         let records: Vec<Record> = (1..=5)
             .flat_map(|round| [run(round, "direct", 12_345.0), run(round, "weft", 812.0)])

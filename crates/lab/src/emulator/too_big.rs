@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_who_may_not_be() {
+    fn no_error_is_sent_about_packets_that_permit_none() {
         let mut to_all = frame(IPV4, &v4(1400));
         to_all[0] = 1;
         let mut fragment = v4(1400);

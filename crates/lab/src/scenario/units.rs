@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_says_what_would_be() {
+    fn an_invalid_value_is_refused_with_a_valid_one() {
         for bad in [
             "\"20\"",
             "\"-1s\"",

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_permitted_can_be_had_and_given_back_and_what_is_not_changes_nothing() {
+    fn permitted_nice_values_are_set_and_reset_and_others_are_refused() {
         in_a_thread(|| {
             let (before, first) = (
                 thread_turns().unwrap(),

@@ -108,7 +108,7 @@ fn not_the_packet_path() {
 }
 
 #[test]
-fn a_processor_that_was_the_bottleneck_need_not_be_as_busy_again() {
+fn a_cpu_that_was_the_bottleneck_is_recognised_from_a_lower_share() {
     let busy = end([lane(&[("open", 70)])]);
     assert_eq!(
         judged(Some(&busy), Some(&receiver()), Bottleneck::NearCpu).by,
@@ -126,7 +126,7 @@ fn a_processor_that_was_the_bottleneck_need_not_be_as_busy_again() {
 }
 
 #[test]
-fn a_thread_that_gets_no_processor() {
+fn a_thread_that_gets_no_cpu() {
     let mut starved = receiver();
     starved.lanes[0].thread = Some(ThreadLoad {
         name: "weft-lane".to_owned(),

@@ -122,7 +122,7 @@ fn a_window() {
 }
 
 #[test]
-fn loss_and_rate_are_told_apart_by_the_queue() {
+fn the_queue_distinguishes_loss_from_rate() {
     let lossy = TcpSent {
         retransmits: 100,
         ..tcp()

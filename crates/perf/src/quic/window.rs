@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overtaken_is_no_loss() {
+    fn reordering_is_not_loss() {
         let mut window = Window::default();
         window.take(MS, 10);
         // 5 arrives before 3 and 4, which arrive a moment later; 9 arrives before 8.
