@@ -216,7 +216,7 @@ fn who_may_not() {
         let stderr = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(1), "{stderr}");
         assert!(
-            stderr.starts_with("weft: b takes no tests: nothing listens at ["),
+            stderr.starts_with("weft: b accepts no tests: nothing listens at ["),
             "{stderr}"
         );
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
