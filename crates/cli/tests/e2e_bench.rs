@@ -128,7 +128,7 @@ fn a_record_is_begun_once() {
     fs::write(page, "what it means").unwrap();
     let again = bench("c");
     assert_eq!(again.status.code(), Some(2));
-    assert!(complaint(&again).contains("is there already"), "{again:?}");
+    assert!(complaint(&again).contains("records are not overwritten"), "{again:?}");
     assert_eq!(fs::read_to_string(page).unwrap(), "what it means");
 }
 

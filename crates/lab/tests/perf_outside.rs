@@ -254,7 +254,7 @@ fn a_link_that_moves_ends_the_run() {
             .unwrap();
         assert!(matches!(far.join().unwrap(), Err(FarError::LinkMoved)));
         let why = near.unwrap_err().to_string();
-        assert!(why.contains("has moved or ended"), "{why}");
+        assert!(why.contains("has roamed or ended"), "{why}");
     });
 }
 
