@@ -99,7 +99,7 @@ fn a_window() {
     };
     assert_eq!(is(&over_tcp(limited.clone())), Bottleneck::Window);
     let lines = judge(&over_tcp(limited)).evidence;
-    assert!(lines[1].starts_with("16384 bytes of window in a round trip of 20.4 ms carry 6.4 Mbit/s"));
+    assert!(lines[1].starts_with("16384 bytes of window in a round trip of 20.4 ms allow 6.4 Mbit/s"));
     // The figures of a connection with pacing.
     let paced = TcpSent {
         window_limited: 0.47,
