@@ -16,6 +16,17 @@ pub fn disable_router_advertisements(interface: &str) -> Result<(), SysctlError>
     set_ipv6(interface, "autoconf", "0")
 }
 
+/// Turns IPv6 on for an interface: a new one has what `default.disable_ipv6` says.
+///
+/// # Errors
+/// Like [`disable_router_advertisements`].
+pub fn enable_ipv6(interface: &str) -> Result<(), SysctlError> {
+    match ipv6_enabled(interface) {
+        true => Ok(()),
+        false => set_ipv6(interface, "disable_ipv6", "0"),
+    }
+}
+
 /// Enables or disables IPv6 forwarding for this namespace (`all`) or one interface.
 ///
 /// # Errors

@@ -12,6 +12,7 @@
 mod address;
 mod bind;
 mod bpf;
+mod inquiry;
 mod message;
 mod queue;
 mod share;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use self::address::RawAddress;
 pub use self::bind::{BindError, BindOptions, BufferSizes};
+pub use self::inquiry::{Finding, Inquiry};
 pub use self::share::Steering;
 use crate::poll::wait_writable;
 use crate::syscall;
