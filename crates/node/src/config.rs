@@ -3,6 +3,7 @@
 //! Every key and value is checked while reading; what [`Config`] holds can be used as it is. Errors
 //! name file, line and setting, and say what to write instead.
 
+mod advice;
 mod error;
 mod fast;
 mod lanes;
@@ -301,18 +302,44 @@ impl Config {
     /// Refuses a peer that is the node itself. Not part of reading: the key is known later.
     ///
     /// # Errors
-    /// [`Problem::OwnKey`] at the peer's line.
+    /// [`Problem::OwnKey`], or [`Problem::MeshAddress`] with this node's own address, at the peer's
+    /// line.
     pub fn refuse_self(&self, own: &PublicKey, key_file: &Path) -> Result<(), ConfigError> {
-        let Some(peer) = self.peers.iter().find(|peer| peer.key == *own) else {
-            return Ok(());
+        let fault = |line, key: &str, problem| {
+            Err(ConfigError::Setting {
+                path: self.path.clone().unwrap_or_default(),
+                line,
+                key: key.to_owned(),
+                problem,
+            })
         };
-        Err(ConfigError::Setting {
+        let address = IpAddr::V6(own.node_addr().to_ipv6());
+        for peer in &self.peers {
+            if peer.key == *own {
+                let key_file = key_file.to_owned();
+                return fault(peer.line, "peer.npub", Problem::OwnKey { key_file });
+            }
+            if let Some(inside) = peer.addresses.iter().find(|known| known.ip() == address) {
+                let found = inside.to_string();
+                return fault(peer.line, "peer.addresses", Problem::MeshAddress { found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses to make a new key where the file `missing` was meant to hold one: the configuration
+    /// names it, or has peers, which know the node by its key. Not part of reading: the file is
+    /// looked for later.
+    ///
+    /// # Errors
+    /// [`ConfigError::KeyMissing`]
+    pub fn refuse_new_key(&self, missing: &Path) -> Result<(), ConfigError> {
+        if self.key_file == Self::default().key_file && self.peers.is_empty() {
+            return Ok(());
+        }
+        Err(ConfigError::KeyMissing {
             path: self.path.clone().unwrap_or_default(),
-            line: peer.line,
-            key: "peer.npub".to_owned(),
-            problem: Problem::OwnKey {
-                key_file: key_file.to_owned(),
-            },
+            key_file: missing.to_owned(),
         })
     }
 
@@ -482,6 +509,7 @@ impl Config {
     fn read_peers(&mut self, sections: Vec<Section<'_>>, taken: &mut Taken, text: &str) -> Result<(), Fault> {
         let mut keys = BTreeMap::new();
         let mut names = BTreeMap::new();
+        let mut dialled = Vec::new();
         for mut section in sections {
             let line = |at| line_of(text.as_bytes(), at);
             let Some(npub) = section.string("npub")? else {
@@ -500,7 +528,11 @@ impl Config {
                 name = Some(checked);
             }
             let addresses = match section.strings("addresses")? {
-                Some(list) => list.value.iter().map(peer_address).collect::<Result<_, _>>()?,
+                Some(list) => {
+                    let addresses: Vec<_> = list.value.iter().map(peer_address).collect::<Result<_, _>>()?;
+                    dialled.extend(addresses.iter().map(SocketAddr::ip).zip(list.value));
+                    addresses
+                }
                 None => Vec::new(),
             };
             let require_fast = match section.boolean("require_fast")? {
@@ -518,7 +550,13 @@ impl Config {
                 line: line(npub.at()),
             });
         }
-        Ok(())
+        let inside = |ip: &IpAddr| keys.keys().any(|key| IpAddr::V6(key.node_addr().to_ipv6()) == *ip);
+        match dialled.iter().find(|(ip, _)| inside(ip)) {
+            Some((_, item)) => Err(item.fault(Problem::MeshAddress {
+                found: reader::printable(&item.value),
+            })),
+            None => Ok(()),
+        }
     }
 }
 
@@ -527,7 +565,11 @@ impl Fault {
         let path = path.to_owned();
         let line = line_of(text.as_bytes(), self.at);
         match self.problem {
-            Problem::Syntax(message) => ConfigError::Syntax { path, line, message },
+            Problem::Syntax(message) => ConfigError::Syntax {
+                path,
+                line,
+                message: advice::syntax(text, self.at, &message),
+            },
             problem => ConfigError::Setting {
                 path,
                 line,
@@ -574,9 +616,18 @@ fn address(item: &Item<String>) -> Result<SocketAddr, Fault> {
                 found,
                 instead: SocketAddr::new(ip, DEFAULT_PORT).to_string(),
             },
+            Err(_) if is_host_name(text) => Problem::HostName { found },
             Err(_) => Problem::NotAnAddress { found },
         })
     })
+}
+
+/// A host name, with or without a port.
+fn is_host_name(text: &str) -> bool {
+    let (name, port) = text.rsplit_once(':').unwrap_or((text, "1"));
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    let is_name = name.bytes().all(allowed) && name.bytes().any(|b| b.is_ascii_alphabetic());
+    is_name && port.parse::<u16>().is_ok()
 }
 
 /// An address to dial: one host, one port.
@@ -609,7 +660,21 @@ fn peer_name(text: &str) -> Result<PeerName, Problem> {
     text.parse().map_err(|why| Problem::BadName {
         found: reader::printable(text),
         why,
+        instead: name_like(text),
     })
+}
+
+/// A name that may stand in place of `text`.
+fn name_like(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let bare = lower.strip_suffix(".fips").unwrap_or(&lower);
+    let letters = bare.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let name: String = letters.take(PeerName::MAX_LEN).collect();
+    let name = name.trim_matches('-');
+    match name.parse::<PeerName>() {
+        Ok(name) => name.to_string(),
+        Err(_) => "my-laptop".to_owned(),
+    }
 }
 
 /// Names that Linux accepts. `%` would make the kernel number the interface by itself.

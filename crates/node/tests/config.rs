@@ -229,7 +229,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 46, "every setting, and [[peer]]");
+    assert_eq!(settings, 58, "every setting, every table, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -247,11 +247,11 @@ fn each_fault_is_one_exact_line() {
     let peer = format!("[[peer]]\nnpub = \"{own}\"\n");
     let cases: Vec<(String, String)> = [
         // Keys.
-        ("[udp]\nlissten = []", "2: udp.lissten: unknown key; the ones here are listen, mtu, raise_s, batch, gro"),
+        ("[udp]\nlissten = []", "2: udp.lissten: unknown key; did you mean listen?; the ones here are listen, mtu, raise_s, batch, gro"),
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
-            "2: peers: unknown key; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer",
+            "2: peers: unknown key; did you mean peer?; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer",
         ),
         (
             "[mesh]\nallow = [\"me\"]",
@@ -261,19 +261,19 @@ fn each_fault_is_one_exact_line() {
         ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer"),
         ("lanes = 0", "1: lanes: 0 is out of range; write 1 to 16 (lanes)"),
         ("prefer_lanes = 1", "1: prefer_lanes: a whole number where true or false is expected"),
-        ("lanes = \"many\"", "1: lanes: a text where a whole number is expected"),
+        ("lanes = \"many\"", "1: lanes: a string where a whole number is expected"),
         ("[[peer]]", "1: peer.npub: missing; write npub = \"npub1...\" under [[peer]]"),
-        ("[rekey]\ninterval = 5", "2: rekey.interval: unknown key; the only one here is interval_s"),
+        ("[rekey]\ninterval = 5", "2: rekey.interval: unknown key; did you mean interval_s?; the only one here is interval_s"),
         // Types.
         ("udp = 5", "1: udp: a whole number where a table: [name] is expected"),
-        ("\n[peer]\nnpub = 1", "2: peer: a table where a list of tables: [[name]] is expected"),
-        ("peer = [1]", "1: peer: a whole number where a list of tables: [[name]] is expected"),
-        ("[tun]\nname = 5", "2: tun.name: a whole number where a text: \"...\" is expected"),
-        ("[tun]\nmtu = \"1280\"", "2: tun.mtu: a text where a whole number is expected"),
-        ("[udp]\nlisten = \"x\"", "2: udp.listen: a text where a list of texts: [\"...\"] is expected"),
-        ("[udp]\nlisten = [\n\"0.0.0.0:1\",\ntrue]", "4: udp.listen[1]: true or false where a text: \"...\" is expected"),
+        ("\n[peer]\nnpub = 1", "2: peer: a table where a list of tables: [[peer]] is expected"),
+        ("peer = [1]", "1: peer: a whole number where a list of tables: [[peer]] is expected"),
+        ("[tun]\nname = 5", "2: tun.name: a whole number where a string: \"...\" is expected"),
+        ("[tun]\nmtu = \"1280\"", "2: tun.mtu: a string where a whole number is expected"),
+        ("[udp]\nlisten = \"x\"", "2: udp.listen: a string where a list of strings: [\"...\"] is expected"),
+        ("[udp]\nlisten = [\n\"0.0.0.0:1\",\ntrue]", "4: udp.listen[1]: true or false where a string: \"...\" is expected"),
         ("[rekey]\ninterval_s = 1.5", "2: rekey.interval_s: a number with a fraction where a whole number is expected"),
-        ("[log]\nlevel = 1979-05-27", "2: log.level: a date where a text: \"...\" is expected"),
+        ("[log]\nlevel = 1979-05-27", "2: log.level: a date where a string: \"...\" is expected"),
         // Ranges.
         ("[tun]\nmtu = 1279", "2: tun.mtu: 1279 is out of range; write 1280 to 65535 (bytes)"),
         ("[udp]\nmtu = 1199", "2: udp.mtu: 1199 is out of range; write 1200 to 9000 (bytes)"),
@@ -350,13 +350,21 @@ fn each_fault_is_one_exact_line() {
         ),
         // Not TOML.
         ("[udp", "1: unclosed table, expected `]`; see toml.io for how a line is written"),
-        ("[udp]\nmtu = 1280\nmtu = 1281", "3: duplicate key; see toml.io for how a line is written"),
+        ("[udp]\nmtu = 1280\nmtu = 1281", "3: mtu is set twice; remove one of the two"),
+        ("[udp]\nmtu = 1280\n[udp]", "3: [udp] is in the file already; write the setting there, below the first [udp]"),
+        ("[mesh]\nopen = True", "2: open: 'True' is no value; write true or false"),
+        ("[log]\nlevel = info # more", "2: level: the value has no quotation marks; write level = \"info\""),
+        ("[log]\nlevel = \"info", "2: level: a quotation mark is missing; write level = \"...\""),
+        ("[log]\nlevel =", "2: level: the value is missing"),
+        ("the peers", "1: 'the peers' is neither a setting nor a comment; begin a comment with #"),
+        ("open = true", "1: open: unknown key; it belongs below a line [mesh]; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer"),
     ]
     .map(|(text, line)| (text.to_owned(), line.to_owned()))
     .into_iter()
     .chain(
         [
-            ("name = \"-bob\"", "3: peer.name: '-bob': a name neither begins nor ends with a hyphen; write it as \"my-laptop\""),
+            ("name = \"-bob\"", "3: peer.name: '-bob': a name neither begins nor ends with a hyphen; write it as \"bob\""),
+            ("name = \"My_Server.fips\"", "3: peer.name: 'My_Server.fips': a name consists of letters a-z, digits and hyphens; write it as \"my-server\""),
             ("addresses = [\"10.0.0.1\"]", "3: peer.addresses[0]: '10.0.0.1' is not host:port; write it as \"10.0.0.1:2121\""),
             (
                 "addresses = [\"10.0.0.1:1\", \"2001:db8::1\"]",
@@ -364,13 +372,13 @@ fn each_fault_is_one_exact_line() {
             ),
             (
                 "addresses = [\"bob.example:2121\"]",
-                "3: peer.addresses[0]: 'bob.example:2121' is not host:port; write an IP address and a port, as \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\"",
+                "3: peer.addresses[0]: 'bob.example:2121' is a host name, and names are not possible here yet; write the IP address and the port, as \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\"",
             ),
             (
                 "addresses = [\"0.0.0.0:2121\"]",
                 "3: peer.addresses[0]: '0.0.0.0:2121' cannot be dialled; write the address and port where the peer listens",
             ),
-            ("address = []", "3: peer.address: unknown key; the ones here are npub, name, addresses, require_fast, networks"),
+            ("address = []", "3: peer.address: unknown key; did you mean addresses?; the ones here are npub, name, addresses, require_fast, networks"),
         ]
         .map(|(setting, line)| (format!("{peer}{setting}"), line.to_owned())),
     )

@@ -19,7 +19,7 @@ pub enum ConfigError {
         path: PathBuf,
     },
     /// The file is there but cannot be read.
-    #[error("{}: cannot be read ({source}); make it a file that this user may read", .path.display())]
+    #[error("{}: cannot be read ({source}); {}", .path.display(), readable(.source))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -44,6 +44,18 @@ pub enum ConfigError {
         /// Its permission bits.
         mode: u32,
     },
+    /// A key that was meant to be there is not: a new one would be another identity, which no peer
+    /// knows.
+    #[error(
+        "{}: the key file is missing: {}; correct identity.key_file or put the key back, or make a new identity with `weft \
+         identity new` and give its npub to all peers", .path.display(), .key_file.display()
+    )]
+    KeyMissing {
+        /// The configuration.
+        path: PathBuf,
+        /// Where the key was looked for.
+        key_file: PathBuf,
+    },
     /// The file cannot be written at first use.
     #[error("{}: cannot be written ({source}); check its directory", .path.display())]
     Unwritable {
@@ -67,13 +79,13 @@ pub enum ConfigError {
         line: usize,
     },
     /// The text is not TOML.
-    #[error("{}:{line}: {message}; see toml.io for how a line is written", .path.display())]
+    #[error("{}:{line}: {message}", .path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What the parser met.
+        /// What the parser met, and what to write.
         message: String,
     },
     /// A setting is unknown, missing, or has a value that it cannot have.
@@ -97,8 +109,10 @@ pub enum Problem {
     #[error("{0}")]
     Syntax(String),
     /// No setting has this name.
-    #[error("unknown key; {}", known_keys(.known))]
+    #[error("unknown key; {}{}", meant(.instead), known_keys(.known))]
     UnknownKey {
+        /// What was probably meant.
+        instead: Option<String>,
         /// The keys that there are beside it.
         known: Vec<&'static str>,
     },
@@ -144,6 +158,24 @@ pub enum Problem {
         /// The text in the file.
         found: String,
     },
+    /// A name where an address belongs.
+    #[error(
+        "'{found}' is a host name, and names are not possible here yet; write the IP address and the port, as \
+         \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\""
+    )]
+    HostName {
+        /// The text in the file.
+        found: String,
+    },
+    /// An address inside the mesh: datagrams to it would have to pass through themselves.
+    #[error(
+        "'{found}' is a node's address inside the mesh; write the address that the peer's machine has in its own network \
+         or in the internet"
+    )]
+    MeshAddress {
+        /// The text in the file.
+        found: String,
+    },
     /// An address to which nothing can be sent.
     #[error("'{found}' cannot be dialled; write the address and port where the peer listens")]
     NotDialable {
@@ -177,12 +209,14 @@ pub enum Problem {
     #[error("{0}; copy it from the peer's `weft identity show`")]
     BadKey(KeyError),
     /// Not a peer name.
-    #[error("'{found}': {why}; write it as \"my-laptop\"")]
+    #[error("'{found}': {why}; write it as \"{instead}\"")]
     BadName {
         /// The text in the file.
         found: String,
         /// The rule that it breaks.
         why: BadPeerName,
+        /// A name like it.
+        instead: String,
     },
     /// Not a log level or filter.
     #[error("{0}")]
@@ -260,6 +294,19 @@ pub enum Problem {
         /// Where the node's key is kept.
         key_file: PathBuf,
     },
+}
+
+fn readable(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => "run as root (sudo), or as the user that it belongs to",
+        _ => "make it a file that this user may read",
+    }
+}
+
+fn meant(instead: &Option<String>) -> String {
+    instead
+        .as_ref()
+        .map_or_else(String::new, |instead| format!("{instead}; "))
 }
 
 fn known_keys(known: &[&str]) -> String {

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use toml::de::{DeTable, DeValue};
 
+use super::advice;
 use super::error::Problem;
 
 /// Something wrong at one place of the text.
@@ -88,7 +89,7 @@ impl<'i> Section<'i> {
 
     /// The array of tables `key`.
     pub(super) fn sections(&mut self, key: &'static str) -> Result<Vec<Self>, Fault> {
-        const WANTED: &str = "a list of tables: [[name]]";
+        const WANTED: &str = "a list of tables: [[peer]]";
         let Some(item) = self.take(key) else {
             return Ok(Vec::new());
         };
@@ -118,7 +119,7 @@ impl<'i> Section<'i> {
             return Ok(None);
         };
         let DeValue::Array(entries) = item.value else {
-            return Err(item.wrong_type("a list of texts: [\"...\"]"));
+            return Err(item.wrong_type("a list of strings: [\"...\"]"));
         };
         let value = entries
             .into_iter()
@@ -211,9 +212,21 @@ impl<'i> Section<'i> {
             Some((key, _)) => Err(Fault {
                 at: key.span().start,
                 key: self.full(&printable(key.get_ref())),
-                problem: Problem::UnknownKey { known: self.known },
+                problem: Problem::UnknownKey {
+                    instead: self.meant(key.get_ref()),
+                    known: self.known,
+                },
             }),
         }
+    }
+
+    /// What the unknown `key` may be meant for.
+    fn meant(&self, key: &str) -> Option<String> {
+        if let Some(near) = advice::nearest(key, &self.known) {
+            return Some(format!("did you mean {near}?"));
+        }
+        let table = advice::table_of(key).filter(|_| self.path.is_empty())?;
+        Some(format!("it belongs below a line [{table}]"))
     }
 
     fn take(&mut self, key: &'static str) -> Option<Item<DeValue<'i>>> {
@@ -248,7 +261,7 @@ impl<'i> Item<DeValue<'i>> {
                 at: self.at,
                 key: self.key,
             }),
-            _ => Err(self.wrong_type("a text: \"...\"")),
+            _ => Err(self.wrong_type("a string: \"...\"")),
         }
     }
 
@@ -275,7 +288,7 @@ impl<'i> Item<DeValue<'i>> {
 /// What the type is called in a message.
 fn type_name(value: &DeValue<'_>) -> &'static str {
     match value {
-        DeValue::String(_) => "a text",
+        DeValue::String(_) => "a string",
         DeValue::Integer(_) => "a whole number",
         DeValue::Float(_) => "a number with a fraction",
         DeValue::Boolean(_) => "true or false",

@@ -1,8 +1,9 @@
 //! The configuration that a new node starts with.
 
-/// `#key = value` is a setting commented out, `# text` is a remark.
-pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begin with # are remarks; a setting that is
-# commented out shows its default. Changes take effect at the next `weft up`.
+/// `#key = value` is a setting commented out, `# text` is a comment.
+pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begin with # are comments; a setting that is commented
+# out shows its default. To change it, remove the # before it and before the [table] above it, or add
+# both at the end of the file. Changes take effect at the next `weft up`.
 
 # Threads that move packets, 1 to 16. "auto" takes one for two processors, up to 8.
 #lanes = "auto"
@@ -19,11 +20,11 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # Networks behind it, IPv4 and IPv6: packets to them go there, and may come from there.
 #networks = ["10.2.0.0/16", "2001:db8:2::/48"]
 
-[identity]
+#[identity]
 # The secret key's file, relative to the state directory.
 #key_file = "identity.key"
 
-[udp]
+#[udp]
 # One socket for each entry.
 #listen = ["0.0.0.0:2121", "[::]:2121"]
 # Largest UDP payload sent, in bytes. "auto" probes direct paths between weft nodes for up to 1472 and has 1280 elsewhere.
@@ -36,7 +37,7 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # Let the kernel join datagrams that arrive (UDP_GRO).
 #gro = true
 
-[tun]
+#[tun]
 #name = "weft0"
 # In bytes, 1280 at least. "auto" is what the largest UDP payload has room for: 1470 unless [udp] mtu is set.
 #mtu = "auto"
@@ -47,20 +48,20 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # Take and give packets unsplit and without checksums, where the kernel can. false: one packet in each read and write.
 #offload = true
 
-[link]
+#[link]
 # A silent link is probed this often, and given up after that long.
 #heartbeat_s = 10
 #dead_after_s = 30
 
-[rekey]
+#[rekey]
 # Age at which links and sessions get fresh keys.
 #interval_s = 120
 
-[session]
+#[session]
 # A session without data is dropped after this long.
 #idle_s = 80
 
-[mesh]
+#[mesh]
 # Reach peers through other nodes, and let others do so.
 #enabled = true
 # Carry traffic of others, which stays sealed end to end.
@@ -71,14 +72,14 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #allow = []
 #deny = []
 
-[dns]
+#[dns]
 # Answer questions about NAME.fips and npub1....fips, over UDP and TCP, to this machine alone.
 #enabled = true
 #listen = ["127.0.0.1:5354", "[::1]:5354"]
 # Have systemd-resolved send such questions here, where it runs. Other names go where they went before.
 #register = true
 
-[fast]
+#[fast]
 # Fast frames: between weft nodes each packet is sealed once, not twice, and weft nodes on the way seal a few bytes.
 # Off, or with a FIPS node at the other end or on the way, packets go in FIPS frames.
 #enabled = true
@@ -92,13 +93,13 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # "full" seals all of a frame anew at each hop, so that who watches two hops does not see the same bytes on both.
 #privacy = "standard"
 
-[reports]
+#[reports]
 # What the other side is told of its measurements: "full" (what was sent and what came),
 # "lightweight" (what came) or "minimal" (nothing: it then knows neither round trip nor loss).
 #link = "full"
 #session = "full"
 
-[perf]
+#[perf]
 # Who may measure with this node (`weft perf`): "peers" (those listed here), "open" (every node), "off".
 #allow = "peers"
 # Serve tests outside the tunnel (`weft perf --raw`), between the two addresses of the direct link alone.
@@ -110,7 +111,7 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # Seconds of tests that one peer gets within an hour.
 #hourly_s = 600
 
-[log]
+#[log]
 # error, warn, info, debug, trace, or directives such as "info,weft_node=debug".
 #level = "info"
 # "text" or "json".
