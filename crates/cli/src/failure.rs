@@ -103,6 +103,9 @@ impl Failure {
             other => drop(writeln!(io::stderr(), "weft: {other}")),
         }
         match self {
+            // The disk is full or closed, and nothing is wrong with what was written.
+            Self::Config(ConfigError::Unwritable { .. }) => ExitCode::FAILURE,
+            Self::ScenarioFile { source, .. } if source.kind() == io::ErrorKind::NotFound => ExitCode::from(2),
             Self::Usage(_) | Self::Helped | Self::Config(_) | Self::Scenario { .. } => ExitCode::from(2),
             Self::Bench(
                 BenchError::SameArm(..) | BenchError::NotEmpty(_) | BenchError::NoArms(_) | BenchError::Congestion(..),

@@ -55,13 +55,20 @@ pub(crate) fn usage(error: &clap::Error) -> Result<(), Failure> {
     }
 }
 
-/// The first paragraph of clap's message, which says what is wrong; the rest repeats the help.
+/// The first paragraph of clap's message, which says what is wrong, and what was probably meant;
+/// the rest repeats the help.
 fn one_line(text: &str) -> String {
-    let paragraph = text.split("\n\n").next().unwrap_or(text);
-    let words: Vec<_> = paragraph.split_whitespace().collect();
-    let what = words.join(" ");
+    let mut paragraphs = text.split("\n\n");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let what = words(paragraphs.next().unwrap_or(text));
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    format!("{what}; see `weft --help`")
+    let tips = paragraphs
+        .flat_map(str::lines)
+        .filter_map(|line| line.trim().strip_prefix("tip: "));
+    // Others are about the syntax of a command line.
+    let tip = tips.into_iter().find(|tip| tip.contains("similar"));
+    let tip = tip.map(|tip| format!("; {}", words(tip)));
+    format!("{what}{}; see `weft --help`", tip.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -74,6 +81,12 @@ mod tests {
         assert_eq!(
             one_line(text),
             "the following arguments are required: <PEER>; see `weft --help`"
+        );
+        let text =
+            "error: unrecognized subcommand 'pign'\n\n  tip: a similar subcommand exists: 'ping'\n\nUsage: weft\n";
+        assert_eq!(
+            one_line(text),
+            "unrecognized subcommand 'pign'; a similar subcommand exists: 'ping'; see `weft --help`"
         );
     }
 }

@@ -33,7 +33,7 @@ const STAGES: [&str; 12] = [
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Stop after this many seconds [default: at Ctrl-C]
+    /// Stop after this many tables, one a second [default: at Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
     /// Print a document weft.trace/1 a line, about a second each
@@ -47,10 +47,12 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let ask = || control::call::<TraceDocument>(&paths.control(), &ControlCommand::Trace { for_ms: None });
     let end = args.seconds.map(|n| Instant::now() + Duration::from_secs(n) + EVERY);
     let mut before = ask()?;
+    let mut shown = 0;
     while interrupt.pause(EVERY) {
         let now = ask()?;
         // Nothing to tell yet, or it was switched off meanwhile.
         if let Some(since) = now.since(&before) {
+            shown += 1;
             if args.json {
                 out.json_line(&serde_json::json!(since))?;
             } else {
@@ -59,7 +61,8 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
             }
         }
         before = now;
-        if end.is_some_and(|end| Instant::now() >= end) {
+        let enough = args.seconds.is_some_and(|n| shown >= n);
+        if enough || end.is_some_and(|end| Instant::now() >= end) {
             break;
         }
     }

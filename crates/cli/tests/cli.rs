@@ -387,7 +387,7 @@ fn ping_counts_and_exits() {
     );
 
     let line = failed(&daemon.run(&["ping", "carol"]), 1);
-    assert_eq!(line, "weft: carol is no configured peer; `weft peers` lists them");
+    assert_eq!(line, "weft: no peer named carol; `weft peers` lists them");
     daemon.down();
 }
 

@@ -133,7 +133,7 @@ impl Refusal {
     pub fn unknown_peer(peer: &PeerRef) -> Self {
         Self::new(
             ErrorCode::UnknownPeer,
-            format!("{peer} is no configured peer; `weft peers` lists them"),
+            format!("no peer named {peer}; `weft peers` lists them"),
         )
     }
 }

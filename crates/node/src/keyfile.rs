@@ -121,7 +121,7 @@ pub enum KeyFileError {
     #[error("there is a key already: {}; --force replaces it, and the old one is lost", .0.display())]
     Exists(PathBuf),
     /// The file cannot be opened or read.
-    #[error("the key cannot be read ({source}): {}; run as the user who owns it", .path.display())]
+    #[error("the key cannot be read ({source}): {}; run as root (sudo), or as the user that it belongs to", .path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -176,8 +176,8 @@ pub enum BadSecret {
     /// The input cannot be read.
     #[error("the key cannot be read ({0})")]
     Io(io::Error),
-    /// Nothing but remarks.
-    #[error("no key is in it")]
+    /// Nothing but comments.
+    #[error("the key file is empty")]
     Empty,
     /// More than [`MAX_LEN`] bytes.
     #[error("longer than a key file can be")]
@@ -185,7 +185,7 @@ pub enum BadSecret {
     /// Bytes that are no text.
     #[error("not a text")]
     NotText,
-    /// A second line that is no remark.
+    /// A second line that is no comment.
     #[error("more than one line with a key")]
     SeveralLines,
     /// The line is no secret key.

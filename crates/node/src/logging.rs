@@ -25,6 +25,12 @@ impl LogFilter {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Whether lines in text form name the module that they come from: a user at `info` gains nothing by it.
+    fn names_modules(&self) -> bool {
+        let text = self.0.to_ascii_lowercase();
+        ["debug", "trace", "="].iter().any(|part| text.contains(part))
+    }
 }
 
 impl Default for LogFilter {
@@ -79,6 +85,7 @@ pub enum LogFormat {
 /// # Errors
 /// [`LoggingError`] if it has been started before.
 pub fn init(filter: &LogFilter, format: LogFormat) -> Result<(), LoggingError> {
+    let modules = filter.names_modules();
     let filter = EnvFilter::try_new(filter.as_str()).map_err(|_| LoggingError)?;
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -86,6 +93,7 @@ pub fn init(filter: &LogFilter, format: LogFormat) -> Result<(), LoggingError> {
     match format {
         LogFormat::Text => {
             let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            let logs = logs.with_target(modules);
             logs.with_ansi(!plain && io::stderr().is_terminal()).try_init()
         }
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
@@ -106,6 +114,18 @@ mod tests {
     fn levels_and_directives() {
         for text in ["off", "info", "WARN", "info,weft_node=debug", "weft_plane=trace"] {
             assert_eq!(text.parse::<LogFilter>().unwrap().as_str(), text);
+        }
+    }
+
+    #[test]
+    fn modules_are_named_where_details_are_wanted() {
+        for (text, named) in [
+            ("info", false),
+            ("WARN", false),
+            ("DEBUG", true),
+            ("info,weft_node=warn", true),
+        ] {
+            assert_eq!(text.parse::<LogFilter>().unwrap().names_modules(), named, "{text}");
         }
     }
 

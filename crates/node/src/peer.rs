@@ -9,6 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weft_noise::{KeyError, PublicKey};
 use weft_wire::FIPS_PREFIX;
 
+/// The zone of all names.
+const ZONE: &str = ".fips";
+
 /// A configured name: one DNS label (RFC 1123), kept in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerName(String);
@@ -79,7 +82,7 @@ pub enum PeerRef {
     Key(PublicKey),
     /// By mesh address, in `fd00::/8`.
     Address(Ipv6Addr),
-    /// By configured name.
+    /// By configured name, also written as `NAME.fips`; `npub1....fips` is a key.
     Name(PeerName),
 }
 
@@ -99,7 +102,7 @@ impl FromStr for PeerRef {
     type Err = BadPeerRef;
 
     fn from_str(text: &str) -> Result<Self, BadPeerRef> {
-        if text.starts_with("npub1") {
+        if text.starts_with("npub1") && !text.contains('.') {
             return Ok(Self::Key(text.parse()?));
         }
         if let Ok(address) = text.parse::<Ipv6Addr>() {
@@ -108,7 +111,21 @@ impl FromStr for PeerRef {
                 _ => Err(BadPeerRef::ForeignAddress(address)),
             };
         }
-        Ok(Self::Name(text.parse()?))
+        // As programs name it: NAME.fips, with or without the last dot.
+        let absolute = text.strip_suffix('.').unwrap_or(text);
+        let split = absolute
+            .len()
+            .checked_sub(ZONE.len())
+            .and_then(|at| absolute.split_at_checked(at));
+        match split {
+            Some((label, zone)) if zone.eq_ignore_ascii_case(ZONE) => match label.get(..5) {
+                Some(start) if start.eq_ignore_ascii_case("npub1") => {
+                    Ok(Self::Key(label.to_ascii_lowercase().parse()?))
+                }
+                _ => Ok(Self::Name(label.parse()?)),
+            },
+            _ => Ok(Self::Name(text.parse()?)),
+        }
     }
 }
 
@@ -183,6 +200,10 @@ mod tests {
             assert!(peer.matches(&key(), Some(&name)), "{text}");
             assert_eq!(peer.to_string().to_lowercase(), text.to_lowercase());
         }
+        for text in ["bob.fips".to_owned(), "Bob.FIPS.".to_owned(), format!("{}.fips", key())] {
+            let peer: PeerRef = text.parse().unwrap();
+            assert!(peer.matches(&key(), Some(&name)), "{text}");
+        }
         assert!(!"bob".parse::<PeerRef>().unwrap().matches(&key(), None));
     }
 
@@ -193,6 +214,13 @@ mod tests {
             "2001:db8::1".parse::<PeerRef>(),
             Err(BadPeerRef::ForeignAddress(_))
         ));
-        assert!(matches!("10.0.0.1".parse::<PeerRef>(), Err(BadPeerRef::Name(_))));
+        for text in ["10.0.0.1", ".fips", "bob.example", "b\u{f6}.fips", "fips"] {
+            let name = text == "fips";
+            assert_eq!(
+                matches!(text.parse::<PeerRef>(), Err(BadPeerRef::Name(_))),
+                !name,
+                "{text}"
+            );
+        }
     }
 }

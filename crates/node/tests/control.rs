@@ -125,7 +125,7 @@ fn round_trip() {
     match control::call_raw(&path, &ping()) {
         Err(ControlError::Refused(refusal)) => {
             assert_eq!(refusal.code, ErrorCode::UnknownPeer);
-            assert!(refusal.message.starts_with("bob is no configured peer"));
+            assert!(refusal.message.starts_with("no peer named bob"));
         }
         other => panic!("{other:?}"),
     }
