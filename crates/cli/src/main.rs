@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use weft_node::state::StatePaths;
+use weft_node::state::{StateError, StatePaths};
 
 use failure::Failure;
 
@@ -34,7 +34,8 @@ use failure::Failure;
 #[derive(Debug, Parser)]
 #[command(name = "weft", version = version::LINE, arg_required_else_help = true)]
 struct Args {
-    /// State directory [default: /var/lib/weft for root, else ~/.local/state/weft]
+    /// State directory [default: $WEFT_STATE, or /var/lib/weft for root and ~/.local/state/weft for
+    /// others, whose commands ask root's daemon if they have none of their own]
     #[arg(long, global = true, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(subcommand)]
@@ -47,7 +48,7 @@ enum Command {
     Up(up::Args),
     /// Stop the node and wait until it has stopped
     Down,
-    /// Show the node and how far each peer has come
+    /// Show this node and the state of each peer
     Status(status::Args),
     /// List the peers, or show one in detail
     Peers(peers::Args),
@@ -68,7 +69,7 @@ enum Command {
     Identity(identity::Action),
     /// Show version and commit
     Version(version::Args),
-    /// Show two nodes at work in network namespaces of this machine
+    /// Show five nodes at work in network namespaces of this machine
     Demo(demo::Args),
     /// Run a mesh of many nodes on a virtual clock and print figures
     Sim(Box<sim::Args>),
@@ -89,20 +90,25 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<(), Failure> {
-    let paths = || match args.state {
+    let named = args.state.or_else(|| std::env::var_os("WEFT_STATE").map(PathBuf::from));
+    let place = |unnamed: fn() -> Result<StatePaths, StateError>| match &named {
         Some(directory) => Ok(StatePaths::new(directory)),
-        None => StatePaths::default_place(),
+        None => unnamed(),
     };
+    // This user's own node, and the daemon that a question is for.
+    let paths = || place(StatePaths::default_place);
+    let daemon = || place(StatePaths::of_daemon);
     match args.command {
         Command::Up(args) => up::run(paths()?, &args),
-        Command::Down => down::run(&paths()?),
-        Command::Status(args) => status::run(&paths()?, &args),
-        Command::Peers(args) => peers::run(&paths()?, args),
-        Command::Ping(args) => ping::run(&paths()?, &args),
-        Command::Perf(args) => perf::run(&paths()?, &args),
-        Command::Trace(args) => trace::run(&paths()?, &args),
+        Command::Down => down::run(&daemon()?),
+        Command::Status(args) => status::run(&daemon()?, &args),
+        Command::Peers(args) => peers::run(&daemon()?, args),
+        Command::Ping(args) => ping::run(&daemon()?, &args),
+        Command::Perf(args) => perf::run(&daemon()?, &args),
+        Command::Trace(args) => trace::run(&daemon()?, &args),
         Command::PerfServe(args) => perf::serve::run(&paths()?, &args),
         Command::Broker(args) => broker::run(&args),
+        Command::Identity(action @ identity::Action::Show { .. }) => identity::run(daemon()?, action),
         Command::Identity(action) => identity::run(paths()?, action),
         Command::Version(args) => version::run(&args),
         Command::Demo(args) => demo::run(&args),

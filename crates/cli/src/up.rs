@@ -28,19 +28,32 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
     forbid_core_dumps()?;
     // Read before anything is made, so that a wrong file leaves nothing behind.
     let path = args.config.clone().unwrap_or_else(|| paths.config());
-    let (config, new_config) = match Config::load(&path) {
+    let (mut config, new_config) = match Config::load(&path) {
         Err(ConfigError::NotFound { .. }) if args.config.is_none() => (Config::default(), true),
         config => (config?, false),
     };
+    // For messages of the daemon, whose working directory is another one.
+    config.path = Some(std::path::absolute(&path).unwrap_or_else(|_| path.clone()));
+    let stored = keyfile::load(&paths.key(&config));
+    let new_key = match &stored {
+        Err(KeyFileError::Missing(path)) => {
+            config.refuse_new_key(path)?;
+            true
+        }
+        _ => false,
+    };
+    if new_key || new_config {
+        // A user without rights, or beside a node that runs, gets no second identity.
+        daemon::check(&config)?;
+    }
     let state = StateDir::open(paths)?;
     let key = state.paths().key(&config);
-    let (identity, new_key) = match keyfile::load(&key) {
-        Err(KeyFileError::Missing(_)) => {
-            let identity = keyfile::generate()?;
-            keyfile::create(&key, &identity)?;
-            (identity, true)
-        }
-        identity => (identity?, false),
+    let identity = if new_key {
+        let identity = keyfile::generate()?;
+        keyfile::create(&key, &identity)?;
+        identity
+    } else {
+        stored?
     };
     config.refuse_self(&identity.public(), &key)?;
     if new_config {
@@ -64,11 +77,11 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
 fn welcome(identity: &Identity, config: &Path) -> String {
     format!(
         "This node is new. Its public key, and its address in the mesh:\n\n  {}\n  {}\n\n\
-         To add a peer, write this into {} and start `weft up` again:\n\n  \
+         To add a peer, add this to {}, then press Ctrl-C and start `weft up` again:\n\n  \
          [[peer]]\n  \
          npub = \"npub1...\"                # the peer's, from `weft identity show` there\n  \
          addresses = [\"192.0.2.2:2121\"]  # where it listens; leave out if it dials this node\n\n\
-         The peer needs the same with this node's public key. `weft status` shows how far it has come.\n",
+         The peer needs the same with this node's public key. `weft status` shows the state of each peer.\n",
         identity.public(),
         identity.node_addr().to_ipv6(),
         config.display()

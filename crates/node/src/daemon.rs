@@ -15,6 +15,7 @@ mod reports;
 mod rights;
 mod routes;
 mod run;
+mod signals;
 mod standing;
 mod suites;
 mod unproven;
@@ -59,7 +60,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// A UDP address cannot be used.
-    #[error("{0}; change udp.listen in the configuration")]
+    #[error("{0}; `weft down` stops a weft that runs already, or change udp.listen in the configuration")]
     Bind(#[source] udp::BindError),
     /// The interface cannot be made or set up.
     #[error(transparent)]
@@ -98,6 +99,17 @@ impl DaemonError {
     }
 }
 
+/// Whether a daemon with this configuration could start: the process may make the interface, and
+/// its UDP addresses are free. Meant for the first start, before a key and a configuration are
+/// made; what it makes is gone again.
+///
+/// # Errors
+/// [`DaemonError`], as [`run`].
+pub fn check(config: &Config) -> Result<(), DaemonError> {
+    Interface::check(config)?;
+    bind(config).map(drop)
+}
+
 /// Runs the daemon until it is told to stop, by a signal or over the control socket.
 ///
 /// Call it while the process has one thread: it gives up privileges before it starts others.
@@ -112,8 +124,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         identity,
         program,
     } = options;
-    // A confined process cannot open what it reads.
+    // A confined process cannot open what these read.
     let continuity = ContinuityWatch::new();
+    let outlives_terminal = signals::outlives_terminal();
     let mut sockets = bind(&config)?;
     let interface = Interface::create(&config, identity.node_addr())?;
     interface.limit_trains(config.udp.largest());
@@ -184,6 +197,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         .build()
         .map_err(DaemonError::Runtime)?;
     runtime.block_on(async {
+        let stop = signals::StopSignals::new(outlives_terminal).map_err(DaemonError::Runtime)?;
         let control = control::ControlServer::bind(&state.paths().control()).await?;
         let reports = reports::Reports::new();
         let names = names
@@ -222,7 +236,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             give_up_nice()?;
         }
         run::Daemon::new(node, lanes, facts, state, known, continuity)
-            .serve(control, reports)
+            .serve(control, reports, stop)
             .await
     })
 }

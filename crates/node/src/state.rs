@@ -11,6 +11,9 @@ use weft_os::process::{Ids, give_file, is_service_group};
 use crate::config::Config;
 use crate::keyfile::effective_uid;
 
+/// Where root's daemon keeps its state.
+const SYSTEM: &str = "/var/lib/weft";
+
 /// Where the files of a state directory are. Knowing them needs no directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatePaths {
@@ -38,12 +41,33 @@ impl StatePaths {
                 .filter(|path| path.is_absolute())
         };
         if effective_uid().is_ok_and(|uid| uid == 0) {
-            return Ok(Self::new("/var/lib/weft"));
+            return Ok(Self::new(SYSTEM));
         }
         absolute("XDG_STATE_HOME")
             .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
             .map(|base| Self::new(base.join("weft")))
             .ok_or(StateError::NoHome)
+    }
+
+    /// The files of the daemon that a command is for, if it names none: those in the usual place if
+    /// a daemon has a socket there, or else those of root's daemon if there is one.
+    ///
+    /// # Errors
+    /// [`StateError::NoHome`], as [`StatePaths::default_place`].
+    pub fn of_daemon() -> Result<Self, StateError> {
+        Ok(Self::default_place()?.or_system(Self::new(SYSTEM)))
+    }
+
+    /// These, or `system` if only there a daemon has, or may have, its socket.
+    fn or_system(self, system: Self) -> Self {
+        let of = |paths: &Self| fs::symlink_metadata(paths.control()).map_err(|error| error.kind());
+        match (of(&self), of(&system)) {
+            (Ok(_), _) => self,
+            // A directory that is closed to this user has a socket, as far as can be known; to ask
+            // there tells what to do.
+            (Err(_), Ok(_) | Err(io::ErrorKind::PermissionDenied)) => system,
+            (Err(_), Err(_)) => self,
+        }
     }
 
     /// The directory itself.
@@ -242,4 +266,25 @@ pub enum StateError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_finds_its_own_daemon_first_and_then_root_s() {
+        let base = tempfile::tempdir().unwrap();
+        let [own, system] = ["own", "system"].map(|name| StatePaths::new(base.path().join(name)));
+        let find = || own.clone().or_system(system.clone());
+        assert_eq!(find(), own, "no daemon anywhere");
+        fs::create_dir(system.directory()).unwrap();
+        assert_eq!(find(), own, "root's daemon has stopped");
+        fs::write(system.control(), "").unwrap();
+        assert_eq!(find(), system);
+        fs::create_dir(own.directory()).unwrap();
+        assert_eq!(find(), system);
+        fs::write(own.control(), "").unwrap();
+        assert_eq!(find(), own);
+    }
 }

@@ -55,7 +55,7 @@ pub enum ControlError {
         path: PathBuf,
     },
     /// The socket, or its directory, belongs to another user.
-    #[error("this user may not ask the daemon: {}; run as its user or as root", .path.display())]
+    #[error("permission denied: the daemon belongs to {owner}: {}; use {instead}", .path.display(), owner = owner(.path).0, instead = owner(.path).1)]
     Permission {
         /// The socket.
         path: PathBuf,
@@ -80,6 +80,12 @@ pub enum ControlError {
         /// The path.
         path: PathBuf,
     },
+    /// The daemon ended before it answered.
+    #[error("the daemon has stopped: {}; its log says why, and `weft up` starts it", .path.display())]
+    Stopped {
+        /// The socket.
+        path: PathBuf,
+    },
     /// Something else in the system.
     #[error("the daemon cannot be asked ({source}): {}; check the path", .path.display())]
     Io {
@@ -91,6 +97,17 @@ pub enum ControlError {
     /// The daemon says no.
     #[error(transparent)]
     Refused(#[from] Refusal),
+}
+
+/// The owner of a daemon by its socket, and how to ask it. A directory that is closed to this user
+/// is root's as a rule.
+fn owner(socket: &Path) -> (&'static str, &'static str) {
+    use std::os::unix::fs::MetadataExt as _;
+    let directory = socket.parent().and_then(|directory| std::fs::metadata(directory).ok());
+    match directory.map(|directory| directory.uid()) {
+        None | Some(0) => ("root", "sudo"),
+        Some(_) => ("another user", "that user's account, or sudo"),
+    }
 }
 
 /// A request that has been sent.
@@ -188,6 +205,7 @@ fn failed(path: &Path, source: io::Error) -> ControlError {
             ControlError::NotRunning { path }
         }
         io::ErrorKind::PermissionDenied => ControlError::Permission { path },
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ControlError::Stopped { path },
         // A read that runs out of time says WouldBlock.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Timeout { path },
         _ => ControlError::Io { path, source },

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError, Route};
-use weft_os::sysctl::disable_router_advertisements;
+use weft_os::sysctl::{SysctlError, disable_router_advertisements, enable_ipv6};
 use weft_os::tun::{Offloads, Tun, TunError, TunOptions};
 use weft_packet::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS};
 use weft_wire::{FIPS_PREFIX, NodeAddr};
@@ -42,6 +42,26 @@ pub enum InterfaceError {
         /// Which network, and what the system refused.
         source: RouteError,
     },
+    /// IPv6 is off in this system, and the interface cannot have it for itself.
+    #[error(
+        "{name} gets no IPv6 address, because IPv6 is off here ({source}); sysctl -w net.ipv6.conf.default.disable_ipv6=0, or \
+         start the kernel without ipv6.disable=1"
+    )]
+    NoIpv6 {
+        /// Its name.
+        name: String,
+        /// What the system says.
+        source: SysctlError,
+    },
+    /// Another interface has the route to all nodes: another weft in this system, as a rule.
+    #[error(
+        "cannot set up {name}: another interface has the route to fd00::/8, perhaps another weft's; `ip -6 route show \
+         fd00::/8` names it, and two nodes of one system each need a network namespace"
+    )]
+    SecondNode {
+        /// Its name.
+        name: String,
+    },
     /// The interface was made, but the system refused to set it up. It is gone again.
     #[error("cannot set up {name}: {source}")]
     SetUp {
@@ -62,40 +82,33 @@ pub(super) struct Interface {
 impl Interface {
     /// Makes the interface and sets it up. It exists as long as this value.
     pub(super) fn create(config: &Config, me: NodeAddr) -> Result<Self, InterfaceError> {
-        let create = |multi_queue| {
-            let options = TunOptions {
-                offloads: config.tun.offload,
-                multi_queue,
-            };
-            Tun::create(&config.tun.name, options)
-        };
-        let tun = match create(config.lanes() > 1) {
-            // Adding a queue then says what was refused.
-            Err(TunError::Io(_)) if config.lanes() > 1 => create(false),
-            other => other,
-        };
-        let tun = tun.map_err(|error| match error {
-            TunError::NameTaken(name) => InterfaceError::NameTaken { name },
-            TunError::MissingCapability => InterfaceError::NotAllowed(error),
-            TunError::DevicePermission => InterfaceError::DeviceClosed(error),
-            other => InterfaceError::Tun(other),
-        })?;
+        let tun = attach(config)?;
         let mtu = u32::from(config.tun_mtu());
         let failed = |source| InterfaceError::SetUp {
             name: tun.name().to_owned(),
             source,
         };
+        enable_ipv6(tun.name()).map_err(|source| InterfaceError::NoIpv6 {
+            name: tun.name().to_owned(),
+            source,
+        })?;
         let mut netlink = Netlink::open().map_err(failed)?;
         set_up(&mut netlink, &tun, mtu, me).map_err(failed)?;
+        add_mesh_route(&mut netlink, &tun)?;
         add_addresses(&mut netlink, tun.index(), config).map_err(failed)?;
         let withheld = routes::install(&mut netlink, tun.index(), config).map_err(|source| InterfaceError::Route {
             name: tun.name().to_owned(),
             source,
         })?;
-        for (network, address) in &withheld {
-            tracing::warn!(%network, peer = %address, "no route to the network: the peer's own address lies in it");
+        for (network, obstacle) in &withheld {
+            tracing::warn!(%network, "the network gets no route: {obstacle}");
         }
         Ok(Self { tun, mtu, withheld })
+    }
+
+    /// Makes the interface and takes it down again: whether this process may.
+    pub(super) fn check(config: &Config) -> Result<(), InterfaceError> {
+        attach(config).map(drop)
     }
 
     /// Networks behind peers that have no route.
@@ -136,6 +149,28 @@ impl Interface {
     }
 }
 
+/// Makes the interface, or attaches to the persistent one of that name.
+fn attach(config: &Config) -> Result<Tun, InterfaceError> {
+    let create = |multi_queue| {
+        let options = TunOptions {
+            offloads: config.tun.offload,
+            multi_queue,
+        };
+        Tun::create(&config.tun.name, options)
+    };
+    let tun = match create(config.lanes() > 1) {
+        // Adding a queue then says what was refused.
+        Err(TunError::Io(_)) if config.lanes() > 1 => create(false),
+        other => other,
+    };
+    tun.map_err(|error| match error {
+        TunError::NameTaken(name) => InterfaceError::NameTaken { name },
+        TunError::MissingCapability => InterfaceError::NotAllowed(error),
+        TunError::DevicePermission => InterfaceError::DeviceClosed(error),
+        other => InterfaceError::Tun(other),
+    })
+}
+
 /// The addresses that the configuration names.
 fn add_addresses(netlink: &mut Netlink, index: u32, config: &Config) -> Result<(), NetlinkError> {
     for own in &config.tun.addresses {
@@ -166,6 +201,15 @@ fn set_up(netlink: &mut Netlink, tun: &Tun, mtu: u32, me: NodeAddr) -> Result<()
     })?;
     netlink.set_up(index)?;
     // The kernel drops packets to an address that it has been told of but not yet taken up.
-    netlink.wait_until_local(IpAddr::V6(me.to_ipv6()))?;
-    netlink.add_route(Route::to_interface(IpAddr::V6(MESH), MESH_PREFIX_LEN, index))
+    netlink.wait_until_local(IpAddr::V6(me.to_ipv6()))
+}
+
+/// The route to all nodes.
+fn add_mesh_route(netlink: &mut Netlink, tun: &Tun) -> Result<(), InterfaceError> {
+    let name = || tun.name().to_owned();
+    let route = Route::to_interface(IpAddr::V6(MESH), MESH_PREFIX_LEN, tun.index());
+    netlink.add_route(route).map_err(|source| match source {
+        NetlinkError::Exists { .. } => InterfaceError::SecondNode { name: name() },
+        source => InterfaceError::SetUp { name: name(), source },
+    })
 }

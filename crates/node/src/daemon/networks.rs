@@ -1,13 +1,12 @@
 //! Networks behind nodes: what the lanes are told, and how each peer's stand.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use weft_core::{Frames, Node, PeerStatus as CorePeer};
 use weft_noise::PublicKey;
 use weft_wire::Network;
 
-use super::routes::Withheld;
+use super::routes::{Obstacle, Withheld};
 use super::why::why_frames;
 use crate::config::Config;
 use crate::status::NetworksStatus;
@@ -29,7 +28,7 @@ pub(super) fn tell(node: &mut Node, config: &Config) {
 /// What does not change while the daemon runs.
 pub(super) struct Networks {
     peers: BTreeMap<PublicKey, Vec<Network>>,
-    withheld: BTreeMap<Network, SocketAddr>,
+    withheld: BTreeMap<Network, Obstacle>,
 }
 
 impl Networks {
@@ -65,9 +64,9 @@ impl Networks {
         if !peer.reads_full {
             return "the peer does not read such packets; a later version of weft does".to_owned();
         }
-        let address = withheld.and_then(|network| Some((network, self.withheld.get(network)?)));
-        match address {
-            Some((network, address)) => format!("no route to {network}: {address}, where a peer is, lies in it"),
+        let obstacle = withheld.and_then(|network| Some((network, self.withheld.get(network)?)));
+        match obstacle {
+            Some((network, obstacle)) => format!("no route to {network}: {obstacle}"),
             None => "packets pass".to_owned(),
         }
     }

@@ -13,7 +13,7 @@ const LEAST_IPV6_MTU: u32 = 1280;
 
 /// A network that could not be given its route.
 #[derive(Debug, thiserror::Error)]
-#[error("no route to {network}: {source}; `ip route show {network}` tells what is there")]
+#[error("the route to {network} cannot be made: {source}; `ip route show {network}` tells what is there")]
 pub struct RouteError {
     /// Which.
     network: Network,
@@ -21,8 +21,30 @@ pub struct RouteError {
     source: NetlinkError,
 }
 
-/// Networks without a route, each with the address of a peer in it that would be looked for behind itself.
-pub(super) type Withheld = Vec<(Network, SocketAddr)>;
+/// Why a network has no route into the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// The address of a peer lies in it, and the peer would be looked for behind itself.
+    PeerInside(SocketAddr),
+    /// The system has a route to the same network: as a rule this machine is in a network with the
+    /// same addresses.
+    Taken,
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::PeerInside(address) => write!(f, "{address}, where a peer is, lies in it"),
+            Self::Taken => f.write_str(
+                "this system has a route to the same network already; `ip route` names it, and one of the two networks needs \
+                 other addresses",
+            ),
+        }
+    }
+}
+
+/// Networks without a route.
+pub(super) type Withheld = Vec<(Network, Obstacle)>;
 
 /// Makes a route to each network behind a peer. They go with the interface.
 ///
@@ -38,6 +60,7 @@ pub(super) fn install(netlink: &mut Netlink, index: u32, config: &Config) -> Res
         return Ok(Vec::new());
     };
     let present = netlink.routes().map_err(fault(first))?;
+    let mut withheld = Vec::new();
     for network in &networks {
         // An address of the interface may have brought it.
         let there = |route: &Route| {
@@ -45,12 +68,13 @@ pub(super) fn install(netlink: &mut Netlink, index: u32, config: &Config) -> Res
                 && route.interface == Some(index)
         };
         if !present.iter().any(there) {
-            netlink
-                .add_route(route(*network, index, config))
-                .map_err(fault(network))?;
+            match netlink.add_route(route(*network, index, config)) {
+                // One peer's network does not keep the node down.
+                Err(NetlinkError::Exists { .. }) => withheld.push((*network, Obstacle::Taken)),
+                added => added.map_err(fault(network))?,
+            }
         }
     }
-    let mut withheld = Vec::new();
     for address in config.peers.iter().flat_map(|peer| &peer.addresses) {
         // Networks nest, so one route taken back may leave another.
         while let Some(network) = astray(netlink, index, address.ip(), &networks).map_err(fault(first))? {
@@ -60,7 +84,7 @@ pub(super) fn install(netlink: &mut Netlink, index: u32, config: &Config) -> Res
             netlink
                 .delete_route(route(network, index, config))
                 .map_err(fault(&network))?;
-            withheld.push((network, *address));
+            withheld.push((network, Obstacle::PeerInside(*address)));
         }
     }
     Ok(withheld)

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 use weft_core::{Event, Frames, Node, Output, Path};
 use weft_noise::PublicKey;
@@ -18,6 +17,7 @@ use super::echo::{Echoes, Waiting};
 use super::lease::TraceLease;
 use super::moves::MoveLog;
 use super::reports::Reports;
+use super::signals::StopSignals;
 use super::standing::{self, Facts};
 use super::watch::NetworkWatch;
 use super::why;
@@ -93,8 +93,8 @@ impl Daemon {
         mut self,
         mut control: ControlServer,
         reports: std::sync::Arc<Reports>,
+        mut stop: StopSignals,
     ) -> Result<(), DaemonError> {
-        let mut stop = StopSignals::new().map_err(DaemonError::Runtime)?;
         let watch = NetworkWatch::start().map_err(DaemonError::Watch)?;
         tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
         while !self.stopping {
@@ -401,26 +401,4 @@ impl Daemon {
 fn unix_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
-}
-
-/// SIGTERM and SIGINT.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn received(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
