@@ -113,6 +113,14 @@ pub enum Event {
         /// When they end, ms from now.
         ends_in: u64,
     },
+    /// A node asked to link that is not configured. Told once for each key as long as it is
+    /// remembered, at a bounded rate.
+    TurnedAway {
+        /// Its key.
+        key: PublicKey,
+        /// Where its handshake message came from, which need not be where the node is.
+        from: SocketAddr,
+    },
     /// Two running nodes have the key of this peer.
     KeyInTwo {
         /// The peer.

@@ -11,6 +11,7 @@
 //! - `liveness`: whether the peer of a link or session is alive. `metrics`: how good the path is;
 //!   `reports`: when to report it.
 //! - `lanes`: the reports of several lanes, merged.
+//! - [`TurnedAway`]: nodes that asked to link and are not configured.
 //! - `context`: what links and sessions receive with each call; [`Config`], [`Event`],
 //!   [`PeerStatus`]: the interface to the daemon.
 //!
@@ -41,6 +42,7 @@ mod progress;
 mod reports;
 mod session;
 mod status;
+mod turned_away;
 mod unproven;
 
 pub use config::{Admit, Config, PeerConfig, ReportMode, SuiteCosts};
@@ -50,4 +52,5 @@ pub use metrics::Quality;
 pub use node::{Node, NodeCounters, Twin};
 pub use path::{Path, PathChange, PathReason};
 pub use progress::Trouble;
-pub use status::{Frames, KnownSize, MeshStatus, PeerState, PeerStatus, SizeSource};
+pub use status::{Frames, KnownSize, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};
+pub use turned_away::TurnedAway;

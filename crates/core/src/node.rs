@@ -29,6 +29,7 @@ use crate::path::PathHistory;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::status::PeerStatus;
+use crate::turned_away::{TurnedAway, TurnedAwayNodes};
 use crate::{Config, PeerConfig, Quality};
 
 mod carry;
@@ -192,6 +193,8 @@ pub struct Node {
     lanes: Lanes,
     /// Another running node has our key.
     twin: Option<Twin>,
+    /// Nodes that asked to link and are not configured.
+    turned_away: TurnedAwayNodes,
     counters: NodeCounters,
 }
 
@@ -217,6 +220,7 @@ impl Node {
             labels: Labels::default(),
             lanes: Lanes::default(),
             twin: None,
+            turned_away: TurnedAwayNodes::default(),
             counters: NodeCounters::default(),
         }
     }
@@ -238,8 +242,15 @@ impl Node {
         } else {
             self.insert_peer(now, peer.key, peer.addresses, true);
         }
+        self.turned_away.forget(&peer.key);
         self.ctx.lane(Command::AllowPeer { peer: addr });
         self.expect(addr);
+    }
+
+    /// Nodes that asked to link lately and are not configured, the last one first; a bounded
+    /// number.
+    pub fn turned_away(&self, now: u64) -> impl Iterator<Item = TurnedAway> {
+        self.turned_away.list(now)
     }
 
     /// Data for this peer goes in fast frames from now on or not at all: it waits, and is dropped in the end, while the
@@ -577,7 +588,7 @@ impl Node {
             return;
         }
         if !self.peers.contains_key(&addr) && !self.admit_stranger(now, received.remote) {
-            self.counters.strangers += 1;
+            self.note_turned_away(now, received.remote, from);
             return;
         }
         let Some(peer) = self.peers.get_mut(&addr) else { return };

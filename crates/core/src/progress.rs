@@ -2,7 +2,7 @@
 
 use crate::node::Peer;
 use crate::passing::FRESH;
-use crate::{Config, PeerState};
+use crate::{Config, PeerState, Standing};
 
 /// Why packets do not pass although keys or a link are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Trouble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) state: PeerState,
+    /// The same for people.
+    pub(crate) standing: Standing,
     /// And since when there has been no sign to the contrary.
     pub(crate) trouble: Option<(Trouble, u64)>,
     /// When this may change by itself.
@@ -28,8 +30,12 @@ impl Look {
         let (link, session) = (&peer.link, &peer.session);
         let targets = link.has_target();
         if peer.paths.path().is_none() {
-            let state = if targets { PeerState::Linking } else { PeerState::Known };
-            return Self::calm(state);
+            let (state, standing) = match (targets, link.failures) {
+                (true, 0) => (PeerState::Linking, Standing::Connecting),
+                (true, _) => (PeerState::Linking, Standing::Offline),
+                (false, _) => (PeerState::Known, Standing::Offline),
+            };
+            return Self::calm(state, standing);
         }
         let silent_at = match config.mesh && link.trust.is_silent() {
             true => 0,
@@ -39,8 +45,15 @@ impl Look {
         if !session.is_up() {
             let silent_at = if session.is_relayed() { u64::MAX } else { silent_at };
             let trouble = (now >= silent_at).then_some((Trouble::NothingComes, link.liveness.last_heard()));
+            // A way through other nodes is no sign of the peer itself.
+            let unsure = trouble.is_some() || session.wanted.is_some() || session.is_relayed();
             return Self {
                 state: PeerState::Linked,
+                standing: if unsure {
+                    Standing::Connecting
+                } else {
+                    Standing::Connected
+                },
                 trouble,
                 next: later(now, [silent_at]),
             };
@@ -61,16 +74,23 @@ impl Look {
         let held_back = session.requires_fast() && !session.is_fast_any();
         let fresh_until = passing.fresh_until();
         let passes = trouble.is_none() && !held_back && now < fresh_until;
+        let (state, standing) = match (passes, trouble.is_some() || held_back) {
+            (true, _) => (PeerState::Payload, Standing::Active),
+            (false, false) => (PeerState::Session, Standing::Connected),
+            (false, true) => (PeerState::Session, Standing::Connecting),
+        };
         Self {
-            state: if passes { PeerState::Payload } else { PeerState::Session },
+            state,
+            standing,
             trouble,
             next: later(now, [unheard_at, untold_at, fresh_until]),
         }
     }
 
-    fn calm(state: PeerState) -> Self {
+    fn calm(state: PeerState, standing: Standing) -> Self {
         Self {
             state,
+            standing,
             trouble: None,
             next: u64::MAX,
         }
@@ -87,6 +107,8 @@ fn later<const N: usize>(now: u64, times: [u64; N]) -> u64 {
 pub(crate) struct Progress {
     state: PeerState,
     since: u64,
+    standing: Standing,
+    standing_since: u64,
     trouble: Option<Trouble>,
     /// When the next look is due.
     pub(crate) next: u64,
@@ -97,6 +119,8 @@ impl Progress {
         Self {
             state: PeerState::Known,
             since: now,
+            standing: Standing::Offline,
+            standing_since: now,
             trouble: None,
             next: now,
         }
@@ -108,6 +132,9 @@ impl Progress {
         if self.state != look.state {
             (self.state, self.since) = (look.state, now);
         }
+        if self.standing != look.standing {
+            (self.standing, self.standing_since) = (look.standing, now);
+        }
         let trouble = look.trouble.map(|(trouble, _)| trouble);
         (std::mem::replace(&mut self.trouble, trouble) != trouble).then_some(trouble)
     }
@@ -115,6 +142,14 @@ impl Progress {
     /// Since when the peer has been in the state of `look`, which is later than the last one noted.
     pub(crate) fn since(&self, now: u64, look: &Look) -> u64 {
         if self.state == look.state { self.since } else { now }
+    }
+
+    /// Since when its standing is that of `look`.
+    pub(crate) fn standing_since(&self, now: u64, look: &Look) -> u64 {
+        match self.standing == look.standing {
+            true => self.standing_since,
+            false => now,
+        }
     }
 }
 

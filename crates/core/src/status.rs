@@ -27,6 +27,19 @@ pub enum PeerState {
     Payload,
 }
 
+/// The same in fewer words, for people: whether the peer can be reached, as far as that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// No address is known, or a whole dial attempt (12 s) went without an answer.
+    Offline,
+    /// Handshakes are under way, or packets do not pass at present and the node is at work on it.
+    Connecting,
+    /// Packets can pass; lately none did, or in one direction only.
+    Connected,
+    /// IP packets passed within the last 10 s, in both directions.
+    Active,
+}
+
 /// What data between both ends of a session goes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frames {
@@ -93,6 +106,21 @@ pub struct MeshStatus {
     pub bytes: usize,
 }
 
+/// A neighbour that is not configured, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stranger {
+    /// Its key.
+    pub key: PublicKey,
+    /// Where the link goes.
+    pub path: Option<SocketAddr>,
+    /// How long the link has been up, ms.
+    pub up: u64,
+    /// What passed over the link.
+    pub totals: Totals,
+    /// How well the link does.
+    pub quality: Quality,
+}
+
 /// One peer's standing at one moment. Times are ms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
@@ -102,6 +130,10 @@ pub struct PeerStatus {
     pub state: PeerState,
     /// How long it has been in this state.
     pub since: u64,
+    /// The same in fewer words.
+    pub standing: Standing,
+    /// How long that has been so.
+    pub standing_since: u64,
     /// What keeps packets from passing although there is a link or a session, and for how long there has been no sign to the
     /// contrary.
     pub trouble: Option<(Trouble, u64)>,
@@ -157,8 +189,8 @@ pub struct PeerStatus {
     pub reads_full: bool,
     /// It does go in fast frames now.
     pub fast: bool,
-    /// Packets wait for the session.
-    pub waiting: bool,
+    /// Packets wait for the session, and for how long.
+    pub waiting: Option<u64>,
     /// How well the link does, while it is up. Data in fast frames is measured in the session alone, and that is shown
     /// here too as long as it goes straight over the link.
     pub link_quality: Quality,
@@ -193,6 +225,8 @@ impl PeerStatus {
             key: peer.key,
             state: look.state,
             since: now.saturating_sub(peer.progress.since(now, &look)),
+            standing: look.standing,
+            standing_since: now.saturating_sub(peer.progress.standing_since(now, &look)),
             trouble: look
                 .trouble
                 .map(|(trouble, since)| (trouble, now.saturating_sub(since))),
@@ -225,7 +259,7 @@ impl PeerStatus {
             require_fast: session.requires_fast(),
             reads_full: session.reads_full(),
             fast: session.is_fast_any(),
-            waiting: session.wanted.is_some(),
+            waiting: session.wanted.map(|at| now.saturating_sub(at)),
             link_quality: peer.hop_quality(now),
             path_size: session.known_size(config),
             path_mtu_out: session.path_mtu_out(),

@@ -4,6 +4,7 @@
 //! the core and commands back, keeps the core's time, answers the control socket, and writes what must outlive it.
 
 mod echo;
+mod inquiries;
 mod interface;
 mod lanes;
 mod lease;

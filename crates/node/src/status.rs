@@ -20,7 +20,8 @@ pub use self::node::{
 };
 pub use self::peer::{
     ClonesStatus, FramesKind, FramesStatus, LinkStatus, NetworksStatus, PathChangeStatus, PathSizeStatus, PathStatus,
-    PeerState, PeerStatus, QualityStatus, SessionStatus, SizeKnown, Traffic, TroubleKind, TroubleStatus,
+    PeerState, PeerStatus, QualityStatus, SessionStatus, SizeKnown, Standing, StrangerStatus, Traffic, TroubleKind,
+    TroubleStatus, TurnedAwayStatus,
 };
 pub use self::rights::{GuardStatus, RightsStatus};
 
@@ -56,6 +57,10 @@ pub struct Status {
     pub node: NodeStatus,
     /// Every configured peer, in the order of the configuration.
     pub peers: Vec<PeerStatus>,
+    /// Nodes that asked to link within the last 10 minutes and are not configured, the last one
+    /// first; 16 at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turned_away: Vec<TurnedAwayStatus>,
     /// Totals since the start, by name: what was dropped and why, back-pressure, offloads in use and
     /// fallen back from.
     pub counters: BTreeMap<String, u64>,
@@ -68,6 +73,9 @@ pub struct Peers {
     pub schema: String,
     /// All configured peers, or the one asked for.
     pub peers: Vec<PeerStatus>,
+    /// Neighbours that are not configured, if all peers were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strangers: Vec<StrangerStatus>,
 }
 
 /// The answer to `ping`: one echo.
@@ -154,7 +162,7 @@ mod tests {
     fn bob() -> serde_json::Value {
         json!({
             "npub": "npub1x", "name": "bob", "address": "fd00::1", "state": "payload",
-            "why": "payload 2 s ago", "since_s": 7,
+            "why": "payload 2 s ago", "since_s": 7, "standing": "active", "standing_s": 7,
             "trouble": {"kind": "nothing-arrives", "for_s": 3},
             "path": {"kind": "direct", "addr": "192.0.2.2:2121"},
             "path_changes": [
@@ -196,22 +204,24 @@ mod tests {
                 },
                 "listen": ["[::]:2121"],
                 "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"]},
-                "perf": {"state": "listening", "why": "taken from configured peers", "listen": "[fd00::2]:2125"},
+                "perf": {"state": "listening", "why": "open to configured peers", "listen": "[fd00::2]:2125"},
                 "rights": {
                     "uid": 65530, "root": null, "landlock": {"on": true, "why": null},
                     "seccomp": {"on": true, "why": null}, "memory_locked": {"on": false, "why": "a limit"},
                     "broker": {"on": true, "why": null}
                 },
-                "traced": false, "rss_bytes": 3, "cpu_s": 0.5
+                "config": "/var/lib/weft/weft.toml", "traced": false, "rss_bytes": 3, "cpu_s": 0.5
             },
             "peers": [
                 bob(),
                 {
                     "npub": "npub1y", "name": null, "address": "fd00::3", "state": "known",
-                    "why": "no address known; waiting for it to dial", "since_s": 7, "trouble": null,
+                    "why": "no address known; waiting for it to dial", "since_s": 7, "standing": "offline",
+                    "standing_s": 7, "trouble": null,
                     "path": null, "path_changes": [], "link": null, "session": null
                 }
             ],
+            "turned_away": [{"npub": "npub1w", "from": "192.0.2.9:2121", "ago_s": 3, "times": 4}],
             "counters": {"rx_unknown": 5}
         });
         let status: Status = serde_json::from_value(document.clone()).unwrap();
@@ -223,6 +233,18 @@ mod tests {
         let mut later = bob();
         later["colour"] = json!("red");
         assert!(serde_json::from_value::<PeerStatus>(later).is_ok());
+    }
+
+    #[test]
+    fn standings_are_spelled_one_way() {
+        for standing in [
+            Standing::Offline,
+            Standing::Connecting,
+            Standing::Connected,
+            Standing::Active,
+        ] {
+            assert_eq!(serde_json::to_value(standing).unwrap(), json!(standing.as_str()));
+        }
     }
 
     #[test]

@@ -179,6 +179,10 @@ fn the_admission_of_strangers_is_a_setting() {
         let status = world.host(stranger).node.peer_status(world.now()).next().unwrap();
         assert_eq!(status.link_age.is_some(), may, "{admit:?}, listed: {listed}");
         assert_eq!(world.host(host).node.counters().strangers > 0, !may);
+        // A denied node is no news to the user who wrote its key.
+        let told = world.host(host).node.turned_away(world.now()).map(|node| node.key);
+        let news = (!may && !listed).then(|| world.host(stranger).key);
+        assert_eq!(told.collect::<Vec<_>>(), Vec::from_iter(news));
     }
 }
 

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weft_core::{Config, Event, LinkDown, PeerState, PeerStatus, SessionDown, Trouble};
+use weft_core::{Config, Event, LinkDown, PeerState, PeerStatus, SessionDown, Standing, Trouble};
 use weft_sim::{Fate, HostId, Kind, World, lies};
 
 fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
@@ -71,6 +71,51 @@ fn payload_is_packets_in_both_directions_lately() {
         }
         assert!(status(&world, a, b).packet_in.is_some_and(|ago| ago > 30_000));
         assert!(status(&world, a, b).told.is_some_and(|ago| ago < 2_000));
+    }
+}
+
+/// From the first handshake to a peer that is gone: the words that people see, and the time in
+/// each.
+#[test]
+fn the_standing_of_a_peer_and_the_time_in_it_follow_what_happens() {
+    for (seed, config) in (1..).zip(configs()) {
+        let (mut world, a, b) = World::pair(seed, config);
+        let seen = |world: &World| {
+            let seen = status(world, a, b);
+            (seen.standing, seen.standing_since)
+        };
+        world.run(2_000);
+        assert_eq!(
+            seen(&world).0,
+            Standing::Connected,
+            "a link without traffic is no fault"
+        );
+        stream(&mut world, a, b, (5_000, 100));
+        let (standing, since) = seen(&world);
+        assert_eq!(standing, Standing::Active);
+        assert!((4_000..5_100).contains(&since), "{since} ms");
+        world.run(9_500);
+        let (standing, since) = seen(&world);
+        assert_eq!(standing, Standing::Connected);
+        assert!(since < 1_000, "{since} ms");
+        stream(&mut world, a, b, (5_000, 100));
+        cut(&mut world, b);
+        stream(&mut world, a, b, (8_000, 100));
+        assert_eq!(seen(&world).0, Standing::Connecting, "it is silent");
+        let mut offline = None;
+        for ms in 0..80_000_u64 {
+            world.run(1);
+            let (standing, since) = seen(&world);
+            assert_ne!(standing, Standing::Active);
+            if standing == Standing::Offline {
+                let began = *offline.get_or_insert(ms - since);
+                assert!((ms - since).abs_diff(began) < 50, "{since} ms at {ms}, from {began}");
+            }
+        }
+        assert!(offline.is_some(), "a whole attempt went without an answer");
+        world.set_rule(|_, _| Fate::Pass);
+        stream(&mut world, a, b, (15_000, 100));
+        assert_eq!(seen(&world).0, Standing::Active);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The node in the mesh: neighbours come and go, gossip and look-ups pass, messages of others are carried.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 use weft_packet::{Command, LinkId};
@@ -15,7 +16,7 @@ use crate::mesh::{MeshOutput, Refused, Was};
 use crate::path::PathHistory;
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::{Admit, MeshStatus};
+use crate::{Admit, Event, MeshStatus, Stranger};
 
 /// Neighbours that are not configured, at most.
 const MAX_STRANGERS: usize = 64;
@@ -76,6 +77,27 @@ impl Node {
         true
     }
 
+    /// A node that is not configured asked to link and gets no answer. A denied one is no news to
+    /// the user.
+    pub(super) fn note_turned_away(&mut self, now: u64, key: PublicKey, from: SocketAddr) {
+        self.counters.strangers += 1;
+        if !self.denied.contains(&key.node_addr()) && self.turned_away.note(now, key, from) {
+            self.ctx.event(Event::TurnedAway { key, from });
+        }
+    }
+
+    /// Neighbours that are not configured, in the order of their addresses.
+    pub fn stranger_status(&self, now: u64) -> impl Iterator<Item = Stranger> + '_ {
+        let strangers = self.peers.values().filter(|peer| !peer.configured);
+        strangers.filter(|peer| peer.link.is_up()).map(move |peer| Stranger {
+            key: peer.key,
+            path: peer.link.path(),
+            up: peer.link.up_since.map_or(0, |at| now.saturating_sub(at)),
+            totals: *peer.link.liveness.totals(),
+            quality: peer.link.metrics.quality(now),
+        })
+    }
+
     /// Neighbours that are not configured and have proven who they are.
     fn strangers(&self) -> usize {
         let strangers = self.peers.values().filter(|peer| !peer.configured);
@@ -112,13 +134,7 @@ impl Node {
         turned_away
     }
 
-    pub(super) fn insert_peer(
-        &mut self,
-        now: u64,
-        key: PublicKey,
-        addresses: Vec<std::net::SocketAddr>,
-        configured: bool,
-    ) {
+    pub(super) fn insert_peer(&mut self, now: u64, key: PublicKey, addresses: Vec<SocketAddr>, configured: bool) {
         let (addr, id) = (key.node_addr(), LinkId(self.next_link));
         self.next_link += 1;
         let link = Link::new(&mut self.ctx, now, id, key, addresses);

@@ -136,7 +136,7 @@ impl PerfServer {
             ))),
             status: PerfStatus {
                 state: PerfState::Listening,
-                why: format!("taken from {whom}"),
+                why: format!("open to {whom}"),
                 listen: address,
             },
             counts,

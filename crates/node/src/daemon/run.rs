@@ -178,6 +178,7 @@ impl Daemon {
         }
         self.node.handle_timeout(boottime_ms());
         let now = Instant::now();
+        self.facts.inquiries.drive(now, boottime_ms(), &self.node);
         while let Some(waiting) = self.echoes.expired(now) {
             self.pong(waiting, false);
         }
@@ -200,7 +201,9 @@ impl Daemon {
                 tracing::info!(peer = name(peer), %path, restarted, "link up");
                 self.remember(peer, *path);
             }
-            Event::LinkDown { peer, reason } => tracing::info!(peer = name(peer), ?reason, "link down"),
+            Event::LinkDown { peer, reason } => {
+                tracing::info!(peer = name(peer), why = why::left(*reason), "link down");
+            }
             Event::LinkSilent { peer } => tracing::info!(peer = name(peer), "peer is silent"),
             Event::LinkAnswers { peer } => tracing::info!(peer = name(peer), "peer answers again"),
             Event::Roamed { peer, path } => {
@@ -222,7 +225,7 @@ impl Daemon {
             Event::SessionUp { peer } => tracing::info!(peer = name(peer), "session up"),
             Event::SessionRekeyed { peer } => tracing::debug!(peer = name(peer), "session rekeyed"),
             Event::FramesChanged { peer, frames } => {
-                tracing::info!(peer = name(peer), frames = why::why_frames(*frames), "frames changed");
+                tracing::info!(peer = name(peer), why = why::why_frames(*frames), "frames changed");
                 self.remember_frames(peer, *frames);
             }
             Event::PathSized {
@@ -268,6 +271,12 @@ impl Daemon {
                 ends_in_s = ends_in / 1000,
                 "the keys are overdue: no handshake for new ones succeeds, and the old ones end"
             ),
+            Event::TurnedAway { key, from } => tracing::info!(
+                npub = %key,
+                %from,
+                "a node asked to link that is not configured here; {}",
+                self.facts.how_to_let_in()
+            ),
             Event::KeyInTwo {
                 peer,
                 seen: [here, there],
@@ -282,7 +291,9 @@ impl Daemon {
                     "another machine runs with this node's key: seen at {seen}; give one of the two a new identity"
                 );
             }
-            Event::SessionDown { peer, reason } => tracing::info!(peer = name(peer), ?reason, "session down"),
+            Event::SessionDown { peer, reason } => {
+                tracing::info!(peer = name(peer), why = why::ended(*reason), "session down");
+            }
         }
     }
 
@@ -327,14 +338,15 @@ impl Daemon {
     fn answer(&mut self, request: ControlRequest) {
         let ControlRequest { command, reply } = request;
         let now = boottime_ms();
+        self.facts.inquiries.look(Instant::now());
         match command {
             ControlCommand::Status {} => {
                 let traced = self.traced.is_on(Instant::now());
                 reply.ok(&self.facts.status(&self.node, &self.lanes.snapshots(), traced, now));
             }
-            ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, |_| true)),
+            ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, None)),
             ControlCommand::Peers { peer: Some(only) } => match self.find(&only) {
-                Some(key) => reply.ok(&self.facts.peers(&self.node, now, |k| *k == key)),
+                Some(key) => reply.ok(&self.facts.peers(&self.node, now, Some(&key))),
                 None => reply.refuse(Refusal::unknown_peer(&only)),
             },
             ControlCommand::Ping { peer, timeout_ms } => match self.find(&peer) {
@@ -383,7 +395,7 @@ impl Daemon {
             address: waiting.peer.to_ipv6(),
             rtt_ms: answered.then(|| waiting.elapsed().as_secs_f64() * 1e3),
             path: status.path.map(|path| self.facts.path(&path)),
-            why: (!answered).then(|| why::why(&status)),
+            why: (!answered).then(|| why::why(&status, &self.facts.inquiries)),
         };
         waiting.reply.ok(&pong);
     }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use weft_core::{
     Frames, KnownSize, MeshStatus as CoreMesh, Node, Path, PathChange, PeerState as CoreState, PeerStatus as CorePeer,
-    Quality, SizeSource, Trouble,
+    Quality, SizeSource, Standing as CoreStanding, Stranger, Trouble, TurnedAway,
 };
 use weft_noise::PublicKey;
 use weft_os::process;
@@ -15,6 +16,7 @@ use weft_packet::{IPV6_OVERHEAD, Totals};
 use weft_plane::Snapshot;
 use weft_wire::fast;
 
+use super::inquiries::Inquiries;
 use super::interface::Interface;
 use super::lanes::MoreLanes;
 use super::networks::Networks;
@@ -28,7 +30,8 @@ use crate::peer::PeerName;
 use crate::status::{
     ClonesStatus, Document as _, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, NodeStatus, Offload,
     OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus,
-    SessionStatus, SizeKnown, Status, Traffic, TroubleKind, TroubleStatus, TunStatus,
+    SessionStatus, SizeKnown, Standing as PeerStanding, Status, StrangerStatus, Traffic, TroubleKind, TroubleStatus,
+    TunStatus, TurnedAwayStatus,
 };
 
 /// What does not change while the daemon runs, and who else knows something.
@@ -40,7 +43,11 @@ pub(super) struct Facts {
     offload: OffloadStatus,
     /// Without what each lane counted.
     lanes: LanesStatus,
-    listen: Vec<SocketAddr>,
+    pub(super) listen: Vec<SocketAddr>,
+    /// The configuration file.
+    config: Option<PathBuf>,
+    /// Why peers that are dialled do not answer.
+    pub(super) inquiries: Inquiries,
     /// Answers questions about names, unless that is turned off.
     dns: Option<Responder>,
     /// Takes tests.
@@ -111,7 +118,9 @@ impl Facts {
                 refused: more.refused.clone(),
                 each: Vec::new(),
             },
+            inquiries: Inquiries::new(sockets.iter().map(UdpSocket::local_address).collect()),
             listen: sockets.iter().map(UdpSocket::local_address).collect(),
+            config: config.path.clone(),
             dns,
             perf,
             rights,
@@ -159,6 +168,7 @@ impl Facts {
                     each: lanes.iter().map(lane).collect(),
                     ..self.lanes.clone()
                 }),
+                config: self.config.clone(),
                 listen: self.listen.clone(),
                 mesh: node.mesh_status().as_ref().map(mesh),
                 dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
@@ -174,6 +184,7 @@ impl Facts {
                 cpu_s: usage.map_or(0.0, |u| u.cpu.as_secs_f64()),
             },
             peers: node.peer_status(now).map(|peer| self.peer(&peer)).collect(),
+            turned_away: node.turned_away(now).map(turned_away).collect(),
             counters: self.counters(node, lanes),
         }
     }
@@ -188,16 +199,27 @@ impl Facts {
         all
     }
 
-    pub(super) fn peers(&self, node: &Node, now: u64, only: impl Fn(&PublicKey) -> bool) -> Peers {
-        let peers = node
-            .peer_status(now)
-            .filter(|peer| only(&peer.key))
-            .map(|peer| self.peer(&peer))
-            .collect();
+    /// All peers and the neighbours that are not configured, or one peer.
+    pub(super) fn peers(&self, node: &Node, now: u64, only: Option<&PublicKey>) -> Peers {
+        let peers = node.peer_status(now);
+        let peers = peers.filter(|peer| only.is_none_or(|only| peer.key == *only));
         Peers {
             schema: Peers::SCHEMA.to_owned(),
-            peers,
+            peers: peers.map(|peer| self.peer(&peer)).collect(),
+            strangers: match only {
+                None => node.stranger_status(now).map(|one| stranger(&one)).collect(),
+                Some(_) => Vec::new(),
+            },
         }
+    }
+
+    /// What the user does to let a node in that was turned away.
+    pub(super) fn how_to_let_in(&self) -> String {
+        let file = self.config.as_ref().map_or_else(
+            || "the configuration".to_owned(),
+            |path| format!("{}", path.display()).escape_debug().to_string(),
+        );
+        format!("to let it in, add a [[peer]] with this npub to {file} and start weft again")
     }
 
     /// A way, with the relay's name if it has one.
@@ -261,8 +283,10 @@ impl Facts {
                 CoreState::Session => PeerState::Session,
                 CoreState::Payload => PeerState::Payload,
             },
-            why: why(peer),
+            why: why(peer, &self.inquiries),
             since_s: peer.since / 1000,
+            standing: standing(peer.standing),
+            standing_s: peer.standing_since / 1000,
             trouble: peer.trouble.map(trouble),
             clones: peer.twins.map(|(seen, ago)| ClonesStatus {
                 seen: seen.to_vec(),
@@ -298,7 +322,7 @@ impl Facts {
                 packet_in_s: peer.packet_in.map(|ms| ms / 1000),
                 packet_out_s: peer.packet_out.map(|ms| ms / 1000),
                 told_s: peer.told.map(|ms| ms / 1000),
-                queued: u64::from(peer.waiting),
+                queued: u64::from(peer.waiting.is_some()),
                 frames: Some(self.frames(peer)),
                 max_inner: self.max_inner(peer),
                 path_size: peer.path_size.map(|size| path_size(size, peer.narrow)),
@@ -307,6 +331,37 @@ impl Facts {
             }),
             networks: self.networks.status(peer),
         }
+    }
+}
+
+fn standing(standing: CoreStanding) -> PeerStanding {
+    match standing {
+        CoreStanding::Offline => PeerStanding::Offline,
+        CoreStanding::Connecting => PeerStanding::Connecting,
+        CoreStanding::Connected => PeerStanding::Connected,
+        CoreStanding::Active => PeerStanding::Active,
+    }
+}
+
+fn turned_away(node: TurnedAway) -> TurnedAwayStatus {
+    TurnedAwayStatus {
+        npub: node.key.to_string(),
+        from: node.from,
+        ago_s: node.ago / 1000,
+        times: node.times,
+    }
+}
+
+fn stranger(stranger: &Stranger) -> StrangerStatus {
+    let (rx, tx) = traffic(&stranger.totals);
+    StrangerStatus {
+        npub: stranger.key.to_string(),
+        address: stranger.key.node_addr().to_ipv6(),
+        path: stranger.path.map(|addr| PathStatus::Direct { addr }),
+        since_s: stranger.up / 1000,
+        rtt_ms: quality(&stranger.quality).rtt_ms,
+        rx,
+        tx,
     }
 }
 

@@ -1,6 +1,15 @@
 //! Why a peer stands where it stands, in words for a person.
 
-use weft_core::{Frames, LinkDown, Path, PathReason, PeerState, PeerStatus, Trouble};
+use std::net::SocketAddr;
+
+use weft_core::{Frames, LinkDown, Path, PathReason, PeerState, PeerStatus, SessionDown, Trouble};
+
+use super::inquiries::{Inquiries, in_words};
+
+/// A handshake for end-to-end keys that takes this long, ms, is not answered.
+const PATIENCE: u64 = 3_000;
+/// Addresses that are named in a reason.
+const NAMED: usize = 4;
 
 /// Why data goes in these frames, for a person.
 pub(super) fn why_frames(frames: Frames) -> &'static str {
@@ -32,8 +41,8 @@ pub(super) fn why_path(reason: PathReason) -> String {
 }
 
 /// Why the peer stands where it stands, for a person.
-pub(super) fn why(peer: &PeerStatus) -> String {
-    let mut why = why_state(peer);
+pub(super) fn why(peer: &PeerStatus, inquiries: &Inquiries) -> String {
+    let mut why = why_state(peer, inquiries);
     if peer.narrow {
         why += "; the path takes less than 1,280 bytes, so large packets do not pass: weft needs an MTU of 1,280 on every link of \
                 the path";
@@ -56,26 +65,20 @@ pub(super) fn why(peer: &PeerStatus) -> String {
     why
 }
 
-fn why_state(peer: &PeerStatus) -> String {
+fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
     let down = peer
         .last_down
         .map(|(ago, reason)| format!(" ({} {} s ago)", left(reason), ago / 1000));
     let down = down.unwrap_or_default();
     let relayed = matches!(peer.path, Some(Path::Relayed(_)));
     match peer.state {
-        PeerState::Known => format!("no address known; waiting for it to dial us{down}"),
-        PeerState::Linking => match (peer.dialing, peer.targets.first()) {
-            (Some((sends, ms)), Some(to)) if sends > 1 || peer.failures > 0 => {
-                let tries = peer.failures;
-                let more = if tries > 0 {
-                    format!(", {tries} attempts before")
-                } else {
-                    String::new()
-                };
-                format!("{sends} handshakes in {} s, no answer from {to}{more}{down}", ms / 1000)
-            }
-            (_, Some(to)) => format!("handshake sent to {to}{down}"),
-            _ => format!("handshake under way{down}"),
+        PeerState::Known => {
+            format!("no address is configured, and no neighbour leads there; waiting for the peer to dial{down}")
+        }
+        PeerState::Linking => match why_silent(peer, inquiries) {
+            Some(silent) => silent + &down,
+            None if peer.targets.is_empty() => format!("handshake under way{down}"),
+            None => format!("handshake sent to {}{down}", list(&peer.targets)),
         },
         PeerState::Linked | PeerState::Session if peer.trouble.is_some() => {
             let (trouble, ms) = peer.trouble.unwrap_or((Trouble::NothingComes, 0));
@@ -88,16 +91,63 @@ fn why_state(peer: &PeerStatus) -> String {
         ),
         PeerState::Linked if relayed => "a way through other nodes is known; agreeing end-to-end keys".to_owned(),
         PeerState::Payload if relayed && peer.link_age.is_some() => {
-            "payload passes through other nodes in both directions; the direct way does not answer".to_owned()
+            "packets pass through other nodes in both directions; the direct path does not answer".to_owned()
         }
-        PeerState::Payload if relayed => format!("payload passes through other nodes in both directions{down}"),
+        PeerState::Payload if relayed => {
+            let direct = why_silent(peer, inquiries).map(|silent| format!("; no direct path: {silent}"));
+            let direct = direct.unwrap_or_default();
+            format!("packets pass through other nodes in both directions{down}{direct}")
+        }
         PeerState::Session if peer.held_back() => {
             format!("fast frames are required, and data waits: {}", why_held(peer))
         }
-        PeerState::Linked if peer.waiting => "link up; agreeing end-to-end keys".to_owned(),
-        PeerState::Linked => "link up; no traffic yet".to_owned(),
+        PeerState::Linked => match peer.waiting {
+            Some(ms) if ms >= PATIENCE => format!(
+                "link up, but the peer has not answered the handshake for end-to-end keys for {} s: does its configuration \
+                 list this node's npub?",
+                ms / 1000
+            ),
+            Some(_) => "link up; agreeing end-to-end keys".to_owned(),
+            None => "link up, idle".to_owned(),
+        },
         PeerState::Session => why_idle(peer),
-        PeerState::Payload => "payload passes in both directions".to_owned(),
+        PeerState::Payload => "packets pass in both directions".to_owned(),
+    }
+}
+
+/// Why there is no link with a peer that is dialled; none if its answer may still be on its way.
+fn why_silent(peer: &PeerStatus, inquiries: &Inquiries) -> Option<String> {
+    let (sends, ms) = peer.dialing?;
+    if peer.targets.is_empty() || peer.link_age.is_some() || (sends < 2 && peer.failures == 0) {
+        return None;
+    }
+    let found = |address: &SocketAddr| Some(in_words(inquiries.silence(address)?, *address));
+    let mut parts: Vec<String> = peer.targets.iter().filter_map(found).take(NAMED).collect();
+    let silent: Vec<SocketAddr> = peer.targets.iter().copied().filter(|to| found(to).is_none()).collect();
+    if let Some(first) = silent.first() {
+        let before = match peer.failures {
+            0 => String::new(),
+            1 => ", after 1 attempt before".to_owned(),
+            tries => format!(", after {tries} attempts before"),
+        };
+        let handshakes = if sends == 1 { "handshake" } else { "handshakes" };
+        parts.push(format!(
+            "no answer from {} to {sends} {handshakes} in {} s{before}; is weft up there, does its configuration list this node's \
+             npub, does each firewall let UDP {} in",
+            list(&silent),
+            ms / 1000,
+            first.port()
+        ));
+    }
+    Some(parts.join("; "))
+}
+
+/// The first addresses, and how many more there are.
+fn list(addresses: &[SocketAddr]) -> String {
+    let named: Vec<String> = addresses.iter().take(NAMED).map(ToString::to_string).collect();
+    match addresses.len().saturating_sub(NAMED) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
     }
 }
 
@@ -143,7 +193,18 @@ fn why_held(peer: &PeerStatus) -> &'static str {
     }
 }
 
-fn left(reason: LinkDown) -> String {
+/// Why a session ended.
+pub(super) fn ended(reason: SessionDown) -> &'static str {
+    match reason {
+        SessionDown::Idle => "no packet passed for a while",
+        SessionDown::PeerRestarted => "the peer restarted",
+        SessionDown::Unconfirmed => "the peer never proved that it has the keys",
+        SessionDown::KeysTooOld => "its keys reached their last age, as the peer answered no handshake for new ones",
+    }
+}
+
+/// Why a link ended.
+pub(super) fn left(reason: LinkDown) -> String {
     match reason {
         LinkDown::Silent => "it went silent".to_owned(),
         LinkDown::Disconnected(0) => "it shut down".to_owned(),
@@ -152,5 +213,86 @@ fn left(reason: LinkDown) -> String {
         LinkDown::OutOfStep => "keys were out of step".to_owned(),
         LinkDown::NoRoom => "it came when all places for nodes that are not configured were taken".to_owned(),
         LinkDown::KeysTooOld => "its keys reached their last age, as it answered no handshake for new ones".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_core::{Config, Node, PeerConfig};
+    use weft_noise::{Identity, SecretKey};
+    use weft_os::random::SystemRng;
+
+    use super::*;
+
+    /// A peer as it stands at the start, with these addresses.
+    fn peer(addresses: &[&str]) -> PeerStatus {
+        let [own, key] = [1, 2].map(|n| SecretKey::from_bytes(&[n; 32]).unwrap());
+        let key = key.public();
+        let mut node = Node::new(Config::default(), Identity::new(own), Box::new(SystemRng));
+        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        node.add_peer(0, PeerConfig { key, addresses });
+        node.peer_status(0).next().unwrap()
+    }
+
+    fn told(peer: &PeerStatus) -> String {
+        why(peer, &Inquiries::default())
+    }
+
+    #[test]
+    fn each_address_is_named_and_the_reader_learns_what_to_look_at() {
+        let mut silent = peer(&["192.0.2.2:2121", "[2001:db8::2]:2121"]);
+        assert_eq!(told(&silent), "handshake sent to 192.0.2.2:2121, [2001:db8::2]:2121");
+        silent.dialing = Some((4, 4_300));
+        assert_eq!(
+            told(&silent),
+            "no answer from 192.0.2.2:2121, [2001:db8::2]:2121 to 4 handshakes in 4 s; is weft up there, does its \
+             configuration list this node's npub, does each firewall let UDP 2121 in"
+        );
+        (silent.dialing, silent.failures) = (Some((1, 0)), 2);
+        assert!(told(&silent).contains(" to 1 handshake in 0 s, after 2 attempts before; "));
+        let many: Vec<String> = (1..9).map(|n| format!("192.0.2.{n}:2121")).collect();
+        let mut many = peer(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        many.dialing = Some((2, 500));
+        assert!(
+            told(&many).contains("192.0.2.4:2121 and 4 more to 2 handshakes"),
+            "{}",
+            told(&many)
+        );
+    }
+
+    #[test]
+    fn a_peer_without_an_address_is_waited_for() {
+        assert_eq!(
+            told(&peer(&[])),
+            "no address is configured, and no neighbour leads there; waiting for the peer to dial"
+        );
+    }
+
+    #[test]
+    fn a_relayed_peer_says_why_it_has_no_direct_path() {
+        let mut relayed = peer(&["192.0.2.2:2121"]);
+        relayed.state = PeerState::Payload;
+        relayed.path = Some(Path::Relayed(relayed.key));
+        assert_eq!(told(&relayed), "packets pass through other nodes in both directions");
+        relayed.dialing = Some((3, 2_000));
+        assert!(
+            told(&relayed).contains("; no direct path: no answer from 192.0.2.2:2121"),
+            "{}",
+            told(&relayed)
+        );
+    }
+
+    #[test]
+    fn a_handshake_for_end_to_end_keys_that_is_not_answered_is_named() {
+        let mut linked = peer(&["192.0.2.2:2121"]);
+        linked.state = PeerState::Linked;
+        for (waiting, words) in [
+            (None, "link up, idle"),
+            (Some(100), "link up; agreeing end-to-end keys"),
+            (Some(PATIENCE), "list this node's npub"),
+        ] {
+            linked.waiting = waiting;
+            assert!(told(&linked).contains(words), "{}", told(&linked));
+        }
     }
 }

@@ -148,7 +148,10 @@ impl Way {
         let broker = match system {
             Ok(broker) => broker,
             Err(why) => {
-                self.say(DnsState::Local, &format!("not set up in the system: {why}"));
+                self.say(
+                    DnsState::Local,
+                    &format!("the system's resolver does not ask weft: {why}"),
+                );
                 return std::future::pending().await;
             }
         };
@@ -156,7 +159,10 @@ impl Way {
         let mut endpoint_is_served = false;
         while let Err(why) = self.set_up(tasks, shared, &broker, &mut endpoint_is_served).await {
             tracing::debug!(%why, "DNS: not set up in the system");
-            self.say(DnsState::Local, &format!("not set up in the system: {why}"));
+            self.say(
+                DnsState::Local,
+                &format!("the system's resolver does not ask weft: {why}"),
+            );
             sleep(pause).await;
             pause = (pause * 2).min(LAST_RETRY);
         }

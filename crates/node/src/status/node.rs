@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,9 @@ pub struct NodeStatus {
     /// The threads that move packets; none from a daemon that has one.
     #[serde(default)]
     pub lanes: Option<LanesStatus>,
+    /// The configuration file; none from a daemon that does not tell.
+    #[serde(default)]
+    pub config: Option<PathBuf>,
     /// The addresses in use for UDP, with the ports that the system chose.
     pub listen: Vec<SocketAddr>,
     /// Its part in the mesh; none where `[mesh] enabled` is off.

@@ -18,6 +18,12 @@ pub struct PeerStatus {
     pub why: String,
     /// How long it has been in this state.
     pub since_s: u64,
+    /// The same in fewer words, for people.
+    #[serde(default)]
+    pub standing: Standing,
+    /// How long that has been so.
+    #[serde(default)]
+    pub standing_s: u64,
     /// What keeps packets from passing although there is a link or a session; none also where nothing was sent.
     #[serde(default)]
     pub trouble: Option<TroubleStatus>,
@@ -116,6 +122,67 @@ impl PeerState {
             Self::Payload => "payload",
         }
     }
+}
+
+/// Whether a peer can be reached, as far as that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// No address is known, or a whole dial attempt (12 s) went without an answer.
+    #[default]
+    Offline,
+    /// Handshakes are under way, or packets do not pass at present and the node is at work on it.
+    Connecting,
+    /// Packets can pass; lately none did, or in one direction only.
+    Connected,
+    /// IP packets passed within the last 10 s, in both directions.
+    Active,
+}
+
+impl Standing {
+    /// As in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Offline => "offline",
+            Self::Connecting => "connecting",
+            Self::Connected => "connected",
+            Self::Active => "active",
+        }
+    }
+}
+
+/// A neighbour that is not configured: it is carried for, and no IP packet passes between it and
+/// this node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StrangerStatus {
+    /// Its public key.
+    pub npub: String,
+    /// Its IPv6 address in the mesh.
+    pub address: Ipv6Addr,
+    /// Where the link goes.
+    pub path: Option<PathStatus>,
+    /// How long the link has been up.
+    pub since_s: u64,
+    /// Smoothed round-trip time in milliseconds, once measured.
+    pub rtt_ms: Option<f64>,
+    /// Received over the link, authenticated.
+    pub rx: Traffic,
+    /// Sent over the link.
+    pub tx: Traffic,
+}
+
+/// A node that asked to link, is not configured and got no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnedAwayStatus {
+    /// Its public key.
+    pub npub: String,
+    /// Where its last handshake message came from.
+    pub from: SocketAddr,
+    /// Seconds since then.
+    pub ago_s: u64,
+    /// Handshake messages of it.
+    pub times: u64,
 }
 
 /// One way to reach a peer.

@@ -100,7 +100,7 @@ fn both_transports_say_the_same() {
     assert_eq!((status.state, &status.listen[..]), (DnsState::Local, &[address][..]));
     assert_eq!(
         status.why,
-        format!("answered on {address}; not set up in the system: dns.register is false")
+        format!("answered on {address}; the system's resolver does not ask weft: dns.register is false")
     );
 }
 

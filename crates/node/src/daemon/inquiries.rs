@@ -1,0 +1,215 @@
+//! Why peers that are dialled do not answer: what the system and the network tell of their
+//! addresses.
+//!
+//! A handshake that gets no answer looks the same for a closed port, a host that is off, a missing
+//! route and a peer that turns this node away. An [`Inquiry`] tells the first three apart. What it
+//! finds is for people and decides nothing, because ICMP can be forged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use weft_core::{Node, PeerState, PeerStatus};
+use weft_os::udp::{Finding, Inquiry};
+
+/// From one look at the peers to the next.
+const LOOK: Duration = Duration::from_secs(1);
+/// From one inquiry about an address to the next.
+const AGAIN: Duration = Duration::from_secs(10);
+/// A finding of an earlier inquiry holds for this long after a later one has begun; the kernel
+/// takes 3 s to give a host up.
+const HOLDS: Duration = Duration::from_secs(5);
+/// Addresses that are inquired about at a time.
+const MOST: usize = 256;
+
+/// Inquiries about addresses that are dialled in vain.
+#[derive(Debug, Default)]
+pub(super) struct Inquiries {
+    /// The addresses of our sockets: a peer's address that is one of them leads back here.
+    listen: Vec<SocketAddr>,
+    of: BTreeMap<SocketAddr, Asked>,
+    next: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    at: Instant,
+    inquiry: Option<Inquiry>,
+    own: bool,
+    found: Option<Finding>,
+}
+
+/// What is known of an address that does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// It is this node's own.
+    Own,
+    /// The system or the network say so.
+    Found(Finding),
+}
+
+impl Inquiries {
+    pub(super) fn new(listen: Vec<SocketAddr>) -> Self {
+        Self {
+            listen,
+            ..Self::default()
+        }
+    }
+
+    /// What is known of this address.
+    pub(super) fn silence(&self, of: &SocketAddr) -> Option<Silence> {
+        let asked = self.of.get(of)?;
+        match asked.own {
+            true => Some(Silence::Own),
+            false => asked.found.map(Silence::Found),
+        }
+    }
+
+    /// Takes note of what came back, and asks about addresses that were dialled twice without an
+    /// answer.
+    pub(super) fn drive(&mut self, now: Instant, core_now: u64, node: &Node) {
+        self.look(now);
+        if self.next.is_some_and(|next| now < next) {
+            return;
+        }
+        self.next = Some(now + LOOK);
+        let silent: BTreeSet<SocketAddr> = node
+            .peer_status(core_now)
+            .filter(is_silent)
+            .flat_map(|peer| peer.targets)
+            .take(MOST)
+            .collect();
+        self.of.retain(|address, _| silent.contains(address));
+        for address in silent {
+            if self.of.get(&address).is_none_or(|asked| now >= asked.at + AGAIN) {
+                self.ask(now, address);
+            }
+        }
+    }
+
+    /// Takes note of what came back.
+    pub(super) fn look(&mut self, now: Instant) {
+        for asked in self.of.values_mut() {
+            let news = asked.inquiry.as_ref().and_then(Inquiry::finding);
+            if news.is_some() {
+                asked.found = news;
+                asked.inquiry = None;
+            } else if asked.inquiry.is_some() && now >= asked.at + HOLDS {
+                asked.found = None;
+            }
+        }
+    }
+
+    fn ask(&mut self, now: Instant, address: SocketAddr) {
+        let before = self.of.remove(&address).and_then(|asked| asked.found);
+        let (inquiry, found) = match Inquiry::start(address) {
+            Ok(inquiry) => (Some(inquiry), before),
+            Err(found) => (None, found),
+        };
+        let source = inquiry.as_ref().and_then(Inquiry::source);
+        let own = source == Some(address.ip()) && self.listens_at(address);
+        let asked = Asked {
+            at: now,
+            inquiry,
+            own,
+            found,
+        };
+        self.of.insert(address, asked);
+    }
+
+    fn listens_at(&self, address: SocketAddr) -> bool {
+        let here = |own: &&SocketAddr| {
+            let ip = own.ip() == address.ip() || own.ip().is_unspecified() && own.is_ipv6() == address.is_ipv6();
+            ip && own.port() == address.port()
+        };
+        self.listen.iter().find(here).is_some()
+    }
+}
+
+/// Two handshake messages at least went without an answer.
+fn is_silent(peer: &PeerStatus) -> bool {
+    let no_link = peer.link_age.is_none() && (peer.state == PeerState::Linking || peer.path.is_some());
+    no_link && peer.dialing.is_some_and(|(sends, _)| sends > 1 || peer.failures > 0)
+}
+
+/// A finding about an address, for people.
+pub(super) fn in_words(silence: Silence, address: SocketAddr) -> String {
+    let ip = address.ip();
+    match silence {
+        Silence::Own => format!("{address} is this node's own address; write the address where the peer listens"),
+        Silence::Found(Finding::Refused) => format!(
+            "nothing listens at {address}, the host there refuses datagrams to this port; start weft there, or correct the port"
+        ),
+        Silence::Found(Finding::NoRoute) => {
+            format!("there is no route to {ip}; connect this machine to that network, or correct the address")
+        }
+        Silence::Found(Finding::NoHost) => format!(
+            "{ip} cannot be reached: the host is off or not connected, the address is wrong, or a firewall forbids it"
+        ),
+        Silence::Found(Finding::Down) => format!("the network of this machine towards {ip} is down; bring it up"),
+        Silence::Found(Finding::Forbidden) => {
+            format!("the firewall of this machine lets nothing out to {address}; allow UDP there")
+        }
+        Silence::Found(Finding::Other(code)) => {
+            let error = std::io::Error::from_raw_os_error(code);
+            format!("the system sends nothing to {address} ({error})")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_own_address_has_the_port_of_one_of_our_sockets() {
+        let inquiries = Inquiries::new(vec![at("0.0.0.0:2121"), at("[2001:db8::1]:2122")]);
+        for (address, own) in [
+            ("192.0.2.1:2121", true),
+            ("192.0.2.1:2122", false),
+            ("[2001:db8::1]:2122", true),
+            ("[2001:db8::2]:2122", false),
+            ("[2001:db8::1]:2121", false),
+        ] {
+            assert_eq!(inquiries.listens_at(at(address)), own, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_finding_holds_until_the_next_inquiry_has_had_its_time() {
+        let mut inquiries = Inquiries::new(vec![at("127.0.0.1:2121")]);
+        let (now, target) = (Instant::now(), at("127.0.0.1:2121"));
+        inquiries.ask(now, target);
+        assert_eq!(inquiries.silence(&target), Some(Silence::Own));
+        let asked = inquiries.of.get_mut(&target).unwrap();
+        (asked.own, asked.found) = (false, Some(Finding::NoHost));
+        // An inquiry of which nothing comes back.
+        let sink = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        asked.inquiry = Inquiry::start(sink.local_addr().unwrap()).ok();
+        inquiries.look(now + HOLDS / 2);
+        assert_eq!(inquiries.silence(&target), Some(Silence::Found(Finding::NoHost)));
+        inquiries.look(now + HOLDS);
+        assert_eq!(inquiries.silence(&target), None);
+    }
+
+    #[test]
+    fn each_finding_names_the_address_and_differs() {
+        let address = at("192.0.2.2:2121");
+        let all = [
+            Silence::Own,
+            Silence::Found(Finding::Refused),
+            Silence::Found(Finding::NoRoute),
+            Silence::Found(Finding::NoHost),
+            Silence::Found(Finding::Down),
+            Silence::Found(Finding::Forbidden),
+            Silence::Found(Finding::Other(5)),
+        ];
+        let texts: BTreeSet<String> = all.into_iter().map(|silence| in_words(silence, address)).collect();
+        assert_eq!(texts.len(), all.len());
+        assert!(texts.iter().all(|text| text.contains("192.0.2.2")), "{texts:?}");
+    }
+}
