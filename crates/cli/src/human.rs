@@ -1,18 +1,48 @@
-//! Documents as text for people, at most 100 columns wide.
+//! Documents as text for people, as wide as the terminal.
 
-use std::fmt::Write as _;
+mod words;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weft_node::status::{
     ClonesStatus, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus,
-    PathSizeStatus, PeerStatus, QualityStatus, RightsStatus, SessionStatus, SizeKnown, Status, Traffic,
+    PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus, RightsStatus, SessionStatus, SizeKnown, Status,
+    StrangerStatus, Traffic, TurnedAwayStatus,
 };
 
-/// No line is wider, in characters.
-const WIDTH: usize = 100;
+pub(crate) use words::width;
+use words::{Page, bytes, clip, duration, milliseconds};
 
-/// The node, a table of its peers, and the counters that are not zero.
-pub(crate) fn status(status: &Status) -> String {
+/// Columns of the names in front of the figures of a node or a peer.
+const NAMES: usize = 9;
+/// Columns of what goes on below a line about a peer.
+const BELOW: usize = 4;
+
+/// The node, a table of its peers, and which nodes were turned away.
+pub(crate) fn status(status: &Status, width: usize) -> String {
+    let mut page = Page::new(width);
+    for line in node_lines(status) {
+        page.line(7, &line);
+    }
+    page.empty_line();
+    put_peers(&mut page, &status.peers, &[]);
+    put_turned_away(&mut page, status);
+    page.into_text()
+}
+
+/// The counters that are not zero.
+pub(crate) fn counters(status: &Status, width: usize) -> String {
+    let mut page = Page::new(width);
+    page.empty_line();
+    page.line(0, "Counters:");
+    let counters = status.counters.iter().filter(|(_, value)| **value > 0);
+    let all: String = counters.map(|(name, value)| format!("  {name}\u{a0}{value}")).collect();
+    page.line(2, if all.is_empty() { "  all are zero" } else { &all });
+    page.into_text().replace('\u{a0}', " ")
+}
+
+/// What is told about the node itself, a line each.
+fn node_lines(status: &Status) -> Vec<String> {
     let node = &status.node;
     let listen: Vec<_> = node.listen.iter().map(ToString::to_string).collect();
     // Where they are answered, how they are reached, what failed.
@@ -44,39 +74,11 @@ pub(crate) fn status(status: &Status) -> String {
     let offload = node.offload.as_ref().and_then(unused_offloads);
     let lanes = node.lanes.as_ref().and_then(lanes);
     let mesh = node.mesh.as_ref().map(mesh);
-    let tests = node.perf.iter().map(|perf| format!("tests: {}", perf.why));
+    let tests = node.perf.iter().map(|perf| format!("perf: {}", perf.why));
     let rights = node.rights.as_ref().and_then(missing_guards);
     let clones = node.clones.as_ref().map(clones);
-    let mut text = String::new();
-    for line in lines
-        .into_iter()
-        .chain(clones)
-        .chain(lanes)
-        .chain(offload)
-        .chain(mesh)
-        .chain(names)
-        .chain(tests)
-        .chain(rights)
-    {
-        push_clipped(&mut text, &line);
-    }
-    text.push('\n');
-    text.push_str(&peer_list(&status.peers));
-    let counters: Vec<_> = status.counters.iter().filter(|(_, value)| **value > 0).collect();
-    if !counters.is_empty() {
-        text.push_str("\nCounters:\n");
-        let mut line = String::new();
-        for (name, value) in counters {
-            let entry = format!("  {name} {value}");
-            if line.len() + entry.len() > WIDTH {
-                push_clipped(&mut text, &line);
-                line.clear();
-            }
-            line.push_str(&entry);
-        }
-        push_clipped(&mut text, &line);
-    }
-    text
+    let all = lines.into_iter().chain(clones).chain(lanes).chain(offload).chain(mesh);
+    all.chain(names).chain(tests).chain(rights).collect()
 }
 
 /// One line about the threads that move packets; none if one does as it is meant to.
@@ -124,19 +126,19 @@ fn mesh(mesh: &MeshStatus) -> String {
     let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
     let strangers = match mesh.strangers {
         0 => String::new(),
-        n => format!(" ({n} not configured)"),
+        n => format!(" ({n} not configured; `weft peers` lists them)"),
     };
     let root = match mesh.depth {
         0 => "the root of the tree".to_owned(),
         depth => format!("{} from the root", count(depth, "hop")),
     };
-    let transit = if mesh.transit { "carries" } else { "does not carry" };
-    let lookups = mesh.lookups_found.saturating_add(mesh.lookups_failed);
-    format!(
-        "mesh: {}{strangers}, {root}; {transit} for others; look-ups {} of {lookups}",
-        count(mesh.neighbours, "neighbour"),
-        mesh.lookups_found,
-    )
+    let transit = if mesh.transit { "relays" } else { "does not relay" };
+    let lookups = match mesh.lookups_found.saturating_add(mesh.lookups_failed) {
+        0 => String::new(),
+        all => format!("; look-ups {} of {all}", mesh.lookups_found),
+    };
+    let neighbours = count(mesh.neighbours, "neighbour");
+    format!("mesh: {neighbours}{strangers}, {root}; {transit} for others{lookups}")
 }
 
 /// Another machine has this node's key.
@@ -151,47 +153,106 @@ fn clones(clones: &ClonesStatus) -> String {
     )
 }
 
+/// All peers, and the neighbours that are not configured.
+pub(crate) fn peers(peers: &Peers, width: usize) -> String {
+    let mut page = Page::new(width);
+    put_peers(&mut page, &peers.peers, &peers.strangers);
+    page.into_text()
+}
+
 /// Two lines for each peer: figures, then path and reason.
-pub(crate) fn peer_list(peers: &[PeerStatus]) -> String {
+fn put_peers(page: &mut Page, peers: &[PeerStatus], strangers: &[StrangerStatus]) {
     if peers.is_empty() {
-        return "No peers. Add one under [[peer]] in the configuration.\n".to_owned();
+        page.line(0, "No peers. Add one under [[peer]] in the configuration.");
     }
-    let mut text = String::new();
-    push_clipped(&mut text, &row(["PEER", "STATE", "SINCE", "RTT", "IN", "OUT"]));
+    if !peers.is_empty() || !strangers.is_empty() {
+        page.line(0, &row(["PEER", "STATE", "SINCE", "RTT", "IN", "OUT"]));
+    }
     for peer in peers {
-        let rtt = peer.link.as_ref().and_then(|link| link.rtt_ms);
-        let traffic = |link: fn(&LinkStatus) -> Traffic, session: fn(&SessionStatus) -> Traffic| {
-            let both = peer.link.as_ref().map(link).or(peer.session.as_ref().map(session));
+        let (link, session) = (peer.link.as_ref(), peer.session.as_ref());
+        // The end-to-end round trip if other nodes lie in between.
+        let rtt = link.and_then(|link| link.rtt_ms);
+        let rtt = rtt.or(session.and_then(|session| session.quality.rtt_ms));
+        let traffic = |of_link: fn(&LinkStatus) -> Traffic, of_session: fn(&SessionStatus) -> Traffic| {
+            let both = link.map(of_link).or(session.map(of_session));
             both.map_or_else(|| "-".to_owned(), |traffic| bytes(traffic.bytes))
         };
         let columns = row([
             &name(peer.name.as_deref(), &peer.npub),
-            peer.state.as_str(),
-            &duration(peer.since_s),
+            peer.standing.as_str(),
+            &duration(peer.standing_s),
             &rtt.map_or_else(|| "-".to_owned(), milliseconds),
             &traffic(|link| link.rx, |session| session.rx),
             &traffic(|link| link.tx, |session| session.tx),
         ]);
-        push_clipped(&mut text, &columns);
-        let path = peer
-            .path
-            .as_ref()
-            .map_or_else(|| "no path".to_owned(), ToString::to_string);
-        push_clipped(&mut text, &format!("    {path}; {}", peer.why));
+        page.line(BELOW, &columns);
+        page.line(BELOW, &format!("    {}; {}", path(peer.path.as_ref()), peer.why));
     }
-    text
+    for stranger in strangers {
+        let columns = row([
+            &name(None, &stranger.npub),
+            "neighbour",
+            &duration(stranger.since_s),
+            &stranger.rtt_ms.map_or_else(|| "-".to_owned(), milliseconds),
+            &bytes(stranger.rx.bytes),
+            &bytes(stranger.tx.bytes),
+        ]);
+        page.line(BELOW, &columns);
+        let path = path(stranger.path.as_ref());
+        page.line(
+            BELOW,
+            &format!("    {path}; not configured here, so no IP packet passes; this node relays for it"),
+        );
+        page.line(BELOW, &format!("    {}", stranger.npub));
+    }
+}
+
+fn path(path: Option<&PathStatus>) -> String {
+    path.map_or_else(|| "no path".to_owned(), ToString::to_string)
+}
+
+/// Nodes that asked to link in vain, and how to let one in.
+fn put_turned_away(page: &mut Page, status: &Status) {
+    if status.turned_away.is_empty() {
+        return;
+    }
+    page.empty_line();
+    page.line(0, "Turned away, because not configured here:");
+    for TurnedAwayStatus {
+        npub,
+        from,
+        ago_s,
+        times,
+    } in &status.turned_away
+    {
+        let ago = duration(*ago_s);
+        page.line(BELOW, &format!("  {npub}"));
+        let plural = if *times == 1 { "handshake" } else { "handshakes" };
+        page.line(
+            BELOW,
+            &format!("    at {from} asked to link {ago} ago ({times} {plural})"),
+        );
+    }
+    let file = status.node.config.as_ref().map(|path| path.display().to_string());
+    let file = file.unwrap_or_else(|| "the configuration".to_owned());
+    page.line(
+        2,
+        &format!("To let one in, add this to {file} with its npub, and start weft again:"),
+    );
+    page.line(0, "  [[peer]]");
+    page.line(0, "  npub = \"npub1...\"");
 }
 
 /// Everything about one peer.
-pub(crate) fn peer(peer: &PeerStatus) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| push_clipped(&mut text, &format!("{name:<9}{value}"));
+pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
+    let mut page = Page::new(width);
+    let mut line = |name: &str, value: String| page.line(NAMES, &format!("{name:<NAMES$}{value}"));
     line("name", peer.name.clone().unwrap_or_else(|| "-".to_owned()));
     line("npub", peer.npub.clone());
     line("address", peer.address.to_string());
     line(
         "state",
-        format!("{} for {}", peer.state.as_str(), duration(peer.since_s)),
+        format!("{} for {}", peer.standing.as_str(), duration(peer.standing_s)),
     );
     line("why", peer.why.clone());
     line(
@@ -240,7 +301,7 @@ pub(crate) fn peer(peer: &PeerStatus) -> String {
     if let Some(networks) = &peer.networks {
         line("networks", format!("{}: {}", networks.list.join(", "), networks.why));
     }
-    text
+    page.into_text()
 }
 
 /// What data goes in, and why where that is not the best there is.
@@ -329,61 +390,11 @@ fn quality(quality: &QualityStatus) -> String {
     parts.join(", ")
 }
 
-/// The clocks behind it know whole milliseconds.
-fn milliseconds(ms: f64) -> String {
-    if ms < 1.0 {
-        return "<1 ms".to_owned();
-    }
-    format!("{ms:.1} ms")
-}
-
 fn row(cells: [&str; 6]) -> String {
     let [peer, state, since, rtt, rx, tx] = cells;
     let peer = clip(peer, 30);
-    let row = format!("{peer:<30}  {state:<8}  {since:<12}  {rtt:>10}  {rx:>10}  {tx:>10}");
+    let row = format!("{peer:<30}  {state:<10}  {since:<10}  {rtt:>10}  {rx:>10}  {tx:>10}");
     row.trim_end().to_owned()
-}
-
-/// At most `width` characters, the last one an ellipsis if something is cut off.
-fn clip(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['\u{2026}']).collect()
-}
-
-fn push_clipped(text: &mut String, line: &str) {
-    // Writing to a String cannot fail. Control characters would move the cursor.
-    let line: String = line.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    let _ = writeln!(text, "{}", clip(&line, WIDTH));
-}
-
-/// Two units at most.
-fn duration(seconds: u64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{minutes} min"),
-        3600..86_400 => format!("{hours} h {} min", minutes % 60),
-        _ => format!("{days} d {} h", hours % 24),
-    }
-}
-
-/// Three significant digits at least, in powers of 1000.
-fn bytes(count: u64) -> String {
-    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
-    if count < 1000 {
-        return format!("{count} B");
-    }
-    let mut value = count as f64 / 1000.0;
-    let mut units = UNITS.iter();
-    let mut unit = units.next();
-    // 999.95 would round to 1000.0.
-    while value >= 999.95 {
-        value /= 1000.0;
-        unit = units.next();
-    }
-    format!("{value:.1} {}", unit.unwrap_or(&"EB"))
 }
 
 #[cfg(test)]
@@ -396,7 +407,7 @@ mod tests {
         let peer = |name: Option<&str>| {
             json!({
                 "npub": format!("npub1{}", "q".repeat(58)), "name": name.map(times), "address": "fd00::1",
-                "state": "payload", "why": times("payload 2 s ago"), "since_s": 200_000,
+                "state": "payload", "why": times("packets 2 s ago "), "since_s": 3, "standing": "active", "standing_s": 200_000,
                 "path": {"kind": "direct", "addr": "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"},
                 "path_changes": [
                     {"ago_s": 3, "path": {"kind": "direct", "addr": "192.0.2.2:2121"}, "why": "the link came up"},
@@ -420,7 +431,7 @@ mod tests {
             "schema": "weft.status/1",
             "node": {
                 "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
-                "commit": times("0123456789ab"), "started_unix": 1, "uptime_s": 3700,
+                "config": "/etc/weft.toml", "commit": times("0123456789ab"), "started_unix": 1, "uptime_s": 3700,
                 "tun": {"name": "weft0", "mtu": 1280, "offloads": [times("tso4")]},
                 "offload": {"tun": "on", "gso": "off", "gro": "refused", "batch": 1},
                 "listen": vec!["[::]:2121"; if long { 20 } else { 1 }],
@@ -433,6 +444,7 @@ mod tests {
                 "rss_bytes": 12_300_000, "cpu_s": 0.5
             },
             "peers": [peer(Some("bob")), peer(None)],
+            "turned_away": [{"npub": "npub1w", "from": "192.0.2.9:2121", "ago_s": 3, "times": 4}],
             "counters": counters
         }))
         .unwrap()
@@ -442,34 +454,43 @@ mod tests {
     fn fits_the_screen() {
         for long in [false, true] {
             let sample = sample(long);
-            let all = status(&sample) + &peer(&sample.peers[0]);
-            for line in all.lines() {
-                assert!(line.chars().count() <= WIDTH, "{line}");
-                assert_eq!(line, line.trim_end());
+            for width in [60, 100, 200] {
+                let all = status(&sample, width) + &counters(&sample, width) + &peer(&sample.peers[0], width);
+                for line in all.lines() {
+                    assert!(line.chars().count() <= width, "{line}");
+                    assert_eq!(line, line.trim_end());
+                }
+                let reason = "packets 2 s ago ".repeat(if long { 20 } else { 1 });
+                let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(words(&all).contains(reason.trim_end()), "nothing is cut off");
             }
         }
     }
 
     #[test]
     fn says_who_how_far_why_and_how() {
-        let text = status(&sample(false));
+        let text = status(&sample(false), 200);
         for part in [
             "weft 0.1.0 (0123456789ab), up 1 h 1 min, memory 12.3 MB",
-            "listening on [::]:2121\nwithout offload: gso (switched off), gro (refused by the kernel)\nmesh: 3 neighbours (1 not configured), 2 hops from the root; carries for others; look-ups 7 of 8\nnames: answered on [::1]:5354\n       set up in nothing\n\n",
+            "listening on [::]:2121\nwithout offload: gso (switched off), gro (refused by the kernel)\nmesh: 3 neighbours (1 not configured; `weft peers` lists them), 2 hops from the root; relays for others; look-ups 7 of 8\nnames: answered on [::1]:5354\n       set up in nothing\n\n",
             "\nbob  ",
             "\nnpub1qqqqq\u{2026}qqqqqq  ",
-            "payload   2 d 7 h       10000.4 ms      1.0 GB     18.4 EB\n",
-            "    direct [2001:db8:1234:5678:9abc:def0:1234:5678]:65535; payload 2 s ago\n",
-            "counter_number_7 7000000",
+            "active      2 d 7 h     10000.4 ms      1.0 GB     18.4 EB\n",
+            "    direct [2001:db8:1234:5678:9abc:def0:1234:5678]:65535; packets 2 s ago\n",
+            "\nTurned away, because not configured here:\n  npub1w\n    at 192.0.2.9:2121 asked to link 3 s ago (4 handshakes)\n",
+            "add this to /etc/weft.toml with its npub",
         ] {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");
         }
+        assert!(!text.contains("counter_number"), "only on request");
+        let text = counters(&sample(false), 100);
+        assert!(text.contains("counter_number_7 7000000"), "{text}");
         assert!(!text.contains("counter_number_0 "), "zero is not shown");
     }
 
     #[test]
     fn one_peer_with_the_ways_it_took() {
-        let text = peer(&sample(false).peers[0]);
+        let text = peer(&sample(false).peers[0], 100);
         assert!(
             text.contains("changes  3 s ago: direct 192.0.2.2:2121; the link came up\n"),
             "{text}"
@@ -494,7 +515,7 @@ mod tests {
         };
         assert_eq!(
             quality(&all),
-            "round trip 40.3 ms, loss 0.0 % in / 30.1 % out, jitter <1 ms, cost 2.00, 2 congestion marks"
+            "round trip 40.3 ms, loss 0.0 % in / 30.1 % out, jitter 0.3 ms in / 0.4 ms out, cost 2.00, 2 congestion marks"
         );
         let one = QualityStatus {
             loss_in: Some(0.5),
@@ -508,17 +529,29 @@ mod tests {
     fn foreign_text_does_not_move_the_cursor() {
         let mut sample = sample(false);
         sample.peers[0].why = "a\x1b[2Jb\nc".to_owned();
-        assert!(status(&sample).contains("a?[2Jb?c"));
+        assert!(status(&sample, 100).contains("a?[2Jb?c"));
     }
 
     #[test]
-    fn quantities() {
-        assert_eq!([0, 59, 60, 3599].map(duration), ["0 s", "59 s", "1 min", "59 min"]);
-        assert_eq!(
-            [3600, 86_399, 86_400].map(duration),
-            ["1 h 0 min", "23 h 59 min", "1 d 0 h"]
+    fn a_relayed_peer_has_the_round_trip_of_its_session_and_a_stranger_is_marked() {
+        let mut relayed = sample(false).peers.remove(0);
+        relayed.link = None;
+        relayed.session.as_mut().unwrap().quality.rtt_ms = Some(0.23);
+        let strangers = json!([{
+            "npub": format!("npub1{}", "s".repeat(58)), "address": "fd00::3", "since_s": 61, "rtt_ms": null,
+            "path": {"kind": "direct", "addr": "192.0.2.3:2121"},
+            "rx": {"packets": 1, "bytes": 2}, "tx": {"packets": 3, "bytes": 4}
+        }]);
+        let text = peers(
+            &Peers {
+                schema: String::new(),
+                peers: vec![relayed],
+                strangers: serde_json::from_value(strangers).unwrap(),
+            },
+            100,
         );
-        assert_eq!([0, 999, 1000].map(bytes), ["0 B", "999 B", "1.0 kB"]);
-        assert_eq!([999_949, 999_950].map(bytes), ["999.9 kB", "1.0 MB"]);
+        assert!(text.contains("active      2 d 7 h         0.2 ms"), "{text}");
+        assert!(text.contains("neighbour   1 min                -"), "{text}");
+        assert!(text.contains("direct 192.0.2.3:2121; not configured here"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! `weft peers`: the peers, or one in detail.
+//! `weft peers`: the peers and the neighbours that are not configured, or one peer in detail.
 
 use weft_node::control::{self, ControlCommand};
 use weft_node::peer::PeerRef;
@@ -11,7 +11,7 @@ use crate::output::Out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// One peer: its npub, name or fd00 address
+    /// One peer: its npub, name, NAME.fips or fd00 address
     peer: Option<PeerRef>,
     /// Print the document weft.peers/1
     #[arg(long)]
@@ -25,9 +25,9 @@ pub(crate) fn run(paths: &StatePaths, args: Args) -> Result<(), Failure> {
     if args.json {
         return out.json(&control::call_raw(&paths.control(), &command)?);
     }
-    let Peers { peers, .. } = control::call(&paths.control(), &command)?;
-    match &peers[..] {
-        [peer] if one => out.text(&human::peer(peer)),
-        peers => out.text(&human::peer_list(peers)),
+    let peers: Peers = control::call(&paths.control(), &command)?;
+    match &peers.peers[..] {
+        [peer] if one => out.text(&human::peer(peer, human::width())),
+        _ => out.text(&human::peers(&peers, human::width())),
     }
 }

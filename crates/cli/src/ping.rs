@@ -16,7 +16,7 @@ use crate::output::Out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The peer: its npub, name or fd00 address
+    /// The peer: its npub, name, NAME.fips or fd00 address
     peer: PeerRef,
     /// How many echoes to send [default: until Ctrl-C]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use weft_node::control::{self, ControlCommand, ControlError};
 use weft_node::state::StatePaths;
+use weft_node::status::Status;
 
 use crate::failure::Failure;
 use crate::human;
@@ -21,6 +22,9 @@ pub(crate) struct Args {
     /// Show it anew each second until Ctrl-C; with --json, one document a line
     #[arg(long)]
     watch: bool,
+    /// Add the counters that are not zero: what was dropped and why, back-pressure, offloads
+    #[arg(long, conflicts_with = "json")]
+    counters: bool,
 }
 
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
@@ -28,7 +32,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     if !args.watch {
         return match args.json {
             true => out.json(&control::call_raw(&paths.control(), &ControlCommand::Status {})?),
-            false => out.text(&table(paths)?),
+            false => out.text(&table(paths, args)?),
         };
     }
     let mut interrupt = Interrupt::catch()?;
@@ -37,7 +41,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
         if args.json {
             out.json_line(&control::call_raw(&paths.control(), &ControlCommand::Status {})?)?;
         } else {
-            let text = match table(paths) {
+            let text = match table(paths, args) {
                 // A daemon that restarts is worth waiting for, once there was one.
                 Err(error) if shown => format!("{error}\n"),
                 text => text?,
@@ -52,7 +56,12 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn table(paths: &StatePaths) -> Result<String, ControlError> {
-    let status = control::call(&paths.control(), &ControlCommand::Status {})?;
-    Ok(human::status(&status))
+fn table(paths: &StatePaths, args: &Args) -> Result<String, ControlError> {
+    let status: Status = control::call(&paths.control(), &ControlCommand::Status {})?;
+    let width = human::width();
+    let mut text = human::status(&status, width);
+    if args.counters {
+        text += &human::counters(&status, width);
+    }
+    Ok(text)
 }

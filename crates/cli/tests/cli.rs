@@ -325,6 +325,7 @@ fn bob() -> Value {
     json!({
         "npub": "npub1x", "name": "bob", "address": "fd00::1", "state": "linking",
         "why": "handshake sent 3 times, no answer from 192.0.2.2:2121", "since_s": 7,
+        "standing": "connecting", "standing_s": 7,
         "path": null, "link": null, "session": null,
     })
 }
@@ -349,7 +350,7 @@ fn status_and_peers() {
     let why = "handshake sent 3 times, no answer from 192.0.2.2:2121";
     for arguments in [&["status"][..], &["peers"], &["peers", "bob"]] {
         let text = done(&daemon.run(arguments));
-        assert!(text.contains(why) && text.contains("linking"), "{text}");
+        assert!(text.contains(why) && text.contains("connecting"), "{text}");
     }
     let json: Value = serde_json::from_str(&done(&daemon.run(&["status", "--json"]))).unwrap();
     assert_eq!(json, status());

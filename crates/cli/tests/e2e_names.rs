@@ -107,12 +107,14 @@ fn names_are_answered_and_others_refused() {
         // The lab's hosts have a network of their own, and the machine's resolver must not hear of it.
         assert_eq!(
             status["why"],
-            "answered on 127.0.0.1:5354, [::1]:5354; not set up in the system: systemd-resolved, if there is one, \
+            "answered on 127.0.0.1:5354, [::1]:5354; the system's resolver does not ask weft: systemd-resolved, if there is one, \
              belongs to another network namespace"
         );
         let text = String::from_utf8(a.command(&["status"]).unwrap().stdout).unwrap();
         assert!(
-            text.contains("\nnames: answered on 127.0.0.1:5354, [::1]:5354\n       not set up"),
+            text.contains(
+                "\nnames: answered on 127.0.0.1:5354, [::1]:5354\n       the system's resolver does not ask weft"
+            ),
             "{text}"
         );
 
