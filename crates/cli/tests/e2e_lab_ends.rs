@@ -101,6 +101,8 @@ fn a_lab_is_up_until_it_is_taken_down() {
         .unwrap();
     let status = weft(&["exec", "a", "--", WEFT, "status", "--state", state]);
     assert_eq!(status.0, Some(0), "{status:?}");
+    let status = weft(&["exec", "a", "--", WEFT, "status"]);
+    assert_eq!(status.0, Some(0), "{status:?}");
     // How the command ended, and what it said.
     assert_eq!(
         weft(&["exec", "a", "--", "sh", "-c", "echo $WEFT_LAB_HOST; exit 7"]),
