@@ -3,6 +3,7 @@
 pub(crate) mod serve;
 mod view;
 
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -96,6 +97,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
+    // A run of an hour is not lost to a mistyped path.
+    args.open_plot()?;
     let status: Status = control::call(&paths.control(), &ControlCommand::Status {})?;
     let peer = find(&status, &args.peer)?;
     let name = human::name(peer.name.as_deref(), &peer.npub);
@@ -136,17 +139,14 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
         tell.text(&mut out, &text::heading_of_stages())?;
         report = Report::new(whose, &plan, &outcome, &staged(far, &plan, view));
     }
-    if let Some(path) = &args.plot {
-        let title = text::heading(&plan, &name);
-        let written = std::fs::write(path, plot::svg(&report, title.trim_end()));
-        written.map_err(|source| Failure::Plot {
-            path: path.clone(),
-            source,
-        })?;
-    }
     match args.json {
         true => out.json(&json!(report))?,
         false => out.text(&text::summary(&report))?,
+    }
+    if let Some(path) = &args.plot {
+        let title = text::heading(&plan, &name);
+        let written = std::fs::write(path, plot::svg(&report, title.trim_end()));
+        written.map_err(|source| args.no_plot(source))?;
     }
     if report.valid { Ok(()) } else { Err(Failure::Invalid) }
 }
@@ -177,6 +177,18 @@ fn find<'a>(status: &'a Status, wanted: &PeerRef) -> Result<&'a PeerStatus, Fail
 }
 
 impl Args {
+    /// Makes the file of the plot if there is none, and refuses a path that cannot be written.
+    fn open_plot(&self) -> Result<(), Failure> {
+        let Some(path) = &self.plot else { return Ok(()) };
+        let opened = File::options().create(true).append(true).open(path);
+        opened.map(drop).map_err(|source| self.no_plot(source))
+    }
+
+    fn no_plot(&self, source: io::Error) -> Failure {
+        let path = self.plot.clone().unwrap_or_default();
+        Failure::Plot { path, source }
+    }
+
     /// Whether stages apply: outside the tunnel the daemons forward nothing, and without a load
     /// they do little.
     fn wants_stages(&self, plan: &Plan) -> bool {

@@ -450,3 +450,10 @@ fn a_state_directory_that_is_a_file() {
     assert!(line.contains("the state directory cannot be used"), "{line}");
     assert!(Path::new(&place.state()).is_file());
 }
+
+#[test]
+fn a_plot_that_cannot_be_written_is_refused_before_the_run() {
+    let place = Place::new();
+    let line = failed(&place.run(&["perf", "bob", "--plot", "/nonexistent/x.svg"]), 1);
+    assert!(line.contains("the plot cannot be written"), "{line}");
+}

@@ -42,7 +42,7 @@ pub fn heading(plan: &Plan, peer: &str) -> String {
 /// Announces the measurement of stages after the run.
 #[must_use]
 pub fn heading_of_stages() -> String {
-    format!("measuring the stages of the packet path for {STAGED} more seconds\n")
+    format!("Measuring stages for {STAGED} more seconds (--no-stages skips this)\n")
 }
 
 /// The columns of [`second`].
