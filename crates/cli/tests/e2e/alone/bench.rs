@@ -1,0 +1,241 @@
+//! `weft lab bench` with the real binary: what it writes, what it refuses, and what it leaves behind.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use weft_lab::bench::driver::{self, Stage};
+use weft_lab::bench::matrix::CASES;
+use weft_lab::bench::measure::{RunError, converge, measure};
+use weft_lab::world::World;
+use weft_os::test_support::in_namespaces;
+
+const WEFT: &str = env!("CARGO_BIN_EXE_weft");
+
+fn bench(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(WEFT);
+    command.args(["lab", "bench", "--out"]).arg(folder).args(arguments);
+    command.output().unwrap()
+}
+
+#[test]
+fn a_bench_measures_its_arms_and_says_who_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let arms = "direct,null,weft,gone=nebula@/nowhere/nebula";
+    let output = bench(
+        folder.path(),
+        &[
+            "--arms",
+            arms,
+            "--cases",
+            "tcp,pps64,quic-back",
+            "--rounds",
+            "2",
+            "--seconds",
+            "1",
+        ],
+    );
+    let (said, complained) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert_eq!(output.status.code(), Some(3), "{said}\n{complained}");
+    assert!(said.contains("18 runs, 0 void, 1 arms missing"), "{said}\n{complained}");
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    let report = read("report.md");
+    for arm in ["direct", "null", "weft"] {
+        assert!(report.contains(&format!("\n| {arm} | ")), "{report}");
+    }
+    assert!(
+        report.contains("**gone did not run: /nowhere/nebula is missing.**"),
+        "{report}"
+    );
+    assert_eq!(read("runs.jsonl").lines().count(), 18);
+    assert_eq!(read("runs.csv").lines().count(), 19);
+    let quic: Vec<_> = said.lines().filter(|line| line.contains(" quic-back ")).collect();
+    assert!(
+        quic.len() == 6 && quic.iter().all(|line| line.contains("% lost")),
+        "{said}"
+    );
+    assert!(read("tcp.svg").starts_with("<svg") && read("pps64-time.svg").ends_with("</svg>\n"));
+    // The second round went the other way round.
+    let order: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains(" tcp "))
+        .map(|l| l.split_whitespace().nth(2))
+        .collect();
+    let names = ["direct", "null", "weft", "weft", "null", "direct"].map(Some);
+    assert_eq!(order, names, "{said}");
+    let twins = [folder.path(), folder.path()];
+    let compared = Command::new(WEFT)
+        .args(["lab", "compare"])
+        .args(twins)
+        .output()
+        .unwrap();
+    let rows = String::from_utf8_lossy(&compared.stdout).into_owned();
+    assert_eq!(compared.status.code(), Some(0), "{rows}");
+    assert_eq!(rows.matches("too few runs").count(), 9, "{rows}");
+    let strict = ["lab", "compare", "--expect-same"];
+    let compared = Command::new(WEFT).args(strict).args(twins).output().unwrap();
+    assert_eq!(compared.status.code(), Some(1), "two runs are no interval");
+    let again = bench(folder.path(), &["--arms", "direct", "--rounds", "1", "--seconds", "1"]);
+    assert_eq!(
+        again.status.code(),
+        Some(2),
+        "a folder with results is not written over"
+    );
+}
+
+#[test]
+fn a_record_is_begun_once() {
+    let project = tempfile::tempdir().unwrap();
+    let bench = |out: &str| {
+        let mut command = Command::new(WEFT);
+        command.args(["lab", "bench", "--arms", "direct", "--cases", "tcp", "--rounds", "1"]);
+        command.args(["--seconds", "1", "--record", "first", "--out", out]);
+        command.current_dir(project.path()).output().unwrap()
+    };
+    let complaint = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let nowhere = bench("a");
+    assert_eq!(nowhere.status.code(), Some(2));
+    assert!(
+        complaint(&nowhere).contains("run this in the project's folder"),
+        "{nowhere:?}"
+    );
+    let folder = project.path().join("docs/experiments");
+    fs::create_dir_all(&folder).unwrap();
+    let begun = bench("b");
+    assert_eq!(begun.status.code(), Some(0), "{begun:?}");
+    let only = |folder: &Path, ending: &str| {
+        let ends = |path: &PathBuf| path.to_str().is_some_and(|path| path.ends_with(ending));
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let found: Vec<PathBuf> = entries.filter(ends).collect();
+        let [file] = &found[..] else { panic!("{found:?}") };
+        file.clone()
+    };
+    let page = &only(&folder, "-first.md");
+    let data = &only(&folder.join("data"), "-first.csv");
+    let text = fs::read_to_string(page).unwrap();
+    assert!(
+        text.contains("\n### tcp\n") && text.contains("--record first"),
+        "{text}"
+    );
+    assert_eq!(fs::read_to_string(data).unwrap().lines().count(), 2);
+    fs::write(page, "what it means").unwrap();
+    let again = bench("c");
+    assert_eq!(again.status.code(), Some(2));
+    assert!(complaint(&again).contains("records are not overwritten"), "{again:?}");
+    assert_eq!(fs::read_to_string(page).unwrap(), "what it means");
+}
+
+#[test]
+fn one_program_on_both_arms_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy");
+    fs::copy(WEFT, &copy).unwrap();
+    let arms = format!("weft,new=weft@{}", copy.display());
+    let output = bench(&folder.path().join("out"), &["--arms", &arms]);
+    assert_eq!(output.status.code(), Some(2));
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        complained.contains("\"weft\" and \"new\" are the same program"),
+        "{complained}"
+    );
+}
+
+#[test]
+fn a_congestion_control_that_is_not_there_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    for name in ["carrier-pigeon", "Upper Case", ""] {
+        let output = bench(&out, &["--congestion", name]);
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(complained.contains("no congestion control"), "{complained}");
+    }
+    assert!(!out.exists());
+}
+
+#[test]
+fn an_interrupted_bench_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(WEFT);
+    command.args([
+        "lab",
+        "bench",
+        "--arms",
+        "weft",
+        "--cases",
+        "tcp",
+        "--rounds",
+        "9",
+        "--seconds",
+        "3",
+        "--out",
+    ]);
+    // Its own temporary folder tells its processes from those of other tests.
+    let temporary = tempfile::tempdir().unwrap();
+    command
+        .arg(folder.path())
+        .env("TMPDIR", temporary.path())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    lines.read_line(&mut String::new()).unwrap();
+    let needle = temporary.path().to_str().unwrap().to_owned();
+    // The next round's daemons.
+    wait_for(|| processes_with(&needle) > 0);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    wait_for(|| processes_with(&needle) == 0);
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+    // What it had measured is kept.
+    assert!(
+        fs::read_to_string(folder.path().join("runs.csv"))
+            .unwrap()
+            .lines()
+            .count()
+            > 1
+    );
+}
+
+/// The daemons roam while the load runs: their figures would be those of two paths.
+#[test]
+fn a_path_that_changes_during_a_run_voids_it() {
+    in_namespaces(|| {
+        let (world, weft) = (World::new().unwrap(), Path::new(WEFT));
+        let stage = Stage::set(&world, world.directory().join("stage"), false).unwrap();
+        let tunnel = driver::start(&"weft".parse().unwrap(), weft, weft, &stage).unwrap();
+        converge(&stage, &tunnel, driver::READY).unwrap();
+        let case = CASES.into_iter().find(|case| case.name == "udp500").unwrap();
+        measure(&stage, &tunnel, &case, &case.plan(1, "cubic")).unwrap();
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| measure(&stage, &tunnel, &case, &case.plan(10, "cubic")));
+            std::thread::sleep(Duration::from_secs(3));
+            stage.link.b().change_address("10.96.0.2/24", "10.96.0.77/24").unwrap();
+            let error = run.join().unwrap().unwrap_err();
+            assert!(matches!(error, RunError::PathChanged { .. }), "{error:?}");
+            assert!(error.to_string().contains("10.96.0.77"), "{error}");
+        });
+    });
+}
+
+/// Processes that have a text in their command line.
+fn processes_with(text: &str) -> usize {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .filter(|line| String::from_utf8_lossy(line).contains(text))
+        .count()
+}
+
+fn wait_for(mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "it did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

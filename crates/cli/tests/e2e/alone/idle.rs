@@ -1,0 +1,113 @@
+//! A daemon with many peers that have nothing to say: real links over real sockets, of which each is a whole node.
+//!
+//! As a test it looks whether all of them link and stay. With more of them and more time it measures what they cost:
+//!
+//! ```text
+//! WEFT_IDLE_PEERS=1000 WEFT_IDLE_SECONDS=180 cargo test --release -p weft --test e2e idle_peers -- --nocapture
+//! ```
+//!
+//! With `WEFT_IDLE_BINARY` the daemon is that program, and with `WEFT_IDLE_LANES` it has so many lanes.
+//!
+//! - `crowd`: the nodes, all on one thread
+
+mod crowd;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use weft_lab::daemon::Daemon;
+use weft_lab::spec::NodeSpec;
+use weft_lab::world::World;
+use weft_os::test_support::in_namespaces;
+
+use self::crowd::Crowd;
+use crate::common::{MINUTE, PATIENCE, WEFT, identity, shared_turn, wait_until};
+
+/// A number from the environment, or what a test takes.
+fn setting(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+}
+
+/// What a node cost for so long: resident memory at the end, and CPU time.
+fn rest(hub: &Daemon, crowd: &Crowd, time: Duration, what: &str) -> u64 {
+    let (before, datagrams, start) = (hub.usage().unwrap(), crowd.datagrams(), Instant::now());
+    std::thread::sleep(time);
+    let (after, now, seconds) = (hub.usage().unwrap(), crowd.datagrams(), start.elapsed().as_secs_f64());
+    let each_second = |before: u64, now: u64| (now - before) as f64 / seconds;
+    eprintln!(
+        "{} peers, {what}: {} KiB resident, {:.3} s of processor time in {seconds:.0} s, {:.1} datagrams/s in, {:.1} out",
+        crowd.members.len(),
+        after.rss_bytes >> 10,
+        (after.cpu - before.cpu).as_secs_f64(),
+        each_second(datagrams.0, now.0),
+        each_second(datagrams.1, now.1),
+    );
+    after.rss_bytes
+}
+
+fn measure(peers: u16, time: Duration) -> u64 {
+    let world = World::new().unwrap();
+    let host = world.host("hub").unwrap();
+    let id = identity(&world, "hub");
+    let crowd = Crowd::start(&host, id.npub.parse().unwrap(), peers);
+    let mut spec = NodeSpec {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], weft_lab::spec::DEFAULT_PORT))],
+        ..NodeSpec::default()
+    };
+    for (n, (key, address)) in crowd.members.iter().enumerate() {
+        spec = spec.with_peer(&key.to_string(), &format!("n{n}"), &[*address]);
+    }
+    let lanes = setting("WEFT_IDLE_LANES", 1) as i64;
+    spec.settings.push(("lanes".to_owned(), lanes.into()));
+    let binary = std::env::var("WEFT_IDLE_BINARY").unwrap_or_else(|_| WEFT.to_owned());
+    let mut hub = Daemon::start(&host, Path::new(&binary), &id, &spec).unwrap();
+    let (all, start) = (u64::from(peers), Instant::now());
+    if all == 0 {
+        hub.wait_ready(PATIENCE).unwrap();
+    }
+    // Status of many peers would take memory that stays, so it is not asked for before the end.
+    wait_until(2 * MINUTE, "all links", || crowd.linked() == all);
+    eprintln!(
+        "{peers} peers: all linked within {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
+    let resident = rest(&hub, &crowd, time, "linked");
+
+    crowd.speak();
+    let start = Instant::now();
+    wait_until(MINUTE, "all sessions", || crowd.in_session() == all);
+    eprintln!(
+        "{peers} peers: all in session within {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
+    rest(&hub, &crowd, time.min(Duration::from_secs(60)), "in session");
+    let status = hub.status().unwrap();
+    let linked =
+        |peer: &&serde_json::Value| ["linked", "session", "payload"].contains(&peer["state"].as_str().unwrap());
+    let still = status["peers"].as_array().unwrap().iter().filter(linked).count();
+    assert_eq!(still, usize::from(peers), "all are still there");
+    for name in [
+        "link_open_failed",
+        "session_open_failed",
+        "fast_open_failed",
+        "reports_dropped",
+    ] {
+        assert_eq!(status["counters"][name], 0, "{name}");
+    }
+    assert_eq!(hub.stop().unwrap().code(), Some(0));
+    assert!(hub.warnings().unwrap().is_empty());
+    resident
+}
+
+#[test]
+fn idle_peers_link_and_stay() {
+    in_namespaces(|| {
+        let _turn = shared_turn();
+        let peers = setting("WEFT_IDLE_PEERS", 50) as u16;
+        let time = Duration::from_secs(setting("WEFT_IDLE_SECONDS", 2));
+        let [alone, among] = [0, peers].map(|peers| measure(peers, time));
+        let each = among.saturating_sub(alone) / u64::from(peers);
+        eprintln!("{each} bytes of resident memory for a linked peer");
+    });
+}

@@ -1,0 +1,371 @@
+//! `weft perf` between two nodes in namespaces: every kind of load, every way, and what comes of it.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+use weft_lab::daemon::Daemon;
+use weft_os::test_support::in_namespaces;
+
+use crate::common::net::Net;
+use crate::common::{MINUTE, Pair, Underlay, WEFT, turn, wait_until};
+
+/// Runs `weft perf` on the host of `from`. What it says of stages is tried in `perf_stages`.
+fn perf(from: &Daemon, arguments: &[&str]) -> Output {
+    let mut command = Command::new(WEFT);
+    command
+        .args(["perf", "--no-stages"])
+        .args(arguments)
+        .arg("--state")
+        .arg(&from.identity().state);
+    from.host().command(command, MINUTE).unwrap()
+}
+
+/// The document of a run that succeeds.
+fn document(from: &Daemon, arguments: &[&str]) -> Value {
+    let output = perf(from, &[arguments, &["--json"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What every run says, whatever it measures.
+fn assert_accounted(report: &Value) {
+    assert_eq!(report["schema"], "weft.perf/1");
+    assert_eq!(report["valid"], true, "{report}");
+    for end in ["near", "far"] {
+        for process in ["daemon", "test"] {
+            let load = &report[end][process];
+            assert!(load["rss_bytes"].as_u64() > Some(0), "{end} {process}: {report:#}");
+            assert!(load["cpu_percent"].as_f64() > Some(0.0), "{end} {process}: {report:#}");
+        }
+    }
+    for (path, address) in [("path", "192.0.2.2:2121"), ("far_path", "192.0.2.1:2121")] {
+        assert_eq!(report[path]["start"], format!("direct {address}"), "{report:#}");
+        assert_eq!(report[path]["end"], format!("direct {address}"), "{report:#}");
+    }
+    for when in ["idle", "loaded"] {
+        let rtt = &report["rtt"][when];
+        let figure = |name: &str| rtt[name].as_f64().unwrap();
+        assert!(figure("received") > 0.0 && figure("p50_ms") > 0.0, "{rtt}");
+        assert!(
+            figure("p50_ms") <= figure("p99_ms") && figure("p99_ms") <= figure("max_ms"),
+            "{rtt}"
+        );
+    }
+}
+
+#[test]
+fn tcp_forward() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        let report = document(&pair.a, &["b", "--time", "3"]);
+        assert_accounted(&report);
+        assert_eq!(report["directions"].as_array().unwrap().len(), 1);
+        let forward = &report["directions"][0];
+        assert_eq!(forward["direction"], "forward");
+        assert!(forward["mbit_s"].as_f64() > Some(1.0), "{forward}");
+        assert!(forward["bytes"].as_u64() > Some(1_000_000), "{forward}");
+        assert!(report["mbit_s_per_cpu_percent"].as_f64() > Some(0.0), "{report}");
+        assert_eq!(report["seconds"].as_array().unwrap().len(), 3);
+        let plot = pair.a.identity().state.join("run.svg");
+        let output = perf(&pair.a, &["b", "--time", "1", "--plot", plot.to_str().unwrap()]);
+        let plot = std::fs::read_to_string(plot).unwrap();
+        assert!(
+            plot.starts_with("<svg ") && plot.contains("upload") && plot.contains("peer"),
+            "{plot}"
+        );
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            text.starts_with("TCP, 1 stream, to b, 1 s\n") && text.contains("\nBottleneck: "),
+            "{text}"
+        );
+        pair.finish();
+    });
+}
+
+#[test]
+fn every_load_every_way() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        let directions = |report: &Value| {
+            let all = report["directions"].as_array().unwrap().clone();
+            let names = all
+                .iter()
+                .map(|d| d["direction"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>();
+            (all, names)
+        };
+        let (all, names) = directions(&document(&pair.a, &["b", "--time", "2", "--both", "--streams", "3"]));
+        assert_eq!(names, ["forward", "reverse"]);
+        for direction in &all {
+            let streams = direction["tcp"]["stream_bytes"].as_array().unwrap();
+            assert_eq!(streams.len(), 3);
+            assert!(streams.iter().all(|bytes| bytes.as_u64() > Some(0)), "{direction}");
+            assert!(direction["bytes"].as_u64() > Some(0), "{direction}");
+        }
+        let report = document(
+            &pair.a,
+            &[
+                "b",
+                "--time",
+                "2",
+                "--udp",
+                "--rate",
+                "8M",
+                "--size",
+                "1000",
+                "--reverse",
+            ],
+        );
+        assert_accounted(&report);
+        let (all, names) = directions(&report);
+        assert_eq!(names, ["reverse"]);
+        let udp = &all[0]["udp"];
+        let figure = |name: &str| udp[name].as_f64().unwrap();
+        // A thousand a second, as far as a busy machine keeps time.
+        assert!(figure("sent") > 500.0 && figure("sent") <= 2100.0, "{udp}");
+        assert!(figure("received") + figure("lost") == figure("sent"), "{udp}");
+        let (all, _) = directions(&document(&pair.a, &["b", "--time", "1", "--pps"]));
+        assert_eq!(all[0]["bytes"].as_u64().unwrap() % 64, 0);
+        assert!(all[0]["udp"]["packets_s"].as_f64() > Some(100.0), "{}", all[0]);
+        let report = document(&pair.a, &["b", "--time", "2", "--quic", "--both"]);
+        assert_eq!(report["plan"]["load"]["size"], 1200);
+        for direction in directions(&report).0 {
+            let udp = &direction["udp"];
+            let figure = |name: &str| udp[name].as_u64().unwrap();
+            assert!(figure("received") > 1000, "{direction}");
+            assert_eq!(figure("received") + figure("lost"), figure("sent"), "{direction}");
+        }
+        let ping = document(&pair.a, &["b", "--time", "1", "--ping"]);
+        assert_eq!(ping["directions"].as_array().unwrap().len(), 0);
+        assert!(ping["rtt"]["loaded"]["received"].as_u64() > Some(10), "{ping}");
+        pair.finish();
+    });
+}
+
+#[test]
+fn outside_the_tunnel_where_the_far_end_allows_it() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |spec| {
+            spec.extra_toml = "\n[perf]\nraw = true\n".to_owned();
+        });
+        let before = [&pair.a, &pair.b].map(tunnelled);
+        let report = document(&pair.a, &["b", "--time", "2", "--raw", "--both"]);
+        let after = [&pair.a, &pair.b].map(tunnelled);
+        let bytes = report["directions"][0]["bytes"].as_u64().unwrap();
+        // The proof of the route is that the daemons carried next to nothing of it.
+        for (before, after) in before.iter().zip(after) {
+            assert!(bytes > 10 * (after - before), "{before} {after} {bytes}");
+        }
+        assert_eq!(report["plan"]["raw"], "192.0.2.2");
+        // Longer than datagrams go on without word of their arrival.
+        let report = document(&pair.a, &["b", "--time", "6", "--raw", "--both", "--udp"]);
+        for direction in report["directions"].as_array().unwrap() {
+            assert!(direction["udp"]["received"].as_f64() > Some(1000.0), "{direction}");
+        }
+        pair.finish();
+    });
+}
+
+#[test]
+fn outside_the_tunnel_only_where_it_is_configured() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        for (arguments, why) in [
+            (
+                &["b", "--time", "1", "--raw"][..],
+                "it serves no tests outside the tunnel (perf.raw is false there); leave --raw out",
+            ),
+            (
+                &["b", "--time", "3600"],
+                "a test takes at most 120 s there (perf.max_s); ask for less with --time",
+            ),
+            (
+                &["b", "--time", "1", "--streams", "64"],
+                "a test has at most 16 streams there (perf.max_streams); ask for fewer with --streams",
+            ),
+        ] {
+            let refused = perf(&pair.a, arguments);
+            let stderr = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(1), "{stderr}");
+            assert_eq!(stderr, format!("weft: b refuses the test: {why}\n"));
+        }
+        pair.finish();
+    });
+}
+
+/// Bytes that a daemon's only session has sent.
+fn tunnelled(daemon: &Daemon) -> u64 {
+    daemon.status().unwrap()["peers"][0]["session"]["tx"]["bytes"]
+        .as_u64()
+        .unwrap()
+}
+
+#[test]
+fn who_may_not() {
+    in_namespaces(|| {
+        let mut pair = Pair::start(Underlay::V4, |spec| {
+            spec.extra_toml = "\n[perf]\nallow = \"off\"\n".to_owned();
+        });
+        let refused = perf(&pair.a, &["b", "--json"]);
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{stderr}");
+        assert!(
+            stderr.starts_with("weft: b accepts no tests: nothing listens at ["),
+            "{stderr}"
+        );
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert!(refused.stdout.is_empty());
+        let status = pair.b.status().unwrap();
+        assert_eq!(status["node"]["perf"]["state"], "off");
+        pair.wait_payload();
+        pair.finish();
+    });
+}
+
+#[test]
+fn one_at_a_time() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        let served = |daemon: &Daemon| daemon.status().unwrap()["counters"]["perf_served"].as_u64();
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| document(&pair.a, &["b", "--time", "5", "--udp"]));
+            wait_until(MINUTE, "the first to begin", || served(&pair.b) == Some(1));
+            let second = perf(&pair.a, &["b", "--time", "1"]);
+            let stderr = String::from_utf8_lossy(&second.stderr);
+            assert_eq!(second.status.code(), Some(1), "{stderr}");
+            assert_eq!(
+                stderr,
+                "weft: b refuses the test: another test is running there; try again when it is over\n"
+            );
+            assert_eq!(first.join().unwrap()["valid"], true);
+        });
+        // The one before leaves nothing behind that would be in the way.
+        document(&pair.a, &["b", "--time", "1", "--udp"]);
+        assert_eq!(served(&pair.b), Some(2));
+        pair.finish();
+    });
+}
+
+#[test]
+fn a_near_end_that_leaves_frees_the_far_end() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        let mut command = Command::new(WEFT);
+        command
+            .args(["perf", "b", "--time", "60", "--udp", "--json", "--state"])
+            .arg(&pair.a.identity().state);
+        let mut child = pair.a.host().spawn(command).unwrap();
+        wait_until(MINUTE, "a process that serves", || servers(&pair.b) == 1);
+        sleep(Duration::from_secs(2));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until(MINUTE, "its end", || servers(&pair.b) == 0);
+        document(&pair.a, &["b", "--time", "1", "--udp"]);
+        pair.finish();
+    });
+}
+
+/// Processes that a daemon has started to serve tests.
+fn servers(daemon: &Daemon) -> usize {
+    let pid = daemon.pid();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let serves = |pid: &&str| {
+        let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.split('\0').any(|argument| argument == "perf-serve")
+    };
+    children.split_whitespace().filter(serves).count()
+}
+
+#[test]
+fn a_far_end_that_dies_fails_the_run() {
+    in_namespaces(|| {
+        let mut pair = Pair::start(Underlay::V4, |_| {});
+        let (host, state) = (pair.a.host().clone(), pair.a.identity().state.clone());
+        let run = std::thread::spawn(move || {
+            let mut command = Command::new(WEFT);
+            command
+                .args(["perf", "b", "--time", "40", "--json", "--state"])
+                .arg(state);
+            host.command(command, MINUTE).unwrap()
+        });
+        wait_until(MINUTE, "a process that serves", || servers(&pair.b) == 1);
+        sleep(Duration::from_secs(3));
+        pair.b.kill().unwrap();
+        let output = run.join().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.starts_with("weft: b stopped answering after "), "{stderr}");
+        assert!(output.stdout.is_empty(), "no document for a run that failed");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert_eq!(pair.a.warnings().unwrap(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_path_that_changes_makes_the_run_invalid() {
+    in_namespaces(|| {
+        let _turn = turn();
+        let mut net = Net::new(&["a", "b", "c"]);
+        for (name, dials) in [("a", ["b", "c"]), ("b", ["a", "c"]), ("c", ["a", "b"])] {
+            let spec = net.knowing(&dials, &[]);
+            net.start(name, &spec);
+        }
+        net.reached_within(MINUTE, "a", "b");
+        net.wait_direct(["a", "b"], MINUTE);
+        let (host, state) = (net.host("a").clone(), net.node("a").identity().state.clone());
+        let run = std::thread::spawn(move || {
+            let mut command = Command::new(WEFT);
+            command
+                .args(["perf", "b", "--time", "12", "--udp", "--json", "--state"])
+                .arg(state);
+            host.command(command, MINUTE).unwrap()
+        });
+        wait_until(MINUTE, "a process that serves", || servers(net.node("b")) == 1);
+        sleep(Duration::from_secs(3));
+        net.keep_apart(&["a", "b"], true);
+        let output = run.join().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["valid"], false);
+        let why = report["invalid_because"].as_str().unwrap();
+        assert!(why.starts_with("the path changed during the run"), "{why}");
+        assert_eq!(report["path"]["start"], "direct 192.0.2.2:2121");
+        assert_eq!(report["path"]["end"], "relayed by c", "{report:#}");
+        net.finish();
+    });
+}
+
+/// Whatever is said to the port, the daemon counts it and goes on.
+#[test]
+fn nonsense_is_counted() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        let to = std::net::SocketAddr::from((pair.b.identity().address, 2125));
+        for nonsense in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            b"{\"schema\":\"weft.perf-control/1\"}\n",
+            &[0; 100_000],
+        ] {
+            let said = pair.a.host().run(|| {
+                let mut stream = std::net::TcpStream::connect(to)?;
+                // It may leave before all is said.
+                let _ = stream.write_all(nonsense);
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                let mut answer = Vec::new();
+                let _ = stream.read_to_end(&mut answer);
+                std::io::Result::Ok(answer)
+            });
+            assert_eq!(said.unwrap().unwrap(), b"", "silence");
+            wait_until(MINUTE, "its end", || servers(&pair.b) == 0);
+        }
+        let failed = || pair.b.status().unwrap()["counters"]["perf_failed"].as_u64();
+        wait_until(MINUTE, "all to be counted", || failed() == Some(3));
+        document(&pair.a, &["b", "--time", "1", "--udp"]);
+        pair.finish();
+    });
+}

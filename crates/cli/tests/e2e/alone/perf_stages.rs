@@ -1,0 +1,214 @@
+//! `weft perf` names the stages of the packet path that took the time, and leaves measuring off however it ends.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use weft_lab::burden::Burden;
+use weft_lab::daemon::Daemon;
+use weft_os::test_support::in_namespaces;
+use weft_perf::held::By;
+use weft_perf::report::Report;
+use weft_perf::stages::{EndStages, LaneStages};
+
+use crate::common::{MINUTE, PATIENCE, Pair, Underlay, WEFT, wait_until};
+
+fn perf(from: &Daemon, arguments: &[&str]) -> Output {
+    from.host().command(command(from, arguments), MINUTE).unwrap()
+}
+
+fn command(from: &Daemon, arguments: &[&str]) -> Command {
+    let mut command = Command::new(WEFT);
+    command.args(["perf", "b"]).args(arguments);
+    command.arg("--state").arg(&from.identity().state);
+    command
+}
+
+/// The document of a run that succeeds.
+fn report(from: &Daemon, arguments: &[&str]) -> Report {
+    let output = perf(from, &[arguments, &["--json"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn traced(daemon: &Daemon) -> bool {
+    daemon.status().unwrap()["node"]["traced"].as_bool().unwrap()
+}
+
+/// The only packet thread of an end.
+fn only(end: Option<&EndStages>) -> &LaneStages {
+    match &*end.unwrap().lanes {
+        [lane] => lane,
+        lanes => panic!("{lanes:?}"),
+    }
+}
+
+#[test]
+fn stages_behind_a_run_and_then_no_longer() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        let ran = report(&pair.a, &["--time", "2"]);
+        assert_eq!(
+            [traced(&pair.a), traced(&pair.b)],
+            [false; 2],
+            "off with the last answer"
+        );
+        assert_eq!(ran.seconds.len(), 2, "the run is what was asked for");
+        assert!(ran.directions[0].seconds < 2.9, "{}", ran.directions[0].seconds);
+        let stages = ran.stages.as_ref().unwrap();
+        assert_eq!(stages.not_measured, None);
+        let (near, far) = (only(stages.near.as_ref()), only(stages.far.as_ref()));
+        for (lane, worked) in [
+            (near, ["tun-read", "split", "seal", "udp-send"]),
+            (far, ["udp-receive", "open", "coalesce", "tun-write"]),
+        ] {
+            assert!(lane.seconds > 0.5 && lane.seconds < 3.0, "{lane:#?}");
+            assert!((0.01..=1.0).contains(&lane.busy()), "{lane:#?}");
+            assert_eq!(lane.thread.as_ref().unwrap().name, "weft-lane");
+            for name in worked {
+                assert!(
+                    lane.stages[name].ns > 0 && lane.stages[name].calls > 0,
+                    "{name}: {lane:#?}"
+                );
+            }
+        }
+        // What left here arrived there, in trains both times.
+        assert!(near.stages["seal"].packets > 1_000, "{near:#?}");
+        assert!(
+            near.stages["udp-send"].packets > 4 * near.stages["udp-send"].calls,
+            "{near:#?}"
+        );
+        let held = ran.directions[0].held_up_by.as_ref().unwrap();
+        assert!(held.by != By::Unknown, "{held:#?}");
+        assert_eq!(held.lane, None, "there is one alone");
+
+        let output = perf(&pair.a, &["--time", "1"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        println!("{text}");
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        let line = text.lines().find(|line| line.starts_with("Held up by: "));
+        assert!(line.is_some_and(|line| line.contains(" packet thread")), "{text}");
+        let stage = ["udp-send", "tun-write", "seal", "open", "tun-read"];
+        assert!(stage.iter().any(|stage| text.contains(stage)), "{text}");
+        assert_eq!([traced(&pair.a), traced(&pair.b)], [false; 2]);
+        let without: Value =
+            serde_json::from_slice(&perf(&pair.a, &["--time", "1", "--no-stages", "--json"]).stdout).unwrap();
+        assert!(without.get("stages").is_none() && without["directions"][0].get("held_up_by").is_none());
+        pair.finish();
+    });
+}
+
+#[test]
+fn the_end_without_processor_is_named_with_its_stages() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        let burden = Burden::on(pair.a.pid(), &[pair.b.pid()]).unwrap();
+        for arguments in [&["--time", "3"][..], &["--time", "3", "--reverse"]] {
+            let ran = report(&pair.a, arguments);
+            let held = ran.directions[0].held_up_by.as_ref().unwrap();
+            assert_eq!(held.by, By::NearLane, "{held:#?}");
+            // Where a thread without a processor is interrupted is a matter of chance, and so is the order of its stages.
+            assert!(held.text.starts_with("this node's packet thread, "), "{held:#?}");
+            assert!(
+                held.text.contains(" for a CPU: ") && !held.stages.is_empty(),
+                "{held:#?}"
+            );
+            let shares: f64 = held.stages.iter().map(|stage| stage.share).sum();
+            assert!(shares <= held.busy.unwrap() + 1e-6 && shares > 0.0, "{held:#?}");
+        }
+        drop(burden);
+        pair.finish();
+    });
+}
+
+#[test]
+fn a_load_that_leaves_the_packet_path_idle() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |spec| {
+            spec.extra_toml = "\n[perf]\nraw = true\n".to_owned();
+        });
+        let ran = report(&pair.a, &["--time", "2", "--udp", "--rate", "5M", "--both"]);
+        for direction in &ran.directions {
+            let held = direction.held_up_by.as_ref().unwrap();
+            assert_eq!(held.by, By::Elsewhere, "{held:#?}");
+            assert!(
+                held.text.ends_with("; but the sender, which had no more to send"),
+                "{held:#?}"
+            );
+            assert_eq!(held.evidence.len(), 2, "{held:#?}");
+        }
+        // No stages where no packets of the test pass the daemons, and none without a load.
+        for arguments in [&["--time", "1", "--raw"][..], &["--time", "1", "--ping"]] {
+            assert_eq!(report(&pair.a, arguments).stages, None);
+        }
+        pair.finish();
+    });
+}
+
+#[test]
+fn the_busiest_of_two_packet_threads() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |spec| {
+            spec.settings.push(("lanes".to_owned(), 2.into()));
+        });
+        let ran = report(&pair.a, &["--time", "2", "--streams", "8"]);
+        let stages = ran.stages.as_ref().unwrap();
+        for end in [&stages.near, &stages.far] {
+            let lanes = &end.as_ref().unwrap().lanes;
+            let names: Vec<_> = lanes.iter().map(|lane| &*lane.thread.as_ref().unwrap().name).collect();
+            assert_eq!(names, ["weft-lane-0", "weft-lane-1"]);
+        }
+        let held = ran.directions[0].held_up_by.as_ref().unwrap();
+        match held.lane {
+            Some(lane) => assert!(held.text.contains(&format!("packet thread {lane} of 2")), "{held:#?}"),
+            None => assert_eq!(held.by, By::Elsewhere, "{held:#?}"),
+        }
+        let others = held
+            .evidence
+            .iter()
+            .filter(|line| line.contains("other packet threads were busy"));
+        assert_eq!(others.count(), 2, "{held:#?}");
+        pair.finish();
+    });
+}
+
+#[test]
+fn an_end_in_the_middle_leaves_measuring_off() {
+    in_namespaces(|| {
+        let mut pair = Pair::start(Underlay::V4, |_| {});
+        let start = |json: &[&str]| {
+            let arguments = [&["--time", "1"], json].concat();
+            let child = pair.a.host().spawn(command(&pair.a, &arguments)).unwrap();
+            wait_until(MINUTE, "both ends to be measured", || {
+                traced(&pair.a) && traced(&pair.b)
+            });
+            child
+        };
+        let mut child = start(&[]);
+        // It catches no signal, so Ctrl-C is no more to it than this.
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until(PATIENCE, "an end of it", || !traced(&pair.a) && !traced(&pair.b));
+
+        // The run before stands, whatever becomes of its stages.
+        let (host, command) = (pair.a.host().clone(), command(&pair.a, &["--time", "1", "--json"]));
+        let run = std::thread::spawn(move || host.command(command, MINUTE).unwrap());
+        wait_until(MINUTE, "both ends to be measured", || {
+            traced(&pair.a) && traced(&pair.b)
+        });
+        pair.b.kill().unwrap();
+        let output = run.join().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let ran: Report = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(ran.directions[0].mbit_s > 1.0 && ran.directions[0].held_up_by.is_none());
+        let why = ran.stages.unwrap().not_measured.unwrap();
+        assert!(why.starts_with("the peer stopped answering after "), "{why}");
+        wait_until(PATIENCE, "an end of it", || !traced(&pair.a));
+        assert_eq!(pair.a.warnings().unwrap(), Vec::<String>::new());
+    });
+}

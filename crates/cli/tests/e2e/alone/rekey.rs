@@ -1,0 +1,54 @@
+//! Both layers get fresh keys every five seconds under load, and nothing is lost (L4).
+
+use std::time::Duration;
+
+use weft_lab::daemon::Daemon;
+use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow};
+use weft_os::test_support::in_namespaces;
+
+use crate::common::{MINUTE, Pair, Underlay, address};
+
+const INTERVAL_S: u32 = 5;
+const RUN: Duration = MINUTE;
+/// Of twelve that fit; jitter and the time of a handshake take their part.
+const AT_LEAST: u64 = 8;
+
+#[test]
+fn a_minute_of_rekeys_under_load_loses_no_ping() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |spec| spec.rekey_s = INTERVAL_S);
+        let before = [rekeys(&pair.a, &pair.b), rekeys(&pair.b, &pair.a)];
+        let flow = TcpFlow::start(pair.hosts(), address(&pair.b), Limit::Stopped, 1, 2 * RUN).unwrap();
+        let pingers = [(&pair.a, &pair.b), (&pair.b, &pair.a)].map(|(from, to)| {
+            let options = PingOptions {
+                interval: Duration::from_millis(200),
+                grace: Duration::from_secs(5),
+                ..PingOptions::default()
+            };
+            Pinger::start(from.host(), to.identity().address, options).unwrap()
+        });
+        std::thread::sleep(RUN);
+        for pinger in pingers {
+            let report = pinger.stop().unwrap();
+            assert!(report.sent >= 250 && report.lost.is_empty(), "{report:?}");
+        }
+        let tcp = flow.stop().unwrap();
+        assert!(tcp.hash_ok && tcp.bytes > 0, "{tcp:?}");
+        let after = [rekeys(&pair.a, &pair.b), rekeys(&pair.b, &pair.a)];
+        for (before, after) in before.iter().zip(after) {
+            for layer in 0..2 {
+                assert!(after[layer] - before[layer] >= AT_LEAST, "{before:?} {after:?}");
+            }
+        }
+        pair.finish();
+    });
+}
+
+/// How often link and session have got fresh keys, as the status says.
+fn rekeys(own: &Daemon, peer: &Daemon) -> [u64; 2] {
+    let status = own.peer(&peer.identity().npub).unwrap().unwrap();
+    ["link", "session"].map(|layer| {
+        let count = status[layer]["rekeys"].as_u64();
+        count.unwrap_or_else(|| panic!("no {layer}.rekeys in {status}"))
+    })
+}

@@ -1,0 +1,53 @@
+//! B's address changes under load: payload is back within two seconds, whichever end sends.
+
+use std::time::Duration;
+
+use weft_lab::daemon::Daemon;
+use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow};
+use weft_os::test_support::in_namespaces;
+
+use crate::common::{MINUTE, Pair, Underlay, address, wait_until};
+
+const LIMIT_MS: f64 = 2000.0;
+
+/// TCP and pings go from one node to the other while B moves from `old` to `new`.
+fn roam(underlay: Underlay, new: &str, ends: fn(&Pair) -> (&Daemon, &Daemon)) {
+    let pair = Pair::start(underlay, |_| {});
+    let (from, to) = ends(&pair);
+    let hosts = (from.host(), to.host());
+    let flow = TcpFlow::start(hosts, address(to), Limit::Stopped, 1, 3 * MINUTE).unwrap();
+    let options = PingOptions::default();
+    let pinger = Pinger::start(from.host(), to.identity().address, options).unwrap();
+    wait_until(MINUTE, "TCP before the move", || flow.received() > 1_000_000);
+
+    let [old, new] = [underlay.addresses()[1], new].map(|address| underlay.cidr(address));
+    pair.link.b().change_address(&old, &new).unwrap();
+    // The pings say when payload is back; TCP, whose patience doubles with each loss, only that it goes on.
+    let moved = flow.received();
+    std::thread::sleep(Duration::from_secs(4));
+    wait_until(MINUTE, "TCP after the move", || flow.received() > moved + 1_000_000);
+
+    let (ping, tcp) = (pinger.stop().unwrap(), flow.stop().unwrap());
+    assert!(tcp.hash_ok);
+    assert!(ping.longest_gap_ms <= LIMIT_MS, "{ping:?}");
+    let status = pair.a.peer(&pair.b.identity().npub).unwrap().unwrap();
+    let path = status["path"]["addr"].as_str().unwrap();
+    let new = new.split('/').next().unwrap();
+    assert!(path.contains(new), "A still sends to {path}");
+    pair.finish();
+}
+
+#[test]
+fn the_node_that_moved_sends() {
+    in_namespaces(|| roam(Underlay::V4, "192.0.2.77", |pair| (&pair.b, &pair.a)));
+}
+
+#[test]
+fn the_node_that_stayed_sends() {
+    in_namespaces(|| roam(Underlay::V4, "192.0.2.77", |pair| (&pair.a, &pair.b)));
+}
+
+#[test]
+fn over_ipv6() {
+    in_namespaces(|| roam(Underlay::V6, "2001:db8::77", |pair| (&pair.a, &pair.b)));
+}

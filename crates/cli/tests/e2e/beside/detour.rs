@@ -1,0 +1,89 @@
+//! L12: UDP between A and B blocked, both reach each other through C. Both cases run at once, each in a world of its own.
+
+use std::time::Duration;
+
+use weft_lab::traffic::ProbeReport;
+use weft_os::test_support::in_namespaces;
+
+use crate::common::net::{Net, PINGS};
+use crate::common::turn;
+
+/// How long not one ping may be lost.
+const STEADY: Duration = Duration::from_secs(90);
+/// How soon after unblocking the path is direct again.
+const RETURN: Duration = Duration::from_secs(25);
+/// The most pings that a cut may cost, each way.
+const CUT_COST: usize = 10;
+
+#[test]
+fn a_block_between_two_is_gone_round_and_left_when_it_ends() {
+    in_namespaces(|| {
+        let _turn = turn();
+        std::thread::scope(|scope| {
+            let blocked = scope.spawn(started_blocked);
+            let cut = scope.spawn(cut_while_running);
+            for case in [blocked, cut] {
+                if let Err(panic) = case.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        });
+    });
+}
+
+/// A and B know each other's address and C's. C has no peers configured.
+fn started(apart: bool) -> Net {
+    let mut net = Net::new(&["a", "b", "c"]);
+    net.keep_apart(&["a", "b"], apart);
+    net.start("c", &net.spec(""));
+    net.start("a", &net.knowing(&["b", "c"], &[]));
+    net.start("b", &net.knowing(&["a", "c"], &[]));
+    net.reached_within(Duration::from_secs(30), "a", "b");
+    net.reached_within(Duration::from_secs(5), "b", "a");
+    net
+}
+
+fn started_blocked() {
+    let net = started(true);
+    steady_and_back(net);
+}
+
+fn cut_while_running() {
+    let net = started(false);
+    net.wait_direct(["a", "b"], RETURN);
+    assert_lossless(&net.ping_both(["a", "b"], PINGS, Duration::from_secs(3)));
+    let pingers = [("a", "b"), ("b", "a")].map(|(from, to)| net.ping(from, to, PINGS));
+    std::thread::sleep(Duration::from_secs(2));
+    net.keep_apart(&["a", "b"], true);
+    std::thread::sleep(Duration::from_secs(8));
+    for report in pingers.map(|pinger| pinger.stop().unwrap()) {
+        eprintln!(
+            "the cut cost {} pings, {:.0} ms",
+            report.lost.len(),
+            report.longest_gap_ms
+        );
+        assert!((1..=CUT_COST).contains(&report.lost.len()), "{report:?}");
+    }
+    steady_and_back(net);
+}
+
+/// Through C without one loss, then direct again.
+fn steady_and_back(net: Net) {
+    assert_lossless(&net.ping_both(["a", "b"], PINGS, STEADY));
+    for (from, to) in [("a", "b"), ("b", "a")] {
+        assert_eq!(net.via(from, to), Some("c"));
+        assert_eq!(net.peer(from, to)["state"], "payload");
+    }
+    let pingers = [("a", "b"), ("b", "a")].map(|(from, to)| net.ping(from, to, PINGS));
+    net.keep_apart(&["a", "b"], false);
+    net.wait_direct(["a", "b"], RETURN);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_lossless(&pingers.map(|pinger| pinger.stop().unwrap()));
+    net.finish();
+}
+
+fn assert_lossless(reports: &[ProbeReport; 2]) {
+    for report in reports {
+        assert!(report.sent > 0 && report.lost.is_empty(), "{report:?}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Fast frames that end: what status says of it, across restarts, and what a node does that requires them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use weft_lab::daemon::{Daemon, Identity};
+use weft_lab::host::Host;
+use weft_lab::spec::DEFAULT_PORT;
+use weft_lab::traffic::{PingOptions, Pinger};
+use weft_lab::world::World;
+use weft_os::test_support::in_namespaces;
+
+use crate::common::{Underlay, WEFT, identity, reached_within, shared_turn, wait_until};
+
+/// Capabilities are told for 7.5 s before a peer counts as one that has none.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn start(host: &Host, own: &Identity, peer: &Identity, at: &str, fast: &str) -> Daemon {
+    let at = SocketAddr::new(at.parse().unwrap(), DEFAULT_PORT);
+    let mut spec = Underlay::V4.listener().with_peer(&peer.npub, &peer.name, &[at]);
+    spec.extra_toml = format!("\n[fast]\n{fast}\n");
+    let mut daemon = Daemon::start(host, Path::new(WEFT), own, &spec).unwrap();
+    daemon.wait_ready(LIMIT).unwrap();
+    daemon
+}
+
+fn frames(of: &Daemon, peer: &Identity) -> Value {
+    of.peer(&peer.npub).unwrap().unwrap()["session"]["frames"].clone()
+}
+
+/// Pings, and waits until data goes in frames of this kind.
+fn wait_frames(from: &Daemon, to: &Daemon, kind: &str) -> Value {
+    wait_until(LIMIT, kind, || {
+        ping(from, to);
+        frames(from, to.identity())["kind"] == kind
+    });
+    frames(from, to.identity())
+}
+
+/// Whether one echo comes back.
+fn ping(from: &Daemon, to: &Daemon) -> bool {
+    let options = PingOptions {
+        count: Some(1),
+        grace: Duration::from_millis(300),
+        ..PingOptions::default()
+    };
+    let pinger = Pinger::start(from.host(), to.identity().address, options).unwrap();
+    pinger.join().unwrap().received == 1
+}
+
+fn stop(mut daemon: Daemon) {
+    assert_eq!(daemon.stop().unwrap().code(), Some(0));
+    let warnings = daemon.warnings().unwrap();
+    assert!(warnings.is_empty(), "{warnings:#?}");
+}
+
+#[test]
+fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
+    in_namespaces(|| {
+        let _turn = shared_turn();
+        let world = World::new().unwrap();
+        let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
+        let link = (&["192.0.2.1/24"][..], &["192.0.2.2/24"][..]);
+        let _link = world.link((&hosts[0], link.0), (&hosts[1], link.1)).unwrap();
+        let [id_a, id_b] = ["a", "b"].map(|name| identity(&world, name));
+        let start_a = |fast: &str| start(&hosts[0], &id_a, &id_b, "192.0.2.2", fast);
+        let start_b = |fast: &str| start(&hosts[1], &id_b, &id_a, "192.0.2.1", fast);
+
+        let (a, b) = (start_a(""), start_b(""));
+        reached_within(LIMIT, &a, &b);
+        let fast = wait_frames(&a, &b, "fast");
+        assert_eq!(
+            (&fast["required"], &fast["downgraded_unix"]),
+            (&false.into(), &Value::Null)
+        );
+        stop(b);
+
+        // The peer has none any more: data goes on, and status tells that it was better once.
+        let b = start_b("enabled = false");
+        reached_within(LIMIT, &a, &b);
+        let since = wait_frames(&a, &b, "downgraded")["downgraded_unix"].clone();
+        assert!(since.as_u64().is_some());
+        assert!(ping(&a, &b));
+        stop(a);
+
+        // Another process knows it still, and this one refuses.
+        let a = start_a("require = true");
+        let refused = wait_frames(&a, &b, "downgraded");
+        assert_eq!(
+            (&refused["required"], &refused["downgraded_unix"]),
+            (&true.into(), &since)
+        );
+        assert!(!ping(&a, &b));
+        let status = a.peer(&id_b.npub).unwrap().unwrap();
+        assert_eq!(status["state"], "session", "{status:#}");
+        let why = status["why"].as_str().unwrap();
+        assert!(why.starts_with("fast frames are required"), "{why}");
+        assert!(a.status().unwrap()["counters"]["fast_waited"].as_u64() > Some(0));
+        let shown = a.command(&["peers", "b"]).unwrap();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        assert!(shown.contains("none, downgraded from fast"), "{shown}");
+        stop(b);
+
+        let b = start_b("");
+        let fast = wait_frames(&a, &b, "fast");
+        assert_eq!(fast["downgraded_unix"], Value::Null);
+        reached_within(LIMIT, &a, &b);
+        stop(a);
+        stop(b);
+    });
+}

@@ -1,0 +1,351 @@
+//! `weft lab run` with the real binary: the ready scenarios hold, and what does not hold is named.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+use weft_os::test_support::require_namespaces;
+
+use crate::common::lab::{PAIR, lab, text};
+use crate::common::{shared_turn, turn};
+
+/// Runs a scenario into a folder.
+fn run(from: &str, folder: &Path, more: &[&str]) -> Output {
+    lab(&["run", from, "--out"]).arg(folder).args(more).output().unwrap()
+}
+
+fn results(folder: &Path) -> Value {
+    serde_json::from_slice(&fs::read(folder.join("results.json")).unwrap()).unwrap()
+}
+
+/// A ready scenario: every expectation holds, and the folder has all that a run leaves.
+fn holds(name: &str) {
+    if !require_namespaces() {
+        return;
+    }
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(name, folder.path(), &[]);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("steps, all as expected: "), "{said}");
+    let results = results(folder.path());
+    assert_eq!(
+        (&results["schema"], &results["ok"]),
+        (&"weft.lab/1".into(), &true.into())
+    );
+    for node in results["nodes"].as_array().unwrap() {
+        let name = node["name"].as_str().unwrap();
+        assert!(folder.path().join(format!("logs/{name}.log")).is_file());
+        let status = fs::read(folder.path().join(format!("status/{name}.json"))).unwrap();
+        let status: Value = serde_json::from_slice(&status).unwrap();
+        assert_eq!(status["schema"], "weft.status/1");
+    }
+}
+
+#[test]
+fn lan_holds() {
+    holds("lan");
+}
+
+#[test]
+fn home_nat_to_cloud_holds() {
+    holds("home-nat-to-cloud");
+}
+
+#[test]
+fn double_cgnat_holds() {
+    holds("double-cgnat");
+}
+
+#[test]
+fn wan_26ms_holds() {
+    holds("wan-26ms");
+}
+
+#[test]
+fn loss_1_holds() {
+    holds("loss-1");
+}
+
+#[test]
+fn roaming_laptop_holds() {
+    holds("roaming-laptop");
+}
+
+#[test]
+fn relay_chain_holds() {
+    holds("relay-chain");
+}
+
+#[test]
+fn mtu_black_hole_holds() {
+    holds("mtu-black-hole");
+}
+
+#[test]
+fn flapping_link_holds() {
+    holds("flapping-link");
+}
+
+#[test]
+fn an_expectation_that_fails_is_named_and_the_rest_goes_on() {
+    if !require_namespaces() {
+        return;
+    }
+    let _turn = shared_turn();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrong.toml");
+    let steps = r#"
+[[step]]
+expect = "answer"
+from = "a"
+to = "b"
+within = "20s"
+[[step]]
+expect = "path"
+from = "a"
+to = "b"
+is = "via b"
+[[step]]
+do = "udp"
+name = "flow"
+from = "b"
+to = "a"
+rate = "400kbit"
+for = "1s"
+[[step]]
+expect = "load"
+of = "flow"
+lost_at_least = 1000
+mean_at_least = "3ms"
+[[step]]
+do = "start"
+node = "a"
+[[step]]
+expect = "quiet"
+"#;
+    fs::write(&file, format!("{PAIR}{steps}")).unwrap();
+    let out = folder.path().join("out");
+    let output = run(
+        file.to_str().unwrap(),
+        &out,
+        &["--pcap", "line", "--set", "link.line.delay=3ms"],
+    );
+    let (said, complained) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}{complained}");
+    assert!(
+        said.contains("FAILED  expect path a to b via b: direct; expected via b\n"),
+        "{said}"
+    );
+    // The delay that was set is there: of two bounds one is broken.
+    assert!(said.contains("; expected at least 1000 lost\n"), "{said}");
+    assert!(said.contains("FAILED  start a: it is running\n"), "{said}");
+    assert!(said.contains("ok      expect quiet: no warning in 2 logs\n"), "{said}");
+    let place = out.display();
+    assert_eq!(
+        complained,
+        format!("weft: 3 of 6 steps failed; {place} has logs, statuses and results.json\n")
+    );
+    let results = results(&out);
+    let failed = results["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|step| step["ok"] == false);
+    assert_eq!(
+        failed.map(|step| step["number"].as_u64().unwrap()).collect::<Vec<_>>(),
+        [2, 4, 5]
+    );
+    for status in ["step-2-a.json", "step-5-b.json", "a.json"] {
+        assert!(out.join("status").join(status).is_file(), "{status}");
+    }
+    // Both ends have the pings; the second end received them 3 ms later.
+    let captures = ["line.a.pcap", "line.b.pcap"].map(|name| fs::read(out.join("pcap").join(name)).unwrap());
+    for capture in captures {
+        assert_eq!(capture[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
+        assert!(capture.len() > 24 + 50 * 1000, "{}", capture.len());
+    }
+    assert!(!out.join("pcap/spare.a.pcap").exists());
+
+    let again = run(file.to_str().unwrap(), &out, &[]);
+    assert_eq!(
+        again.status.code(),
+        Some(2),
+        "a folder with results is not written over"
+    );
+}
+
+#[test]
+fn a_wrong_file_and_a_wrong_link_are_the_users_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.toml");
+    fs::write(&file, PAIR.replace("dials", "dial")).unwrap();
+    let path = file.to_str().unwrap();
+    for output in [
+        run(path, &folder.path().join("out"), &[]),
+        lab(&["up", path]).output().unwrap(),
+    ] {
+        assert_eq!(output.status.code(), Some(2));
+        let complained = text(&output.stderr);
+        assert!(
+            complained.starts_with(&format!("weft: {path}: line 2, host.a: unknown field `dial`")),
+            "{complained}"
+        );
+        assert_eq!(complained.lines().count(), 1);
+    }
+    let output = run("lan", &folder.path().join("out"), &["--pcap", "rope"]);
+    assert_eq!(output.status.code(), Some(2));
+    let complained = text(&output.stderr);
+    let wanted = "weft: --pcap \"rope\": there is no such link; write \"all\" or one of desktop, printer, server\n";
+    assert_eq!(complained, wanted);
+    assert!(!folder.path().join("out").exists());
+}
+
+#[test]
+fn the_list_has_every_ready_scenario_and_its_file() {
+    let listed = text(&lab(&["list"]).output().unwrap().stdout);
+    assert_eq!(listed.lines().count(), 9, "{listed}");
+    assert!(listed.contains("roaming-laptop      a laptop moves "), "{listed}");
+    let file = text(&lab(&["list", "wan-26ms"]).output().unwrap().stdout);
+    assert!(file.starts_with("name = \"wan-26ms\"\n"), "{file}");
+}
+
+/// What no ready scenario does: networks behind each other, an address that changes, cuts that hosts notice, nodes that
+/// come late and are killed.
+#[test]
+fn every_other_deed_does_what_it_says() {
+    if !require_namespaces() {
+        return;
+    }
+    let _turn = shared_turn();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("deeds.toml");
+    fs::write(&file, DEEDS).unwrap();
+    let output = run(file.to_str().unwrap(), &folder.path().join("out"), &[]);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}
+
+const DEEDS: &str = r#"name = "deeds"
+networks = ["near", "far"]
+[host.a]
+dials = ["b"]
+knows = ["late"]
+[host.b]
+dials = ["a"]
+[host.late]
+started = false
+dials = ["a@192.0.2.1:2121"]
+[link.a]
+between = ["a", "near"]
+addresses = { a = "192.0.2.1/24" }
+[link.bridge]
+between = ["near", "far"]
+delay = "1ms"
+toward = { far = { delay = "6ms" } }
+[link.b]
+between = ["b", "far"]
+addresses = { b = "192.0.2.2/24" }
+[link.late]
+between = ["late", "far"]
+addresses = { late = "192.0.2.3/24" }
+
+[[step]]
+expect = "answer"
+from = "a"
+to = "b"
+both = true
+within = "20s"
+[[step]]
+do = "ping"
+name = "before"
+from = "a"
+to = "b"
+count = 10
+[[step]]
+expect = "load"
+of = "before"
+mean_at_least = "7ms"
+[[step]]
+do = "change"
+link = "bridge"
+toward = "near"
+delay = "30ms"
+[[step]]
+do = "ping"
+name = "after"
+from = "a"
+to = "b"
+count = 10
+[[step]]
+expect = "load"
+of = "after"
+mean_at_least = "36ms"
+[[step]]
+do = "roam"
+host = "b"
+link = "b"
+address = "192.0.2.77/24"
+[[step]]
+expect = "answer"
+from = "b"
+to = "a"
+both = true
+within = "20s"
+[[step]]
+do = "cut"
+link = "a"
+noticed = true
+[[step]]
+do = "ping"
+name = "apart"
+from = "b"
+to = "a"
+count = 5
+[[step]]
+expect = "load"
+of = "apart"
+lost_at_least = 5
+[[step]]
+do = "heal"
+link = "a"
+[[step]]
+expect = "answer"
+from = "b"
+to = "a"
+both = true
+within = "60s"
+[[step]]
+do = "start"
+node = "late"
+[[step]]
+expect = "answer"
+from = "late"
+to = "a"
+both = true
+within = "20s"
+[[step]]
+do = "kill"
+node = "late"
+[[step]]
+do = "start"
+node = "late"
+[[step]]
+expect = "answer"
+from = "late"
+to = "a"
+within = "20s"
+[[step]]
+do = "stop"
+node = "late"
+[[step]]
+expect = "state"
+from = "a"
+to = "late"
+at_most = "linking"
+within = "20s"
+[[step]]
+expect = "quiet"
+"#;

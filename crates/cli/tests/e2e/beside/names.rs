@@ -1,0 +1,216 @@
+//! Names, asked of the real daemon.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use simple_dns::rdata::RData;
+use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, Question, RCODE, TYPE};
+use weft_lab::daemon::Daemon;
+use weft_lab::spec::NodeSpec;
+use weft_lab::traffic::{PingOptions, Pinger};
+use weft_lab::world::World;
+use weft_os::test_support::in_namespaces;
+
+use crate::common::{PATIENCE, Pair, Underlay, WEFT, address, assert_pings, identity, turn};
+
+const LISTEN: [&str; 2] = ["127.0.0.1:5354", "[::1]:5354"];
+
+/// What a response says: its code, and the address in it.
+type Answer = (RCODE, Option<IpAddr>);
+
+fn request(name: &str, qtype: TYPE) -> Vec<u8> {
+    let mut packet = Packet::new_query(4711);
+    packet.set_flags(PacketFlag::RECURSION_DESIRED);
+    let question = Question::new(Name::new_unchecked(name), QTYPE::TYPE(qtype), CLASS::IN.into(), false);
+    packet.questions.push(question);
+    packet.build_bytes_vec().unwrap()
+}
+
+fn read(response: &[u8]) -> Answer {
+    let response = Packet::parse(response).unwrap();
+    assert_eq!(response.id(), 4711);
+    let mut addresses = response.answers.iter().map(|answer| match &answer.rdata {
+        RData::AAAA(aaaa) => IpAddr::V6(Ipv6Addr::from(aaaa.address)),
+        other => panic!("{other:?}"),
+    });
+    let address = addresses.next();
+    assert!(addresses.next().is_none());
+    (response.rcode(), address)
+}
+
+fn ask_udp(server: SocketAddr, request: &[u8]) -> Answer {
+    let local = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+    let socket = UdpSocket::bind(local).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.send_to(request, server).unwrap();
+    let mut response = [0; 1500];
+    let (len, from) = socket.recv_from(&mut response).unwrap();
+    assert_eq!(from, server);
+    read(&response[..len])
+}
+
+fn ask_tcp(server: SocketAddr, request: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(server).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let len = u16::try_from(request.len()).unwrap();
+    stream.write_all(&[&len.to_be_bytes(), request].concat()).unwrap();
+    let mut len = [0; 2];
+    stream.read_exact(&mut len).unwrap();
+    let mut response = vec![0; usize::from(u16::from_be_bytes(len))];
+    stream.read_exact(&mut response).unwrap();
+    read(&response)
+}
+
+/// Asks every address over both transports, on the daemon's host; all say the same.
+fn ask(daemon: &Daemon, name: &str, qtype: TYPE) -> Answer {
+    let request = request(name, qtype);
+    let answers = daemon.host().run(|| {
+        let servers = LISTEN.map(|text| text.parse::<SocketAddr>().unwrap());
+        servers.map(|server| [ask_udp(server, &request), ask_tcp(server, &request)])
+    });
+    let answers = answers.unwrap().concat();
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    answers[0]
+}
+
+fn dns_status(daemon: &Daemon) -> Value {
+    daemon.status().unwrap()["node"]["dns"].clone()
+}
+
+#[test]
+fn names_are_answered_and_others_refused() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        let (a, b) = (&pair.a, &pair.b);
+        let peer = (RCODE::NoError, Some(address(b)));
+        for name in ["b.fips", "B.FIPS", &format!("{}.fips", b.identity().npub)] {
+            assert_eq!(ask(a, name, TYPE::AAAA), peer, "{name}");
+            assert_eq!(ask(a, name, TYPE::A), (RCODE::NoError, None), "{name}");
+        }
+        let own = format!("{}.fips", a.identity().npub);
+        assert_eq!(ask(a, &own, TYPE::AAAA), (RCODE::NoError, Some(address(a))));
+        assert_eq!(ask(a, "c.fips", TYPE::AAAA), (RCODE::NameError, None));
+        for name in ["example.com", "b", "b.local"] {
+            assert_eq!(ask(a, name, TYPE::AAAA), (RCODE::Refused, None), "{name}");
+        }
+        assert_pings(a, b);
+
+        let status = dns_status(a);
+        assert_eq!(status["state"], "local", "{status}");
+        assert_eq!(status["listen"], serde_json::json!(LISTEN));
+        // The lab's hosts have a network of their own, and the machine's resolver must not hear of it.
+        assert_eq!(
+            status["why"],
+            "answered on 127.0.0.1:5354, [::1]:5354; the system's resolver does not ask weft: systemd-resolved, if there is one, \
+             belongs to another network namespace"
+        );
+        let text = String::from_utf8(a.command(&["status"]).unwrap().stdout).unwrap();
+        assert!(
+            text.contains(
+                "\nnames: answered on 127.0.0.1:5354, [::1]:5354\n       the system's resolver does not ask weft"
+            ),
+            "{text}"
+        );
+
+        // No other node of the mesh is answered: the sockets are those of loopback.
+        let from_mesh = b.host().run(|| {
+            let server = SocketAddr::new(address(a), 5354);
+            TcpStream::connect_timeout(&server, PATIENCE).unwrap_err().kind()
+        });
+        assert_eq!(from_mesh.unwrap(), ErrorKind::ConnectionRefused);
+        pair.finish();
+    });
+}
+
+/// Rubbish for the responder, as fast as this machine sends it, while pings pass.
+#[test]
+fn a_flood_of_rubbish_costs_no_ping() {
+    in_namespaces(|| {
+        let pair = Pair::start(Underlay::V4, |_| {});
+        let (a, b) = (&pair.a, &pair.b);
+        let options = PingOptions {
+            count: Some(50),
+            interval: Duration::from_millis(20),
+            ..PingOptions::default()
+        };
+        let pinger = Pinger::start(a.host(), b.identity().address, options).unwrap();
+        let flood = a.host().run(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            for i in 0..100_000_u32 {
+                // Headers with claims, responses, and things that are too short.
+                let mut datagram = [0xff; 40];
+                datagram[..4].copy_from_slice(&i.to_be_bytes());
+                socket.send_to(&datagram[..(i % 40) as usize], LISTEN[0]).unwrap();
+            }
+            // Connections that say nothing, and one message that claims to be long.
+            let mut held: Vec<TcpStream> = (0..100).filter_map(|_| TcpStream::connect(LISTEN[0]).ok()).collect();
+            for stream in &mut held {
+                let _ = stream.write_all(&[0xff, 0xff]);
+            }
+        });
+        flood.unwrap();
+        let report = pinger.join().unwrap();
+        assert!(report.lost.is_empty(), "{report:?}");
+        assert_eq!(ask(a, "b.fips", TYPE::AAAA), (RCODE::NoError, Some(address(b))));
+        let status = a.status().unwrap();
+        assert!(status["counters"]["dns_ignored"].as_u64() > Some(0), "{status}");
+        assert!(status["counters"]["dns_malformed"].as_u64() > Some(0), "{status}");
+        pair.finish();
+    });
+}
+
+/// Another program has the port: the node runs, and says what it lacks.
+#[test]
+fn a_port_in_use_costs_names_alone() {
+    in_namespaces(|| {
+        let _turn = turn();
+        let world = World::new().unwrap();
+        let host = world.host("a").unwrap();
+        let id = identity(&world, "a");
+        let other = host.run(|| TcpListener::bind(LISTEN[0]).unwrap()).unwrap();
+        let mut node = Daemon::start(&host, Path::new(WEFT), &id, &NodeSpec::default()).unwrap();
+        node.wait_ready(PATIENCE).unwrap();
+        let status = dns_status(&node);
+        assert_eq!(
+            (&status["state"], &status["listen"]),
+            (&"local".into(), &serde_json::json!([LISTEN[1]]))
+        );
+        let why = status["why"].as_str().unwrap();
+        assert!(why.starts_with("answered on [::1]:5354; "), "{why}");
+        assert!(
+            why.contains("; not answered on 127.0.0.1:5354: Address already in use"),
+            "{why}"
+        );
+        drop(other);
+        assert_eq!(node.stop().unwrap().code(), Some(0));
+        let [warning] = &node.warnings().unwrap()[..] else {
+            panic!("{:?}", node.warnings());
+        };
+        assert!(warning.contains("change dns.listen in the configuration"), "{warning}");
+        assert!(warning.contains("127.0.0.1:5354"), "{warning}");
+    });
+}
+
+#[test]
+fn names_can_be_turned_off() {
+    in_namespaces(|| {
+        let _turn = turn();
+        let world = World::new().unwrap();
+        let host = world.host("a").unwrap();
+        let id = identity(&world, "a");
+        let spec = NodeSpec {
+            extra_toml: "\n[dns]\nenabled = false\n".to_owned(),
+            ..NodeSpec::default()
+        };
+        let mut node = Daemon::start(&host, Path::new(WEFT), &id, &spec).unwrap();
+        node.wait_ready(PATIENCE).unwrap();
+        assert_eq!(dns_status(&node)["state"], "off");
+        let kind = host.run(|| TcpStream::connect(LISTEN[0]).unwrap_err().kind()).unwrap();
+        assert_eq!(kind, ErrorKind::ConnectionRefused);
+        assert_eq!(node.stop().unwrap().code(), Some(0));
+        assert_eq!(node.warnings().unwrap(), Vec::<String>::new());
+    });
+}

@@ -1,0 +1,88 @@
+//! Two nodes that cannot reach each other, and one that both can.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use weft_lab::daemon::Daemon;
+use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
+use weft_lab::traffic::{PingOptions, Pinger};
+use weft_lab::world::World;
+use weft_os::test_support::in_namespaces;
+
+use crate::common::{PATIENCE, WEFT, assert_transfer, identity, reached_within, turn, wait_until};
+
+/// A and B have a cable to C each, and none to each other. They know each other's key, and C's address.
+#[test]
+fn two_nodes_reach_each_other_through_a_third() {
+    in_namespaces(|| {
+        let _turn = turn();
+        let world = World::new().unwrap();
+        let hosts = ["a", "b", "c"].map(|name| world.host(name).unwrap());
+        let _left = world
+            .link((&hosts[0], &["192.0.2.1/25"]), (&hosts[2], &["192.0.2.2/25"]))
+            .unwrap();
+        let _right = world
+            .link((&hosts[1], &["192.0.2.129/25"]), (&hosts[2], &["192.0.2.130/25"]))
+            .unwrap();
+        let ids = ["a", "b", "c"].map(|name| identity(&world, name));
+        let at = |addr: &str| SocketAddr::new(addr.parse().unwrap(), DEFAULT_PORT);
+        let mesh = NodeSpec::default();
+        let open = NodeSpec {
+            extra_toml: "\n[mesh]\nopen = true\n".to_owned(),
+            ..NodeSpec::default()
+        };
+        let specs = [
+            mesh.clone()
+                .with_peer(&ids[2].npub, "c", &[at("192.0.2.2")])
+                .with_peer(&ids[1].npub, "b", &[]),
+            mesh.clone()
+                .with_peer(&ids[2].npub, "c", &[at("192.0.2.130")])
+                .with_peer(&ids[0].npub, "a", &[]),
+            // C lists no peers: it relays for every node that links with it, and exchanges IP packets with none of them.
+            open,
+        ];
+        let mut nodes: Vec<Daemon> = Vec::new();
+        for i in [2, 0, 1] {
+            let mut node = Daemon::start(&hosts[i], Path::new(WEFT), &ids[i], &specs[i]).unwrap();
+            node.wait_ready(PATIENCE).unwrap();
+            nodes.push(node);
+        }
+        let (a, b) = (&nodes[1], &nodes[2]);
+        reached_within(Duration::from_secs(30), a, b);
+        reached_within(PATIENCE, b, a);
+        let options = PingOptions {
+            payload: 1000,
+            interval: Duration::from_millis(200),
+            count: Some(50),
+            ..PingOptions::default()
+        };
+        let pingers =
+            [(a, b), (b, a)].map(|(from, to)| Pinger::start(from.host(), to.identity().address, options).unwrap());
+        for pinger in pingers {
+            let report = pinger.join().unwrap();
+            assert!(report.lost.is_empty(), "{report:?}");
+        }
+        assert_transfer(a, b, 5_000_000);
+        assert_transfer(b, a, 5_000_000);
+        let status = a.peer(&b.identity().npub).unwrap().unwrap();
+        assert_eq!(
+            (&status["state"], &status["path"]["kind"]),
+            (&"payload".into(), &"relayed".into()),
+            "{status}"
+        );
+        for (from, to) in [(a, b), (b, a)] {
+            let status = from.peer(&to.identity().npub).unwrap().unwrap();
+            assert_eq!(status["session"]["frames"]["kind"], "relayed", "{status}");
+        }
+        // C has carried them without a look inside.
+        wait_until(PATIENCE, "ten megabytes in relayed frames", || {
+            let status = nodes[0].status().unwrap();
+            status["counters"]["relayed"].as_u64() > Some(8_000)
+        });
+        for node in &mut nodes {
+            assert_eq!(node.stop().unwrap().code(), Some(0));
+            assert_eq!(node.warnings().unwrap(), Vec::<String>::new());
+        }
+    });
+}

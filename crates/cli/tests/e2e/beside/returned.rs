@@ -1,0 +1,45 @@
+//! L14: a node that restarts is reached directly at once, though a relay would do; and so it is from both sides.
+
+use std::time::Duration;
+
+use weft_lab::daemon::PeerState;
+use weft_os::test_support::in_namespaces;
+
+use crate::common::net::{Net, PINGS};
+use crate::common::turn;
+
+/// How soon payload passes after a restart.
+const LIMIT: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_restarted_node_is_direct_at_the_first_look() {
+    in_namespaces(|| {
+        let _turn = turn();
+        let mut net = Net::new(&["a", "b", "c"]);
+        net.start("c", &net.spec(""));
+        net.start("a", &net.knowing(&["b", "c"], &[]));
+        // B cannot dial A: it learns A's address from A.
+        net.start("b", &net.knowing(&["c"], &["a"]));
+        net.reached_within(LIMIT, "a", "b");
+        net.wait_direct(["a", "b"], LIMIT);
+        for restarted in ["a", "b", "a"] {
+            net.node_mut(restarted).kill().unwrap();
+            net.node_mut(restarted).restart().unwrap();
+            net.node_mut(restarted).wait_ready(LIMIT).unwrap();
+            let other = if restarted == "a" { "b" } else { "a" };
+            net.reached_within(LIMIT, restarted, other);
+            // The first look after payload passes.
+            for (from, to) in [(restarted, other), (other, restarted)] {
+                assert!(net.is_direct(from, to), "{}", net.peer(from, to));
+                // That packets pass both ways is known with the next sample.
+                let npub = net.npub(to);
+                let passes = net.node_mut(from).wait_peer(&npub, PeerState::Payload, LIMIT);
+                passes.unwrap();
+            }
+            for report in net.ping_both(["a", "b"], PINGS, Duration::from_secs(3)) {
+                assert!(report.lost.is_empty(), "{report:?}");
+            }
+        }
+        net.finish();
+    });
+}

@@ -1,0 +1,215 @@
+//! What status says is so: a path that is dead one way, two machines with one key, and what asking costs.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use weft_lab::daemon::{Daemon, Identity, PeerState};
+use weft_lab::relay::{Direction, Leg, UdpRelay, Verdict};
+use weft_lab::traffic::{PingOptions, Pinger};
+use weft_lab::world::World;
+use weft_os::test_support::in_namespaces;
+
+use crate::common::{PATIENCE, Pair, Underlay, WEFT, identity, reached_within, turn, wait_until};
+
+fn at(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), port)
+}
+
+fn peer(of: &Daemon, peer: &Identity) -> Value {
+    of.peer(&peer.npub).unwrap().unwrap_or_default()
+}
+
+#[test]
+fn a_path_that_is_dead_one_way_is_told_by_both_ends_with_the_direction() {
+    in_namespaces(|| {
+        let _turn = turn();
+        let world = World::new().unwrap();
+        let switch = world.switch("net").unwrap();
+        let [a, b, middle] = [("a", "192.0.2.1"), ("b", "192.0.2.2"), ("middle", "192.0.2.3")].map(|(name, ip)| {
+            let host = world.host(name).unwrap();
+            switch.connect(&host, &[&format!("{ip}/24")]).unwrap();
+            host
+        });
+        let cut = Arc::new(AtomicBool::new(false));
+        let dead = Arc::clone(&cut);
+        let (to_a, to_b) = (at("192.0.2.3", 1001), at("192.0.2.3", 1002));
+        let leg = |local, peer| Leg { local, peer };
+        let _relay = UdpRelay::start(
+            &middle,
+            leg(to_a, at("192.0.2.1", 2121)),
+            leg(to_b, at("192.0.2.2", 2121)),
+            move |direction, _: &[u8]| match direction == Direction::BToA && dead.load(Ordering::Relaxed) {
+                true => Verdict::Drop,
+                false => Verdict::Pass,
+            },
+        )
+        .unwrap();
+        let ids = ["a", "b"].map(|name| identity(&world, name));
+        let start = |host, own: usize, via: &[SocketAddr]| {
+            let other = &ids[1 - own];
+            let spec = Underlay::V4.listener().with_peer(&other.npub, &other.name, via);
+            let mut daemon = Daemon::start(host, Path::new(WEFT), &ids[own], &spec).unwrap();
+            daemon.wait_ready(PATIENCE).unwrap();
+            daemon
+        };
+        let mut a = start(&a, 0, &[]);
+        let mut b = start(&b, 1, &[to_b]);
+        reached_within(PATIENCE, &b, &a);
+        let options = PingOptions {
+            interval: Duration::from_millis(100),
+            ..PingOptions::default()
+        };
+        let pingers =
+            [(&a, &b), (&b, &a)].map(|(from, to)| Pinger::start(from.host(), to.identity().address, options).unwrap());
+        a.wait_peer(&ids[1].npub, PeerState::Payload, PATIENCE).unwrap();
+        b.wait_peer(&ids[0].npub, PeerState::Payload, PATIENCE).unwrap();
+        // Reports have to have come: without any, status does not say that they stay away.
+        wait_until(PATIENCE, "reports", || {
+            [(&a, &ids[1]), (&b, &ids[0])]
+                .iter()
+                .all(|(of, id)| peer(of, id)["session"]["told_s"].is_u64())
+        });
+        cut.store(true, Ordering::Relaxed);
+        let limit = Duration::from_secs(10);
+        wait_until(limit, "A says that nothing comes", || {
+            let seen = peer(&a, &ids[1]);
+            seen["trouble"]["kind"] == "nothing-comes" && seen["state"] != "payload"
+        });
+        wait_until(limit, "B says that nothing arrives", || {
+            let seen = peer(&b, &ids[0]);
+            seen["trouble"]["kind"] == "nothing-arrives" && seen["state"] == "session"
+        });
+        let why = peer(&b, &ids[0])["why"].as_str().unwrap().to_owned();
+        assert!(why.contains("what we send does not arrive"), "{why}");
+        cut.store(false, Ordering::Relaxed);
+        a.wait_peer(&ids[1].npub, PeerState::Payload, PATIENCE).unwrap();
+        b.wait_peer(&ids[0].npub, PeerState::Payload, PATIENCE).unwrap();
+        pingers.into_iter().for_each(|pinger| drop(pinger.stop().unwrap()));
+        for daemon in [&mut a, &mut b] {
+            assert_eq!(daemon.stop().unwrap().code(), Some(0));
+            assert!(daemon.warnings().unwrap().is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_copied_state_directory_that_is_started_twice_is_named_by_the_peer_and_by_itself() {
+    in_namespaces(|| {
+        let _turn = turn();
+        let world = World::new().unwrap();
+        let switch = world.switch("net").unwrap();
+        let hosts = [("one", "192.0.2.1"), ("two", "192.0.2.2"), ("peer", "192.0.2.3")].map(|(name, ip)| {
+            let host = world.host(name).unwrap();
+            switch.connect(&host, &[&format!("{ip}/24")]).unwrap();
+            host
+        });
+        let [one, observer] = ["one", "observer"].map(|name| identity(&world, name));
+        let copy = world.directory().join("two");
+        assert!(
+            std::process::Command::new("cp")
+                .arg("-a")
+                .args([&one.state, &copy])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let two = Identity::load(Path::new(WEFT), &copy, "two").unwrap();
+        assert_eq!(one.npub, two.npub);
+        let start = |host, id: &Identity, peer: &Identity, addresses: &[SocketAddr]| {
+            let spec = Underlay::V4.listener().with_peer(&peer.npub, &peer.name, addresses);
+            let mut daemon = Daemon::start(host, Path::new(WEFT), id, &spec).unwrap();
+            daemon.wait_ready(PATIENCE).unwrap();
+            daemon
+        };
+        let third = start(&hosts[2], &observer, &one, &[]);
+        let dial = [at("192.0.2.3", 2121)];
+        let first = start(&hosts[0], &one, &observer, &dial);
+        reached_within(PATIENCE, &first, &third);
+        let second = start(&hosts[1], &two, &observer, &dial);
+        let options = PingOptions {
+            interval: Duration::from_millis(200),
+            ..PingOptions::default()
+        };
+        let pingers = [&first, &second].map(|from| Pinger::start(from.host(), observer.address, options).unwrap());
+        let minute = Duration::from_secs(60);
+        wait_until(minute, "the peer names both", || {
+            let seen = peer(&third, &one)["clones"]["seen"].clone();
+            ["192.0.2.1:2121", "192.0.2.2:2121"]
+                .iter()
+                .all(|at| seen.as_array().is_some_and(|all| all.contains(&(*at).into())))
+        });
+        for (clone, other) in [(&first, "192.0.2.2:2121"), (&second, "192.0.2.1:2121")] {
+            wait_until(minute, "each knows the other", || {
+                let node = clone.status().unwrap()["node"].clone();
+                node["clones"]["seen"][0] == other && node["clones"]["told_by"] == "observer"
+            });
+        }
+        pingers.into_iter().for_each(|pinger| drop(pinger.stop().unwrap()));
+        let told = third.warnings().unwrap();
+        assert!(
+            told.iter()
+                .any(|line| line.contains("another machine runs with the key of this peer")),
+            "{told:?}"
+        );
+        let why = peer(&third, &one)["why"].as_str().unwrap().to_owned();
+        assert!(why.contains("another machine runs with the key"), "{why}");
+    });
+}
+
+/// Answers to a program that asks all the time are made beside the packets, not before them.
+#[test]
+fn asking_for_status_fifty_times_a_second_holds_up_no_packet() {
+    /// What no load of the machine explains often, ms.
+    const SLOW: f64 = 50.0;
+    in_namespaces(|| {
+        let mut pair = Pair::start(Underlay::V4, |_| {});
+        pair.wait_payload();
+        let (a, b) = (&pair.a, &pair.b);
+        let asking = AtomicBool::new(false);
+        let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+        let options = PingOptions {
+            count: Some(10),
+            interval: Duration::from_millis(10),
+            ..PingOptions::default()
+        };
+        let run = || {
+            Pinger::start(a.host(), b.identity().address, options)
+                .unwrap()
+                .join()
+                .unwrap()
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    if asking.load(Ordering::Relaxed) {
+                        drop((a.status().unwrap(), b.status().unwrap()));
+                        asked.fetch_add(1, Ordering::Relaxed);
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            // Alternating, so that what else the machine does weighs on both halves.
+            let mut slow = [0_usize; 2];
+            for round in 0..6 {
+                asking.store(round % 2 == 1, Ordering::Relaxed);
+                for _ in 0..40 {
+                    let report = run();
+                    assert!(report.lost.is_empty(), "round {round}: {report:?}");
+                    slow[round % 2] += usize::from(report.max_ms.is_none_or(|ms| ms > SLOW));
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            assert!(asked.load(Ordering::Relaxed) >= 100, "asked {asked:?} times");
+            // A burst of 100 to 400 ms at one answer in ten would slow down nearly all.
+            assert!(
+                slow[1] <= slow[0] + 12,
+                "{slow:?} of 120 trains have a ping above {SLOW} ms, the latter while asked"
+            );
+        });
+        pair.finish();
+    });
+}

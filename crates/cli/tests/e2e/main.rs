@@ -1,0 +1,48 @@
+//! The real binary on hosts of its own: end-to-end tests, in one program so that those that wait do so beside each other.
+//!
+//! - `alone`: tests that measure, or that load the processors; they run one at a time
+//! - `beside`: tests that mostly wait; they run beside each other
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends where its ground is missing"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod alone {
+    mod bench;
+    mod flood;
+    mod idle;
+    mod lanes;
+    mod lanes_refused;
+    mod path_size;
+    mod perf;
+    mod perf_stages;
+    mod perf_verdicts;
+    mod rekey;
+    mod roam;
+    mod tcp;
+    mod trace;
+    mod under_attack;
+}
+
+mod beside {
+    mod detour;
+    mod errors;
+    mod fast;
+    mod lab;
+    mod lab_ends;
+    mod mtu;
+    mod names;
+    mod nat;
+    mod networks;
+    mod relay;
+    mod relayed_fast;
+    mod relays;
+    mod restart;
+    mod returned;
+    mod rights;
+    mod states;
+}
