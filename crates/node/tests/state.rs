@@ -55,7 +55,7 @@ fn the_daemons_user_gets_what_the_daemon_writes_and_no_more() {
     let base = tempfile::tempdir().unwrap();
     let ids = match weft_os::process::service_user().unwrap() {
         UserChange::To(ids) => ids,
-        other => return weft_os::test_support::skip(&std::io::Error::other(format!("another user: {other:?}"))),
+        other => return weft_os::test_support::skip(format!("becoming another user: {other:?}")),
     };
     fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
     for name in ["peers.json", "fast.json", "identity.key", "weft.toml"] {

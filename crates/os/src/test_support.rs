@@ -1,18 +1,20 @@
 //! Support for tests of this and other crates that need namespaces.
 
+use std::collections::BTreeSet;
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use crate::netns::{self, Access, IdMaps};
 
-/// Set in the environment of a test that was restarted in a user namespace.
+/// Set in the environment of a test that was restarted in a user namespace: the test's name.
 const INSIDE: &str = "WEFT_TEST_IN_USER_NAMESPACE";
 
-/// Whether namespaces can be created. If not, it reports that on standard error, past the capture
-/// of the test runner, and panics if the variable `CI` is set.
+/// Whether namespaces can be created. If not, it reports that as [`skip`] does.
 #[must_use]
 pub fn require_namespaces() -> bool {
     access().is_some()
@@ -29,17 +31,46 @@ pub fn in_namespaces<F: FnOnce()>(body: F) {
         None => {}
         Some(Access::Privileged) => body(),
         Some(Access::UserNamespace) => {
-            assert!(std::env::var_os(INSIDE).is_none(), "no rights in the user namespace");
+            assert!(!is_started_again(), "no rights in the user namespace");
             run_again(test_name(std::any::type_name::<F>()));
         }
     }
 }
 
-/// Reports that a test is skipped, and why; panics if the variable `CI` is set.
-pub fn skip(why: &dyn std::error::Error) {
-    let text = format!("SKIPPED: {}\n", chain(why));
-    assert!(std::env::var_os("CI").is_none(), "{text}");
-    let _ = io::stderr().write_all(text.as_bytes());
+/// True in the process that [`in_namespaces`] starts for a test.
+#[must_use]
+pub fn is_started_again() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Reports that the calling test, or a part of it, does not run here, and why: a line
+/// `SKIPPED: name: why` on standard error, past the capture of the test runner, once for each test
+/// and reason. `.ci/run` counts these lines, and fails if `.ci/skips` does not list a reason.
+pub fn skip<'a>(why: impl Into<Box<dyn Error + 'a>>) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let line = format!("SKIPPED: {}: {}\n", running_test(), chain(&*why.into()));
+    // A test that failed while it held the lock does not silence the others.
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(line.clone()) {
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+}
+
+/// The name of the test of this thread: the runner names its threads after tests, unless there is
+/// only one. Without a runner, the name of the program.
+fn running_test() -> String {
+    let thread = std::thread::current();
+    if let Some(name) = thread.name().filter(|name| *name != "main") {
+        return name.to_owned();
+    }
+    let named = std::env::var(INSIDE).ok();
+    let program = || {
+        let program = std::env::current_exe().ok()?;
+        let stem = program.file_stem()?.to_str()?;
+        // Cargo appends a hash to the name.
+        Some(stem.rsplit_once('-').map_or(stem, |(name, _)| name).to_owned())
+    };
+    named.or_else(program).unwrap_or_default()
 }
 
 fn access() -> Option<Access> {
@@ -47,7 +78,7 @@ fn access() -> Option<Access> {
 }
 
 /// An error with its sources, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+fn chain(error: &(dyn Error + '_)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {
@@ -70,7 +101,7 @@ fn run_again(name: &str) {
         let mut command = Command::new(test);
         command
             .args(["--exact", name, "--include-ignored", "--nocapture", "--test-threads=1"])
-            .env(INSIDE, "1");
+            .env(INSIDE, name);
         // SAFETY: between fork and exec this makes system calls only.
         unsafe { command.pre_exec(move || netns::enter_user_namespace(&maps)) };
         command.output()

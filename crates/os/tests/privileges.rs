@@ -38,7 +38,7 @@ fn main() {
     let state = tempfile::tempdir().unwrap();
     let user = service_user().unwrap();
     if let UserChange::Impossible(why) = &user {
-        test_support::skip(&std::io::Error::other(format!("becoming another user: {why}")));
+        test_support::skip(format!("becoming another user: {why}"));
     }
     if let Some(ids) = user.ids() {
         chown(state.path(), Some(ids.uid), Some(ids.gid)).unwrap();
@@ -57,7 +57,7 @@ fn main() {
     let confinement = rights.confine().unwrap();
     assert_eq!(confinement.seccomp, Part::Active);
     if let Part::Missing(why) = &confinement.landlock {
-        test_support::skip(&std::io::Error::other(format!("Landlock: {why}")));
+        test_support::skip(format!("Landlock: {why}"));
     }
     check_standing(&user, NET_ADMIN_AND_NICE);
     give_up_nice().unwrap();

@@ -11,6 +11,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Config, Frames, Node};
 use weft_os::process::heap_in_use;
+use weft_os::test_support::skip;
 use weft_packet::{Lane, LaneConfig};
 use weft_sim::{HostId, World};
 
@@ -114,8 +115,7 @@ fn check_state(world: &World, peers: usize, idle: Idle) {
 fn an_idle_peer_stays_within_its_budget() {
     if heap_in_use().is_none() {
         // No other interface here reports what C code has allocated, which includes the ciphers.
-        eprintln!("SKIPPED: the C library does not tell what is in use of its heap");
-        return;
+        return skip("the C library does not report what is in use of its heap");
     }
     let states = [Idle::InSession, Idle::Rekeyed, Idle::Linked];
     for (lanes, idle) in LANES.into_iter().flat_map(|lanes| states.map(|idle| (lanes, idle))) {

@@ -1,7 +1,6 @@
 //! A weft node and a reference daemon on one cable.
 #![allow(unreachable_pub)]
 
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use weft_lab::relay::{self, Leg, UdpRelay};
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger, ProbeReport, TcpReport, ping, transfer};
 use weft_lab::world::{Switch, World};
+use weft_os::test_support::skip;
 
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, identity, shared_turn, turn};
 
@@ -23,16 +23,11 @@ pub const FULL_QUEUE: &str = "EncryptWorker channel full";
 /// Seconds between rekeys for a side that shall not begin one.
 pub const NEVER_S: u32 = 86_400;
 
-/// The daemon's binary; none, and a line on standard error past the capture, if the environment names none. Each test
-/// says so for itself, so that the skipped ones can be counted.
+/// The daemon's binary; none, and a word of it, if the environment names none.
 pub fn binary() -> Option<PathBuf> {
     let path = fips::binary();
     if path.is_none() {
-        let text = format!(
-            "\nSKIPPED: {} is not set to the path of a fips binary\n",
-            fips::ENVIRONMENT
-        );
-        drop(std::io::stderr().write_all(text.as_bytes()));
+        skip(format!("{} is not set to the path of a fips binary", fips::ENVIRONMENT));
     }
     path
 }
