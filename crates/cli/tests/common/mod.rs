@@ -1,12 +1,12 @@
 //! What the end-to-end tests share: two weft nodes on one cable.
 // Each test binary uses a part.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unused_imports, unreachable_pub)]
 
 pub mod lab;
 pub mod net;
 pub mod spoof;
+pub mod turn;
 
-use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,11 +17,10 @@ use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger, TcpReport, ping, transfer};
 use weft_lab::world::{Link, World};
 
+pub use turn::{alone, beside, shared_turn, turn};
+
 /// The binary under test.
 pub const WEFT: &str = env!("CARGO_BIN_EXE_weft");
-
-/// Who holds this file's lock may load the machine.
-const LOCK: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/e2e.lock");
 
 /// How long a start or a link may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -73,7 +72,6 @@ pub struct Pair {
     pub b: Daemon,
     pub link: Link,
     world: World,
-    _turn: File,
 }
 
 impl Pair {
@@ -86,7 +84,6 @@ impl Pair {
 
     /// Starts both and waits until they answer.
     pub fn start_unlinked(underlay: Underlay, adjust: impl Fn(&mut NodeSpec)) -> Self {
-        let turn = turn();
         let world = World::new().unwrap();
         let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
         let addresses = underlay.addresses();
@@ -102,13 +99,7 @@ impl Pair {
             daemon.wait_ready(PATIENCE).unwrap();
             daemon
         });
-        Self {
-            a,
-            b,
-            link,
-            world,
-            _turn: turn,
-        }
+        Self { a, b, link, world }
     }
 
     /// Waits until pings pass both ways and both say so (L13).
@@ -145,21 +136,6 @@ impl Drop for Pair {
             eprintln!("logs: {}", self.world.directory().display());
         }
     }
-}
-
-/// Waits until no other test, of this process or another, has a pair under load: they would take each
-/// other's CPU time. The turn ends when the file is closed.
-pub fn turn() -> File {
-    let file = File::create(LOCK).unwrap();
-    file.lock().unwrap();
-    file
-}
-
-/// The same for a test that mostly waits: others of its kind may run beside it.
-pub fn shared_turn() -> File {
-    let file = File::create(LOCK).unwrap();
-    file.lock_shared().unwrap();
-    file
 }
 
 /// A new key in the world's directory.

@@ -11,9 +11,8 @@ use weft_lab::bench::driver::{self, Stage};
 use weft_lab::bench::matrix::CASES;
 use weft_lab::bench::measure::{RunError, converge, measure};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
-const WEFT: &str = env!("CARGO_BIN_EXE_weft");
+use crate::common::{WEFT, alone, turn};
 
 fn bench(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(WEFT);
@@ -23,6 +22,7 @@ fn bench(folder: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn a_bench_measures_its_arms_and_says_who_is_missing() {
+    let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let arms = "direct,null,weft,gone=nebula@/nowhere/nebula";
     let output = bench(
@@ -91,6 +91,7 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
 
 #[test]
 fn a_record_is_begun_once() {
+    let _turn = turn();
     let project = tempfile::tempdir().unwrap();
     let bench = |out: &str| {
         let mut command = Command::new(WEFT);
@@ -161,6 +162,7 @@ fn a_congestion_control_that_is_not_there_is_refused_before_anything_runs() {
 
 #[test]
 fn an_interrupted_bench_leaves_nothing_behind() {
+    let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(WEFT);
     command.args([
@@ -205,7 +207,7 @@ fn an_interrupted_bench_leaves_nothing_behind() {
 /// The daemons roam while the load runs: their figures would be those of two paths.
 #[test]
 fn a_path_that_changes_during_a_run_voids_it() {
-    in_namespaces(|| {
+    alone(|| {
         let (world, weft) = (World::new().unwrap(), Path::new(WEFT));
         let stage = Stage::set(&world, world.directory().join("stage"), false).unwrap();
         let tunnel = driver::start(&"weft".parse().unwrap(), weft, weft, &stage).unwrap();

@@ -11,10 +11,9 @@ use weft_lab::host::Host;
 use weft_lab::relay::{Direction, Leg, UdpRelay, Verdict, fmp_phase};
 use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow, UdpFlow, UdpOptions};
 use weft_lab::world::{Switch, World};
-use weft_os::test_support::in_namespaces;
 use weft_os::udp::{BindOptions, MAX_SEGMENTS, UdpSocket};
 
-use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, address, assert_pings, identity, reached_within, turn};
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, address, alone, assert_pings, identity, reached_within};
 
 /// Makes one datagram of a kind.
 type Maker = Box<dyn FnMut(&mut Random) -> Vec<u8>>;
@@ -287,8 +286,7 @@ fn answers(socket: &UdpSocket) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_flood_from_a_stranger_changes_nothing() {
-    in_namespaces(|| {
-        let _turn = turn();
+    alone(|| {
         let scene = Scene::set();
         let (a, b) = (&scene.a, &scene.b);
         // Frames to replay, the genuine msg1 among what was captured, and buffers that have been used.

@@ -19,10 +19,9 @@ use std::time::{Duration, Instant};
 use weft_lab::daemon::Daemon;
 use weft_lab::spec::NodeSpec;
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
 use self::crowd::Crowd;
-use crate::common::{MINUTE, PATIENCE, WEFT, identity, shared_turn, wait_until};
+use crate::common::{MINUTE, PATIENCE, WEFT, alone, identity, wait_until};
 
 /// A number from the environment, or what a test takes.
 fn setting(name: &str, usual: u64) -> u64 {
@@ -102,8 +101,7 @@ fn measure(peers: u16, time: Duration) -> u64 {
 
 #[test]
 fn idle_peers_link_and_stay() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    alone(|| {
         let peers = setting("WEFT_IDLE_PEERS", 50) as u16;
         let time = Duration::from_secs(setting("WEFT_IDLE_SECONDS", 2));
         let [alone, among] = [0, peers].map(|peers| measure(peers, time));

@@ -10,11 +10,11 @@ use weft_lab::daemon::Daemon;
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{Limit, TcpFlow, UdpFlow, UdpOptions};
 use weft_os::process::threads_of;
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::skip;
 use weft_os::udp::{BindOptions, UdpSocket};
 
 use crate::common::net::Net;
-use crate::common::{MINUTE, Pair, Underlay, address, turn, wait_until};
+use crate::common::{MINUTE, Pair, Underlay, address, alone, wait_until};
 
 /// A bound for what should take a second or two.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -106,7 +106,7 @@ fn assert_all_carry(pair: &Pair, lanes: usize) {
 
 #[test]
 fn all_lanes_carry_fast_frames_in_order() {
-    in_namespaces(|| {
+    alone(|| {
         for (underlay, lanes) in [(Underlay::V4, 2), (Underlay::V6, 4)] {
             let pair = pair(underlay, [lanes; 2], |_| {});
             wait_fast(&pair);
@@ -127,7 +127,7 @@ fn all_lanes_carry_fast_frames_in_order() {
 /// On a cable that carries datagrams one by one the receiving kernel joins them anew, and not those of two lanes.
 #[test]
 fn a_kernel_that_joins_datagrams_keeps_lanes_apart() {
-    in_namespaces(|| {
+    alone(|| {
         for underlay in [Underlay::V4, Underlay::V6] {
             let pair = pair(underlay, [4; 2], |_| {});
             pair.link.like_a_wire().unwrap();
@@ -147,7 +147,7 @@ fn a_kernel_that_joins_datagrams_keeps_lanes_apart() {
 fn datagrams_that_came_joined_are_sorted_out() {
     const LEN: usize = 100;
     const ROUNDS: u64 = 20;
-    in_namespaces(|| {
+    alone(|| {
         let pair = pair(Underlay::V4, [4; 2], |_| {});
         wait_fast(&pair);
         let unknown = || counter(&pair.a, "fast_unknown");
@@ -189,7 +189,7 @@ fn datagrams_that_came_joined_are_sorted_out() {
 
 #[test]
 fn the_end_with_fewer_lanes_sets_their_number() {
-    in_namespaces(|| {
+    alone(|| {
         // A node of before there were several tells one, as the last of these does.
         for lanes in [[4, 2], [2, 1]] {
             let pair = pair(Underlay::V4, lanes, |_| {});
@@ -208,7 +208,7 @@ fn the_end_with_fewer_lanes_sets_their_number() {
 
 #[test]
 fn fips_frames_go_by_the_first_lane_in_order() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = pair(Underlay::V4, [2, 4], |spec| {
             spec.settings.push(("fast.enabled".to_owned(), false.into()));
         });
@@ -247,8 +247,7 @@ fn assert_by_the_first(end: &Daemon) {
 
 #[test]
 fn through_a_relay_all_goes_by_the_first_lane_in_order() {
-    in_namespaces(|| {
-        let _turn = turn();
+    alone(|| {
         let mut net = Net::new(&["a", "b", "c"]);
         net.keep_apart(&["a", "b"], true);
         for (name, dials, knows) in [("c", &[][..], &[][..]), ("a", &["c"], &["b"]), ("b", &["c"], &["a"])] {
@@ -276,7 +275,7 @@ fn through_a_relay_all_goes_by_the_first_lane_in_order() {
 /// An end that restarts, and one whose address changes while packets flow.
 #[test]
 fn restarts_and_moves_are_followed_by_every_lane() {
-    in_namespaces(|| {
+    alone(|| {
         let mut pair = pair(Underlay::V4, [2; 2], |_| {});
         wait_fast(&pair);
         assert_all_carry(&pair, 2);
@@ -357,7 +356,7 @@ fn flood_with_rubbish(pair: &Pair, time: Duration) {
 
 #[test]
 fn packet_threads_go_first_while_they_move_bulk_if_they_may() {
-    in_namespaces(|| {
+    alone(|| {
         for wished in [true, false] {
             let pair = pair(Underlay::V4, [1; 2], |spec| {
                 spec.settings.push(("prefer_lanes".to_owned(), wished.into()));
@@ -391,10 +390,10 @@ fn packet_threads_go_first_while_they_move_bulk_if_they_may() {
 }
 
 /// Whether strace is installed; says what is skipped if not.
-fn has_strace(test: &str) -> bool {
+pub(crate) fn has_strace() -> bool {
     let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
     if found.is_err() {
-        eprintln!("SKIPPED {test}: there is no strace");
+        skip("there is no strace");
     }
     found.is_ok()
 }
@@ -437,10 +436,10 @@ impl Strace {
 /// A packet that finds the path idle is waited for without a timeout, which would be a timer set and taken back.
 #[test]
 fn a_lane_waits_for_packets_without_a_timer() {
-    if !has_strace("a_lane_waits_for_packets_without_a_timer") {
+    if !has_strace() {
         return;
     }
-    in_namespaces(|| {
+    alone(|| {
         let pair = pair(Underlay::V4, [1; 2], |_| {});
         wait_fast(&pair);
         let sparse = UdpOptions {
@@ -489,10 +488,10 @@ fn a_lane_waits_for_packets_without_a_timer() {
 /// calls, and what they exchange in their counters.
 #[test]
 fn loaded_lanes_leave_each_other_alone() {
-    if !has_strace("loaded_lanes_leave_each_other_alone") {
+    if !has_strace() {
         return;
     }
-    in_namespaces(|| {
+    alone(|| {
         let pair = pair(Underlay::V4, [2; 2], |_| {});
         wait_fast(&pair);
         assert_all_carry(&pair, 2);
@@ -532,7 +531,7 @@ fn loaded_lanes_leave_each_other_alone() {
 /// Keys move on in place every 2,000 frames and are agreed anew every few seconds, in each lane by itself, while packets flow.
 #[test]
 fn keys_change_in_every_lane_without_a_gap() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = pair(Underlay::V4, [2; 2], |spec| {
             spec.rekey_s = 3;
             spec.settings.push(("fast.phase_frames".to_owned(), 2_000.into()));

@@ -4,16 +4,15 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{PATIENCE, WEFT, assert_transfer, identity, reached_within, turn, wait_until};
+use super::lanes::has_strace;
+use crate::common::{PATIENCE, WEFT, alone, assert_transfer, identity, reached_within, wait_until};
 
 /// A bound for what should take a second or two.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -23,7 +22,6 @@ const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 /// Two nodes that want four lanes each. `prepare` makes the first one's kernel refuse, and says how its node is started.
 /// Status must then begin its reason with `why`, and say whether its sockets have others to send by.
 fn with_one_refused(prepare: impl Fn(&World, &Host) -> PathBuf, why: &str, senders: &str) {
-    let _turn = turn();
     let world = World::new().unwrap();
     let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
     let nets = ADDRESSES.map(|address| format!("{address}/24"));
@@ -82,7 +80,7 @@ fn with_one_refused(prepare: impl Fn(&World, &Host) -> PathBuf, why: &str, sende
 /// The rule that steers frames to lanes is larger than this network namespace takes (`sk_reuseport_attach_filter` in Linux).
 #[test]
 fn without_a_rule_for_its_sockets_a_node_has_one_lane() {
-    in_namespaces(|| {
+    alone(|| {
         let forbid = |_: &World, host: &Host| {
             let write = || fs::write("/proc/sys/net/core/optmem_max", "90");
             host.run(write).unwrap().unwrap();
@@ -97,12 +95,10 @@ fn without_a_rule_for_its_sockets_a_node_has_one_lane() {
 /// flag that lets an interface have several.
 #[test]
 fn without_more_queues_a_node_has_one_lane() {
-    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
-    if found.is_err() {
-        eprintln!("SKIPPED without_more_queues_a_node_has_one_lane: there is no strace");
+    if !has_strace() {
         return;
     }
-    in_namespaces(|| {
+    alone(|| {
         // A queue takes three calls: its name, the length of headers, and offloads. Without the flag the first one fails, and
         // after the three for an interface with one queue the next.
         for calls in ["4+", "1+4"] {

@@ -9,10 +9,9 @@ use weft_lab::emulator::{Cable, Impairments, TooBig};
 use weft_lab::spec::DEFAULT_PORT;
 use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
 use crate::common::{
-    MINUTE, PATIENCE, Pair, Underlay, WEFT, address, assert_transfer, identity, reached_within, turn, wait_until,
+    MINUTE, PATIENCE, Pair, Underlay, WEFT, address, alone, assert_transfer, identity, reached_within, wait_until,
 };
 
 /// What a packet has more than the payload of a ping.
@@ -92,18 +91,18 @@ fn whole(underlay: Underlay, path: u64) {
 
 #[test]
 fn a_cable_of_1500_bytes_is_filled_over_ipv4() {
-    in_namespaces(|| whole(Underlay::V4, 1472));
+    alone(|| whole(Underlay::V4, 1472));
 }
 
 #[test]
 fn a_cable_of_1500_bytes_is_filled_over_ipv6() {
-    in_namespaces(|| whole(Underlay::V6, 1452));
+    alone(|| whole(Underlay::V6, 1452));
 }
 
 /// The interface itself says that it has become smaller: nothing of that size leaves any more.
 #[test]
 fn an_interface_that_takes_less_is_followed() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         wait_size(&pair.a, &pair.b, 1472);
         let flow = TcpFlow::start(pair.hosts(), address(&pair.b), Limit::Stopped, 1, MINUTE).unwrap();
@@ -134,8 +133,7 @@ fn an_interface_that_takes_less_is_followed() {
 /// A cable that takes 1,500 bytes, then silently drops all above 1,300, and recovers.
 #[test]
 fn a_black_hole_is_left_under_load_and_the_path_rises_again() {
-    in_namespaces(|| {
-        let _turn = turn();
+    alone(|| {
         let world = World::new().unwrap();
         let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
         let ends = ["192.0.2.1", "192.0.2.2"];
@@ -191,7 +189,7 @@ fn a_black_hole_is_left_under_load_and_the_path_rises_again() {
 /// What is set counts at once, and is not probed.
 #[test]
 fn a_set_size_is_used_at_once() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {
             spec.udp_mtu = Some(1400);
         });

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
-use weft_os::test_support::in_namespaces;
 
 use crate::common::net::Net;
-use crate::common::{MINUTE, Pair, Underlay, WEFT, turn, wait_until};
+use crate::common::{MINUTE, Pair, Underlay, WEFT, alone, wait_until};
 
 /// Runs `weft perf` on the host of `from`. What it says of stages is tried in `perf_stages`.
 fn perf(from: &Daemon, arguments: &[&str]) -> Output {
@@ -59,7 +58,7 @@ fn assert_accounted(report: &Value) {
 
 #[test]
 fn tcp_forward() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let report = document(&pair.a, &["b", "--time", "3"]);
         assert_accounted(&report);
@@ -88,7 +87,7 @@ fn tcp_forward() {
 
 #[test]
 fn every_load_every_way() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let directions = |report: &Value| {
             let all = report["directions"].as_array().unwrap().clone();
@@ -148,7 +147,7 @@ fn every_load_every_way() {
 
 #[test]
 fn outside_the_tunnel_where_the_far_end_allows_it() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {
             spec.extra_toml = "\n[perf]\nraw = true\n".to_owned();
         });
@@ -172,7 +171,7 @@ fn outside_the_tunnel_where_the_far_end_allows_it() {
 
 #[test]
 fn outside_the_tunnel_only_where_it_is_configured() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         for (arguments, why) in [
             (
@@ -206,7 +205,7 @@ fn tunnelled(daemon: &Daemon) -> u64 {
 
 #[test]
 fn who_may_not() {
-    in_namespaces(|| {
+    alone(|| {
         let mut pair = Pair::start(Underlay::V4, |spec| {
             spec.extra_toml = "\n[perf]\nallow = \"off\"\n".to_owned();
         });
@@ -228,7 +227,7 @@ fn who_may_not() {
 
 #[test]
 fn one_at_a_time() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let served = |daemon: &Daemon| daemon.status().unwrap()["counters"]["perf_served"].as_u64();
         std::thread::scope(|scope| {
@@ -252,7 +251,7 @@ fn one_at_a_time() {
 
 #[test]
 fn a_near_end_that_leaves_frees_the_far_end() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let mut command = Command::new(WEFT);
         command
@@ -282,7 +281,7 @@ fn servers(daemon: &Daemon) -> usize {
 
 #[test]
 fn a_far_end_that_dies_fails_the_run() {
-    in_namespaces(|| {
+    alone(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         let (host, state) = (pair.a.host().clone(), pair.a.identity().state.clone());
         let run = std::thread::spawn(move || {
@@ -307,8 +306,7 @@ fn a_far_end_that_dies_fails_the_run() {
 
 #[test]
 fn a_path_that_changes_makes_the_run_invalid() {
-    in_namespaces(|| {
-        let _turn = turn();
+    alone(|| {
         let mut net = Net::new(&["a", "b", "c"]);
         for (name, dials) in [("a", ["b", "c"]), ("b", ["a", "c"]), ("c", ["a", "b"])] {
             let spec = net.knowing(&dials, &[]);
@@ -343,7 +341,7 @@ fn a_path_that_changes_makes_the_run_invalid() {
 /// Whatever is said to the port, the daemon counts it and goes on.
 #[test]
 fn nonsense_is_counted() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let to = std::net::SocketAddr::from((pair.b.identity().address, 2125));
         for nonsense in [

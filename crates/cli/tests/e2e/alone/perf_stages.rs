@@ -5,12 +5,11 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use weft_lab::burden::Burden;
 use weft_lab::daemon::Daemon;
-use weft_os::test_support::in_namespaces;
 use weft_perf::held::By;
 use weft_perf::report::Report;
 use weft_perf::stages::{EndStages, LaneStages};
 
-use crate::common::{MINUTE, PATIENCE, Pair, Underlay, WEFT, wait_until};
+use crate::common::{MINUTE, PATIENCE, Pair, Underlay, WEFT, alone, wait_until};
 
 fn perf(from: &Daemon, arguments: &[&str]) -> Output {
     from.host().command(command(from, arguments), MINUTE).unwrap()
@@ -45,7 +44,7 @@ fn only(end: Option<&EndStages>) -> &LaneStages {
 
 #[test]
 fn stages_behind_a_run_and_then_no_longer() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let ran = report(&pair.a, &["--time", "2"]);
         assert_eq!(
@@ -100,7 +99,7 @@ fn stages_behind_a_run_and_then_no_longer() {
 
 #[test]
 fn the_end_without_processor_is_named_with_its_stages() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let burden = Burden::on(pair.a.pid(), &[pair.b.pid()]).unwrap();
         for arguments in [&["--time", "3"][..], &["--time", "3", "--reverse"]] {
@@ -123,7 +122,7 @@ fn the_end_without_processor_is_named_with_its_stages() {
 
 #[test]
 fn a_load_that_leaves_the_packet_path_idle() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {
             spec.extra_toml = "\n[perf]\nraw = true\n".to_owned();
         });
@@ -147,7 +146,7 @@ fn a_load_that_leaves_the_packet_path_idle() {
 
 #[test]
 fn the_busiest_of_two_packet_threads() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {
             spec.settings.push(("lanes".to_owned(), 2.into()));
         });
@@ -174,7 +173,7 @@ fn the_busiest_of_two_packet_threads() {
 
 #[test]
 fn an_end_in_the_middle_leaves_measuring_off() {
-    in_namespaces(|| {
+    alone(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         let start = |json: &[&str]| {
             let arguments = [&["--time", "1"], json].concat();

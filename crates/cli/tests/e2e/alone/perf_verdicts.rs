@@ -12,9 +12,8 @@ use weft_lab::daemon::Daemon;
 use weft_lab::emulator::{Cable, Impairments};
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{MINUTE, PATIENCE, Pair, Underlay, WEFT, identity, reached_within, turn};
+use crate::common::{MINUTE, PATIENCE, Pair, Underlay, WEFT, alone, identity, reached_within};
 
 /// Two nodes on a cable with flaws.
 struct Flawed {
@@ -22,12 +21,10 @@ struct Flawed {
     b: Daemon,
     _link: EmulatedLink,
     _world: World,
-    _turn: std::fs::File,
 }
 
 impl Flawed {
     fn start(flaws: Impairments) -> Self {
-        let turn = turn();
         let world = World::new().unwrap();
         let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
         let ends = ((&hosts[0], &["192.0.2.1/24"][..]), (&hosts[1], &["192.0.2.2/24"][..]));
@@ -47,7 +44,6 @@ impl Flawed {
             b,
             _link: link,
             _world: world,
-            _turn: turn,
         }
     }
 
@@ -92,7 +88,7 @@ fn ms(ms: u64) -> Duration {
 
 #[test]
 fn a_sender_without_processor() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let burden = Burden::on(pair.a.pid(), &[pair.b.pid()]).unwrap();
         let report = perf(&pair.a, &["--time", "5"]);
@@ -112,7 +108,7 @@ fn a_sender_without_processor() {
 
 #[test]
 fn a_slow_far_end() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let burden = Burden::on(pair.b.pid(), &[pair.a.pid()]).unwrap();
         let report = perf(&pair.a, &["--time", "5"]);
@@ -129,7 +125,7 @@ fn a_slow_far_end() {
 
 #[test]
 fn a_link_with_a_rate() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Flawed::start(Impairments {
             rate: Some(20_000_000),
             ..Impairments::delay(ms(5))
@@ -149,7 +145,7 @@ fn a_link_with_a_rate() {
 
 #[test]
 fn one_percent_of_loss() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Flawed::start(Impairments {
             loss: 0.01,
             ..Impairments::delay(ms(20))
@@ -165,7 +161,7 @@ fn one_percent_of_loss() {
 
 #[test]
 fn a_tiny_window() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Flawed::start(Impairments::delay(ms(20)));
         let report = perf(&pair.a, &["--time", "5", "--window", "16384"]);
         assert_verdict(&report, "window");
@@ -176,7 +172,7 @@ fn a_tiny_window() {
 
 #[test]
 fn a_sender_that_asks_for_no_more() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Flawed::start(Impairments::delay(ms(5)));
         assert_verdict(&perf(&pair.a, &["--time", "3", "--udp", "--rate", "5M"]), "application");
         assert_verdict(&perf(&pair.a, &["--time", "3", "--rate", "5M"]), "application");

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use weft_lab::daemon::Daemon;
 use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow};
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{MINUTE, Pair, Underlay, address};
+use crate::common::{MINUTE, Pair, Underlay, address, alone};
 
 const INTERVAL_S: u32 = 5;
 const RUN: Duration = MINUTE;
@@ -15,7 +14,7 @@ const AT_LEAST: u64 = 8;
 
 #[test]
 fn a_minute_of_rekeys_under_load_loses_no_ping() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| spec.rekey_s = INTERVAL_S);
         let before = [rekeys(&pair.a, &pair.b), rekeys(&pair.b, &pair.a)];
         let flow = TcpFlow::start(pair.hosts(), address(&pair.b), Limit::Stopped, 1, 2 * RUN).unwrap();

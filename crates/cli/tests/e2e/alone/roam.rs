@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use weft_lab::daemon::Daemon;
 use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow};
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{MINUTE, Pair, Underlay, address, wait_until};
+use crate::common::{MINUTE, Pair, Underlay, address, alone, wait_until};
 
 const LIMIT_MS: f64 = 2000.0;
 
@@ -39,15 +38,15 @@ fn roam(underlay: Underlay, new: &str, ends: fn(&Pair) -> (&Daemon, &Daemon)) {
 
 #[test]
 fn the_node_that_moved_sends() {
-    in_namespaces(|| roam(Underlay::V4, "192.0.2.77", |pair| (&pair.b, &pair.a)));
+    alone(|| roam(Underlay::V4, "192.0.2.77", |pair| (&pair.b, &pair.a)));
 }
 
 #[test]
 fn the_node_that_stayed_sends() {
-    in_namespaces(|| roam(Underlay::V4, "192.0.2.77", |pair| (&pair.a, &pair.b)));
+    alone(|| roam(Underlay::V4, "192.0.2.77", |pair| (&pair.a, &pair.b)));
 }
 
 #[test]
 fn over_ipv6() {
-    in_namespaces(|| roam(Underlay::V6, "2001:db8::77", |pair| (&pair.a, &pair.b)));
+    alone(|| roam(Underlay::V6, "2001:db8::77", |pair| (&pair.a, &pair.b)));
 }

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weft_lab::daemon::Daemon;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{PATIENCE, Pair, Underlay, assert_pings, assert_transfer};
+use crate::common::{PATIENCE, Pair, Underlay, alone, assert_pings, assert_transfer};
 
 const BYTES: u64 = 20_000_000;
 
@@ -31,17 +30,17 @@ fn both_ways(underlay: Underlay) {
 
 #[test]
 fn over_ipv4() {
-    in_namespaces(|| both_ways(Underlay::V4));
+    alone(|| both_ways(Underlay::V4));
 }
 
 #[test]
 fn over_ipv6() {
-    in_namespaces(|| both_ways(Underlay::V6));
+    alone(|| both_ways(Underlay::V6));
 }
 
 #[test]
 fn a_full_interface_mtu_passes_unfragmented() {
-    in_namespaces(|| {
+    alone(|| {
         use weft_lab::traffic::{PingOptions, Pinger};
         let pair = Pair::start(Underlay::V4, |_| {});
         // IPv6 and ICMPv6 headers take 48 bytes; an inner packet of FIPS frames has 1,203 (FIPS-NOTES).
@@ -60,7 +59,7 @@ fn a_full_interface_mtu_passes_unfragmented() {
 
 #[test]
 fn without_offloads_the_same_bytes_arrive_and_status_says_who_switched_them_off() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {
             if spec.peers[0].name == "b" {
                 spec.settings.push(("udp.batch".to_owned(), 1.into()));
@@ -93,7 +92,7 @@ fn without_offloads_the_same_bytes_arrive_and_status_says_who_switched_them_off(
 
 #[test]
 fn trains_are_no_longer_than_the_setting_says() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {
             spec.settings.push(("udp.batch".to_owned(), 7.into()));
         });

@@ -3,9 +3,8 @@
 use std::process::{Command, Stdio};
 
 use weft_node::trace::TraceDocument;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{PATIENCE, Pair, Underlay, WEFT, assert_transfer, wait_until};
+use crate::common::{PATIENCE, Pair, Underlay, WEFT, alone, assert_transfer, wait_until};
 
 /// Every stage on the way of a packet.
 const WORK: [&str; 9] = [
@@ -22,7 +21,7 @@ const WORK: [&str; 9] = [
 
 #[test]
 fn the_stages_of_a_loaded_node_add_up_and_the_switch_goes_back() {
-    in_namespaces(|| {
+    alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let traced = || pair.a.status().unwrap()["node"]["traced"].as_bool().unwrap();
         assert!(!traced());

@@ -19,11 +19,9 @@ mod scene;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use weft_os::test_support::in_namespaces;
-
 use self::attacks::Attack;
 use self::scene::{Load, Outcome, Scene};
-use crate::common::turn;
+use crate::common::alone;
 
 /// From a peer's start until it has its link. The promise (docs/protocol/security.md, P4): who is not authenticated delays no
 /// configured peer by more than a second.
@@ -163,8 +161,7 @@ fn run(cases: &[(Attack, Load)], at_once: usize) -> Vec<Outcome> {
 
 #[test]
 fn peers_link_and_traffic_passes_under_attack() {
-    in_namespaces(|| {
-        let _turn = turn();
+    alone(|| {
         let outcomes = match std::env::var("WEFT_ATTACKS") {
             Err(_) => run(&CHOICE, AT_ONCE),
             Ok(which) => {

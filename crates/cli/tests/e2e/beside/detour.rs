@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use weft_lab::traffic::ProbeReport;
-use weft_os::test_support::in_namespaces;
 
+use crate::common::beside;
 use crate::common::net::{Net, PINGS};
-use crate::common::turn;
 
 /// How long not one ping may be lost.
 const STEADY: Duration = Duration::from_secs(90);
@@ -17,8 +16,7 @@ const CUT_COST: usize = 10;
 
 #[test]
 fn a_block_between_two_is_gone_round_and_left_when_it_ends() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         std::thread::scope(|scope| {
             let blocked = scope.spawn(started_blocked);
             let cut = scope.spawn(cut_while_running);

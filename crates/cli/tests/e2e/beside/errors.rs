@@ -13,9 +13,8 @@ use weft_lab::spec::NodeSpec;
 use weft_lab::world::World;
 use weft_lab::{child, log};
 use weft_os::netlink::Netlink;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{PATIENCE, WEFT, identity};
+use crate::common::{PATIENCE, WEFT, beside, identity};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -103,7 +102,7 @@ fn check_state(state: &Path) {
 
 #[test]
 fn the_port_is_taken() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         let taken = node.host.run(|| UdpSocket::bind("0.0.0.0:2121").unwrap()).unwrap();
         let output = node.fails();
@@ -114,7 +113,7 @@ fn the_port_is_taken() {
 
 #[test]
 fn the_interface_name_is_taken() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         node.host.netlink(|netlink| netlink.create_bridge("weft0")).unwrap();
         let output = node.fails();
@@ -131,7 +130,7 @@ fn the_interface_name_is_taken() {
 
 #[test]
 fn the_capability_is_missing() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         let output = node.host.command_without_net_admin(node.up(), LIMIT).unwrap();
         node.check(&output, 1, &["CAP_NET_ADMIN"]);
@@ -140,7 +139,7 @@ fn the_capability_is_missing() {
 
 #[test]
 fn the_tun_device_is_missing() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         let up = node.up();
         // A mount namespace in which an empty file system hides the device.
@@ -155,7 +154,7 @@ fn the_tun_device_is_missing() {
 
 #[test]
 fn the_key_file_is_open_to_others() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         let key = node.key_file();
         fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
@@ -167,7 +166,7 @@ fn the_key_file_is_open_to_others() {
 
 #[test]
 fn the_key_file_holds_no_key() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         let key = node.key_file();
         let secret = fs::read_to_string(&key).unwrap();
@@ -185,7 +184,7 @@ fn the_key_file_holds_no_key() {
 
 #[test]
 fn the_key_file_cannot_be_read() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         let (key, aside) = (node.key_file(), node.identity.state.join("aside"));
         // Permission bits do not stop root; a directory does.
@@ -200,7 +199,7 @@ fn the_key_file_cannot_be_read() {
 
 #[test]
 fn the_configuration_has_an_unknown_key() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         fs::write(&node.config, "[udp]\nlisten = [\"0.0.0.0:2121\"]\nmut = 1280\n").unwrap();
         let output = node.fails();
@@ -211,7 +210,7 @@ fn the_configuration_has_an_unknown_key() {
 
 #[test]
 fn the_configuration_is_missing_or_no_toml() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         let config = node.config.to_str().unwrap().to_owned();
         fs::write(&node.config, "[udp\n").unwrap();
@@ -224,7 +223,7 @@ fn the_configuration_is_missing_or_no_toml() {
 
 #[test]
 fn a_second_daemon_on_the_same_state_is_refused() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         let spec = NodeSpec::default();
         let mut first = Daemon::start(&node.host, Path::new(WEFT), &node.identity, &spec).unwrap();
@@ -239,7 +238,7 @@ fn a_second_daemon_on_the_same_state_is_refused() {
 
 #[test]
 fn commands_without_a_daemon_say_so() {
-    in_namespaces(|| {
+    beside(|| {
         let node = Node::new();
         for arguments in [&["status"][..], &["peers"], &["ping", "b"], &["down"]] {
             let mut command = Command::new(WEFT);

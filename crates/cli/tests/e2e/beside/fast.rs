@@ -10,9 +10,8 @@ use weft_lab::host::Host;
 use weft_lab::spec::DEFAULT_PORT;
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{Underlay, WEFT, identity, reached_within, shared_turn, wait_until};
+use crate::common::{Underlay, WEFT, beside, identity, reached_within, wait_until};
 
 /// Capabilities are told for 7.5 s before a peer counts as one that has none.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -58,8 +57,7 @@ fn stop(mut daemon: Daemon) {
 
 #[test]
 fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         let world = World::new().unwrap();
         let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
         let link = (&["192.0.2.1/24"][..], &["192.0.2.2/24"][..]);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use weft_os::test_support::require_namespaces;
 
 use crate::common::lab::{PAIR, lab, text};
-use crate::common::{shared_turn, turn};
+use crate::common::shared_turn;
 
 /// Runs a scenario into a folder.
 fn run(from: &str, folder: &Path, more: &[&str]) -> Output {
@@ -24,7 +24,7 @@ fn holds(name: &str) {
     if !require_namespaces() {
         return;
     }
-    let _turn = turn();
+    let _turn = shared_turn();
     let folder = tempfile::tempdir().unwrap();
     let output = run(name, folder.path(), &[]);
     let said = text(&output.stdout) + &text(&output.stderr);

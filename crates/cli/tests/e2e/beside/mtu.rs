@@ -10,9 +10,8 @@ use weft_lab::relay::Direction;
 use weft_lab::spec::DEFAULT_PORT;
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{PATIENCE, Underlay, WEFT, assert_transfer, identity, reached_within, turn};
+use crate::common::{PATIENCE, Underlay, WEFT, assert_transfer, beside, identity, reached_within};
 
 /// Inside, 1,155 bytes. They make a UDP payload of 1,232, a packet of 1,260 bytes over IPv4 and of 1,280 over IPv6.
 const LARGEST: usize = 1232 - 77;
@@ -20,7 +19,6 @@ const LARGEST: usize = 1232 - 77;
 /// TCP passes both ways, and pings as large as the hole, whether the nodes were told of it or have their default of
 /// 1,280 bytes of payload: TCP is clamped to what passes wherever IPv6 does. Nothing is swallowed on the way.
 fn hole(underlay: Underlay, too_big: TooBig, udp_mtu: u16) -> Result<(), DaemonError> {
-    let _turn = turn();
     let world = World::new().unwrap();
     let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
     let addresses = underlay.addresses();
@@ -75,20 +73,20 @@ fn hole(underlay: Underlay, too_big: TooBig, udp_mtu: u16) -> Result<(), DaemonE
 
 #[test]
 fn tcp_passes_a_silent_hole_of_1280_bytes_over_ipv4() {
-    in_namespaces(|| hole(Underlay::V4, TooBig::Silent, 1280).unwrap());
+    beside(|| hole(Underlay::V4, TooBig::Silent, 1280).unwrap());
 }
 
 #[test]
 fn tcp_passes_a_silent_hole_of_1280_bytes_over_ipv6() {
-    in_namespaces(|| hole(Underlay::V6, TooBig::Silent, 1280).unwrap());
+    beside(|| hole(Underlay::V6, TooBig::Silent, 1280).unwrap());
 }
 
 #[test]
 fn tcp_passes_a_hole_of_1280_bytes_that_answers() {
-    in_namespaces(|| hole(Underlay::V4, TooBig::Icmp, 1280).unwrap());
+    beside(|| hole(Underlay::V4, TooBig::Icmp, 1280).unwrap());
 }
 
 #[test]
 fn so_it_does_where_the_nodes_are_told_of_the_hole() {
-    in_namespaces(|| hole(Underlay::V6, TooBig::Silent, 1232).unwrap());
+    beside(|| hole(Underlay::V6, TooBig::Silent, 1232).unwrap());
 }

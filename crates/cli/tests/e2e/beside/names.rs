@@ -12,9 +12,8 @@ use weft_lab::daemon::Daemon;
 use weft_lab::spec::NodeSpec;
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{PATIENCE, Pair, Underlay, WEFT, address, assert_pings, identity, turn};
+use crate::common::{PATIENCE, Pair, Underlay, WEFT, address, assert_pings, beside, identity};
 
 const LISTEN: [&str; 2] = ["127.0.0.1:5354", "[::1]:5354"];
 
@@ -82,7 +81,7 @@ fn dns_status(daemon: &Daemon) -> Value {
 
 #[test]
 fn names_are_answered_and_others_refused() {
-    in_namespaces(|| {
+    beside(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let (a, b) = (&pair.a, &pair.b);
         let peer = (RCODE::NoError, Some(address(b)));
@@ -128,7 +127,7 @@ fn names_are_answered_and_others_refused() {
 /// Rubbish for the responder, as fast as this machine sends it, while pings pass.
 #[test]
 fn a_flood_of_rubbish_costs_no_ping() {
-    in_namespaces(|| {
+    beside(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let (a, b) = (&pair.a, &pair.b);
         let options = PingOptions {
@@ -165,8 +164,7 @@ fn a_flood_of_rubbish_costs_no_ping() {
 /// Another program has the port: the node runs, and says what it lacks.
 #[test]
 fn a_port_in_use_costs_names_alone() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let world = World::new().unwrap();
         let host = world.host("a").unwrap();
         let id = identity(&world, "a");
@@ -196,8 +194,7 @@ fn a_port_in_use_costs_names_alone() {
 
 #[test]
 fn names_can_be_turned_off() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let world = World::new().unwrap();
         let host = world.host("a").unwrap();
         let id = identity(&world, "a");

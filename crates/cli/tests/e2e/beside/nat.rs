@@ -10,10 +10,9 @@ use weft_lab::nat::{NatBox, NatConfig, NatKind};
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
 use crate::common::{
-    MINUTE, PATIENCE, WEFT, assert_pings, assert_transfer, identity, reached_within, turn, wait_until,
+    MINUTE, PATIENCE, WEFT, assert_pings, assert_transfer, beside, identity, reached_within, wait_until,
 };
 
 const MESH: &str = "\n[mesh]\nopen = true\n";
@@ -103,7 +102,6 @@ impl Net {
 
 /// Every pair reaches each other, both ways: 1,000 bytes five times a second for twenty seconds without a loss, and TCP.
 fn behind(kinds: [NatKind; 2]) {
-    let _turn = turn();
     let mut net = Net::start(kinds);
     net.wait_payload();
     for (node, (nat, kind)) in [&net.a, &net.b].into_iter().zip(net.boxes.iter().zip(kinds)) {
@@ -141,20 +139,19 @@ fn behind(kinds: [NatKind; 2]) {
 
 #[test]
 fn two_nodes_behind_cones_reach_each_other_through_a_public_third() {
-    in_namespaces(|| behind([NatKind::PortRestricted, NatKind::PortRestricted]));
+    beside(|| behind([NatKind::PortRestricted, NatKind::PortRestricted]));
 }
 
 #[test]
 fn two_nodes_behind_symmetric_boxes_reach_each_other_through_a_public_third() {
-    in_namespaces(|| behind([NatKind::Symmetric, NatKind::Symmetric]));
+    beside(|| behind([NatKind::Symmetric, NatKind::Symmetric]));
 }
 
 /// No packets are sent for longer than a mapping lasts; the node inside is still reached from outside. Then its box
 /// forgets everything, as at a restart: the node is reached again, by another port.
 #[test]
 fn an_idle_node_behind_a_box_stays_reachable_and_a_box_may_restart() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let mut net = Net::start([NatKind::Symmetric, NatKind::FullCone]);
         net.wait_payload();
         std::thread::sleep(Duration::from_secs(40));

@@ -11,10 +11,10 @@ use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::transfer;
 use weft_lab::world::{Link, World};
 use weft_os::netlink::InterfaceAddress;
-use weft_os::test_support::{allow_fragments, in_namespaces, send_without_checksum};
+use weft_os::test_support::{allow_fragments, send_without_checksum};
 
 use crate::common::net::Net;
-use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, identity, reached_within, shared_turn, turn, wait_until};
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, reached_within, wait_until};
 
 const BYTES: u64 = 20_000_000;
 
@@ -175,8 +175,7 @@ fn assert_tcp(from: &Host, (to, at): (&Host, &str)) {
 
 #[test]
 fn hosts_behind_nodes_reach_each_other_over_ipv4_and_ipv6() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let village = Village::start(&A, &B, |_, _| {});
         village.wait_pass();
         let (a, b) = (village.a.host(), village.b.host());
@@ -218,8 +217,7 @@ fn hosts_behind_nodes_reach_each_other_over_ipv4_and_ipv6() {
 
 #[test]
 fn several_lanes_carry_them_each() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let village = Village::start(&A, &B, |spec, _| spec.settings.push(("lanes".to_owned(), 3.into())));
         village.wait_pass();
         // Enough connections that no lane is left out but by bad luck, which does not matter: all bytes arrive.
@@ -235,8 +233,7 @@ fn several_lanes_carry_them_each() {
 
 #[test]
 fn what_a_peer_may_not_send_is_dropped_and_counted() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         // Each is told more of the other than the other says of itself.
         let a = Told {
             behind: &["10.7.7.0/24", "10.50.0.0/24"],
@@ -284,8 +281,7 @@ fn what_a_peer_may_not_send_is_dropped_and_counted() {
 /// A path of 1,300 bytes: frames of 1,272, in which packets of networks have 1,236.
 #[test]
 fn what_does_not_fit_the_path_is_told_or_goes_in_pieces() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let village = Village::start_on(1300, &A, &B, |_, _| {});
         village.wait_pass();
         for (own, peer) in [(&village.a, &village.b), (&village.b, &village.a)] {
@@ -320,8 +316,7 @@ fn what_does_not_fit_the_path_is_told_or_goes_in_pieces() {
 
 #[test]
 fn without_fast_frames_senders_are_told_and_status_says_why() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         let none = Told { theirs: &[], ..B };
         let village = Village::start(&A, &none, |spec, name| {
             if name == "b" {
@@ -345,8 +340,7 @@ fn without_fast_frames_senders_are_told_and_status_says_why() {
 
 #[test]
 fn a_network_around_the_peer_itself_makes_no_loop() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         // A better route is there for the first, and none for the second.
         let around = Told {
             theirs: &["192.0.0.0/16", "192.0.2.2/32"],
@@ -378,8 +372,7 @@ fn a_network_around_the_peer_itself_makes_no_loop() {
 
 #[test]
 fn networks_pass_through_a_relay() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let mut net = Net::new(&["a", "b", "c"]);
         net.keep_apart(&["a", "b"], true);
         net.start("c", &net.spec(""));

@@ -8,15 +8,13 @@ use weft_lab::daemon::Daemon;
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{PATIENCE, WEFT, assert_transfer, identity, reached_within, turn, wait_until};
+use crate::common::{PATIENCE, WEFT, assert_transfer, beside, identity, reached_within, wait_until};
 
 /// A and B have a cable to C each, and none to each other. They know each other's key, and C's address.
 #[test]
 fn two_nodes_reach_each_other_through_a_third() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let world = World::new().unwrap();
         let hosts = ["a", "b", "c"].map(|name| world.host(name).unwrap());
         let _left = world

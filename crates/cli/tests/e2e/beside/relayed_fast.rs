@@ -12,9 +12,8 @@ use weft_lab::emulator::{Cable, End, Impairments, Witness};
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{PATIENCE, WEFT, assert_transfer, identity, reached_within, shared_turn, wait_until};
+use crate::common::{PATIENCE, WEFT, assert_transfer, beside, identity, reached_within, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Ethernet, IPv4 and UDP headers in front of a datagram.
@@ -131,8 +130,7 @@ impl Chain {
 
 #[test]
 fn who_watches_two_hops_knows_frames_again_unless_they_are_sealed_whole() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         for (setting, whole) in [("", false), ("privacy = \"full\"", true)] {
             let world = World::new().unwrap();
             let chain = Chain::start(&world, [setting, setting, ""]);
@@ -160,8 +158,7 @@ fn who_watches_two_hops_knows_frames_again_unless_they_are_sealed_whole() {
 
 #[test]
 fn required_fast_frames_go_through_others_or_nothing_does() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         let world = World::new().unwrap();
         let chain = Chain::start(&world, ["require = true", "require = true", ""]);
         chain.exchange();

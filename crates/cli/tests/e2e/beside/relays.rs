@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use weft_lab::daemon::PeerState;
 use weft_lab::traffic::{Limit, TcpFlow};
-use weft_os::test_support::in_namespaces;
 
 use crate::common::net::{DENSE, Net, PINGS};
-use crate::common::{MINUTE, address, assert_transfer, turn};
+use crate::common::{MINUTE, address, assert_transfer, beside};
 
 const START: Duration = Duration::from_secs(30);
 
@@ -17,8 +16,7 @@ const BACK_MS: f64 = 3000.0;
 /// A and B reach each other through C or D. Whichever is in use is killed, then the other.
 #[test]
 fn a_killed_relay_is_replaced_within_three_seconds() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let mut net = Net::new(&["a", "b", "c", "d"]);
         net.keep_apart(&["a", "b"], true);
         for relay in ["c", "d"] {
@@ -66,8 +64,7 @@ fn a_killed_relay_is_replaced_within_three_seconds() {
 /// A and B have a relay each, and only those know each other.
 #[test]
 fn two_relays_in_a_row_carry() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let mut net = Net::new(&["a", "c", "d", "b"]);
         net.start("c", &net.spec(""));
         net.start("d", &net.knowing(&["c"], &[]));
@@ -88,8 +85,7 @@ fn two_relays_in_a_row_carry() {
 /// C carries nothing for others. A and B do not reach each other through it, and say so, until D comes, which does.
 #[test]
 fn a_node_without_transit_carries_nothing() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let mut net = Net::new(&["a", "b", "c", "d"]);
         net.keep_apart(&["a", "b"], true);
         net.start("c", &net.spec("transit = false\n"));
@@ -122,8 +118,7 @@ fn a_node_without_transit_carries_nothing() {
 /// C accepts A alone, D every node but A. Neither can join A and B, until C is told to take B too.
 #[test]
 fn a_relay_takes_whom_it_is_told_to() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let mut net = Net::new(&["a", "b", "c", "d"]);
         net.keep_apart(&["a", "b"], true);
         let (a, b) = (net.npub("a"), net.npub("b"));

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use weft_os::test_support::in_namespaces;
-
-use crate::common::{Pair, Underlay, assert_pings, assert_transfer, reached_within};
+use crate::common::{Pair, Underlay, assert_pings, assert_transfer, beside, reached_within};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_is_killed_and_comes_back() {
-    in_namespaces(|| {
+    beside(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         pair.a.kill().unwrap();
         pair.a.restart().unwrap();
@@ -23,7 +21,7 @@ fn a_is_killed_and_comes_back() {
 
 #[test]
 fn b_is_killed_and_comes_back() {
-    in_namespaces(|| {
+    beside(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         pair.b.kill().unwrap();
         pair.b.restart().unwrap();
@@ -36,7 +34,7 @@ fn b_is_killed_and_comes_back() {
 
 #[test]
 fn both_are_killed_and_come_back() {
-    in_namespaces(|| {
+    beside(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         for daemon in [&mut pair.a, &mut pair.b] {
             daemon.kill().unwrap();
@@ -52,7 +50,7 @@ fn both_are_killed_and_come_back() {
 
 #[test]
 fn a_clean_stop_shows_at_once_and_a_restart_links_again() {
-    in_namespaces(|| {
+    beside(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         assert_eq!(pair.b.stop().unwrap().code(), Some(0));
         // Far less than the dead timeout of 30 s: the Disconnect told it.

@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use weft_lab::daemon::PeerState;
-use weft_os::test_support::in_namespaces;
 
+use crate::common::beside;
 use crate::common::net::{Net, PINGS};
-use crate::common::turn;
 
 /// How soon payload passes after a restart.
 const LIMIT: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_restarted_node_is_direct_at_the_first_look() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let mut net = Net::new(&["a", "b", "c"]);
         net.start("c", &net.spec(""));
         net.start("a", &net.knowing(&["b", "c"], &[]));

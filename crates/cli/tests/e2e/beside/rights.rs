@@ -8,9 +8,9 @@ use std::process::Command;
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
 use weft_os::process::{UserChange, service_user};
-use weft_os::test_support::{in_namespaces, skip};
+use weft_os::test_support::skip;
 
-use crate::common::{MINUTE, PATIENCE, Pair, Underlay, WEFT, assert_pings, wait_until};
+use crate::common::{MINUTE, PATIENCE, Pair, Underlay, WEFT, assert_pings, beside, wait_until};
 
 const NET_ADMIN: &str = "0000000000001000";
 /// Lanes, where `RLIMIT_NICE` cannot be raised.
@@ -23,7 +23,7 @@ fn service_uid() -> Option<u32> {
         UserChange::To(ids) => Some(ids.uid),
         UserChange::NotRoot(uid) => Some(uid),
         UserChange::Impossible(why) => {
-            skip(&std::io::Error::other(format!("becoming another user: {why}")));
+            skip(format!("becoming another user: {why}"));
             None
         }
     }
@@ -87,7 +87,7 @@ fn assert_confined(daemon: &Daemon) {
     assert_eq!(rights["seccomp"]["on"], true, "{rights}");
     assert_eq!(rights["broker"]["on"], true, "{rights}");
     if rights["landlock"]["on"] != true {
-        skip(&std::io::Error::other(format!("Landlock: {rights}")));
+        skip(format!("Landlock: {rights}"));
     }
     if let Some(uid) = service_uid() {
         assert_eq!(rights["uid"], uid, "{rights}");
@@ -126,7 +126,7 @@ fn perf(from: &Daemon) {
 
 #[test]
 fn no_thread_has_more_than_it_needs_before_and_after_use() {
-    in_namespaces(|| {
+    beside(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         for daemon in [&pair.a, &pair.b] {
             assert_confined(daemon);
@@ -165,7 +165,7 @@ fn no_thread_has_more_than_it_needs_before_and_after_use() {
 
 #[test]
 fn what_a_daemon_writes_lies_beside_what_stays_roots() {
-    in_namespaces(|| {
+    beside(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let state = &pair.a.identity().state;
         let owner = |name: &str| fs::metadata(state.join(name)).unwrap().uid();
@@ -182,7 +182,7 @@ fn what_a_daemon_writes_lies_beside_what_stays_roots() {
 
 #[test]
 fn the_broker_ends_with_its_daemon() {
-    in_namespaces(|| {
+    beside(|| {
         let mut pair = Pair::start_unlinked(Underlay::V4, |_| {});
         let brokers = [&pair.a, &pair.b].map(broker);
         assert!(brokers.into_iter().all(runs));
@@ -197,7 +197,7 @@ fn the_broker_ends_with_its_daemon() {
 
 #[test]
 fn a_daemon_without_its_broker_says_so_and_goes_on() {
-    in_namespaces(|| {
+    beside(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let killed = Command::new("kill").arg("-9").arg(broker(&pair.a).to_string()).status();
         assert!(killed.unwrap().success());

@@ -11,9 +11,8 @@ use weft_lab::daemon::{Daemon, Identity, PeerState};
 use weft_lab::relay::{Direction, Leg, UdpRelay, Verdict};
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
-use crate::common::{PATIENCE, Pair, Underlay, WEFT, identity, reached_within, turn, wait_until};
+use crate::common::{PATIENCE, Pair, Underlay, WEFT, beside, identity, reached_within, wait_until};
 
 fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
@@ -25,8 +24,7 @@ fn peer(of: &Daemon, peer: &Identity) -> Value {
 
 #[test]
 fn a_path_that_is_dead_one_way_is_told_by_both_ends_with_the_direction() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let world = World::new().unwrap();
         let switch = world.switch("net").unwrap();
         let [a, b, middle] = [("a", "192.0.2.1"), ("b", "192.0.2.2"), ("middle", "192.0.2.3")].map(|(name, ip)| {
@@ -98,8 +96,7 @@ fn a_path_that_is_dead_one_way_is_told_by_both_ends_with_the_direction() {
 
 #[test]
 fn a_copied_state_directory_that_is_started_twice_is_named_by_the_peer_and_by_itself() {
-    in_namespaces(|| {
-        let _turn = turn();
+    beside(|| {
         let world = World::new().unwrap();
         let switch = world.switch("net").unwrap();
         let hosts = [("one", "192.0.2.1"), ("two", "192.0.2.2"), ("peer", "192.0.2.3")].map(|(name, ip)| {
@@ -165,7 +162,7 @@ fn a_copied_state_directory_that_is_started_twice_is_named_by_the_peer_and_by_it
 fn asking_for_status_fifty_times_a_second_holds_up_no_packet() {
     /// What no load of the machine explains often, ms.
     const SLOW: f64 = 50.0;
-    in_namespaces(|| {
+    beside(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         pair.wait_payload();
         let (a, b) = (&pair.a, &pair.b);
