@@ -264,11 +264,13 @@ fn capabilities_that_are_lost_are_told_again() {
     const CAPABILITIES: usize = 142;
     for (lost, alone) in [(1, false), (2, false), (3, false), (1, true), (2, true), (3, true)] {
         let (mut world, a, b) = World::pair(8, Config::default());
-        let mut left = lost;
+        let left = Rc::new(RefCell::new(lost));
+        let rule = left.clone();
         world.set_rule(move |_, datagram| {
             let meant = !alone || datagram.bytes.len() == CAPABILITIES;
-            if datagram.kind == Kind::SessionControl && datagram.from == a && meant && left > 0 {
-                left -= 1;
+            let mut left = rule.borrow_mut();
+            if datagram.kind == Kind::SessionControl && datagram.from == a && meant && *left > 0 {
+                *left -= 1;
                 return Fate::Drop;
             }
             Fate::Pass
@@ -280,6 +282,7 @@ fn capabilities_that_are_lost_are_told_again() {
             (AES, AES),
             "{lost} lost, {alone}"
         );
+        assert_eq!(*left.borrow(), 0, "{lost} were to be lost, {alone}");
     }
 }
 

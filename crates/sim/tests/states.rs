@@ -467,6 +467,8 @@ fn beside(seed: u64, config: Config, bad: bool) -> (usize, [u64; 4], Option<u32>
         world.run(1);
     }
     world.run(500);
+    let unopened = world.host(node).lane.counters().link_open_failed;
+    assert_eq!(unopened > 0, bad, "{unopened} frames did not open");
     let come = |host: HostId| {
         world
             .host(host)
