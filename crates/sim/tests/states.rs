@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weft_core::{Config, Event, LinkDown, PeerState, PeerStatus, SessionDown, Standing, Trouble};
+use weft_packet::DropReason;
 use weft_sim::{Fate, HostId, Kind, World, lies};
 
 fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
@@ -467,7 +468,7 @@ fn beside(seed: u64, config: Config, bad: bool) -> (usize, [u64; 4], Option<u32>
         world.run(1);
     }
     world.run(500);
-    let unopened = world.host(node).lane.counters().link_open_failed;
+    let unopened = world.host(node).lane.counters().drops[DropReason::LinkTag];
     assert_eq!(unopened > 0, bad, "{unopened} frames did not open");
     let come = |host: HostId| {
         world

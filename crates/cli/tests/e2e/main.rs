@@ -33,8 +33,10 @@ mod beside {
     mod detour;
     mod errors;
     mod fast;
+    mod first_steps;
     mod lab;
     mod lab_ends;
+    mod meet;
     mod mtu;
     mod names;
     mod nat;

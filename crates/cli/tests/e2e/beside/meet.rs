@@ -1,18 +1,14 @@
 //! Two nodes that do not find each other say why, each on its side.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::net::SocketAddr;
 use std::path::Path;
 
-use common::{MINUTE, PATIENCE, Underlay, WEFT, identity, shared_turn, wait_until};
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 use serde_json::Value;
 use weft_lab::daemon::{Daemon, Identity};
 use weft_lab::host::Host;
 use weft_lab::spec::NodeSpec;
 use weft_lab::world::{Switch, World};
-use weft_os::test_support::in_namespaces;
 
 fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -53,8 +49,7 @@ fn finish(daemons: &mut [Daemon]) {
 
 #[test]
 fn a_node_that_is_not_configured_is_named_where_it_is_turned_away() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         let world = World::new().unwrap();
         let (_switch, [one, two]) = hosts(&world, [("one", "192.0.2.1"), ("two", "192.0.2.2")]);
         let [asks, refuses] = ["asks", "refuses"].map(|name| identity(&world, name));
@@ -96,8 +91,7 @@ fn a_node_that_is_not_configured_is_named_where_it_is_turned_away() {
 
 #[test]
 fn each_reason_for_which_a_peer_does_not_answer_has_its_own_words() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         let world = World::new().unwrap();
         let (_switch, [here, _silent]) = hosts(&world, [("here", "192.0.2.1"), ("silent", "192.0.2.2")]);
         let id = identity(&world, "id");
@@ -136,8 +130,7 @@ fn each_reason_for_which_a_peer_does_not_answer_has_its_own_words() {
 
 #[test]
 fn neighbours_that_are_not_configured_are_listed_and_do_not_answer_for_ever() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         let world = World::new().unwrap();
         let (_switch, [relay, laptop]) = hosts(&world, [("relay", "192.0.2.1"), ("laptop", "192.0.2.2")]);
         let [open, user] = ["open", "user"].map(|name| identity(&world, name));

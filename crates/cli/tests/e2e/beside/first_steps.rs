@@ -1,8 +1,5 @@
 //! The first minutes of a node: what stops it leaves nothing behind, and no second identity is made
 //! by mistake.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::fs;
 use std::net::UdpSocket;
@@ -10,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use common::{PATIENCE, Underlay, WEFT, identity, shared_turn};
+use crate::common::{PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 use weft_lab::child::LoggedChild;
 use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -43,7 +39,7 @@ fn world() -> (World, Host, PathBuf) {
 
 #[test]
 fn what_stops_the_first_start_is_found_before_a_key_is_made() {
-    in_namespaces(|| {
+    beside(|| {
         let (_world, host, state) = world();
         let output = host.command_without_net_admin(up(&state), LIMIT).unwrap();
         assert!(failed(&output, 1).contains("CAP_NET_ADMIN"), "{output:?}");
@@ -54,7 +50,7 @@ fn what_stops_the_first_start_is_found_before_a_key_is_made() {
         assert!(!state.exists(), "the port");
         drop(taken);
         let mut child = LoggedChild::start(&host, up(&state), &state.with_extension("log")).unwrap();
-        common::wait_until(PATIENCE, "the node is up", || state.join("control.sock").exists());
+        wait_until(PATIENCE, "the node is up", || state.join("control.sock").exists());
         let welcome = child.log().unwrap();
         for part in ["This node is new", "npub1", "Ctrl-C"] {
             assert!(welcome.contains(part), "{part:?} is missing in:\n{welcome}");
@@ -65,7 +61,7 @@ fn what_stops_the_first_start_is_found_before_a_key_is_made() {
 
 #[test]
 fn a_missing_key_is_not_replaced_where_the_configuration_needs_it() {
-    in_namespaces(|| {
+    beside(|| {
         let (world, host, state) = world();
         let peer = identity(&world, "peer");
         fs::create_dir(&state).unwrap();
@@ -85,8 +81,7 @@ fn a_missing_key_is_not_replaced_where_the_configuration_needs_it() {
 
 #[test]
 fn a_terminal_that_closes_stops_the_daemon_in_an_orderly_way() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         let (world, host, _) = world();
         let id = identity(&world, "a");
         for (signal, nohup) in [("HUP", false), ("QUIT", false), ("HUP", true)] {
@@ -98,7 +93,7 @@ fn a_terminal_that_closes_stops_the_daemon_in_an_orderly_way() {
             let log = id.state.with_extension(format!("{signal}{nohup}"));
             let mut child = LoggedChild::start(&host, command, &log).unwrap();
             let socket = id.state.join("control.sock");
-            common::wait_until(PATIENCE, "the node is up", || {
+            wait_until(PATIENCE, "the node is up", || {
                 let mut status = Command::new(WEFT);
                 status.arg("status").arg("--state").arg(&id.state);
                 status.output().unwrap().status.success()
@@ -123,8 +118,7 @@ fn a_terminal_that_closes_stops_the_daemon_in_an_orderly_way() {
 
 #[test]
 fn a_system_with_ipv6_switched_off_gets_it_on_the_interface_alone() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         let (world, host, _) = world();
         let id = identity(&world, "a");
         let off = |name: &str| format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
@@ -140,8 +134,7 @@ fn a_system_with_ipv6_switched_off_gets_it_on_the_interface_alone() {
 
 #[test]
 fn a_second_node_in_one_system_is_told_which_route_is_taken() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         let (world, host, _) = world();
         let [one, two] = ["one", "two"].map(|name| identity(&world, name));
         let mut first = Daemon::start(&host, Path::new(WEFT), &one, &Underlay::V4.listener()).unwrap();
@@ -157,8 +150,7 @@ fn a_second_node_in_one_system_is_told_which_route_is_taken() {
 /// Both ends in networks with the same addresses, as of many home routers.
 #[test]
 fn a_network_of_a_peer_that_this_machine_is_in_keeps_no_node_down() {
-    in_namespaces(|| {
-        let _turn = shared_turn();
+    beside(|| {
         let world = World::new().unwrap();
         let host = world.host("a").unwrap();
         let switch = world.switch("home").unwrap();
