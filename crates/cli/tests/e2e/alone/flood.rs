@@ -23,6 +23,10 @@ const RATE: u64 = 100_000;
 /// Everything that must get no answer, then what may get one.
 const SILENT: Duration = Duration::from_secs(8);
 const ANSWERED: Duration = Duration::from_secs(2);
+/// What has to leave at least, however busy the machine is; less would be another test.
+const LEAST_RATE: u64 = 50_000;
+/// Of the pings that established peers exchange meanwhile, this percentage has to be answered.
+const PINGS_KEPT: u64 = 99;
 /// What the daemon's buffers may grow by when they are first filled; nothing that is kept for a datagram.
 const RSS_GROWTH: u64 = 2 << 20;
 
@@ -325,15 +329,14 @@ fn a_flood_from_a_stranger_changes_nothing() {
         let after = scene.counters();
         let grown = |name: &str| after[name] - before[name];
 
-        // To get 100,000 a second through takes a machine with a core for each end; what was reached is told.
         let flooded = (SILENT + ANSWERED).as_secs_f64();
         let received = grown("udp_rx") - grown("link_rx_packets");
+        let rate = sent as f64 / flooded;
         let lost = |report: &weft_lab::traffic::ProbeReport| report.lost.len() as f64 * 100.0 / report.sent as f64;
         eprintln!(
-            "sent {:.0}/s (50,000 asked for on a busy machine), {received} of {sent} reached A in {seconds:.1} s; \
+            "sent {rate:.0}/s, {received} of {sent} reached A in {seconds:.1} s; \
              lost {:.1} % and {:.1} % of pings, {:.1} % of UDP; TCP {} bytes; memory {} KiB and {:+} KiB; \
              {} answers to replays of B's msg1",
-            sent as f64 / flooded,
             lost(&pings[0]),
             lost(&pings[1]),
             lost(&udp),
@@ -362,8 +365,9 @@ fn a_flood_from_a_stranger_changes_nothing() {
 
         // Established traffic goes on.
         assert!(tcp.hash_ok && tcp_bytes > 0 && tcp.bytes > tcp_bytes, "{tcp:?}");
+        assert!(rate >= LEAST_RATE as f64, "{rate:.0} datagrams a second");
         for ping in &pings {
-            assert!(ping.received > ping.sent / 4, "{ping:?}");
+            assert!(100 * ping.received >= PINGS_KEPT * ping.sent, "{ping:?}");
         }
         // Every datagram that came is in one counter, but for handshakes that the bucket let through to the core.
         let dropped = [

@@ -1,6 +1,7 @@
 //! A daemon with many peers that have nothing to say: real links over real sockets, of which each is a whole node.
 //!
-//! As a test it looks whether all of them link and stay. With more of them and more time it measures what they cost:
+//! As a test it looks whether all of them link and stay, and cost no more than they may. With more
+//! of them and more time it measures what they cost:
 //!
 //! ```text
 //! WEFT_IDLE_PEERS=1000 WEFT_IDLE_SECONDS=180 cargo test --release -p weft --test e2e idle_peers -- --nocapture
@@ -28,6 +29,16 @@ fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
+/// Resident memory that a linked peer may cost, bytes. A thousand take 27,100 each
+/// (docs/experiments/2026-11-21-idle-peers.md); fewer share less of what a page holds.
+const MEMORY_OF_A_PEER: u64 = 48 << 10;
+
+/// CPU time that an idle node may take, a share of one processor, and what each peer may add. A
+/// thousand take 50 millionths each in a release build; this is for a build with less optimisation,
+/// and for keys that have just been made.
+const CPU: f64 = 0.05;
+const CPU_OF_A_PEER: f64 = 0.0005;
+
 /// What a node cost for so long: resident memory at the end, and CPU time.
 fn rest(hub: &Daemon, crowd: &Crowd, time: Duration, what: &str) -> u64 {
     let (before, datagrams, start) = (hub.usage().unwrap(), crowd.datagrams(), Instant::now());
@@ -35,13 +46,16 @@ fn rest(hub: &Daemon, crowd: &Crowd, time: Duration, what: &str) -> u64 {
     let (after, now, seconds) = (hub.usage().unwrap(), crowd.datagrams(), start.elapsed().as_secs_f64());
     let each_second = |before: u64, now: u64| (now - before) as f64 / seconds;
     eprintln!(
-        "{} peers, {what}: {} KiB resident, {:.3} s of processor time in {seconds:.0} s, {:.1} datagrams/s in, {:.1} out",
+        "{} peers, {what}: {} KiB resident, {:.3} s of CPU time in {seconds:.0} s, {:.1} datagrams/s in, {:.1} out",
         crowd.members.len(),
         after.rss_bytes >> 10,
         (after.cpu - before.cpu).as_secs_f64(),
         each_second(datagrams.0, now.0),
         each_second(datagrams.1, now.1),
     );
+    let used = (after.cpu - before.cpu).as_secs_f64() / seconds;
+    let bound = CPU + CPU_OF_A_PEER * crowd.members.len() as f64;
+    assert!(used <= bound, "{what}: {used:.3} of a processor, {bound:.3} allowed");
     after.rss_bytes
 }
 
@@ -107,5 +121,6 @@ fn idle_peers_link_and_stay() {
         let [alone, among] = [0, peers].map(|peers| measure(peers, time));
         let each = among.saturating_sub(alone) / u64::from(peers);
         eprintln!("{each} bytes of resident memory for a linked peer");
+        assert!(each <= MEMORY_OF_A_PEER, "{each} bytes for a linked peer");
     });
 }
