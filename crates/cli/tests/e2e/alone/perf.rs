@@ -1,6 +1,5 @@
 //! `weft perf` between two nodes in namespaces: every kind of load, every way, and what comes of it.
 
-use std::io::{Read as _, Write as _};
 use std::process::{Command, Output};
 use std::thread::sleep;
 use std::time::Duration;
@@ -8,11 +7,10 @@ use std::time::Duration;
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
 
-use crate::common::net::Net;
 use crate::common::{MINUTE, Pair, Underlay, WEFT, alone, wait_until};
 
 /// Runs `weft perf` on the host of `from`. What it says of stages is tried in `perf_stages`.
-fn perf(from: &Daemon, arguments: &[&str]) -> Output {
+pub(crate) fn perf(from: &Daemon, arguments: &[&str]) -> Output {
     let mut command = Command::new(WEFT);
     command
         .args(["perf", "--no-stages"])
@@ -23,7 +21,7 @@ fn perf(from: &Daemon, arguments: &[&str]) -> Output {
 }
 
 /// The document of a run that succeeds.
-fn document(from: &Daemon, arguments: &[&str]) -> Value {
+pub(crate) fn document(from: &Daemon, arguments: &[&str]) -> Value {
     let output = perf(from, &[arguments, &["--json"]].concat());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
@@ -169,33 +167,6 @@ fn outside_the_tunnel_where_the_far_end_allows_it() {
     });
 }
 
-#[test]
-fn outside_the_tunnel_only_where_it_is_configured() {
-    alone(|| {
-        let pair = Pair::start(Underlay::V4, |_| {});
-        for (arguments, why) in [
-            (
-                &["b", "--time", "1", "--raw"][..],
-                "it serves no tests outside the tunnel (perf.raw is false there); leave --raw out",
-            ),
-            (
-                &["b", "--time", "3600"],
-                "a test takes at most 120 s there (perf.max_s); ask for less with --time",
-            ),
-            (
-                &["b", "--time", "1", "--streams", "64"],
-                "a test has at most 16 streams there (perf.max_streams); ask for fewer with --streams",
-            ),
-        ] {
-            let refused = perf(&pair.a, arguments);
-            let stderr = String::from_utf8_lossy(&refused.stderr);
-            assert_eq!(refused.status.code(), Some(1), "{stderr}");
-            assert_eq!(stderr, format!("weft: b refuses the test: {why}\n"));
-        }
-        pair.finish();
-    });
-}
-
 /// Bytes that a daemon's only session has sent.
 fn tunnelled(daemon: &Daemon) -> u64 {
     daemon.status().unwrap()["peers"][0]["session"]["tx"]["bytes"]
@@ -203,73 +174,8 @@ fn tunnelled(daemon: &Daemon) -> u64 {
         .unwrap()
 }
 
-#[test]
-fn who_may_not() {
-    alone(|| {
-        let mut pair = Pair::start(Underlay::V4, |spec| {
-            spec.extra_toml = "\n[perf]\nallow = \"off\"\n".to_owned();
-        });
-        let refused = perf(&pair.a, &["b", "--json"]);
-        let stderr = String::from_utf8_lossy(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(1), "{stderr}");
-        assert!(
-            stderr.starts_with("weft: b accepts no tests: nothing listens at ["),
-            "{stderr}"
-        );
-        assert_eq!(stderr.lines().count(), 1, "{stderr}");
-        assert!(refused.stdout.is_empty());
-        let status = pair.b.status().unwrap();
-        assert_eq!(status["node"]["perf"]["state"], "off");
-        pair.wait_payload();
-        pair.finish();
-    });
-}
-
-#[test]
-fn one_at_a_time() {
-    alone(|| {
-        let pair = Pair::start(Underlay::V4, |_| {});
-        let served = |daemon: &Daemon| daemon.status().unwrap()["counters"]["perf_served"].as_u64();
-        std::thread::scope(|scope| {
-            let first = scope.spawn(|| document(&pair.a, &["b", "--time", "5", "--udp"]));
-            wait_until(MINUTE, "the first to begin", || served(&pair.b) == Some(1));
-            let second = perf(&pair.a, &["b", "--time", "1"]);
-            let stderr = String::from_utf8_lossy(&second.stderr);
-            assert_eq!(second.status.code(), Some(1), "{stderr}");
-            assert_eq!(
-                stderr,
-                "weft: b refuses the test: another test is running there; try again when it is over\n"
-            );
-            assert_eq!(first.join().unwrap()["valid"], true);
-        });
-        // The one before leaves nothing behind that would be in the way.
-        document(&pair.a, &["b", "--time", "1", "--udp"]);
-        assert_eq!(served(&pair.b), Some(2));
-        pair.finish();
-    });
-}
-
-#[test]
-fn a_near_end_that_leaves_frees_the_far_end() {
-    alone(|| {
-        let pair = Pair::start(Underlay::V4, |_| {});
-        let mut command = Command::new(WEFT);
-        command
-            .args(["perf", "b", "--time", "60", "--udp", "--json", "--state"])
-            .arg(&pair.a.identity().state);
-        let mut child = pair.a.host().spawn(command).unwrap();
-        wait_until(MINUTE, "a process that serves", || servers(&pair.b) == 1);
-        sleep(Duration::from_secs(2));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        wait_until(MINUTE, "its end", || servers(&pair.b) == 0);
-        document(&pair.a, &["b", "--time", "1", "--udp"]);
-        pair.finish();
-    });
-}
-
 /// Processes that a daemon has started to serve tests.
-fn servers(daemon: &Daemon) -> usize {
+pub(crate) fn servers(daemon: &Daemon) -> usize {
     let pid = daemon.pid();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     let serves = |pid: &&str| {
@@ -301,69 +207,5 @@ fn a_far_end_that_dies_fails_the_run() {
         assert!(output.stdout.is_empty(), "no document for a run that failed");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
         assert_eq!(pair.a.warnings().unwrap(), Vec::<String>::new());
-    });
-}
-
-#[test]
-fn a_path_that_changes_makes_the_run_invalid() {
-    alone(|| {
-        let mut net = Net::new(&["a", "b", "c"]);
-        for (name, dials) in [("a", ["b", "c"]), ("b", ["a", "c"]), ("c", ["a", "b"])] {
-            let spec = net.knowing(&dials, &[]);
-            net.start(name, &spec);
-        }
-        net.reached_within(MINUTE, "a", "b");
-        net.wait_direct(["a", "b"], MINUTE);
-        let (host, state) = (net.host("a").clone(), net.node("a").identity().state.clone());
-        let run = std::thread::spawn(move || {
-            let mut command = Command::new(WEFT);
-            command
-                .args(["perf", "b", "--time", "12", "--udp", "--json", "--state"])
-                .arg(state);
-            host.command(command, MINUTE).unwrap()
-        });
-        wait_until(MINUTE, "a process that serves", || servers(net.node("b")) == 1);
-        sleep(Duration::from_secs(3));
-        net.keep_apart(&["a", "b"], true);
-        let output = run.join().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{stderr}");
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(report["valid"], false);
-        let why = report["invalid_because"].as_str().unwrap();
-        assert!(why.starts_with("the path changed during the run"), "{why}");
-        assert_eq!(report["path"]["start"], "direct 192.0.2.2:2121");
-        assert_eq!(report["path"]["end"], "relayed by c", "{report:#}");
-        net.finish();
-    });
-}
-
-/// Whatever is said to the port, the daemon counts it and goes on.
-#[test]
-fn nonsense_is_counted() {
-    alone(|| {
-        let pair = Pair::start(Underlay::V4, |_| {});
-        let to = std::net::SocketAddr::from((pair.b.identity().address, 2125));
-        for nonsense in [
-            &b"GET / HTTP/1.1\r\n\r\n"[..],
-            b"{\"schema\":\"weft.perf-control/1\"}\n",
-            &[0; 100_000],
-        ] {
-            let said = pair.a.host().run(|| {
-                let mut stream = std::net::TcpStream::connect(to)?;
-                // It may leave before all is said.
-                let _ = stream.write_all(nonsense);
-                let _ = stream.shutdown(std::net::Shutdown::Write);
-                let mut answer = Vec::new();
-                let _ = stream.read_to_end(&mut answer);
-                std::io::Result::Ok(answer)
-            });
-            assert_eq!(said.unwrap().unwrap(), b"", "silence");
-            wait_until(MINUTE, "its end", || servers(&pair.b) == 0);
-        }
-        let failed = || pair.b.status().unwrap()["counters"]["perf_failed"].as_u64();
-        wait_until(MINUTE, "all to be counted", || failed() == Some(3));
-        document(&pair.a, &["b", "--time", "1", "--udp"]);
-        pair.finish();
     });
 }

@@ -9,13 +9,13 @@ use weft_perf::held::By;
 use weft_perf::report::Report;
 use weft_perf::stages::{EndStages, LaneStages};
 
-use crate::common::{MINUTE, PATIENCE, Pair, Underlay, WEFT, alone, wait_until};
+use crate::common::{MINUTE, Pair, Underlay, WEFT, alone};
 
 fn perf(from: &Daemon, arguments: &[&str]) -> Output {
     from.host().command(command(from, arguments), MINUTE).unwrap()
 }
 
-fn command(from: &Daemon, arguments: &[&str]) -> Command {
+pub(crate) fn command(from: &Daemon, arguments: &[&str]) -> Command {
     let mut command = Command::new(WEFT);
     command.args(["perf", "b"]).args(arguments);
     command.arg("--state").arg(&from.identity().state);
@@ -30,7 +30,7 @@ fn report(from: &Daemon, arguments: &[&str]) -> Report {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn traced(daemon: &Daemon) -> bool {
+pub(crate) fn traced(daemon: &Daemon) -> bool {
     daemon.status().unwrap()["node"]["traced"].as_bool().unwrap()
 }
 
@@ -168,46 +168,5 @@ fn the_busiest_of_two_packet_threads() {
             .filter(|line| line.contains("other packet threads were busy"));
         assert_eq!(others.count(), 2, "{held:#?}");
         pair.finish();
-    });
-}
-
-#[test]
-fn an_end_in_the_middle_leaves_measuring_off() {
-    alone(|| {
-        let mut pair = Pair::start(Underlay::V4, |_| {});
-        let start = |json: &[&str]| {
-            let arguments = [&["--time", "1"], json].concat();
-            let child = pair.a.host().spawn(command(&pair.a, &arguments)).unwrap();
-            wait_until(MINUTE, "both ends to be measured", || {
-                traced(&pair.a) && traced(&pair.b)
-            });
-            child
-        };
-        let mut child = start(&[]);
-        // It catches no signal, so Ctrl-C is no more to it than this.
-        child.kill().unwrap();
-        child.wait().unwrap();
-        wait_until(PATIENCE, "an end of it", || !traced(&pair.a) && !traced(&pair.b));
-
-        // The run before stands, whatever becomes of its stages.
-        let (host, command) = (pair.a.host().clone(), command(&pair.a, &["--time", "1", "--json"]));
-        let run = std::thread::spawn(move || host.command(command, MINUTE).unwrap());
-        wait_until(MINUTE, "both ends to be measured", || {
-            traced(&pair.a) && traced(&pair.b)
-        });
-        pair.b.kill().unwrap();
-        let output = run.join().unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(0),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let ran: Report = serde_json::from_slice(&output.stdout).unwrap();
-        assert!(ran.directions[0].mbit_s > 1.0 && ran.directions[0].held_up_by.is_none());
-        let why = ran.stages.unwrap().not_measured.unwrap();
-        assert!(why.starts_with("the peer stopped answering after "), "{why}");
-        wait_until(PATIENCE, "an end of it", || !traced(&pair.a));
-        assert_eq!(pair.a.warnings().unwrap(), Vec::<String>::new());
     });
 }

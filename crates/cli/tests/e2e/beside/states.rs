@@ -1,9 +1,9 @@
-//! What status says is so: a path that is dead one way, two machines with one key, and what asking costs.
+//! What status says is so: a path that is dead one way, and two machines with one key.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,7 +12,7 @@ use weft_lab::relay::{Direction, Leg, UdpRelay, Verdict};
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
 
-use crate::common::{PATIENCE, Pair, Underlay, WEFT, beside, identity, reached_within, wait_until};
+use crate::common::{PATIENCE, Underlay, WEFT, beside, identity, reached_within, wait_until};
 
 fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
@@ -154,59 +154,5 @@ fn a_copied_state_directory_that_is_started_twice_is_named_by_the_peer_and_by_it
         );
         let why = peer(&third, &one)["why"].as_str().unwrap().to_owned();
         assert!(why.contains("another machine runs with the key"), "{why}");
-    });
-}
-
-/// Answers to a program that asks all the time are made beside the packets, not before them.
-#[test]
-fn asking_for_status_fifty_times_a_second_holds_up_no_packet() {
-    /// What no load of the machine explains often, ms.
-    const SLOW: f64 = 50.0;
-    beside(|| {
-        let mut pair = Pair::start(Underlay::V4, |_| {});
-        pair.wait_payload();
-        let (a, b) = (&pair.a, &pair.b);
-        let asking = AtomicBool::new(false);
-        let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
-        let options = PingOptions {
-            count: Some(10),
-            interval: Duration::from_millis(10),
-            ..PingOptions::default()
-        };
-        let run = || {
-            Pinger::start(a.host(), b.identity().address, options)
-                .unwrap()
-                .join()
-                .unwrap()
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    if asking.load(Ordering::Relaxed) {
-                        drop((a.status().unwrap(), b.status().unwrap()));
-                        asked.fetch_add(1, Ordering::Relaxed);
-                    }
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-            });
-            // Alternating, so that what else the machine does weighs on both halves.
-            let mut slow = [0_usize; 2];
-            for round in 0..6 {
-                asking.store(round % 2 == 1, Ordering::Relaxed);
-                for _ in 0..40 {
-                    let report = run();
-                    assert!(report.lost.is_empty(), "round {round}: {report:?}");
-                    slow[round % 2] += usize::from(report.max_ms.is_none_or(|ms| ms > SLOW));
-                }
-            }
-            done.store(true, Ordering::Relaxed);
-            assert!(asked.load(Ordering::Relaxed) >= 100, "asked {asked:?} times");
-            // A burst of 100 to 400 ms at one answer in ten would slow down nearly all.
-            assert!(
-                slow[1] <= slow[0] + 12,
-                "{slow:?} of 120 trains have a ping above {SLOW} ms, the latter while asked"
-            );
-        });
-        pair.finish();
     });
 }
