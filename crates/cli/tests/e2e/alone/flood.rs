@@ -24,7 +24,7 @@ const RATE: u64 = 100_000;
 const SILENT: Duration = Duration::from_secs(8);
 const ANSWERED: Duration = Duration::from_secs(2);
 /// What has to leave at least, however busy the machine is; less would be another test.
-const LEAST_RATE: u64 = 50_000;
+const LEAST_RATE: u64 = 20_000;
 /// Of the pings that established peers exchange meanwhile, this percentage has to be answered.
 const PINGS_KEPT: u64 = 99;
 /// What the daemon's buffers may grow by when they are first filled; nothing that is kept for a datagram.
