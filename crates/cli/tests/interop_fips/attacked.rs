@@ -75,7 +75,7 @@ fn restart(mixed: &mut Mixed, victim: Side) -> Duration {
     let seen = [0, 1].map(|side| lines(&logs[side]).len());
     mixed.restart(victim);
     let new = |side: usize| lines(&logs[side]).split_off(seen[side]);
-    let linked = |lines: Vec<String>| lines.into_iter().find(|line| line.contains(": link up "));
+    let linked = |lines: Vec<String>| lines.into_iter().find(|line| line.contains(" link up "));
     wait_until(PATIENCE, "the link after the restart", || linked(new(0)).is_some());
     let first = new(victim as usize).swap_remove(0);
     between(&first, &linked(new(0)).unwrap())

@@ -293,11 +293,11 @@ impl Scene {
             let log = fs::read_to_string(self.b.log_path()).unwrap();
             let lines: Vec<&str> = log.lines().skip(seen).collect();
             let after_start = |what: &str| {
-                let up = lines.iter().position(|line| line.contains(": up npub="))?;
+                let up = lines.iter().position(|line| line.contains(" up npub="))?;
                 let done = lines.iter().find(|line| line.contains(what))?;
                 Some(between(lines[up], done))
             };
-            let times = [": link up ", ": session up "].map(after_start);
+            let times = [" link up ", " session up "].map(after_start);
             if times.iter().all(Option::is_some) || Instant::now() > end {
                 return times;
             }
