@@ -89,5 +89,5 @@ fn wrong_usage_is_one_line_and_2() {
         );
     }
     let missing = directory.path().join("missing");
-    assert_eq!(sim(&[missing.to_str().unwrap()]).status.code(), Some(1));
+    assert_eq!(sim(&[missing.to_str().unwrap()]).status.code(), Some(2));
 }
