@@ -1,8 +1,9 @@
-//! What passes between the core, which decides, and a lane, which moves packets.
+//! The messages between the core and a lane.
 //!
-//! The core never seals and a lane never decides: a [`Command`] changes a lane's tables or hands it plaintext to
-//! seal in order with the data, a [`Report`] tells the core what was authenticated. Both are plain values, so the
-//! same pair runs between threads in the daemon and inside one virtual clock in the simulator.
+//! The core decides and never seals. A lane processes packets and never decides. A [`Command`]
+//! changes the tables of a lane, or hands it plaintext to seal in order with the data. A [`Report`]
+//! gives the core what the lane received and authenticated. Both are plain values: they pass
+//! between threads in the daemon, and within one virtual clock in the simulator.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,130 +13,136 @@ use weft_noise::tag::TagKey;
 use weft_wire::mmp::ReceiverReport;
 use weft_wire::{Network, NodeAddr};
 
-/// A link's number: given by the core, never used twice in the life of a node.
+/// The number of a link. The core assigns it, and never reuses it in the life of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
-/// The number of an FSP epoch within its session: given by the core, counts up, never on the wire.
+/// The number of an FSP epoch within its session. The core assigns it in increasing order. It is
+/// never on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EpochId(pub u32);
 
-/// What an epoch may be used for when it is installed.
+/// What an epoch is used for when it is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpochUse {
-    /// Seal with it from now on; the epoch it replaces stays open for late frames.
+    /// Seal with it from now on. The epoch that it replaces still opens late frames.
     Send,
-    /// Open only. The first frame that authenticates under it proves that the peer holds the keys: the lane then
-    /// seals with it and reports [`Report::LinkProven`] or [`Report::SessionProven`].
+    /// Open only. The first frame that authenticates under it proves that the peer holds the keys:
+    /// the lane then seals with it and reports [`Report::LinkProven`] or [`Report::SessionProven`].
     Candidate,
     /// Open only, and never promoted: the losing half of a simultaneous open.
     ReceiveOnly,
 }
 
-/// Keys of one FMP (link) epoch. The pair of indices is fixed by the handshake that made it.
+/// The keys of one FMP (link) epoch. The handshake that made them fixes the pair of indices.
 #[derive(Clone, Debug)]
 pub struct LinkKeys {
-    /// The index the peer writes into frames to us.
+    /// The receiver index in frames from the peer to this node.
     pub our_index: u32,
-    /// The index we write into frames to the peer.
+    /// The receiver index in frames from this node to the peer.
     pub their_index: u32,
-    /// Seals what we send.
+    /// The key that seals frames to the peer.
     pub send: Key,
-    /// Opens what we receive.
+    /// The key that opens frames from the peer.
     pub recv: Key,
 }
 
-/// Keys of one FSP (session) epoch.
+/// The keys of one FSP (session) epoch.
 #[derive(Clone, Debug)]
 pub struct SessionKeys {
-    /// The epoch's number.
+    /// The number of the epoch.
     pub id: EpochId,
-    /// We began the handshake that made them.
+    /// Whether this node was the initiator of the handshake.
     pub initiator: bool,
-    /// Seals what we send.
+    /// The key that seals frames to the peer.
     pub send: Key,
-    /// Opens what we receive.
+    /// The key that opens frames from the peer.
     pub recv: Key,
 }
 
-/// Keys for fast frames of one session epoch, in one lane.
+/// The keys for fast frames of one session epoch or hop, in one lane.
 #[derive(Clone, Debug)]
 pub struct FastKeys {
-    /// The number of the session epoch that they come from.
+    /// The number of the session epoch that they come from, or of the keys within their link.
     pub id: EpochId,
-    /// The index the peer writes into fast frames to us; it names the lane ([`lane_of`](crate::lane_of)).
+    /// The receiver index in fast frames from the peer to this node. It names the lane
+    /// ([`lane_of`](crate::lane_of)).
     pub our_index: u32,
-    /// The index we write into fast frames to the peer.
+    /// The receiver index in fast frames from this node to the peer.
     pub their_index: u32,
-    /// The largest fast frame that the peer takes, bytes of UDP payload.
+    /// The largest fast frame that the peer accepts, in bytes of UDP payload.
     pub max_payload: u16,
-    /// The peer reads frames of IPv4 packets and of others with all of their header.
+    /// Whether the peer reads frames of packets with their whole header: IPv4, and IPv6 to or from
+    /// a network behind a node.
     pub reads_full: bool,
-    /// What both sides chose.
+    /// The suite that both ends agreed on.
     pub suite: Suite,
-    /// Both directions.
+    /// The secrets of both directions.
     pub secrets: LaneSecrets,
-    /// Frames after which a key of ours moves on.
+    /// The number of frames that this node seals under one key before the next phase begins.
     pub phase_frames: u64,
 }
 
-/// How the fast frames of a session go through other nodes.
+/// The relayed path of a session's fast frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relay {
     /// The link to the next hop.
     pub link: LinkId,
-    /// What the next hop knows the other end by.
+    /// The label by which the next hop knows the peer of the session.
     pub label: u32,
-    /// The largest relayed frame that passes all the way, bytes of UDP payload.
+    /// The largest relayed frame that the whole path takes, in bytes of UDP payload.
     pub mtu: u16,
 }
 
-/// Where frames with a label go.
+/// Where relayed frames with a label go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// They are for us.
+    /// This node is their last hop.
     Here,
-    /// On, over this link and with this label.
+    /// To the next hop, over this link and with this label.
     On {
         /// The link to the next hop.
         link: LinkId,
-        /// What the next hop knows the destination by.
+        /// The label by which the next hop knows the destination.
         label: u32,
     },
 }
 
-/// What the direct path to a node takes.
+/// The path MTU of the direct path to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathSize {
-    /// UDP payload, bytes.
+    /// The largest UDP payload, in bytes.
     pub payload: u16,
-    /// More is not to be expected soon, so who sends more may be told.
+    /// Whether no larger size is expected soon, so that senders of larger packets may receive an
+    /// error.
     pub settled: bool,
 }
 
-/// How handshakes of a node are recognised before anything of them is authenticated.
+/// What identifies the handshake messages of a node before anything of them is authenticated.
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// The node.
     pub peer: NodeAddr,
-    /// Where it may be.
+    /// The hosts where the node is expected.
     pub hosts: Vec<IpAddr>,
-    /// The key of the tags on its messages, if it puts any on them.
+    /// The key of the tags on the node's messages, or `None` if it sends no tags.
     pub tag: Option<TagKey>,
 }
 
-/// What handshake messages of links may cost that prove nothing.
+/// The limits on what link handshake messages that prove nothing may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct HandshakeLimits {
-    /// Diffie-Hellmans a second for first messages. Answers to messages of this node may cost half as many besides.
+    /// Diffie-Hellmans a second for first messages. Answers to messages of this node may cost half
+    /// as many in addition.
     pub per_second: u64,
-    /// For hashes and lots that no sender can foresee. It needs to be kept for as long as the process runs, and protects nothing
-    /// else.
+    /// The key of the hashes and random draws, which no sender can predict. It protects nothing
+    /// else, and need not outlive the process.
     pub key: [u8; 16],
 }
 
 impl Default for HandshakeLimits {
-    /// 400 a second, 2 % of a core where one takes 50 us, and a key that is not secret: for tests and simulations.
+    /// 400 a second, which is 2 % of a core if one takes 50 us, and a key that is not secret: for
+    /// tests and simulations.
     fn default() -> Self {
         Self {
             per_second: 400,
@@ -144,343 +151,364 @@ impl Default for HandshakeLimits {
     }
 }
 
-/// From the core to the lanes that [`Command::audience`] says.
+/// A message of the core to the lanes that [`Command::audience`] names.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Reserves an index for a handshake in flight, so that frames which arrive under it before the answer does
-    /// are noticed ([`Report::EarlyFrame`]).
+    /// Reserves a receiver index for a handshake in flight, so that the lane notices frames that
+    /// arrive under it before the answer does ([`Report::EarlyFrame`]).
     ArmIndex {
-        /// The link the handshake is for.
+        /// The link of the handshake.
         link: LinkId,
-        /// Who is asked.
+        /// The responder.
         peer: NodeAddr,
-        /// Our index, as sent in msg1.
+        /// The index of this node, as sent in msg1.
         index: u32,
     },
-    /// Forgets an index that [`Command::ArmIndex`] reserved.
+    /// Releases an index that [`Command::ArmIndex`] reserved.
     DisarmIndex {
         /// The index.
         index: u32,
     },
-    /// Makes a link known, or adds an epoch to it.
+    /// Adds a link, or adds an epoch to it.
     InstallLink {
         /// The link.
         link: LinkId,
-        /// Who is at its other end.
+        /// The neighbour.
         peer: NodeAddr,
-        /// Where the peer was when the handshake was made: where our answer to it goes, or its answer to us came from.
+        /// The address of the peer in the handshake: the destination of this node's answer, or the
+        /// source of the peer's answer.
         path: SocketAddr,
-        /// The handshake shows that the peer gets what is sent there, once the epoch is proven.
+        /// Whether the handshake shows that the peer receives what is sent to `path`, once the
+        /// epoch is proven.
         proven: bool,
-        /// The epoch's keys.
+        /// The keys of the epoch.
         keys: LinkKeys,
-        /// What the keys may be used for.
+        /// What the keys are used for.
         usage: EpochUse,
     },
-    /// The peer has proven that it is at this address: frames of the link go there. Lanes that do not own the link learn
-    /// of it by this.
+    /// The peer has proven that it is at this address: frames of the link go to it from now on. It
+    /// also announces the link to lanes that do not own it.
     PlaceLink {
         /// The link.
         link: LinkId,
-        /// Who is at its other end.
+        /// The neighbour.
         peer: NodeAddr,
-        /// Where to send from now on.
+        /// The address to send to from now on.
         path: SocketAddr,
-        /// Where to send a copy of everything as well.
+        /// The address that the link has left, if a copy of every frame still goes to it.
         left: Option<SocketAddr>,
     },
-    /// The answer to the handshake of this candidate has gone to another address as well, so that its proof does not show
-    /// where the peer is.
+    /// The answer to the handshake of this candidate was also sent to another address, so its proof
+    /// does not show where the peer is.
     DoubtPath {
         /// The link.
         link: LinkId,
-        /// Our index of the epoch.
+        /// The receiver index of the epoch at this node.
         index: u32,
     },
-    /// Asks the peer whether it is at this address, in a link message of type [`PROBE`](weft_wire::link::PROBE). What goes
-    /// to an unproven address is bounded by what [`Report::Roamed`] granted.
+    /// Asks the peer whether it is at this address, in a link message of type
+    /// [`PROBE`](weft_wire::link::PROBE). [`Report::Roamed`] grants the bytes that may go to an
+    /// unproven address.
     ProbeLink {
         /// The link.
         link: LinkId,
         /// The address.
         to: SocketAddr,
-        /// Returned with the answer; unpredictable.
+        /// A number that the answer returns; unpredictable.
         number: u64,
     },
     /// Ends an epoch of a link: its drain is over, or its candidate was never proven.
     RetireLinkEpoch {
         /// The link.
         link: LinkId,
-        /// Our index of the epoch.
+        /// The receiver index of the epoch at this node.
         index: u32,
     },
-    /// Seals with this epoch from now on. A lane promotes by itself on proof; this settles which epoch it is when the
-    /// core installed another one while the report of that proof was on its way.
+    /// Seals with this epoch from now on. A lane promotes a candidate by itself on proof. This
+    /// command settles which epoch seals if the core installed another one while the report of that
+    /// proof was on its way.
     SelectLinkEpoch {
         /// The link.
         link: LinkId,
-        /// Our index of the epoch.
+        /// The receiver index of the epoch at this node.
         index: u32,
     },
     /// A candidate epoch lost a simultaneous open: it only opens from now on.
     Demote {
         /// The link.
         link: LinkId,
-        /// Our index of the epoch.
+        /// The receiver index of the epoch at this node.
         index: u32,
     },
-    /// Ends a link; sessions bound to it keep their keys and queue.
+    /// Ends a link. Sessions that are bound to it keep their keys and their queue.
     RemoveLink {
         /// The link.
         link: LinkId,
     },
-    /// Adds an epoch to the session with a peer, and makes the session known if it is new.
+    /// Adds an epoch to the session with a peer, and adds the session if it is new.
     InstallSession {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// The epoch's keys.
+        /// The keys of the epoch.
         keys: SessionKeys,
-        /// What the keys may be used for.
+        /// What the keys are used for.
         usage: EpochUse,
     },
-    /// The same as [`Command::SelectLinkEpoch`] for a session.
+    /// Like [`Command::SelectLinkEpoch`], for a session.
     SelectSessionEpoch {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
         /// The epoch.
         id: EpochId,
     },
-    /// Ends an epoch of a session.
+    /// Ends an epoch of a session, and the fast keys of its number.
     RetireSessionEpoch {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
         /// The epoch.
         id: EpochId,
     },
-    /// Opens fast frames under these keys from now on, and seals data in them once one has opened
-    /// ([`Report::FastProven`]). They end with the session epoch of their number.
+    /// Opens fast frames under these keys from now on, and seals data with them once a frame has
+    /// proven them ([`Report::FastProven`]). They end with the session epoch of their number.
     InstallFast {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
         /// The keys.
         keys: FastKeys,
     },
-    /// Shows the other end in a fast frame that we hold these keys, and asks it to do the same.
+    /// Sends the peer a fast frame under these keys, which shows that this node holds them, and
+    /// asks for one in return.
     ConfirmFast {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// The keys.
+        /// The number of the keys.
         id: EpochId,
     },
-    /// Opens the fast frames of a hop under these keys from now on, and seals such once one has opened
-    /// ([`Report::HopProven`]). Their numbers count up within the link.
+    /// Opens the fast frames of a hop under these keys from now on, and seals with them once a
+    /// frame has proven them ([`Report::HopProven`]). Their numbers count up within the link.
     InstallHop {
         /// The link.
         link: LinkId,
         /// The keys.
         keys: FastKeys,
     },
-    /// Shows the neighbour in a fast frame that we hold these keys, and asks it to do the same.
+    /// Sends the neighbour a fast frame under these keys, which shows that this node holds them,
+    /// and asks for one in return.
     ConfirmHop {
         /// The link.
         link: LinkId,
-        /// The keys.
+        /// The number of the keys.
         id: EpochId,
     },
     /// Ends the keys of a hop.
     RetireHop {
         /// The link.
         link: LinkId,
-        /// The keys.
+        /// The number of the keys.
         id: EpochId,
     },
-    /// Frames with this label, from the neighbour at the other end of this link, go there from now on.
+    /// Sets where relayed frames with this label, from the neighbour of this link, go from now on.
     SetLabel {
-        /// The link that they come over.
+        /// The link over which the frames arrive.
         link: LinkId,
-        /// The neighbour's label.
+        /// The label in the neighbour's frames.
         label: u32,
-        /// Where they go.
+        /// Where the frames go.
         to: Carry,
     },
-    /// They are not carried any more.
+    /// Removes a label: frames with it are no longer forwarded.
     RemoveLabel {
-        /// The link that they come over.
+        /// The link over which the frames arrive.
         link: LinkId,
-        /// The neighbour's label.
+        /// The label in the neighbour's frames.
         label: u32,
     },
-    /// How fast frames of this session go while it is bound to the link of that way; `None` if they do not.
+    /// Sets the relayed path of the session's fast frames while the session is bound to the link of
+    /// that path. With `None` they have no such path.
     RelaySession {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// The way.
+        /// The path.
         relay: Option<Relay>,
     },
-    /// Seals relayed frames whole for each hop from now on, ours and those of others, so that an observer of two hops does
-    /// not see the same bytes on both.
+    /// From now on seals relayed frames whole for each hop, those of this node and those that it
+    /// forwards, so that an observer of two hops does not see the same bytes on both.
     SealWhole,
-    /// Seals nothing more under a session's keys, but opens what still comes. The next packet asks for new ones.
+    /// Seals nothing more under a session's keys, but still opens what is received. The next packet
+    /// requests new keys ([`Report::Wanted`]).
     SuspendSession {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
     },
     /// Ends a session. Packets that wait for it stay queued for the next one.
     RemoveSession {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
     },
     /// Sends the session's frames over this link from now on.
     BindSession {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
         /// The link of the next hop.
         link: LinkId,
     },
-    /// Datagrams of others to this node go over this link from now on.
+    /// Sets the route of datagrams that this node forwards to a destination.
     SetRoute {
         /// The destination.
         dest: NodeAddr,
         /// The link of the next hop.
         link: LinkId,
     },
-    /// Whether datagrams of others that go over this link are marked as having experienced congestion.
+    /// Sets whether datagrams and frames that are forwarded over this link are marked as having
+    /// experienced congestion.
     MarkCongestion {
         /// The link.
         link: LinkId,
-        /// From now on.
+        /// Whether they are marked from now on.
         on: bool,
     },
-    /// Frames of the session with this node may be no larger than this from now on.
+    /// Limits from now on the size of those frames of the session whose size neither probes nor the
+    /// hops of a relayed path determine.
     LimitSession {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// UDP payload, bytes.
+        /// The largest UDP payload, in bytes.
         mtu: u16,
     },
-    /// Sends the other end a probe of the path in a fast frame; its answer comes as [`Report::SessionMessage`]. Nothing goes
-    /// while data does not go in fast frames.
+    /// Sends the peer a probe of the path MTU in a fast frame. The answer arrives as
+    /// [`Report::SessionMessage`]. Nothing is sent unless data goes in fast frames over the direct
+    /// path.
     ProbePath {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// Returned with the answer.
+        /// A number that the answer returns.
         id: u16,
-        /// The whole frame, bytes of UDP payload; made as small as can be if that is more.
+        /// The size of the whole frame, in bytes of UDP payload. A size below the smallest probe
+        /// gives the smallest probe.
         size: u16,
     },
-    /// Fast frames to this node have this size at most from now on. Where the lane's settings leave that to probes, it is
-    /// [`SURE_PAYLOAD`](weft_wire::fast::SURE_PAYLOAD) until then.
+    /// Sets the largest fast frame to this node over the direct path from now on. If the lane's
+    /// settings leave that size to probes, it is [`SURE_PAYLOAD`](weft_wire::fast::SURE_PAYLOAD)
+    /// before the first such command.
     SizePath {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// What is known.
+        /// The size that the probes have shown.
         size: PathSize,
     },
-    /// The core is asked again about datagrams to this node.
+    /// Removes a route: the lane again asks the core about datagrams to this node
+    /// ([`Report::Transit`]).
     RemoveRoute {
         /// The destination.
         dest: NodeAddr,
     },
-    /// IP packets may pass between us and this node.
+    /// Allows IP packets between this node and a peer.
     AllowPeer {
-        /// The node; its address in `fd00::/8` follows from it.
+        /// The peer. Its address in `fd00::/8` follows from it.
         peer: NodeAddr,
     },
-    /// No longer.
+    /// Ends what [`Command::AllowPeer`] allowed, and the session with the peer.
     DenyPeer {
-        /// The node.
+        /// The peer.
         peer: NodeAddr,
     },
-    /// Which networks lie behind nodes, our own and others, from now on: packets between them go in fast frames with all of
-    /// their header. Nodes' own addresses need not be told.
+    /// Replaces the networks behind nodes, including this one. Packets to or from them go in fast
+    /// frames with their whole header. The lists need not contain the nodes' own addresses.
     SetNetworks {
-        /// Those that peers may send to, among them further addresses of our own.
+        /// The networks behind this node that peers may send to, including further addresses of the
+        /// node.
         ours: Vec<Network>,
-        /// Those that packets go to a peer for, and may come from it. The longest prefix counts.
+        /// The networks behind each peer: packets to them go to the peer, and the peer may send
+        /// from them. The longest prefix wins.
         theirs: Vec<(Network, NodeAddr)>,
     },
-    /// Data for this node goes in fast frames or not at all: it waits while there are none.
+    /// Sends data for this node in fast frames only: packets wait while there are no keys for them.
     RequireFast {
-        /// The node.
+        /// The peer.
         peer: NodeAddr,
     },
-    /// From where and with which tags handshakes of a node are expected: a flood of others must not keep them out. Replaces what
-    /// was told of the node.
+    /// Sets the hosts and the tag key of the handshakes that are expected from a node, so that a
+    /// flood of others does not keep them out. Replaces what an earlier command set for the node.
     Expect(Expected),
-    /// No handshakes of this node are expected any more.
+    /// Ends what [`Command::Expect`] set: no handshakes of this node are expected.
     Unexpect {
         /// The node.
         peer: NodeAddr,
     },
-    /// Drops packets that wait for a session which will not come, and tells their senders.
+    /// Drops the packets that wait for a session that will not be made, and sends ICMPv6 errors to
+    /// their senders.
     DropQueue {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
     },
     /// Seals one link message in order with the data.
     SendOnLink {
         /// The link.
         link: LinkId,
-        /// Which epoch seals: our index, or the current one.
+        /// The epoch that seals, by the receiver index at this node; the current one if `None`.
         epoch: Option<u32>,
-        /// FMP message type.
+        /// The FMP message type.
         msg_type: u8,
         /// The body behind the inner header.
         body: Vec<u8>,
     },
     /// Seals one session message in order with the data.
     SendOnSession {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// Which epoch seals; the current one if `None`. A candidate may be named to prove our keys to the peer.
+        /// The epoch that seals; the current one if `None`. A candidate may be named to prove this
+        /// node's keys to the peer.
         epoch: Option<EpochId>,
-        /// FSP message type.
+        /// The FSP message type.
         msg_type: u8,
         /// The body behind the inner header.
         body: Vec<u8>,
     },
-    /// Tells a neighbour what was sent to it, or what came from it. Where nothing came, a heartbeat goes in its place.
+    /// Sends a neighbour the report on what was sent to it, or on what was received from it. If
+    /// nothing was received, a heartbeat takes the place of the latter.
     ReportOnLink {
         /// The link.
         link: LinkId,
-        /// Which report.
+        /// The kind of report.
         kind: ReportKind,
     },
-    /// The same for the other end of a session; where there is nothing to tell, nothing goes.
+    /// Like [`Command::ReportOnLink`], for the peer of a session. If there is nothing to report,
+    /// nothing is sent.
     ReportOnSession {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// Which report.
+        /// The kind of report.
         kind: ReportKind,
     },
-    /// Sends a session's coordinates in the clear, for the nodes on the way, in front of an empty sealed message
-    /// (FIPS wire-formats, "CoordsWarmup").
+    /// Sends the coordinates of a session's ends in the clear, for the nodes on the path, in front
+    /// of an empty sealed message (FIPS wire-formats, "CoordsWarmup").
     Warm {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// Our coordinates, ourselves first.
+        /// The coordinates of this node, its own address first.
         src: Vec<NodeAddr>,
-        /// The other end's.
+        /// The coordinates of the peer.
         dest: Vec<NodeAddr>,
     },
-    /// Sends an ICMPv6 echo request to a peer, as if its packet had come from the TUN; the answer comes as
-    /// [`Report::EchoReply`].
+    /// Sends an ICMPv6 echo request to a peer, as if the TUN had supplied its packet. The answer
+    /// arrives as [`Report::EchoReply`].
     Echo {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// Tells our echoes from those of other programs; the last one given counts.
+        /// A number that distinguishes the node's own echoes from those of other programs. The
+        /// latest one is in force.
         token: u64,
-        /// Returned with the answer.
+        /// The sequence number, which the answer returns.
         seq: u16,
     },
-    /// The answer to a [`Command::Echo`] with this token may come to any lane.
+    /// Announces that any lane may receive the answer to a [`Command::Echo`] with this token.
     ExpectEcho {
-        /// As there.
+        /// The token of that command.
         token: u64,
     },
     /// Sends bytes as they are: handshake messages.
     Transmit {
-        /// Where to.
+        /// The destination.
         to: SocketAddr,
         /// One datagram.
         datagram: Vec<u8>,
@@ -488,8 +516,9 @@ pub enum Command {
 }
 
 impl Command {
-    /// What a command takes, bytes, if it is a message that may be lost: it goes as a datagram, which may be lost on its way too,
-    /// and changes no table.
+    /// Returns the size of a command in bytes if it is a message that may be dropped. Such a
+    /// message becomes a datagram, which may be lost on its path too, and changes no table. Returns
+    /// `None` for any other command.
     #[must_use]
     pub fn loss_tolerant_bytes(&self) -> Option<usize> {
         let more = match self {
@@ -502,70 +531,75 @@ impl Command {
     }
 }
 
-/// From a lane to the core.
+/// A message of a lane to the core.
 #[derive(Debug)]
 pub enum Report {
-    /// A handshake datagram (FMP phase 1 or 2). Nothing about it is authenticated.
+    /// A handshake datagram (FMP phase 1 or 2). Nothing of it is authenticated.
     Handshake {
-        /// Where it came from.
+        /// The source of the datagram.
         from: SocketAddr,
         /// The whole datagram.
         datagram: Vec<u8>,
     },
-    /// A frame came for an armed index: the peer has cut over to keys whose answer we never got. Not
-    /// authenticated, so only a hint.
+    /// A frame arrived for an armed index: the peer already uses keys whose handshake answer this
+    /// node never received. It is not authenticated, so it is only a hint.
     EarlyFrame {
-        /// The link the index was armed for.
+        /// The link that the index was armed for.
         link: LinkId,
         /// The index.
         index: u32,
     },
-    /// The first frame under a candidate link epoch was authenticated, and the lane now seals with it.
+    /// The first frame under a candidate link epoch was authenticated, and the lane now seals with
+    /// that epoch.
     LinkProven {
         /// The link.
         link: LinkId,
-        /// Our index of the epoch.
+        /// The receiver index of the epoch at this node.
         index: u32,
-        /// Where the lane sends now.
+        /// The address to which the lane now sends.
         path: SocketAddr,
-        /// The peer has shown that it is there; else no more goes there than [`Report::Roamed`] tells.
+        /// Whether the peer has proven that it is at `path`. If not, no more goes to it than
+        /// [`Report::Roamed`] grants.
         proven: bool,
     },
-    /// The first frame under a candidate session epoch was authenticated, and the lane now seals with it.
+    /// The first frame under a candidate session epoch was authenticated, and the lane now seals
+    /// with that epoch.
     SessionProven {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
         /// The epoch.
         id: EpochId,
     },
-    /// A fast frame under these keys opened that shows that ours open at the other end: the first one of all, or the
-    /// first that no other node has carried. Data goes in fast frames now, directly only after the latter.
+    /// A fast frame was opened that shows that the frames of this node open at the peer. It is the
+    /// first such frame under these keys, or the first that no other node has relayed. Data now
+    /// goes in fast frames, over a direct path only after the latter.
     FastProven {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// The keys.
+        /// The number of the keys.
         id: EpochId,
-        /// No other node has carried it.
+        /// Whether no other node has relayed the frame.
         direct: bool,
     },
-    /// The same for the keys of a hop: relayed frames may go over it.
+    /// Like [`Report::FastProven`], for the keys of a hop: relayed frames may go over it.
     HopProven {
         /// The link.
         link: LinkId,
-        /// The keys.
+        /// The number of the keys.
         id: EpochId,
     },
-    /// A neighbour sends relayed frames with a label that we do not have, or that lead to where they cannot go. Told
-    /// seldom.
+    /// A neighbour sends relayed frames with a label that this node does not have, or whose next
+    /// hop cannot take them. The rate of this report is bounded.
     LabelFailed {
-        /// The link that they came over.
+        /// The link over which the frames arrived.
         link: LinkId,
-        /// The neighbour's label.
+        /// The label in the neighbour's frames.
         label: u32,
     },
-    /// The first frame from the peer under an epoch that we already seal with: it has the keys too.
+    /// The first frame from the peer under an epoch that this node already seals with: the peer has
+    /// the keys too.
     SessionConfirmed {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
         /// The epoch.
         id: EpochId,
@@ -574,97 +608,102 @@ pub enum Report {
     LinkMessage {
         /// The link.
         link: LinkId,
-        /// Our index of the epoch that opened it.
+        /// The receiver index, at this node, of the epoch that opened it.
         index: u32,
-        /// FMP message type.
+        /// The FMP message type.
         msg_type: u8,
         /// The body behind the inner header.
         body: Vec<u8>,
     },
-    /// A session datagram between others that the lane has no route for, or that tells coordinates.
+    /// A session datagram between other nodes for which the lane has no route, or which announces
+    /// coordinates.
     Transit {
-        /// The link it came over.
+        /// The link over which it arrived.
         link: LinkId,
-        /// Its body, behind the inner header, as it came.
+        /// Its body behind the inner header, as received.
         body: Vec<u8>,
     },
-    /// A session datagram between others that is too large for our links. Only its ends are told: the rest of it goes nowhere.
+    /// A session datagram between other nodes that is too large for this node's links. The lane
+    /// drops it, and reports its source and destination without its content.
     TransitTooLarge {
-        /// The link it came over.
+        /// The link over which it arrived.
         link: LinkId,
-        /// Who claims to have sent it.
+        /// The source that it names, which is not authenticated.
         src: NodeAddr,
-        /// Where it was to go.
+        /// The destination that it names.
         dest: NodeAddr,
-        /// Bytes of its body, behind the inner header.
+        /// The length of its body behind the inner header, in bytes.
         len: usize,
     },
     /// An authenticated session message that is not an IP packet.
     SessionMessage {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
         /// The epoch that opened it.
         id: EpochId,
-        /// FSP message type.
+        /// The FSP message type.
         msg_type: u8,
         /// The body behind the inner header.
         body: Vec<u8>,
     },
-    /// The other side told what it received from us.
+    /// The peer reported what it has received from this node.
     Measured {
-        /// Where.
+        /// The link or session that the report is about.
         on: Layer,
-        /// Our epoch (index or number) under which it told.
+        /// This node's epoch (index or number) under which the report was sealed.
         epoch: u32,
-        /// Frames that we have sealed under that epoch.
+        /// The number of frames that this node has sealed under that epoch.
         sent: u64,
-        /// Our clock in that epoch when the report came, ms: what its echo is compared with.
+        /// The clock of this node in that epoch when the report arrived, in ms. The timestamp that
+        /// the report echoes is compared with it.
         clock: u32,
         /// The report.
         report: ReceiverReport,
     },
-    /// An authenticated neighbour handed us an FSP frame that no session of ours opens.
+    /// An authenticated neighbour sent an FSP frame that no session of this node opens.
     UnknownSession {
-        /// The link it came over.
+        /// The link over which it arrived.
         link: LinkId,
-        /// Who claims to have sent it.
+        /// The source that it names, which is not authenticated.
         src: NodeAddr,
     },
-    /// The newest frame of a session came over another link than those before: the other end has changed its way.
-    /// Its keys prove it; who merely carries a session cannot.
+    /// The newest frame of a session arrived over another link than those before: the peer has
+    /// changed its path. The session's keys authenticate the frame, so a relay cannot forge it.
     Arrives {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
-        /// The link it came over.
+        /// The link over which it arrived.
         link: LinkId,
     },
     /// A peer answered a [`Command::Echo`].
     EchoReply {
-        /// Who.
+        /// The peer.
         peer: NodeAddr,
-        /// The number in the request.
+        /// The sequence number of the request.
         seq: u16,
     },
     /// An IP packet waits for a session with this peer.
     Wanted {
-        /// The other end.
+        /// The peer.
         peer: NodeAddr,
     },
-    /// The newest frame of a link came from an address that its peer has not proven. The lane sends a little there, beside
-    /// the proven one. Told at most each 100 ms, and of one address at most each 500 ms.
+    /// The newest frame of a link came from an address that its peer has not proven. The lane sends
+    /// a bounded number of bytes to it, in addition to the proven address. A link reports at most
+    /// every 100 ms, and the same address at most every 500 ms.
     Roamed {
         /// The link.
         link: LinkId,
         /// The new address.
         path: SocketAddr,
-        /// What the core may send there until the next report, bytes.
+        /// How much the core may send to that address until the next report, in bytes.
         room: u32,
     },
-    /// Activity of links and sessions since the last sample; only those that changed.
+    /// The activity of links and sessions since the last sample. Only those that changed are
+    /// listed.
     Activity {
-        /// Changed links.
+        /// The links that changed.
         links: Vec<LinkActivity>,
-        /// Changed sessions.
+        /// The sessions that changed.
         sessions: Vec<SessionActivity>,
     },
 }
@@ -678,33 +717,34 @@ pub enum Layer {
     Session(NodeAddr),
 }
 
-/// Which of the two reports of a measurement.
+/// One of the two reports of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportKind {
-    /// What we sent.
+    /// SenderReport: what this node has sent.
     Sender,
-    /// What we received.
+    /// ReceiverReport: what this node has received.
     Receiver,
 }
 
-/// What arrived on a link or in a session, by the counters that its sender gave it.
+/// What was received on a link or in a session, by the counters of its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// The epoch (index or number) whose counters are followed.
     pub epoch: u32,
     /// The highest counter of that epoch.
     pub highest: u64,
-    /// Frames counted, over all epochs.
+    /// The number of frames counted, over all epochs.
     pub frames: u64,
-    /// Those that came behind a later one.
+    /// The number of frames that arrived behind a later one.
     pub reordered: u64,
-    /// Those marked as having experienced congestion.
+    /// The number of frames marked as having experienced congestion.
     pub ce: u64,
-    /// Interarrival jitter (RFC 3550), microseconds. The clocks behind it are in milliseconds.
+    /// The interarrival jitter (RFC 3550), in microseconds. The clocks that it is computed from
+    /// count milliseconds.
     pub jitter_us: u32,
 }
 
-/// Running totals of a link.
+/// The running totals of a link or a session. Times are on the lane's clock; 0 means never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Frames sealed.
@@ -713,44 +753,46 @@ pub struct Totals {
     pub rx_frames: u64,
     /// UDP payload bytes sent (links) or IP bytes sent (sessions).
     pub tx_bytes: u64,
-    /// The same, received.
+    /// UDP payload bytes received (links) or IP bytes received (sessions).
     pub rx_bytes: u64,
-    /// Frames opened that deserve an answer: not heartbeats, not reports.
+    /// Frames opened that may call for an answer. Heartbeats and reports, among others, do not.
     pub rx_payload: u64,
-    /// When the last frame was sealed, ms.
+    /// When the last frame was sealed, in ms.
     pub last_tx: u64,
-    /// When the last frame of a session was sealed, ms: it deserves an answer.
+    /// When the last frame that may call for an answer was sealed for a link, in ms.
     pub last_payload_tx: u64,
-    /// When the last frame was opened, ms.
+    /// When the last frame was opened, in ms.
     pub last_rx: u64,
 }
 
-/// A link's activity.
+/// The activity of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkActivity {
     /// The link.
     pub link: LinkId,
-    /// Its totals over all epochs.
+    /// The totals over all epochs.
     pub totals: Totals,
-    /// What came, measured.
+    /// The measurements of what was received.
     pub received: Received,
 }
 
-/// A session's activity. `totals` counts every frame in frames, but bytes only of IP packets.
+/// The activity of a session. `totals` counts all frames, but the bytes of IP packets only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionActivity {
-    /// The other end.
+    /// The peer.
     pub peer: NodeAddr,
-    /// Its totals over all epochs.
+    /// The totals over all epochs.
     pub totals: Totals,
-    /// What came, measured.
+    /// The measurements of what was received.
     pub received: Received,
-    /// When an IP packet last passed in either direction, ms; 0 if never.
+    /// When an IP packet was last sent or received, in ms; 0 if never.
     pub last_data: u64,
-    /// When an IP packet was last sent, ms; 0 if never.
+    /// When an IP packet was last sent, in ms; 0 if never.
     pub last_data_tx: u64,
-    /// When a fast frame above [`SURE_PAYLOAD`](weft_wire::fast::SURE_PAYLOAD) was last sent, ms; 0 if never.
+    /// When a fast frame above [`SURE_PAYLOAD`](weft_wire::fast::SURE_PAYLOAD) was last sent, in
+    /// ms; 0 if never.
     pub last_large_tx: u64,
-    /// The smallest link that the last frame met on its way to us, bytes of UDP payload, as nodes on the way say.
+    /// The path MTU of the last frame from the peer, in bytes of UDP payload, as the nodes on its
+    /// path reported it in the frame.
     pub path_mtu: Option<u16>,
 }

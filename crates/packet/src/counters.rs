@@ -1,12 +1,13 @@
-//! What a lane counts: what it did, and what it dropped by reason.
+//! The counters of a lane: what it did, and what it dropped, by reason.
 //!
-//! A function that may drop a packet, a frame or a message returns a [`DropReason`], and the loop that called it counts.
-//! To add a count or a reason, add its line to the list at the end of this file; `weft status` and `weft trace` then show
-//! it, and a test asks for its place in docs/protocol.
+//! A function that may drop a packet, a frame or a message returns a [`DropReason`], and the loop
+//! that called it counts. A new count or reason is one line in the list at the end of this file.
+//! `weft status` and `weft trace` then show it, and a test requires its place in docs/protocol.
 
 use std::ops::Index;
 
-/// Declares [`Counters`] and [`DropReason`] and what is derived from both lists: fields, names and numbers.
+/// Declares [`Counters`] and [`DropReason`], and derives from both lists the fields, names and
+/// numbers.
 macro_rules! counters {
     (
         counts { $($(#[$count_doc:meta])* $count:ident,)* }
@@ -22,7 +23,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// All of them by name: the counts, then the reasons.
+            /// Returns all counters with their names: the counts, then the reasons.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 let counts = [$((stringify!($count), self.$count),)*];
                 let drops = self.drops;
@@ -31,7 +32,7 @@ macro_rules! counters {
             }
         }
 
-        /// Why a packet, a frame or a message went no further.
+        /// The reason for which a packet, a frame or a message was dropped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum DropReason {
@@ -42,7 +43,7 @@ macro_rules! counters {
             /// All reasons, in the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$reason,)*];
 
-            /// The name of its counter in `weft status` and `weft trace`.
+            /// Returns the name of its counter in `weft status` and `weft trace`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -53,18 +54,18 @@ macro_rules! counters {
     };
 }
 
-/// How often something was dropped for each reason.
+/// The number of drops for each reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drops([u64; DropReason::ALL.len()]);
 
 impl Drops {
-    /// Counts one.
+    /// Counts one drop.
     #[cold]
     pub(crate) fn count(&mut self, reason: DropReason) {
         self.count_many(reason, 1);
     }
 
-    /// Counts `many`.
+    /// Counts `many` drops.
     pub(crate) fn count_many(&mut self, reason: DropReason, many: u64) {
         if let Some(counter) = self.0.get_mut(reason as usize) {
             *counter += many;
@@ -87,13 +88,14 @@ impl Index<DropReason> for Drops {
 }
 
 impl Counters {
-    /// What was received under keys of ours and went on, to the TUN or to another node: packets and frames.
+    /// Returns the number of packets and frames that were received under the keys of this node and
+    /// passed on, to the TUN or to another node.
     #[must_use]
     pub fn passed_on(&self) -> u64 {
         self.tun_tx + self.relayed + self.forwarded
     }
 
-    /// Counts what was dropped, if anything was.
+    /// Counts a drop, if `done` is one.
     #[inline]
     pub(crate) fn note(&mut self, done: Result<(), DropReason>) {
         if let Err(reason) = done {
@@ -104,13 +106,13 @@ impl Counters {
 
 counters! {
     counts {
-        /// Packets read from the TUN (a super-packet counts once).
+        /// Packets read from the TUN. A super-packet counts once.
         tun_rx,
         /// Packets for the TUN.
         tun_tx,
-        /// Of those read from the TUN, the ones left to another lane, which sends them.
+        /// Packets read from the TUN that the lane left to another lane, which sends them.
         handed_out,
-        /// Datagrams for another lane; they count as received there alone.
+        /// Datagrams for another lane. Only that lane counts them as received.
         foreign,
         /// Datagrams received.
         udp_rx,
@@ -120,120 +122,132 @@ counters! {
         fast_rx,
         /// IP packets sealed in fast frames.
         fast_tx,
-        /// Of those, the ones with all of their header: IPv4, and IPv6 to or from a network behind a node.
+        /// IP packets sealed in fast frames with their whole header: IPv4, and IPv6 to or from a
+        /// network behind a node. They count as `fast_tx` too.
         full_tx,
-        /// IP packets with all of their header that came and went to the TUN.
+        /// IP packets with their whole header that were received and went to the TUN.
         full_rx,
         /// IP packets sealed in pieces, because no fast frame takes them whole.
         fast_fragmented,
-        /// IP packets put together of such pieces.
+        /// IP packets reassembled from such pieces.
         fast_reassembled,
-        /// TCP segments and super-packets cut smaller than the hosts agreed on.
+        /// TCP segments and super-packets cut into smaller segments than the hosts agreed on.
         tcp_recut,
-        /// IP packets sealed in fast frames that go through other nodes; they count as `fast_tx` too.
+        /// IP packets sealed in fast frames that other nodes relay. They count as `fast_tx` too.
         relayed_tx,
-        /// Fast frames opened that came through other nodes; they count as `fast_rx` too.
+        /// Fast frames opened that other nodes relayed. They count as `fast_rx` too.
         relayed_rx,
-        /// Fast frames of others that the lane carried from one neighbour to the next.
+        /// Fast frames of other nodes that the lane forwarded from one neighbour to the next.
         relayed,
-        /// Session datagrams of others that the lane forwarded.
+        /// Session datagrams of other nodes that the lane forwarded.
         forwarded,
-        /// Of those, the ones that went on marked as having experienced congestion.
+        /// Forwarded datagrams and frames that went on marked as having experienced congestion.
         ce_forwarded,
-        /// IP packets for the TUN that such a mark was put on.
+        /// IP packets for the TUN that the lane marked because their frame had experienced
+        /// congestion.
         ce_delivered,
         /// Packets that had to wait for a session.
         queued,
-        /// Packets that had to wait because their peer must be reached in fast frames and is not.
+        /// Packets that had to wait because data for their peer goes in fast frames only, and none
+        /// could be sent yet.
         fast_waited,
-        /// ICMPv6 errors sent to local senders.
+        /// ICMPv6 errors sent to senders on this host.
         icmp_sent,
-        /// Datagrams that came with CE in their IP header, opened or not.
+        /// Datagrams that arrived with CE in their IP header, opened or not.
         ce_underlay,
-        /// Frames sent a second time, to an address beside the one that their peer has proven.
+        /// Frames sent a second time, to an address other than the one that the peer has proven.
         path_copies,
-        /// Proofs of keys that had to wait in the lane because the core did not take them. They are offered again; none is lost.
+        /// Proofs of keys that had to wait in the lane because the queue to the core was full. The
+        /// lane offers them again; none is dropped.
         proofs_waited,
     }
     drops {
-        /// Datagrams and messages too short or of an unknown version or phase.
+        /// Datagrams and messages that are too short, or of an unknown version or phase.
         Malformed => "malformed",
-        /// Frames for an index that is not ours.
+        /// Frames for an index that is not in use at this node.
         UnknownIndex => "unknown_index",
-        /// Session frames that came before their keys and could not wait for them.
+        /// Session frames that arrived before their keys and could not wait for them.
         Early => "early_dropped",
-        /// Control messages longer than any that FIPS or we define.
+        /// Control messages longer than any that FIPS or weft defines.
         ControlTooLong => "control_too_long",
-        /// Link frames whose tag was wrong.
+        /// Link frames with a wrong tag.
         LinkTag => "link_open_failed",
-        /// Link frames seen before or too old.
+        /// Link frames received before, or too old for the replay window.
         LinkReplay => "link_replays",
-        /// Session frames that no epoch of ours opened.
+        /// Session frames that no epoch of this node opened.
         SessionTag => "session_open_failed",
-        /// Session frames seen before or too old.
+        /// Session frames received before, or too old for the replay window.
         SessionReplay => "session_replays",
-        /// Pieces that did not fit those before them.
+        /// Pieces that contradict or overlap those before them.
         Fragment => "fragments_refused",
-        /// Packets of which not all pieces came.
+        /// Packets of which not all pieces were received.
         FragmentExpired => "fragments_expired",
-        /// Fast frames for an index that is not ours.
+        /// Fast frames for an index that is not in use at this node.
         FastUnknown => "fast_unknown",
-        /// Fast frames whose tag was wrong.
+        /// Fast frames with a wrong tag.
         FastTag => "fast_open_failed",
-        /// Fast frames seen before or too old.
+        /// Fast frames received before, or too old for the replay window.
         FastReplay => "fast_replays",
-        /// Relayed fast frames with a label that their sender has not bound.
+        /// Relayed fast frames with a label that this node has not bound for their sender.
         LabelUnknown => "label_unknown",
-        /// Relayed fast frames of others that had no hop left.
+        /// Relayed fast frames of other nodes whose TTL expired.
         RelayTtl => "relay_ttl_expired",
-        /// Relayed fast frames of others whose next hop was lost, or too small for them.
+        /// Relayed fast frames of other nodes whose next hop was lost, or too small for them.
         RelayFailed => "relay_failed",
-        /// Handshake messages over the rate, or answers to nothing.
+        /// Handshake messages over the rate, or answers that no handshake waits for.
         Handshake => "handshakes_refused",
-        /// Handshake messages of sessions and error signals for us, over the rate of their link.
+        /// Handshake messages of sessions and error signals for this node, over the rate of their
+        /// link.
         Clear => "clear_refused",
-        /// The same, and coordinates, of others that were not carried on: over the rate of their link, or in our own name.
+        /// Handshake messages of sessions, error signals and coordinates of other nodes that were
+        /// not forwarded: over the rate of their link, or with this node as their source.
         ClearForwarded => "carried_refused",
-        /// Session datagrams addressed to another node.
+        /// Session datagrams addressed to another node, while this node does not forward.
         NotForUs => "not_for_us",
-        /// Session datagrams of others that are too large for our links.
+        /// Session datagrams of other nodes that are too large for this node's links.
         TransitTooLarge => "transit_too_large",
-        /// Session datagrams of others whose next hop was just lost.
+        /// Session datagrams of other nodes whose next hop was just lost.
         ForwardFailed => "forward_failed",
-        /// Session datagrams of others that had no hop left.
+        /// Session datagrams of other nodes whose TTL expired.
         Ttl => "ttl_expired",
         /// IP packets from a node that is not a configured peer.
         NotAllowed => "not_allowed",
         /// IP packets from a peer whose source is neither its address nor in a network behind it.
         ForeignSource => "foreign_source",
-        /// IP packets from a peer whose destination is neither our address nor in a network behind us.
+        /// IP packets from a peer whose destination is neither the address of this node nor in a
+        /// network behind it.
         ForeignDestination => "foreign_destination",
-        /// TUN packets that are not IPv6, where no networks are configured, or not IP at all.
+        /// TUN packets that are not IPv6, if no networks are configured, or not IP at all.
         NotIp => "not_ipv6",
-        /// TUN packets whose source is neither our address nor in a network behind us.
+        /// TUN packets whose source is neither the address of this node nor in a network behind it.
         WrongSource => "wrong_source",
-        /// TUN packets to an address that is no configured peer's, nor in a network behind one.
+        /// TUN packets to an address that is neither that of a configured peer nor in a network
+        /// behind one.
         NoRoute => "no_route",
-        /// TUN packets to or from networks whose peer cannot be sent such: there are no fast frames, or it does not read them.
+        /// TUN packets to or from networks behind nodes that cannot be sent to their peer: there
+        /// are no fast frames, or the peer does not read packets with their whole header.
         NoFullFrames => "no_full_frames",
-        /// Our own datagrams to a node, which a route to a network behind it has led to the TUN.
+        /// This node's own datagrams to a peer, which a route to a network behind that peer has led
+        /// to the TUN.
         UnderlayLoop => "underlay_loops",
         /// TUN packets larger than the session takes.
         TooBig => "too_big",
-        /// TUN packets whose headers or virtio header do not add up.
+        /// TUN packets whose headers or virtio header are inconsistent.
         MalformedTun => "malformed_tun",
-        /// Packets that waited in vain.
+        /// Packets dropped while they waited for keys.
         Queue => "queue_dropped",
         /// Packets not sealed because an epoch had no counter left.
         EpochSpent => "epoch_spent",
         /// Packets for the TUN dropped because too many waited.
         Reply => "replies_dropped",
-        /// Reports dropped because their neighbour, or the node itself, already had its share of what waits for the core.
+        /// Reports dropped because the neighbour that caused them, or the node itself, already had
+        /// its share of what waits for the core.
         Report => "reports_dropped",
-        /// Packets for the TUN whose frame came so and whose sender does not know ECN: they count as lost on the way (RFC 6040).
+        /// Packets for the TUN whose frame had experienced congestion and whose sender does not
+        /// support ECN. They count as lost on the path (RFC 6040).
         Congestion => "ce_dropped",
-        /// Frames not sent, because the peer has proven no address and three times went where it seems to be what came from
-        /// there.
+        /// Frames not sent, because the peer has proven no address, and its unproven address has
+        /// received three times the bytes that came from it.
         PathUnproven => "path_unproven",
         /// Handshake datagrams dropped because too many waited for the core.
         HandshakeQueue => "handshakes_dropped",

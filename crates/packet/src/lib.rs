@@ -3,10 +3,10 @@
 //!
 //! - [`Lane`]: the tables of one thread's links and sessions, and its three entry points:
 //!   `outbound` (TUN to wire), `inbound` (wire to TUN, or to the next hop), `apply` (a command of
-//!   the core). [`Command`] and [`Report`] are all that passes between a lane and the core.
-//! - `link`, `session`: the keys and accounts of one link, and of one session. `egress`: what packets
-//!   to a node go in.
-//! - `lanes`: several lanes in one node, and which one owns a link or session.
+//!   the core). [`Command`] and [`Report`] are the only messages between a lane and the core.
+//! - `link`, `session`: the keys and accounts of one link, and of one session. `egress`: the frames
+//!   that packets to a node go in.
+//! - `lanes`: several lanes in one node, and which lane owns a link or session.
 //! - `received`: the datagrams of one receive.
 //! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, in the buffer that is
 //!   sent.
@@ -25,7 +25,7 @@
 //! - `echo`: echo requests that the node itself sends. `gate`: how many handshakes a second reach
 //!   the core. [`Counters`]: every other outcome.
 //!
-//! Never here: handshakes, timers and decisions (weft-core); IO (weft-os, weft-plane).
+//! This crate has no handshakes, timers and decisions (weft-core), and no IO (weft-os, weft-plane).
 
 pub mod bounds;
 mod bucket;
