@@ -1,6 +1,7 @@
-//! What packets to a node go in: which frames, over which path, how large.
+//! The frames that packets to a node go in: their kind, path and size.
 //!
-//! It follows from the tables and is kept with the session until they change: [`Lane::tables_changed`].
+//! They follow from the tables. The result is kept with the session until the tables change:
+//! [`Lane::tables_changed`].
 
 use weft_wire::NodeAddr;
 use weft_wire::fast::{FULL_OVERHEAD, Fragment, IPV6_OVERHEAD as FAST_OVERHEAD, SURE_PAYLOAD};
@@ -12,51 +13,53 @@ use crate::lane::Lane;
 use crate::mss;
 use crate::session::Session;
 
-/// A packet of this length passes wherever there is IPv6 (RFC 8200 section 5), bytes.
+/// The size of a packet that every IPv6 path takes, in bytes (RFC 8200 section 5).
 const IPV6_LEAST: usize = 1_280;
-/// A path that nothing is known of.
+/// The assumed size of a path before probes have shown any.
 const UNKNOWN: PathSize = PathSize {
     payload: SURE_PAYLOAD,
     settled: false,
 };
 
-/// What packets to a node go in.
+/// The frames that packets to a node go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Egress {
-    /// The session and the link under it can both seal FIPS frames.
+    /// Whether the session and the link under it can both seal FIPS frames.
     pub(crate) ready: bool,
-    /// They go in fast frames, by this path.
+    /// The path of fast frames, or `None` if packets go in FIPS frames.
     pub(crate) fast: Option<Way>,
-    /// TCP segments that are too large are cut anew, here and at the peer, so the hosts need not know what fits.
+    /// Whether TCP segments that are too large are cut smaller, here and at the peer, so that the
+    /// hosts need not know the size that fits.
     pub(crate) splits: bool,
-    /// The peer reads frames of packets with all of their header.
+    /// Whether the peer reads frames of packets with their whole header.
     reads_full: bool,
-    /// This is about such packets.
+    /// Whether this value describes packets with their whole header.
     full: bool,
-    /// The largest UDP payload, bytes.
+    /// The largest UDP payload, in bytes.
     payload: u16,
-    /// That will not be more in a moment.
+    /// Whether no larger payload is expected soon.
     settled: bool,
 }
 
 impl Egress {
-    /// The same for packets with all of their header.
+    /// Returns the same value for packets with their whole header.
     pub(crate) fn full(self) -> Self {
         Self { full: true, ..self }
     }
 
-    /// Whether this is about such packets.
+    /// Returns whether this value describes packets with their whole header.
     pub(crate) fn is_full(self) -> bool {
         self.full
     }
 
-    /// Whether such can go.
+    /// Returns whether the peer reads packets with their whole header.
     pub(crate) fn reads_full(self) -> bool {
         self.reads_full
     }
 
-    /// What [`Egress::max_fragmented`] is for a packet with all of its header, by its IP version and whether its sender lets it
-    /// be cut. IPv4 promises no size, and what may be cut may always go in pieces.
+    /// Like [`Egress::max_fragmented`] for a packet with its whole header, by its IP version and
+    /// whether its sender allows fragmentation. IPv4 guarantees no size, and a packet that may be
+    /// fragmented may always go in pieces.
     pub(crate) fn max_in_pieces(self, ipv6: bool, may_be_cut: bool) -> usize {
         let longest = match (ipv6, may_be_cut, self.settled) {
             (_, true, _) | (_, _, false) => Fragment::MAX_TOTAL,
@@ -66,25 +69,27 @@ impl Egress {
         self.joinable(longest)
     }
 
-    /// What a frame with a piece has room for, bytes.
+    /// Returns how many bytes of a packet one frame with a piece holds.
     pub(crate) fn max_piece(self) -> usize {
         let before = self.fast.map_or(0, |way| way.link().1);
         usize::from(self.payload).saturating_sub(before + Fragment::OVERHEAD)
     }
 
-    /// The longest packet of at most `longest` bytes that the other end puts together, or that fits one frame.
+    /// Returns the longest packet of at most `longest` bytes that the peer reassembles, or that
+    /// fits one frame.
     fn joinable(self, longest: usize) -> usize {
         let elided = if self.full { 0 } else { ELIDED };
         let most = Fragment::MAX_PIECES * self.max_piece() + elided;
         longest.min(most.max(self.max_inner()))
     }
 
-    /// The largest IP packet in one frame, bytes.
+    /// Returns the size of the largest IP packet in one frame, in bytes.
     pub(crate) fn max_inner(self) -> usize {
         usize::from(self.payload).saturating_sub(self.overhead())
     }
 
-    /// The largest TCP packet that the hosts shall agree on, bytes; see [`Lane::max_tcp`].
+    /// Returns the size of the largest TCP packet that the hosts shall agree on, in bytes; see
+    /// [`Lane::max_tcp`].
     pub(crate) fn max_tcp(self) -> usize {
         if self.splits {
             return usize::from(u16::MAX);
@@ -92,8 +97,9 @@ impl Egress {
         usize::from(mss::cautious_payload(self.payload)).saturating_sub(self.overhead())
     }
 
-    /// The largest IP packet at all, bytes: in pieces if need be. While it is being found out what the path takes, no host is
-    /// told that a packet is too big, because systems remember that for minutes.
+    /// Returns the size of the largest IP packet that can be sent at all, in bytes: in pieces if
+    /// necessary. While probes of the path are under way, no host receives a Packet Too Big for
+    /// what pieces can hold, because systems remember it for minutes.
     pub(crate) fn max_fragmented(self) -> usize {
         match (self.fast, self.settled) {
             (None, _) => self.max_inner(),
@@ -102,17 +108,18 @@ impl Egress {
         }
     }
 
-    /// Whether frames with packets of this length, bytes, are above what every path takes.
+    /// Returns whether frames with packets of this length, in bytes, are larger than what every
+    /// path takes.
     pub(crate) fn is_large(self, packet: usize) -> bool {
         packet + self.overhead() > usize::from(SURE_PAYLOAD)
     }
 
-    /// The largest frame, bytes.
+    /// Returns the size of the largest frame, in bytes.
     pub(crate) fn payload(self) -> u16 {
         self.payload
     }
 
-    /// What a frame has more than the packet in it, bytes.
+    /// Returns the difference between the length of a frame and that of its packet, in bytes.
     fn overhead(self) -> usize {
         let more = if self.full { FULL_OVERHEAD - FAST_OVERHEAD } else { 0 };
         self.fast.map_or(IPV6_OVERHEAD, Way::overhead) + more
@@ -120,12 +127,12 @@ impl Egress {
 }
 
 impl Lane {
-    /// The largest IP packet that fits one frame to this node, bytes.
+    /// Returns the size of the largest IP packet in one frame to this node, in bytes.
     pub fn max_inner_to(&self, peer: &NodeAddr) -> usize {
         self.resolve_egress(peer).max_inner()
     }
 
-    /// What packets to this node go in.
+    /// Returns the frames that packets to this node go in.
     #[inline]
     pub(crate) fn egress(&mut self, peer: &NodeAddr) -> Egress {
         let version = self.version;
@@ -136,12 +143,12 @@ impl Lane {
         }
     }
 
-    /// The tables, or the keys in them, have changed: what packets go in is resolved anew.
+    /// Records that the tables, or the keys in them, have changed: kept values are resolved again.
     pub(crate) fn tables_changed(&mut self) {
         self.version = self.version.wrapping_add(1);
     }
 
-    /// Keys that may seal nothing more are not chosen again.
+    /// Records that keys are spent, so that they are not chosen again.
     pub(crate) fn note_spent(&mut self, spent: bool) {
         if spent {
             self.tables_changed();
@@ -157,7 +164,7 @@ impl Lane {
         egress
     }
 
-    /// The same from the tables alone.
+    /// Like [`Lane::egress`], from the tables alone.
     pub(crate) fn resolve_egress(&self, peer: &NodeAddr) -> Egress {
         let session = self.sessions.get(peer);
         let keys = session.and_then(|session| self.fast_keys(session, peer));
@@ -170,7 +177,8 @@ impl Lane {
             Some((_, Way::Direct(_))) if self.config.probe => {
                 session.and_then(|session| session.size).unwrap_or(UNKNOWN)
             }
-            // Each hop has told what it takes, which is better than what FIPS frames have met on the path.
+            // Each hop has announced its size, which is more exact than what FIPS frames have met
+            // on the path.
             Some((_, Way::Relayed(relay))) => PathSize {
                 payload: self.config.mtu.min(relay.mtu),
                 settled: true,

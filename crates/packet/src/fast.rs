@@ -1,10 +1,13 @@
-//! Fast frames in a lane: keys that change in place, one seal for a packet, and what answers itself.
+//! Fast frames in a lane: keys that advance in place, one seal for a packet, and messages that the
+//! lane answers itself.
 //!
-//! A session has them beside its FIPS epochs, under the same numbers. The lane opens a fast frame as soon as its keys
-//! are installed, and seals data in them once one from the other side has opened that shows that ours open there: the core
-//! cannot see that both ends derived the same keys, nor that fast frames get through. docs/protocol/fast.md.
+//! A session has fast keys in addition to its FIPS epochs, under the same numbers. The lane opens
+//! fast frames as soon as their keys are installed. It seals data in them once it has opened one
+//! from the peer that shows that its own frames open there: the core cannot see that both ends
+//! derived the same keys, nor that fast frames get through. docs/protocol/fast.md.
 //!
-//! A link has such keys too where frames are relayed over it: they seal what a frame tells the next hop.
+//! A link has such keys too if frames are relayed over it. They seal the part of a frame that the
+//! next hop reads.
 
 mod border;
 mod forward;
@@ -28,18 +31,19 @@ use weft_wire::NodeAddr;
 
 use crate::control::LinkId;
 
-/// Fast keys of one session at a time: the present ones, those before and those to come.
+/// The number of fast keys that one session or link holds at a time: the present ones, earlier and
+/// later ones.
 const MAX_EPOCHS: usize = 4;
 
-/// In numbers of epochs that measurements go by: fast frames of an epoch count on their own.
+/// A bit of the epoch numbers in measurements: the fast frames of an epoch are counted separately.
 const FAST_BIT: u32 = 1 << 31;
 
-/// Whose keys an index of fast frames names.
+/// The owner of the keys that a receiver index of fast frames names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FastIndex {
-    /// Those of the session with this node.
+    /// The session with this node.
     Session(NodeAddr),
-    /// Those of the hop over this link.
+    /// The hop over this link.
     Hop(LinkId),
 }
 
@@ -51,7 +55,7 @@ pub(crate) struct Fast {
 }
 
 impl Fast {
-    /// Adds keys; returns the receiver index of those that had to go for them.
+    /// Adds keys. Returns the receiver index of those that were removed for them.
     pub(crate) fn install(&mut self, epoch: FastEpoch) -> Option<u32> {
         let replaced = self.retire(epoch.id);
         let evicted = (self.list.len() == MAX_EPOCHS).then(|| {
@@ -77,22 +81,22 @@ impl Fast {
         self.current = None;
     }
 
-    /// Receiver indices of all of them.
+    /// Returns the receiver indices of all of them.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         self.list.iter().map(|e| e.our_index)
     }
 
-    /// The keys that seal data.
+    /// Returns the keys that seal data.
     pub(crate) fn current(&self) -> Option<&FastEpoch> {
         self.list.iter().find(|e| Some(e.id) == self.current)
     }
 
-    /// The keys that seal data.
+    /// Returns the keys that seal data.
     pub(crate) fn current_mut(&mut self) -> Option<&mut FastEpoch> {
         self.list.iter_mut().find(|e| Some(e.id) == self.current)
     }
 
-    /// The number of those keys.
+    /// Returns the number of the keys that seal data.
     pub(crate) fn current_id(&self) -> Option<u32> {
         self.current
     }
@@ -105,13 +109,13 @@ impl Fast {
         self.list.iter_mut().find(|e| e.our_index == our_index)
     }
 
-    /// The keys that measurements know by this number.
+    /// Returns the keys that measurements identify by this number.
     pub(crate) fn measured(&self, number: u32) -> Option<&FastEpoch> {
         self.list.iter().find(|e| e.number() == number)
     }
 
-    /// A first frame opened under `id` that does not ask for a confirm, or the first that came directly. It lets data go
-    /// under `id` if that is the newest.
+    /// Records that a frame opened under `id` that does not ask for a confirm, the first of all or
+    /// the first over a direct path. Data goes under `id` from now on if it is the newest.
     fn prove(&mut self, id: u32, direct: bool) {
         let Some(epoch) = self.get_mut(id) else { return };
         epoch.proven = true;

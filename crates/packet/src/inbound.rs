@@ -25,35 +25,37 @@ use crate::received::Received;
 use crate::session::{Expecting, Session};
 use crate::train::{Train, Transmit};
 
-/// How often at most a link may make us report an unknown session, ms.
+/// The shortest interval between reports of unknown sessions for one link, in ms.
 const UNKNOWN_SESSION_INTERVAL: u64 = 200;
-/// How often at most a session reports the link that its frames come over, ms: they may take turns.
+/// The shortest interval between reports of a session's arrival link, in ms. Frames may alternate
+/// between links.
 const ARRIVAL_INTERVAL: u64 = 100;
-/// The largest link or session message that is handed to the core, bytes. The largest in FIPS is FilterAnnounce,
-/// 1,035 bytes; a TreeAnnounce is bounded by the datagram.
+/// The largest link or session message that is passed to the core, in bytes. The largest in FIPS is
+/// FilterAnnounce, 1,035 bytes; a TreeAnnounce is bounded by the datagram.
 const MAX_CONTROL: usize = 4096;
 
-/// What became of a datagram.
+/// The outcome of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbound {
-    /// An IP packet for the TUN lies at this range of the buffer.
+    /// An IP packet for the TUN, at this range of the buffer, and the state of its checksum.
     Packet(Range<usize>, Checksum),
-    /// Nothing for the TUN: control, or dropped and counted.
+    /// Nothing for the TUN: the datagram was a message, or was dropped and counted.
     Done,
 }
 
-/// What became of a session datagram.
+/// The outcome of a session datagram.
 enum Routed {
-    /// A handshake or signal for us, which the core takes.
+    /// A handshake message or error signal for this node, which the core processes.
     Local,
-    /// All that is to be done is done.
+    /// The lane has processed it.
     Done(Inbound),
 }
 
 impl Lane {
-    /// Takes what one receive brought from the network: datagrams of `step` bytes each but the last, one behind the other
-    /// from [`HEADROOM`] bytes into `room` on. Each IP packet for the TUN goes to `deliver`, with where it lies in `room`;
-    /// it stays there. Datagrams for other lanes are left as they are, for [`Lane::foreign`].
+    /// Processes the datagrams of one receive: `step` bytes each but the last, one behind the
+    /// other, from offset [`HEADROOM`] of `room` on. Calls `deliver` for each IP packet for the
+    /// TUN, with the packet, its range in `room`, where it stays, and the state of its checksum.
+    /// Datagrams for other lanes are copied for [`Lane::foreign`].
     pub fn inbound_train<T: Transmit>(
         &mut self,
         now: u64,
@@ -83,10 +85,11 @@ impl Lane {
         self.outer = Seen::Nothing;
     }
 
-    /// Takes one datagram from the network and opens it where it lies: in `room`, behind [`HEADROOM`] bytes that may be
-    /// overwritten. These may be the end of a datagram that was taken before: all that matters there is its tag.
+    /// Processes one datagram and opens it in place. The datagram is in `room` behind [`HEADROOM`]
+    /// bytes, which may be overwritten. These bytes may be the end of a datagram that was processed
+    /// before, of which only the tag lies there.
     ///
-    /// `train` is for packets that waited for what this datagram proves.
+    /// Packets that waited for what this datagram proves are committed to `train`.
     pub fn inbound<T: Transmit>(
         &mut self,
         now: u64,
@@ -107,7 +110,7 @@ impl Lane {
         inbound
     }
 
-    /// Takes the first datagram that is left, and those behind it under the same keys.
+    /// Processes the first remaining datagram, and those behind it under the same keys.
     fn take<T: Transmit>(
         &mut self,
         now: u64,
@@ -153,13 +156,13 @@ impl Lane {
         self.counters.udp_rx += (before - received.count()) as u64;
     }
 
-    /// Whether this is a fast frame under an index of this lane.
+    /// Returns whether this is a fast frame under a receiver index of this lane.
     fn is_ours(&self, datagram: &[u8]) -> bool {
         fast::index_of(datagram).is_some_and(|index| self.fast_indices.contains_key(&index))
     }
 
-    /// The same for a datagram that lies alone: returns the IP packet for the TUN in it, if there is one, with its
-    /// checksum complete. For tests and simulations; it copies.
+    /// Like [`Lane::inbound`] for a datagram without headroom: returns the IP packet for the TUN in
+    /// it, if there is one, with a complete checksum. It copies, and is for tests and simulations.
     pub fn inbound_alone<T: Transmit>(
         &mut self,
         now: u64,
@@ -193,12 +196,12 @@ impl Lane {
         }
     }
 
-    /// Passes a well-formed handshake message on to the core, at a bounded rate.
+    /// Passes a well-formed handshake message to the core, at a bounded rate.
     fn handshake(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) -> Result<Inbound, DropReason> {
         let wanted = if let Ok(msg1) = fmp::Msg1::parse(datagram) {
             self.gate.admits_msg1(now, from, &msg1)
         } else {
-            // An answer is looked at only where a question is open.
+            // An answer is examined only if a handshake of this node waits for it.
             fmp::Msg2::parse(datagram).is_ok_and(|msg2| self.gate.admits_msg2(now, from, &msg2))
         };
         if !wanted {
@@ -233,7 +236,8 @@ impl Lane {
         if self.outer == Seen::Ce
             && let Some(flags) = datagram.get_mut(1)
         {
-            // A mark of the underlay goes on as one of the hop, for whatever the frame is. The header has been authenticated.
+            // A CE mark of the underlay becomes a mark of the hop, whatever the frame contains. The
+            // header has been authenticated before.
             header.flags |= fmp::FLAG_CE;
             *flags |= fmp::FLAG_CE;
         }
@@ -244,7 +248,7 @@ impl Lane {
         if proof == Proof::Promoted {
             link.settle_path(header.receiver_idx, from);
         }
-        // Late frames of old keys may come from where the peer was.
+        // Late frames under old keys may come from an earlier address of the peer.
         let current = link.epochs.current().is_some_and(|e| e.id == header.receiver_idx);
         let moved = match newest && current {
             true => link.paths.came_from(now, from, datagram.len()),
@@ -267,7 +271,8 @@ impl Lane {
         self.link_message(now, id, &header, datagram, train)
     }
 
-    /// The link that an index belongs to. `None` if its handshake is not finished: the core is told, once.
+    /// Returns the link that an index belongs to, or `None` if its handshake is not finished. The
+    /// latter is reported to the core once.
     fn classify(&mut self, index: u32) -> Result<Option<LinkId>, DropReason> {
         match self.indices.get_mut(&index) {
             Some(Index::Keyed(link)) => Ok(Some(*link)),
@@ -283,7 +288,7 @@ impl Lane {
         }
     }
 
-    /// Dispatches an opened link message; `datagram` holds its plaintext behind the header.
+    /// Dispatches an opened link message. `datagram` holds its plaintext behind the header.
     fn link_message<T: Transmit>(
         &mut self,
         now: u64,
@@ -299,7 +304,8 @@ impl Lane {
         let (inner, body) = parsed.ok_or(DropReason::Malformed)?;
         let body_at = end - body.len();
         let kind = LinkMessageType::from_byte(inner.msg_type);
-        // Gossip, reports and heartbeats want no answer, a probe gets its own; what our type table lacks may.
+        // Tree and filter announcements, reports and heartbeats call for no answer, and a probe has
+        // its own. A message of unknown type may call for one.
         let answerable = !matches!(
             kind,
             Some(
@@ -351,7 +357,7 @@ impl Lane {
         Ok(Inbound::Done)
     }
 
-    /// Takes a session datagram, whose body lies at `at`: for us or for another node.
+    /// Processes a session datagram, whose body is at `at`, for this node or for another one.
     fn session_datagram<T: Transmit>(
         &mut self,
         now: u64,
@@ -388,7 +394,8 @@ impl Lane {
         Ok(Routed::Done(inbound))
     }
 
-    /// Whether a handshake message or signal for us is looked at: how many a link may bring is bounded.
+    /// Returns whether a handshake message or signal for this node is processed. The rate of each
+    /// link is bounded.
     fn admits_clear(&mut self, now: u64, link: LinkId, src: NodeAddr, message: &[u8], draw: u32) -> bool {
         let (Some(kind), Some(link)) = (Clear::of(message), self.links.get_mut(&link)) else {
             return false;
@@ -403,7 +410,7 @@ impl Lane {
         link.clear.take(now, kind, parties, draw)
     }
 
-    /// Opens the FSP frame at `at` of `datagram` and takes out what it carries.
+    /// Opens the FSP frame at `at` of `datagram` and processes its content.
     pub(crate) fn session_frame<T: Transmit>(
         &mut self,
         now: u64,
@@ -471,8 +478,8 @@ impl Lane {
         Ok(Inbound::Done)
     }
 
-    /// Takes an opened session message that is no IP packet: for the lane, or for the core. `number` is what
-    /// measurements know its keys by.
+    /// Processes an opened session message that is not an IP packet: in the lane, or in the core.
+    /// `number` identifies its keys in measurements.
     pub(crate) fn session_message(
         &mut self,
         now: u64,
@@ -497,7 +504,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Rebuilds the IPv6 header in front of the payload, over the headers that were read.
+    /// Rebuilds the IPv6 header in front of the payload, over the headers of the frame.
     fn ip_packet(
         &mut self,
         src: NodeAddr,
@@ -524,7 +531,8 @@ impl Lane {
         Ok(Inbound::Packet(start..end, Checksum::Full))
     }
 
-    /// What is done to and with every IP packet that goes to the TUN.
+    /// Processes an IP packet that is about to go to the TUN: clamps the MSS and recognises echo
+    /// replies.
     pub(crate) fn hand_over(&mut self, src: NodeAddr, packet: &mut [u8]) {
         if mss::opens_connection(packet) {
             let max_tcp = self.egress(&src).max_tcp();
@@ -533,14 +541,14 @@ impl Lane {
         self.note_echo(src, packet);
     }
 
-    /// Tells the core if this answers an echo request of its own.
+    /// Reports an answer to an echo request of the core.
     pub(crate) fn note_echo(&mut self, src: NodeAddr, packet: &[u8]) {
         if let Some(seq) = self.echo_token.and_then(|token| echo::reply(packet, token)) {
             self.report(Report::EchoReply { peer: src, seq });
         }
     }
 
-    /// The newest frame of a session came over this link.
+    /// Records that the newest frame of a session arrived over this link.
     pub(crate) fn note_arrival(&mut self, now: u64, link: LinkId, peer: NodeAddr) {
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;
@@ -567,7 +575,8 @@ impl Lane {
         }
     }
 
-    /// A frame that no epoch opens: perhaps its keys are on their way, perhaps we lost ours.
+    /// Handles a frame that no epoch opens: its keys may still be on their way from the core, or
+    /// this node may have lost them.
     fn no_keys(
         &mut self,
         now: u64,
@@ -579,12 +588,14 @@ impl Lane {
         let expecting = |s: &Session| s.expecting.filter(|expecting| expecting.is_open(now));
         let session = self.sessions.get(&src).and_then(|s| Some((s, expecting(s)?)));
         if let Some((session, expecting)) = session {
-            // A failed attempt to open has destroyed the frame, so only one that was not tried can wait.
+            // A failed attempt to open has destroyed the frame, so a frame can wait only if no
+            // epoch was tried.
             let waits = session.epochs.ids().next().is_none();
             if waits {
                 self.keep_early(now, id, src, datagram, at);
             }
-            // Handshake messages that lead to no keys must not hide that we lost ours.
+            // Handshake messages that lead to no keys must not hide that this node has lost its
+            // keys.
             if !expecting.in_vain(now) {
                 return if waits { Ok(()) } else { Err(DropReason::Early) };
             }

@@ -1,7 +1,8 @@
-//! A lane: the links and sessions one thread owns, and what moves their packets.
+//! A lane: the links and sessions that one thread owns, and the processing of their packets.
 //!
-//! Packets run to completion: [`Lane::outbound`] takes a TUN packet to sealed datagrams, [`Lane::inbound`] a datagram
-//! to an IP packet. What is not bulk leaves as a [`Report`]; what the core decides comes in as a [`Command`].
+//! Packets run to completion: [`Lane::outbound`] turns a TUN packet into sealed datagrams,
+//! [`Lane::inbound`] a datagram into an IP packet. What is not bulk traffic leaves as a [`Report`].
+//! The core's decisions arrive as a [`Command`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -36,35 +37,37 @@ mod queue;
 
 use early::Early;
 
-/// ICMPv6 errors at once, and a second in the long run (RFC 4443 section 2.4 f; FIPS: one per source and 100 ms).
+/// The burst and the long-term rate of ICMPv6 errors (RFC 4443 section 2.4 f; FIPS: one per source
+/// and 100 ms).
 const ICMP_BURST: u32 = 20;
 const ICMP_PER_SECOND: u32 = 100;
 
-/// What a lane must know from the start.
+/// The settings of a lane, fixed when it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneConfig {
-    /// Our own address.
+    /// The address of this node.
     pub me: NodeAddr,
-    /// The largest UDP payload we send, bytes (FIPS's `mtu`).
+    /// The largest UDP payload that the lane sends, in bytes (FIPS's `mtu`).
     pub mtu: u16,
-    /// For fast frames that is left to probes ([`Command::SizePath`]), and `mtu` is for FIPS frames alone.
+    /// Whether probes determine the size of fast frames ([`Command::SizePath`]). `mtu` then applies
+    /// to FIPS frames and relayed frames only.
     pub probe: bool,
-    /// Carry session datagrams of others from one neighbour to another.
+    /// Whether the lane forwards session datagrams of other nodes.
     pub transit: bool,
-    /// What link handshakes may cost that prove nothing.
+    /// The limits on link handshake messages that prove nothing.
     pub handshakes: HandshakeLimits,
 }
 
-/// What an index stands for.
+/// The meaning of a receiver index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Index {
-    /// An epoch of this link.
+    /// The index of an epoch of this link.
     Keyed(LinkId),
-    /// A handshake in flight; `true` once an early frame was reported.
+    /// The index of a handshake in flight for this link; `true` once an early frame was reported.
     Armed(LinkId, bool),
 }
 
-/// See the module.
+/// The tables and counters of one thread of the packet path; see the module.
 pub struct Lane {
     pub(crate) config: LaneConfig,
     pub(crate) place: Place,
@@ -72,43 +75,44 @@ pub struct Lane {
     pub(crate) links: BTreeMap<LinkId, Box<Link>>,
     pub(crate) indices: BTreeMap<u32, Index>,
     pub(crate) sessions: BTreeMap<NodeAddr, Box<Session>>,
-    /// Counts changes of the tables, for what sessions keep of them.
+    /// The version of the tables. It grows with each change, so that sessions recognise outdated
+    /// values that they keep.
     pub(crate) version: u64,
-    /// Whose fast frames come under an index.
+    /// The owner of the keys for each receiver index of fast frames.
     pub(crate) fast_indices: BTreeMap<u32, FastIndex>,
-    /// Relayed frames are sealed whole at each hop.
+    /// Whether relayed frames are sealed whole at each hop.
     pub(crate) whole: bool,
-    /// Nodes that IP packets may pass to and from, by their IPv6 address.
+    /// The nodes that IP packets may go to and come from, by their IPv6 address.
     pub(crate) allowed: BTreeMap<[u8; 16], NodeAddr>,
-    /// What lies behind them, and behind us.
+    /// The networks behind them, and behind this node.
     pub(crate) networks: Networks,
-    /// Nodes that get data in fast frames or not at all.
+    /// The nodes that receive data in fast frames only.
     fast_only: BTreeSet<NodeAddr>,
-    /// The link of the next hop, for nodes whose datagrams pass through us.
+    /// The link of the next hop, for the destinations of forwarded datagrams.
     pub(crate) routes: BTreeMap<NodeAddr, LinkId>,
     pub(crate) gate: Gate,
     pub(crate) icmp_limit: ErrorLimiter,
     pub(crate) scratch: Vec<u8>,
     pub(crate) echo_token: Option<u64>,
-    /// What the outer IP header says of what is received now.
+    /// The congestion mark in the outer IP header of the datagrams that are being received.
     pub(crate) outer: Seen,
     pub(crate) counters: Counters,
-    /// Accounts of what waits in the queues of sessions.
+    /// The shares of the sessions in the packets that wait in their queues.
     queued: Shares<NodeAddr>,
     early: Early,
     reports: ReportQueue<()>,
     replies: VecDeque<Vec<u8>>,
-    /// What they take, bytes.
+    /// The size of all replies together, in bytes.
     reply_bytes: usize,
 }
 
 impl Lane {
-    /// The only lane of a node, without links.
+    /// Makes the only lane of a node, without links.
     pub fn new(config: LaneConfig) -> Self {
         Self::at(config, Place::ALONE)
     }
 
-    /// One of several, without links.
+    /// Makes one of several lanes, without links.
     pub fn at(config: LaneConfig, place: Place) -> Self {
         Self {
             config,
@@ -138,18 +142,20 @@ impl Lane {
         }
     }
 
-    /// The largest IP packet that fits one frame of our own link, bytes.
+    /// Returns the size of the largest IP packet in one FIPS frame of this node's own link, in
+    /// bytes.
     pub fn max_inner(&self) -> usize {
         usize::from(self.config.mtu) - IPV6_OVERHEAD
     }
 
-    /// The largest TCP packet that the hosts at both ends of a session over our own link shall agree on, bytes; see
+    /// Returns the size of the largest TCP packet that the hosts at both ends of a session over
+    /// this node's own link shall agree on, in bytes; see
     /// [`cautious_payload`](crate::mss::cautious_payload).
     pub fn max_tcp(&self) -> usize {
         usize::from(crate::mss::cautious_payload(self.config.mtu)) - IPV6_OVERHEAD
     }
 
-    /// Carries out a command. What it makes ready to send is committed to `train`, not flushed.
+    /// Executes a command. Datagrams that result are committed to `train`, which is not flushed.
     pub fn apply<T: Transmit>(&mut self, now: u64, command: Command, train: &mut Train<T>) {
         self.tables_changed();
         match command {
@@ -177,7 +183,8 @@ impl Lane {
                 }
             }
             Command::PlaceLink { link, peer, path, left } => {
-                // The first lane owns links, and knows of this one unless it has ended.
+                // The first lane owns links: it has this link in its table unless the link has
+                // ended.
                 if !self.place.is_first() || self.links.contains_key(&link) {
                     self.link_entry(link, peer, (path, true)).paths.place(path, left);
                 }
@@ -342,18 +349,19 @@ impl Lane {
         }
     }
 
-    /// The next report for the core.
+    /// Returns the next report for the core.
     pub fn poll_report(&mut self) -> Option<Report> {
         self.reports.pop().map(|((), report)| report)
     }
 
-    /// Whether a report waits for the core.
+    /// Returns whether a report waits for the core.
     pub fn has_reports(&self) -> bool {
         !self.reports.is_empty()
     }
 
-    /// Takes back a report that found no room on its way to the core. A proof is the next one that [`Lane::poll_report`]
-    /// returns, and this returns true; anything else is dropped and counted.
+    /// Takes back a report for which the queue to the core had no room. A proof becomes the next
+    /// report that [`Lane::poll_report`] returns, and the result is true. Any other report is
+    /// dropped and counted.
     pub fn return_report(&mut self, report: Report) -> bool {
         let proof = report.is_proof();
         if proof {
@@ -365,25 +373,28 @@ impl Lane {
         proof
     }
 
-    /// The next IP packet for the TUN that did not come out of [`Lane::inbound`]: an ICMPv6 error, or a packet that
-    /// arrived before its keys. Without virtio header.
+    /// Returns the next IP packet for the TUN that [`Lane::inbound`] did not return: an ICMPv6
+    /// error, a packet that arrived before its keys, or one reassembled from pieces. It has no
+    /// virtio header.
     pub fn poll_reply(&mut self) -> Option<Vec<u8>> {
         let reply = self.replies.pop_front()?;
         self.reply_bytes = self.reply_bytes.saturating_sub(reply.len());
         Some(reply)
     }
 
-    /// What happened so far, counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Whether something waits that [`Lane::sample`] gives up in time, so that it must go on being called.
+    /// Returns whether something waits that [`Lane::sample`] gives up after a time, so that calls
+    /// of it must go on.
     pub fn gives_up_soon(&self) -> bool {
         self.early.load().count > 0 || self.sessions.values().any(|session| session.reassembly.len() > 0)
     }
 
-    /// Reports the activity of links and sessions that changed since the last call, and gives up what waited too long.
+    /// Reports the activity of links and sessions that changed since the last call, and gives up
+    /// what has waited for too long.
     pub fn sample(&mut self, now: u64) {
         let expired = self.early.expire(now);
         self.counters.drops.count_many(DropReason::Early, expired);
@@ -454,7 +465,7 @@ impl Lane {
         }
     }
 
-    /// The frame's ends for packets to `dest`.
+    /// Returns the addresses and the size for FIPS frames to `dest`.
     pub(crate) fn ends(&self, dest: NodeAddr) -> Ends {
         Ends {
             src: self.config.me,

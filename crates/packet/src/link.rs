@@ -1,4 +1,4 @@
-//! One link: its keys, its paths, and the accounts of what goes over it.
+//! One link: its keys, its paths, and the accounts of its traffic.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,37 +13,39 @@ use crate::measure::Told;
 use crate::meter::Meter;
 use crate::paths::Paths;
 
-/// One peer relation and its keys.
+/// The link with one neighbour, and its keys.
 pub(crate) struct Link {
-    /// Who is at the other end.
+    /// The neighbour.
     pub(crate) peer: NodeAddr,
     pub(crate) paths: Paths,
-    /// Where the answers to handshakes went whose epochs are not proven, and whether to nowhere else.
+    /// For each epoch that is not proven: its index, the address in its handshake, and whether its
+    /// answer went to no other.
     pub(crate) answered: Vec<(u32, SocketAddr, bool)>,
-    /// It has sealed, or may have.
+    /// Whether the link has had an epoch that seals.
     in_use: bool,
     pub(crate) epochs: Epochs,
     pub(crate) totals: Totals,
     sampled: Totals,
-    /// What is forwarded over it is marked.
+    /// Whether what is forwarded over the link is marked as having experienced congestion.
     pub(crate) congested: bool,
     pub(crate) meter: Meter,
-    /// Where the next SenderReport begins.
+    /// Where the interval of the next SenderReport begins.
     pub(crate) told: Told,
-    /// When [`Report::UnknownSession`] was last sent for this link, so that it is rare.
+    /// When [`Report::UnknownSession`] was last sent for this link, in ms: its rate is bounded.
     pub(crate) last_unknown: u64,
-    /// What it may bring of session messages in the clear.
+    /// The quota of session messages in the clear from this neighbour.
     pub(crate) clear: ClearQuota,
-    /// The keys that relayed fast frames go over it with.
+    /// The keys under which relayed fast frames go over the link.
     pub(crate) hop: Fast,
-    /// Where those that come over it go, by the neighbour's labels.
+    /// Where relayed frames from this neighbour go, by the label in them.
     pub(crate) labels: BTreeMap<u32, Carry>,
-    /// When [`Report::LabelFailed`] was last sent for this link.
+    /// When [`Report::LabelFailed`] was last sent for this link, in ms.
     pub(crate) last_failed_label: u64,
 }
 
 impl Link {
-    /// A link with `peer`, which is at `path` or, unless `proven`, has to show that it is.
+    /// Makes a link with `peer` at `path`. Unless `proven`, the peer still has to prove that it is
+    /// at that address.
     pub(crate) fn new(peer: NodeAddr, (path, proven): (SocketAddr, bool)) -> Self {
         Self {
             peer,
@@ -64,7 +66,8 @@ impl Link {
         }
     }
 
-    /// Accounts for frames that were sent over the link. `payload`: what they carry may want an answer.
+    /// Accounts for frames that were sent over the link. `payload`: their content may call for an
+    /// answer.
     #[inline]
     pub(crate) fn sent(&mut self, now: u64, frames: u64, bytes: usize, payload: bool) {
         if frames == 0 {
@@ -78,7 +81,7 @@ impl Link {
         }
     }
 
-    /// Accounts for frames that came over the link and opened.
+    /// Accounts for frames that were received over the link and opened.
     #[inline]
     pub(crate) fn received(&mut self, now: u64, frames: u64, bytes: usize) {
         self.totals.rx_frames += frames;
@@ -86,21 +89,22 @@ impl Link {
         self.totals.last_rx = now;
     }
 
-    /// So many of the frames that came carry what may want an answer.
+    /// Accounts for received frames whose content may call for an answer.
     #[inline]
     pub(crate) fn received_payload(&mut self, frames: u64) {
         self.totals.rx_payload += frames;
     }
 
-    /// The totals, if they have changed since the last call.
+    /// Returns the totals if they have changed since the last call.
     pub(crate) fn sample(&mut self) -> Option<Totals> {
         let changed = self.totals != self.sampled;
         self.sampled = self.totals;
         changed.then_some(self.totals)
     }
 
-    /// Takes note of where the handshake of an epoch shows the peer to be. The path of a link in use changes by our own
-    /// handshake alone; the initiator of any other may be any host until its keys are proven.
+    /// Records the address that the handshake of an epoch shows for the peer. Only a handshake of
+    /// this node changes the path of a link in use, since the initiator of any other may be any
+    /// host until its keys are proven.
     pub(crate) fn note_path(&mut self, index: u32, (path, proven): (SocketAddr, bool), usage: EpochUse) {
         let fresh = !self.in_use;
         self.in_use |= usage == EpochUse::Send;
@@ -119,15 +123,16 @@ impl Link {
         }
     }
 
-    /// The answer to a candidate's handshake has gone to another address as well.
+    /// Records that the answer to a candidate's handshake was also sent to another address.
     pub(crate) fn doubt_path(&mut self, index: u32) {
         if let Some((.., proven)) = self.answered.iter_mut().find(|(known, ..)| *known == index) {
             *proven = false;
         }
     }
 
-    /// The candidate `index` is proven by a frame from `from`, and seals from now on: the sender of the frame got the answer
-    /// to its handshake. That shows where it is, if the answer went to one address.
+    /// Records that a frame from `from` has proven the candidate `index`, which seals from now on:
+    /// the sender of the frame has received the answer to its handshake. That proves the sender's
+    /// address if the answer went to one address only.
     pub(crate) fn settle_path(&mut self, index: u32, from: SocketAddr) {
         let was_in_use = std::mem::replace(&mut self.in_use, true);
         let Some(at) = self.answered.iter().position(|(known, ..)| *known == index) else {

@@ -14,9 +14,10 @@ use crate::split::{SplitError, Splitter};
 use crate::train::{Train, Transmit};
 
 impl Lane {
-    /// Takes one packet from the TUN: `hdr` as the kernel wrote it, `packet` the IP packet behind it, up to 64 KiB.
-    /// Sealed datagrams are committed to `train`, which the caller flushes at the end of its batch. One of several lanes
-    /// may leave the packet to another ([`Outbound::HandOver`]).
+    /// Processes one packet from the TUN: `hdr` as the kernel wrote it, and `packet`, the IP packet
+    /// behind it, up to 64 KiB. Sealed datagrams are committed to `train`, which the caller flushes
+    /// at the end of its batch. If the node has several lanes, this one may leave the packet to
+    /// another ([`Outbound::HandOver`]).
     pub fn outbound<T: Transmit>(
         &mut self,
         now: u64,
@@ -28,8 +29,8 @@ impl Lane {
         self.send_packet(now, hdr, packet, train)
     }
 
-    /// The same for a packet that does not come from the TUN now: it has waited, another lane has left it to this one and
-    /// has counted it, or the node has made it.
+    /// Like [`Lane::outbound`] for a packet that was not just read from the TUN: it has waited,
+    /// another lane has counted it and left it to this one, or the node itself has made it.
     pub fn send_packet<T: Transmit>(
         &mut self,
         now: u64,
@@ -52,7 +53,8 @@ impl Lane {
         Outbound::Done
     }
 
-    /// What becomes of a packet for this node that is not sealed here and now: another lane's, or one that waits for keys.
+    /// Handles a packet for this node that cannot be sealed now: another lane seals it, or it waits
+    /// for keys.
     #[inline]
     pub(crate) fn goes_elsewhere(
         &mut self,
@@ -71,7 +73,7 @@ impl Lane {
         Some(Outbound::Done)
     }
 
-    /// Sends what one read of the TUN has, in frames as `room` tells.
+    /// Sends the packet or super-packet of one TUN read, in frames as `room` specifies.
     #[inline]
     pub(crate) fn send_in_frames<T: Transmit>(
         &mut self,
@@ -101,8 +103,9 @@ impl Lane {
         }
     }
 
-    /// Takes a packet that does not fit one frame: TCP is cut smaller if the other end does the same, the rest goes in
-    /// pieces as far as that makes sense, and whatever is left over is too big, as its sender is told.
+    /// Handles a packet that does not fit one frame. TCP is cut into smaller segments if the peer
+    /// does the same. Other packets go in pieces up to a bound. A packet above the bound is
+    /// dropped, and its sender receives an ICMPv6 Packet Too Big.
     fn oversized<T: Transmit>(
         &mut self,
         now: u64,
@@ -179,7 +182,7 @@ impl Lane {
     }
 }
 
-/// Source and destination.
+/// Returns source and destination of an IPv6 packet.
 fn ipv6_addresses(packet: &[u8]) -> Option<([u8; 16], [u8; 16])> {
     if packet.first()? >> 4 != 6 {
         return None;

@@ -2,10 +2,11 @@
 
 use weft_wire::fast::HEADROOM;
 
-/// Datagrams one behind the other, of `step` bytes each but the last, and how many of them are done with.
+/// Datagrams one behind the other, of `step` bytes each but the last, and how many of them are
+/// processed.
 ///
-/// The [`HEADROOM`] bytes in front of each may be overwritten: those of the first are spare, those of any other are the end
-/// of the datagram before it, of which only the tag lies there.
+/// The [`HEADROOM`] bytes in front of each may be overwritten. Those of the first are spare. Those
+/// of any other are the end of the datagram before it, and only its tag lies there.
 pub(crate) struct Received<'a> {
     room: &'a mut [u8],
     step: usize,
@@ -13,18 +14,18 @@ pub(crate) struct Received<'a> {
 }
 
 impl<'a> Received<'a> {
-    /// `room` has [`HEADROOM`] spare bytes in front of the first datagram.
+    /// Wraps the datagrams in `room`, which has [`HEADROOM`] spare bytes in front of the first.
     pub(crate) fn new(room: &'a mut [u8], step: usize) -> Self {
         let step = step.max(1);
         Self { room, step, at: 0 }
     }
 
-    /// The datagrams that are left.
+    /// Returns the number of remaining datagrams.
     pub(crate) fn count(&self) -> usize {
         self.len().div_ceil(self.step)
     }
 
-    /// The first datagram that is left.
+    /// Returns the first remaining datagram.
     #[inline]
     pub(crate) fn head(&mut self) -> Option<&mut [u8]> {
         let end = self.head_end();
@@ -33,7 +34,8 @@ impl<'a> Received<'a> {
             .filter(|head| !head.is_empty())
     }
 
-    /// The first datagram that is left, behind its [`HEADROOM`] bytes, and where in the whole room these begin.
+    /// Returns the first remaining datagram behind its [`HEADROOM`] bytes, and the offset of these
+    /// in the whole room.
     #[inline]
     pub(crate) fn head_in_room(&mut self) -> (usize, &mut [u8]) {
         let end = self.head_end();
@@ -41,18 +43,18 @@ impl<'a> Received<'a> {
         (self.at, head.unwrap_or_default())
     }
 
-    /// Is done with the first datagram that is left.
+    /// Marks the first remaining datagram as processed.
     #[inline]
     pub(crate) fn skip(&mut self) {
         self.at = self.head_end();
     }
 
-    /// Is done with the next `bytes`, which are whole datagrams.
+    /// Marks the next `bytes`, which are whole datagrams, as processed.
     pub(crate) fn skip_bytes(&mut self, bytes: usize) {
         self.at = self.at.saturating_add(bytes).min(self.total());
     }
 
-    /// The bytes of the datagrams that are left, and the length of each but the last.
+    /// Returns the bytes of the remaining datagrams, and the length of each but the last.
     pub(crate) fn rest(&mut self) -> (&mut [u8], usize) {
         let rest = self.room.get_mut(HEADROOM + self.at..).unwrap_or_default();
         (rest, self.step)

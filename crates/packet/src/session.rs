@@ -1,4 +1,4 @@
-//! One session: its keys, what waits for them, and the accounts of what it carries.
+//! One session: its keys, the packets that wait for them, and the accounts of its traffic.
 
 use std::collections::VecDeque;
 
@@ -11,52 +11,55 @@ use crate::fast::{Fast, Reassembly};
 use crate::measure::Told;
 use crate::meter::Meter;
 
-/// How long the core is given for the keys that a handshake message makes, ms. Frames that come before them wait as long.
+/// How long the core may take to install the keys that a handshake message makes, in ms. Frames
+/// that arrive before their keys wait as long.
 pub(crate) const EXPECT_KEYS: u64 = 1000;
-/// How long handshake messages that led to no keys are remembered, ms. One that comes later opens a new time for keys.
+/// How long handshake messages that led to no keys are remembered, in ms. A later message starts a
+/// new wait for keys.
 const FORGET_EXPECTED: u64 = 10 * EXPECT_KEYS;
 
-/// One end-to-end session, its keys, and packets that wait for them.
+/// One end-to-end session, its keys, and the packets that wait for them.
 #[derive(Default)]
 pub(crate) struct Session {
     pub(crate) link: Option<LinkId>,
-    /// What packets go in, as it follows from this version of the tables.
+    /// The frames that packets go in, and the version of the tables from which that was resolved.
     pub(crate) egress: Option<(u64, Egress)>,
     pub(crate) epochs: Epochs,
     pub(crate) fast: Fast,
-    /// How its fast frames go while that is their link.
+    /// The relayed path of its fast frames while the session is bound to the link of that path.
     pub(crate) relay: Option<Relay>,
     pub(crate) queue: VecDeque<Waiting>,
     pub(crate) wanted: Option<u64>,
-    /// The last message of a handshake went to the core: its keys may be on their way.
+    /// Set once the last message of a handshake went to the core: its keys may be on their way.
     pub(crate) expecting: Option<Expecting>,
     pub(crate) totals: Totals,
     pub(crate) last_data: u64,
     pub(crate) last_data_tx: u64,
-    /// The link that the newest frame came over, as last reported, and when that was.
+    /// The link that the newest frame arrived over, as last reported, and when it was reported.
     pub(crate) arrived: Option<(LinkId, u64)>,
     sampled: Totals,
     pub(crate) meter: Meter,
     pub(crate) told: Told,
-    /// What the path to the other end takes, if less than our own link.
+    /// The largest UDP payload on the path to the peer in bytes, as the core has set it.
     pub(crate) limit: Option<u16>,
-    /// What fast frames may have, as far as probes have shown.
+    /// The size of fast frames that probes have shown.
     pub(crate) size: Option<PathSize>,
-    /// The other end has fast frames, whatever data goes in now: it splits TCP by itself.
+    /// Whether the peer has fast frames, whatever frames data goes in now: it then splits TCP
+    /// itself.
     pub(crate) splits: bool,
     pub(crate) last_large_tx: u64,
-    /// Packets of which some pieces have come.
+    /// Packets of which some pieces have been received.
     pub(crate) reassembly: Reassembly,
-    /// What the last frame from there met.
+    /// The path MTU that the last frame from the peer reports.
     pub(crate) path_mtu: Option<u16>,
-    /// When a packet was last left to the first lane, which is not this one.
+    /// When a packet was last left to the first lane, if this is another one.
     pub(crate) yielded: Option<u64>,
 }
 
 impl Session {
-    /// Opens a frame under whichever epoch it belongs to and returns that epoch, and whether the frame is its newest.
-    /// FSP frames do not name it, and a failed attempt destroys the bytes, so while several could match each attempt but
-    /// the last works on a copy.
+    /// Opens a frame and returns the epoch that opened it, and whether the frame is the newest of
+    /// that epoch. FSP frames do not name their epoch, and a failed attempt destroys the bytes. So
+    /// while several epochs could match, a copy restores the bytes before each further attempt.
     pub(crate) fn open(
         &mut self,
         counter: u64,
@@ -88,7 +91,7 @@ impl Session {
         Err(failure)
     }
 
-    /// Accounts for IP packets that were sent to the peer, whose bytes are those of the packets.
+    /// Accounts for IP packets that were sent to the peer. `bytes` is the length of the packets.
     #[inline]
     pub(crate) fn sent_packets(&mut self, now: u64, packets: u64, bytes: usize) {
         if packets == 0 {
@@ -107,7 +110,7 @@ impl Session {
         self.totals.last_tx = now;
     }
 
-    /// Accounts for IP packets that came from the peer.
+    /// Accounts for IP packets that were received from the peer.
     #[inline]
     pub(crate) fn received_packets(&mut self, now: u64, packets: u64, bytes: usize) {
         self.totals.rx_frames += packets;
@@ -117,13 +120,13 @@ impl Session {
         self.last_data = now;
     }
 
-    /// Accounts for a message that came from the peer.
+    /// Accounts for a message that was received from the peer.
     pub(crate) fn received_message(&mut self, now: u64) {
         self.totals.rx_frames += 1;
         self.totals.last_rx = now;
     }
 
-    /// The totals, if they have changed since the last call.
+    /// Returns the totals if they have changed since the last call.
     pub(crate) fn sample(&mut self) -> Option<Totals> {
         let changed = self.totals != self.sampled;
         self.sampled = self.totals;
@@ -131,33 +134,36 @@ impl Session {
     }
 }
 
-/// A packet that waits.
+/// A packet that waits for keys.
 pub(crate) struct Waiting {
     pub(crate) hdr: VirtioNetHdr,
     pub(crate) packet: Vec<u8>,
-    /// It has been counted as one that waits for fast frames.
+    /// Whether it has been counted as one that waits for fast frames.
     pub(crate) for_fast: bool,
 }
 
-/// That keys may be on their way, because last messages of handshakes came. Each of them may be forged.
+/// Records that keys may be on their way, because last messages of handshakes were received. Each
+/// of them may be forged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expecting {
-    /// When the first of them came, without one for as long as [`FORGET_EXPECTED`] between any two.
+    /// When the first of them was received, in ms: the first after a pause of [`FORGET_EXPECTED`]
+    /// or more, or after keys were installed.
     since: u64,
-    /// When the latest of them came.
+    /// When the latest of them was received, in ms.
     last: u64,
     /// The first bytes of the latest, which are ciphertext.
     message: [u8; 4],
-    /// Keys came since.
+    /// Whether keys have been installed since.
     met: bool,
 }
 
 impl Expecting {
-    /// One more such message came, with this Noise message in it.
+    /// Records one more such message, which contains this Noise message.
     pub(crate) fn renewed(before: Option<Self>, now: u64, noise: &[u8]) -> Self {
         let message = noise.first_chunk().copied().unwrap_or_default();
         let since = match before {
-            // The other end repeats its message until it sees that it arrived: these keys are here.
+            // The peer repeats its message until it sees that it arrived. The keys of this one are
+            // installed.
             Some(before) if before.met && before.message == message => return before,
             Some(before) if !before.met && now.saturating_sub(before.last) < FORGET_EXPECTED => before.since,
             _ => now,
@@ -170,17 +176,17 @@ impl Expecting {
         }
     }
 
-    /// Keys came.
+    /// Records that keys have been installed.
     pub(crate) fn met(self) -> Self {
         Self { met: true, ..self }
     }
 
-    /// Whether frames without keys may still wait for some.
+    /// Returns whether frames without keys may still wait for some.
     pub(crate) fn is_open(&self, now: u64) -> bool {
         !self.met && now.saturating_sub(self.last) < EXPECT_KEYS
     }
 
-    /// Whether the core has had time to make keys of the first message, and made none.
+    /// Returns whether the core has had time to make keys of the first message, and has made none.
     pub(crate) fn in_vain(&self, now: u64) -> bool {
         now.saturating_sub(self.since) >= EXPECT_KEYS
     }
@@ -190,7 +196,8 @@ impl Expecting {
 mod tests {
     use super::*;
 
-    /// Messages that lead to no keys, a little further apart than keys may take.
+    /// Handshake messages that lead to no keys, slightly further apart than the time that keys may
+    /// take.
     #[test]
     fn forged_handshakes_hide_lost_keys_for_no_more_than_the_time_that_keys_may_take() {
         let mut expecting = None;
@@ -205,7 +212,7 @@ mod tests {
         );
     }
 
-    /// A repeat comes in half a second where the proof of the keys takes longer.
+    /// The peer repeats its message after half a second if the proof of the keys takes longer.
     #[test]
     fn a_repeat_of_a_handshake_that_led_to_keys_takes_no_time_of_the_next() {
         let led_to_keys = Expecting::renewed(None, 1_000, &[1; 8]).met();
