@@ -1,9 +1,11 @@
-//! Which handshake messages of links reach the core, before anything of them is authenticated.
+//! The gate: the handshake messages of links that reach the core, before anything of them is
+//! authenticated.
 //!
-//! A false message costs the core a Diffie-Hellman or two. What cannot be made up is the tag of a node that this one knows
-//! ([`weft_noise::tag`]): a message with one passes, once for each index. All others share what the node may spend: messages
-//! from hosts where peers are expected have one pool, messages from elsewhere a second, and in each pool no host and no
-//! network prefix gets all. Of too many, some pass by lot ([`Bucket::take_by_lot`]).
+//! A forged message costs the core one or two Diffie-Hellmans. An attacker cannot forge the tag of
+//! a node that this one knows ([`weft_noise::tag`]): a message with a valid tag passes, once for
+//! each index. All others share a budget. Messages from hosts where peers are expected have one
+//! pool, messages from elsewhere a second one, and in each pool no host and no network prefix gets
+//! all. If there are too many, some pass by a random draw ([`Bucket::take_by_lot`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -15,43 +17,45 @@ use weft_wire::{NodeAddr, fmp};
 use crate::bucket::{Bucket, Rate};
 use crate::control::{Expected, HandshakeLimits};
 
-/// Diffie-Hellmans that a false msg1 costs at most.
+/// The number of Diffie-Hellmans that a forged msg1 costs at most.
 const DIFFIE_HELLMANS: u64 = 2;
-/// Of a pool, one known host gets this part.
+/// One known host gets at most this part of a pool.
 const OF_HOST: u64 = 2;
-/// Of a pool, one network prefix gets this part.
+/// One network prefix gets at most this part of a pool.
 const OF_PREFIX: u64 = 8;
-/// Messages of a known host that pass although its pool is empty.
+/// The rate of messages from a known host that pass although its pool is empty.
 const RESERVE: Rate = Rate {
     per_second: 2,
     burst: 4,
 };
-/// Network prefixes, IPv4 /24 and IPv6 /56, share so many buckets by a keyed hash.
+/// The number of buckets that network prefixes, IPv4 /24 and IPv6 /56, share by a keyed hash.
 const PREFIXES: usize = 256;
-/// Tags that are compared with a message which does not come from where its sender was last: 16 ns each.
+/// The rate of tag comparisons for messages from hosts where their sender is not expected: 16 ns
+/// each.
 const TRIALS: Rate = Rate {
     per_second: 1_000_000,
     burst: 100_000,
 };
-/// Messages of one peer with a tag that were never seen.
+/// The rate of messages of one peer that have a valid tag and were never received before.
 const TAGGED: Rate = Rate {
     per_second: 8,
     burst: 32,
 };
-/// Messages of each peer that may be repeats of its own.
+/// The number of messages of each peer that may be repeats of its own.
 const RECENT: usize = 32;
-/// Older messages of each peer that are known as recordings, 4 bytes each: those of a day and more, where both ends ask for
-/// new keys each two minutes.
+/// The number of older messages of each peer that are known as recordings, 4 bytes each. That
+/// covers a day and more, if both ends rekey each two minutes.
 const RECORDED: usize = 1_024;
-/// A message is repeated by its sender after no less than this, ms.
+/// The shortest time after which a sender repeats a message, in ms.
 const REPEAT_AFTER: u64 = 200;
-/// Answers without a tag to one message of ours, from where we sent it or from elsewhere. An honest end sends one.
+/// The rate of answers without a tag to one message of this node, each for known hosts and for
+/// others. An honest peer sends one.
 const ANSWERS: Rate = Rate {
     per_second: 8,
     burst: 16,
 };
 
-/// What is left for messages that prove nothing. Times are ms on the caller's clock.
+/// The budget for messages that prove nothing. Times are ms on the caller's clock.
 #[derive(Debug)]
 pub(crate) struct Gate {
     key: [u8; 16],
@@ -84,13 +88,13 @@ pub(crate) struct Peer {
     hosts: Vec<IpAddr>,
     tag: Option<TagKey>,
     fresh: Bucket,
-    /// Messages that passed by their tag, and when they last did.
+    /// Messages that passed by their tag, and when they last did, in ms.
     recent: Vec<(Digest, u64)>,
-    /// Messages before these, by the start of their digest.
+    /// Older messages, by the start of their digest.
     recorded: VecDeque<u32>,
 }
 
-/// A msg1 of ours that waits for its answer.
+/// A msg1 of this node that waits for its answer.
 #[derive(Debug)]
 struct Armed {
     peer: NodeAddr,
@@ -123,7 +127,7 @@ impl Gate {
         }
     }
 
-    /// Replaces what is known of a peer. What it has used up stays so.
+    /// Replaces the hosts and the tag key of a peer. The state of its buckets stays.
     pub(crate) fn expect(&mut self, now: u64, expected: Expected) {
         let before = self.forget(expected.peer);
         for host in &expected.hosts {
@@ -149,7 +153,7 @@ impl Gate {
         self.peers.insert(expected.peer, peer);
     }
 
-    /// Forgets a peer.
+    /// Removes a peer and returns it.
     pub(crate) fn forget(&mut self, peer: NodeAddr) -> Option<Peer> {
         let known = self.peers.remove(&peer)?;
         for host in &known.hosts {
@@ -163,7 +167,7 @@ impl Gate {
         Some(known)
     }
 
-    /// A msg1 of ours went to `peer` with this sender index.
+    /// Records that this node sent a msg1 with this sender index to `peer`.
     pub(crate) fn arm(&mut self, now: u64, index: u32, peer: NodeAddr) {
         let bucket = Bucket::new(ANSWERS, now);
         let armed = Armed {
@@ -175,12 +179,12 @@ impl Gate {
         self.armed.insert(index, armed);
     }
 
-    /// The msg1 with this sender index waits no more.
+    /// Records that the msg1 with this sender index no longer waits for an answer.
     pub(crate) fn disarm(&mut self, index: u32) {
         self.armed.remove(&index);
     }
 
-    /// Whether a msg1 goes to the core.
+    /// Returns whether a msg1 goes to the core.
     pub(crate) fn admits_msg1(&mut self, now: u64, from: SocketAddr, msg1: &fmp::Msg1<'_>) -> bool {
         let digest = Digest::of_msg1(msg1.noise);
         let known = self.sender_of(now, from.ip(), msg1.sender_idx, digest);
@@ -201,7 +205,7 @@ impl Gate {
         bucket.take_by_lot(part(pool, OF_PREFIX), now, draws[0]) && self.others.take_by_lot(pool, now, draws[1])
     }
 
-    /// Whether a msg2 goes to the core.
+    /// Returns whether a msg2 goes to the core.
     pub(crate) fn admits_msg2(&mut self, now: u64, from: SocketAddr, msg2: &fmp::Msg2<'_>) -> bool {
         let draws = [self.draw(), self.draw()];
         let pool = self.pool;
@@ -218,7 +222,8 @@ impl Gate {
         bucket.take_by_lot(ANSWERS, now, draws[0]) && self.answers.take_by_lot(pool, now, draws[1])
     }
 
-    /// The peer whose tag is on a msg1. Those that are expected at this host are looked at first.
+    /// Returns the peer whose tag is on a msg1. Peers that are expected at this host are tried
+    /// first.
     fn sender_of(&mut self, now: u64, host: IpAddr, index: u32, digest: Digest) -> Option<NodeAddr> {
         let fits = |peer: &Peer| {
             let tag = peer.tag.as_ref();
@@ -237,7 +242,7 @@ impl Gate {
             }
             last = Some(*peer);
         }
-        // Where not all could be compared, the next search begins with those that were not.
+        // If not all peers could be compared, the next search begins with the rest.
         if let Some(last) = last.filter(|_| trials < self.peers.len()) {
             let after = (std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded);
             self.next = self
@@ -249,9 +254,10 @@ impl Gate {
         None
     }
 
-    /// A message with the right tag passes once, and again when its sender may have repeated it. Recordings and copies have right
-    /// tags, too, under sixteen indices each: they are known by their digest, and only messages that were never seen take from
-    /// what the peer has. What does not pass here has the lot of a message without a tag.
+    /// Admits a message with a valid tag once, and again when its sender may have repeated it.
+    /// Recordings and copies have valid tags too, under sixteen indices each. They are recognised
+    /// by their digest, and only messages that were never received before use up the peer's rate. A
+    /// message that does not pass here is treated as one without a tag.
     fn admits_tagged(&mut self, now: u64, peer: NodeAddr, digest: Digest) -> bool {
         let Some(peer) = self.peers.get_mut(&peer) else {
             return false;
@@ -278,7 +284,7 @@ impl Gate {
         true
     }
 
-    /// A number that the senders of messages cannot know.
+    /// Returns a number that the senders of messages cannot predict.
     fn draw(&mut self) -> u32 {
         self.draws += 1;
         self.hash(&self.draws.to_le_bytes()) as u32
@@ -294,7 +300,7 @@ impl Gate {
     }
 }
 
-/// So much of a pool.
+/// Returns a part of a pool.
 fn part(pool: Rate, of: u64) -> Rate {
     Rate {
         per_second: (pool.per_second / of).max(1),
@@ -302,7 +308,8 @@ fn part(pool: Rate, of: u64) -> Rate {
     }
 }
 
-/// What hosts of one owner have in common: the first 24 bits of an IPv4 address, the first 56 of an IPv6 address.
+/// Returns what hosts of one owner have in common: the first 24 bits of an IPv4 address, the first
+/// 56 of an IPv6 address.
 fn prefix(host: IpAddr) -> [u8; 8] {
     let mut prefix = [0; 8];
     match host.to_canonical() {

@@ -1,9 +1,11 @@
-//! Where the frames of a link go: to an address that the peer has proven, and beside it to one that it may have moved to.
+//! The addresses that the frames of a link go to: one that the peer has proven, and beside it one
+//! that it may have roamed to.
 //!
-//! The source of a datagram proves nothing: a peer can write any, and a bystander can send a copy of a frame from
-//! elsewhere. So a new source does not move a link. What is sent goes on to the proven address, and copies of it go to the
-//! new one, up to [`FACTOR`] bytes for each that came from there (RFC 9000 section 8.2 and 9.3). The core asks the peer at
-//! the new address, and moves the link when it answers ([`Paths::place`]). docs/decisions/0022-path-validation.md.
+//! The source address of a datagram proves nothing: a peer can write any, and an attacker can send
+//! a copy of a frame from elsewhere. So a new source address does not move a link. Frames still go
+//! to the proven address, and copies of them to the new one, up to [`FACTOR`] bytes for each byte
+//! that came from it (RFC 9000 section 8.2 and 9.3). The core probes the new address, and the link
+//! goes to it when the peer answers ([`Paths::place`]). docs/decisions/0022-path-validation.md.
 
 use std::net::SocketAddr;
 
@@ -11,13 +13,16 @@ use crate::control::{LinkId, Report};
 use crate::counters::{Counters, DropReason};
 use crate::train::{Train, Transmit};
 
-/// Bytes that may go to an unproven address for each byte that came from there (RFC 9000 section 8.1).
+/// The number of bytes that may go to an unproven address for each byte that came from it (RFC 9000
+/// section 8.1).
 const FACTOR: u64 = 3;
-/// A probe of a path in its frame: header, inner header, a number of 8 bytes, tag.
+/// The length of a probe of a path in its frame, in bytes: header, inner header, a number of 8
+/// bytes, tag.
 pub const PATH_PROBE_LEN: usize = 16 + 5 + 8 + 16;
-/// What is set aside of that for the core's probes with each report, bytes.
+/// The part of those bytes that each report sets aside for the core's probes.
 const ASIDE: u64 = 3 * PATH_PROBE_LEN as u64;
-/// How often at most a link reports an address, and how often the same one again, ms.
+/// The shortest intervals of one link between reports of any address, and of the same address, in
+/// ms.
 const REPORT_EVERY: u64 = 100;
 const REPORT_AGAIN: u64 = 500;
 
@@ -26,7 +31,7 @@ const REPORT_AGAIN: u64 = 500;
 pub(crate) struct Paths {
     proven: SocketAddr,
     beside: Option<Beside>,
-    /// The last address that was reported, and when.
+    /// The last address that was reported, and when it was, in ms.
     reported: Option<(SocketAddr, u64)>,
 }
 
@@ -35,22 +40,22 @@ pub(crate) struct Paths {
 struct Beside {
     to: SocketAddr,
     role: Role,
-    /// Bytes that may still go there.
+    /// The number of bytes that may still go to it.
     room: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// The newest frame came from there. Copies go there.
+    /// The newest frame came from it. It receives copies.
     Tried,
-    /// The link has no proven address: what goes there does not go anywhere else.
+    /// The link has no proven address: frames go to this address only.
     Alone,
-    /// The link has moved away from there a moment ago. Copies of everything go there.
+    /// The link has just roamed away from it. It receives copies of all frames.
     Left,
 }
 
 impl Paths {
-    /// A link whose peer is at `path`, which is `proven` or has to be.
+    /// Makes a link whose peer is at `path`, which is either `proven` or still has to be.
     pub(crate) fn new(path: SocketAddr, proven: bool) -> Self {
         let mut paths = Self {
             proven: path,
@@ -63,23 +68,25 @@ impl Paths {
         paths
     }
 
-    /// The address that everything goes to.
+    /// Returns the address that all frames go to.
     pub(crate) fn proven(&self) -> SocketAddr {
         self.proven
     }
 
-    /// Whether the peer has shown that it is there.
+    /// Returns whether the peer has proven that it is at that address.
     pub(crate) fn is_proven(&self) -> bool {
         self.beside.as_ref().is_none_or(|beside| beside.role != Role::Alone)
     }
 
-    /// Whether everything goes to `from` and to nowhere else, so that a frame from there changes nothing.
+    /// Returns whether all frames go to `from` and to no other address, so that a frame from it
+    /// changes nothing.
     #[inline]
     pub(crate) fn is_settled(&self, from: SocketAddr) -> bool {
         self.proven == from && self.beside.is_none()
     }
 
-    /// The peer has proven that it is at `path`. Copies of everything go to `left` as well, if there is one.
+    /// Records that the peer has proven that it is at `path`. Copies of all frames go to `left`, if
+    /// there is one.
     pub(crate) fn place(&mut self, path: SocketAddr, left: Option<SocketAddr>) {
         let tried = self.beside.as_ref().is_some_and(|beside| beside.role == Role::Tried);
         if self.proven == path && left.is_none() && tried {
@@ -93,7 +100,7 @@ impl Paths {
         });
     }
 
-    /// Nothing shows that the peer is where the link goes.
+    /// Records that nothing proves that the peer is at the link's address.
     pub(crate) fn doubt(&mut self) {
         self.beside = Some(Beside {
             to: self.proven,
@@ -102,8 +109,9 @@ impl Paths {
         });
     }
 
-    /// The newest frame of the link, with others of `bytes` together, came from there. Returns how many bytes of probes
-    /// the core may send there, if it is to be told.
+    /// Records that the newest frame of the link came from `from`. `bytes` is the length of that
+    /// frame and those that arrived with it. Returns how many bytes of probes the core may send to
+    /// it, if the address is to be reported.
     #[inline]
     pub(crate) fn came_from(&mut self, now: u64, from: SocketAddr, bytes: usize) -> Option<u32> {
         if self.is_settled(from) {
@@ -158,7 +166,7 @@ impl Paths {
         train.commit(self.proven, len);
     }
 
-    /// Sends datagrams of `step` bytes each but the last from where they lie.
+    /// Sends datagrams of `step` bytes each but the last from where they are.
     pub(crate) fn send_from<T: Transmit>(
         &mut self,
         train: &mut Train<T>,
@@ -178,8 +186,8 @@ impl Paths {
         }
     }
 
-    /// Sends a copy to the address beside the proven one, if it may have that much. Returns whether the datagram goes to the
-    /// proven one as well.
+    /// Sends a copy to the address beside the proven one, if its bound allows the length. Returns
+    /// whether the datagram also goes to the proven one.
     #[cold]
     fn copy(&mut self, counters: &mut Counters, len: usize, send: impl FnOnce(SocketAddr)) -> bool {
         let Some(beside) = &mut self.beside else { return true };
@@ -205,7 +213,7 @@ impl Paths {
     }
 }
 
-/// The report of an address that the newest frame of a link came from.
+/// Returns the report of a new address that the newest frame of a link came from.
 pub(crate) fn moved(link: LinkId, path: SocketAddr, room: u32) -> Report {
     Report::Roamed { link, path, room }
 }
@@ -230,12 +238,13 @@ mod tests {
         SocketAddr::from(([192, 0, 2, 1], port))
     }
 
-    /// Sends `count` datagrams of `len` bytes; what went to each of two ports, bytes.
+    /// Sends `count` datagrams of `len` bytes, and returns the bytes that went to each of two
+    /// ports.
     fn send(paths: &mut Paths, count: usize, len: usize, ports: [u16; 2]) -> [usize; 2] {
         send_counted(paths, count, len, ports).0
     }
 
-    /// The same, and what was counted.
+    /// Like `send`, and also returns the counters.
     fn send_counted(paths: &mut Paths, count: usize, len: usize, ports: [u16; 2]) -> ([usize; 2], Counters) {
         let (mut train, mut counters) = (Train::new(Sent::default(), 64), Counters::default());
         for n in 0..count {

@@ -1,8 +1,9 @@
-//! Reports on their way to the core: proofs and handshakes apart from the rest, and the rest shared by who causes it.
+//! Reports on their way to the core: proofs and handshakes apart from the rest, and the rest in
+//! shares of those that cause it.
 //!
-//! The same queue is in each lane and between the lanes and the core. A proof is told once and changes what is sealed with, so
-//! it goes first and is never dropped. Everything else comes again in some way, and one neighbour's flood may cost that
-//! neighbour alone.
+//! Each lane has such a queue, and another one is between the lanes and the core. A proof is
+//! reported once and changes the keys that seal, so it goes first and is never dropped. Every other
+//! report is repeated in some form. One neighbour's flood may cost that neighbour alone.
 
 use std::collections::VecDeque;
 
@@ -12,19 +13,20 @@ use crate::bounds;
 use crate::control::{Layer, LinkActivity, LinkId, Report, SessionActivity};
 use crate::shares::{Load, Shares};
 
-/// Who causes a report.
+/// The party that causes a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// The neighbour at the other end of this link.
+    /// The neighbour of this link.
     Link(LinkId),
-    /// The other end of a session, whose keys opened it.
+    /// The peer of a session, whose keys opened what is reported.
     Peer(NodeAddr),
     /// This node and its host.
     Own,
 }
 
 impl Report {
-    /// It tells that keys are in use, once: if it is lost, core and lane disagree about them.
+    /// Returns whether the report announces that keys are in use. It is sent once: without it, core
+    /// and lane disagree about the keys.
     #[must_use]
     pub fn is_proof(&self) -> bool {
         matches!(
@@ -37,13 +39,13 @@ impl Report {
         )
     }
 
-    /// It is a handshake datagram that the gate admitted.
+    /// Returns whether the report is a handshake datagram that the gate admitted.
     #[must_use]
     pub fn is_handshake(&self) -> bool {
         matches!(self, Self::Handshake { .. })
     }
 
-    /// Whose share it comes out of.
+    /// Returns the party whose share the report counts towards.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
@@ -73,7 +75,7 @@ impl Report {
         }
     }
 
-    /// What it takes while it waits, bytes.
+    /// Returns how much the report takes while it waits, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let more = match self {
@@ -90,7 +92,7 @@ impl Report {
     }
 }
 
-/// See the module. `T` goes along with each report.
+/// The reports that wait, each with a tag of type `T`; see the module.
 #[derive(Debug)]
 pub struct ReportQueue<T> {
     /// Proofs and handshakes.
@@ -102,7 +104,8 @@ pub struct ReportQueue<T> {
 }
 
 impl<T> ReportQueue<T> {
-    /// An empty queue that takes so many proofs, and what [`bounds`] says of everything else.
+    /// Makes an empty queue for at most `max_proofs` proofs, with the bounds in [`bounds`] for
+    /// everything else.
     #[must_use]
     pub const fn new(max_proofs: usize) -> Self {
         Self {
@@ -114,8 +117,8 @@ impl<T> ReportQueue<T> {
         }
     }
 
-    /// Queues a report. Returns the reports that find no room: this one, or the newest ones of parties that hold more than
-    /// their part.
+    /// Queues a report. Returns the reports for which there is no room: this one, or the newest
+    /// ones of parties that hold more than their share.
     #[must_use]
     pub fn push(&mut self, tag: T, report: Report) -> Vec<Report> {
         if report.is_proof() {
@@ -158,7 +161,8 @@ impl<T> ReportQueue<T> {
         Some(report)
     }
 
-    /// A proof of a link tells where it leads now, and overtakes what was told of that before.
+    /// Removes earlier reports of new addresses of a link, since a proof of the link reports its
+    /// address and overtakes them.
     fn forget_moves(&mut self, of: LinkId) {
         let shares = &mut self.shares;
         self.rest.retain(|(_, report)| {
@@ -170,17 +174,17 @@ impl<T> ReportQueue<T> {
         });
     }
 
-    /// Puts back a proof that was taken out and found no room elsewhere: it is the next one again.
+    /// Puts back a proof that was removed and found no room elsewhere: it is the next report again.
     pub fn put_back(&mut self, tag: T, proof: Report) {
         self.first.push_front((tag, proof));
     }
 
-    /// The next report.
+    /// Removes and returns the next report.
     pub fn pop(&mut self) -> Option<(T, Report)> {
         self.pop_if(|_| true)
     }
 
-    /// The next report whose tag is ready.
+    /// Removes and returns the next report if its tag is ready.
     pub fn pop_if(&mut self, ready: impl Fn(&T) -> bool) -> Option<(T, Report)> {
         if self.first.front().is_some_and(|(tag, _)| ready(tag)) {
             let next = self.first.pop_front();
@@ -196,7 +200,7 @@ impl<T> ReportQueue<T> {
         Some((tag, report))
     }
 
-    /// The tags of the next reports of either kind.
+    /// Returns the tags of the next reports of either kind.
     pub fn next_tags(&self) -> impl Iterator<Item = &T> {
         [self.first.front(), self.rest.front()]
             .into_iter()
@@ -204,13 +208,13 @@ impl<T> ReportQueue<T> {
             .map(|(tag, _)| tag)
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no report waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.first.is_empty() && self.rest.is_empty()
     }
 
-    /// Drops everything but proofs.
+    /// Drops all reports but proofs.
     pub fn drop_all_but_proofs(&mut self) {
         self.first.retain(|(_, report)| report.is_proof());
         self.handshakes = 0;
@@ -218,7 +222,7 @@ impl<T> ReportQueue<T> {
         self.shares = Shares::new(bounds::REPORTS);
     }
 
-    /// What waits, but for proofs and handshakes.
+    /// Returns the number and size of the reports that wait, without proofs and handshakes.
     #[must_use]
     pub fn load(&self) -> Load {
         self.shares.load()

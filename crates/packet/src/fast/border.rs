@@ -1,4 +1,4 @@
-//! IP packets out of opened fast frames, let in only from where their sender may send.
+//! IP packets out of opened fast frames, admitted only from sources that their sender may use.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
@@ -15,19 +15,20 @@ use crate::inner::Inner;
 use crate::mss;
 use crate::networks::{Borders, addresses};
 
-/// The border that packets of one peer cross on their way to the TUN.
+/// The check of one peer's packets before they go to the TUN.
 pub(super) struct Border<'a> {
     borders: Borders<'a>,
     peer: NodeAddr,
     ends: (Ipv6Addr, Ipv6Addr),
     allowed: bool,
     room: Egress,
-    /// Source and destination of the last that was let in: many of one flow come together.
+    /// Source and destination of the last packet that was admitted: packets of one flow arrive
+    /// together.
     last: Option<(IpAddr, IpAddr)>,
 }
 
 impl<'a> Border<'a> {
-    /// `room` is what frames to the peer have room for, which its TCP connections are told.
+    /// `room` describes the frames to the peer. It bounds the MSS of TCP connections with it.
     pub(super) fn new(borders: Borders<'a>, peer: NodeAddr, room: Egress) -> Self {
         let source = peer.to_ipv6();
         Self {
@@ -40,8 +41,8 @@ impl<'a> Border<'a> {
         }
     }
 
-    /// Makes the packet of an opened frame, behind the first [`HEADROOM`] bytes of `room`, ready for the TUN. Returns where
-    /// in `room` it lies, and how much of its checksum is there.
+    /// Makes the packet of an opened frame, behind the first [`HEADROOM`] bytes of `room`, ready
+    /// for the TUN. Returns its range in `room`, and the state of its checksum.
     #[inline]
     pub(super) fn packet(
         &mut self,
@@ -63,7 +64,7 @@ impl<'a> Border<'a> {
         Ok((range, checksum))
     }
 
-    /// The same for a packet with all of its header that came in pieces.
+    /// Checks a packet with its whole header that was reassembled from pieces.
     pub(super) fn whole(&mut self, packet: &mut [u8], seen: Seen, counters: &mut Counters) -> Result<(), DropReason> {
         self.let_in(packet, 0)?;
         ecn::tell(counters, seen, packet)?;
@@ -71,7 +72,7 @@ impl<'a> Border<'a> {
         Ok(())
     }
 
-    /// Puts the IPv6 header in front of the upper layer in the frame.
+    /// Writes the IPv6 header in front of the upper layer in the frame.
     #[inline]
     fn expand(&self, room: &mut [u8], flags: u8) -> Result<(Range<usize>, Checksum), DropReason> {
         let end = room.len().checked_sub(TAG_LEN).ok_or(DropReason::Malformed)?;
@@ -101,7 +102,8 @@ impl<'a> Border<'a> {
         Ok((range, checksum))
     }
 
-    /// Lets in a packet with all of its header if this peer may send from its source, and its destination is ours.
+    /// Admits a packet with its whole header if this peer may send from its source, and its
+    /// destination is this node or behind it.
     fn let_in(&mut self, packet: &mut [u8], flags: u8) -> Result<Checksum, DropReason> {
         let whole = Inner::parse(packet).is_ok_and(|inner| inner.packet().len() == packet.len());
         let ends = addresses(packet).filter(|_| whole).ok_or(DropReason::Malformed)?;

@@ -1,8 +1,10 @@
-//! Across: relayed fast frames, from one link to the next, and those whose last hop is this node.
+//! Forwarding of relayed fast frames from one link to the next, and delivery of those whose last
+//! hop is this node.
 //!
-//! A hop opens and seals what a frame tells it, a label and a TTL, and leaves the rest as it is. A frame is as long for the
-//! next hop as it was for this one, so it is sealed where it lies, and what came in one receive under one label leaves in
-//! one train, uncopied. docs/protocol/fast.md, "Relayed".
+//! A hop opens and seals the part of a frame that it reads, a label and a TTL, and leaves the rest
+//! as it is. A frame has the same length on every hop, so it is sealed in place, and the frames
+//! that one receive brought under one label leave in one train, uncopied. docs/protocol/fast.md,
+//! "Relayed".
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -23,43 +25,44 @@ use crate::paths;
 use crate::received::Received;
 use crate::train::{Train, Transmit};
 
-/// How often at most a link may make us report a label that fails, ms.
+/// The shortest interval between reports of failed labels for one link, in ms.
 const FAILED_LABEL_INTERVAL: u64 = 200;
 
-/// Opened frames behind each other that go to one next hop under one label.
+/// Consecutive opened frames that go to one next hop under one label.
 #[derive(Clone, Copy)]
 struct Run {
     bytes: usize,
-    /// What the neighbour they came from calls where they go.
+    /// The label by which the previous hop knows the destination.
     label: u32,
-    /// Where they go, and as what.
+    /// The link to the next hop, and the label there.
     to: (LinkId, u32),
 }
 
-/// What ends a run.
+/// The cause that ends a run.
 enum End {
-    /// No further frame, or one under other keys.
+    /// No further frame, or a frame under other keys.
     Left,
     /// A frame that is dropped.
     Dropped(DropReason),
-    /// A frame that opened, and has to be looked at alone.
+    /// A frame that opened and is processed by itself.
     Odd(Odd),
 }
 
-/// A frame that opened and is not of a run.
+/// A frame that opened and does not belong to a run.
 struct Odd {
     header: fast::Header,
     /// The number of its keys.
     key: u32,
     opened: Opened,
     unproven: bool,
-    /// What a relayed frame tells this hop.
+    /// The header of a relayed frame for this hop.
     told: Option<RelayHeader>,
 }
 
 impl Lane {
-    /// Takes the frames under the keys of a hop off the front of `received`, all those with the receiver index of the first.
-    /// IP packets for the TUN go to `deliver`, with where in the room they lie.
+    /// Processes the frames under the keys of a hop at the front of `received`: all those with the
+    /// receiver index of the first. Calls `deliver` for each IP packet for the TUN, with its range
+    /// in the room.
     pub(crate) fn hop_frames<T: Transmit>(
         &mut self,
         now: u64,
@@ -90,7 +93,7 @@ impl Lane {
         }
     }
 
-    /// Opens frames for the hop until one is not of the run, and tells what that is.
+    /// Opens frames for the hop until one does not belong to the run, and returns the cause.
     fn open_relayed(
         &mut self,
         now: u64,
@@ -151,13 +154,13 @@ impl Lane {
                 let (aad, sealed) = parts.ok_or(DropReason::Malformed)?;
                 keys.open(now, &header, aad, sealed).map_err(OpenFailure::of_fast)?
             }
-            // The two ends of a hop have nothing to say to each other but messages.
+            // The two ends of a hop exchange messages only.
             Kind::Ipv6 | Kind::Full | Kind::Fragment => return Err(DropReason::Malformed),
         };
         let (key, unproven) = (keys.id, !keys.proven);
         link.received(now, 1, frame.len());
         link.received_payload(1);
-        // A frame from a new address counts for the link as frames of the link itself do.
+        // A frame from a new address counts as one of the link.
         if opened.newest
             && current == Some(key)
             && let Some(room) = link.paths.came_from(now, from, frame.len())
@@ -174,7 +177,8 @@ impl Lane {
         })
     }
 
-    /// An empty run to where this label of the neighbour leads, if frames of `len` bytes can go on there.
+    /// Returns an empty run to the next hop of this label of the neighbour, if frames of `len`
+    /// bytes can be forwarded there.
     fn next_run(&self, id: LinkId, label: u32, len: usize) -> Option<Run> {
         match *self.links.get(&id)?.labels.get(&label)? {
             Carry::On { link, label: on } if self.may_forward(link, len) => Some(Run {
@@ -186,14 +190,14 @@ impl Lane {
         }
     }
 
-    /// Whether frames of this length can go over this link.
+    /// Returns whether frames of this length, in bytes, can go over this link.
     fn may_forward(&self, next: LinkId, len: usize) -> bool {
         let ready = self.links.get(&next).is_some_and(|next| next.hop.current().is_some());
         ready && len <= usize::from(self.config.mtu)
     }
 
-    /// Seals the first frames of `received` for their next hop, and sends them. `whole`: all of each is sealed anew, and not
-    /// only what it tells the hop.
+    /// Seals the first frames of `received` for their next hop, and sends them. `whole`: seals all
+    /// of each frame anew, and not only the part that the hop reads.
     fn forward<T: Transmit>(
         &mut self,
         now: u64,
@@ -230,7 +234,8 @@ impl Lane {
         }
     }
 
-    /// Takes the first frame of `received`, which has opened: what it shows of its keys, and what it carries.
+    /// Processes the first frame of `received`, which has opened: what it proves about its keys,
+    /// and its content.
     fn odd_relayed<T: Transmit>(
         &mut self,
         now: u64,
@@ -271,7 +276,8 @@ impl Lane {
                     self.label_failed(now, id, told.label);
                     return Err(DropReason::RelayFailed);
                 };
-                // A node that wants all of a frame sealed anew at each hop wants that of every one.
+                // A node that seals whole frames at each hop does so with every frame. A frame that
+                // arrived so goes on so.
                 let whole = self.whole || odd.header.flags & FLAG_WHOLE != 0;
                 self.forward(now, id, Run { bytes, ..run }, whole, received, train);
                 Ok(())
@@ -284,7 +290,8 @@ impl Lane {
         }
     }
 
-    /// Takes the session's frame in the first frame of `received`, whose last hop was ours.
+    /// Processes the session's frame inside the first frame of `received`, whose last hop is this
+    /// node.
     fn relayed_here<T: Transmit>(
         &mut self,
         now: u64,
@@ -318,12 +325,12 @@ impl Lane {
 }
 
 impl Link {
-    /// Seals an opened frame for the next hop; tells whether it says that it has experienced congestion. `None` if the keys
-    /// of the hop are spent.
+    /// Seals an opened frame for the next hop, and returns whether it is marked as having
+    /// experienced congestion. Returns `None` if the keys of the hop are spent.
     fn seal_on(&mut self, label: u32, came_marked: bool, whole: bool, frame: &mut [u8]) -> Option<bool> {
         let place = frame.get_mut(LABEL_AT..)?.first_chunk_mut()?;
         let came = RelayHeader::parse(place).ok()?;
-        // Once marked it stays so on all further hops.
+        // A mark stays on all further hops.
         let ce = came.marks & FLAG_CE | if self.congested || came_marked { FLAG_CE } else { 0 };
         let on = RelayHeader {
             label,

@@ -1,4 +1,4 @@
-//! Packets that do not fit one frame: cut here, put together at the other end.
+//! Packets that do not fit one frame: cut into pieces here, reassembled at the peer.
 
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, Fragment, Kind};
@@ -16,15 +16,16 @@ use crate::networks::Borders;
 use crate::split::Splitter;
 use crate::train::{Train, Transmit};
 
-/// What a content lacks of the packet in it: the IPv6 header less what is left of it.
+/// How many bytes the content of a packet's frame is shorter than the packet: the IPv6 header less
+/// the part of it that remains.
 pub(crate) const ELIDED: usize = Ipv6Header::LEN - fast::IPV6_REST;
-/// The longest packet that can be cut, bytes.
+/// The longest packet that can be cut, in bytes.
 pub(crate) const MAX_FRAGMENTED: usize = Fragment::MAX_TOTAL + ELIDED;
-/// Where a piece starts in its frame.
+/// The offset of a piece in its frame.
 const PIECE_AT: usize = CONTENT_AT + Fragment::LEN;
 
 impl FastEpoch {
-    /// Seals one piece into `frame` and returns its length.
+    /// Seals one piece into `frame` and returns the length of the frame.
     fn seal_piece(&mut self, now: u64, fragment: Fragment, piece: &[u8], frame: &mut [u8]) -> Option<usize> {
         let end = PIECE_AT + piece.len();
         frame
@@ -36,8 +37,8 @@ impl FastEpoch {
 }
 
 impl Lane {
-    /// Sends the splitter's packets, of at most [`MAX_FRAGMENTED`] bytes each, in pieces of equal size: at most
-    /// [`Fragment::MAX_PIECES`] of each packet.
+    /// Sends the splitter's packets, of at most [`MAX_FRAGMENTED`] bytes each, in pieces of equal
+    /// size: at most [`Fragment::MAX_PIECES`] of each packet.
     pub(crate) fn seal_fragments<T: Transmit>(
         &mut self,
         now: u64,
@@ -69,17 +70,17 @@ impl Lane {
         let link = self.links.get_mut(&link).ok_or(DropReason::NoKeys)?;
         let epoch = session.fast.current_mut().ok_or(DropReason::NoKeys)?;
         let len = packet.len();
-        // What the frame would have had.
+        // The content that one frame would have.
         let (kind, content) = if room.is_full() {
             (Kind::Full, packet)
         } else {
-            // The rest of the header right in front of the upper layer.
+            // The remaining part of the header is right in front of the upper layer.
             (Kind::Ipv6, elide(packet).ok_or(DropReason::MalformedTun)?)
         };
         let overhead = inner_at + Fragment::OVERHEAD;
         let count = content.len().div_ceil(room.max_piece().max(1));
         if count > Fragment::MAX_PIECES {
-            // The other end would not put it together.
+            // The peer does not reassemble so many.
             return Err(DropReason::TooBig);
         }
         let each = content.len().div_ceil(count);
@@ -109,7 +110,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes the piece in an opened frame behind the headroom of `room`. A packet that it makes whole goes to the TUN.
+    /// Processes the piece in an opened frame behind the headroom of `room`. If it completes a
+    /// packet, the packet goes to the TUN.
     pub(super) fn fast_piece(
         &mut self,
         now: u64,
@@ -135,7 +137,7 @@ impl Lane {
         }
     }
 
-    /// Takes a packet that came in pieces; `full`: with all of its header.
+    /// Processes a packet reassembled from pieces. `full`: it has its whole header.
     fn fast_whole(
         &mut self,
         now: u64,
@@ -167,7 +169,8 @@ impl Lane {
     }
 }
 
-/// Puts the rest of the header right in front of the upper layer, and returns what of the packet goes in pieces.
+/// Writes the remaining part of the header right in front of the upper layer, and returns the
+/// content that goes in pieces.
 fn elide(packet: &mut [u8]) -> Option<&mut [u8]> {
     let rest = fast::compress(packet)?;
     let content = packet.get_mut(ELIDED..)?;

@@ -1,4 +1,4 @@
-//! Hops: the fast keys of a link, and the labels by which relayed frames go over it.
+//! Hops: the fast keys of a link, and the labels under which relayed frames go over it.
 
 use weft_wire::fast::{INNER_AT, LABEL_AT, MAX_HOPS, RelayHeader};
 
@@ -8,12 +8,13 @@ use crate::lane::Lane;
 use crate::link::Link;
 
 impl Link {
-    /// Whether the keys that relayed frames go over it with may seal nothing more.
+    /// Returns whether the link's keys for relayed frames may seal nothing more.
     pub(super) fn hop_is_spent(&self) -> bool {
         self.hop.current().is_some_and(FastEpoch::is_spent)
     }
 
-    /// Seals for the next hop our own frame of `len` bytes, whose inner part lies at [`INNER_AT`].
+    /// Seals for the next hop a frame of this node of `len` bytes, whose inner frame is at
+    /// [`INNER_AT`].
     pub(super) fn seal_relayed(&mut self, relay: Relay, whole: bool, slot: &mut [u8], len: usize) -> Option<()> {
         let header = RelayHeader {
             label: relay.label,

@@ -1,7 +1,8 @@
 //! From the wire: fast frames of a session, to IP packets and messages.
 //!
-//! The frames of one receive under one set of keys are opened in one run, with the look-ups made once. A frame that proves
-//! keys, begins a phase or is not a packet ends the run, because what it asks for needs the whole lane.
+//! The frames of one receive under one set of keys are opened in one run, with the look-ups made
+//! once. A frame that proves keys, begins a phase or is not a packet ends the run, because what it
+//! requires needs the whole lane.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -24,48 +25,49 @@ use crate::paths;
 use crate::received::Received;
 use crate::train::{Train, Transmit};
 
-/// Where the content starts behind the clock.
+/// The offset of the content, behind the clock, in a frame.
 pub(super) const CONTENT_AT: usize = fast::Header::LEN + fast::TIMESTAMP_LEN;
 
-/// Where frames came from.
+/// The origin of frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
-    /// The address that the datagram came from.
+    /// The source address of the datagram.
     pub(crate) from: SocketAddr,
-    /// The neighbour that relayed them, if the session's peer did not send the datagram itself.
+    /// The neighbour that relayed the frames, unless the session's peer sent the datagram itself.
     pub(crate) via: Option<Via>,
 }
 
-/// The neighbour that relayed a frame to us.
+/// The neighbour that relayed a frame to this node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Via {
     /// The link with it.
     pub(crate) link: LinkId,
-    /// It says that the frame has experienced congestion.
+    /// Whether it marked the frame as having experienced congestion.
     pub(crate) marked: bool,
 }
 
 impl Source {
-    /// The congestion that the frames have met, where `outer` is what the IP header of the datagram says.
+    /// Returns the congestion that the frames have met. `outer` is the mark in the IP header of the
+    /// datagram.
     fn seen(self, outer: Seen) -> Seen {
         self.via.map_or(outer, |via| Seen::marked(via.marked))
     }
 }
 
-/// What a run of frames came to.
+/// The outcome of a run of frames.
 #[derive(Default)]
 struct Run {
-    /// Frames that opened, and their bytes.
+    /// The number of frames that opened, and their bytes.
     frames: u64,
     bytes: usize,
-    /// Packets made of them, and their bytes.
+    /// The number of packets made of them, and their bytes.
     packets: u64,
     packet_bytes: usize,
-    /// One of the frames has the highest counter of all.
+    /// Whether one of the frames has the highest counter of all.
     newest: bool,
-    /// The echo requests of ours that were answered.
+    /// The sequence numbers of answers to this node's echo requests.
     echoes: Vec<u16>,
-    /// The link that the session goes over.
+    /// The link that the session is bound to.
     link: Option<LinkId>,
 }
 
@@ -75,13 +77,15 @@ struct Odd {
     /// The epoch of its keys.
     id: u32,
     opened: Opened,
-    /// The keys that it came under were not proven, or not for frames that come as this one did.
+    /// Whether its keys were not proven, or only for relayed frames while this one arrived
+    /// directly.
     unproven: bool,
 }
 
 impl Lane {
-    /// Takes the frames of the session with `peer` off the front of `received`, all those with the receiver index of the
-    /// first. Each IP packet for the TUN goes to `deliver`, with where in the room it lies.
+    /// Processes the frames of the session with `peer` at the front of `received`: all those with
+    /// the receiver index of the first. Calls `deliver` for each IP packet for the TUN, with its
+    /// range in the room.
     pub(crate) fn session_frames<T: Transmit>(
         &mut self,
         now: u64,
@@ -113,8 +117,8 @@ impl Lane {
         }
     }
 
-    /// Opens frames until one is odd or has another index. `opened`: the first is open already, with this header, and
-    /// accounted for.
+    /// Opens frames until one is odd or has another index. `opened`: the header of the first frame,
+    /// if it is already open and accounted for.
     #[inline]
     fn open_run(
         &mut self,
@@ -128,7 +132,7 @@ impl Lane {
         let mut run = Run::default();
         let mut odd = None;
         let (token, seen) = (self.echo_token, source.seen(self.outer));
-        // Not `Lane::borders`, which would hold all of the lane.
+        // `Lane::borders` would borrow the whole lane.
         let egress = self.egress(&peer);
         let borders = Borders {
             me: self.config.me,
@@ -177,7 +181,8 @@ impl Lane {
                     };
                     run.frames += 1;
                     run.bytes += frame.len();
-                    // Late frames of old keys may come from where the peer was, and are not what reports are about.
+                    // Late frames under old keys may come from an earlier address of the peer, and
+                    // reports are not about them.
                     if current {
                         run.newest |= opened.newest;
                         let arrived = arrival(keys.number(), &header, frame, seen);
@@ -235,7 +240,7 @@ impl Lane {
         }
     }
 
-    /// Takes note of what a frame shows of its keys.
+    /// Records what a frame proves about its keys.
     fn note_odd<T: Transmit>(
         &mut self,
         now: u64,
@@ -261,7 +266,7 @@ impl Lane {
         }
     }
 
-    /// Accounts for the frames of a run that came from the peer itself.
+    /// Accounts for the frames of a run that the peer itself sent.
     fn heard(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, run: &Run) {
         let Some(id) = self.direct_link(run.link, peer) else {
             return;
@@ -277,7 +282,8 @@ impl Lane {
         }
     }
 
-    /// The link with this node itself: the one that its session goes over, as a rule.
+    /// Returns the link with this node itself, which is normally the one that its session is bound
+    /// to.
     fn direct_link(&self, bound: Option<LinkId>, peer: NodeAddr) -> Option<LinkId> {
         let is_direct = |id: &LinkId| self.links.get(id).is_some_and(|link| link.peer == peer);
         let other = || self.links.iter().find(|(_, link)| link.peer == peer).map(|(id, _)| *id);
@@ -285,7 +291,7 @@ impl Lane {
     }
 }
 
-/// What a frame that opened tells of its path.
+/// Returns what an opened frame shows about its path.
 #[inline]
 fn arrival(epoch: u32, header: &fast::Header, frame: &[u8], seen: Seen) -> Arrival {
     let clock = frame.get(fast::Header::LEN..).and_then(<[u8]>::first_chunk);
@@ -298,12 +304,13 @@ fn arrival(epoch: u32, header: &fast::Header, frame: &[u8], seen: Seen) -> Arriv
     }
 }
 
-/// Whether this asks for a confirm. A peer that asks has not heard from us, so nothing shows that our frames arrive.
+/// Returns whether this asks for a confirm. A peer that asks may not have received any frame of
+/// this node, so it proves nothing about their arrival.
 pub(super) fn asks(kind: Kind, content: &[u8]) -> bool {
     kind == Kind::Message && content == [fast::CONFIRM, fast::CONFIRM_ASKS]
 }
 
-/// The opened content of the frame behind the headroom, without the clock.
+/// Returns the opened content of the frame behind the headroom, without the clock.
 pub(super) fn frame_content(room: &[u8]) -> &[u8] {
     let content = HEADROOM + CONTENT_AT..room.len().saturating_sub(TAG_LEN);
     room.get(content).unwrap_or_default()

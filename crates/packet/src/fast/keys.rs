@@ -1,9 +1,10 @@
-//! One set of fast keys: both directions, each with a key that moves on in place.
+//! One set of fast keys: both directions, each with a key that advances in place.
 //!
-//! A direction's key is replaced after a number of frames, by a one-way step that both ends take alone; the phase bit of
-//! the header tells which of two neighbouring phases a frame is of. Counters go on over all phases, so that one replay
-//! window serves them all and the bit is never in doubt: a frame with the other bit is of the phase before if its counter
-//! is below that of the first frame of the present phase, and of the next one otherwise.
+//! The key of a direction is replaced after a number of frames, by a one-way step that both ends
+//! take independently. The phase bit of the header distinguishes neighbouring phases. Counters
+//! continue over all phases, so one replay window serves them all, and the bit is never ambiguous:
+//! a frame with the other bit is of the previous phase if its counter is below that of the first
+//! frame of the present phase, and of the next phase otherwise.
 
 use weft_noise::aead::TAG_LEN;
 use weft_noise::fast::{FastCipher, Secret, Suite};
@@ -14,32 +15,34 @@ use super::FAST_BIT;
 use crate::control::FastKeys;
 use crate::epoch::OpenFailure;
 
-/// How long the key before still opens late frames, ms (L5).
+/// How long the previous key still opens late frames, in ms (L5).
 const DRAIN: u64 = 10_000;
-/// Intervals that a phase lasts at the most while the other side has not acknowledged it; then nothing more is sealed.
-/// With the default interval that is 2^26 frames. RFC 8446 section 5.5 has 2^24.5 records of 16 KiB for AES-GCM, which
-/// is 2^28 of ours.
+/// The number of intervals that a phase lasts at most while the peer has not acknowledged it. After
+/// that nothing more is sealed. With the default interval that is 2^26 frames. RFC 8446 section 5.5
+/// has 2^24.5 records of 16 KiB for AES-GCM, which is 2^28 of these frames.
 const MAX_INTERVALS: u64 = 8;
-/// Forgeries that one set of keys withstands before it is given up (RFC 9001 section 6.6 has 2^36 for ChaCha20-Poly1305
-/// and 2^52 for AES-GCM).
+/// The number of forgeries after which one set of keys opens nothing more (RFC 9001 section 6.6 has
+/// 2^36 for ChaCha20-Poly1305 and 2^52 for AES-GCM).
 const MAX_FORGERIES: u64 = 1 << 36;
 
-/// Fast keys of one session epoch.
+/// The fast keys of one session epoch or hop.
 pub(crate) struct FastEpoch {
-    /// The number of the session epoch that they come from.
+    /// The number of the session epoch that they come from, or of the keys within their link.
     pub(crate) id: u32,
     pub(crate) our_index: u32,
     their_index: u32,
-    /// The largest frame that the other side takes, bytes.
+    /// The largest frame that the peer accepts, in bytes.
     pub(crate) max_payload: u16,
-    /// It reads frames of packets with all of their header.
+    /// Whether the peer reads frames of packets with their whole header.
     pub(crate) reads_full: bool,
     started: u64,
-    /// The other side holds them, and ours reach it: a frame of its that does not ask for a confirm has opened.
+    /// Whether the peer holds the keys and receives this node's frames: a frame from it that does
+    /// not ask for a confirm has opened.
     pub(super) proven: bool,
-    /// One of those came directly, so ours get there directly too.
+    /// Whether such a frame arrived over a direct path, so that this node's frames reach the peer
+    /// directly too.
     pub(super) direct: bool,
-    /// Packets sent in pieces so far.
+    /// The number of packets sent in pieces so far.
     fragmented: u32,
     send: Sending,
     recv: Receiving,
@@ -48,15 +51,16 @@ pub(crate) struct FastEpoch {
 struct Sending {
     suite: Suite,
     secret: Secret,
-    /// Made for the first frame: keys that others have replaced, and those that are yet unproven, take less memory without.
+    /// Made for the first frame. Keys that others have replaced, and keys that are not proven, take
+    /// less memory without it.
     cipher: Option<FastCipher>,
     phase: u32,
-    /// The other side opens with this phase.
+    /// Whether the peer opens with this phase.
     acknowledged: bool,
     counter: u64,
-    /// The counter that the phase began with.
+    /// The counter at which the phase began.
     since: u64,
-    /// Frames after which the next phase begins.
+    /// The number of frames after which the next phase begins.
     interval: u64,
 }
 
@@ -64,14 +68,15 @@ struct Receiving {
     suite: Suite,
     cipher: FastCipher,
     secret: Secret,
-    /// The next phase, once a frame has claimed to be of it. Sessions with little to say never get there.
+    /// The next phase, once a frame has claimed to be of it. Sessions with little traffic never
+    /// reach it.
     next: Option<(Secret, FastCipher)>,
-    /// The phase before, while late frames may come.
+    /// The previous phase and the time until which it opens late frames, in ms.
     previous: Option<(FastCipher, u64)>,
     phase: u32,
-    /// The counter of the first frame of the phase that came.
+    /// The counter of the first frame of the phase that was received.
     since: u64,
-    /// Any frame has opened.
+    /// Whether any frame has opened.
     heard: bool,
     window: ReplayWindow,
     forgeries: u64,
@@ -80,13 +85,13 @@ struct Receiving {
 /// What an opened frame means for its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
-    /// Its counter is the highest so far.
+    /// Whether its counter is the highest so far.
     pub(super) newest: bool,
-    /// It is the first of its phase, and the other side waits to hear that.
+    /// Whether it is the first of its phase. The peer then waits for an acknowledgement.
     pub(super) new_phase: bool,
 }
 
-/// Counter and flags for one frame.
+/// The counter and the phase flag for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     counter: u64,
@@ -131,44 +136,47 @@ impl FastEpoch {
         }
     }
 
-    /// By what number measurements know these keys.
+    /// Returns the number by which measurements identify these keys.
     pub(crate) fn number(&self) -> u32 {
         self.id | FAST_BIT
     }
 
-    /// Frames sealed so far.
+    /// Returns the number of frames sealed so far.
     pub(crate) fn sealed(&self) -> u64 {
         self.send.counter
     }
 
-    /// Milliseconds since the keys began, for the clock that frames carry.
+    /// Returns the milliseconds since the keys were installed, for the clock in frames.
     pub(crate) fn timestamp(&self, now: u64) -> u32 {
         now.wrapping_sub(self.started) as u32
     }
 
-    /// The number of the next packet that goes in pieces. It comes round only when its first use is long over.
+    /// Returns the number of the next packet that goes in pieces. It wraps around only long after
+    /// its first use is over.
     pub(super) fn next_fragmented(&mut self) -> u32 {
         self.fragmented = self.fragmented.wrapping_add(1);
         self.fragmented
     }
 
-    /// Nothing more may be sealed, as far as is known now: the other side may yet acknowledge.
+    /// Returns whether nothing more may be sealed at present. An acknowledgement of the peer may
+    /// change that, unless the counter is used up.
     pub(super) fn is_spent(&self) -> bool {
         self.send.is_spent()
     }
 
-    /// The phase that frames from the other side are in.
+    /// Returns the phase of the frames from the peer.
     pub(super) fn opens_with(&self) -> u32 {
         self.recv.phase
     }
 
-    /// The other side says that it opens with this phase.
+    /// Records that the peer opens with this phase.
     pub(super) fn acknowledge(&mut self, phase: u32) {
         self.send.acknowledged |= phase == self.send.phase;
     }
 
-    /// The number of the next frame; the key moves on first where that is due. `None` once nothing may be sealed any
-    /// more: the counter is used up, or the other side has not kept up for far too long.
+    /// Returns the counter and flag of the next frame, and first advances the key if that is due.
+    /// Returns `None` if nothing may be sealed: the counter is used up, or the peer has not
+    /// acknowledged the phase for [`MAX_INTERVALS`].
     pub(super) fn ticket(&mut self) -> Option<Ticket> {
         let send = &mut self.send;
         let counter = send.counter;
@@ -187,14 +195,15 @@ impl FastEpoch {
         })
     }
 
-    /// Other keys seal from now on, but for a late answer.
+    /// Releases the cipher, since other keys seal from now on. A late answer makes it again.
     pub(super) fn rest(&mut self) {
         self.send.cipher = None;
     }
 
-    /// Seals the content at `frame[16..end]`, whose last bytes are in `rest` and not there yet, writes the header in front
-    /// of it and the tag behind it, and returns the length of the frame; `None` if there is no room for the tag or the
-    /// length does not fit its field, or the keys have come to rest since the ticket.
+    /// Seals the content at `frame[16..end]`, whose last bytes are in `rest` and not yet in the
+    /// frame. Writes the header in front of it and the tag behind it, and returns the length of the
+    /// frame. Returns `None` if there is no room for the tag, the length does not fit its field, or
+    /// the cipher was released after the ticket.
     pub(super) fn seal(
         &self,
         ticket: Ticket,
@@ -228,7 +237,8 @@ impl FastEpoch {
         Some(end + TAG_LEN)
     }
 
-    /// Seals what a relayed frame tells the next hop, or all of it, and writes the hop's header and tag in front.
+    /// Seals the part of a relayed frame that the next hop reads, or all of it, and writes the
+    /// hop's header and tag in front.
     pub(super) fn seal_hop(&mut self, frame: &mut [u8], whole: bool) -> Option<()> {
         let length = u16::try_from(frame.len().checked_sub(fast::Header::LEN)?).ok()?;
         let (front, inner) = frame.split_at_mut_checked(fast::LABEL_AT)?;
@@ -257,7 +267,8 @@ impl FastEpoch {
         Some(())
     }
 
-    /// Opens what a relayed frame tells this hop, where it lies. On failure the bytes are undefined.
+    /// Opens in place the part of a relayed frame that this hop reads. On failure the bytes are
+    /// undefined.
     pub(super) fn open_hop(
         &mut self,
         now: u64,
@@ -267,7 +278,7 @@ impl FastEpoch {
         const TAG_END: usize = fast::SEALED_HEADER + TAG_LEN;
         let (aad, rest) = frame.split_at_mut_checked(fast::Header::LEN).ok_or(OpenFailure::Tag)?;
         if header.flags & fast::FLAG_WHOLE != 0 {
-            // The tag in front would have to lie behind.
+            // The cipher expects the tag behind the content, and the frame has it in front.
             rest.rotate_left(TAG_LEN);
             let opened = self.open(now, header, aad, rest);
             rest.rotate_right(TAG_LEN);
@@ -344,7 +355,8 @@ impl Receiving {
         (header.flags & fast::FLAG_PHASE != 0) == (self.phase & 1 == 1)
     }
 
-    /// Makes the key of the next phase, once: further forged frames cost no more than any other.
+    /// Makes the key of the next phase once, so that further forged frames cost no more than any
+    /// other.
     fn make_next(&mut self) {
         if self.next.is_none() {
             let secret = self.secret.next();
@@ -390,11 +402,11 @@ mod tests {
         FastEpoch::new(0, &keys)
     }
 
-    /// The nonce follows from the counter alone, so after the last one the keys are worth nothing, whatever else would
-    /// let them go on.
+    /// The nonce follows from the counter alone, so the keys end with the last counter, whatever
+    /// else would allow more frames.
     #[test]
     fn a_fast_counter_ends_and_is_not_used_again() {
-        // A phase that began with that frame, one that goes on, and one that is due to end.
+        // A phase that began with that frame, one that continues, and one that is due to end.
         for (since, acknowledged) in [(u64::MAX - 1, false), (u64::MAX - 9, true), (0, true)] {
             let mut keys = keys();
             keys.send.counter = u64::MAX - 1;

@@ -10,7 +10,7 @@ use crate::lane::Lane;
 use crate::train::{Train, Transmit};
 
 impl Lane {
-    /// Takes the message of a session's frame that opened under the keys of epoch `id`.
+    /// Processes the message in a session's frame that opened under the keys of epoch `id`.
     pub(super) fn fast_message<T: Transmit>(
         &mut self,
         now: u64,
@@ -36,7 +36,8 @@ impl Lane {
                 let phase = phase_in(body)?;
                 session.fast.get_mut(id).ok_or(DropReason::NoKeys)?.acknowledge(phase);
                 self.tables_changed();
-                // What waited for that, if nothing else may carry it.
+                // Sends the packets that waited for the acknowledgement, if no other keys could
+                // seal them.
                 self.flush_queue(now, peer, train);
             }
             _ => {
@@ -47,7 +48,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Tells the peer which phase its frames are opened with.
+    /// Announces to the peer the phase of its frames.
     pub(crate) fn tell_phase<T: Transmit>(&mut self, now: u64, peer: NodeAddr, id: Option<u32>, train: &mut Train<T>) {
         let session = self.sessions.get_mut(&peer);
         let epoch = session.and_then(|s| match id {
@@ -59,7 +60,7 @@ impl Lane {
         }
     }
 
-    /// Takes the message of a hop's frame that opened under its keys `key`.
+    /// Processes the message in a hop's frame that opened under its keys `key`.
     pub(super) fn hop_message<T: Transmit>(
         &mut self,
         now: u64,
@@ -84,7 +85,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Tells the neighbour which phase its frames are opened with.
+    /// Announces to the neighbour the phase of its frames.
     pub(crate) fn tell_hop_phase<T: Transmit>(&mut self, now: u64, id: LinkId, key: Option<u32>, train: &mut Train<T>) {
         let phase = self.hop_epoch(id, key).map(|epoch| epoch.opens_with());
         if let Some(phase) = phase.filter(|phase| *phase > 0) {
@@ -92,7 +93,7 @@ impl Lane {
         }
     }
 
-    /// Seals a message for a neighbour under the keys of the hop.
+    /// Seals a message to a neighbour under the keys of the hop.
     pub(crate) fn send_on_hop<T: Transmit>(
         &mut self,
         now: u64,
@@ -126,7 +127,7 @@ impl Lane {
     }
 }
 
-/// The phase that a [`fast::PHASE`] message names.
+/// Returns the phase that a [`fast::PHASE`] message names.
 fn phase_in(body: &[u8]) -> Result<u32, DropReason> {
     let phase = body.first_chunk().ok_or(DropReason::Malformed)?;
     Ok(u32::from_le_bytes(*phase))

@@ -1,25 +1,26 @@
-//! Pieces of packets, until the packet is whole.
+//! Reassembly of packets from pieces.
 //!
-//! What is kept is bounded whatever the other end sends: so many packets, each of a bounded length in a bounded number of
-//! pieces, for a bounded time. Pieces that overlap, or disagree about their packet, end it (RFC 5722 has the reasons).
+//! The store is bounded, whatever the peer sends: a number of packets, each of a bounded length in
+//! a bounded number of pieces, for a bounded time. Pieces that overlap, or disagree about their
+//! packet, end it (RFC 5722 has the reasons).
 
 use std::collections::VecDeque;
 
 use weft_wire::fast::{Fragment, Kind};
 
-/// Packets of which some pieces are here. The oldest goes for a new one.
+/// The number of packets of which some pieces have been received. A new one displaces the oldest.
 const MAX_PACKETS: usize = 16;
-/// What is not whole after this is given up, ms.
+/// How long a packet may be incomplete before it is given up, in ms.
 const EXPIRY: u64 = 2_000;
 
-/// What became of a piece.
+/// The outcome of a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It waits for others.
+    /// The piece waits for others.
     Kept,
-    /// The content is whole: here it is, behind as many bytes as were asked for.
+    /// The content is complete: its bytes, behind the requested headroom.
     Whole(Vec<u8>),
-    /// It does not fit what came before, and all of the packet is dropped.
+    /// The piece contradicts earlier ones, and the whole packet is dropped.
     Conflict,
 }
 
@@ -31,21 +32,23 @@ struct Partial {
     since: u64,
     total: u16,
     missing: usize,
-    /// Offsets and lengths of what came.
+    /// Offsets and lengths of the pieces received, in bytes.
     pieces: Vec<(usize, usize)>,
     buf: Vec<u8>,
 }
 
-/// The packets of one session that are not whole.
+/// The incomplete packets of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     partial: VecDeque<Partial>,
-    /// Packets given up because their other pieces did not come in time, or too many were begun.
+    /// The number of packets given up because their other pieces did not arrive in time, or too
+    /// many packets were begun.
     given_up: u64,
 }
 
 impl Reassembly {
-    /// Takes a piece that came under `keys`. A whole content is returned behind `headroom` bytes, so many for each kind.
+    /// Adds a piece that arrived under `keys`. Complete content is returned behind `headroom`
+    /// bytes, whose number depends on the kind alone.
     pub(crate) fn take(&mut self, now: u64, keys: u32, fragment: Fragment, piece: &[u8], headroom: usize) -> Taken {
         self.expire(now);
         let known = |p: &Partial| (p.keys, p.packet) == (keys, fragment.packet);
@@ -83,7 +86,7 @@ impl Reassembly {
         self.partial.remove(at).map_or(Taken::Conflict, |p| Taken::Whole(p.buf))
     }
 
-    /// Gives up what has waited for too long.
+    /// Gives up packets that have been incomplete for too long.
     pub(crate) fn expire(&mut self, now: u64) {
         while self
             .partial
@@ -95,22 +98,22 @@ impl Reassembly {
         }
     }
 
-    /// How many were given up since the last call.
+    /// Returns how many packets were given up since the last call.
     pub(crate) fn take_given_up(&mut self) -> u64 {
         std::mem::take(&mut self.given_up)
     }
 
-    /// Packets that are not whole.
+    /// Returns the number of incomplete packets.
     pub(crate) fn len(&self) -> usize {
         self.partial.len()
     }
 
-    /// The most that [`Reassembly::len`] can be.
+    /// The upper bound of [`Reassembly::len`].
     pub(crate) const MAX: usize = MAX_PACKETS;
 }
 
 impl Partial {
-    /// Puts a piece in its place; false if it has none.
+    /// Copies a piece to its place. Returns false if it does not fit.
     fn add(&mut self, fragment: Fragment, piece: &[u8], headroom: usize) -> bool {
         let (start, len) = (usize::from(fragment.offset), piece.len());
         let overlaps = |(at, l): &(usize, usize)| start < at + l && *at < start + len;
@@ -123,7 +126,7 @@ impl Partial {
         };
         room.copy_from_slice(piece);
         self.pieces.push((start, len));
-        // Pieces do not overlap and lie inside, so this cannot pass below zero.
+        // Pieces neither overlap nor exceed the packet, so this does not pass below zero.
         self.missing = self.missing.saturating_sub(len);
         true
     }
@@ -137,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Headroom of all tests.
+    /// The headroom of all tests.
     const ROOM: usize = 3;
     /// The length of packets of the other kind.
     const FULL: u16 = 61;
@@ -151,10 +154,11 @@ mod tests {
         }
     }
 
-    /// A packet of the model: keys, number, when it began, total, pieces, and each byte that came.
+    /// A packet of the model: keys, number, time of its first piece, total, pieces, and each byte
+    /// received.
     type Slow = (u32, u32, u64, u16, usize, BTreeMap<usize, u8>);
 
-    /// The same promises, kept slowly: a map of bytes for each packet.
+    /// The same behaviour, in a slow form: a map of bytes for each packet.
     #[derive(Default)]
     struct Model {
         packets: Vec<Slow>,
@@ -191,7 +195,8 @@ mod tests {
     }
 
     proptest! {
-        /// Honest pieces, stray ones, overlaps and floods: always as the slow model has it, and never more than the bound.
+        /// Honest pieces, stray ones, overlaps and floods: the outcome is always that of the slow
+        /// model, and the bound holds.
         #[test]
         fn equals_the_slow_model(events in prop::collection::vec(
             (0_u64..900, 0_u32..2, 0_u32..24, 0_u16..6, 1_usize..30, prop_oneof![4 => Just(60_u16), 1 => 30_u16..70]), 0..300,
@@ -208,7 +213,7 @@ mod tests {
             }
         }
 
-        /// However a packet is cut and in whatever order its pieces come, it is the same.
+        /// A packet is the same however it is cut and in whatever order its pieces arrive.
         #[test]
         fn any_order_makes_it_whole(content in prop::collection::vec(any::<u8>(), 8..500), cuts in 1_usize..8, seed: u64) {
             let each = content.len().div_ceil(cuts);
@@ -246,7 +251,7 @@ mod tests {
             assert_eq!(all.take(0, 0, piece(packet, 0, 10), &[1; 5], ROOM), Taken::Kept);
         }
         assert_eq!((all.len(), all.take_given_up()), (MAX_PACKETS, 1));
-        // Its other piece begins it anew.
+        // Its other piece begins the packet again.
         assert_eq!(all.take(0, 0, piece(0, 5, 10), &[1; 5], ROOM), Taken::Kept);
         assert_eq!(all.take_given_up(), 1);
     }

@@ -1,7 +1,7 @@
 //! Sealing: IP packets and session messages into fast frames.
 //!
-//! A payload is not copied: the headers of a packet are written where it is sent from, and the cipher reads what follows
-//! them where the TUN's read has put it.
+//! A payload is not copied. The headers of a packet are written to the buffer that is sent, and the
+//! cipher reads what follows them from the buffer of the TUN's read.
 
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FULL_AT, HEADROOM, Kind, UPPER_AT};
@@ -14,11 +14,12 @@ use crate::mss;
 use crate::split::Splitter;
 use crate::train::{Train, Transmit};
 
-/// Where the body of a message starts in its frame.
+/// The offset of the body of a message in its frame.
 const BODY_AT: usize = fast::Header::LEN + fast::TIMESTAMP_LEN + 1;
 
 impl Lane {
-    /// Sends the splitter's packets in fast frames of the kind, and by the way, that `room` tells.
+    /// Sends the splitter's packets in fast frames, of the kind and over the path that `room`
+    /// specifies.
     pub(crate) fn seal_fast<T: Transmit>(
         &mut self,
         now: u64,
@@ -75,20 +76,21 @@ impl Lane {
     }
 }
 
-/// A packet in its frame, to be sealed.
+/// A packet in its frame, before sealing.
 struct Placed<'a> {
     kind: Kind,
     flags: u8,
-    /// Bytes of the packet, its IP header included.
+    /// The length of the packet with its IP header, in bytes.
     len: usize,
-    /// Where the content ends in the frame.
+    /// The end of the content in the frame.
     end: usize,
-    /// The last bytes of the content, which lie elsewhere.
+    /// The last bytes of the content, which are not in the frame.
     rest: &'a [u8],
 }
 
-/// Writes the splitter's next packet, as much of it as has to be written, to where its frame has it: `room` is the frame's,
-/// behind [`HEADROOM`] bytes that are another frame's and come out as they were. `None` if there is no further packet.
+/// Writes the part of the splitter's next packet that has to be written to its place in the frame.
+/// `room` is the frame behind [`HEADROOM`] bytes, which belong to another frame and keep their
+/// value. Returns `None` if there is no further packet.
 #[inline]
 fn place<'a>(splitter: &mut Splitter<'a>, room: &mut [u8], full: bool, max_tcp: usize) -> Option<Placed<'a>> {
     if full {
@@ -104,7 +106,8 @@ fn place<'a>(splitter: &mut Splitter<'a>, room: &mut [u8], full: bool, max_tcp: 
             rest,
         });
     }
-    // It is written so that its upper layer is where the frame has it; there is less of the header in a frame.
+    // The packet is written so that its upper layer is at its place in the frame. Its header is
+    // longer than the frame's form of it, so it begins in the headroom.
     let kept = *room.first_chunk::<HEADROOM>()?;
     let packet = next_packet(splitter, room, max_tcp, mss::opens_connection);
     let header = fast::compress(room);
@@ -122,8 +125,9 @@ fn place<'a>(splitter: &mut Splitter<'a>, room: &mut [u8], full: bool, max_tcp: 
     })
 }
 
-/// The splitter's next packet in front of `room`: its length, what to tell the other side of its checksum, and what of it
-/// lies elsewhere. Where a connection opens, both ends are told what the path takes.
+/// Writes the splitter's next packet to the front of `room`. Returns its length, the flag that
+/// describes its checksum to the peer, and the part of it that was not copied. The MSS of a packet
+/// that opens a connection is clamped to `max_tcp`.
 #[inline]
 fn next_packet<'a>(
     splitter: &mut Splitter<'a>,
@@ -145,14 +149,14 @@ fn next_packet<'a>(
 }
 
 impl FastEpoch {
-    /// Seals what lies behind [`HEADROOM`] bytes of `room`; returns the length of the frame. `None` once nothing more may
-    /// be sealed under these keys.
+    /// Seals the content behind [`HEADROOM`] bytes of `room`, and returns the length of the frame,
+    /// or `None` if nothing more may be sealed under these keys.
     fn seal_packet(&mut self, now: u64, packet: &Placed<'_>, room: &mut [u8]) -> Option<usize> {
         let frame = room.get_mut(HEADROOM..)?;
         self.seal_stamped(now, packet.kind, packet.flags, frame, (packet.end, packet.rest))
     }
 
-    /// Seals a session message into `frame` and returns its length.
+    /// Seals a session message into `frame` and returns the length of the frame.
     pub(super) fn seal_message(&mut self, now: u64, msg_type: u8, body: &[u8], frame: &mut [u8]) -> Option<usize> {
         let end = BODY_AT + body.len();
         *frame.get_mut(BODY_AT - 1)? = msg_type;
@@ -160,7 +164,7 @@ impl FastEpoch {
         self.seal_stamped(now, Kind::Message, 0, frame, (end, &[]))
     }
 
-    /// Seals a frame's content, all but the clock in front of it; see [`FastEpoch::seal`].
+    /// Writes the clock in front of a frame's content, and seals both; see [`FastEpoch::seal`].
     pub(super) fn seal_stamped(
         &mut self,
         now: u64,

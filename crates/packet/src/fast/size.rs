@@ -1,4 +1,4 @@
-//! Probes of what a path takes: frames that are as large as those they stand for, and their answers.
+//! Probes of the path MTU: frames as large as those they stand for, and their answers.
 
 use weft_wire::NodeAddr;
 use weft_wire::fast;
@@ -7,12 +7,12 @@ use super::Way;
 use crate::lane::Lane;
 use crate::train::{Train, Transmit};
 
-/// The least body of a probe: its number.
+/// The shortest body of a probe, in bytes: its number.
 const LEAST: usize = 2;
 
 impl Lane {
-    /// Sends a probe of `size` bytes in a datagram of its own: what becomes of it must not concern data, and the system
-    /// refuses a train of which it refuses one.
+    /// Sends a probe of `size` bytes in a datagram of its own. Its fate must not affect data, and
+    /// the kernel refuses a whole train if it refuses one datagram of it.
     pub(crate) fn probe_path<T: Transmit>(
         &mut self,
         now: u64,
@@ -34,7 +34,7 @@ impl Lane {
         train.flush();
     }
 
-    /// Answers a probe under the keys that it came under.
+    /// Answers a probe under the keys that opened it.
     pub(super) fn answer_probe<T: Transmit>(
         &mut self,
         now: u64,

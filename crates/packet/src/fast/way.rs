@@ -1,4 +1,4 @@
-//! By which way fast frames of a session go now, and its messages with them.
+//! The path of a session's fast frames, and the session's messages on it.
 
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, IPV6_OVERHEAD, IPV6_RELAYED_OVERHEAD};
@@ -10,17 +10,18 @@ use crate::lane::Lane;
 use crate::session::Session;
 use crate::train::{Train, Transmit};
 
-/// By which way fast frames go.
+/// The path of fast frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Over the link with the other end itself.
+    /// Direct, over the link with the peer itself.
     Direct(LinkId),
-    /// Through other nodes.
+    /// Relayed, through other nodes.
     Relayed(Relay),
 }
 
 impl Way {
-    /// The link that frames go over, and where in what is sent there the frame to the other end begins.
+    /// Returns the link of the next hop, and the offset of the frame to the peer in what is sent
+    /// over that link.
     pub(crate) fn link(self) -> (LinkId, usize) {
         match self {
             Self::Direct(link) => (link, 0),
@@ -28,7 +29,8 @@ impl Way {
         }
     }
 
-    /// What a frame has more than the IPv6 packet in it, bytes.
+    /// Returns the difference between the length of a frame and that of the IPv6 packet in it, in
+    /// bytes.
     pub(crate) fn overhead(self) -> usize {
         match self {
             Self::Direct(_) => IPV6_OVERHEAD,
@@ -38,7 +40,8 @@ impl Way {
 }
 
 impl Lane {
-    /// The keys of fast frames to this node, and their way: both ends hold the keys, and there is a way for them.
+    /// Returns the keys and the path of fast frames to this node, if both ends hold the keys and
+    /// there is a path that is proven for data.
     pub(crate) fn fast_keys<'s>(&self, session: &'s Session, peer: &NodeAddr) -> Option<(&'s FastEpoch, Way)> {
         let keys = session.fast.current().filter(|keys| !keys.is_spent())?;
         let way = self.fast_way(session, peer)?;
@@ -56,7 +59,8 @@ impl Lane {
         keys.map(|_| Way::Relayed(relay))
     }
 
-    /// Seals a session message in a fast frame under the keys of `id`, or the present ones, and returns whether it went.
+    /// Seals a session message in a fast frame under the keys of `id`, or the present ones, and
+    /// returns whether it was sent.
     pub(crate) fn send_fast<T: Transmit>(
         &mut self,
         now: u64,
@@ -102,8 +106,8 @@ impl Lane {
     }
 }
 
-/// Frames that reached the other end through others prove nothing about the direct way. The other way round each hop has
-/// been proven by itself.
+/// A frame that reached the peer through other nodes proves nothing about the direct path. For a
+/// relayed path any proof is enough, because each hop has been proven by itself.
 fn may_carry_data(keys: &FastEpoch, way: Way) -> bool {
     keys.direct || matches!(way, Way::Relayed(_))
 }
