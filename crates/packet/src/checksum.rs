@@ -1,7 +1,8 @@
-//! Transport checksums that are left to the kernel: fast frames authenticate the packet, so the sum is completed only
-//! where a packet leaves for another host.
+//! Transport checksums that are left to the kernel: fast frames authenticate the packet, so the sum
+//! is completed only when a packet leaves for another host.
 //!
-//! Only the TCP or UDP header right behind an IP header without options takes part; whatever else there is has a full sum.
+//! This applies only to a TCP or UDP header right behind an IP header without options. Any other
+//! packet has a full sum.
 
 use weft_wire::checksum::{checksum_add, checksum_finish, checksum_fold};
 use weft_wire::ip::{Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP};
@@ -9,16 +10,18 @@ use weft_wire::transport::{TcpHeader, UdpHeader};
 
 use crate::inner::{ADDRESSES, Inner, put_be16};
 
-/// How much of a packet's transport checksum is there.
+/// The state of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// All of it, or the packet has none.
+    /// The checksum is complete, or the packet has none.
     Full,
-    /// The sum of the pseudo-header: it is completed where the packet is passed on.
+    /// The field has the sum of the pseudo-header. The kernel completes it if the packet is passed
+    /// on.
     Partial,
 }
 
-/// Where the checksum of this protocol is in its header.
+/// Returns the offset of the checksum in the header of this protocol, or `None` for another
+/// protocol.
 pub(crate) fn field_of(protocol: u8) -> Option<usize> {
     match protocol {
         PROTOCOL_TCP => Some(TcpHeader::CHECKSUM_AT),
@@ -27,7 +30,8 @@ pub(crate) fn field_of(protocol: u8) -> Option<usize> {
     }
 }
 
-/// Where in the packet the checksum is that may be left out; `None` for a packet that must have a full one.
+/// Returns the offset in the packet of a checksum that may be left out, or `None` for a packet that
+/// must have a full one.
 pub(crate) fn elidable(inner: &Inner<'_>) -> Option<usize> {
     if !inner.is_plain() || inner.is_fragment() {
         return None;
@@ -41,9 +45,9 @@ pub(crate) fn elidable(inner: &Inner<'_>) -> Option<usize> {
         .map(|at| inner.transport_start() + at)
 }
 
-/// Writes the sum of the pseudo-header where the checksum belongs, as the kernel expects it of a packet that is
-/// [`Checksum::Partial`]. `packet` has an IPv6 header whose length is right. False for a packet that cannot be partial; it
-/// is then as it was.
+/// Writes the sum of the pseudo-header to the checksum field, as the kernel expects it in a packet
+/// that is [`Checksum::Partial`]. `packet` has an IPv6 header whose length is correct. Returns
+/// false for a packet that cannot be partial, which is then unchanged.
 pub(crate) fn start(packet: &mut [u8]) -> bool {
     let Some((header, transport)) = packet.split_first_chunk_mut::<{ Ipv6Header::LEN }>() else {
         return false;
@@ -61,8 +65,8 @@ pub(crate) fn start(packet: &mut [u8]) -> bool {
     true
 }
 
-/// The same for a packet of which nothing has been looked at, of either IP version. False also if its lengths are not those
-/// of its headers.
+/// Like [`start`], for an unchecked packet of either IP version. Also returns false if its lengths
+/// are not those of its headers.
 pub(crate) fn start_full(packet: &mut [u8]) -> bool {
     let found = Inner::parse(packet).ok().and_then(|inner| {
         let at = elidable(&inner)?;
@@ -74,18 +78,20 @@ pub(crate) fn start_full(packet: &mut [u8]) -> bool {
     found.is_some()
 }
 
-/// The sum of a pseudo-header: both addresses, the protocol, and the length of what follows the headers in bytes. What the
-/// kernel wants to find where it is to complete a checksum.
+/// Returns the sum of a pseudo-header: both addresses, the protocol, and the length in bytes of
+/// what follows the headers. The kernel expects it in the field of a checksum that it has to
+/// complete.
 pub(crate) fn begun(addresses: &[u8], protocol: u8, length: usize) -> u16 {
     checksum_fold(checksum_add(0, addresses) + u64::from(protocol) + length as u64)
 }
 
-/// Completes the checksum of a packet that is [`Checksum::Partial`], as the kernel would. Others stay as they are.
+/// Completes the checksum of a packet that is [`Checksum::Partial`], as the kernel would. Packets
+/// that cannot be partial stay unchanged.
 pub fn complete(packet: &mut [u8]) {
     let found = Inner::parse(packet).ok().and_then(|inner| {
         let (at, protocol) = (elidable(&inner)?, inner.protocol());
         let sum = checksum_finish(checksum_add(0, inner.transport()));
-        // Zero would say that there is none (RFC 8200 section 8.1).
+        // Zero would mean that there is no checksum (RFC 8200 section 8.1).
         let sum = if sum == 0 && protocol == PROTOCOL_UDP {
             0xffff
         } else {

@@ -1,17 +1,22 @@
 //! Received packets, joined into as few TUN writes as possible (L26).
 //!
-//! Packets of one batch are pushed in arrival order. Those that one TCP stream or UDP burst could
+//! Packets of one batch are pushed in arrival order. Packets that one TCP stream or UDP burst could
 //! have been cut into become one group: a virtio header, the first packet's headers rewritten, and
-//! the payloads where they lie. The caller writes each group with one `writev`. Everything else is
-//! a group of one that passes untouched. Cutting a group with [`Splitter`](crate::split::Splitter)
-//! gives back the same packets in the same order.
+//! the payloads in place. The caller writes each group with one `writev`. Every other packet is a
+//! group of one that passes unchanged. Cutting a group with [`Splitter`](crate::split::Splitter)
+//! gives the same packets in the same order.
 //!
-//! Rules for TCP are those of the kernel's receive offload, without its exceptions: only ACK
-//! segments with payload, equal but for sequence, length and checksum, in sequence, the same length
-//! but for a shorter last; PSH ends a group. UDP: same addresses, ports and length but for a
-//! shorter last, and a checksum. IPv4: no options, no fragments, and identifications that count up, or stay the same where
-//! the packet may not be fragmented, as they then mean nothing (RFC 6864). A packet joins only after its own checksum was verified, or with others that leave
-//! theirs to the kernel; a bad one passes alone, for the kernel to count. Packets of a flow never overtake each other.
+//! The rules for TCP are those of the kernel's receive offload, without its exceptions. Only ACK
+//! segments with payload are joined, if they are equal except for sequence number, length and
+//! checksum, are in sequence, and have the same length except for a shorter last one. PSH ends a
+//! group. UDP datagrams have the same addresses, ports and length, except for a shorter last one,
+//! and a checksum. IPv4 packets have no options, are not fragments, and have identifications that
+//! count up. The identifications may also stay the same if the packet may not be fragmented, as
+//! they then have no meaning (RFC 6864).
+//!
+//! A packet joins only after its own checksum was verified, or with others that leave theirs to the
+//! kernel. A packet with a wrong one passes alone, and the kernel counts it. Packets of a flow
+//! never overtake each other.
 
 use weft_wire::checksum::{checksum_add, checksum_finish};
 use weft_wire::ip::{Ipv4Header, Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP, version};
@@ -21,34 +26,36 @@ use weft_wire::virtio::{GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, 
 use crate::checksum::{Checksum, begun, field_of};
 use crate::inner::{ADDRESSES, ADDRESSES_V4, Inner, Version, finish_header_v4, put_be16};
 
-/// Groups that may grow at one time, so flows that interleave within a batch without loss of
-/// coalescing. Each packet is compared with all of them.
+/// The number of groups that may grow at one time, so that flows may interleave within a batch and
+/// still coalesce. Each packet is compared with all of them.
 pub const OPEN_GROUPS: usize = 8;
 
-/// Most packets in one group: what the kernel's UDP segmentation takes, and within `writev`'s 1,024
-/// pieces.
+/// The largest number of packets in one group: what the kernel's UDP segmentation takes, and within
+/// the 1,024 pieces of `writev`.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// Largest super-packet in octets, IP header included.
+/// The largest super-packet in octets, IP header included.
 pub const MAX_SUPER_PACKET: usize = 65_535;
 
-/// IPv6 header and the longest TCP header. Packets with extension headers or options are not coalesced.
+/// The IPv6 header and the longest TCP header. Packets with extension headers or options are not
+/// coalesced.
 const HEADER_ROOM: usize = Ipv6Header::LEN + 60;
 
 /// Source and destination address, then both ports.
 const ENDPOINTS: core::ops::Range<usize> = ADDRESSES.start..Ipv6Header::LEN + 4;
-/// The same in IPv4 without options.
+/// The same range in IPv4 without options.
 const ENDPOINTS_V4: core::ops::Range<usize> = ADDRESSES_V4.start..Ipv4Header::MIN_LEN + 4;
 
-/// End of a list of segments.
+/// The end of a list of segments.
 const NONE: u16 = u16::MAX;
 
-/// No room for another packet: write the groups, [`clear`](Coalescer::clear), and push again.
+/// The batch has no room for another packet. The caller writes the groups, calls
+/// [`clear`](Coalescer::clear), and pushes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the batch is full")]
 pub struct BatchFull;
 
-/// Joins the packets of one batch. Allocates when made, never after.
+/// Joins the packets of one batch. Allocates when it is made, never after.
 #[derive(Debug)]
 pub struct Coalescer {
     joins: bool,
@@ -74,26 +81,27 @@ struct Pending {
     first: u16,
     last: u16,
     count: u16,
-    /// Zero for a packet that joins nothing.
+    /// Zero for a packet that joins no other.
     header_len: u16,
     segment_payload: u16,
     payload: u32,
-    /// Sequence number that the next TCP segment must have.
+    /// The sequence number that the next TCP segment must have.
     next_sequence: u32,
     protocol: u8,
     version: Version,
-    /// All of its IPv4 packets have one identification.
+    /// Whether all of its IPv4 packets have one identification.
     one_id: bool,
-    /// Its packets leave the checksum to the kernel.
+    /// Whether its packets leave the checksum to the kernel.
     checksum: Checksum,
     header: [u8; HEADER_ROOM],
 }
 
-/// What of a pushed packet decides where it goes.
+/// The properties of a pushed packet that decide its place.
 enum Class {
-    /// No ports to tell a flow by: keeps its place among all packets between its addresses.
+    /// It has no ports that identify a flow. It keeps its place among all packets between its
+    /// addresses.
     Opaque,
-    /// Keeps its place in its flow, but joins nothing.
+    /// It keeps its place in its flow, but joins no other packet.
     Alone,
     Joinable(Candidate),
 }
@@ -108,8 +116,8 @@ struct Candidate {
 }
 
 impl Coalescer {
-    /// For batches of up to `capacity` packets (at most 65,535). `udp` says that the TUN takes UDP
-    /// super-packets (`TUN_F_USO6`); without it UDP passes packet by packet.
+    /// Makes a coalescer for batches of up to `capacity` packets (at most 65,535). `udp`: the TUN
+    /// takes UDP super-packets (`TUN_F_USO6`). Without it UDP passes packet by packet.
     pub fn new(capacity: usize, udp: bool) -> Self {
         let capacity = capacity.min(usize::from(NONE));
         Self {
@@ -123,7 +131,7 @@ impl Coalescer {
         }
     }
 
-    /// For a TUN that takes no super-packets: every packet is a group of one.
+    /// Makes a coalescer for a TUN that takes no super-packets: every packet is a group of one.
     pub fn joining_nothing(capacity: usize) -> Self {
         Self {
             joins: false,
@@ -131,24 +139,24 @@ impl Coalescer {
         }
     }
 
-    /// Packets pushed since the last [`clear`](Self::clear).
+    /// Returns the number of packets pushed since the last [`clear`](Self::clear).
     pub fn len(&self) -> usize {
         self.segments.len()
     }
 
-    /// Whether nothing was pushed since the last [`clear`](Self::clear).
+    /// Returns whether no packet was pushed since the last [`clear`](Self::clear).
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Adds the next packet in arrival order. `id` is the caller's name for it and comes back in
-    /// [`Piece`]; the octets must stay unchanged until the groups are written. Any bytes are taken;
-    /// what is not a coalescible IP packet passes as it is. A packet said to be
-    /// [`Checksum::Partial`] has the sum of its pseudo-header in place, and the kernel is told to
-    /// complete it.
+    /// Adds the next packet in arrival order. `id` is the caller's name for it, and [`Piece`]
+    /// returns it. The octets must stay unchanged until the groups are written. Any bytes are
+    /// accepted: what is not an IP packet that can be coalesced passes unchanged. A packet that is
+    /// [`Checksum::Partial`] has the sum of its pseudo-header in place, and the virtio header
+    /// requests that the kernel complete it.
     ///
     /// # Errors
-    /// [`BatchFull`] when `capacity` packets were pushed; the packet was not added.
+    /// [`BatchFull`] if `capacity` packets were pushed; the packet was not added.
     pub fn push(&mut self, id: u32, packet: &[u8], checksum: Checksum) -> Result<(), BatchFull> {
         if self.segments.len() == self.capacity {
             return Err(BatchFull);
@@ -204,7 +212,7 @@ impl Coalescer {
         }
     }
 
-    /// Opens the group made last; the one that has been open longest makes room.
+    /// Opens the group made last. The group that has been open longest makes room.
     fn open_latest(&mut self) {
         if self.open_count == OPEN_GROUPS {
             self.close_slot(OPEN_GROUPS - 1);
@@ -230,8 +238,8 @@ impl Coalescer {
         self.open_count -= 1;
     }
 
-    /// Ends the batch and yields its groups in the order of their first packets, which is the order
-    /// to write them in.
+    /// Ends the batch and returns its groups in the order of their first packets, which is the
+    /// order to write them in.
     pub fn groups(&mut self) -> impl ExactSizeIterator<Item = Group<'_>> {
         self.open_count = 0;
         for group in self.groups.iter_mut().filter(|group| group.count > 1) {
@@ -241,7 +249,7 @@ impl Coalescer {
         self.groups.iter().map(move |group| Group { group, segments })
     }
 
-    /// Forgets the batch.
+    /// Removes all packets of the batch.
     pub fn clear(&mut self) {
         self.segments.clear();
         self.groups.clear();
@@ -278,8 +286,8 @@ impl Pending {
         group
     }
 
-    /// Whether `packet`, an IP header without options or extensions and ports, has this group's protocol, addresses and
-    /// ports.
+    /// Returns whether `packet`, an IP header without options or extensions and ports, has this
+    /// group's protocol, addresses and ports.
     fn same_flow(&self, packet: &[u8]) -> bool {
         if version_of(packet) != self.version {
             return false;
@@ -296,7 +304,7 @@ impl Pending {
         }
     }
 
-    /// Whether the IP header of `packet`, of the same flow, goes on from those before.
+    /// Returns whether the IP header of `packet`, of the same flow, continues those before.
     fn continues_ip(&self, packet: &[u8]) -> bool {
         match self.version {
             // Version, traffic class (with ECN) and flow label; hop limit.
@@ -304,7 +312,7 @@ impl Pending {
                 self.header[..4] == packet[..4]
                     && self.header[Ipv6Header::HOP_LIMIT_AT] == packet[Ipv6Header::HOP_LIMIT_AT]
             }
-            // Version and length of the header, class (with ECN); flags; hops.
+            // Version and header length, class (with ECN); flags; TTL.
             Version::V4 => {
                 self.header[..2] == packet[..2]
                     && self.header[Ipv4Header::FLAGS_AT] == packet[Ipv4Header::FLAGS_AT]
@@ -321,7 +329,7 @@ impl Pending {
         counts || stays
     }
 
-    /// Whether `packet`, of the same flow, continues this open group.
+    /// Returns whether `packet`, of the same flow, continues this open group.
     fn accepts(&self, packet: &[u8], candidate: &Candidate) -> bool {
         let header_len = usize::from(self.header_len);
         let total = header_len + self.payload as usize + candidate.payload;
@@ -335,8 +343,8 @@ impl Pending {
         if self.protocol == PROTOCOL_UDP {
             return true;
         }
-        // Acknowledgement and data offset, then window, then the options; flags are ACK and at most
-        // PSH in both.
+        // Acknowledgement and data offset, then window, then the options. The flags are ACK and at
+        // most PSH in both.
         let same = |range: core::ops::Range<usize>| self.header[range.clone()] == packet[range];
         let tcp = self.version.header_len();
         self.next_sequence == candidate.sequence
@@ -346,7 +354,7 @@ impl Pending {
             && same(tcp + TcpHeader::MIN_LEN..header_len)
     }
 
-    /// Takes an accepted segment in; returns whether it is the group's last.
+    /// Adds an accepted segment, and returns whether it is the group's last.
     fn append(&mut self, segment: u16, candidate: &Candidate) -> bool {
         self.last = segment;
         self.count += 1;
@@ -360,8 +368,8 @@ impl Pending {
             || usize::from(self.count) == MAX_SEGMENTS
     }
 
-    /// Lengths of the super-packet, and the pseudo-header's sum where the kernel completes the
-    /// checksum.
+    /// Writes the lengths of the super-packet, and the sum of the pseudo-header if the kernel
+    /// completes the checksum.
     fn rewrite_header(&mut self) {
         let ip_len = self.version.header_len();
         let transport_len = usize::from(self.header_len) - ip_len + self.payload as usize;
@@ -408,10 +416,10 @@ fn classify(packet: &[u8], udp: bool, checksum: Checksum) -> Class {
     }
 }
 
-/// The bit that forbids fragmenting, in the first of both bytes with flags.
+/// The bit that forbids fragmentation, in the first of the two bytes with flags.
 const DF: u8 = 0x40;
 
-/// Which version a packet says it is; whatever is not IPv4 is looked at as IPv6.
+/// Returns the version in a packet. Every packet that is not IPv4 is examined as IPv6.
 fn version_of(packet: &[u8]) -> Version {
     if version(packet) == Some(4) {
         Version::V4
@@ -428,13 +436,13 @@ fn protocol_of(packet: &[u8]) -> u8 {
     packet.get(at).copied().unwrap_or_default()
 }
 
-/// The identification of an IPv4 packet.
+/// Returns the identification of an IPv4 packet.
 fn id_of(packet: &[u8]) -> u16 {
     u16::from_be_bytes([packet[Ipv4Header::ID_AT], packet[Ipv4Header::ID_AT + 1]])
 }
 
-/// Whether the checksum of the header is right, and no flag is set but DF: a super-packet gets a new sum, which must not
-/// hide that an old one was wrong. IPv6 has neither.
+/// Returns whether the checksum of the header is correct, and no flag but DF is set. A super-packet
+/// gets a new sum, which must not hide that an old one was wrong. IPv6 has neither.
 fn is_clean_v4(inner: &Inner<'_>) -> bool {
     inner.version() == Version::V6 || {
         let header = &inner.packet()[..Ipv4Header::MIN_LEN];
@@ -444,7 +452,7 @@ fn is_clean_v4(inner: &Inner<'_>) -> bool {
 
 fn tcp_candidate(inner: &Inner<'_>, checksum: Checksum) -> Option<Candidate> {
     let tcp = inner.tcp()?;
-    // Reserved bits, which AccECN uses, sit beside the data offset.
+    // The reserved bits, which AccECN uses, are next to the data offset.
     let reserved = inner.transport()[TcpHeader::FLAGS_AT - 1] & 0x0f;
     let plain = tcp.flags() & !TcpHeader::PSH == TcpHeader::ACK && reserved == 0;
     plain.then(|| Candidate {
@@ -459,7 +467,8 @@ fn tcp_candidate(inner: &Inner<'_>, checksum: Checksum) -> Option<Candidate> {
 
 fn udp_candidate(inner: &Inner<'_>, enabled: bool, checksum: Checksum) -> Option<Candidate> {
     let udp = UdpHeader::parse(inner.transport()).ok()?;
-    // Zero is "no checksum", which IPv6 forbids and a super-packet of either version could not keep.
+    // Zero is "no checksum", which IPv6 forbids and a super-packet of either version could not
+    // keep.
     let has_sum = checksum == Checksum::Partial || udp.checksum() != 0;
     let plain = usize::from(udp.length()) == inner.transport().len() && has_sum;
     (enabled && plain).then(|| Candidate {
@@ -483,14 +492,14 @@ pub struct Group<'c> {
 /// A range of a pushed packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// The `id` it was pushed with.
+    /// The `id` that it was pushed with.
     pub packet: u32,
-    /// Octets of that packet.
+    /// The octets of that packet.
     pub range: core::ops::Range<usize>,
 }
 
 impl<'c> Group<'c> {
-    /// Number of packets in this write.
+    /// Returns the number of packets in this write.
     pub fn packet_count(&self) -> usize {
         usize::from(self.group.count)
     }
@@ -499,7 +508,8 @@ impl<'c> Group<'c> {
         self.group.count > 1
     }
 
-    /// The header to write first; all zero for a single packet that carries its own full checksum.
+    /// Returns the header to write first. It is all zero for a single packet with a complete
+    /// checksum of its own.
     pub fn virtio(&self) -> VirtioNetHdr {
         let group = self.group;
         let whole = VirtioNetHdr {
@@ -532,7 +542,8 @@ impl<'c> Group<'c> {
         }
     }
 
-    /// Rewritten packet headers; empty for a single packet, whose only piece is all of it.
+    /// Returns the rewritten packet headers; empty for a single packet, whose only piece is all of
+    /// it.
     pub fn header(&self) -> &'c [u8] {
         let len = if self.coalesced() {
             usize::from(self.group.header_len)
@@ -542,7 +553,7 @@ impl<'c> Group<'c> {
         &self.group.header[..len]
     }
 
-    /// What follows the header, in order; at most [`MAX_SEGMENTS`] pieces.
+    /// Returns what follows the header, in order; at most [`MAX_SEGMENTS`] pieces.
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + use<'c> {
         let (segments, start) = (self.segments, self.header().len());
         let first = segments.get(usize::from(self.group.first));

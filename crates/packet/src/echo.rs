@@ -1,5 +1,6 @@
-//! Echoes of our own: ICMPv6 echo requests (RFC 4443 section 4) that a node sends through a session and whose answers
-//! it recognises, so that `weft ping` needs no socket and no privilege, and proves that payload passes (L13).
+//! Echoes of this node: ICMPv6 echo requests (RFC 4443 section 4) that it sends through a session,
+//! and whose answers it recognises. So `weft ping` needs neither a socket nor a privilege, and
+//! proves that payload passes (L13).
 
 use weft_wire::NodeAddr;
 use weft_wire::checksum::{checksum_add, checksum_finish, pseudo_header_sum_v6};
@@ -8,11 +9,13 @@ use weft_wire::ip::PROTOCOL_ICMPV6;
 const HEADER: usize = 40;
 const ECHO_REQUEST: u8 = 128;
 const ECHO_REPLY: u8 = 129;
-/// ICMPv6 header, token, and what ping(8) sends: 64 bytes behind the IPv6 header.
+/// ICMPv6 header, token, and padding to the size that ping(8) sends: 64 bytes behind the IPv6
+/// header.
 const ICMP_LEN: usize = 64;
 const TOKEN_AT: usize = HEADER + 8;
 
-/// An echo request from `me` to `peer`. `token` tells our echoes from those of other programs.
+/// Returns an echo request from `me` to `peer`. `token` distinguishes it from those of other
+/// programs.
 pub(crate) fn request(me: NodeAddr, peer: NodeAddr, token: u64, seq: u16) -> [u8; HEADER + ICMP_LEN] {
     let mut packet = [0; HEADER + ICMP_LEN];
     packet[0] = 0x60;
@@ -34,7 +37,7 @@ pub(crate) fn request(me: NodeAddr, peer: NodeAddr, token: u64, seq: u16) -> [u8
     packet
 }
 
-/// The sequence number, if `packet` answers a request with this token.
+/// Returns the sequence number if `packet` answers a request with this token.
 pub(crate) fn reply(packet: &[u8], token: u64) -> Option<u16> {
     let is_reply = *packet.get(6)? == PROTOCOL_ICMPV6 && *packet.get(HEADER)? == ECHO_REPLY;
     let ours = packet.get(TOKEN_AT..TOKEN_AT + 8)? == token.to_be_bytes();

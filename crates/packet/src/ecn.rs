@@ -1,7 +1,8 @@
-//! Marks of congestion: the ECN field of the underlay and the CE flag of frames, and what becomes of them in the IP packet
-//! inside.
+//! Congestion marks: the ECN field of the underlay and the CE flag of frames, and their effect on
+//! the IP packet inside.
 //!
-//! Source: RFC 6040 section 4.2; FIPS fips-mmp, "ECN Congestion Signaling"; RFC 3168 section 5. docs/decisions/0023-ecn.md.
+//! Source: RFC 6040 section 4.2; FIPS fips-mmp, "ECN Congestion Signaling"; RFC 3168 section 5.
+//! docs/decisions/0023-ecn.md.
 
 use weft_wire::checksum::checksum_replace;
 use weft_wire::fmp;
@@ -10,15 +11,15 @@ use weft_wire::ip::{Ipv4Header, version};
 use crate::counters::{Counters, DropReason};
 use crate::lane::Lane;
 
-/// How far up the two ECN bits are in the second byte of an IPv6 header.
+/// The shift of the two ECN bits in the second byte of an IPv6 header.
 const IPV6_SHIFT: u32 = 4;
 
-/// Whether an established frame says that congestion was experienced.
+/// Returns whether an established frame is marked as having experienced congestion.
 pub(crate) fn is_marked(frame: &[u8]) -> bool {
     frame.get(1).is_some_and(|flags| flags & fmp::FLAG_CE != 0)
 }
 
-/// What the way of a frame says to the packet in it.
+/// What the path of a frame reports to the packet in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// Nothing: the outer IP header has Not-ECT or ECT(0).
@@ -28,18 +29,18 @@ pub(crate) enum Seen {
     Ect1,
     /// The outer IP header has CE.
     Ce,
-    /// A node on the way says that the frame has experienced congestion.
+    /// A node on the path has marked the frame as having experienced congestion.
     Marked,
 }
 
-/// What became of the packet.
+/// The outcome for the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is as it was, or became ECT(1).
+    /// It is unchanged, or became ECT(1).
     Kept,
-    /// It says CE now.
+    /// It has CE now.
     Ce,
-    /// Its sender does not know ECN, so the mark stands for a loss.
+    /// Its sender does not support ECN, so the mark becomes a loss.
     Drop,
 }
 
@@ -49,7 +50,7 @@ const ECT_0: u8 = 2;
 const CE: u8 = 3;
 
 impl Seen {
-    /// The ECN bits of an outer IP header.
+    /// Returns what the ECN bits of an outer IP header report.
     pub(crate) fn outer(bits: u8) -> Self {
         match bits & 3 {
             ECT_1 => Self::Ect1,
@@ -58,18 +59,19 @@ impl Seen {
         }
     }
 
-    /// What a node on the way says of the frame.
+    /// Returns what the CE flag of a node on the path reports.
     pub(crate) fn marked(marked: bool) -> Self {
         if marked { Self::Marked } else { Self::Nothing }
     }
 
-    /// Whether it is congestion.
+    /// Returns whether it reports congestion.
     pub(crate) fn is_ce(self) -> bool {
         matches!(self, Self::Ce | Self::Marked)
     }
 
-    /// The ECN bits of a packet that has `inner` itself; `None` if it is dropped. RFC 6040 section 4.2. A mark of a node on
-    /// the way is dropped rather than the packet, as FIPS does.
+    /// Returns the ECN bits for a packet whose own are `inner`, or `None` if the packet is dropped
+    /// (RFC 6040 section 4.2). A mark by a node on the path is ignored if the packet cannot have
+    /// it, as in FIPS; the packet is not dropped.
     fn decapsulate(self, inner: u8) -> Option<u8> {
         match (self, inner) {
             (Self::Ce, NOT_ECT) => None,
@@ -79,7 +81,7 @@ impl Seen {
         }
     }
 
-    /// Writes to an IP packet of either version what its way says.
+    /// Applies the mark to an IP packet of either version.
     #[inline]
     pub(crate) fn tell(self, packet: &mut [u8]) -> Verdict {
         if self == Self::Nothing {
@@ -106,7 +108,7 @@ impl Seen {
         }
         let after = before ^ changed;
         if v4 {
-            // The checksum of an IPv4 header covers these bits; none covers those of IPv6.
+            // The checksum of an IPv4 header covers these bits; in IPv6 no checksum does.
             let place = packet.get_mut(Ipv4Header::CHECKSUM_AT..)?.first_chunk_mut::<2>()?;
             let word = |class: u8| u16::from_be_bytes([first, class]);
             let sum = checksum_replace(u16::from_be_bytes(*place), word(before), word(after));
@@ -118,14 +120,15 @@ impl Seen {
 }
 
 impl Lane {
-    /// The ECN bits of the IP headers of the datagrams that are received next: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE (RFC
-    /// 3168). They hold until the end of the next [`Lane::inbound_train`].
+    /// Sets the ECN bits of the IP headers of the datagrams that are received next: 0 Not-ECT, 1
+    /// ECT(1), 2 ECT(0), 3 CE (RFC 3168). They apply until the end of the next
+    /// [`Lane::inbound_train`].
     pub fn outer_ecn(&mut self, bits: u8) {
         self.outer = Seen::outer(bits);
     }
 }
 
-/// Writes to a packet for the TUN what its frame has met, and counts that.
+/// Applies the mark of a frame to its packet for the TUN, and counts it.
 #[inline]
 pub(crate) fn tell(counters: &mut Counters, seen: Seen, packet: &mut [u8]) -> Result<(), DropReason> {
     match seen.tell(packet) {
@@ -142,7 +145,8 @@ pub(crate) fn tell(counters: &mut Counters, seen: Seen, packet: &mut [u8]) -> Re
 mod tests {
     use super::*;
 
-    /// RFC 6040 section 4.2, figure 4: a row for each inner field, with what comes of outer Not-ECT, ECT(0), ECT(1), CE.
+    /// RFC 6040 section 4.2, figure 4: a row for each inner field, with the results of outer
+    /// Not-ECT, ECT(0), ECT(1), CE.
     const TABLE: [(u8, [Option<u8>; 4]); 4] = [
         (NOT_ECT, [Some(NOT_ECT), Some(NOT_ECT), Some(NOT_ECT), None]),
         (ECT_0, [Some(ECT_0), Some(ECT_0), Some(ECT_1), Some(CE)]),
@@ -161,7 +165,7 @@ mod tests {
         for (inner, row) in TABLE {
             for (outer, outcome) in [NOT_ECT, ECT_0, ECT_1, CE].into_iter().zip(row) {
                 let seen = Seen::outer(outer);
-                // Any DSCP and flow label stay.
+                // DSCP and flow label stay unchanged.
                 for dscp in [0, 0xb8, 0xfc] {
                     let mut packet = v4(dscp | inner);
                     let verdict = seen.tell(&mut packet);

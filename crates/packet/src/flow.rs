@@ -1,22 +1,22 @@
-//! Which packets belong together: the hash that pins a flow to one lane (L19).
+//! Flows: the hash that assigns all packets of a flow to one lane (L19).
 
 use crate::inner::{ADDRESSES, Inner, Version};
 
-/// Hashes the flow of an inner packet, keyed so that a peer cannot aim its flows at one lane.
+/// Hashes the flow of an inner packet, with a key so that a peer cannot aim its flows at one lane.
 #[derive(Debug, Clone, Copy)]
 pub struct FlowHasher {
     key: u64,
 }
 
 impl FlowHasher {
-    /// `key` is random, chosen once per node.
+    /// Makes a hasher. `key` is random, chosen once per node.
     pub fn new(key: u64) -> Self {
         Self { key }
     }
 
-    /// Hash of addresses and protocol, and of the ports of unfragmented TCP and UDP. Fragments hash
-    /// without ports, so all fragments of a packet agree. Bytes that are no IP packet hash to the
-    /// key's value.
+    /// Returns the hash of addresses and protocol, and of the ports of unfragmented TCP and UDP.
+    /// Fragments hash without ports, so all fragments of a packet agree. Bytes that are not an IP
+    /// packet hash to a value that depends on the key alone.
     pub fn hash(self, packet: &[u8]) -> u64 {
         let Ok(inner) = Inner::parse(packet) else {
             return mix(self.key, 0);

@@ -1,7 +1,7 @@
-//! ICMP errors that the node answers to its own host: ICMPv6 (RFC 4443), and for IPv4 packets ICMP.
+//! ICMP errors that the node sends to its own host: ICMPv6 (RFC 4443), and ICMP for IPv4 packets.
 //!
-//! An error is never built for an ICMPv6 error, nor for a sender that has no unicast address
-//! (section 2.4 e), and it quotes as much of the offending packet as fits into 1,280 octets.
+//! An error is never built for an ICMPv6 error, nor for a sender without a unicast address (section
+//! 2.4 e). It quotes as much of the offending packet as fits into 1,280 octets.
 
 use core::net::Ipv6Addr;
 
@@ -12,7 +12,7 @@ use crate::inner::{Inner, Version, put_be16};
 
 mod v4;
 
-/// Largest error packet in octets: the smallest MTU of IPv6 (RFC 4443 section 2.4 c).
+/// The largest error packet in octets: the smallest MTU of IPv6 (RFC 4443 section 2.4 c).
 pub const MAX_ERROR_PACKET: usize = 1280;
 
 const ICMP_HEADER: usize = 8;
@@ -21,19 +21,20 @@ const HOP_LIMIT: u8 = 64;
 const REDIRECT: u8 = 137;
 const FIRST_INFORMATIONAL: u8 = 128;
 
-/// What is wrong with a packet, as its sender is told.
+/// The error that a packet's sender receives, with type and code of ICMPv6, and of ICMP in
+/// brackets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcmpError {
     /// Type 1 code 0 (ICMP: 3, 0): no route to the destination.
     NoRoute,
     /// Type 1 code 1 (ICMP: 3, 13): the destination is known, and packets to it are not allowed.
     AdminProhibited,
-    /// Type 1 code 3 (ICMP: 3, 1): the destination is known, and cannot be reached now.
+    /// Type 1 code 3 (ICMP: 3, 1): the destination is known, and is unreachable now.
     AddressUnreachable,
-    /// Type 2 (ICMP: 3, 4): the packet exceeds `mtu` octets, IP header included. Linux learns no path MTU below
-    /// 1,280 from it in IPv6; under that, TCP needs the [`mss`](crate::mss) clamp.
+    /// Type 2 (ICMP: 3, 4): the packet exceeds `mtu` octets, IP header included. In IPv6, Linux
+    /// learns no path MTU below 1,280 from it; below that, TCP needs the [`mss`](crate::mss) clamp.
     PacketTooBig {
-        /// Largest packet in octets that would pass.
+        /// The largest packet that would pass, in octets.
         mtu: u32,
     },
     /// Type 3 code 0 (ICMP: 11, 0): the hop limit was exceeded in transit.
@@ -51,13 +52,13 @@ impl IcmpError {
         }
     }
 
-    /// Builds the whole IP packet that reports this error about `offending` at the front of
-    /// `out`; returns its length. `source` is the address that answers; an IPv4 packet is answered from where it was meant
-    /// to go.
+    /// Builds the whole IP packet that reports this error about `offending` at the front of `out`,
+    /// and returns its length in octets. Its source address is `source`, and for an IPv4 packet the
+    /// destination of that packet.
     ///
-    /// `None` when RFC 4443 or RFC 1122 forbids an answer, when `offending` is not a well-formed IP packet,
-    /// or when `out` has less than [`MAX_ERROR_PACKET`] octets and the answer needs more. Ask an
-    /// [`ErrorLimiter`] first.
+    /// Returns `None` if RFC 4443 or RFC 1122 forbids an error, if `offending` is not a well-formed
+    /// IP packet, or if `out` has less than [`MAX_ERROR_PACKET`] octets and the error needs more.
+    /// The caller asks an [`ErrorLimiter`] first.
     pub fn build(self, source: Ipv6Addr, offending: &[u8], out: &mut [u8]) -> Option<usize> {
         let inner = Inner::parse(offending).ok()?;
         if inner.version() == Version::V4 {
@@ -88,7 +89,7 @@ impl IcmpError {
         Some(len)
     }
 
-    /// RFC 4443 section 2.4 (e). Path MTU discovery works for multicast, so packet too big may
+    /// RFC 4443 section 2.4 (e). Path MTU discovery works for multicast, so Packet Too Big may
     /// answer it.
     fn may_answer(self, ip: &Ipv6Header<'_>, inner: &Inner<'_>) -> bool {
         let source = ip.src();
@@ -99,7 +100,7 @@ impl IcmpError {
     }
 }
 
-/// Whether this is, or for all that can be seen may be, an ICMPv6 error or a redirect.
+/// Returns whether this is an ICMPv6 error or a redirect, or may be one as far as the packet shows.
 fn is_icmp_error(inner: &Inner<'_>) -> bool {
     if inner.protocol() != PROTOCOL_ICMPV6 {
         return false;
@@ -110,10 +111,10 @@ fn is_icmp_error(inner: &Inner<'_>) -> bool {
     }
 }
 
-/// Token bucket that bounds how many errors a node sends (RFC 4443 section 2.4 f).
+/// A token bucket that bounds the rate of a node's errors (RFC 4443 section 2.4 f).
 #[derive(Debug, Clone)]
 pub struct ErrorLimiter {
-    /// In thousandths of an error, so that one millisecond adds `per_second` of them.
+    /// Thousandths of an error, so that one millisecond adds `per_second` of them.
     tokens: u64,
     burst: u64,
     per_second: u64,
@@ -131,7 +132,7 @@ impl Default for ErrorLimiter {
 }
 
 impl ErrorLimiter {
-    /// Starts full at `now_ms`: `burst` errors at once, `per_second` in the long run.
+    /// Makes a full bucket at `now_ms`: `burst` errors at once, `per_second` in the long run.
     pub fn new(burst: u32, per_second: u32, now_ms: u64) -> Self {
         let burst = u64::from(burst) * ONE;
         Self {
@@ -142,8 +143,8 @@ impl ErrorLimiter {
         }
     }
 
-    /// Whether one more error may be sent at `now_ms` (milliseconds of a monotonic clock); if so it
-    /// is counted. A clock that went back adds nothing.
+    /// Returns whether one more error may be sent at `now_ms` (milliseconds of a monotonic clock),
+    /// and counts it if so. A clock that went back adds nothing.
     pub fn allow(&mut self, now_ms: u64) -> bool {
         let elapsed = now_ms.saturating_sub(self.updated_ms);
         self.updated_ms = self.updated_ms.max(now_ms);

@@ -1,4 +1,5 @@
-//! Where the parts of an inner packet are: IPv6 extension headers or IPv4 options walked once, the transport header found.
+//! The layout of an inner packet: IPv6 extension headers or IPv4 options are walked once, and the
+//! transport header is found.
 //!
 //! Shared by the modules that rewrite inner packets.
 
@@ -19,13 +20,13 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION_OPTIONS: u8 = 60;
 
-/// No stack sends more; without a bound, a packet of empty options would cost thousands of steps.
+/// No stack sends more. Without a bound, a packet of empty options would cost thousands of steps.
 const MAX_EXTENSIONS: usize = 8;
 
-/// Why an inner packet has no usable layout.
+/// The reason for which an inner packet has no usable layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InnerError {
-    /// The fixed header, or the length it announces.
+    /// The fixed header, or the length in it, is invalid.
     #[error(transparent)]
     Ip(#[from] WireError),
     /// An extension header reaches past the end of the packet.
@@ -36,7 +37,7 @@ pub enum InnerError {
     TooManyExtensions,
 }
 
-/// Which IP an inner packet is of.
+/// The IP version of an inner packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     V4,
@@ -44,7 +45,7 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// Bytes of the header without options or extensions.
+    /// Returns the length of the header without options or extensions, in bytes.
     pub(crate) const fn header_len(self) -> usize {
         match self {
             Self::V4 => Ipv4Header::MIN_LEN,
@@ -52,7 +53,7 @@ impl Version {
         }
     }
 
-    /// Where in it both addresses are.
+    /// Returns the range of both addresses in it.
     pub(crate) const fn addresses(self) -> Range<usize> {
         match self {
             Self::V4 => ADDRESSES_V4,
@@ -74,7 +75,7 @@ pub(crate) struct Inner<'a> {
 }
 
 impl<'a> Inner<'a> {
-    /// Walks the headers. What follows the announced length (link padding) is cut off.
+    /// Walks the headers. Bytes behind the length in the header (link padding) are cut off.
     pub(crate) fn parse(packet: &'a [u8]) -> Result<Self, InnerError> {
         let ip = match Ipv6Header::parse(packet) {
             Ok(ip) => ip,
@@ -113,7 +114,8 @@ impl<'a> Inner<'a> {
         })
     }
 
-    /// Steps over one extension header; false when the present header is none, or hides the rest.
+    /// Steps over one extension header. Returns false if the present header is not one, or hides
+    /// the rest.
     fn step(&mut self) -> Result<bool, InnerError> {
         if self.later_fragment || !matches!(self.protocol, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION_OPTIONS) {
             return Ok(false);
@@ -140,47 +142,49 @@ impl<'a> Inner<'a> {
         Ok(true)
     }
 
-    /// The packet, without link padding.
+    /// Returns the packet, without link padding.
     pub(crate) fn packet(&self) -> &'a [u8] {
         self.packet
     }
 
-    /// Which IP.
+    /// Returns the IP version.
     pub(crate) fn version(&self) -> Version {
         self.version
     }
 
-    /// Offset of what follows the IP header with its options or extensions; at most the packet's length.
+    /// Returns the offset of the transport, behind the IP header with its options or extensions. It
+    /// is at most the length of the packet.
     pub(crate) fn transport_start(&self) -> usize {
         self.transport
     }
 
-    /// What follows the IP header with its options or extensions.
+    /// Returns the bytes behind the IP header with its options or extensions.
     pub(crate) fn transport(&self) -> &'a [u8] {
         &self.packet[self.transport..]
     }
 
-    /// Protocol of [`Self::transport`].
+    /// Returns the protocol of [`Self::transport`].
     pub(crate) fn protocol(&self) -> u8 {
         self.protocol
     }
 
-    /// Whether the transport follows a header without options or extensions.
+    /// Returns whether the transport follows a header without options or extensions.
     pub(crate) fn is_plain(&self) -> bool {
         self.transport == self.version.header_len()
     }
 
-    /// Whether this is a fragment, or might be one: IPv6 has a header for that.
+    /// Returns whether this is a fragment. An IPv6 packet with a fragment header counts as one,
+    /// even if it is whole.
     pub(crate) fn is_fragment(&self) -> bool {
         self.fragment
     }
 
-    /// Whether this is a fragment that does not hold the transport header.
+    /// Returns whether this is a fragment without the transport header.
     pub(crate) fn is_later_fragment(&self) -> bool {
         self.later_fragment
     }
 
-    /// Whether no router may fragment it: true for all of IPv6.
+    /// Returns whether no router may fragment the packet, which holds for all of IPv6.
     pub(crate) fn dont_fragment(&self) -> bool {
         match self.version {
             Version::V4 => self.packet[Ipv4Header::FLAGS_AT] & 0x40 != 0,
@@ -188,13 +192,13 @@ impl<'a> Inner<'a> {
         }
     }
 
-    /// Whether a routing header has segments left, or there is an option like it: the pseudo-header's destination is then
-    /// not the IP header's.
+    /// Returns whether a routing header has segments left, or an IPv4 option is a source route. The
+    /// destination of the pseudo-header is then not that of the IP header.
     pub(crate) fn is_source_routed(&self) -> bool {
         self.source_routed
     }
 
-    /// Source and destination of the fixed header, one behind the other.
+    /// Returns source and destination of the fixed header, one behind the other.
     pub(crate) fn addresses(&self) -> &'a [u8] {
         match self.version {
             Version::V4 => &self.packet[ADDRESSES_V4],
@@ -202,20 +206,20 @@ impl<'a> Inner<'a> {
         }
     }
 
-    /// The TCP header, if this is TCP and all of it is here.
+    /// Returns the TCP header, if this is TCP and the header is complete.
     pub(crate) fn tcp(&self) -> Option<TcpHeader<'a>> {
         let here = self.protocol == PROTOCOL_TCP && !self.later_fragment;
         here.then(|| TcpHeader::parse(self.transport()).ok()).flatten()
     }
 
-    /// The checksum for `transport`, sent between this packet's addresses, with zero in its
-    /// checksum field; over a transport that holds its checksum, zero if that is right.
+    /// Returns the checksum for `transport`, sent between this packet's addresses, with zero in its
+    /// checksum field. For a transport with a correct checksum the result is zero.
     pub(crate) fn checksum_of(&self, transport: &[u8]) -> u16 {
         let pseudo = checksum_add(0, self.addresses()) + u64::from(self.protocol);
         checksum_finish(checksum_add(pseudo + transport.len() as u64, transport))
     }
 
-    /// Source and destination port as on the wire, if this is TCP or UDP and they are here.
+    /// Returns source and destination port in wire order, if this is TCP or UDP and has them.
     pub(crate) fn ports(&self) -> Option<[u8; 4]> {
         if self.later_fragment || !matches!(self.protocol, PROTOCOL_TCP | PROTOCOL_UDP) {
             return None;
@@ -224,7 +228,7 @@ impl<'a> Inner<'a> {
     }
 }
 
-/// Whether there is a loose or strict source route among IPv4 options (RFC 791 section 3.1).
+/// Returns whether IPv4 options include a loose or strict source route (RFC 791 section 3.1).
 fn has_source_route(mut options: &[u8]) -> bool {
     const END: u8 = 0;
     const NOTHING: u8 = 1;
@@ -258,7 +262,7 @@ pub(crate) fn put_be16(bytes: &mut [u8], at: usize, value: u16) {
 mod tests {
     use super::*;
 
-    /// An IPv6 packet whose first header behind the fixed one is `next_header`.
+    /// Makes an IPv6 packet whose first header behind the fixed one is `next_header`.
     fn packet(next_header: u8, rest: &[u8]) -> Vec<u8> {
         let mut packet = vec![0; Ipv6Header::LEN];
         packet[0] = 0x60;
@@ -268,7 +272,8 @@ mod tests {
         packet
     }
 
-    /// An extension header whose length field, in 8 bytes beyond the first 8, is `length`.
+    /// Makes an extension header whose length field, in units of 8 bytes beyond the first 8, is
+    /// `length`.
     fn extension(next_header: u8, length: u8) -> Vec<u8> {
         let mut header = vec![0; 8 + 8 * usize::from(length)];
         header[..2].copy_from_slice(&[next_header, length]);
@@ -297,7 +302,7 @@ mod tests {
         for next_header in (0..=255).filter(|n| !known.contains(n)) {
             for front in [Vec::new(), extension(next_header, 0)] {
                 let first = if front.is_empty() { next_header } else { HOP_BY_HOP };
-                // Bytes that would be a length past the end, if they were read as one.
+                // Bytes that would be a length past the end if they were read as one.
                 let whole = packet(first, &[front.clone(), vec![255; 8]].concat());
                 let inner = Inner::parse(&whole).unwrap();
                 assert_eq!(inner.protocol(), next_header);

@@ -1,8 +1,7 @@
-//! TCP MSS clamping: both ends of a connection are told what the path takes (RFC 9293 section
-//! 3.7.1).
+//! TCP MSS clamping: both ends of a connection learn what the path takes (RFC 9293 section 3.7.1).
 //!
-//! Done on SYN and SYN-ACK in both directions, after [`split`](crate::split) has completed the
-//! checksum: the incremental update (RFC 1624) needs a full one.
+//! It applies to SYN and SYN-ACK in both directions, after [`split`](crate::split) has completed
+//! the checksum: the incremental update (RFC 1624) needs a full one.
 
 use weft_wire::checksum::checksum_replace;
 use weft_wire::ip::{Ipv4Header, Ipv6Header, PROTOCOL_TCP, PROTOCOL_UDP, version};
@@ -10,21 +9,24 @@ use weft_wire::transport::{TcpHeader, TcpOption};
 
 use crate::inner::{Inner, put_be16};
 
-/// The default UDP payload of FIPS, which has not been measured on the path, bytes.
+/// The default UDP payload of FIPS, which has not been measured on the path, in bytes.
 const UNMEASURED: u16 = 1280;
 
-/// What passes wherever IPv6 does: its least MTU of 1,280 (RFC 8200 section 5) less 48 for the headers of IPv6 and UDP.
+/// The UDP payload that every IPv6 path takes: its least MTU of 1,280 (RFC 8200 section 5) less 48
+/// for the headers of IPv6 and UDP.
 const SURE: u16 = 1232;
 
-/// The UDP payload that TCP shall fill at the most, where the setting is `mtu`, bytes.
+/// Returns the largest UDP payload that TCP shall fill if the setting is `mtu`, in bytes.
 ///
-/// A path that swallows what is larger than 1,280 bytes would let a connection open and then stand still. Probing will
-/// say more; until then only a setting above the default counts as knowledge of the path.
+/// On a path that drops datagrams above the sure size without an error, a connection would open and
+/// then stall. Until probes show more, only a setting above the default counts as knowledge of the
+/// path.
 pub fn cautious_payload(mtu: u16) -> u16 {
     if mtu > UNMEASURED { mtu } else { mtu.min(SURE) }
 }
 
-/// Whether a packet may be a TCP SYN: a cheap question for the many that are not. Anything with extension headers may.
+/// Returns whether a packet may be a TCP SYN: a cheap check that excludes most others. Any packet
+/// with extension headers may be one.
 pub(crate) fn opens_connection(packet: &[u8]) -> bool {
     match packet.get(Ipv6Header::NEXT_HEADER_AT) {
         Some(&PROTOCOL_TCP) => {
@@ -36,7 +38,7 @@ pub(crate) fn opens_connection(packet: &[u8]) -> bool {
     }
 }
 
-/// The same question about a packet of either IP version.
+/// Like [`opens_connection`], for a packet of either IP version.
 pub(crate) fn opens_connection_full(packet: &[u8]) -> bool {
     if version(packet) != Some(4) {
         return opens_connection(packet);
@@ -51,12 +53,12 @@ pub(crate) fn opens_connection_full(packet: &[u8]) -> bool {
         }
 }
 
-/// Lowers the MSS option of a TCP SYN inside the IP packet to what a packet of `max_packet`
-/// octets has room for: 60 less, for the IPv6 and TCP headers, or 40 for IPv4's. Returns whether the packet was
-/// changed.
+/// Lowers the MSS option of a TCP SYN in the IP packet to what a packet of `max_packet` octets has
+/// room for: 60 less, for the headers of IPv6 and TCP, or 40 less in IPv4. Returns whether the
+/// packet was changed.
 ///
-/// Every MSS option is lowered, because stacks differ in which of several they believe. All else
-/// stays as it is: other packets, a smaller MSS, malformed headers or options, and any packet when
+/// Every MSS option is lowered, because stacks differ in which of several they use. Everything else
+/// stays as it is: other packets, a smaller MSS, malformed headers or options, and any packet if
 /// `max_packet` leaves no room.
 pub fn clamp(packet: &mut [u8], max_packet: usize) -> bool {
     let ip = match version(packet) {
@@ -76,8 +78,8 @@ pub fn clamp(packet: &mut [u8], max_packet: usize) -> bool {
     changed
 }
 
-/// Finds an MSS option above `mss` in a SYN: where the TCP header starts, where in it the value
-/// stands, and the value.
+/// Finds an MSS option above `mss` in a SYN. Returns the offset of the TCP header, the offset of
+/// the value in that header, and the value.
 fn larger(packet: &[u8], mss: u16) -> Option<(usize, usize, u16)> {
     let inner = Inner::parse(packet).ok()?;
     let tcp = inner.tcp().filter(|tcp| tcp.flags() & TcpHeader::SYN != 0)?;

@@ -1,11 +1,12 @@
-//! Super-packets from the TUN, cut into packets the session can carry.
+//! Super-packets from the TUN, cut into packets that the session can carry.
 //!
 //! With `IFF_VNET_HDR` and offloads on, one TUN read returns up to 64 KiB: a TCP stream (TSO) or a
 //! UDP burst (USO) under one header, or a single packet whose checksum the kernel left to the
-//! device. FIPS carries full packets, so every segment leaves with a complete transport checksum.
+//! device. FIPS frames carry complete packets, so every segment leaves with a complete transport
+//! checksum.
 //!
-//! Of either IP version. Each IPv4 segment has an identification of its own, counted up from the super-packet's, as the
-//! sender has set them aside.
+//! Both IP versions are supported. Each IPv4 segment has an identification of its own, counted up
+//! from that of the super-packet, since the sender has reserved as many.
 //!
 //! Sources: virtio 1.2 section 5.1.6 (the header), RFC 9293 and RFC 3168 (which flags belong to
 //! which segment), RFC 8200 section 8.1 and RFC 768 (pseudo-header), RFC 6864 (identification).
@@ -20,8 +21,8 @@ use crate::inner::{Inner, Version, finish_header_v4, put_be16};
 
 pub use crate::inner::InnerError;
 
-/// Why a TUN read could not be split. Nothing of it was sent; the caller counts it, and answers
-/// [`TooBig`](Self::TooBig).
+/// The reason for which a TUN read could not be split. Nothing of it was sent. The caller counts
+/// it, and answers [`TooBig`](Self::TooBig).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     /// The packet itself is malformed.
@@ -36,26 +37,25 @@ pub enum SplitError {
     /// A GSO packet with a segment size of zero.
     #[error("GSO packet without a segment size")]
     ZeroSegment,
-    /// The GSO type says TCP or UDP and the packet is of another protocol.
+    /// The GSO type is that of TCP or UDP and the packet is of another protocol.
     #[error("GSO packet of protocol {protocol}, expected {expected}")]
     Protocol {
-        /// Next-header value after the extension headers.
+        /// The next-header value after the extension headers.
         protocol: u8,
-        /// Next-header value that the GSO type implies.
+        /// The next-header value that the GSO type implies.
         expected: u8,
     },
-    /// The TCP or UDP header of a GSO packet is cut short or its length field is impossible.
+    /// The TCP or UDP header of a GSO packet is truncated or its length field is impossible.
     #[error("GSO packet with a malformed transport header")]
     TransportHeader,
-    /// A GSO packet with a fragment header, or that is one of several fragments.
+    /// A GSO packet with a fragment header, or one of several fragments.
     #[error("GSO packet is a fragment")]
     Fragment,
-    /// A GSO packet whose routing header has segments left, or with a source route, so that its checksums cover another
-    /// destination.
+    /// A GSO packet whose routing header has segments left, or with a source route, so that its
+    /// checksums cover another destination.
     #[error("GSO packet with a source route")]
     SourceRouted,
-    /// The checksum to be completed starts before the IP payload, or it does not lie inside the
-    /// packet.
+    /// The checksum to complete starts before the IP payload, or does not fit in the packet.
     #[error("checksum start {start} offset {offset} is outside the packet")]
     ChecksumRange {
         /// `csum_start` of the virtio header.
@@ -63,23 +63,25 @@ pub enum SplitError {
         /// `csum_offset` of the virtio header.
         offset: u16,
     },
-    /// A segment would be larger than the session takes: answer with ICMP packet too big.
+    /// A segment would be larger than the session takes. The answer is an ICMP Packet Too Big.
     #[error("segment exceeds {mtu} octets")]
     TooBig {
-        /// Largest inner packet in octets, IP header included.
+        /// The largest inner packet in octets, IP header included.
         mtu: u32,
     },
 }
 
-/// Data of a TCP segment that is cut anew is never less than this, octets, but for the last one: the least MSS that hosts
-/// must reckon with (536, RFC 9293 section 3.7.1) less options. It bounds what one read of the TUN becomes: 132 segments.
+/// The least data in a TCP segment that is cut smaller, in octets, except for the last one: the
+/// least MSS that hosts must expect (536, RFC 9293 section 3.7.1) less options. It bounds the
+/// segments of one TUN read to 132.
 pub(crate) const LEAST_SEGMENT: usize = 500;
 
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// As it is.
+    /// Unchanged.
     Whole,
-    /// As it is, with the checksum summed from `start` on and stored `offset` octets further.
+    /// Unchanged, but for the checksum, which is summed from `start` on and stored `offset` octets
+    /// further.
     Complete {
         start: usize,
         offset: usize,
@@ -99,7 +101,7 @@ pub struct Splitter<'a> {
     payload_each: usize,
     count: usize,
     next: usize,
-    /// Where in each packet the checksum is that is left out, if it is.
+    /// The offset in each packet of a checksum that is left out.
     elided: Option<usize>,
 }
 
@@ -107,8 +109,8 @@ impl<'a> Splitter<'a> {
     /// Checks `packet`, read from the TUN behind `hdr`, and plans its segments of at most
     /// `max_packet` octets each.
     ///
-    /// Header lengths come from the packet; `hdr_len`, and for GSO also `csum_start`, are not
-    /// believed. Octets beyond the length that the IP header tells are dropped.
+    /// Header lengths come from the packet. `hdr_len`, and for GSO also `csum_start`, are ignored.
+    /// Octets beyond the length in the IP header are dropped.
     ///
     /// # Errors
     /// [`SplitError`] with a variant for each cause.
@@ -131,11 +133,14 @@ impl<'a> Splitter<'a> {
         Ok(splitter)
     }
 
-    /// The same for TCP whose segments are too large, which are cut smaller than the hosts agreed on: to them it is as if
-    /// the sender had done so. `None` for what is not TCP, and for segments that may not be cut: those that open or reset a
-    /// connection, urgent data, what is sealed by an option (RFC 2385, RFC 5925), a packet whose checksum is wrong, and one
-    /// that may be fragmented on its way, since there are not so many identifications set aside for it. `None` also where
-    /// segments would have less than [`LEAST_SEGMENT`] octets of data.
+    /// Like [`Splitter::new`] for TCP whose segments are too large: they are cut smaller than the
+    /// hosts agreed on, and for the hosts it is as if the sender had done so.
+    ///
+    /// Returns `None` for a packet other than TCP, and for segments that may not be cut: those that
+    /// open or reset a connection, urgent data, segments that an option authenticates (RFC 2385,
+    /// RFC 5925), a packet with a wrong checksum, and one that routers may fragment, since not
+    /// enough identifications are reserved for it. Also returns `None` if segments would have less
+    /// than [`LEAST_SEGMENT`] octets of data.
     pub(crate) fn recut(hdr: VirtioNetHdr, packet: &'a [u8], max_packet: usize) -> Option<Self> {
         let mut splitter = Self::new(hdr, packet, usize::MAX).ok()?;
         let inner = splitter.inner;
@@ -229,8 +234,10 @@ impl<'a> Splitter<'a> {
         })
     }
 
-    /// Leaves the checksum out of every packet from now on, where that may be done: its field is zero, and
-    /// [`Checksum::Partial`](crate::checksum::Checksum::Partial) has to go along. A sum that is there already stays.
+    /// Leaves the checksum out of every packet from now on, if that is allowed: its field is zero,
+    /// and the packet has to be described as
+    /// [`Checksum::Partial`](crate::checksum::Checksum::Partial). A sum that is already complete
+    /// stays.
     pub fn elide_checksums(&mut self) {
         let field = elidable(&self.inner);
         self.elided = match self.kind {
@@ -242,8 +249,8 @@ impl<'a> Splitter<'a> {
         };
     }
 
-    /// Clears the checksum's field of a packet or its front, after it was changed; returns whether checksums are
-    /// left out.
+    /// Clears the checksum field of a packet or of its front after a change, if checksums are left
+    /// out, and returns whether they are.
     pub(crate) fn leave_checksum(&self, packet: &mut [u8]) -> bool {
         if let Some(at) = self.elided {
             put_be16(packet, at, 0);
@@ -251,20 +258,21 @@ impl<'a> Splitter<'a> {
         self.elided.is_some()
     }
 
-    /// Number of packets this read becomes; at least one.
+    /// Returns the number of packets of this read; at least one.
     pub fn segment_count(&self) -> usize {
         self.count
     }
 
-    /// Length in octets, IP header included, of every packet but the last, which is no longer.
+    /// Returns the length in octets, IP header included, of every packet but the last, which is no
+    /// longer than that.
     pub fn segment_len(&self) -> usize {
         self.inner.packet().len().min(self.headers + self.payload_each)
     }
 
-    /// Writes the next packet to the front of `out` and returns its length.
+    /// Writes the next packet to the front of `out` and returns its length in octets.
     ///
-    /// `None` after the last one, and, with nothing consumed, when `out` is shorter than the
-    /// packet; an `out` of [`segment_len`](Self::segment_len) octets always suffices.
+    /// Returns `None` after the last packet, and, without progress, if `out` is shorter than the
+    /// packet. An `out` of [`segment_len`](Self::segment_len) octets always suffices.
     pub fn next_into(&mut self, out: &mut [u8]) -> Option<usize> {
         let (headers, payload) = self.next_parts(self.headers)?;
         let len = headers.len() + payload.len();
@@ -280,11 +288,12 @@ impl<'a> Splitter<'a> {
         Some(len)
     }
 
-    /// Writes of the next packet what is not in the super-packet as it is, its headers at least, to the front of `out`.
-    /// Returns how long that is, and what follows it in the packet, where it was read. That is nothing where a checksum
-    /// has to be computed, see [`elide_checksums`](Self::elide_checksums).
+    /// Writes to the front of `out` the part of the next packet that differs from the super-packet,
+    /// which includes its headers. Returns the length of that part in octets, and the rest of the
+    /// packet, in the buffer of the read. The rest is empty if a checksum has to be computed, see
+    /// [`elide_checksums`](Self::elide_checksums).
     ///
-    /// `None` after the last packet, and, with nothing consumed, when `out` is too short for what is to be written.
+    /// Returns `None` after the last packet, and, without progress, if `out` is too short.
     pub fn next_front(&mut self, out: &mut [u8]) -> Option<(usize, &'a [u8])> {
         let front = match self.kind {
             Kind::Whole => self.inner.transport_start() + TcpHeader::MIN_LEN,
@@ -300,7 +309,8 @@ impl<'a> Splitter<'a> {
         Some((headers.len(), payload))
     }
 
-    /// Headers, of `front` octets if the packet has so many, and payload of the next packet, as they were read.
+    /// Returns the headers and the payload of the next packet, as they were read. The headers have
+    /// `front` octets, if the packet is as long.
     #[inline]
     fn next_parts(&self, front: usize) -> Option<(&'a [u8], &'a [u8])> {
         if self.next == self.count {
@@ -315,8 +325,8 @@ impl<'a> Splitter<'a> {
         Some((headers, &packet[from..packet.len().min(from + self.payload_each)]))
     }
 
-    /// Makes the headers in `front` those of the next packet, of `len` octets; its checksum, if it is computed here, is zero
-    /// then.
+    /// Makes the headers in `front` those of the next packet, of `len` octets. A checksum that is
+    /// computed here is then zero.
     #[inline]
     fn finish_headers(&self, front: &mut [u8], len: usize) {
         match self.kind {
@@ -344,10 +354,11 @@ impl<'a> Splitter<'a> {
         put_be16(tcp, TcpHeader::CHECKSUM_AT, 0);
     }
 
-    /// Rewrites the IP header of a packet of `len` octets; returns the transport header and what follows.
+    /// Rewrites the IP header of a packet of `len` octets, and returns the transport header and
+    /// what follows.
     #[inline]
     fn finish_ip<'o>(&self, front: &'o mut [u8], len: usize) -> &'o mut [u8] {
-        // Lengths are at most the super-packet's own, which came from 16 bits.
+        // Lengths are at most the super-packet's own, which comes from a 16-bit field.
         let (header, transport) = front.split_at_mut(self.inner.transport_start());
         if self.inner.version() == Version::V6 {
             put_be16(header, Ipv6Header::PAYLOAD_LEN_AT, (len - Ipv6Header::LEN) as u16);
@@ -361,7 +372,7 @@ impl<'a> Splitter<'a> {
         transport
     }
 
-    /// Computes the checksum of a packet that is otherwise whole.
+    /// Computes the checksum of a packet that is otherwise complete.
     #[inline]
     fn finish_checksum(&self, packet: &mut [u8]) {
         let transport = self.inner.transport_start();
@@ -379,18 +390,18 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Whether its packets are IPv6.
+    /// Returns whether the packets are IPv6.
     pub(crate) fn is_ipv6(&self) -> bool {
         self.inner.version() == Version::V6
     }
 
-    /// Whether its packets may be cut on their way, as their sender says.
+    /// Returns whether the sender allows routers to fragment the packets.
     pub(crate) fn may_fragment(&self) -> bool {
         !self.inner.dont_fragment()
     }
 }
 
-/// Whether the data of this segment may go in several.
+/// Returns whether the data of this segment may go in several segments.
 fn may_be_cut(tcp: &TcpHeader<'_>) -> bool {
     const MD5_SIGNATURE: u8 = 19;
     const AUTHENTICATION: u8 = 29;
@@ -398,14 +409,14 @@ fn may_be_cut(tcp: &TcpHeader<'_>) -> bool {
     tcp.flags() & (TcpHeader::SYN | TcpHeader::RST | TcpHeader::URG) == 0 && !tcp.options().any(sealed)
 }
 
-/// The field at `offset` holds the pseudo-header's sum, so the sum over everything is the
-/// checksum's complement.
+/// The field at `offset` holds the sum of the pseudo-header, so the complement of the sum over
+/// everything is the checksum.
 fn complete(covered: &mut [u8], offset: usize) {
     let checksum = checksum_finish(checksum_add(0, covered));
     put_be16(covered, offset, never_zero(checksum));
 }
 
-/// Zero means "no checksum" in UDP and is forbidden there over IPv6 (RFC 8200 section 8.1); for all
+/// Zero means "no checksum" in UDP and is forbidden there over IPv6 (RFC 8200 section 8.1). For all
 /// other protocols both forms verify alike.
 fn never_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }

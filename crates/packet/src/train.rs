@@ -1,21 +1,24 @@
-//! The send batch: datagrams sealed one behind the other into one buffer, so that a train of equal ones leaves in
-//! one system call (UDP_SEGMENT).
+//! The send batch: datagrams sealed one behind the other into one buffer, so that a train of equal
+//! ones leaves in one system call (UDP_SEGMENT).
 
 use std::net::SocketAddr;
 
 use weft_wire::fast::HEADROOM;
 
-/// The largest train: what one IPv4 datagram can carry, which bounds UDP_SEGMENT too (L20).
+/// The largest train in bytes: the largest payload of an IPv4 datagram, which also bounds
+/// UDP_SEGMENT (L20).
 pub const MAX_TRAIN_BYTES: usize = 65_507;
-/// Segments in a train that every kernel with UDP_SEGMENT accepts (L20).
+/// The number of segments in a train that every kernel with UDP_SEGMENT accepts (L20).
 pub const MAX_TRAIN_SEGMENTS: usize = 64;
 
-/// Where trains go.
+/// The destination of trains: a socket, or a simulated network.
 pub trait Transmit {
-    /// Sends `train` to `to`, cut into datagrams of `segment` bytes; the last may be shorter. `train` is never empty.
+    /// Sends `train` to `to`, cut into datagrams of `segment` bytes; the last may be shorter.
+    /// `train` is never empty.
     fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize);
 
-    /// Nanoseconds on a clock that never goes back, if the packet path is measured; otherwise 0, at no cost.
+    /// Returns nanoseconds on a monotonic clock if the packet path is measured; otherwise 0, at no
+    /// cost.
     #[inline(always)]
     fn clock() -> u64
     where
@@ -24,14 +27,16 @@ pub trait Transmit {
         0
     }
 
-    /// One packet was cut out of what the TUN gave, and sealed: how long each took on [`Transmit::clock`].
+    /// Reports that one packet was cut out of a TUN read, and sealed, with the duration of both
+    /// steps on [`Transmit::clock`].
     #[inline(always)]
     fn sealed(&mut self, _split: u64, _seal: u64) {}
 }
 
-/// A buffer that collects datagrams for one destination and hands them over as trains.
+/// A buffer that collects datagrams for one destination and sends them as trains.
 ///
-/// Reserve room, write, commit: a datagram is written once, straight to where it is sent from.
+/// The caller reserves room, writes, and commits: a datagram is written once, to the place that it
+/// is sent from.
 pub struct Train<T> {
     out: T,
     /// Trains start behind the first [`HEADROOM`] bytes.
@@ -39,14 +44,14 @@ pub struct Train<T> {
     len: usize,
     segment: usize,
     count: usize,
-    /// A shorter segment ends a train.
+    /// Set by a shorter segment, which ends a train.
     closed: bool,
     to: Option<SocketAddr>,
     max_segments: usize,
 }
 
 impl<T: Transmit> Train<T> {
-    /// A train of at most `max_segments` datagrams over `out`.
+    /// Makes an empty train of at most `max_segments` datagrams over `out`.
     pub fn new(out: T, max_segments: usize) -> Self {
         Self {
             out,
@@ -60,21 +65,21 @@ impl<T: Transmit> Train<T> {
         }
     }
 
-    /// Egress for one datagram of up to `len` bytes behind those that wait. `len` is at most [`MAX_TRAIN_BYTES`];
-    /// a longer request gets that much. What is written there counts only after [`Train::commit`].
+    /// Returns room for one datagram of up to `len` bytes behind those that wait. A `len` above
+    /// [`MAX_TRAIN_BYTES`] gives that many bytes. The content counts only after [`Train::commit`].
     pub fn reserve(&mut self, len: usize) -> &mut [u8] {
         &mut self.reserve_with_headroom(len)[HEADROOM..]
     }
 
-    /// The same, behind [`HEADROOM`] bytes more. Those are the end of the datagram before, and must be what they were
-    /// when the room is committed.
+    /// Like [`Train::reserve`], with [`HEADROOM`] bytes in front. These are the end of the datagram
+    /// before, and must have their old value when the room is committed.
     pub fn reserve_with_headroom(&mut self, len: usize) -> &mut [u8] {
         let len = len.min(MAX_TRAIN_BYTES);
         &mut self.buf[self.len..self.len + HEADROOM + len]
     }
 
-    /// Sends the `len` bytes just written into the reserved room to `to`, at once and alone. They stay where they are, to be
-    /// committed or not.
+    /// Sends the `len` bytes just written into the reserved room to `to`, at once and alone. They
+    /// stay in place, and may then be committed.
     pub fn send_aside(&mut self, to: SocketAddr, len: usize) {
         let start = HEADROOM + self.len;
         let len = len.min(MAX_TRAIN_BYTES);
@@ -103,7 +108,7 @@ impl<T: Transmit> Train<T> {
         }
     }
 
-    /// Sends what waits.
+    /// Sends the datagrams that wait.
     pub fn flush(&mut self) {
         if let Some(to) = self.to.take().filter(|_| self.count > 0) {
             self.out
@@ -112,7 +117,8 @@ impl<T: Transmit> Train<T> {
         (self.len, self.segment, self.count, self.closed) = (0, 0, 0, false);
     }
 
-    /// Sends datagrams of `segment` bytes each but the last from where they lie, behind what waits.
+    /// Sends datagrams of `segment` bytes each but the last from where they are, after those that
+    /// wait.
     pub fn send_from(&mut self, to: SocketAddr, datagrams: &[u8], segment: usize) {
         self.flush();
         let segment = segment.clamp(1, MAX_TRAIN_BYTES);
@@ -122,7 +128,7 @@ impl<T: Transmit> Train<T> {
         }
     }
 
-    /// The same train with another destination. What waits is sent to the old one.
+    /// Returns the same train over another transmitter. The datagrams that wait go to the old one.
     pub fn redirect<U: Transmit>(mut self, change: impl FnOnce(T) -> U) -> Train<U> {
         self.flush();
         Train {
@@ -137,12 +143,12 @@ impl<T: Transmit> Train<T> {
         }
     }
 
-    /// The destination of trains.
+    /// Returns the transmitter of trains.
     pub fn out(&self) -> &T {
         &self.out
     }
 
-    /// The destination of trains.
+    /// Returns the transmitter of trains.
     pub fn out_mut(&mut self) -> &mut T {
         &mut self.out
     }

@@ -8,11 +8,11 @@ use weft_wire::ip::{Ipv4Header, PROTOCOL_ICMP};
 use super::{HOP_LIMIT, ICMP_CHECKSUM, ICMP_HEADER, IcmpError};
 use crate::inner::{Inner, finish_header_v4, put_be16};
 
-/// Largest error packet in octets (RFC 1812 section 4.3.2.3).
+/// The largest error packet in octets (RFC 1812 section 4.3.2.3).
 const MAX_ERROR_PACKET: usize = 576;
-/// Precedence of internetwork control (RFC 1812 section 4.3.2.5).
+/// The precedence of internetwork control (RFC 1812 section 4.3.2.5).
 const CONTROL: u8 = 0xc0;
-/// May not be fragmented, so that it needs no identification (RFC 6864 section 4.1).
+/// The packet may not be fragmented, so it needs no identification (RFC 6864 section 4.1).
 const DONT_FRAGMENT: u16 = 0x4000;
 
 impl IcmpError {
@@ -26,10 +26,10 @@ impl IcmpError {
         }
     }
 
-    /// Builds the packet at the front of `out` and returns its length.
+    /// Builds the packet at the front of `out` and returns its length in octets.
     ///
-    /// It comes from where the packet was meant to go: the host itself may have no IPv4 address, and Linux drops what comes
-    /// in from one of its own (`accept_local`).
+    /// Its source is the destination of the offending packet: the host itself may have no IPv4
+    /// address, and Linux drops what it receives from an address of its own (`accept_local`).
     pub(super) fn build_v4(self, inner: &Inner<'_>, out: &mut [u8]) -> Option<usize> {
         let ip = Ipv4Header::parse(inner.packet()).ok()?;
         if !may_answer(&ip, inner) {
@@ -62,13 +62,15 @@ impl IcmpError {
 
 fn may_answer(ip: &Ipv4Header<'_>, inner: &Inner<'_>) -> bool {
     let group = |address: Ipv4Addr| address.is_multicast() || address.is_broadcast();
-    // Class E and "this network" are no host's, loopback is not on any wire.
+    // Addresses of class E and of "this network" belong to no host, and loopback addresses are not
+    // on any wire.
     let source = ip.src();
     let nobody = source.octets()[0] == 0 || source.octets()[0] >= 240 || source.is_loopback();
     !nobody && !group(source) && !group(ip.dst()) && !inner.is_later_fragment() && !is_icmp_error(inner)
 }
 
-/// Whether this is an ICMP error, a redirect, or of a type that is not known to ask or answer.
+/// Returns whether this is an ICMP error, a redirect, or of a type that is not known as a request
+/// or an answer.
 fn is_icmp_error(inner: &Inner<'_>) -> bool {
     let asks_or_answers = |kind: &u8| matches!(kind, 0 | 8 | 9 | 10 | 13..=18 | 42 | 43);
     inner.protocol() == PROTOCOL_ICMP && !inner.transport().first().is_some_and(asks_or_answers)

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A TCP packet with these flags, options and data, its checksum complete.
+/// Makes a TCP packet with these flags, options and data, and a complete checksum.
 fn tcp(flags: u8, options: &[u8], payload: &[u8]) -> Vec<u8> {
     let header_len = TcpHeader::MIN_LEN + options.len();
     let mut packet = vec![0; Ipv6Header::LEN + header_len];
@@ -45,7 +45,8 @@ fn super_packet(size: u16) -> VirtioNetHdr {
 }
 
 proptest! {
-    /// Cut smaller, a packet or a super-packet is what a sender with a smaller segment size would have sent.
+    /// A packet or super-packet that is cut smaller gives the packets of a sender with a smaller
+    /// segment size.
     #[test]
     fn recut_is_as_if_the_sender_had_done_so(
         payload in prop::collection::vec(any::<u8>(), 1..4_000), size in 1_u16..1_500, max_packet in 540_usize..1_400,
@@ -112,7 +113,7 @@ fn what_must_stay_whole() {
     assert!(!recut(&wrong));
 }
 
-/// However small the size is that others tell, one read of the TUN becomes a bounded number of segments.
+/// However small a size others announce, one TUN read gives a bounded number of segments.
 #[test]
 fn one_read_is_cut_in_a_bounded_number_of_segments() {
     let packet = tcp(TcpHeader::ACK, &[], &vec![7; 65_000]);
