@@ -1,6 +1,6 @@
-//! Token buckets: how often something may happen. The core and the packet path bound with them what others cause.
+//! Token buckets. With them the core and the packet path bound what others cause.
 
-/// How often something may happen.
+/// The rate at which something may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Tokens a second, in the long run.
@@ -9,16 +9,17 @@ pub struct Rate {
     pub burst: u64,
 }
 
-/// What is left of a [`Rate`]. Times are milliseconds on the caller's clock.
+/// The tokens that remain of a [`Rate`]. Times are milliseconds on the caller's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
-    /// Thousandths of a token at `at`, so that a millisecond's share is a whole number.
+    /// The level at `at`, in thousandths of a token, so that the gain of a millisecond is a whole
+    /// number.
     level: u64,
     at: u64,
 }
 
 impl Bucket {
-    /// A full one.
+    /// Makes a full bucket.
     #[must_use]
     pub fn new(rate: Rate, now: u64) -> Self {
         Self {
@@ -27,7 +28,7 @@ impl Bucket {
         }
     }
 
-    /// Takes up to `count` tokens; returns how many there were.
+    /// Takes up to `count` tokens, and returns how many there were.
     pub fn take(&mut self, rate: Rate, now: u64, count: usize) -> usize {
         self.level = self.level_at(rate, now);
         self.at = self.at.max(now);
@@ -36,16 +37,18 @@ impl Bucket {
         taken as usize
     }
 
-    /// Takes one token by lot: once less than half of the burst is left, the chance falls with the level. So of all that ask
-    /// for more than there is, each gets the same part. A plain bucket gives a steady flood every token at the moment it
-    /// comes, and nothing to those that ask seldom. `draw` is any number, all equally likely.
+    /// Takes one token by a random draw, and returns whether it did. Once less than half of the
+    /// burst remains, the chance falls with the level. So if more tokens are requested than there
+    /// are, each request has the same chance. A plain bucket would give a steady flood every token
+    /// as soon as it exists, and nothing to rare requests. `draw` is a uniformly distributed random
+    /// number.
     pub fn take_by_lot(&mut self, rate: Rate, now: u64, draw: u32) -> bool {
         let (level, half) = (self.level_at(rate, now), rate.burst * 500);
         let unlucky = level < half && (u64::from(draw) * half) >> 32 >= level;
         !unlucky && self.take(rate, now, 1) == 1
     }
 
-    /// Whether it is as good as a new one.
+    /// Returns whether the bucket is full, like a new one.
     #[must_use]
     pub fn is_full(&self, rate: Rate, now: u64) -> bool {
         self.level_at(rate, now) == rate.burst * 1_000
@@ -78,7 +81,7 @@ mod tests {
         assert_eq!(bucket.take(RATE, 90_000, 20), 8);
     }
 
-    /// A flood of exactly the rate leaves nothing in a plain bucket for other senders.
+    /// In a plain bucket, a flood of exactly the rate leaves nothing for other senders.
     #[test]
     fn those_that_ask_seldom_get_their_part_beside_a_steady_flood() {
         let rate = Rate {
@@ -114,7 +117,8 @@ mod tests {
 
     #[test]
     fn the_chance_is_the_part_of_half_a_burst_that_is_left() {
-        // Of four tokens, half of the burst, so many are left: draws below this part of all are lucky.
+        // The number of tokens left, of the four that are half of the burst: draws below this part
+        // of all values succeed.
         for (left, lucky) in [(1, 1 << 30), (2, 2 << 30), (3, 3 << 30), (4, 1 << 32), (8, 1 << 32)] {
             for (draw, taken) in [
                 (0, true),

@@ -1,33 +1,36 @@
-//! Session messages in the clear: how many of them one neighbour may bring.
+//! The quota of session messages in the clear that one neighbour may send.
 //!
-//! Handshake messages, error signals and coordinates are sealed for one hop alone: what stands in them, their source too,
-//! may be made up. They cost the core work, the end of a session some Diffie-Hellmans, and nodes on the way memory. So each
-//! link has a rate for them, whatever source they name. A flood ends at the first node that keeps these rates, and leaves
-//! other links theirs. Handshake messages have a rate for each destination besides, so that a flood at one node leaves
-//! room for handshakes with others.
+//! Handshake messages, error signals and coordinates are sealed for one hop alone, so their
+//! content, the source included, may be forged. They cost the core work, the peer of a session some
+//! Diffie-Hellmans, and nodes on the path memory. So each link has a rate for them, whatever source
+//! they name. A flood ends at the first node that enforces these rates, and other links keep
+//! theirs. Handshake messages have a rate for each destination as well, so that a flood at one node
+//! leaves room for handshakes with others.
 
 use weft_wire::NodeAddr;
 use weft_wire::fsp::{self, FspPhase};
 
 use crate::bucket::{Bucket, Rate};
 
-/// Handshake messages to one destination, to be carried. Few at once: a node behind this one that has the same rate takes
-/// by lot until a burst is over.
+/// Handshake messages to forward to one destination. The burst is small: a node behind this one
+/// with the same rate takes by a random draw until a burst is over.
 const HANDSHAKES_TO_ONE: Rate = Rate {
     per_second: 24,
     burst: 24,
 };
-/// The same of the neighbour itself. More, as a flood that reaches it makes it answer.
+/// Handshake messages of the neighbour itself to forward to one destination. The rate is higher,
+/// since a flood that reaches the neighbour makes it answer.
 const HANDSHAKES_OF_NEIGHBOUR: Rate = Rate {
     per_second: 32,
     burst: 96,
 };
-/// Handshake messages of others to this node. More than are carried to it: what a flood makes the other end answer comes too.
+/// Handshake messages of other nodes to this node. The rate is higher than that of forwarding to
+/// one destination, since what a flood makes the peer answer arrives too.
 const HANDSHAKES_TO_US: Rate = Rate {
     per_second: 128,
     burst: 256,
 };
-/// Handshake messages to all destinations.
+/// Handshake messages to forward to all destinations.
 const HANDSHAKES: Rate = Rate {
     per_second: 512,
     burst: 1_024,
@@ -47,22 +50,24 @@ const COORDS: Rate = Rate {
     per_second: 256,
     burst: 512,
 };
-/// Destinations share this many buckets. Addresses are hashes of keys, so each bucket gets as many.
+/// The number of buckets that destinations share. Addresses are hashes of keys, so they spread
+/// evenly.
 const SLOTS: usize = 32;
 
-/// What a session message in the clear is.
+/// The kind of a session message in the clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clear {
     /// SessionSetup, SessionAck or SessionMsg3.
     Handshake,
-    /// An error signal of a node on the way.
+    /// An error signal of a node on the path.
     Signal,
-    /// A sealed message with coordinates before it.
+    /// A sealed message with coordinates in front of it.
     Coords,
 }
 
 impl Clear {
-    /// What this message has in the clear; `None` of one that is sealed as a whole, or malformed.
+    /// Returns what this message has in the clear, or `None` if it is sealed as a whole, or
+    /// malformed.
     pub(crate) fn of(message: &[u8]) -> Option<Self> {
         let prefix = fsp::FspPrefix::parse(message).ok()?;
         match FspPhase::from_nibble(prefix.phase)? {
@@ -73,33 +78,34 @@ impl Clear {
     }
 }
 
-/// A number that those before the last hop cannot choose: the end of its frame's tag, under the keys of that hop.
+/// Returns a number that the nodes before the last hop cannot choose: the end of the frame's tag,
+/// under the keys of that hop.
 pub(crate) fn draw(frame: &[u8]) -> u32 {
     frame.last_chunk().map_or(0, |end| u32::from_le_bytes(*end))
 }
 
-/// Who such a message is between, and who brings it.
+/// The nodes that such a message concerns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parties {
-    /// The neighbour that brings it.
+    /// The neighbour that it arrived from.
     pub(crate) neighbour: NodeAddr,
     /// The source that it names.
     pub(crate) src: NodeAddr,
-    /// Where it goes.
+    /// Its destination.
     pub(crate) dest: NodeAddr,
     /// This node.
     pub(crate) me: NodeAddr,
 }
 
-/// What one link may still bring.
+/// The quota of one link.
 #[derive(Debug)]
 pub(crate) struct ClearQuota {
     own: Bucket,
-    /// About 1 KiB, once there was something else than the neighbour's own handshakes.
+    /// About 1 KiB, made once there is a message other than the neighbour's own handshakes.
     others: Option<Box<Others>>,
 }
 
-/// What one link may still bring of others.
+/// The quota of one link for messages of other nodes.
 #[derive(Debug)]
 struct Others {
     to_us: Bucket,
@@ -133,8 +139,9 @@ impl Default for Others {
 }
 
 impl ClearQuota {
-    /// Takes one message from the quota; tells whether there was room for it. Of too many it takes some by lot: `draw` is any
-    /// number that no node on the way chose.
+    /// Takes one message from the quota, and returns whether there was room for it. If there are
+    /// too many, some are taken by a random draw: `draw` is any number that no node on the path
+    /// chose.
     pub(crate) fn take(&mut self, now: u64, kind: Clear, parties: Parties, draw: u32) -> bool {
         let Parties {
             neighbour,
@@ -142,7 +149,8 @@ impl ClearQuota {
             dest,
             me,
         } = parties;
-        // No node passes on a handshake message in its own name, so this one is the neighbour's.
+        // No node forwards a handshake message with itself as the source, so this one is the
+        // neighbour's own.
         if kind == Clear::Handshake && src == neighbour && dest == me {
             return self.own.take(OWN_HANDSHAKES, now, 1) == 1;
         }
@@ -174,7 +182,7 @@ mod tests {
         NodeAddr::new([n; 16])
     }
 
-    /// A neighbour 1 of node 0 brings a message from `src` to `dest`.
+    /// A neighbour 1 of node 0 sends a message from `src` to `dest`.
     fn parties(src: u8, dest: u8) -> Parties {
         Parties {
             neighbour: addr(1),
@@ -184,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Numbers without any order.
+    /// Returns numbers without an order.
     fn draw(n: u64) -> u32 {
         (n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
@@ -214,7 +222,7 @@ mod tests {
         let most = passed(&mut quota, 9, 10_000);
         assert!((50..=24 + 48).contains(&most), "{most}");
         assert!(quota.take(3_000, Clear::Handshake, parties(7, 8), draw(1)));
-        // The neighbour's own are apart, and bounded, too.
+        // The neighbour's own have a bound of their own.
         let own = (0..10_000).filter(|n| quota.take(3_000 + n / 5, Clear::Handshake, parties(1, 9), draw(*n)));
         assert!((100..=96 + 64).contains(&own.count()));
     }

@@ -1,7 +1,8 @@
 //! Epochs of one link or one session: keys that overlap while a rekey is under way.
 //!
-//! At most one epoch seals. The others only open: candidates that wait for proof, and old keys that drain. The same
-//! rules serve FMP, where the receiver index names the epoch, and FSP, where the frame does not and opening is tried.
+//! At most one epoch seals. The others only open: candidates that wait for proof, and old keys that
+//! drain. The same rules serve FMP, where the receiver index names the epoch, and FSP, where a
+//! frame does not name its epoch and each is tried.
 
 use weft_noise::Key;
 use weft_noise::aead::{Cipher, TAG_LEN};
@@ -10,20 +11,21 @@ use weft_noise::replay::ReplayWindow;
 use crate::control::EpochUse;
 use crate::counters::DropReason;
 
-/// More than a rekey can leave behind; a further one pushes out the oldest that does not seal.
+/// More epochs than a rekey can leave behind. A further one displaces the oldest that does not
+/// seal.
 pub(crate) const MAX_EPOCHS: usize = 8;
 
-/// Why a frame did not open.
+/// The reason for which a frame did not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenFailure {
-    /// Its counter was seen before or is behind the window.
+    /// Its counter was received before or is behind the window.
     Replay,
     /// Its tag is wrong.
     Tag,
 }
 
 impl OpenFailure {
-    /// Why a FIPS frame of a link was dropped.
+    /// Returns the reason to drop a FIPS frame of a link.
     pub(crate) const fn of_link(self) -> DropReason {
         match self {
             Self::Replay => DropReason::LinkReplay,
@@ -31,7 +33,7 @@ impl OpenFailure {
         }
     }
 
-    /// Why a fast frame was dropped.
+    /// Returns the reason to drop a fast frame.
     pub(crate) const fn of_fast(self) -> DropReason {
         match self {
             Self::Replay => DropReason::FastReplay,
@@ -40,24 +42,25 @@ impl OpenFailure {
     }
 }
 
-/// One set of keys and what belongs to it alone.
+/// One set of keys and its state.
 pub(crate) struct Epoch {
-    /// Our receiver index (links) or the epoch's number (sessions).
+    /// The receiver index of this node (links) or the number of the epoch (sessions).
     pub(crate) id: u32,
-    /// The peer's receiver index; unused by sessions.
+    /// The receiver index of the peer; unused by sessions.
     pub(crate) their_index: u32,
-    /// The K bit we send under this epoch.
+    /// The K bit in frames that are sealed under this epoch.
     pub(crate) key_bit: bool,
-    /// The peer has used it.
+    /// Whether the peer has used it.
     pub(crate) confirmed: bool,
-    /// The handshake that made the epoch was ours.
+    /// Whether this node was the initiator of the handshake.
     initiator: bool,
-    /// The spin bit that we send.
+    /// The spin bit in frames that are sealed under this epoch.
     pub(crate) spin: bool,
     promotes: bool,
     started: u64,
     send: Key,
-    /// Made for the first frame, and dropped when another epoch seals: most epochs of an idle peer only open.
+    /// Made for the first frame, and dropped when another epoch seals: most epochs of an idle peer
+    /// only open.
     seal: Option<Cipher>,
     counter: u64,
     open: Cipher,
@@ -65,13 +68,15 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// Milliseconds since the epoch began, as FIPS writes it into inner headers: it wraps after 49 days.
+    /// Returns the milliseconds since the epoch began, as FIPS writes them into inner headers. The
+    /// value wraps after 49 days.
     pub(crate) fn timestamp(&self, now: u64) -> u32 {
         now.wrapping_sub(self.started) as u32
     }
 
-    /// Takes the spin bit of the newest frame: the responder sends it back, the initiator turns it once it is back. So
-    /// it changes once in a round trip. Source: FIPS fips-mmp, "Spin Bit and RTT".
+    /// Processes the spin bit of the newest frame. The responder reflects it, and the initiator
+    /// inverts it once it has returned. So it changes once in a round trip. Source: FIPS fips-mmp,
+    /// "Spin Bit and RTT".
     pub(crate) fn observe_spin(&mut self, bit: bool) {
         if !self.initiator {
             self.spin = bit;
@@ -80,12 +85,13 @@ impl Epoch {
         }
     }
 
-    /// Frames sealed so far.
+    /// Returns the number of frames sealed so far.
     pub(crate) fn sealed(&self) -> u64 {
         self.counter
     }
 
-    /// Takes the next counter. `None` once the last one is used: the epoch is then spent for good.
+    /// Takes the next counter. Returns `None` once the last one is used: the epoch is then spent
+    /// for good.
     pub(crate) fn next_counter(&mut self) -> Option<u64> {
         let counter = self.counter;
         if self.seal.is_none() {
@@ -100,14 +106,14 @@ impl Epoch {
         self.seal = Some(Cipher::new(&self.send));
     }
 
-    /// Seals `plaintext` in place under a counter from [`Epoch::next_counter`] and returns the tag; `None` if another epoch has
-    /// begun to seal since.
+    /// Seals `plaintext` in place under a counter from [`Epoch::next_counter`] and returns the tag,
+    /// or `None` if another epoch has begun to seal since.
     pub(crate) fn seal(&self, counter: u64, aad: &[u8], plaintext: &mut [u8]) -> Option<[u8; TAG_LEN]> {
         Some(self.seal.as_ref()?.seal_in_place(counter, aad, plaintext))
     }
 
-    /// Opens ciphertext and tag in place; the window moves only when the tag was right. On failure the bytes are
-    /// undefined. Returns whether this is the highest counter so far.
+    /// Opens ciphertext and tag in place, and returns whether the counter is the highest so far.
+    /// The window moves only if the tag is right. On failure the bytes are undefined.
     pub(crate) fn open(&mut self, counter: u64, aad: &[u8], sealed: &mut [u8]) -> Result<bool, OpenFailure> {
         self.window.check(counter).map_err(|_| OpenFailure::Replay)?;
         self.open
@@ -119,14 +125,14 @@ impl Epoch {
     }
 }
 
-/// What an authenticated frame changed.
+/// The effect of an authenticated frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// Nothing.
+    /// Nothing changed.
     None,
     /// A candidate was proven and now seals.
     Promoted,
-    /// The peer used the epoch that we seal with for the first time.
+    /// The peer used the epoch that seals for the first time.
     Confirmed,
 }
 
@@ -138,7 +144,7 @@ pub(crate) struct Epochs {
 }
 
 impl Epochs {
-    /// Adds an epoch.
+    /// Adds an epoch. Returns the one that was removed for it, if any.
     pub(crate) fn install(
         &mut self,
         now: u64,
@@ -179,7 +185,7 @@ impl Epochs {
         }
     }
 
-    /// Seals with this epoch from now on, if it is there.
+    /// Seals with this epoch from now on, if it exists.
     pub(crate) fn select(&mut self, id: u32) {
         if self.list.iter().any(|e| e.id == id) {
             self.seal_with(id);
@@ -198,34 +204,34 @@ impl Epochs {
         self.current = None;
     }
 
-    /// A candidate that must not be promoted any more.
+    /// Excludes a candidate from promotion.
     pub(crate) fn demote(&mut self, id: u32) {
         if let Some(epoch) = self.list.iter_mut().find(|e| e.id == id) {
             epoch.promotes = false;
         }
     }
 
-    /// The epoch that seals.
+    /// Returns the epoch that seals.
     pub(crate) fn current(&self) -> Option<&Epoch> {
         self.list.iter().find(|e| Some(e.id) == self.current)
     }
 
-    /// The epoch that seals.
+    /// Returns the epoch that seals.
     pub(crate) fn current_mut(&mut self) -> Option<&mut Epoch> {
         self.list.iter_mut().find(|e| Some(e.id) == self.current)
     }
 
-    /// Whether this epoch seals.
+    /// Returns whether this epoch seals.
     pub(crate) fn seals_with(&self, id: u32) -> bool {
         self.current == Some(id)
     }
 
-    /// A given epoch.
+    /// Returns an epoch by its number.
     pub(crate) fn get(&self, id: u32) -> Option<&Epoch> {
         self.list.iter().find(|e| e.id == id)
     }
 
-    /// A given epoch, or the one that seals.
+    /// Returns an epoch by its number, or the one that seals.
     pub(crate) fn pick_mut(&mut self, id: Option<u32>) -> Option<&mut Epoch> {
         match id {
             Some(id) => self.list.iter_mut().find(|e| e.id == id),
@@ -233,13 +239,13 @@ impl Epochs {
         }
     }
 
-    /// Their numbers.
+    /// Returns the numbers of the epochs.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.list.iter().map(|e| e.id)
     }
 
-    /// The order in which to try them for a frame with this K bit: those that match first, the sealing one before
-    /// others. Returns how many there are.
+    /// Writes the order in which to try the epochs for a frame with this K bit: those that match
+    /// first, the sealing one before others. Returns their number.
     pub(crate) fn trial_order(&self, key_bit: bool, order: &mut [u32; MAX_EPOCHS]) -> usize {
         let rank = |e: &Epoch| (e.key_bit != key_bit, Some(e.id) != self.current);
         for (slot, epoch) in order.iter_mut().zip(&self.list) {
@@ -250,10 +256,12 @@ impl Epochs {
         n
     }
 
-    /// Records that a frame under `id` was authenticated: the first one proves a candidate or confirms the current.
+    /// Records that a frame under `id` was authenticated. The first one proves a candidate, or
+    /// confirms the epoch that seals.
     ///
-    /// The first frame also tells which K bit the peer holds for this epoch. FIPS flips its bit at a rekey but begins
-    /// anew at a fresh link, and ignores frames of a pending epoch whose bit it does not expect, so ours follows.
+    /// The first frame also shows which K bit the peer uses for this epoch. FIPS flips its bit at a
+    /// rekey but resets it at a fresh link, and ignores frames of a pending epoch with an
+    /// unexpected bit, so this node adopts the peer's bit.
     pub(crate) fn authenticated(&mut self, id: u32, key_bit: bool) -> Proof {
         let Some(epoch) = self.list.iter_mut().find(|e| e.id == id) else {
             return Proof::None;

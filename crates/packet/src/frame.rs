@@ -1,7 +1,8 @@
-//! Sealing FIPS frames where they are sent from.
+//! Sealing FIPS frames in place, in the buffer that is sent.
 //!
-//! A data frame nests link header, session datagram, session header and the IPv6 shim. Their lengths are fixed, so
-//! the IPv6 packet can be written once at [`IP_OFFSET`] of its slot and be wrapped in place.
+//! A data frame nests link header, session datagram, session header and the IPv6 shim. Their
+//! lengths are fixed, so the IPv6 packet is written once at [`IP_OFFSET`] of its slot and wrapped
+//! in place.
 
 use weft_noise::aead::TAG_LEN;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
@@ -11,47 +12,49 @@ use weft_wire::{CoordsPair, NodeAddr, fmp, fsp};
 
 use crate::epoch::Epoch;
 
-/// Where the FSP message starts in a frame: behind link header, inner header and session datagram header.
+/// The offset of the FSP message in a frame: behind link header, inner header and session datagram
+/// header.
 const FSP_OFFSET: usize = fmp::EstablishedHeader::LEN + fmp::InnerHeader::LEN + SessionDatagram::HEADER_LEN;
-/// Where a session message's body starts in a frame.
+/// The offset of a session message's body in a frame.
 const BODY_OFFSET: usize = FSP_OFFSET + fsp::EncryptedHeader::LEN + fsp::FspInner::LEN;
-/// Where the upper-layer payload of an IPv6 packet starts in a frame.
+/// The offset of the upper-layer payload of an IPv6 packet in a frame.
 const UPPER_OFFSET: usize = BODY_OFFSET + DataPorts::LEN + ShimHeader::LEN;
-/// Where an IPv6 packet is written in its slot, so that its payload is where the frame wants it.
+/// The offset at which an IPv6 packet is written in its slot, so that its payload is at its place
+/// in the frame.
 pub(crate) const IP_OFFSET: usize = UPPER_OFFSET - IPV6_HEADER;
 const IPV6_HEADER: usize = 40;
 
-/// What a frame adds to an IPv6 packet: 77 bytes (FIPS wire-formats, "Overhead Budget").
+/// The bytes that a frame adds to an IPv6 packet: 77 (FIPS wire-formats, "Overhead Budget").
 pub const IPV6_OVERHEAD: usize = IP_OFFSET + 2 * TAG_LEN;
 const _: () = assert!(IPV6_OVERHEAD == shim::IPV6_OVERHEAD);
-/// What a frame adds to the body of a session message.
+/// The bytes that a frame adds to the body of a session message.
 pub(crate) const SESSION_OVERHEAD: usize = BODY_OFFSET + 2 * TAG_LEN;
 
-/// Who a session's frames are between.
+/// The two nodes of a session, as its frames name them.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) src: NodeAddr,
     pub(crate) dest: NodeAddr,
-    /// The first hop's UDP payload limit, bytes.
+    /// The UDP payload limit of the first hop, in bytes.
     pub(crate) path_mtu: u16,
 }
 
-/// Both layers' epochs for one frame. The counters are taken when the frame is sealed.
+/// The epochs of both layers for one frame. The counters are taken when the frame is sealed.
 pub(crate) struct Layers<'a> {
     pub(crate) link: &'a mut Epoch,
     pub(crate) session: &'a mut Epoch,
 }
 
 impl Layers<'_> {
-    /// Wraps the IPv6 packet of `ip_len` bytes at [`IP_OFFSET`] of `slot` and returns the frame's length, or `None`
-    /// when an epoch has no counter left.
+    /// Wraps the IPv6 packet of `ip_len` bytes at [`IP_OFFSET`] of `slot` and returns the length of
+    /// the frame, or `None` if an epoch has no counter left.
     pub(crate) fn seal_ip(&mut self, now: u64, ends: Ends, slot: &mut [u8], ip_len: usize) -> Option<usize> {
         let shim_at = shim::compress_in_place(slot, IP_OFFSET).ok()?;
         slot[BODY_OFFSET..shim_at].copy_from_slice(&DataPorts::IPV6_SHIM.to_bytes());
         self.seal(now, ends, SessionMessageType::Data.to_byte(), slot, IP_OFFSET + ip_len)
     }
 
-    /// Writes and seals a session message and returns the frame's length.
+    /// Writes and seals a session message and returns the length of the frame.
     pub(crate) fn seal_message(
         &mut self,
         now: u64,
@@ -90,7 +93,8 @@ impl Layers<'_> {
 }
 
 impl Layers<'_> {
-    /// Writes a CoordsWarmup: coordinates in the clear between the session header and an empty sealed message.
+    /// Writes a CoordsWarmup: coordinates in the clear between the session header and an empty
+    /// sealed message.
     pub(crate) fn seal_warmup(
         &mut self,
         now: u64,
@@ -121,7 +125,8 @@ impl Layers<'_> {
         self.seal_datagram(now, ends, slot, end + TAG_LEN)
     }
 
-    /// Puts the session datagram's header in front of a sealed session message that ends at `end`, and seals the hop.
+    /// Writes the header of the session datagram in front of a sealed session message that ends at
+    /// `end`, and seals the link layer.
     fn seal_datagram(&mut self, now: u64, ends: Ends, slot: &mut [u8], end: usize) -> Option<usize> {
         let datagram = SessionDatagram {
             ttl: SessionDatagram::DEFAULT_TTL,
@@ -135,15 +140,15 @@ impl Layers<'_> {
     }
 }
 
-/// Where the body of a link message is written in its slot.
+/// The offset of the body of a link message in its slot.
 pub(crate) const LINK_BODY_OFFSET: usize = fmp::EstablishedHeader::LEN + fmp::InnerHeader::LEN;
 
 fn spin(on: bool) -> u8 {
     if on { fsp::INNER_FLAG_SPIN } else { 0 }
 }
 
-/// Seals the link message whose body ends at `end` of `slot`, with these flags beside the epoch's own, and returns the
-/// frame's length.
+/// Seals the link message whose body ends at `end` of `slot`, with these flags in addition to the
+/// epoch's own, and returns the length of the frame.
 pub(crate) fn seal_link(
     link: &mut Epoch,
     now: u64,

@@ -1,10 +1,12 @@
-//! Several lanes of one node, each on a thread of its own, and what belongs to which.
+//! Several lanes of one node, each on a thread of its own, and what each of them owns.
 //!
-//! FIPS has one counter and one replay window for a link and for a session, so the first lane alone owns those, and with
-//! them all that decides and all that goes through other nodes. Fast frames between neighbours have keys for each lane,
-//! named by the receiver index, whose low bits we choose to be the number of the lane. So a frame tells who owns it
-//! ([`Place::owner`]), here as in the kernel, which picks the socket by it. What a lane cannot send itself it leaves to the
-//! first ([`Outbound::HandOver`]). docs/decisions/0015-lanes.md.
+//! FIPS has one counter and one replay window for a link and for a session. So the first lane alone
+//! owns those, and with them the messages that lead to decisions, and all traffic through other
+//! nodes. Fast frames between neighbours have keys for each lane. The receiver index names the
+//! keys, and its low bits are the number of the lane. So a frame shows its owner
+//! ([`Place::owner`]), to the lane as to the kernel, which picks the socket by it. A lane leaves
+//! packets that it cannot send itself to the first ([`Outbound::HandOver`]).
+//! docs/decisions/0015-lanes.md.
 
 use weft_wire::NodeAddr;
 use weft_wire::fast::{index_of, is_fast};
@@ -13,55 +15,57 @@ use crate::control::Command;
 use crate::egress::Egress;
 use crate::lane::Lane;
 
-/// Most lanes of a node: as many receiver indices as capabilities hold.
+/// The largest number of lanes of a node: as many receiver indices as capabilities hold.
 pub const MAX_LANES: u8 = 16;
-/// The bits of a receiver index of ours that name its lane.
+/// The bits of this node's receiver indices that name the lane.
 pub const LANE_MASK: u32 = MAX_LANES as u32 - 1;
 
-/// How long no packet for a node may have gone to the first lane before this one sends by itself, ms: what went there has
-/// arrived by then, so that nothing overtakes it.
+/// How long no packet for a node may have gone to the first lane before this one sends by itself,
+/// in ms. The packets that went to the first lane have arrived by then, so this lane does not
+/// overtake them.
 const SETTLE: u64 = 20;
 
-/// The lane that a receiver index of ours belongs to.
+/// Returns the lane that a receiver index of this node belongs to.
 #[must_use]
 pub const fn lane_of(index: u32) -> u8 {
     (index & LANE_MASK) as u8
 }
 
-/// Which lane of how many.
+/// The number of a lane, and how many lanes the node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     number: u8,
     count: u8,
 }
 
-/// What became of a packet from the TUN.
+/// The outcome of a packet from the TUN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outbound {
-    /// It was sent, waits, or was dropped and counted.
+    /// The packet was sent, waits, or was dropped and counted.
     Done,
-    /// This lane left it as it is: give it to the lane of this number.
+    /// The lane left the packet unchanged; the caller passes it to the lane of this number.
     HandOver(u8),
 }
 
-/// Which lanes a command is for.
+/// The lanes that a command is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// The first: it owns links, FIPS's sessions, and ways through others.
+    /// The first lane, which owns links, FIPS's sessions, and relayed paths.
     First,
-    /// This one.
+    /// The lane of this number.
     One(u8),
-    /// All but the first.
+    /// All lanes but the first.
     Others,
-    /// All.
+    /// All lanes.
     All,
 }
 
 impl Place {
-    /// The only lane there is.
+    /// The only lane of a node.
     pub const ALONE: Self = Self { number: 0, count: 1 };
 
-    /// Lane `number` of `count`; `None` if there cannot be that many, or the number is not below it.
+    /// Makes lane `number` of `count`. Returns `None` if `count` is above [`MAX_LANES`], or
+    /// `number` is not below `count`.
     #[must_use]
     pub const fn new(number: u8, count: u8) -> Option<Self> {
         if number < count && count <= MAX_LANES {
@@ -71,7 +75,7 @@ impl Place {
         }
     }
 
-    /// Which it is, from 0.
+    /// Returns the number of the lane, from 0.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.number
@@ -85,7 +89,8 @@ impl Place {
         self.count == 1
     }
 
-    /// The lane that a datagram is for, as what it claims to be: nothing of it is authenticated.
+    /// Returns the lane that a datagram names as its owner. Nothing of the datagram is
+    /// authenticated.
     #[must_use]
     pub fn owner(self, datagram: &[u8]) -> u8 {
         let named = match index_of(datagram) {
@@ -96,12 +101,12 @@ impl Place {
     }
 }
 
-/// Datagrams that one receive brought for other lanes. They are copies, since a datagram that is opened may overwrite the end of
-/// the one before it.
+/// Datagrams of one receive for other lanes. They are copies, since a datagram that is opened may
+/// overwrite the end of the one before it.
 #[derive(Default)]
 pub(crate) struct Foreign {
     bytes: Vec<u8>,
-    /// Whose they are, and where they end.
+    /// The owner and the end of each run of datagrams.
     runs: Vec<(u8, usize)>,
 }
 
@@ -129,7 +134,7 @@ impl Foreign {
 }
 
 impl Command {
-    /// Which lanes it is for.
+    /// Returns the lanes that the command is for.
     pub fn audience(&self) -> Audience {
         match self {
             Self::ArmIndex { .. }
@@ -183,8 +188,9 @@ impl Command {
 }
 
 impl Lane {
-    /// Whether packets for this node go by another lane: those that this one has no fast keys for, or no way, and for a
-    /// moment after that those that would overtake them.
+    /// Returns the lane that sends packets for this node, if it is another one. That is so if this
+    /// lane has no fast keys or no path for them, and then for [`SETTLE`], so that its packets do
+    /// not overtake the earlier ones.
     pub(crate) fn yields(&mut self, now: u64, peer: NodeAddr, egress: Egress) -> Option<u8> {
         if self.place.is_first() {
             return None;
@@ -199,19 +205,19 @@ impl Lane {
         Some(0)
     }
 
-    /// Keeps a datagram that is for another lane.
+    /// Copies a datagram that is for another lane.
     pub(crate) fn leave(&mut self, owner: u8, datagram: &[u8]) {
         self.counters.foreign += 1;
         self.foreign.push(owner, datagram);
     }
 
-    /// The datagrams of the last [`Lane::inbound_train`] that are for other lanes: whose, and as they came, several of one lane
-    /// one behind the other.
+    /// Returns the datagrams of the last [`Lane::inbound_train`] that are for other lanes: the
+    /// owner, and the datagrams as received, several for one lane one behind the other.
     pub fn foreign(&self) -> impl Iterator<Item = (u8, &[u8])> {
         self.foreign.runs()
     }
 
-    /// Whether a datagram is for another lane, and for which.
+    /// Returns the lane that a datagram is for, if it is another one.
     pub(crate) fn other_owner(&self, datagram: &[u8]) -> Option<u8> {
         if self.place.is_alone() || self.place.is_first() && !is_fast(datagram) {
             return None;

@@ -1,7 +1,8 @@
-//! Reports of measurements: those we send, and what they say about us.
+//! Reports of measurements: those that this node sends, and those of its peers about it.
 //!
-//! A report is about the epoch that it is sealed under, so that each side can set it against counters and clock of its
-//! own. Source: FIPS fips-mmp and wire-formats, "SenderReport", "ReceiverReport".
+//! A report is about the epoch that it is sealed under, so that each end can compare it with its
+//! own counters and clock. Source: FIPS fips-mmp and wire-formats, "SenderReport",
+//! "ReceiverReport".
 
 use weft_wire::NodeAddr;
 use weft_wire::link::LinkMessageType;
@@ -27,7 +28,8 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// What was sent since the last report of the keys in use, and a new interval.
+    /// Returns what was sent under the keys in use since their last report, and begins a new
+    /// interval.
     fn report(&mut self, keys: Sealed, totals: &Totals) -> Option<SenderReport> {
         if self.epoch != Some(keys.number) {
             (self.epoch, self.counter, self.clock) = (Some(keys.number), 0, 0);
@@ -48,14 +50,14 @@ impl Told {
     }
 }
 
-/// The keys in use, as reports speak of them.
+/// The keys in use, in the terms of reports.
 #[derive(Clone, Copy, Debug)]
 struct Sealed {
     /// Their number.
     number: u32,
-    /// Frames sealed so far.
+    /// The number of frames sealed so far.
     frames: u64,
-    /// Their clock when the last frame was sealed, ms.
+    /// Their clock when the last frame was sealed, in ms.
     clock: u32,
 }
 
@@ -85,7 +87,7 @@ impl Sealed {
     }
 }
 
-/// The body of a report with this framing, if there is anything to tell.
+/// Returns the body of a report with this framing, or `None` if there is nothing to report.
 fn body(
     now: u64,
     kind: ReportKind,
@@ -144,7 +146,7 @@ impl Lane {
             return;
         };
         if kind == ReportKind::Receiver {
-            // In case the word that went at once was lost.
+            // The acknowledgement that was sent at once may have been lost.
             self.tell_phase(now, peer, None, train);
         }
         let msg_type = match kind {
@@ -154,7 +156,7 @@ impl Lane {
         self.send_on_session(now, peer, None, msg_type.to_byte(), &body, train);
     }
 
-    /// The other side tells what it received from us under our epoch `epoch`.
+    /// Processes the peer's report on what it received under this node's epoch `epoch`.
     pub(crate) fn measured(&mut self, now: u64, on: Layer, epoch: u32, body: &[u8]) -> Result<(), DropReason> {
         let framing = match on {
             Layer::Link(_) => ReportFraming::Link,

@@ -1,11 +1,13 @@
-//! What a receiver can tell about the frames that reach it, on one link or in one session.
+//! What a receiver can measure about the frames that reach it, on one link or in one session.
 //!
-//! A frame carries its sender's counter and clock (milliseconds), and that is all there is to go by. For each frame a
-//! few additions; divisions wait for a report. Source: FIPS fips-mmp, "Metrics Tracked". What is taken differently:
+//! The only input is the sender's counter and clock (milliseconds) in each frame. Each frame costs
+//! a few additions; divisions wait for a report. Source: FIPS fips-mmp, "Metrics Tracked". The
+//! differences from it:
 //!
-//! - A gap in the counters is judged lost only once it lies 64 counters back, or at the next report. So what merely
-//!   arrives late is reordered, not lost.
-//! - The trend of the delay is the slope over time of all frames since the last report, in the unit that it is told in.
+//! - A gap in the counters counts as a loss only once it is 64 counters back, or at the next
+//!   report. So a frame that merely arrives late is reordered, not lost.
+//! - The trend of the delay is the slope over time of all frames since the last report, in the unit
+//!   of the report.
 
 mod gaps;
 mod trend;
@@ -16,21 +18,22 @@ use self::gaps::Gaps;
 use self::trend::Trend;
 use crate::control::Received;
 
-/// The largest change of delay between two frames that counts, ms: a clock that jumped is no jitter.
+/// The largest change of delay between two frames that counts, in ms: a clock that jumped is not
+/// jitter.
 const MAX_CHANGE: u32 = 60_000;
 
-/// One frame, as its receiver sees it.
+/// One frame, as its receiver observes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// Which of our epochs opened it.
+    /// The epoch of this node that opened it.
     pub(crate) epoch: u32,
-    /// Its number.
+    /// Its counter.
     pub(crate) counter: u64,
-    /// The sender's clock, ms since its epoch began.
+    /// The sender's clock, in ms since its epoch began.
     pub(crate) timestamp: u32,
-    /// Its length.
+    /// Its length, in bytes.
     pub(crate) bytes: usize,
-    /// It says that congestion was experienced.
+    /// Whether it is marked as having experienced congestion.
     pub(crate) ce: bool,
 }
 
@@ -44,23 +47,25 @@ pub(crate) struct Meter {
     bytes: u64,
     reordered: u64,
     ce: u64,
-    /// The newest frame: the sender's clock, and ours.
+    /// The newest frame: the sender's clock, and this node's, in ms.
     newest: Option<(u32, u64)>,
-    /// Our clock less the sender's for the last frame; only changes of it mean something.
+    /// This node's clock less the sender's for the last frame, in ms. Only its changes have a
+    /// meaning.
     delay: Option<u32>,
-    /// Mean change of that, in sixteenths of a microsecond (RFC 3550 section 6.4.1).
+    /// The mean of these changes, in sixteenths of a microsecond (RFC 3550 section 6.4.1).
     jitter: u64,
-    /// Frames and bytes when the last report was made.
+    /// Frames and bytes at the time of the last report.
     reported: (u64, u64),
 }
 
 impl Meter {
-    /// Whether frames of this epoch are counted.
+    /// Returns whether frames of this epoch are counted.
     pub(crate) fn follows(&self, epoch: u32) -> bool {
         self.epoch == Some(epoch)
     }
 
-    /// Counts a frame that was opened under the epoch in use. The first one of another epoch begins its counters anew.
+    /// Counts a frame that was opened under the epoch in use. The first one of another epoch
+    /// restarts gaps, trend and delay; the totals continue.
     pub(crate) fn receive(&mut self, now: u64, frame: Arrival) {
         if self.epoch != Some(frame.epoch) {
             self.begin(frame.epoch, frame.counter);
@@ -89,7 +94,7 @@ impl Meter {
         self.delay = None;
     }
 
-    /// What was counted so far.
+    /// Returns the measurements so far.
     pub(crate) fn received(&self) -> Received {
         Received {
             epoch: self.epoch.unwrap_or_default(),
@@ -105,7 +110,8 @@ impl Meter {
         u32::try_from(self.jitter >> 4).unwrap_or(u32::MAX)
     }
 
-    /// What to tell the sender, and a new interval; `None` if nothing came since the last report.
+    /// Returns the report to the sender and begins a new interval, or returns `None` if no frame
+    /// was received since the last report.
     pub(crate) fn report(&mut self, now: u64) -> Option<ReceiverReport> {
         let (frames, bytes) = (self.frames - self.reported.0, self.bytes - self.reported.1);
         if frames == 0 {
@@ -114,7 +120,7 @@ impl Meter {
         self.reported = (self.frames, self.bytes);
         let bursts = self.gaps.report();
         let waited = self.newest.map(|(timestamp, at)| (timestamp, now.saturating_sub(at)));
-        // A time that does not fit would tell a wrong round trip.
+        // A dwell time that does not fit its field would give a wrong round trip.
         let (timestamp_echo, dwell_time) = waited
             .and_then(|(timestamp, ms)| Some((timestamp, u16::try_from(ms).ok()?)))
             .unwrap_or((0, u16::MAX));
@@ -137,7 +143,7 @@ impl Meter {
     }
 }
 
-/// As much of a count as its field holds.
+/// Returns a count, or the largest value of its field if it is higher.
 fn low(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -180,7 +186,8 @@ mod tests {
     #[test]
     fn a_growing_queue_is_a_trend() {
         let mut meter = Meter::default();
-        // Each 100 ms of sending takes 5 ms more to arrive: 50 ms a second of sending, in 1.05 s of receiving.
+        // Each 100 ms of sending takes 5 ms more to arrive: 50 ms a second of sending, in 1.05 s of
+        // receiving.
         for i in 0..40_u64 {
             meter.receive(1_000 + 105 * i, frame(i, 100 * i as u32));
         }
@@ -215,7 +222,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an authentic but odd peer sends: no overflow, and counts that add up.
+        /// Any frames of an authenticated but faulty peer cause no overflow, and the counts add up.
         #[test]
         fn any_frames(
             frames in prop::collection::vec((any::<u64>(), any::<u32>(), 0..200_000_u64, any::<bool>()), 0..200),

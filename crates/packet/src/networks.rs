@@ -1,7 +1,7 @@
-//! Networks behind nodes: which peer a packet goes to, and which packets a peer may send ("cryptokey routing", as
-//! WireGuard calls it).
+//! Networks behind nodes: the peer that a packet goes to, and the packets that a peer may send
+//! ("cryptokey routing", as WireGuard calls it).
 //!
-//! Nodes' own addresses in `fd00::/8` are not here: they follow from keys.
+//! Nodes' own addresses in `fd00::/8` are not in these tables: they follow from keys.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ pub(crate) struct Networks {
 }
 
 impl Networks {
-    /// `ours` are the networks that peers may send to, our own addresses among them; `theirs` lie behind peers. Of two that
-    /// are the same the last counts.
+    /// Makes the tables. `ours` are the networks that peers may send to, including further
+    /// addresses of this node; `theirs` are behind peers. Of two equal networks the last is used.
     pub(crate) fn new(ours: &[Network], theirs: &[(Network, NodeAddr)]) -> Self {
         Self {
             ours: ours.iter().map(|network| (*network, ())).collect(),
@@ -26,38 +26,39 @@ impl Networks {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no networks.
     pub(crate) fn is_empty(&self) -> bool {
         self.ours.is_empty() && self.theirs.is_empty()
     }
 
-    /// Whether an address is ours, or behind us.
+    /// Returns whether an address is in one of the networks of this node.
     pub(crate) fn is_ours(&self, address: IpAddr) -> bool {
         self.ours.get(address).is_some()
     }
 
-    /// The peer with the longest prefix around an address.
+    /// Returns the peer whose network contains an address with the longest prefix.
     pub(crate) fn behind(&self, address: IpAddr) -> Option<NodeAddr> {
         self.theirs.get(address).copied()
     }
 }
 
-/// Whom packets may be from, and for.
+/// The tables that decide between which addresses packets may pass.
 #[derive(Clone, Copy)]
 pub(crate) struct Borders<'a> {
     pub(crate) me: NodeAddr,
-    /// The nodes that may send to us, by their addresses.
+    /// The nodes that may send to this node, by their addresses.
     pub(crate) allowed: &'a BTreeMap<[u8; 16], NodeAddr>,
     pub(crate) networks: &'a Networks,
 }
 
 impl Borders<'_> {
-    /// Whether peers may send to this address, and packets from it may go to them.
+    /// Returns whether peers may send to this address, and packets from it may go to them.
     pub(crate) fn is_ours(self, address: IpAddr) -> bool {
         address == IpAddr::V6(self.me.to_ipv6()) || self.networks.is_ours(address)
     }
 
-    /// The peer that has this address, or the network with the longest prefix around it.
+    /// Returns the allowed peer that has this address, or whose network contains it with the
+    /// longest prefix.
     pub(crate) fn peer_behind(self, address: IpAddr) -> Option<NodeAddr> {
         if let IpAddr::V6(ip) = address
             && let Some(peer) = self.allowed.get(&ip.octets())
@@ -76,7 +77,7 @@ struct Table<T> {
     v6: Vec<Level<T>>,
 }
 
-/// All networks of one prefix length, the longest first.
+/// All networks of one prefix length. A table has the longest first.
 #[derive(Debug)]
 struct Level<T> {
     prefix_len: u8,
@@ -138,7 +139,7 @@ impl<T> FromIterator<(Network, T)> for Table<T> {
     }
 }
 
-/// The address from the highest bit down.
+/// Returns the address from the highest bit down.
 fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
@@ -146,7 +147,8 @@ fn bits(address: IpAddr) -> u128 {
     }
 }
 
-/// Source and destination of an IP packet of either version; `None` if it has none. Its lengths are not looked at.
+/// Returns source and destination of an IP packet of either version, or `None` if the packet has
+/// none. Its length fields are not checked.
 pub(crate) fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     match version(packet)? {
         4 => {
@@ -167,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// Few bits, so that networks nest and addresses lie in them.
+    /// Few distinct bits, so that networks nest and contain the addresses.
     fn network() -> impl Strategy<Value = Network> {
         (any::<bool>(), 0_u8..8, 0_u8..=32).prop_map(|(v4, bits, prefix_len)| {
             let address = address(v4, u32::from(bits) << 28 | u32::from(bits));
@@ -191,7 +193,7 @@ mod tests {
             let theirs: Vec<_> = networks.iter().map(|(n, node)| (*n, NodeAddr::new([*node; 16]))).collect();
             let table = Networks::new(&[], &theirs);
             let address = address(v4, high << 28 | low);
-            // The last of the same network counts, as a map would have it.
+            // The last of two equal networks is used, as in a map.
             let slow = theirs
                 .iter()
                 .enumerate()

@@ -1,7 +1,7 @@
-//! From the TUN to the networks behind peers: whose packet it is, and in what frames it goes.
+//! From the TUN to the networks behind peers: the peer of a packet, and its frames.
 //!
-//! Only [`Kind::Full`](weft_wire::fast::Kind::Full) carries such packets. FIPS frames cannot, so while there are no fast
-//! ones their senders are told.
+//! Only [`Kind::Full`](weft_wire::fast::Kind::Full) carries such packets. FIPS frames cannot, so
+//! their senders receive an ICMP error while there are no fast frames.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use crate::networks::{Borders, addresses};
 use crate::train::{Train, Transmit};
 
 impl Lane {
-    /// Takes a packet from the TUN that is not between the addresses of two nodes.
+    /// Processes a packet from the TUN that is not between the addresses of two nodes.
     #[cold]
     pub(crate) fn outbound_routed<T: Transmit>(
         &mut self,
@@ -58,7 +58,7 @@ impl Lane {
         Outbound::Done
     }
 
-    /// Whom packets may be from, and for.
+    /// Returns the tables that decide between which addresses packets may pass.
     pub(crate) fn borders(&self) -> Borders<'_> {
         Borders {
             me: self.config.me,
@@ -67,7 +67,9 @@ impl Lane {
         }
     }
 
-    /// Keeps a packet for as long as an agreement on fast frames takes, if there may be one; otherwise tells its sender.
+    /// Handles a packet with its whole header that cannot go in a fast frame. It waits while an
+    /// agreement on fast frames is possible. Otherwise it is dropped, and its sender receives an
+    /// ICMP error.
     fn no_full_frames<T: Transmit>(
         &mut self,
         now: u64,
@@ -81,12 +83,12 @@ impl Lane {
         }
         self.counters.drops.count(DropReason::NoFullFrames);
         self.answer(now, IcmpError::AddressUnreachable, packet);
-        // Those that were kept learn the same.
+        // The packets that waited meet the same end.
         self.flush_queue(now, peer, train);
     }
 
-    /// Whether this is a datagram of ours to the node that it would go to next, which a route has led back to us: it would
-    /// come back again and again, a little longer each time.
+    /// Returns whether this is a datagram of this node to the peer that it would go to next, which
+    /// a route has led to the TUN. It would return repeatedly, and grow each time.
     fn is_own_datagram(&self, peer: &NodeAddr, dest: IpAddr, packet: &[u8]) -> bool {
         let link = self
             .sessions

@@ -2,24 +2,27 @@
 
 use std::collections::BTreeMap;
 
-/// A party may hold this part of what is free.
+/// A party may hold this part of the free store.
 const HELD_OF_FREE: usize = 4;
-/// Or this part of all, if that is more.
+/// Or this part of the whole store, if that is more.
 const LEAST_SHARE: usize = 64;
 
-/// How much waits, or may wait.
+/// A number of items and their size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Things.
+    /// The number of items.
     pub count: usize,
-    /// What they take together, bytes.
+    /// Their size together, in bytes.
     pub bytes: usize,
 }
 
-/// Accounts of a store with a bound. A party may hold a quarter of what is still free (dynamic thresholds, Choudhury and Hahne
-/// 1998), and a 64th of the store as long as anything is free. So one that floods holds a fifth of the store, ten that flood
-/// leave a tenth of it, and others find room. Where so many flood that nothing is free, a party with less than a 64th, and less
-/// than an equal part, takes the place of one with more ([`Shares::displaces`]).
+/// The accounts of a store with a bound.
+///
+/// A party may hold a quarter of the free store (dynamic thresholds, Choudhury and Hahne 1998), and
+/// a 64th of the whole store while any of it is free. So one party that floods holds a fifth of the
+/// store, ten that flood leave a tenth of it, and others find room. If so many flood that nothing
+/// is free, a party with less than a 64th, and less than an equal part, displaces an item of one
+/// with more ([`Shares::displaces`]).
 #[derive(Debug)]
 pub struct Shares<K> {
     bound: Load,
@@ -28,7 +31,7 @@ pub struct Shares<K> {
 }
 
 impl<K: Ord + Copy> Shares<K> {
-    /// An empty store that takes so much.
+    /// Makes an empty store with this bound.
     #[must_use]
     pub const fn new(bound: Load) -> Self {
         Self {
@@ -38,7 +41,8 @@ impl<K: Ord + Copy> Shares<K> {
         }
     }
 
-    /// Takes one thing of so many bytes into the account of `party`; false if that has its share.
+    /// Adds one item of `bytes` to the account of `party`. Returns false if that party already has
+    /// its share.
     #[must_use]
     pub fn take(&mut self, party: K, bytes: usize) -> bool {
         let free = Load {
@@ -62,8 +66,9 @@ impl<K: Ord + Copy> Shares<K> {
         fits
     }
 
-    /// Whose newest thing has to leave the store so that one thing of `party`, which was not taken, finds room: that of the
-    /// party that holds most. Only in a full store, and only if `party` then holds at most a 64th and at most an equal part.
+    /// Returns the party whose newest item has to leave the store so that one item of `party`,
+    /// which was refused, finds room: the party that holds most. Returns `None` if the store is not
+    /// full, or if `party` would then hold more than a 64th or more than an equal part.
     #[must_use]
     pub fn displaces(&self, party: K, bytes: usize) -> Option<K> {
         let short_of_bytes = self.all.bytes + bytes > self.bound.bytes;
@@ -83,7 +88,7 @@ impl<K: Ord + Copy> Shares<K> {
         Some(*others.max_by_key(|(_, load)| size(load))?.0)
     }
 
-    /// One thing of so many bytes of `party` has left the store.
+    /// Removes one item of `bytes` from the account of `party`.
     pub fn give_back(&mut self, party: K, bytes: usize) {
         let Some(held) = self.of.get_mut(&party) else { return };
         for load in [&mut *held, &mut self.all] {
@@ -95,13 +100,13 @@ impl<K: Ord + Copy> Shares<K> {
         }
     }
 
-    /// What waits.
+    /// Returns the items in the store.
     #[must_use]
     pub fn load(&self) -> Load {
         self.all
     }
 
-    /// The most that may.
+    /// Returns the bound of the store.
     #[must_use]
     pub fn bound(&self) -> Load {
         self.bound
@@ -119,7 +124,7 @@ mod tests {
         bytes: 1_000,
     };
 
-    /// Takes until nothing more fits.
+    /// Adds items until one is refused, and returns how many were accepted.
     fn flood(shares: &mut Shares<u8>, party: u8, bytes: usize) -> usize {
         (0..).find(|_| !shares.take(party, bytes)).unwrap_or_default()
     }
@@ -152,7 +157,7 @@ mod tests {
                 assert!(flooding.contains(&most));
                 shares.give_back(most, bytes);
                 assert!(shares.take(0, bytes), "{bytes}");
-                // Those with most are at it again, and get nothing.
+                // The party with most floods again, and gets nothing.
                 flood(&mut shares, most, bytes);
             }
             assert_eq!(shares.of[&0].count, 1, "{bytes}");
@@ -178,8 +183,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any floods of any parties: the bound holds, and a party that holds nothing finds room for a small thing while less
-        /// than all of the store is taken.
+        /// Any floods of any parties: the bound holds, and a party that holds nothing finds room
+        /// for a small item while the store is not full.
         #[test]
         fn never_more_than_the_bound(events in prop::collection::vec((0_u8..8, 0_usize..60, any::<bool>()), 0..400)) {
             let (mut shares, mut held) = (Shares::new(BOUND), Vec::new());

@@ -1,7 +1,8 @@
-//! Across: session datagrams of others, from one link to the next.
+//! Forwarding of session datagrams of other nodes from one link to the next.
 //!
-//! The lane forwards by a table that the core publishes. What the table does not have, and every message that tells
-//! coordinates in the clear, goes to the core, which learns from it, forwards it, and publishes the way for the next.
+//! The lane forwards by a table that the core publishes. A datagram without an entry, and every
+//! message that announces coordinates in the clear, goes to the core, which learns from it,
+//! forwards it, and publishes the route for the next one.
 
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ use crate::lane::Lane;
 use crate::train::{Train, Transmit};
 
 impl Lane {
-    /// Takes the session datagram whose body lies at `at`, for another node.
+    /// Processes the session datagram for another node whose body is at `at`.
     pub(crate) fn transit<T: Transmit>(
         &mut self,
         now: u64,
@@ -33,7 +34,7 @@ impl Lane {
         let (marked, draw) = (ecn::is_marked(datagram), clear::draw(datagram));
         let body = datagram.get_mut(at).ok_or(DropReason::Malformed)?;
         let parsed = SessionDatagram::parse(body).map_err(|_| DropReason::Malformed)?;
-        // A larger one would have it go in circles for longer than any honest way takes.
+        // With a larger TTL a datagram could loop for longer than any honest path takes.
         let ttl = parsed.ttl.min(SessionDatagram::DEFAULT_TTL);
         let path_mtu = parsed.path_mtu;
         if ttl <= 1 {
@@ -45,7 +46,7 @@ impl Lane {
         let (kind, ends) = (Clear::of(parsed.payload), (parsed.src, parsed.dest));
         let tells = tells_coordinates(kind, parsed.payload);
         let admitted = self.admits_carried(now, from, kind, ends, draw);
-        // Data whose coordinates are over the rate goes on with those that are known.
+        // Data whose coordinates are over the rate is forwarded along a known route.
         if !admitted && kind != Some(Clear::Coords) {
             return Err(DropReason::ClearForwarded);
         }
@@ -69,7 +70,8 @@ impl Lane {
         }
     }
 
-    /// Whether a message of others that has this in the clear may be carried: how many a link may bring is bounded.
+    /// Returns whether a message of other nodes with this in the clear may be forwarded. The rate
+    /// of each link is bounded.
     fn admits_carried(
         &mut self,
         now: u64,
@@ -89,7 +91,8 @@ impl Lane {
             dest,
             me,
         };
-        // In our name, over our link with its destination, it would pass for ours.
+        // With this node as its source, over its link with the destination, the message would pass
+        // for its own.
         let ours = kind == Clear::Handshake && src == me;
         !ours && link.clear.take(now, kind, parties, draw)
     }
@@ -107,7 +110,7 @@ impl Lane {
         let end = frame::LINK_BODY_OFFSET + body.len();
         let slot = train.reserve(end + fmp::TAG_LEN);
         slot[frame::LINK_BODY_OFFSET..end].copy_from_slice(body);
-        // Once marked it stays so for the rest of the way.
+        // A mark stays for the rest of the path.
         let flags = if marked || link.congested { fmp::FLAG_CE } else { 0 };
         self.counters.ce_forwarded += u64::from(flags != 0);
         let msg_type = LinkMessageType::SessionDatagram.to_byte();
@@ -121,7 +124,7 @@ impl Lane {
 }
 
 impl Lane {
-    /// Tells the nodes on the way where both ends of a session are.
+    /// Announces the coordinates of both ends of a session to the nodes on the path.
     pub(crate) fn warm<T: Transmit>(
         &mut self,
         now: u64,
@@ -148,7 +151,8 @@ impl Lane {
             link: link_epoch,
             session: session_epoch,
         };
-        // Coordinates that do not fit a datagram are not told; the nodes on the way then ask.
+        // Coordinates that do not fit a datagram are not announced. The nodes on the path then ask
+        // for them.
         let Some(len) = layers.seal_warmup(now, ends, coords, train.reserve(room)) else {
             return;
         };
@@ -157,7 +161,7 @@ impl Lane {
     }
 }
 
-/// Whether a session message carries coordinates in the clear, which nodes on the way keep.
+/// Returns whether a session message has coordinates in the clear, which nodes on the path store.
 fn tells_coordinates(kind: Option<Clear>, message: &[u8]) -> bool {
     match kind {
         Some(Clear::Coords) => true,

@@ -1,4 +1,4 @@
-//! What must hold of a lane after every event, for fuzzing and simulation.
+//! The invariants of a lane after every event, for fuzzing and simulation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,8 @@ use crate::fast::{FastIndex, Reassembly};
 type HeldEpochs = (BTreeSet<u32>, Option<u32>);
 
 impl Lane {
-    /// Checks that every queue is bounded, and that indices and epochs belong together.
+    /// Checks that every queue is bounded, that kept values follow from the tables, and that
+    /// indices and epochs belong together.
     ///
     /// # Errors
     ///
@@ -79,20 +80,20 @@ impl Lane {
         Ok(())
     }
 
-    /// Labels that neighbours may send relayed frames with.
+    /// Returns the number of labels that neighbours may use in relayed frames.
     #[doc(hidden)]
     pub fn labels_held(&self) -> usize {
         self.links.values().map(|link| link.labels.len()).sum()
     }
 
-    /// The epochs of every link that has any.
+    /// Returns the epochs of every link that has any.
     #[doc(hidden)]
     pub fn held_links(&self) -> BTreeMap<LinkId, HeldEpochs> {
         let held = self.links.iter().map(|(id, link)| (*id, held(&link.epochs)));
         held.filter(|(_, (ids, _))| !ids.is_empty()).collect()
     }
 
-    /// The epochs of every session that has any.
+    /// Returns the epochs of every session that has any.
     #[doc(hidden)]
     pub fn held_sessions(&self) -> BTreeMap<NodeAddr, HeldEpochs> {
         let held = self

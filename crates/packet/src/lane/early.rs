@@ -1,7 +1,8 @@
-//! Frames of sessions that came before their keys, which the core is about to install.
+//! Session frames that arrived before their keys, which the core is about to install.
 //!
-//! Any node with a link with us, or whose messages a neighbour forwards, may say that keys are on their way. So what waits
-//! for them is bounded over all sessions, shared among the links that it came over, and given up after [`EXPECT_KEYS`].
+//! Any neighbour, and any node whose messages a neighbour forwards, may claim that keys are on
+//! their way. So the store for such frames is bounded over all sessions, shared among the links
+//! that they arrived over, and frames are given up after [`EXPECT_KEYS`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,13 +24,13 @@ struct EarlyFrame {
     peer: NodeAddr,
     /// The datagram, opened at link level.
     datagram: Vec<u8>,
-    /// Where its FSP message lies.
+    /// The range of its FSP message.
     at: Range<usize>,
 }
 
-/// See the module.
+/// The frames that wait for keys; see the module.
 pub(super) struct Early {
-    /// The oldest first.
+    /// The frames, the oldest first.
     frames: VecDeque<EarlyFrame>,
     shares: Shares<LinkId>,
 }
@@ -42,10 +43,12 @@ impl Early {
         }
     }
 
-    /// Keeps a frame. Returns how many find no room: it, or the newest of links that have more than their part.
+    /// Keeps a frame. Returns how many frames found no room: this one, or the newest of links that
+    /// hold more than their share.
     fn push(&mut self, frame: EarlyFrame) -> u64 {
         let mut dropped = 0;
-        // Any neighbour may say that its messages are of this session: one takes no places of another.
+        // Any neighbour may claim that its messages are of this session. One neighbour takes no
+        // places of another.
         let of_session = |other: &&EarlyFrame| (other.peer, other.link) == (frame.peer, frame.link);
         if self.frames.iter().filter(of_session).count() >= bounds::EARLY_OF_SESSION {
             return 1;
@@ -71,7 +74,7 @@ impl Early {
         newest.is_some()
     }
 
-    /// Takes out the frames of one session.
+    /// Removes and returns the frames of one session.
     fn take(&mut self, peer: NodeAddr) -> VecDeque<EarlyFrame> {
         if !self.frames.iter().any(|frame| frame.peer == peer) {
             return VecDeque::new();
@@ -89,7 +92,7 @@ impl Early {
         drop(self.take(peer));
     }
 
-    /// Drops what waits in vain, and returns how many frames that were.
+    /// Drops the frames that have waited for too long, and returns their number.
     pub(super) fn expire(&mut self, now: u64) -> u64 {
         let old = |frame: &EarlyFrame| now.saturating_sub(frame.since) >= EXPECT_KEYS;
         let mut count = 0;
@@ -100,7 +103,7 @@ impl Early {
         count
     }
 
-    /// What waits.
+    /// Returns the number and size of the frames that wait.
     pub(super) fn load(&self) -> Load {
         self.shares.load()
     }
@@ -124,7 +127,7 @@ impl Lane {
         self.counters.drops.count_many(DropReason::Early, dropped);
     }
 
-    /// Opens what came before the keys of this session.
+    /// Opens the frames that arrived before the keys of this session.
     pub(super) fn take_early<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
         for mut frame in self.early.take(peer) {
             match self.session_frame(now, frame.link, peer, &mut frame.datagram, frame.at, train) {
@@ -137,7 +140,7 @@ impl Lane {
         }
     }
 
-    /// What came before its keys and waits, for tests.
+    /// Returns the number and size of the frames that wait for keys, for tests.
     #[doc(hidden)]
     pub fn early_load(&self) -> Load {
         self.early.load()

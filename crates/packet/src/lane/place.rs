@@ -1,4 +1,4 @@
-//! Probes of where the peer of a link is.
+//! Probes of the address of a link's peer.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Packets that wait in a session: for its keys, or for those of its fast frames.
+//! Packets that wait in a session, for its keys or for those of its fast frames.
 
 use std::collections::VecDeque;
 
@@ -13,18 +13,18 @@ use crate::icmp::IcmpError;
 use crate::session::Waiting;
 use crate::train::{Train, Transmit};
 
-/// How long after new keys of a session fast ones are waited for, ms.
+/// How long fast keys are waited for after new keys of a session, in ms.
 const EXPECT_FAST: u64 = 3000;
-/// How often at most the core is told that a session is wanted, ms.
+/// The shortest interval between reports that a session is wanted, in ms.
 const WANT_AGAIN: u64 = 1000;
 
 impl Lane {
-    /// Packets that wait for a session with `peer`.
+    /// Returns the number of packets that wait for a session with `peer`.
     pub fn queued(&self, peer: &NodeAddr) -> usize {
         self.sessions.get(peer).map_or(0, |s| s.queue.len())
     }
 
-    /// Queues a packet until the session can take it, and tells the core that it is wanted.
+    /// Queues a packet until the session can take it, and reports that the session is wanted.
     pub(crate) fn enqueue(&mut self, now: u64, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) {
         self.keep(peer, hdr, packet, false);
         let session = self.sessions.entry(peer).or_default();
@@ -34,7 +34,8 @@ impl Lane {
         }
     }
 
-    /// Queues a packet until it may go in a fast frame, if it may not go in any other.
+    /// Queues a packet until it may go in a fast frame, if it may go in no other. Returns whether
+    /// it does.
     pub(crate) fn waits_for_fast(&mut self, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8]) -> bool {
         let waits = self.fast_only.contains(&peer);
         if waits {
@@ -44,9 +45,10 @@ impl Lane {
         waits
     }
 
-    /// Keeps a packet that fits no FIPS frame until the other end, which has fast frames, has agreed on them anew. False if
-    /// it has had the time for that, or if it is not a neighbour and must be. Systems remember for minutes what they are told
-    /// is too big.
+    /// Keeps a packet that fits no FIPS frame until the peer, which has fast frames, has agreed on
+    /// them again. Returns false if the time for that is over, or if the peer must be a neighbour
+    /// and is not. An error at once would be premature: systems remember a Packet Too Big for
+    /// minutes.
     pub(crate) fn hold(
         &mut self,
         now: u64,
@@ -70,7 +72,7 @@ impl Lane {
 
     fn keep(&mut self, peer: NodeAddr, hdr: VirtioNetHdr, packet: &[u8], for_fast: bool) {
         let session = self.sessions.entry(peer).or_default();
-        // The oldest packets of the same destination make room.
+        // The oldest packets to the same destination make room.
         while session.queue.len() >= QUEUED_OF_SESSION || !self.queued.take(peer, packet.len()) {
             self.counters.drops.count(DropReason::Queue);
             let Some(oldest) = session.queue.pop_front() else {
@@ -86,7 +88,7 @@ impl Lane {
         self.counters.queued += 1;
     }
 
-    /// Sends what waits for a session, if it can now go.
+    /// Sends the packets that wait for a session, if they can go now.
     pub(crate) fn flush_queue<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
         let egress = self.egress(&peer);
         if !egress.ready {
@@ -97,7 +99,8 @@ impl Lane {
             return;
         };
         if must_wait {
-            // The keys of the session that they waited for are there; from now on they wait for fast ones.
+            // The session keys that they waited for are installed. From now on they wait for fast
+            // ones.
             for waiting in session.queue.iter_mut().filter(|waiting| !waiting.for_fast) {
                 waiting.for_fast = true;
                 self.counters.fast_waited += 1;
@@ -110,7 +113,7 @@ impl Lane {
         }
     }
 
-    /// Sends what waits for any session over `link`.
+    /// Sends the packets that wait for any session over `link`.
     pub(crate) fn flush_queues<T: Transmit>(&mut self, now: u64, link: LinkId, train: &mut Train<T>) {
         let waiting: Vec<NodeAddr> = self
             .sessions
@@ -123,7 +126,7 @@ impl Lane {
         }
     }
 
-    /// Takes out what waits for a session.
+    /// Removes and returns the packets that wait for a session.
     pub(super) fn take_queue(&mut self, peer: NodeAddr) -> VecDeque<Waiting> {
         let session = self.sessions.get_mut(&peer);
         let queue = session
@@ -135,7 +138,7 @@ impl Lane {
         queue
     }
 
-    /// The senders of waiting packets are told that these do not go.
+    /// Drops the packets that wait for a session, and answers each with an ICMPv6 error.
     pub(super) fn drop_queue(&mut self, now: u64, peer: NodeAddr) {
         let Some(session) = self.sessions.get_mut(&peer) else {
             return;

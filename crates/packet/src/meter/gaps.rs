@@ -1,23 +1,24 @@
 //! Gaps in the counters of one epoch, and which of them are losses.
 
-/// Counters behind the newest one whose arrival is still waited for.
+/// How many counters behind the newest one a frame may arrive without counting as lost.
 const PATIENCE: u64 = 64;
-/// The same when a report is made: three later frames are the usual sign of a loss (RFC 5681 section 3.2).
+/// The same number when a report is made: three later frames are the usual sign of a loss (RFC 5681
+/// section 3.2).
 const AT_REPORT: u64 = 3;
 
 /// Runs of lost counters since the last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bursts {
-    /// How many runs.
+    /// The number of runs.
     pub(super) count: u32,
-    /// Counters in the longest.
+    /// The number of counters in the longest run.
     pub(super) longest: u16,
-    /// Counters in all of them.
+    /// The number of counters in all runs.
     pub(super) lost: u64,
 }
 
 impl Bursts {
-    /// Mean length as 8.8 fixed point.
+    /// Returns the mean length as 8.8 fixed point.
     pub(super) fn mean(&self) -> u16 {
         let mean = self.lost.saturating_mul(256) / u64::from(self.count.max(1));
         u16::try_from(mean).unwrap_or(u16::MAX)
@@ -32,20 +33,20 @@ impl Bursts {
     }
 }
 
-/// Which counters came. Those below `judged` are decided, the rest is in `seen`.
+/// The counters that were received. Those below `judged` are decided, the others are in `seen`.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     highest: u64,
-    /// Bit i: counter `highest - i` came.
+    /// Bit i: counter `highest - i` was received.
     seen: u64,
     judged: u64,
-    /// Lost counters right below `judged`.
+    /// The number of lost counters right below `judged`.
     run: u64,
     bursts: Bursts,
 }
 
 impl Gaps {
-    /// Begins with a first counter: what came before it does not count as lost.
+    /// Begins with a first counter. Counters before it do not count as lost.
     pub(super) fn new(first: u64) -> Self {
         Self {
             highest: first,
@@ -55,12 +56,13 @@ impl Gaps {
         }
     }
 
-    /// The highest counter that came.
+    /// Returns the highest counter received.
     pub(super) fn highest(&self) -> u64 {
         self.highest
     }
 
-    /// Takes a counter that has not come before (or the first again), and tells whether none above it has come.
+    /// Records a counter that was not received before, except for the first, and returns whether it
+    /// is the highest so far.
     pub(super) fn receive(&mut self, counter: u64) -> bool {
         if counter <= self.highest {
             let age = self.highest - counter;
@@ -74,7 +76,7 @@ impl Gaps {
             self.judge_below(counter.saturating_sub(PATIENCE - 1));
             self.seen = self.seen << step | 1;
         } else {
-            // So far on that whatever was waited for is lost.
+            // The step is so large that all counters still waited for are lost.
             self.judge_below(self.highest + 1);
             let below = counter - (PATIENCE - 1);
             self.run = self.run.saturating_add(below - self.judged);
@@ -85,15 +87,15 @@ impl Gaps {
         true
     }
 
-    /// The runs since the last report.
+    /// Returns the runs since the last report.
     pub(super) fn report(&mut self) -> Bursts {
         self.judge_below(self.highest.saturating_sub(AT_REPORT - 1));
-        // A run that lasts is told by the report that sees its end.
+        // A run that has not ended is in the report after its end.
         std::mem::take(&mut self.bursts)
     }
 
-    /// Decides about the counters below `below`, which is at most one above the highest. One step for each counter, and
-    /// for each counter once.
+    /// Decides about the counters below `below`, which is at most one above the highest. Each
+    /// counter takes one step, once.
     fn judge_below(&mut self, below: u64) {
         while self.judged < below {
             let age = self.highest - self.judged;
@@ -150,7 +152,7 @@ mod tests {
         assert_eq!(bursts.lost, 999_999_999_999);
     }
 
-    /// The runs of counters that never came, by the set of those that did.
+    /// Returns the runs of counters that are missing from the set of received ones.
     fn runs(came: &BTreeSet<u64>) -> (u64, u64, u64) {
         let (mut count, mut longest, mut lost) = (0, 0, 0);
         let list: Vec<u64> = came.iter().copied().collect();
@@ -164,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// Losses and some reordering, against the set of all that came.
+        /// Losses and some reordering, compared with the set of all received counters.
         #[test]
         fn as_the_set_says(steps in prop::collection::vec((1_u64..70, 0_u64..6), 1..300), every in 1_usize..50) {
             let mut counters = vec![0];
@@ -173,7 +175,7 @@ mod tests {
                 at += if *step < 60 { 1 } else { step - 58 };
                 counters.push(at);
             }
-            // The first stays first; the others are late by some places, and by less than is waited for.
+            // The first stays first. The others are late by some places, fewer than are waited for.
             for (late, (_, places)) in counters[1..].chunks_mut(4).zip(&steps) {
                 let places = *places as usize % late.len();
                 late.rotate_left(places);
@@ -188,7 +190,7 @@ mod tests {
             let reordered = counters.windows(2).any(|pair| pair[0] > pair[1]);
             for (i, counter) in counters.iter().enumerate().skip(1) {
                 gaps.receive(*counter);
-                // Reports only where nothing is out of order: they wait for less.
+                // Reports only if nothing is out of order, since they wait for fewer counters.
                 if i % every == 0 && !reordered {
                     take(gaps.report());
                 }

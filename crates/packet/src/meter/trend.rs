@@ -1,10 +1,11 @@
-//! Whether frames take longer and longer: a queue fills before it loses.
+//! Whether the delay of frames grows: a queue fills before it drops.
 
-/// Frames that a slope is taken from at least; from fewer, the millisecond of the clocks is all that shows.
+/// The fewest frames that give a slope. With fewer, the millisecond of the clocks dominates.
 const MIN_FRAMES: i64 = 8;
-/// Frames of one interval that count at most, so that no sum can overflow.
+/// The most frames of one interval that count, so that no sum overflows.
 const MAX_FRAMES: i64 = 1 << 20;
-/// Times and delays further than this from the first frame's, ms, count as this.
+/// The largest distance of times and delays from the first frame's, in ms. Larger ones count as
+/// this.
 const MAX_SPAN: i64 = 1 << 17;
 
 /// Sums for a line through (time of arrival, delay), both in ms from the first frame's.
@@ -19,7 +20,7 @@ pub(super) struct Trend {
 }
 
 impl Trend {
-    /// Adds a frame: when it came, and our clock less the sender's.
+    /// Adds a frame: its time of arrival, and this node's clock less the sender's, both in ms.
     pub(super) fn add(&mut self, now: u64, delay: u32) {
         let (began, shortest) = *self.first.get_or_insert((now, delay));
         if self.n >= MAX_FRAMES {
@@ -34,7 +35,8 @@ impl Trend {
         self.xy += x * y;
     }
 
-    /// The slope in microseconds a second, and a new interval. Zero if there was too little to tell.
+    /// Returns the slope in microseconds a second, and begins a new interval. The slope is zero if
+    /// there were too few frames.
     pub(super) fn take(&mut self) -> i32 {
         let sums = std::mem::take(self);
         let [n, x, y, xx, xy] = [sums.n, sums.x, sums.y, sums.xx, sums.xy].map(i128::from);
