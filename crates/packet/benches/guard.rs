@@ -1,7 +1,9 @@
-//! The guard: instructions that the packet path takes, which do not depend on the noise of the machine.
+//! The guard: the number of instructions that the packet path takes, which does not depend on the
+//! load of the host.
 //!
-//! `.ci/guard` runs each case under callgrind, which counts inside [`measured`] alone, and compares with `guard.txt`. By
-//! itself this program measures nothing. Usage: `guard CASE COUNT`, or `guard list`.
+//! `.ci/guard` runs each case under callgrind, which counts inside [`measured`] alone, and compares
+//! with `guard.txt`. By itself this program measures nothing. Usage: `guard CASE COUNT`, or `guard
+//! list`.
 
 #![allow(
     clippy::panic,
@@ -34,13 +36,13 @@ const A: NodeAddr = NodeAddr::new([1; 16]);
 const B: NodeAddr = NodeAddr::new([2; 16]);
 const C: NodeAddr = NodeAddr::new([3; 16]);
 const MTU: u16 = 1472;
-/// Payload of a TCP segment, bytes.
+/// The payload of a TCP segment, in bytes.
 const PAYLOAD: u16 = 1300;
-/// Segments in a super-packet.
+/// The number of segments in a super-packet.
 const SEGMENTS: usize = 48;
 const NOW: u64 = 1_000;
 
-/// Name, what one of its units is, and what runs so many of them.
+/// The name of a case, its unit, and the function that runs a number of units.
 type Case = (&'static str, &'static str, fn(usize));
 
 const CASES: [Case; 13] = [
@@ -82,12 +84,12 @@ fn main() {
             let (.., run) = CASES.iter().find(|(name, ..)| *name == case).unwrap();
             run(count.parse().unwrap());
         }
-        // As `cargo test` and `cargo bench` run it: every case once, so that it does not rot.
+        // `cargo test` and `cargo bench` run every case once, so that each keeps working.
         _ => CASES.iter().for_each(|(.., run)| run(2)),
     }
 }
 
-/// Callgrind counts in here.
+/// Callgrind counts in this function.
 #[inline(never)]
 fn measured(mut work: impl FnMut()) {
     work();
@@ -143,7 +145,7 @@ fn replay(count: usize) {
 fn seal(count: usize) {
     let [(mut lane, mut train), _] = pair();
     let segment = segments().remove(0);
-    // Keys are made ready to seal for their first frame.
+    // The first frame prepares the keys for sealing.
     send(&mut lane, &mut train, &segment, 1);
     measured(|| send(&mut lane, &mut train, &segment, count));
 }
@@ -169,7 +171,7 @@ fn open(count: usize) {
 
 fn route(count: usize) {
     let [(mut sender, mut sent), (mut lane, mut train)] = pair();
-    // A session with C by way of B, which carries it on over another link.
+    // A session with C through B, which forwards it over another link.
     install_session(&mut sender, &mut sent, C, 3);
     lane.apply(NOW, install_link(2, 7, 8), &mut train);
     let (dest, link) = (C, LinkId(2));
@@ -244,7 +246,7 @@ fn fast_receive(count: usize) {
     });
 }
 
-/// A pair that has fast keys and has proven them.
+/// Makes a pair that has fast keys and has proven them.
 fn fast_pair() -> [End; 2] {
     let [mut a, mut b] = pair();
     let id = EpochId(1);
@@ -266,7 +268,7 @@ fn fast_pair() -> [End; 2] {
         lane.apply(NOW, Command::InstallFast { peer, keys }, train);
         lane.apply(NOW, Command::ConfirmFast { peer, id }, train);
     }
-    // Questions, then answers.
+    // Requests, then answers.
     for _ in 0..2 {
         let [from_a, from_b] = [&mut a, &mut b].map(|(_, train)| {
             train.flush();
@@ -281,7 +283,7 @@ fn fast_pair() -> [End; 2] {
     [a, b]
 }
 
-/// What was sent, as it lies when it is received.
+/// Returns what was sent, laid out as in a receive.
 fn received(sent: &mut Train<Sent>, count: usize) -> Vec<Vec<u8>> {
     let frames = std::mem::take(&mut sent.out_mut().0);
     assert_eq!(frames.len(), count);
@@ -302,7 +304,7 @@ impl Transmit for Sent {
 
 type End = (Lane, Train<Sent>);
 
-/// Two lanes with a link and a session between them.
+/// Makes two lanes with a link and a session between them.
 fn pair() -> [End; 2] {
     let end = |me, other, send, recv| {
         let mut lane = Lane::new(LaneConfig {
@@ -320,7 +322,7 @@ fn pair() -> [End; 2] {
     [end(A, B, 3, 4), end(B, A, 4, 3)]
 }
 
-/// The session keys of direction 3 are those of 4 the other way.
+/// The session keys of direction 3 are those of direction 4 with send and receive exchanged.
 fn install_session(lane: &mut Lane, train: &mut Train<Sent>, peer: NodeAddr, send: u8) {
     let keys = SessionKeys {
         id: EpochId(1),
@@ -365,7 +367,7 @@ fn address(host: u8) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, host], 2121))
 }
 
-/// A TCP packet from A; its checksum is left to complete.
+/// Makes a TCP packet from A whose checksum is left to complete.
 fn ip_packet(payload: usize, to: u8) -> Vec<u8> {
     let to = if to == 1 { B } else { C };
     let mut packet = vec![0_u8; 60 + payload];
@@ -395,7 +397,7 @@ fn super_packet() -> (VirtioNetHdr, Vec<u8>) {
     (hdr, ip_packet(usize::from(PAYLOAD) * SEGMENTS, 1))
 }
 
-/// The segments of [`super_packet`], with their checksums.
+/// Returns the segments of [`super_packet`], with their checksums.
 fn segments() -> Vec<Vec<u8>> {
     let (hdr, packet) = super_packet();
     let mut splitter = Splitter::new(hdr, &packet, 1_400).unwrap();

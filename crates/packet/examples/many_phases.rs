@@ -1,11 +1,14 @@
-//! Fast frames without end: seals and opens as many packets as it is told to, and checks every one.
+//! A long run of fast frames: seals and opens as many packets as its argument says, and checks each
+//! of them.
 //!
 //!     cargo run --release -p weft-packet --example many_phases -- FRAMES FRAMES_PER_PHASE
 //!
-//! Two lanes exchange packets of 64 bytes. For each frame: its counter is one more than that of the frame before, over
-//! all phases; its phase bit is that of its place in the chain of phases; it opens once and gives the packet that went in.
-//! For each phase: a chain of secrets that is kept apart from the lanes opens its first frame; no other phase opens it;
-//! and its key is none of those before, told by what it makes of one plaintext. Any other outcome ends the program.
+//! Two lanes exchange packets of 64 bytes. For each frame: its counter is one more than that of the
+//! frame before, over all phases; its phase bit is that of its place in the chain of phases; it
+//! opens once and gives the packet that was sealed. For each phase: a chain of secrets that is
+//! independent of the lanes opens its first frame; no other phase opens it; and its key differs
+//! from all those before, as its ciphertext of one plaintext shows. Any other outcome ends the
+//! program.
 
 #![allow(
     clippy::panic,
@@ -116,7 +119,7 @@ impl End {
         std::mem::take(&mut self.train.out_mut().0)
     }
 
-    /// Takes what the other end sent; the packets go to `deliver`.
+    /// Receives what the peer sent, and passes the packets to `deliver`.
     fn receive(&mut self, sent: &[(Vec<u8>, usize)], mut deliver: impl FnMut(&[u8])) {
         for (train, step) in sent {
             let mut room = [&[0; HEADROOM], &train[..]].concat();
@@ -137,7 +140,7 @@ fn secret(of: u8) -> Secret {
     Secret::from_key(&Key::from_bytes([30 + of; 32]))
 }
 
-/// A's phases, followed without the lanes.
+/// The phases of A's keys, derived without the lanes.
 struct Chain {
     secret: Secret,
     cipher: FastCipher,
@@ -188,7 +191,7 @@ fn main() {
     packet.extend([0; 24]);
     let (mut sent, mut delivered) = (0_u64, 0_u64);
     while delivered < frames || sent > delivered {
-        // Questions and answers first; packets as soon as they go in fast frames.
+        // Confirms and their answers come first, and packets as soon as they go in fast frames.
         if chain.next_counter > 1 {
             for _ in 0..BURST.min(frames - sent) {
                 packet[40..48].copy_from_slice(&sent.to_be_bytes());

@@ -1,4 +1,5 @@
-//! Fast frames between two lanes, without a network: what goes in comes out, under every key, once.
+//! Fast frames between two lanes, without a network: each packet that is sealed is delivered once,
+//! under every key.
 
 #![allow(
     clippy::unwrap_used,
@@ -53,7 +54,7 @@ fn address(of: NodeAddr) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, of.as_bytes()[0]], 2121))
 }
 
-/// A key that one end sends with and the other receives with.
+/// The key with which one end sends and the other receives.
 fn key(kind: u8, from: NodeAddr, number: u32) -> Key {
     Key::from_bytes(core::array::from_fn(|i| match i {
         0 => kind,
@@ -114,7 +115,7 @@ impl End {
         self.lane.apply(NOW, command, &mut self.train);
     }
 
-    /// Installs fast keys that the other end has too, if it does the same with the same number.
+    /// Installs fast keys that the peer also has, if it does the same with the same number.
     fn install_fast(&mut self, id: u32, phase_frames: u64) {
         let secret = |from| Secret::from_key(&key(3, from, id));
         let index = |of: NodeAddr| u32::from(of.as_bytes()[0]) << 16 | id;
@@ -155,7 +156,8 @@ impl End {
     }
 }
 
-/// Passes what both send until neither has anything left; the packets that came out at the second.
+/// Exchanges datagrams until neither end sends any more, and returns the packets that were
+/// delivered at the second.
 fn exchange(a: &mut End, b: &mut End) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     loop {
@@ -168,7 +170,7 @@ fn exchange(a: &mut End, b: &mut End) -> Vec<Vec<u8>> {
     }
 }
 
-/// Two ends that have proven fast keys of this number to each other.
+/// Makes two ends that have proven fast keys of this number to each other.
 fn pair(phase_frames: u64) -> (End, End) {
     let (mut a, mut b) = (End::new(A, B), End::new(B, A));
     agree(&mut a, &mut b, 0, phase_frames);
@@ -196,7 +198,7 @@ fn agree(a: &mut End, b: &mut End, id: u32, phase_frames: u64) {
     }
 }
 
-/// An IPv6 packet of A's to B.
+/// Makes an IPv6 packet from A to B.
 fn packet(protocol: u8, upper: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x60, 1, 2, 3, 0, 0, protocol, 61];
     packet[4..6].copy_from_slice(&(upper.len() as u16).to_be_bytes());
@@ -206,7 +208,8 @@ fn packet(protocol: u8, upper: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A TCP or UDP super-packet as the kernel hands it over: the sum of its checksum is only begun.
+/// Makes a TCP or UDP super-packet as the kernel supplies it: its checksum field has only the sum
+/// of the pseudo-header.
 fn super_packet(tcp: bool, payload: &[u8], size: u16) -> (VirtioNetHdr, Vec<u8>) {
     let (protocol, mut upper, offset) = if tcp {
         (
@@ -236,7 +239,7 @@ fn super_packet(tcp: bool, payload: &[u8], size: u16) -> (VirtioNetHdr, Vec<u8>)
         ..VirtioNetHdr::default()
     };
     let mut packet = packet(protocol, &upper);
-    // The pseudo-header's sum, as the kernel leaves it: what `complete` would add to.
+    // The sum of the pseudo-header, as the kernel leaves it: `complete` would add to it.
     let at = 40 + usize::from(offset);
     let sum = pseudo(&packet);
     packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
@@ -252,7 +255,7 @@ fn pseudo(packet: &[u8]) -> u16 {
     sum as u16
 }
 
-/// The reference: what leaves a splitter that completes every checksum.
+/// The reference: the packets of a splitter that completes every checksum.
 fn segments(hdr: VirtioNetHdr, packet: &[u8]) -> Vec<Vec<u8>> {
     let mut splitter = Splitter::new(hdr, packet, 1 << 16).unwrap();
     let mut out = vec![0; 1 << 16];
@@ -279,7 +282,8 @@ proptest! {
         prop_assert_eq!(got, expected);
     }
 
-    /// One behind the other, as they lie after a receive: the headroom of each is the tag of the one before.
+    /// Frames one behind the other, as after a receive: the headroom of each is the tag of the one
+    /// before.
     #[test]
     fn frames_open_where_they_lie(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..8)) {
         let (mut a, mut b) = pair(1 << 20);
@@ -297,13 +301,14 @@ proptest! {
             places.push(start + range.start..start + range.end);
             start += frame.len();
         }
-        // All of them are still there when the batch is written.
+        // All of them are still in place when the batch is written.
         got.extend(places.into_iter().map(|place| buffer[place].to_vec()));
         prop_assert_eq!(got, packets);
     }
 
-    /// Taking a whole receive is taking each of its datagrams: the same packets, answers, counters and reports, whatever
-    /// lies among the packets and however the phases go.
+    /// Processing a whole receive gives the same packets, answers, counters and reports as
+    /// processing each of its datagrams, whatever other frames are among the packets and however
+    /// the phases change.
     #[test]
     fn a_receive_is_its_datagrams(
         interval in 1u64..20,
@@ -311,7 +316,7 @@ proptest! {
     ) {
         let (mut a, mut one) = pair(interval);
         let (_, mut many) = pair(interval);
-        // The answers to echo requests of a node's own are told, among all else.
+        // Answers to the node's own echo requests are reported among the rest.
         let token = 0x0102_0304_0506_0708_u64;
         for end in [&mut one, &mut many] {
             end.apply(Command::ExpectEcho { token });
@@ -382,7 +387,7 @@ proptest! {
                 number += 1;
             }
             let mut frames = a.take_sent();
-            // Behind a phase that is not acknowledged FIPS frames follow.
+            // FIPS frames follow a phase that is not acknowledged.
             for frame in frames.iter().filter(|frame| fast::is_fast(frame)) {
                 let header = fast::Header::parse(frame).unwrap();
                 prop_assert!(counters.insert(header.counter), "counter {} twice", header.counter);
@@ -422,7 +427,7 @@ proptest! {
     }
 }
 
-/// A frame of A's with this content, sealed by hand under the first key.
+/// Makes a frame of A with this content, sealed without a lane under the first key.
 fn hand_made(message: bool, partial: bool, content: &[u8], counter: u64) -> Vec<u8> {
     let header = fast::Header {
         kind: if message { fast::Kind::Message } else { fast::Kind::Ipv6 },
@@ -459,7 +464,7 @@ fn data_waits_for_an_answer_not_for_a_question() {
     assert!(!goes_fast(&mut a), "a question shows nothing of the other direction");
     assert_eq!(b.receive(&answer), None);
     assert!(b.reports().iter().any(|r| matches!(r, Report::FastProven { .. })));
-    // Asked and answered again, it is no news.
+    // The same answer again proves nothing new.
     assert_eq!(b.receive(&answer), None);
     assert_eq!(
         b.reports()
@@ -507,7 +512,8 @@ fn keys_that_differ_carry_nothing() {
     assert_eq!(exchange(&mut a, &mut b), [probe]);
 }
 
-/// The sender stays with its phase until it hears that the receiver has followed, and not for ever.
+/// The sender stays in its phase until the receiver acknowledges it, and only for a bounded number
+/// of frames.
 #[test]
 fn no_phase_is_skipped() {
     let (mut a, mut b) = pair(10);
@@ -532,7 +538,7 @@ fn no_phase_is_skipped() {
         .count();
     assert_eq!(flips, 1, "nothing was acknowledged");
     assert!(frames.iter().all(|frame| b.receive(frame).as_ref() == Some(&probe)));
-    // The word of it may be lost, then a report brings it again.
+    // The acknowledgement may be lost. A report then repeats it.
     drop(b.take_sent());
     b.apply(Command::ReportOnSession {
         peer: A,
@@ -571,7 +577,7 @@ fn a_new_epoch_takes_over_and_the_old_one_still_opens() {
     assert_eq!((a.lane.check_invariants(), b.lane.check_invariants()), (Ok(()), Ok(())));
 }
 
-/// Late frames of old keys may come from where the peer was.
+/// Late frames under old keys may come from an earlier address of the peer.
 #[test]
 fn only_the_newest_keys_move_a_peer() {
     let (mut a, mut b) = pair(1000);
@@ -589,7 +595,7 @@ fn only_the_newest_keys_move_a_peer() {
     assert!(roamed(&mut b));
 }
 
-/// Checksums that were left out join with each other and never with full ones.
+/// Packets without a complete checksum join with each other and never with complete ones.
 #[test]
 fn left_out_checksums_are_the_kernels() {
     let (hdr, super_packet) = super_packet(true, &[7; 3_000], 1_000);
@@ -630,7 +636,8 @@ fn left_out_checksums_are_the_kernels() {
     );
 }
 
-/// The kernel's own words for what may not be left out: the sum is completed here instead.
+/// A checksum that the kernel left to the device, and that a frame may not leave out, is completed
+/// by the sender.
 #[test]
 fn what_has_no_elidable_checksum_goes_with_a_full_one() {
     let (mut a, mut b) = pair(1000);
@@ -650,8 +657,9 @@ fn what_has_no_elidable_checksum_goes_with_a_full_one() {
     assert_eq!(b.receive(&frame), Some(segments(hdr, &echo).remove(0)));
 }
 
-/// What the IP header of a datagram says of congestion reaches the packet in it, or takes the packet's place, alone and in a
-/// receive of several (RFC 6040), in fast frames and in FIPS frames.
+/// The ECN field in the IP header of a datagram changes that of the packet in it, or makes the lane
+/// drop the packet (RFC 6040): alone and in a receive of several, in fast frames and in FIPS
+/// frames.
 #[test]
 fn ecn_of_the_underlay_reaches_the_packet() {
     for fast in [true, false] {
@@ -698,7 +706,8 @@ fn ecn_of_the_underlay_reaches_the_packet() {
                 counters.ce_delivered,
                 if outcome == Some(CE) && inner != CE { 3 } else { 0 }
             );
-            // The reports about the session count it, whatever became of the packet; the next receive has a mark of its own.
+            // The session's measurements count the mark, whatever happened to the packet. The next
+            // receive has a mark of its own.
             b.lane.sample(NOW);
             let marks = b.reports().into_iter().find_map(|report| match report {
                 Report::Activity { sessions, .. } => Some(sessions[0].received.ce),
@@ -711,7 +720,7 @@ fn ecn_of_the_underlay_reaches_the_packet() {
     }
 }
 
-/// Messages of a link count its congestion, as frames with packets do.
+/// Messages of a link count their congestion marks, as frames with packets do.
 #[test]
 fn a_control_message_that_came_marked_is_counted() {
     let (mut a, mut b) = (End::new(A, B), End::new(B, A));

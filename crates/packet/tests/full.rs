@@ -1,5 +1,6 @@
-//! Packets with all of their header between two lanes: IPv4, and IPv6 of networks behind nodes. What may pass arrives as its
-//! sender without offloads would have sent it; what may not is counted under a reason of its own.
+//! Packets with their whole header between two lanes: IPv4, and IPv6 of networks behind nodes. A
+//! packet that is allowed arrives as its sender without offloads would have sent it. Any other is
+//! counted under a reason of its own.
 
 #![allow(
     clippy::unwrap_used,
@@ -67,7 +68,7 @@ fn networks(texts: &[&str]) -> Vec<Network> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// What lies behind both: the hosts of the model, numbers 1 and 2, and more.
+/// The networks behind both: the hosts of the model, numbers 1 and 2, and more.
 const BEHIND_A: [&str; 3] = ["10.1.0.1/32", "10.7.0.0/16", "fdab::1/128"];
 const BEHIND_B: [&str; 3] = ["10.1.0.2/32", "10.8.0.0/16", "fdab::2/128"];
 
@@ -165,7 +166,7 @@ impl End {
         std::mem::take(&mut self.train.out_mut().0)
     }
 
-    /// The packets for the TUN out of these frames, whole or in pieces.
+    /// Returns the packets for the TUN out of these frames, whole or in pieces.
     fn receive(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         for frame in frames {
@@ -181,7 +182,7 @@ impl End {
     }
 }
 
-/// Two ends whose data goes in fast frames.
+/// Makes two ends whose data goes in fast frames.
 fn pair(mtu: u16) -> (End, End) {
     let (mut a, mut b) = (End::new(A, B, mtu), End::new(B, A, mtu));
     agree(&mut a, &mut b, true);
@@ -219,7 +220,7 @@ fn gso(packet: &Packet, size: u16) -> VirtioNetHdr {
 proptest! {
     #[test]
     fn what_is_sent_arrives_as_without_offloads((packet, size) in model::super_packet()) {
-        // Nothing that opens a connection, whose MSS would be changed.
+        // No packet opens a connection, since its MSS would be changed.
         let packet = Packet { flags: packet.flags & !model::SYN, ..packet };
         let (mut a, mut b) = pair(9_000);
         let frames = a.send(gso(&packet, size), &packet.bytes_partial());
@@ -230,7 +231,7 @@ proptest! {
         prop_assert_eq!(b.receive(&frames), expected.clone());
         let count = expected.len() as u64;
         prop_assert_eq!((a.counters().full_tx, b.counters().full_rx), (count, count));
-        // Partial is only what both ends can tell: no options, no extensions.
+        // A checksum is partial only if both ends can locate it: no options, no extensions.
         let plain = packet.transport_start() == if packet.v4.is_some() { 20 } else { 40 };
         let partial = frames.iter().filter(|frame| frame[1] & fast::FLAG_PARTIAL != 0).count();
         prop_assert_eq!(partial, if plain { frames.len() } else { 0 });
@@ -274,7 +275,7 @@ proptest! {
         const LEN: usize = 90;
         let frames: Vec<Vec<u8>> = (1_000..).zip(frames).map(|(counter, (ends, partial, fate))| {
             let packet = match ends {
-                // A node's own address is not of its networks, and IPv6 may be, too.
+                // A node's own address is not in its networks. Networks may be IPv6 too.
                 0 => ipv6(A.to_ipv6(), B.to_ipv6(), LEN),
                 1 => ipv6("fdab::1".parse().unwrap(), "fdab::2".parse().unwrap(), LEN),
                 2 => ipv6("fdab::2".parse().unwrap(), "fdab::2".parse().unwrap(), LEN),
@@ -312,7 +313,7 @@ proptest! {
     }
 }
 
-/// A frame of A's with this content, sealed by hand under the first key.
+/// Makes a frame of A with this content, sealed without a lane under the first key.
 fn hand_made(kind: fast::Kind, partial: bool, counter: u64, content: &[u8]) -> Vec<u8> {
     let mut sealed = [&[0; 4], content].concat();
     let header = fast::Header {
@@ -328,7 +329,7 @@ fn hand_made(kind: fast::Kind, partial: bool, counter: u64, content: &[u8]) -> V
     [&header[..], &sealed, &tag].concat()
 }
 
-/// An IPv4 UDP packet between these hosts.
+/// Makes an IPv4 UDP packet between these hosts.
 fn udp(source: [u8; 4], dest: [u8; 4], len: usize, dont_fragment: bool) -> Vec<u8> {
     let mut packet = Packet::udp([0, 9, 0, 9], &vec![7; len]).over_v4(77);
     packet.v4 = Some(V4 {
@@ -341,7 +342,7 @@ fn udp(source: [u8; 4], dest: [u8; 4], len: usize, dont_fragment: bool) -> Vec<u
     bytes[10..12].fill(0);
     let sum = !model::sum(&[&bytes[..20]]);
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-    // Without a checksum of UDP's own, which is not what is looked at here.
+    // UDP has no checksum here, since these tests do not examine it.
     bytes[26..28].fill(0);
     bytes
 }
@@ -359,7 +360,7 @@ fn a_peer_sends_from_its_networks_to_ours_alone() {
         ([10, 7, 1, 1], [10, 8, 1, 1], ""),
         ([10, 1, 0, 1], [10, 8, 255, 255], ""),
         ([10, 9, 0, 1], [10, 8, 1, 1], "foreign_source"),
-        // B's own, and one of the other side's that is not there.
+        // A source behind B itself, and a destination behind A.
         ([10, 8, 0, 1], [10, 8, 1, 1], "foreign_source"),
         ([10, 7, 1, 1], [10, 7, 1, 2], "foreign_destination"),
         ([10, 7, 1, 1], [192, 0, 2, 2], "foreign_destination"),
@@ -396,7 +397,7 @@ fn lengths_have_to_be_those_of_the_frame() {
         );
         assert_eq!(b.counters().drops[DropReason::Malformed], 1);
     }
-    // And a checksum can be left out only where it belongs.
+    // A checksum can be left out only in packets that allow it.
     let (_, mut b) = pair(1_280);
     let mut fragment = packet;
     fragment[6] = 0x20;
@@ -425,7 +426,7 @@ fn nothing_leaves_that_is_not_from_here_or_has_nowhere_to_go() {
         (told[9], &told[12..20], &told[20..22]),
         (1, &[10, 9, 0, 1, 10, 7, 0, 1][..], &[3, 0][..])
     );
-    // Where there are no networks there is no IPv4 either.
+    // Without networks, IPv4 is not accepted either.
     a.apply(Command::SetNetworks {
         ours: Vec::new(),
         theirs: Vec::new(),
@@ -461,12 +462,12 @@ fn the_longest_prefix_decides_whose_it_is() {
         ours: networks(&BEHIND_A),
         theirs: vec![(theirs[0], B), (theirs[1], other)],
     });
-    // It is that of a node that is no peer.
+    // The longer prefix belongs to a node that is not a peer.
     assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 9, 1], 10, true)).is_empty());
     assert_eq!(a.counters().drops[DropReason::NoRoute], 1);
     assert!(a.lane.poll_reply().is_some());
     assert_eq!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 8, 1], 10, true)).len(), 1);
-    // Nor may the one with the shorter prefix send from there.
+    // The peer with the shorter prefix may not send from that address either.
     let frames = b.send(WHOLE, &udp([10, 8, 9, 1], [10, 7, 0, 1], 10, true));
     assert!(a.receive(&frames).is_empty());
     assert_eq!(a.counters().drops[DropReason::ForeignSource], 1);
@@ -560,7 +561,7 @@ fn a_peer_that_does_not_read_them_gets_none_and_the_sender_is_told() {
         (1, 1)
     );
     assert_eq!(a.lane.poll_reply().unwrap()[20..22], [3, 1]);
-    // What needs no such frame passes.
+    // A packet between the nodes' own addresses passes.
     let plain = ipv6(A.to_ipv6(), B.to_ipv6(), 100);
     let frames = a.send(WHOLE, &plain);
     assert_eq!(b.receive(&frames), [plain]);
@@ -582,7 +583,7 @@ fn packets_wait_for_fast_frames_as_long_as_those_may_come() {
     assert!(a.send(WHOLE, &packet).is_empty());
     a.now += 3_000;
     assert!(a.send(WHOLE, &packet).is_empty());
-    // Both are told.
+    // Both senders receive an error.
     assert_eq!(
         (a.lane.queued(&B), a.counters().drops[DropReason::NoFullFrames]),
         (0, 2)
@@ -626,7 +627,8 @@ fn packets_that_wait_for_the_interface_are_bounded_in_bytes() {
     assert!(b.counters().drops[DropReason::Reply] > 300);
 }
 
-/// A host that sends to many peers without a session: what waits is bounded, and each of the peers has its share.
+/// A host sends to many peers without a session: the packets that wait are bounded, and each of the
+/// peers has its share.
 #[test]
 fn packets_that_wait_for_keys_are_bounded_in_bytes_over_all_sessions() {
     let mut a = End::new(A, B, 1_280);

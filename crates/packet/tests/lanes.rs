@@ -1,4 +1,4 @@
-//! Several lanes of two nodes, without a network: each opens what is its own and leaves the rest.
+//! Several lanes of two nodes, without a network: each opens its own frames and leaves the others.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ const A: NodeAddr = NodeAddr::new([1; 16]);
 const B: NodeAddr = NodeAddr::new([2; 16]);
 const LINK: LinkId = LinkId(1);
 const NOW: u64 = 1_000;
-/// Longer than a lane waits before it sends what it left to the first.
+/// Later than the time for which a lane leaves packets to the first.
 const LATER: u64 = NOW + 20;
 
 #[derive(Default)]
@@ -39,14 +39,14 @@ impl Transmit for Sent {
     }
 }
 
-/// A node with a link and a session. No FIPS frames are opened here, so those keys may be any.
+/// A node with a link and a session. No FIPS frames are opened here, so their keys do not matter.
 struct Node {
     me: NodeAddr,
     other: NodeAddr,
     lanes: Vec<(Lane, Train<Sent>)>,
 }
 
-/// The packets that came out of a receive, and what is for other lanes, with the owner.
+/// The packets of a receive, and the datagrams for other lanes, with their owner.
 type Received = (Vec<Vec<u8>>, Vec<(u8, Vec<u8>)>);
 
 fn address(of: NodeAddr) -> SocketAddr {
@@ -113,7 +113,7 @@ impl Node {
         node
     }
 
-    /// As the daemon does it.
+    /// Applies a command to its audience, as the daemon does.
     fn apply(&mut self, command: &Command) {
         let audience = command.audience();
         for (number, (lane, train)) in (0..).zip(&mut self.lanes) {
@@ -162,7 +162,7 @@ impl Node {
         std::mem::take(&mut train.out_mut().datagrams)
     }
 
-    /// One receive of equal datagrams.
+    /// Processes one receive of equal datagrams.
     fn receive(&mut self, lane: usize, datagrams: &[Vec<u8>]) -> Received {
         let step = datagrams.first().map_or(1, Vec::len);
         let mut room = [vec![0; HEADROOM], datagrams.concat()].concat();
@@ -187,7 +187,7 @@ impl Node {
     }
 }
 
-/// Both hold the keys of so many lanes, each of which has been proven to both.
+/// Makes two nodes that hold the keys of `lanes` lanes, each of which has been proven to both.
 fn proven(lanes: u8) -> [Node; 2] {
     let mut nodes = [Node::new(A, B, lanes), Node::new(B, A, lanes)];
     for node in &mut nodes {
@@ -217,7 +217,7 @@ fn proven(lanes: u8) -> [Node; 2] {
     nodes
 }
 
-/// UDP from one node to the other; `mark` is its payload.
+/// Makes a UDP packet from one node to the other; `mark` is its payload.
 fn packet(from: NodeAddr, to: NodeAddr, mark: u32) -> Vec<u8> {
     let mut packet = vec![0; 40 + 8 + 32];
     packet[0] = 0x60;
@@ -234,7 +234,7 @@ fn packet(from: NodeAddr, to: NodeAddr, mark: u32) -> Vec<u8> {
 fn each_lane_seals_for_its_like_alone() {
     let [mut a, mut b] = proven(3);
     for lane in 0..3 {
-        // Counters that no other lane has seen.
+        // Counters that no other lane has used.
         for _ in 0..10 * (lane + 1) {
             a.send(NOW, lane, &packet(A, B, 99));
         }
@@ -244,7 +244,8 @@ fn each_lane_seals_for_its_like_alone() {
         let [frame] = &frames[..] else {
             panic!("one frame, not {}", frames.len())
         };
-        // The lane is in the index, so that the kernel can tell; under another lane's keys the frame does not open.
+        // The index names the lane, so that the kernel can choose it. The frame does not open under
+        // another lane's keys.
         assert_eq!(weft_wire::fast::index_of(frame), Some(index(B, lane as u8)));
         for other in (0..3).filter(|other| *other != lane) {
             let (packets, foreign) = b.receive(other, &frames);
@@ -266,7 +267,7 @@ fn a_lane_without_keys_leaves_packets_to_the_first_and_waits_before_it_takes_ove
     let mut a = Node::new(A, B, 2);
     let left = packet(A, B, 7);
     assert_eq!(a.send(NOW, 1, &left), Outbound::HandOver(0));
-    // Installed is not proven.
+    // Installed keys are not proven.
     a.install(2);
     assert_eq!(a.send(NOW, 1, &left), Outbound::HandOver(0));
     assert_eq!(a.lanes[1].0.counters().handed_out, 2);
@@ -274,7 +275,7 @@ fn a_lane_without_keys_leaves_packets_to_the_first_and_waits_before_it_takes_ove
 
     let [mut a, _] = proven(2);
     assert_eq!(a.send(NOW, 1, &left), Outbound::Done);
-    // Nothing goes over the link any more, until it does again.
+    // Nothing goes over the link until it exists again.
     a.apply(&Command::RemoveLink { link: LINK });
     assert_eq!(a.send(NOW + 1, 1, &left), Outbound::HandOver(0));
     a.apply(&Command::PlaceLink {
@@ -283,7 +284,8 @@ fn a_lane_without_keys_leaves_packets_to_the_first_and_waits_before_it_takes_ove
         path: address(B),
         left: None,
     });
-    // What went by the first may be on its way, as long as more of it follows.
+    // Packets that went through the first lane may still be on their way, as long as more of them
+    // follow.
     for n in 2..50 {
         assert_eq!(a.send(NOW + n, 1, &left), Outbound::HandOver(0));
     }
@@ -299,7 +301,7 @@ fn what_is_no_fast_frame_is_for_the_first() {
         let left = b.receive(1, std::slice::from_ref(&datagram));
         assert_eq!(left, (vec![], vec![(0, datagram)]));
     }
-    // It keeps what it cannot read, and counts it.
+    // The first lane keeps what it cannot read, and counts it.
     let (packets, foreign) = b.receive(0, &[vec![0x40; 60]]);
     assert!(packets.is_empty() && foreign.is_empty());
     assert_eq!(b.lanes[0].0.counters().drops[DropReason::Malformed], 1);
@@ -321,7 +323,8 @@ fn who_moves_is_followed_in_every_lane_by_what_the_core_says() {
 }
 
 proptest! {
-    /// The kernel joins frames of one length, whichever lane owns them: all come out, each lane's in their order.
+    /// The kernel joins frames of one length, whichever lane owns them. All packets are delivered,
+    /// those of each lane in order.
     #[test]
     fn joined_frames_of_several_lanes(owners in prop::collection::vec(0..3_usize, 1..60), reader in 0..3_usize) {
         let [mut a, mut b] = proven(3);

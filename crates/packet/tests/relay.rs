@@ -23,7 +23,7 @@ const B: NodeAddr = NodeAddr::new([2; 16]);
 const R: NodeAddr = NodeAddr::new([3; 16]);
 const MTU: u16 = 1280;
 const NOW: u64 = 1_000;
-/// What the source of frames to a node calls it towards R, and R towards the node.
+/// The labels of frames to a node: from the source to R, and from R to the node.
 const FIRST: u32 = 7;
 const SECOND: u32 = 9;
 
@@ -50,12 +50,12 @@ fn address(of: NodeAddr) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, of.as_bytes()[0]], 2121))
 }
 
-/// The link with a node has its number.
+/// The link with a node has the number of the node.
 fn link(with: NodeAddr) -> LinkId {
     LinkId(number(with))
 }
 
-/// A key that one end sends to the other with.
+/// The key with which one end sends to the other.
 fn key(kind: u8, from: NodeAddr, to: NodeAddr, id: u32) -> Key {
     Key::from_bytes(core::array::from_fn(|i| match i {
         0 => kind,
@@ -129,7 +129,7 @@ impl Host {
         self.apply(Command::InstallHop { link: link(peer), keys });
     }
 
-    /// A session with the other end that goes through R.
+    /// Installs a session with the peer that goes through R.
     fn install_session(&mut self, peer: NodeAddr) {
         self.apply(Command::AllowPeer { peer });
         let keys = SessionKeys {
@@ -193,7 +193,8 @@ impl Host {
 struct Line([Host; 3]);
 
 impl Line {
-    /// With proven keys of both hops and of the session, and labels both ways.
+    /// Makes a line with proven keys of both hops and of the session, and labels in both
+    /// directions.
     fn new(phase_frames: u64, mtu_of_relay: u16) -> Self {
         let mut line = Self([Host::new(A, MTU), Host::new(R, mtu_of_relay), Host::new(B, MTU)]);
         for (one, other) in [(0, 1), (1, 2)] {
@@ -247,7 +248,7 @@ impl Line {
                     let proven = reports.filter(|r| matches!(r, Report::HopProven { link: l, .. } if *l == link));
                     proven.count()
                 };
-                // The answer proves it to who asked.
+                // The answer proves the keys to the node that asked.
                 assert_eq!(proven(&mut self.0[host], link), 1);
             }
         }
@@ -258,7 +259,8 @@ impl Line {
         &mut self.0[at]
     }
 
-    /// Passes everything that is sent until nothing is; the packets that came out, and the frames that passed.
+    /// Delivers all datagrams until no more are sent. Returns the packets for the TUN, and the
+    /// frames that were sent.
     fn run(&mut self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let (mut out, mut passed) = (Vec::new(), Vec::new());
         loop {
@@ -282,7 +284,7 @@ impl Line {
     }
 }
 
-/// A packet of A's to B, of a protocol for experiments (RFC 3692).
+/// Makes a packet from A to B, of a protocol for experiments (RFC 3692).
 fn packet(payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x60, 1, 2, 3, 0, 0, 253, 61];
     packet[4..6].copy_from_slice(&(payload.len() as u16).to_be_bytes());
@@ -308,7 +310,8 @@ proptest! {
         }
     }
 
-    /// Any bit of a frame: a relay drops what it cannot open, and carries on what only the other end can judge.
+    /// Flips any bit of a frame: a relay drops what it cannot open, and forwards what only the peer
+    /// of the session can verify.
     #[test]
     fn an_altered_frame_ends_where_it_is_noticed(whole: bool, flip: prop::sample::Index) {
         let mut line = Line::new(1 << 20, MTU);
@@ -329,15 +332,15 @@ proptest! {
     }
 }
 
-/// What becomes of a frame on its way to the relay.
+/// What happens to a frame on its path to the relay.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Whole,
     /// A bit of this byte is flipped.
     Altered(usize),
-    /// The frame before comes again in its place.
+    /// The frame before is repeated in its place.
     Repeated,
-    /// The index of the hop is another.
+    /// The index of the hop is replaced by another.
     Astray,
 }
 
@@ -353,7 +356,8 @@ fn fate() -> impl Strategy<Value = Fate> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// A receive of many frames, taken at once, ends as taking one frame after the other does, at the relay and at the end.
+    /// A receive of many frames, processed at once, has the same outcome as its frames one by one,
+    /// at the relay and at the peer.
     #[test]
     fn a_receive_at_once_is_its_frames_one_by_one(
         len in 1_usize..1_150,
@@ -364,7 +368,7 @@ proptest! {
         whole: bool,
         short_relay: bool,
     ) {
-        // Frames of this many bytes are too long for the link behind the relay, sometimes.
+        // Sometimes, frames of this many bytes are too long for the link behind the relay.
         let mtu = if short_relay { 900 } else { MTU };
         let mut lines = [(); 2].map(|()| Line::new(phase_frames, mtu));
         let mut receives = lines.each_mut().map(|line| {
@@ -396,7 +400,7 @@ proptest! {
         for (from, to) in [(0, 1), (1, 2)] {
             let peer = at_once.0[from].me;
             let host = &mut at_once.0[to];
-            // Datagrams of different lengths come in receives of their own.
+            // Datagrams of different lengths arrive in receives of their own.
             let mut rest = &receives[0][..];
             while let Some(first) = rest.first() {
                 let same = rest.iter().take_while(|f| f.len() == first.len()).count();
@@ -444,7 +448,8 @@ fn a_relay_seals_the_header_alone_or_all() {
         let payload = fast::INNER_AT + fast::Header::LEN;
         assert_ne!(first[..payload], second[..payload]);
         assert_eq!(first[payload..] == second[payload..], !whole);
-        // Neither tells whose frame it is, nor which.
+        // The two frames share no bytes that show that they are the same, or which session they
+        // belong to.
         let same = first[fast::HOP_TAG_AT..payload]
             .iter()
             .zip(&second[fast::HOP_TAG_AT..payload]);
@@ -452,7 +457,7 @@ fn a_relay_seals_the_header_alone_or_all() {
     }
 }
 
-/// A mark of the underlay before or behind the relay is a mark of that hop.
+/// A mark of the underlay before or behind the relay becomes a mark of that hop.
 #[test]
 fn congestion_of_the_underlay_goes_on_as_a_mark_of_the_hop() {
     for hop in 0..2 {
@@ -467,7 +472,8 @@ fn congestion_of_the_underlay_goes_on_as_a_mark_of_the_hop() {
             let second = line.0[1].sent().remove(0).1;
             line.0[2].lane.outer_ecn(if hop == 1 { 3 } else { 0 });
             let out = line.0[2].receive(R, &second);
-            // One whose sender does not know ECN goes on as it is: FIPS nodes on the way do the same.
+            // A packet whose sender does not support ECN stays unchanged: FIPS nodes on the path do
+            // the same.
             sent[1] |= if capable { 0x30 } else { 0 };
             assert_eq!(out, Some(sent), "hop {hop}, capable {capable}");
             assert_eq!(line.0[1].lane.counters().ce_forwarded, 1 - hop);
@@ -488,7 +494,7 @@ fn a_frame_passes_a_hop_once() {
     assert_eq!(line.run().0.len(), 1);
     assert_eq!(line.relayed() - before, 1);
     assert_eq!(line.0[1].lane.counters().drops[DropReason::FastReplay], 2);
-    // Nor does it pass from the other side, or where it came from.
+    // The frame does not pass from the other neighbour either, nor at the node that sent it.
     line.0[1].receive(B, &frame);
     line.0[0].receive(R, &frame);
     assert_eq!(line.0[0].lane.counters().drops[DropReason::FastUnknown], 1);
@@ -525,7 +531,7 @@ fn a_circle_ends() {
 
 #[test]
 fn what_cannot_be_carried_is_dropped_and_told_seldom() {
-    // No such label.
+    // The label does not exist.
     let mut line = Line::new(1 << 20, MTU);
     line.0[1].apply(Command::RemoveLabel {
         link: link(A),
@@ -539,7 +545,7 @@ fn what_cannot_be_carried_is_dropped_and_told_seldom() {
     assert_eq!(line.0[1].lane.counters().drops[DropReason::LabelUnknown], 50);
     assert_eq!(line.0[1].failed_labels(), [(link(A), FIRST)]);
 
-    // Larger than the next link's datagrams.
+    // The frame is larger than the datagrams of the next link.
     let mut line = Line::new(1 << 20, 1_200);
     line.0[0].send(&packet(&[1; 1_150]));
     assert_eq!(line.run().0.len(), 0);
@@ -590,7 +596,7 @@ fn keys_of_hops_move_on_and_are_replaced_without_a_loss() {
     }
 }
 
-/// Frames that got there through R show nothing about the direct way.
+/// Frames that arrived through R prove nothing about the direct path.
 #[test]
 fn the_direct_way_has_to_be_proven_by_itself() {
     let mut line = Line::new(1 << 20, MTU);
@@ -638,7 +644,8 @@ fn without_a_label_or_keys_of_the_hop_data_goes_in_fips_frames() {
 #[test]
 fn nobody_but_the_ends_puts_packets_into_a_hop() {
     let mut line = Line::new(1 << 20, MTU);
-    // A frame of the session under the index of the hop, and the other way round.
+    // A frame of the session under the index of the hop, and a frame of the hop under the index of
+    // the session.
     line.0[0].send(&packet(&[1; 100]));
     let relayed = line.0[0].sent().remove(0).1;
     for kind in [fast::Kind::Ipv6, fast::Kind::Message] {
@@ -657,8 +664,8 @@ fn nobody_but_the_ends_puts_packets_into_a_hop() {
     assert_eq!(line.run().0.len(), 0);
 }
 
-/// The receiver joins at most [`fast::Fragment::MAX_PIECES`] pieces, so the sender cuts in no more, whatever size the nodes on
-/// the way tell.
+/// The receiver joins at most [`fast::Fragment::MAX_PIECES`] pieces, so the sender cuts a packet
+/// into no more, whatever size the nodes on the path announce.
 #[test]
 fn no_packet_becomes_more_datagrams_than_the_other_end_joins() {
     for mtu in (0..=MTU).step_by(9) {

@@ -1,4 +1,4 @@
-//! A node between two others that both know the keys of their hop with it.
+//! A node between two others, each of which shares the keys of a hop with it.
 
 use std::hint::black_box;
 
@@ -13,7 +13,7 @@ const LABEL: u32 = 7;
 /// Bytes in a relayed frame of a TCP segment.
 const FRAME: usize = PAYLOAD as usize + 62 + fast::INNER_AT;
 
-/// One end's side of a hop: it seals what the node in between opens.
+/// One end of a hop: it seals what the node between the neighbours opens.
 struct Neighbour {
     cipher: FastCipher,
     counter: u64,
@@ -25,7 +25,7 @@ fn secret(of: u8) -> Secret {
 }
 
 impl Neighbour {
-    /// Keys of the hop over this link, and the neighbour who has them too.
+    /// Installs the keys of the hop over this link, and returns the neighbour with the same keys.
     fn agree(lane: &mut Lane, train: &mut Train<Sent>, link: u8) -> Self {
         let index = 100 + u32::from(link);
         let keys = FastKeys {
@@ -90,7 +90,7 @@ impl Neighbour {
     }
 }
 
-/// Receives of relayed frames that go on over another link.
+/// Receives of relayed frames that are forwarded over another link.
 pub(super) fn fast_relay(count: usize) {
     let mut lane = Lane::new(LaneConfig {
         me: B,

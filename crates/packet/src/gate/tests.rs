@@ -1,11 +1,11 @@
-//! Floods at the gate, and what passes beside them.
+//! Floods at the gate, and the messages that pass during them.
 
 use weft_noise::tag::TagKeys;
 use weft_noise::{Identity, SecretKey};
 
 use super::*;
 
-/// The pools have a quarter of this each.
+/// Each pool has a quarter of this.
 const LIMITS: HandshakeLimits = HandshakeLimits {
     per_second: 400,
     key: [5; 16],
@@ -32,7 +32,7 @@ fn expected(number: u8) -> Expected {
     }
 }
 
-/// A gate that knows peers 1 to `count`, each at a host of its own.
+/// Makes a gate that knows peers 1 to `count`, each at a host of its own.
 fn gate(count: u8) -> Gate {
     let mut gate = Gate::new(LIMITS);
     for number in 1..=count {
@@ -56,15 +56,15 @@ impl Message {
     }
 }
 
-/// A msg1 with a number of its own, and no tag.
+/// Makes a msg1 with a number of its own, and no tag.
 fn junk(number: u64) -> Message {
     let mut noise = [0; fmp::NOISE_MSG1_LEN];
     noise[..8].copy_from_slice(&number.to_le_bytes());
-    // No tag of the few peers in these tests, whatever the number.
+    // The index matches no tag of the few peers in these tests, whatever the number.
     Message { noise, index: 3 }
 }
 
-/// The same with the tag of a peer.
+/// Like `junk`, with the tag of a peer.
 fn tagged(peer: u8, number: u64) -> Message {
     let mut message = junk(number);
     let keys = TagKeys::new(&identity(peer), &identity(ME).public());
@@ -76,7 +76,8 @@ fn sender(gate: &mut Gate, now: u64, from: SocketAddr, message: &Message) -> Opt
     gate.sender_of(now, from.ip(), message.index, Digest::of_msg1(&message.noise))
 }
 
-/// Of a flood of 5,000 a second, from sources by number, those that pass.
+/// Returns how many messages of a flood of 5,000 a second pass. `source` gives the source of each
+/// by its number.
 fn flood(gate: &mut Gate, seconds: u64, source: impl Fn(u64) -> SocketAddr) -> u64 {
     flood_from(gate, 0, seconds, source)
 }
@@ -148,7 +149,7 @@ fn a_tag_on_another_message_or_of_another_direction_is_none() {
     assert!(sender(&mut gate, 2_000, from, &reflected).is_none());
 }
 
-/// Each recording has a right tag under sixteen indices, and there may be hundreds.
+/// Each recording has a valid tag under sixteen indices, and there may be hundreds of recordings.
 #[test]
 fn copies_and_recordings_pass_seldom_and_leave_room_for_a_new_message() {
     for count in [3, 20, 500] {
@@ -164,7 +165,8 @@ fn copies_and_recordings_pass_seldom_and_leave_room_for_a_new_message() {
             passed += admitted;
             late += if n > 5_000 * 90 { admitted } else { 0 };
         }
-        // Those that may be repeats each five times a second; the rest by lot, as messages without a tag.
+        // Those that may be repeats pass five times a second each. The others pass by a random
+        // draw, like messages without a tag.
         let repeats = 5 * count.min(RECENT as u64) as u32;
         let lots = 13;
         assert!(late <= 31 * (repeats + lots), "{count}: {late}");
@@ -178,7 +180,7 @@ fn copies_and_recordings_pass_seldom_and_leave_room_for_a_new_message() {
     }
 }
 
-/// Beside a flood there are comparisons for half of the peers at a time.
+/// During a flood, comparisons suffice for half of the peers at a time.
 #[test]
 fn comparisons_are_bounded_and_each_peer_has_its_turn() {
     let mut gate = Gate::new(LIMITS);
@@ -315,7 +317,8 @@ fn a_host_of_a_peer_gets_half_of_a_burst_and_a_network_an_eighth() {
     assert!((7..=12).contains(&stranger), "{stranger}");
 }
 
-/// With draws that are always the same a flood of little more than the rate would take every token as it comes.
+/// With draws that are always the same, a flood of little more than the rate would take every token
+/// as soon as it exists.
 #[test]
 fn strangers_that_ask_seldom_get_their_part_beside_a_flood() {
     let mut gate = gate(1);
@@ -356,7 +359,7 @@ fn a_peer_keeps_its_host_when_another_one_there_is_forgotten() {
     };
     gate.expect(0, there);
     gate.forget(addr(1));
-    // Nothing is left for comparisons with the tags of others.
+    // No comparisons with the tags of other peers remain.
     gate.trials.take(TRIALS, 0, usize::MAX);
     assert_eq!(sender(&mut gate, 0, host(1), &tagged(2, 1)), Some(addr(2)));
 }

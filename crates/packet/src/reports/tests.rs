@@ -28,7 +28,7 @@ fn handshake() -> Report {
     }
 }
 
-/// How many of this report are taken until one is not.
+/// Returns how many of this report the queue accepts before it refuses one.
 fn fill(queue: &mut ReportQueue<()>, report: impl Fn() -> Report) -> usize {
     (0..).find(|_| !queue.push((), report()).is_empty()).unwrap_or_default()
 }
@@ -105,7 +105,8 @@ fn a_proof_that_finds_no_room_is_the_next_one_again() {
     assert_eq!(heard, [0, 1, 2]);
 }
 
-/// What a link was moved by before its keys were proven must not reach the core behind the proof, which tells the path.
+/// A new address of a link that was reported before its keys were proven must not reach the core
+/// behind the proof, which reports the path.
 #[test]
 fn a_proof_of_a_link_takes_the_place_of_earlier_moves() {
     let moved = |link: u32| Report::Roamed {

@@ -6,7 +6,7 @@ use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetH
 use crate::model::{self, ACK, CWR, ECE, FIN, PSH, Packet, RST, SYN, TCP, UDP, URG};
 use crate::split::{gso, split};
 
-/// What the caller writes: virtio header, octets after it, number of packets inside.
+/// One write of the caller: virtio header, octets after it, number of packets inside.
 type Write = (VirtioNetHdr, Vec<u8>, usize);
 
 fn coalesce(packets: &[Vec<u8>], udp: bool) -> Vec<Write> {
@@ -36,7 +36,8 @@ fn stream(ports: [u8; 4], count: usize) -> Vec<Packet> {
         .collect()
 }
 
-/// The packets that a receiver of these writes sees, in order. A malformed packet passes as it is.
+/// Returns the packets that a receiver of these writes sees, in order. A malformed packet passes
+/// unchanged.
 fn received(writes: &[Write]) -> Vec<Vec<u8>> {
     let unpack = |(hdr, bytes, count): &Write| {
         if *count == 1 {
@@ -51,12 +52,12 @@ fn received(writes: &[Write]) -> Vec<Vec<u8>> {
 
 type Flow<'a> = (&'a [u8], Option<(u8, &'a [u8])>);
 
-/// Addresses, and protocol and ports where there are any to see: two packets must not change places
-/// when the addresses are the same and either has no ports or both have the same.
+/// Returns the addresses, and protocol and ports if the packet shows them. Two packets must stay in
+/// order if the addresses are equal and either has no ports or both have the same.
 fn flow(packet: &[u8]) -> Option<Flow<'_>> {
     if packet.first()? >> 4 == 4 {
         let addresses = packet.get(12..20)?;
-        // Ports are where a header without options has them, of packets that are not cut.
+        // A packet has ports at this offset if its header has no options and it is not a fragment.
         let ports = packet
             .get(20..24)
             .filter(|_| packet[0] == 0x45 && matches!(packet[9], TCP | UDP));
@@ -68,7 +69,8 @@ fn flow(packet: &[u8]) -> Option<Flow<'_>> {
     Some((addresses, ports.map(|ports| (packet[6], ports))))
 }
 
-/// An identification means nothing where the packet may not be fragmented, and a group may have given it another.
+/// Clears identifications: they have no meaning if the packet may not be fragmented, and a group
+/// may have changed them.
 fn without_id(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut packets = packets.to_vec();
     for packet in packets
@@ -104,7 +106,7 @@ struct Event {
     seed: u8,
 }
 
-/// Packets of several flows, most of them in sequence, with everything that disturbs them.
+/// Makes packets of several flows, most of them in sequence, with everything that disturbs them.
 fn packets_of(events: &[Event]) -> Vec<Vec<u8>> {
     let mut sequences = [0xffff_f000u32; 12];
     let mut ids = [0xfff0u16; 12];
@@ -121,7 +123,8 @@ fn packets_of(events: &[Event]) -> Vec<Vec<u8>> {
         packet.hosts = [1, flow as u8 % 2];
         if flow % 4 >= 2 {
             packet = packet.over_v4(ids[flow]);
-            // One of the flows has the same in all, as a host without a connection may.
+            // One of the flows has the same identification in all packets, as a host without a
+            // connection may.
             ids[flow] = ids[flow].wrapping_add(u16::from(flow != 6));
         }
         sequences[flow] = sequences[flow].wrapping_add(len as u32);
@@ -286,7 +289,7 @@ fn only_ack_and_push_join() {
 fn reserved_bits_do_not_join() {
     let mut packets: Vec<_> = stream([0, 1, 0, 2], 3).iter().map(Packet::bytes).collect();
     for packet in &mut packets {
-        // The checksum gives up what the data offset's octet gains.
+        // The checksum decreases by what the octet of the data offset gains.
         packet[52] |= 1;
         let checksum = u16::from_be_bytes([packet[56], packet[57]]);
         let (less, borrow) = checksum.overflowing_sub(0x100);
@@ -438,7 +441,7 @@ fn one_identification_for_all_joins_where_it_means_nothing() {
     let mut packets = stream_v4(5);
     packets.iter_mut().for_each(|packet| v4(packet).id = 9);
     assert_eq!(counts(&packets, false), [5]);
-    // It stays, or it counts, but not both.
+    // The identification is constant or counts up, but not both.
     v4(&mut packets[2]).id = 11;
     assert_eq!(counts(&packets, false), [2, 1, 2]);
     packets.iter_mut().for_each(|packet| v4(packet).id = 9);
@@ -452,7 +455,7 @@ fn an_ipv4_header_with_a_wrong_sum_or_an_odd_flag_is_neither_joined_nor_repaired
         let mut packets: Vec<_> = stream_v4(5).iter().map(Packet::bytes).collect();
         packets[2][at] ^= bit;
         if at == 6 {
-            // The reserved flag, with a sum that is right.
+            // The reserved flag, with a correct sum.
             packets[2][10..12].fill(0);
             let sum = !model::sum(&[&packets[2][..20]]);
             packets[2][10..12].copy_from_slice(&sum.to_be_bytes());

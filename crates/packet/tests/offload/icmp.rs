@@ -56,8 +56,8 @@ fn never_answers_an_error_or_a_redirect() {
         for kind in [128, 129, 135] {
             assert!(build(error, &icmp(kind)).is_some());
         }
-        // Behind destination options; with no type in sight; in a later fragment, whose first octet
-        // means nothing.
+        // Behind destination options; without a visible type; in a later fragment, whose first
+        // octet has no meaning.
         let hidden = Packet {
             extensions: vec![(60, 1)],
             protocol: ICMPV6,
@@ -108,7 +108,7 @@ fn limiter_allows_the_burst_and_then_the_rate() {
     assert_eq!(allowed(&mut ErrorLimiter::new(0, 10, 0), u64::MAX), 0);
 }
 
-/// Type, code, and the last of its header's words for a size of 1,203.
+/// Type, code, and the last 16 bits of the header for an MTU of 1,203.
 const ALL_V4: [(IcmpError, [u8; 2], u16); 5] = [
     (IcmpError::NoRoute, [3, 0], 0),
     (IcmpError::AdminProhibited, [3, 13], 0),
@@ -127,7 +127,7 @@ fn tells_the_sender_of_an_ipv4_packet() {
             assert_eq!(usize::from(answer[2]) << 8 | usize::from(answer[3]), answer.len());
             assert!(answer[0] == 0x45 && model::header_verifies(&answer));
             assert_eq!(answer[9], 1);
-            // From where it was to go, to where it came from.
+            // From the destination of the packet to its source.
             assert_eq!(
                 (&answer[12..16], &answer[16..20]),
                 (&offending[16..20], &offending[12..16])
@@ -151,11 +151,11 @@ fn what_of_ipv4_is_never_answered() {
             .count()
     };
     assert_eq!(answered(&[]), 5);
-    // ICMP: a question and an answer, then errors, a redirect and an unknown type.
+    // ICMP: a request and an answer, then errors, a redirect and an unknown type.
     for (kind, times) in [(8, 5), (0, 5), (3, 0), (4, 0), (5, 0), (11, 0), (12, 0), (99, 0)] {
         assert_eq!(answered(&[(9, 1), (20, kind)]), times, "type {kind}");
     }
-    // From addresses that are no host's, to a group, and a later fragment.
+    // From addresses that belong to no host, to a group, and a later fragment.
     for edit in [(12, 0), (12, 127), (12, 224), (12, 255), (16, 224), (7, 1)] {
         assert_eq!(answered(&[edit]), 0, "{edit:?}");
     }

@@ -1,4 +1,4 @@
-//! Packets built field by field, and the plainest checksum.
+//! Packets built field by field, and the simplest checksum.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ pub(crate) const URG: u8 = 0x20;
 pub(crate) const ECE: u8 = 0x40;
 pub(crate) const CWR: u8 = 0x80;
 
-/// One's complement sum, octet by octet.
+/// Returns the one's complement sum, octet by octet.
 pub(crate) fn sum(parts: &[&[u8]]) -> u16 {
     let mut total = 0u32;
     for (i, octet) in parts.concat().into_iter().enumerate() {
@@ -38,37 +38,38 @@ pub(crate) fn pseudo_header(packet: &[u8], transport_len: usize, protocol: u8) -
     pseudo
 }
 
-/// Whether the checksum of the transport at `start` is right.
+/// Returns whether the checksum of the transport at `start` is correct.
 pub(crate) fn verifies(packet: &[u8], start: usize, protocol: u8) -> bool {
     let transport = &packet[start..];
     sum(&[&pseudo_header(packet, transport.len(), protocol), transport]) == 0xffff
 }
 
-/// Whether the sum of an IPv4 header is right; IPv6 has none.
+/// Returns whether the sum of an IPv4 header is correct; IPv6 has none.
 pub(crate) fn header_verifies(packet: &[u8]) -> bool {
     packet[0] >> 4 == 6 || sum(&[&packet[..4 * usize::from(packet[0] & 15)]]) == 0xffff
 }
 
-/// What an IPv4 header has and an IPv6 header has not.
+/// The fields that an IPv4 header has and an IPv6 header does not.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct V4 {
     pub(crate) id: u16,
     pub(crate) dont_fragment: bool,
-    /// A multiple of four.
+    /// The length is a multiple of four.
     pub(crate) options: Vec<u8>,
 }
 
-/// One packet, or the super-packet of which one is cut.
+/// One packet, or the super-packet from which one is cut.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Packet {
-    /// IPv4; extensions and flow label do not count then.
+    /// The IPv4 fields. Extensions and flow label are then ignored.
     pub(crate) v4: Option<V4>,
-    /// Last octets of source and destination.
+    /// The last octets of source and destination.
     pub(crate) hosts: [u8; 2],
     pub(crate) traffic_class: u8,
     pub(crate) flow_label: u16,
     pub(crate) hop_limit: u8,
-    /// Type and octets after the first eight, in units of eight, of each extension header.
+    /// The type of each extension header, and its length beyond the first eight octets, in units of
+    /// eight.
     pub(crate) extensions: Vec<(u8, u8)>,
     pub(crate) protocol: u8,
     pub(crate) ports: [u8; 4],
@@ -109,7 +110,7 @@ impl Packet {
         }
     }
 
-    /// The same over IPv4, with this identification.
+    /// Returns the same packet over IPv4, with this identification.
     pub(crate) fn over_v4(self, id: u16) -> Self {
         let v4 = V4 {
             id,
@@ -191,7 +192,7 @@ impl Packet {
         packet
     }
 
-    /// The whole packet with `checksum` in its place.
+    /// Returns the whole packet with `checksum` in its field.
     fn bytes_with(&self, checksum: impl Fn(&[u8], &[u8]) -> u16) -> Vec<u8> {
         let transport = self.transport();
         let mut packet = match &self.v4 {
@@ -205,7 +206,7 @@ impl Packet {
         packet
     }
 
-    /// As a peer sends it.
+    /// Returns the packet as a peer sends it.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.bytes_with(|pseudo, transport| match (!sum(&[pseudo, transport]), self.protocol) {
             (0, UDP) => 0xffff,
@@ -213,12 +214,13 @@ impl Packet {
         })
     }
 
-    /// As the kernel hands it to a device that completes checksums.
+    /// Returns the packet as the kernel passes it to a device that completes checksums.
     pub(crate) fn bytes_partial(&self) -> Vec<u8> {
         self.bytes_with(|pseudo, _| sum(&[pseudo]))
     }
 
-    /// What a sender without offloads would have sent instead of this super-packet.
+    /// Returns the packets that a sender without offloads would have sent instead of this
+    /// super-packet.
     pub(crate) fn segments(&self, size: usize) -> Vec<Vec<u8>> {
         let mut chunks: Vec<&[u8]> = self.payload.chunks(size).collect();
         if chunks.is_empty() {
@@ -294,7 +296,7 @@ pub(crate) fn super_packet() -> impl Strategy<Value = (Packet, u16)> {
             options: tcp.3,
             payload,
         };
-        // A step through at most a few hundred segments.
+        // The size gives at most a few hundred segments.
         (packet.clone(), size.max(packet.payload.len() as u16 / 200))
     })
 }

@@ -15,7 +15,7 @@ pub(crate) fn gso(packet: &Packet, size: u16) -> VirtioNetHdr {
             (TCP, Some(_)) => GSO_TCPV4,
             _ => GSO_UDP_L4,
         },
-        // A lie: header lengths come from the packet.
+        // A wrong value: header lengths come from the packet.
         hdr_len: 3,
         gso_size: size,
         csum_start: packet.transport_start() as u16,
@@ -41,7 +41,8 @@ pub(crate) fn split(hdr: VirtioNetHdr, packet: &[u8]) -> Result<Vec<Vec<u8>>, Sp
     Ok(segments)
 }
 
-/// A packet's front and what is left of it where it was read are the packet.
+/// Checks that the written front of a packet and the rest in the buffer of the read make up the
+/// packet.
 fn same_in_parts(mut splitter: Splitter<'_>, packet: &[u8]) {
     let mut wholes = splitter.clone();
     let (mut front, mut whole) = (vec![0xa5; splitter.segment_len()], vec![0x5a; splitter.segment_len()]);
@@ -54,7 +55,7 @@ fn same_in_parts(mut splitter: Splitter<'_>, packet: &[u8]) {
     assert_eq!(splitter.next_front(&mut front), None);
 }
 
-/// The payload of a packet is not written where it need not be summed.
+/// The payload of a packet is not copied unless it has to be summed.
 #[test]
 fn payloads_stay_where_they_are() {
     let tcp = Packet::tcp([0, 1, 0, 2], 7, &[7; 30]);
@@ -77,7 +78,7 @@ fn payloads_stay_where_they_are() {
             assert_eq!((front, rest.as_ptr()), (headers, bytes[headers + 10 * n..].as_ptr()));
         }
     }
-    // Of a single packet all is left but the headers without options.
+    // Of a single packet, everything stays in place but the headers without options.
     let bytes = tcp.bytes();
     let mut single = Splitter::new(VirtioNetHdr::default(), &bytes, ANY_SIZE).unwrap();
     let parts = single
@@ -172,7 +173,7 @@ fn flags_go_to_the_segments_they_belong_to() {
 #[test]
 fn a_udp_checksum_of_zero_is_sent_as_all_ones() {
     let mut packet = Packet::udp([0, 1, 0, 2], &[0, 0]);
-    // The checksum of the packet without payload is the payload that makes the sum all ones.
+    // With the checksum of the packet without payload as its payload, the sum is all ones.
     packet.payload = packet.bytes()[46..48].to_vec();
     assert_eq!(packet.bytes()[46..48], [0xff, 0xff]);
     let single = VirtioNetHdr {
@@ -331,7 +332,7 @@ fn what_is_no_ipv4_packet_to_cut() {
         edits.iter().for_each(|(at, value)| bytes[*at] = *value);
         split(hdr, &bytes).unwrap_err()
     };
-    // Five words are the least, and no more than the packet has.
+    // The header has five words at least, and no more than the packet.
     let small = WireError::HeaderTooSmall(16);
     assert_eq!(err(&[(0, 0x44)]), SplitError::Packet(InnerError::Ip(small)));
     let total = WireError::LengthMismatch {
@@ -344,7 +345,7 @@ fn what_is_no_ipv4_packet_to_cut() {
         got: 152,
     };
     assert_eq!(err(&[(2, 0xff)]), SplitError::Packet(InnerError::Ip(short)));
-    // More to come, and a later one.
+    // The first fragment, and a later one.
     assert_eq!(err(&[(6, 0x20)]), SplitError::Fragment);
     assert_eq!(err(&[(7, 1)]), SplitError::Fragment);
     for kind in [131, 137] {
