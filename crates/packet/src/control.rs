@@ -135,14 +135,14 @@ pub struct HandshakeLimits {
     /// Diffie-Hellmans a second for first messages. Answers to messages of this node may cost half
     /// as many in addition.
     pub per_second: u64,
-    /// The key of the hashes and random draws, which no sender can predict. It protects nothing
-    /// else, and need not outlive the process.
+    /// The key of the hashes and of the random draws, so that no sender can predict these. It is
+    /// needed only while the process runs, and protects nothing else.
     pub key: [u8; 16],
 }
 
 impl Default for HandshakeLimits {
-    /// 400 a second, which is 2 % of a core if one takes 50 us, and a key that is not secret: for
-    /// tests and simulations.
+    /// 400 Diffie-Hellmans a second, which is 2 % of a core at 50 us each, and a key that is not
+    /// secret: for tests and simulations.
     fn default() -> Self {
         Self {
             per_second: 400,

@@ -2,10 +2,10 @@
 //! authenticated.
 //!
 //! A forged message costs the core one or two Diffie-Hellmans. An attacker cannot forge the tag of
-//! a node that this one knows ([`weft_noise::tag`]): a message with a valid tag passes, once for
-//! each index. All others share a budget. Messages from hosts where peers are expected have one
-//! pool, messages from elsewhere a second one, and in each pool no host and no network prefix gets
-//! all. If there are too many, some pass by a random draw ([`Bucket::take_by_lot`]).
+//! a node that this one knows ([`weft_noise::tag`]): a message with a valid tag passes once, and
+//! again as a repeat. All others share a budget. Messages from hosts where peers are expected have
+//! one pool, messages from elsewhere a second one, and in each pool no host and no network prefix
+//! gets all. If there are too many, some pass by a random draw ([`Bucket::take_by_lot`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -19,9 +19,9 @@ use crate::control::{Expected, HandshakeLimits};
 
 /// The number of Diffie-Hellmans that a forged msg1 costs at most.
 const DIFFIE_HELLMANS: u64 = 2;
-/// One known host gets at most this part of a pool.
+/// One known host gets at most a pool divided by this.
 const OF_HOST: u64 = 2;
-/// One network prefix gets at most this part of a pool.
+/// One network prefix gets at most a pool divided by this.
 const OF_PREFIX: u64 = 8;
 /// The rate of messages from a known host that pass although its pool is empty.
 const RESERVE: Rate = Rate {
@@ -300,7 +300,7 @@ impl Gate {
     }
 }
 
-/// Returns a part of a pool.
+/// Returns the rate of a pool divided by `of`, and at least 1.
 fn part(pool: Rate, of: u64) -> Rate {
     Rate {
         per_second: (pool.per_second / of).max(1),

@@ -2,10 +2,11 @@
 //! that it may have roamed to.
 //!
 //! The source address of a datagram proves nothing: a peer can write any, and an attacker can send
-//! a copy of a frame from elsewhere. So a new source address does not move a link. Frames still go
-//! to the proven address, and copies of them to the new one, up to [`FACTOR`] bytes for each byte
-//! that came from it (RFC 9000 section 8.2 and 9.3). The core probes the new address, and the link
-//! goes to it when the peer answers ([`Paths::place`]). docs/decisions/0022-path-validation.md.
+//! a copy of a frame from elsewhere. So a link does not roam to a new source address at once.
+//! Frames still go to the proven address, and copies of them to the new one, up to [`FACTOR`] bytes
+//! for each byte that came from it (RFC 9000 section 8.2 and 9.3). The core probes the new address,
+//! and the link goes to it when the peer answers ([`Paths::place`]).
+//! docs/decisions/0022-path-validation.md.
 
 use std::net::SocketAddr;
 

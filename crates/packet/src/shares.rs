@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// A party may hold this part of the free store.
+/// A party may hold the free store divided by this.
 const HELD_OF_FREE: usize = 4;
-/// Or this part of the whole store, if that is more.
+/// Or the whole store divided by this, if that is more.
 const LEAST_SHARE: usize = 64;
 
 /// A number of items and their size.
