@@ -1,6 +1,8 @@
-//! What both agreements on fast keys share: telling our capabilities, and making keys of both sides'.
+//! The parts that both agreements on fast keys share: the capabilities that this node sends, and
+//! the keys that follow from the capabilities of both ends.
 //!
-//! One is between the ends of a session ([`crate::session`]), the other between neighbours ([`crate::hop`]).
+//! One agreement is between the ends of a session ([`crate::session`]), the other between
+//! neighbours ([`crate::hop`]).
 
 use rand_core::Rng as _;
 use weft_noise::fast::{Seed, Suite};
@@ -9,10 +11,11 @@ use weft_wire::fast::{Capabilities, READS_FULL};
 
 use crate::context::Context;
 
-/// The largest frame that we take: whatever a datagram can have.
+/// The largest frame that this node accepts: the largest UDP payload over IPv4.
 pub(crate) const MAX_PAYLOAD: u16 = 65_507;
 
-/// What one side tells: the receiver index of its first lane, and the body with those of so many lanes.
+/// Returns the receiver index of the first lane, and the body of a capabilities message with the
+/// indices of `lanes` lanes.
 pub(crate) fn tell(ctx: &mut Context, lanes: u8) -> Option<(u32, Vec<u8>)> {
     let index = ctx.allocate_fast_index();
     let mut random = [0; 16];
@@ -29,8 +32,9 @@ pub(crate) fn tell(ctx: &mut Context, lanes: u8) -> Option<(u32, Vec<u8>)> {
     Some((index, body))
 }
 
-/// The keys of both bodies, `ours` and `body`, which is `theirs`: one for each lane that both ends have, the first one
-/// first. None if no suite is in both.
+/// Returns the keys that follow from both bodies, `ours` and `body`, whose parsed form is `theirs`:
+/// one set for each lane that both ends have, in the order of the lanes. There are none if the ends
+/// have no suite in common.
 pub(crate) fn keys(
     ctx: &Context,
     id: EpochId,

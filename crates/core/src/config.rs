@@ -5,75 +5,85 @@ use std::net::SocketAddr;
 use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
 
-/// How the node behaves.
+/// The configuration of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// A link that had nothing to send for this long sends a heartbeat. FIPS: 10 s.
+    /// A link that has sent nothing for this long sends a heartbeat. FIPS: 10 s.
     pub heartbeat: u64,
-    /// A link that heard nothing for this long is down. FIPS: 30 s.
+    /// A link that has received nothing for this long is down. FIPS: 30 s.
     pub link_dead: u64,
-    /// Age at which keys of either layer are replaced. FIPS: 120 s, and a daemon ignores requests that come within
-    /// 30 s of the last one.
+    /// Age at which keys of either layer are replaced. FIPS: 120 s. A FIPS daemon ignores rekey
+    /// requests that arrive within 30 s of the last one.
     pub rekey: u64,
-    /// A session without IP packets for this long ends. Below FIPS's 90 s, so that we never hold one that a daemon
-    /// has already forgotten.
+    /// A session without IP packets for this long ends. The value is below FIPS's 90 s, so that
+    /// this node never keeps a session that a FIPS daemon has already forgotten.
     pub session_idle: u64,
-    /// The UDP payload our links carry, bytes: told to peers as the path's MTU.
+    /// The UDP payload that links of this node take, in bytes. Peers receive it as the path MTU.
     pub mtu: u16,
-    /// Find out by probes what direct paths between weft nodes take; otherwise that is `mtu`.
+    /// Probe the size of direct paths between weft nodes. Otherwise their size is `mtu`.
     pub probe: bool,
-    /// How long after a search a path is tried again for more (RFC 8899 `PMTU_RAISE_TIMER`: 600 s).
+    /// Time after a search until a path is probed for a larger size again (RFC 8899
+    /// `PMTU_RAISE_TIMER`: 600 s).
     pub path_raise: u64,
-    /// Take part in the mesh: announce other nodes to neighbours, and reach peers through them. Without it every peer is
-    /// reached over its own link or not at all, and no node may link that is not configured.
+    /// Take part in the mesh: announce other nodes to neighbours, and reach peers through
+    /// neighbours. Without the mesh a peer is reached over its own link or not at all, and no node
+    /// that is not configured may link.
     pub mesh: bool,
-    /// Carry messages of others from one neighbour to another, and answer look-ups for them.
+    /// Forward messages of other nodes from one neighbour to another, and answer look-ups for them.
     pub transit: bool,
-    /// Who may link with us without being configured.
+    /// Which nodes may link with this node without being configured.
     pub admit: Admit,
-    /// What neighbours are told of the link with them.
+    /// The reports about a link that its neighbour receives.
     pub link_reports: ReportMode,
-    /// What the other ends of sessions are told of the session.
+    /// The reports about a session that its peer receives.
     pub session_reports: ReportMode,
-    /// Offer fast frames to other ends that have them, and take theirs.
+    /// Offer fast frames to peers that support them, and accept theirs.
     pub fast: bool,
-    /// The ciphers to offer for them, and what they cost this machine.
+    /// The suites that this node offers for fast frames, with their cost on this host.
     pub suites: SuiteCosts,
-    /// Frames after which a key of fast frames moves on.
+    /// Number of frames after which fast frames enter the next phase.
     pub phase_frames: u64,
-    /// Tell that we read fast frames of IPv4 packets and of others with all of their header. What is false here is a node
-    /// before there were such.
+    /// Announce in the capabilities that this node reads fast frames of IPv4 packets, and fast
+    /// frames of other packets that keep their whole header. `false` gives the behaviour of a node
+    /// older than these kinds of frames.
     pub reads_full: bool,
-    /// Seal relayed fast frames whole for each hop: an observer of two hops does not see the same bytes on both.
+    /// Seal relayed fast frames whole at each hop, so that an observer of two hops does not see the
+    /// same bytes on both.
     pub seal_whole: bool,
-    /// Diffie-Hellmans a second that those may cost us who have proven nothing: a share of a core, by what one was measured to
-    /// cost this machine. Link handshakes and session handshakes have so many each.
+    /// Diffie-Hellman operations a second that unproven senders may cost this node. The value is a
+    /// share of one core, from the measured cost of one operation on this host. Link handshakes and
+    /// session handshakes have this rate each.
     pub unproven_per_second: u64,
-    /// Lanes of this node, 1 to [`MAX_LANES`](weft_packet::MAX_LANES): each gets fast keys of its own.
+    /// Number of lanes of this node, 1 to [`MAX_LANES`](weft_packet::MAX_LANES). Each lane has fast
+    /// keys of its own.
     pub lanes: u8,
-    /// Unix seconds when the caller's clock read zero: announcements carry the time of day.
+    /// Unix time in seconds at which the caller's clock read zero. Announcements contain the time
+    /// of day.
     pub unix_at_zero: u64,
 }
 
 impl Config {
-    /// Age at which keys end, ms, because no new ones could be agreed on: ten times the age at which they are replaced, and never
-    /// so short that an idle session, whose keys are not replaced, reaches it.
+    /// Age in ms at which keys end if the ends could not agree on new ones. It is ten times the age
+    /// at which keys are replaced, and never so short that an idle session, whose keys are not
+    /// replaced, reaches it.
     pub(crate) fn key_life(&self) -> u64 {
         (10 * self.rekey).max(2 * self.rekey + self.session_idle)
     }
 
-    /// Age from which on keys count as overdue, ms. A rekey is put off for 38 s at the most while handshakes cross.
+    /// Age in ms from which keys count as overdue. Crossing handshakes delay a rekey by at most 38
+    /// s.
     pub(crate) fn key_overdue(&self) -> u64 {
         self.rekey + self.rekey.max(40_000)
     }
 }
 
-/// The suites of fast frames that are offered, each with what sealing and opening 1,400 bytes costs in it, ns.
+/// The suites of fast frames that this node offers, each with the cost of sealing and opening 1,400
+/// bytes, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuiteCosts([Option<(Suite, u32)>; Suite::ALL.len()]);
 
 impl SuiteCosts {
-    /// Offers these and no others; of a repeated suite the last cost counts.
+    /// Offers exactly these suites. If a suite is repeated, its last cost counts.
     pub fn new(offers: impl IntoIterator<Item = (Suite, u32)>) -> Self {
         let mut costs = [None; Suite::ALL.len()];
         for (suite, cost) in offers {
@@ -86,36 +96,38 @@ impl SuiteCosts {
         Self(costs)
     }
 
-    /// As capabilities tell them: numbers on the wire, the lowest first, and costs.
+    /// Returns the offers as capabilities contain them: each suite's number on the wire, lowest
+    /// first, and its cost.
     pub fn offers(&self) -> impl Iterator<Item = (u8, u32)> + '_ {
         self.0.iter().flatten().map(|(suite, cost)| (suite.number(), *cost))
     }
 }
 
 impl Default for SuiteCosts {
-    /// As on a machine with instructions for AES: AES-256-GCM 700 ns, ChaCha20-Poly1305 2,300 ns.
+    /// The costs of a host with AES instructions: AES-256-GCM 700 ns, ChaCha20-Poly1305 2,300 ns.
     fn default() -> Self {
         Self::new([(Suite::Aes256Gcm, 700), (Suite::ChaCha20Poly1305, 2_300)])
     }
 }
 
-/// Which reports of measurements are sent, as FIPS names them (fips-mmp, "Operating Modes").
+/// Which reports of measurements are sent, with FIPS's names (fips-mmp, "Operating Modes").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportMode {
-    /// What was sent, and what came.
+    /// Sender reports and receiver reports.
     Full,
-    /// What came. Nothing is lost to the other side: it knows what it was sent.
+    /// Receiver reports only. The peer loses no information, because it knows what it has sent.
     Lightweight,
-    /// None. The other side learns neither round trip nor loss of what it sends.
+    /// No reports. The peer learns neither round trip nor loss of what it sends.
     Minimal,
 }
 
-/// Who may link with us without being configured. IP packets pass between configured peers alone, whatever this says.
+/// Which nodes may link without being configured. Only configured peers exchange IP packets,
+/// whatever the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admit {
-    /// Any node that can reach us, up to a number: the mesh is open.
+    /// Any node that can reach this one, up to a fixed number: the mesh is open.
     Everyone,
-    /// No node that is not configured.
+    /// Only configured nodes.
     Configured,
 }
 
@@ -146,12 +158,13 @@ impl Default for Config {
     }
 }
 
-/// A node we may link with and exchange IP packets with.
+/// A node that may link and exchange IP packets with this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
-    /// Who it is.
+    /// The peer's public key.
     pub key: PublicKey,
-    /// Where it may be reached; may be empty for a peer that dials us.
+    /// Addresses at which the peer may be reached. The list may be empty if the peer dials this
+    /// node.
     pub addresses: Vec<SocketAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! What every state machine of the node is handed with an event, and where its effects go.
+//! What every state machine of the node receives with an event, and where its effects go.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -13,40 +13,40 @@ use crate::link::FirstMessages;
 use crate::unproven::{Arrival, Unproven};
 use crate::{Config, Event};
 
-/// What the node wants done.
+/// An effect of the node.
 #[derive(Debug)]
 pub enum Output {
-    /// For the lane that owns the link or session.
+    /// A command for the lane that owns the link or session.
     Lane(Command),
-    /// Something a person or the daemon may want to know.
+    /// An event for the daemon or its user.
     Event(Event),
 }
 
-/// What probes of paths did.
+/// Counters of path probes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathCounters {
     pub(crate) probes: u64,
     pub(crate) raises: u64,
     pub(crate) black_holes: u64,
-    /// Sizes that others told and that are below what any path has.
+    /// Sizes that were reported and refused, because they are below those of any usable path.
     pub(crate) refused: u64,
 }
 
-/// The node without its peers: who we are, how we are set up, chance, and the effects so far.
+/// The state that all peers share: configuration, identity, randomness, and the effects so far.
 pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) identity: Identity,
-    /// Our own address, so that it need not be derived again.
+    /// The node's own address, so that it is derived only once.
     pub(crate) me: NodeAddr,
-    /// The random number that tells our starts apart.
+    /// The random number that distinguishes this start of the node from its others.
     pub(crate) epoch: [u8; 8],
     pub(crate) rng: Box<dyn CryptoRng + Send>,
-    /// Receiver indices in use on our side, so that none is given twice.
+    /// The receiver indices in use at this node, so that none is assigned twice.
     indices: BTreeSet<u32>,
     /// The same for fast frames, which have indices of their own.
     fast_indices: BTreeSet<u32>,
     pub(crate) path_counters: PathCounters,
-    /// What handshake messages of sessions may cost that prove nothing.
+    /// What unproven handshake messages of sessions may cost.
     pub(crate) unproven: Unproven,
     /// First handshake messages of links that were answered.
     pub(crate) first_messages: FirstMessages,
@@ -73,7 +73,8 @@ impl Context {
         }
     }
 
-    /// Whether a handshake message of a session that came over this link is worth its Diffie-Hellmans.
+    /// Whether a handshake message of a session that was received over this link is worth its
+    /// Diffie-Hellman operations.
     pub(crate) fn admits(&mut self, now: u64, link: LinkId, arrival: Arrival) -> bool {
         self.unproven.admits(now, link, arrival, &mut *self.rng)
     }
@@ -90,7 +91,7 @@ impl Context {
         self.outputs.pop_front()
     }
 
-    /// A receiver index that no epoch of ours uses.
+    /// Allocates a receiver index that no epoch of this node uses.
     pub(crate) fn allocate_index(&mut self) -> u32 {
         loop {
             let index = self.rng.next_u32();
@@ -100,7 +101,8 @@ impl Context {
         }
     }
 
-    /// The same with a tag in its upper bits, as [`weft_noise::tag`] says. A tag all of whose 16 indices are in use gives any.
+    /// The same with a tag in its upper bits, as [`weft_noise::tag`] specifies. If all 16 indices
+    /// of a tag are in use, the index has no tag.
     pub(crate) fn allocate_tagged(&mut self, tag: u32) -> u32 {
         let first = self.rng.next_u32();
         let tagged = (0..=!TAG_MASK).map(|n| tag & TAG_MASK | first.wrapping_add(n) & !TAG_MASK);
@@ -112,7 +114,7 @@ impl Context {
         self.allocate_index()
     }
 
-    /// Where a link leads, for the lanes that do not own it.
+    /// Reports the peer and the address of a link to the lanes that do not own it.
     pub(crate) fn place_link(&mut self, link: LinkId, peer: NodeAddr, path: SocketAddr) {
         if self.config.lanes > 1 {
             let left = None;
@@ -120,7 +122,8 @@ impl Context {
         }
     }
 
-    /// A receiver index that no fast keys of ours use, for the first lane. Those of the others are the numbers behind it.
+    /// Allocates a receiver index for the first lane that no fast keys of this node use. The other
+    /// lanes have the numbers that follow.
     pub(crate) fn allocate_fast_index(&mut self) -> u32 {
         loop {
             let index = self.rng.next_u32() & !LANE_MASK;
@@ -142,7 +145,8 @@ impl Context {
         self.indices.len()
     }
 
-    /// `base` ms, moved by up to an eighth either way, so that two ends do not act at the same moment.
+    /// Returns `base` ms, changed by up to an eighth in either direction, so that the two ends do
+    /// not act at the same moment.
     pub(crate) fn jittered(&mut self, base: u64) -> u64 {
         let span = base / 4;
         base - base / 8 + u64::from(self.rng.next_u32()) % span.max(1)

@@ -1,4 +1,4 @@
-//! What the node tells the outside: for logs, status and state that outlives the process.
+//! What the node reports to the daemon: for logs, status, and state that outlives the process.
 
 use std::net::SocketAddr;
 
@@ -6,31 +6,32 @@ use weft_noise::PublicKey;
 
 use crate::{Frames, Path, PathReason, Trouble};
 
-/// Something happened to a peer.
+/// A change of a peer, or of the node itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A link was established, or re-established by a peer that restarted.
+    /// A link came up, or came up again with a peer that has restarted.
     LinkUp {
         /// The peer.
         peer: PublicKey,
-        /// Where it is.
+        /// The peer's address.
         path: SocketAddr,
-        /// The peer is not the process that it was before.
+        /// The peer runs as another process than before.
         restarted: bool,
     },
     /// A link ended.
     LinkDown {
         /// The peer.
         peer: PublicKey,
-        /// Why.
+        /// The reason.
         reason: LinkDown,
     },
-    /// A neighbour answers nothing right now: traffic goes round it where there is another way. The link stays.
+    /// A neighbour does not answer at present. Traffic avoids it if there is another path. The link
+    /// stays up.
     LinkSilent {
         /// The peer.
         peer: PublicKey,
     },
-    /// A neighbour that was silent has been answering for a while.
+    /// A neighbour that was silent has answered for some time.
     LinkAnswers {
         /// The peer.
         peer: PublicKey,
@@ -39,16 +40,16 @@ pub enum Event {
     Roamed {
         /// The peer.
         peer: PublicKey,
-        /// Where it is now.
+        /// The new address.
         path: SocketAddr,
     },
-    /// Packets for a peer take another way from now on.
+    /// Packets for a peer take another path from now on.
     PathChanged {
         /// The peer.
         peer: PublicKey,
-        /// The way; `None` if there is none.
+        /// The new path; `None` if there is none.
         path: Option<Path>,
-        /// Why.
+        /// The reason.
         reason: PathReason,
     },
     /// Link keys were replaced.
@@ -58,19 +59,19 @@ pub enum Event {
     },
     /// An end-to-end session was established.
     SessionUp {
-        /// The other end.
+        /// The peer.
         peer: PublicKey,
     },
     /// Session keys were replaced.
     SessionRekeyed {
-        /// The other end.
+        /// The peer.
         peer: PublicKey,
     },
     /// Data of a session goes in other frames from now on.
     FramesChanged {
-        /// The other end.
+        /// The peer.
         peer: PublicKey,
-        /// Which.
+        /// The kind of frames.
         frames: Frames,
     },
     /// Fast frames to a peer have another size from now on.
@@ -79,95 +80,99 @@ pub enum Event {
         peer: PublicKey,
         /// UDP payload, bytes.
         payload: u16,
-        /// The size before no longer gets through; otherwise a probe showed that the path takes more.
+        /// `true` if frames of the previous size no longer arrive; `false` if a probe showed that
+        /// the path takes larger ones.
         black_hole: bool,
     },
-    /// A neighbour says that the way through it takes only frames of this size, which no usable way does. Its label is
-    /// refused, so data through it goes in FIPS frames. Told at most every 10 s for all neighbours.
+    /// A neighbour claims a path MTU that is smaller than that of any usable path. The node refuses
+    /// its label, so that data through it goes in FIPS frames. Reported at most every 10 s for all
+    /// neighbours together.
     SizeRefused {
         /// The neighbour.
         peer: PublicKey,
-        /// What it says, bytes of UDP payload.
+        /// The claimed size, in bytes of UDP payload.
         told: u16,
     },
     /// The direct path to a peer takes less than weft needs, or takes it again.
     PathNarrow {
         /// The peer.
         peer: PublicKey,
-        /// It takes less.
+        /// `true` if the path takes less.
         narrow: bool,
     },
-    /// Packets do not pass in one direction, although there is a link or a session; or nothing speaks against it any more.
+    /// Packets do not pass in one direction, although there is a link or a session; or such trouble
+    /// has ended.
     Troubled {
         /// The peer.
         peer: PublicKey,
-        /// In which way; `None` if in none any more.
+        /// The kind of trouble; `None` if it has ended.
         trouble: Option<Trouble>,
     },
-    /// Keys are old, and new ones could not be agreed on so far. They end at the age of `ends_in` from now.
+    /// Keys are overdue, because the ends could not agree on new ones so far.
     KeysOverdue {
         /// The peer.
         peer: PublicKey,
-        /// Those of the session; otherwise of the link.
+        /// `true` for the keys of the session, `false` for those of the link.
         session: bool,
-        /// When they end, ms from now.
+        /// Time until the keys end, in ms.
         ends_in: u64,
     },
-    /// A node asked to link that is not configured. Told once for each key as long as it is
+    /// A node that is not configured asked to link. Reported once for each key while the key is
     /// remembered, at a bounded rate.
     TurnedAway {
-        /// Its key.
+        /// The node's public key.
         key: PublicKey,
-        /// Where its handshake message came from, which need not be where the node is.
+        /// The source address of its handshake message. The node need not be there.
         from: SocketAddr,
     },
     /// Two running nodes have the key of this peer.
     KeyInTwo {
         /// The peer.
         peer: PublicKey,
-        /// Where they are: the one that spoke last, and the other one.
+        /// Their addresses: first that of the node that sent last, then the other one.
         seen: [SocketAddr; 2],
     },
-    /// Another running node has our key.
+    /// Another running node has the key of this node.
     OwnKeyInTwo {
-        /// The neighbour that says so; `None` if the other node itself came to us.
+        /// The neighbour that reports it; `None` if the other node itself contacted this one.
         told_by: Option<PublicKey>,
-        /// Where it is.
+        /// The address of the other node.
         seen: SocketAddr,
     },
     /// An end-to-end session ended.
     SessionDown {
-        /// The other end.
+        /// The peer.
         peer: PublicKey,
-        /// Why.
+        /// The reason.
         reason: SessionDown,
     },
 }
 
-/// Why a link ended.
+/// The reason why a link ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkDown {
-    /// Nothing was heard for [`Config::link_dead`](crate::Config::link_dead).
+    /// The link received nothing for [`Config::link_dead`](crate::Config::link_dead).
     Silent,
-    /// The peer said goodbye, with this FMP reason code.
+    /// The peer sent a disconnect with this FMP reason code.
     Disconnected(u8),
-    /// The peer seems to use keys whose handshake answer we never got, and was silent: both must begin anew.
+    /// The peer seems to use keys whose handshake answer never arrived here, and was silent. Both
+    /// ends have to begin a new handshake.
     OutOfStep,
-    /// The keys reached their last age, as no new ones could be agreed on.
+    /// The keys reached their maximum age, because the ends could not agree on new ones.
     KeysTooOld,
     /// The peer is not configured, and all places for such peers are taken.
     NoRoom,
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionDown {
     /// No IP packet passed for [`Config::session_idle`](crate::Config::session_idle).
     Idle,
     /// The peer restarted and cannot have its keys any more.
     PeerRestarted,
-    /// The other end never proved that it has the keys.
+    /// The peer never proved that it holds the keys.
     Unconfirmed,
-    /// The keys reached their last age, as no new ones could be agreed on.
+    /// The keys reached their maximum age, because the ends could not agree on new ones.
     KeysTooOld,
 }

@@ -1,8 +1,10 @@
-//! Agreeing with a neighbour on the keys that relayed fast frames go over a link with, anew for each of its epochs.
+//! The agreement with a neighbour on the keys for relayed fast frames over a link, once for each
+//! epoch of the link.
 //!
-//! As between the ends of a session ([`crate::session`]): each side tells its capabilities until the other has
-//! acknowledged them, installs the keys once it knows both, and then asks in a frame for one back. It begins when such
-//! keys are wanted, or when the neighbour begins. docs/protocol/fast.md, "Hop keys".
+//! It works like the agreement between the ends of a session ([`crate::session`]). Each end sends
+//! its capabilities until the other has acknowledged them, installs the keys once it knows both
+//! capabilities, and then sends a frame that asks for one in return. The agreement begins when this
+//! node needs such keys, or when the neighbour begins. docs/protocol/fast.md, "Hop keys".
 
 use weft_noise::fast::{self, Seed};
 use weft_packet::{Command, EpochId, LinkId};
@@ -12,16 +14,18 @@ use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK};
 use crate::capability;
 use crate::context::Context;
 
-/// First wait before capabilities are told again; doubles each time.
+/// First wait before capabilities are sent again; doubles each time.
 const TELL_AGAIN: u64 = 500;
-/// Told that often without an answer: the neighbour does not know of relayed frames.
+/// Number of capabilities messages without an answer after which the neighbour counts as one that
+/// does not support relayed frames.
 const MAX_TELLS: u32 = 4;
-/// First wait before a confirm is asked for again; doubles each time.
+/// First wait before a confirmation is requested again; doubles each time.
 const ASK_AGAIN: u64 = 250;
-/// Asked that often in vain: fast frames do not get through to the neighbour.
+/// Number of requests without a confirmation after which fast frames count as not reaching the
+/// neighbour.
 const MAX_ASKS: u32 = 5;
 
-/// The link, and our index of the epoch that the messages go under.
+/// The link, and this node's index of the epoch under which the messages are sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At {
     pub(crate) link: LinkId,
@@ -32,7 +36,7 @@ pub(crate) struct At {
 #[derive(Debug)]
 pub(crate) struct Hop {
     pub(crate) id: EpochId,
-    /// Needed until the keys are made.
+    /// Needed until the keys are derived.
     seed: Option<Seed>,
     our_index: u32,
     ours: Vec<u8>,
@@ -46,16 +50,16 @@ pub(crate) struct Hop {
 enum Stage {
     /// The neighbour's capabilities are not known.
     Telling,
-    /// Keys are installed, and asked that often for a confirm.
+    /// Keys are installed; the number counts the requests for a confirmation.
     Asking(u32),
-    /// Relayed frames may go.
+    /// Relayed frames may be sent.
     Proven,
-    /// Nothing more is tried in this epoch.
+    /// The agreement has failed for this epoch, and nothing more is tried.
     Over,
 }
 
 impl Hop {
-    /// Begins, with the seed that the handshake of the epoch left.
+    /// Begins the agreement with the seed from the handshake of the epoch.
     pub(crate) fn begin(ctx: &mut Context, now: u64, id: EpochId, seed: Seed) -> Option<Self> {
         let (our_index, ours) = capability::tell(ctx, 1)?;
         Some(Self {
@@ -70,7 +74,7 @@ impl Hop {
         })
     }
 
-    /// Keys that are agreed on and work.
+    /// Returns an agreement whose keys are proven.
     #[cfg(test)]
     pub(crate) fn proven(id: EpochId) -> Self {
         Self {
@@ -89,20 +93,21 @@ impl Hop {
         self.stage == Stage::Proven
     }
 
-    /// The epoch is over.
+    /// Frees the resources of an epoch that has ended.
     pub(crate) fn end(&self, ctx: &mut Context, link: LinkId) {
         ctx.free_fast_index(self.our_index);
         ctx.lane(Command::RetireHop { link, id: self.id });
     }
 
-    /// The neighbour tells what it can do.
+    /// Handles the capabilities of the neighbour.
     pub(crate) fn handle_capabilities(&mut self, ctx: &mut Context, now: u64, at: At, body: &[u8]) {
         let Ok(theirs) = Capabilities::parse(body) else { return };
         if let Some(seed) = self.seed.take() {
             self.install(ctx, now, at.link, &seed, body, &theirs);
         }
         if !self.acknowledged && self.stage != Stage::Telling {
-            // It may have come to know of us only now.
+            // The neighbour may have begun the agreement only now, and have ignored the earlier
+            // messages.
             self.next = now;
             self.tells = self.tells.min(MAX_TELLS - 1);
         }
@@ -111,13 +116,14 @@ impl Hop {
         self.drive(ctx, now, at);
     }
 
-    /// The neighbour has our capabilities.
+    /// Handles the neighbour's acknowledgement of this node's capabilities.
     pub(crate) fn handle_ack(&mut self, body: &[u8]) {
         let digest: [u8; DIGEST_LEN] = fast::digest(&self.ours);
         self.acknowledged |= body == digest;
     }
 
-    /// A frame has opened that shows that ours open at the neighbour.
+    /// Handles proof that frames of this node open at the neighbour: a frame that it answered has
+    /// opened here.
     pub(crate) fn handle_proven(&mut self) {
         if self.seed.is_none() {
             self.stage = Stage::Proven;
@@ -158,7 +164,7 @@ impl Hop {
         }
     }
 
-    /// Makes the keys and hands them to the lane.
+    /// Derives the keys and hands them to the lane.
     fn install(
         &mut self,
         ctx: &mut Context,

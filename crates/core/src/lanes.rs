@@ -1,8 +1,9 @@
-//! What several lanes tell of one session or link, put together.
+//! The reports of several lanes on one session or link, merged.
 //!
-//! Each lane counts its own frames by counters of its own. Sums over lanes behave as one lane's numbers do: what lies
-//! between two looks is the sum of what lies between the looks at each. That holds as long as no lane changes its keys, so
-//! the number of the epoch is made of all of theirs and changes with each.
+//! Each lane counts its own frames with counters of its own. The sums over lanes behave like the
+//! numbers of one lane: the difference of two sums is the sum of the lanes' differences. That holds
+//! only while no lane changes its keys. So the epoch of the sum is computed from the epochs of all
+//! lanes, and changes with each of them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use weft_packet::{LinkActivity, LinkId, MAX_LANES, Received, SessionActivity, To
 use weft_wire::NodeAddr;
 use weft_wire::mmp::ReceiverReport;
 
-/// What each lane has told last, where there are several.
+/// The latest report of each lane, if there are several lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     links: BTreeMap<LinkId, Each<LinkActivity>>,
@@ -18,8 +19,8 @@ pub(crate) struct Lanes {
     measured: BTreeMap<NodeAddr, Each<Measured>>,
 }
 
-/// What those lanes have told that have told anything, with their numbers. Each peer has some of these, so they take no more
-/// room than they need.
+/// The latest reports with the numbers of their lanes. Each peer has some of these, so they take
+/// only the memory that they need.
 #[derive(Debug)]
 struct Each<T>(Vec<(u8, T)>);
 
@@ -49,28 +50,28 @@ impl<T> Each<T> {
     }
 }
 
-/// What the other end told of what it received, with what was sent.
+/// A receiver report of the peer, together with what this node has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Measured {
-    /// Our epoch.
+    /// The epoch of this node's frames.
     pub(crate) epoch: u32,
-    /// Frames that we have sealed under it.
+    /// Frames that this node has sealed under it.
     pub(crate) sent: u64,
-    /// Its clock when the report came, ms.
+    /// This node's clock in that epoch when the report was received, in ms.
     pub(crate) clock: u32,
     pub(crate) report: ReceiverReport,
 }
 
 impl Lanes {
-    /// The node is no peer any more, and the link with it is gone.
+    /// Forgets a node that is not a peer any more, and the link with it.
     pub(crate) fn forget(&mut self, peer: NodeAddr, link: LinkId) {
         self.links.remove(&link);
         self.sessions.remove(&peer);
         self.measured.remove(&peer);
     }
 
-    /// A link's activity over all lanes, of which `lane` has told this. What came is measured by the first alone, which
-    /// alone opens the link's own frames.
+    /// Enters what `lane` has reported on a link, and returns the activity of the link over all
+    /// lanes. Reception is that of the first lane, because only it opens the link's own frames.
     pub(crate) fn link(&mut self, lane: u8, told: LinkActivity) -> LinkActivity {
         let lanes = self.links.entry(told.link).or_default();
         lanes.set(lane, told);
@@ -97,8 +98,9 @@ impl Lanes {
         }
     }
 
-    /// What the other end of a session received in all lanes, as far as each was told of. `None` if it cannot have: more
-    /// than was sent, or less than it told before.
+    /// Returns what the peer of a session has received over all lanes, from the latest report on
+    /// each. Returns `None` if the report is impossible: it covers more than was sent, or less than
+    /// an earlier report.
     pub(crate) fn measured(&mut self, peer: NodeAddr, lane: u8, told: Measured) -> Option<Measured> {
         let lanes = self.measured.entry(peer).or_default();
         let before = lanes.of(lane).filter(|before| before.epoch == told.epoch);
@@ -148,7 +150,7 @@ fn received(lanes: &Each<SessionActivity>) -> Received {
     }
 }
 
-/// One number for the epochs of several lanes, another one as soon as one of them is another one.
+/// Returns one number for the epochs of several lanes. It changes if one of them changes.
 fn epoch(lanes: impl Iterator<Item = (u8, u32)>) -> u32 {
     const ODD: u32 = 0x9e37_79b1;
     lanes.fold(0, |sum: u32, (lane, epoch)| {
@@ -206,8 +208,8 @@ mod tests {
     }
 
     proptest! {
-        /// A reader of the sums sees what happened between two reads in all lanes, as long as no keys change, and
-        /// another epoch as soon as some do.
+        /// Two reads of the sums differ by what happened between them in all lanes, unless keys
+        /// change. Then the epoch changes.
         #[test]
         fn sums_move_as_their_parts_do(
             steps in prop::collection::vec((0..4_u8, 0..100_u64, 0..100_u64, prop::bool::weighted(0.1)), 1..60),

@@ -1,10 +1,10 @@
-//! The node as a pure state machine: it makes every decision and moves no packets.
+//! The node as a pure state machine: it makes every decision and forwards no packets.
 //!
 //! - [`Node`]: the entry point. Reports of lanes and the time go in, [`Output`]s come out.
 //! - `link`: FMP with one neighbour: dialling, simultaneous opens, rekey, roaming, liveness, loss.
 //! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
-//! - `hop`, `labels`: keys and labels of relayed fast frames. `capability`: what the agreements on
-//!   keys have in common.
+//! - `hop`, `labels`: keys and labels of relayed fast frames. `capability`: the parts that both
+//!   agreements on fast keys share.
 //! - [`Path`]: the paths to a peer, and why each was left. `path_mtu`, `prober`: the path MTU and
 //!   the search for it.
 //! - `mesh`: the spanning tree, filters, look-ups and next hops.

@@ -1,4 +1,4 @@
-//! The node: its peers, and which of them an event belongs to.
+//! The node: its peers, and the dispatch of each event to the peer that it belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -45,27 +45,29 @@ mod routes;
 mod signals;
 mod twin;
 
-/// A packet that waits while no link comes up is answered with "unreachable" after this, ms.
+/// Time after which a packet that waits without any link is answered with "unreachable", in ms.
 const PATIENCE: u64 = 5_000;
 
-/// A configured peer.
+/// A configured peer, or a neighbour that is not configured.
 pub(crate) struct Peer {
     pub(crate) key: PublicKey,
     pub(crate) link: Link,
     pub(crate) session: Session,
     pub(crate) paths: PathHistory,
-    /// How far we got, as last looked at.
+    /// The state of the connection at the last look.
     pub(crate) progress: Progress,
-    /// Where its handshakes are expected from, as the lane was told.
+    /// The hosts from which the lane expects the peer's handshakes.
     pub(crate) expected: Option<Vec<IpAddr>>,
-    /// Named in the configuration: IP packets may pass. Others are neighbours only while they are linked.
+    /// The configuration names this peer, so IP packets may pass. Other nodes are neighbours only
+    /// while they are linked.
     pub(crate) configured: bool,
-    /// When it is due, as the queue of [`Peers`] has it; `u64::MAX`: it is not in there.
+    /// When the peer is due, as the queue of [`Peers`] has it; `u64::MAX` if it is not in the
+    /// queue.
     pub(crate) queued: u64,
 }
 
 impl Peer {
-    /// When something is to be done about it, and what.
+    /// Returns when the peer next needs attention, and for what.
     fn due(&self, ctx: &Context) -> (u64, &'static str) {
         let look = if self.configured { self.progress.next } else { u64::MAX };
         let times = [
@@ -76,19 +78,20 @@ impl Peer {
         times.into_iter().min_by_key(|(at, _)| *at).unwrap_or((u64::MAX, ""))
     }
 
-    /// It is a neighbour that is not configured, and its link has ended.
+    /// Whether this is a neighbour that is not configured and whose link has ended.
     fn is_gone(&self) -> bool {
         !self.configured && self.link.epochs_held() == 0
     }
 
-    /// How well the hop to this peer does. Data in fast frames passes the link uncounted, and the session counts it.
+    /// Returns the quality of the hop to this peer. The link does not count data in fast frames,
+    /// but the session does.
     pub(crate) fn hop_quality(&self, now: u64) -> Quality {
         let link = self.link.metrics.quality(now);
         if !self.session.is_fast() {
             return link;
         }
         let session = self.session.metrics.quality(now);
-        // Reports about sessions may be off where those about links are on.
+        // Reports about sessions may be disabled while those about links are enabled.
         Quality {
             rtt_us: session.rtt_us.or(link.rtt_us),
             rtt_variation_us: session.rtt_variation_us.or(link.rtt_variation_us),
@@ -99,55 +102,58 @@ impl Peer {
     }
 }
 
-/// What time did to a peer.
+/// What a timeout changed at a peer.
 struct Timeout {
     addr: NodeAddr,
     link: LinkId,
-    /// Its link goes to another address.
+    /// The address of its link changed.
     moved: bool,
-    /// Relayed frames cannot go over its link any more.
+    /// Its link can take no relayed frames any more.
     keyless: bool,
     /// Its link has ended.
     lost: bool,
 }
 
-/// What came in and led to nothing, counted.
+/// Counters of received messages that had no effect, and of path probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeCounters {
     /// First handshake messages that did not authenticate.
     pub handshakes_forged: u64,
-    /// First handshake messages that have done their work before: recordings, which cost a look-up.
+    /// First handshake messages that had their effect earlier. They are replays, which cost a
+    /// look-up.
     pub handshakes_replayed: u64,
     /// Authentic handshake messages from nodes that are not configured.
     pub strangers: u64,
-    /// Link or session messages of a type that neither FIPS nor we define.
+    /// Link or session messages of a type that neither FIPS nor Weft defines.
     pub messages_unknown: u64,
-    /// Link or session messages that are known but do not parse.
+    /// Link or session messages of a known type that do not parse.
     pub messages_malformed: u64,
     /// Announcements of neighbours that are old, too frequent, forged or impossible.
     pub announcements_refused: u64,
-    /// Probes sent to find out what direct paths take.
+    /// Probes of the size of direct paths.
     pub path_probes: u64,
-    /// Such paths that turned out to take more than was sent.
+    /// Direct paths that probes found to take more than was sent.
     pub path_raises: u64,
-    /// Such paths that turned out to swallow what was sent.
+    /// Direct paths that probes found to drop what was sent.
     pub path_black_holes: u64,
-    /// Sizes of paths that others told and that were refused, because no usable path is so narrow
+    /// Reported path sizes that were refused, because no usable path is so narrow
     /// ([`LEAST_PAYLOAD`](weft_wire::fast::LEAST_PAYLOAD)).
     pub sizes_refused: u64,
-    /// Handshake messages of sessions that were not looked at: what such may cost that prove nothing was used up.
+    /// Handshake messages of sessions that were not read, because the budget for unproven senders
+    /// was spent.
     pub unproven_refused: u64,
-    /// Error signals that were not sent, because the messages of one link, or of all, caused too many.
+    /// Error signals that were not sent, because the messages of one link, or of all, caused too
+    /// many.
     pub signals_refused: u64,
-    /// Labels that a neighbour wanted and did not get: too many, or no way for them.
+    /// Labels that a neighbour requested and did not get: too many, or no route for them.
     pub labels_refused: u64,
-    /// Labels that a neighbour has not bound again.
+    /// Labels that a neighbour did not bind again in time.
     pub labels_expired: u64,
 }
 
 impl NodeCounters {
-    /// All of them by name, in the order of the fields.
+    /// Returns all counters with their names, in the order of the fields.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("handshakes_forged", self.handshakes_forged),
@@ -169,29 +175,29 @@ impl NodeCounters {
     }
 }
 
-/// The node as a state machine: events in, [`Output`]s out, no clock and no sockets. `now` is in milliseconds on any
-/// clock that never goes back.
+/// The node as a state machine: events in, [`Output`]s out, no clock and no sockets. `now` is in
+/// milliseconds on any clock that never runs backwards.
 pub struct Node {
     ctx: Context,
     peers: Peers,
     by_link: BTreeMap<LinkId, NodeAddr>,
     next_link: u32,
-    /// Not configured, and may link all the same.
+    /// Nodes that are not configured and may link nevertheless.
     allowed: BTreeSet<NodeAddr>,
-    /// May not link unless configured.
+    /// Nodes that may not link unless they are configured.
     denied: BTreeSet<NodeAddr>,
     mesh: Mesh,
-    /// Ways for messages of others, as the lanes have them.
+    /// Routes for messages of other nodes, as the lanes have them.
     routes: Routes,
-    /// Such ways that have to show that they work.
+    /// Routes that have to prove that they work.
     held: BTreeMap<NodeAddr, Held>,
-    /// What is left of the rates of error signals.
+    /// The budgets of error signals.
     signals: Signals,
-    /// For relayed fast frames.
+    /// Labels for relayed fast frames.
     labels: Labels,
-    /// What each lane has told, where there are several.
+    /// The latest reports of each lane, if there are several lanes.
     lanes: Lanes,
-    /// Another running node has our key.
+    /// Another running node with the key of this one.
     twin: Option<Twin>,
     /// Nodes that asked to link and are not configured.
     turned_away: TurnedAwayNodes,
@@ -199,8 +205,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node without peers. `rng` seeds everything that is left to chance: with the same seed and events a node does
-    /// the same.
+    /// Creates a node without peers. `rng` is the source of all randomness: with the same seed and
+    /// events a node behaves the same.
     pub fn new(config: Config, identity: Identity, rng: Box<dyn CryptoRng + Send>) -> Self {
         let mut ctx = Context::new(config, identity, rng);
         if config.seal_whole {
@@ -225,12 +231,12 @@ impl Node {
         }
     }
 
-    /// Our address.
+    /// Returns the address of this node.
     pub fn addr(&self) -> NodeAddr {
         self.ctx.me
     }
 
-    /// Makes a peer known, or changes where it is looked for. Our own key is ignored.
+    /// Adds a peer, or changes the addresses of a known one. The node's own key is ignored.
     pub fn add_peer(&mut self, now: u64, peer: PeerConfig) {
         let addr = peer.key.node_addr();
         if addr == self.ctx.me {
@@ -247,33 +253,34 @@ impl Node {
         self.expect(addr);
     }
 
-    /// Nodes that asked to link lately and are not configured, the last one first; a bounded
-    /// number.
+    /// Returns the nodes that asked to link lately and are not configured, the last one first.
+    /// Their number is bounded.
     pub fn turned_away(&self, now: u64) -> impl Iterator<Item = TurnedAway> {
         self.turned_away.list(now)
     }
 
-    /// Data for this peer goes in fast frames from now on or not at all: it waits, and is dropped in the end, while the
-    /// peer has agreed on none or the way to it has none. A key that is no peer's is ignored.
+    /// Restricts data for this peer to fast frames. While the peer has not agreed on any, or the
+    /// path to it takes none, data waits and is dropped in the end. A key that belongs to no peer
+    /// is ignored.
     pub fn require_fast(&mut self, peer: &PublicKey) {
         self.with_peer(peer.node_addr(), |ctx, p| p.session.require_fast(ctx));
     }
 
-    /// What lies behind us, and behind peers, from now on; see [`Command::SetNetworks`]. Networks of keys that are no peers'
-    /// have no effect.
+    /// Sets the networks behind this node and behind peers; see [`Command::SetNetworks`]. Networks
+    /// of keys that belong to no peer have no effect.
     pub fn set_networks(&mut self, ours: Vec<Network>, theirs: Vec<(Network, PublicKey)>) {
         let theirs = theirs.into_iter().map(|(network, key)| (network, key.node_addr()));
         let theirs = theirs.collect();
         self.ctx.lane(Command::SetNetworks { ours, theirs });
     }
 
-    /// Tells that data with this peer went in fast frames before this process began, so that the first agreement that
-    /// fails is an [`Event::FramesChanged`](crate::Event::FramesChanged).
+    /// Records that data with this peer went in fast frames before this process began. The first
+    /// agreement that fails is then an [`Event::FramesChanged`](crate::Event::FramesChanged).
     pub fn remember_fast(&mut self, peer: &PublicKey) {
         self.with_peer(peer.node_addr(), |_, p| p.session.remember_fast());
     }
 
-    /// Tells where a peer was last seen, so that it is looked for there too.
+    /// Records an address at which a peer was last seen, so that it is dialled there too.
     pub fn hint(&mut self, now: u64, peer: &PublicKey, addr: SocketAddr) {
         let node = peer.node_addr();
         if let Some(peer) = self.peers.get_mut(&node) {
@@ -282,7 +289,7 @@ impl Node {
         }
     }
 
-    /// Takes one report of a lane.
+    /// Handles one report of a lane.
     pub fn handle_report(&mut self, now: u64, report: Report) {
         let subject = Subject::of(&report);
         self.take_report(now, report);
@@ -384,7 +391,8 @@ impl Node {
                 self.counters.messages_unknown += u64::from(!known);
             }
             Report::UnknownSession { link, src } => {
-                // The neighbour it came from is authenticated, but may have forged it: it only leads to a handshake, seldom.
+                // The neighbour that sent it is authenticated, but may have forged it. So it leads
+                // only to a handshake, at a low rate.
                 let Some(from) = self.by_link.get(&link).copied() else {
                     return;
                 };
@@ -405,7 +413,7 @@ impl Node {
             }
             Report::Wanted { peer } => self.handle_wanted(now, peer),
             Report::Arrives { peer, link } => self.handle_arrival(now, peer, link),
-            // The answer is for the caller that asked the lane.
+            // The reply is for the caller that asked the lane.
             Report::EchoReply { .. } => {}
             Report::Activity { links, sessions } => {
                 for activity in links {
@@ -425,7 +433,8 @@ impl Node {
         }
     }
 
-    /// Our own addresses or routes changed: peers must learn where we are now.
+    /// Handles a change of this node's own addresses or routes: peers have to learn its new
+    /// address.
     pub fn handle_network_change(&mut self, now: u64) {
         for peer in self.peers.values_mut() {
             peer.link.handle_network_change(&mut self.ctx, now);
@@ -433,7 +442,7 @@ impl Node {
         }
     }
 
-    /// Does what is due at `now`.
+    /// Performs what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
         let due = self.peers.due(&self.ctx, now);
         let ends: Vec<Timeout> = due.iter().filter_map(|addr| self.drive_peer(now, *addr)).collect();
@@ -463,7 +472,8 @@ impl Node {
         }
     }
 
-    /// Does what is due at `now` of the link and the session of one peer. `None` if that is nothing.
+    /// Performs what is due at `now` for the link and the session of one peer. Returns `None` if
+    /// nothing is due.
     fn drive_peer(&mut self, now: u64, addr: NodeAddr) -> Option<Timeout> {
         let peer = self.peers.get_mut(&addr)?;
         let (link, session) = (&mut peer.link, &mut peer.session);
@@ -491,12 +501,13 @@ impl Node {
         Some(end)
     }
 
-    /// The next effect. Drain it after each event.
+    /// Returns the next effect. The caller drains the effects after each event.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.ctx.next_output()
     }
 
-    /// When [`Node::handle_timeout`] should be called, and for what, if nothing else happens before.
+    /// Returns when [`Node::handle_timeout`] should be called, and for what, if nothing else
+    /// happens before.
     pub fn poll_timeout(&mut self) -> Option<(u64, &'static str)> {
         let peers = self.peers.next(&self.ctx);
         let mesh = self.ctx.config.mesh.then(|| self.mesh.deadline());
@@ -508,35 +519,36 @@ impl Node {
             .min_by_key(|(at, _)| *at)
     }
 
-    /// Says goodbye to every linked peer, for an orderly stop.
+    /// Sends a disconnect to every linked peer, for an orderly stop.
     pub fn shut_down(&mut self) {
         for peer in self.peers.values_mut() {
             peer.link.disconnect(&mut self.ctx, DisconnectReason::Shutdown);
         }
     }
 
-    /// How each peer stands, in the order of their addresses.
+    /// Returns the status of each configured peer, in the order of their addresses.
     pub fn peer_status(&self, now: u64) -> impl Iterator<Item = PeerStatus> + '_ {
         let configured = self.peers.values().filter(|peer| peer.configured);
         configured.map(move |peer| PeerStatus::of(peer, &self.ctx.config, now))
     }
 
-    /// Bytes of state about the mesh that others have made us keep, about.
+    /// Returns the memory for state about the mesh that other nodes have caused, in bytes,
+    /// approximately.
     pub fn mesh_bytes(&self) -> usize {
         self.mesh.bytes()
     }
 
-    /// Our place in the tree: ourselves first, the root last.
+    /// Returns the node's coordinates in the tree: its own address first, the root last.
     pub fn coords(&self) -> &[NodeAddr] {
         self.mesh.my_coords()
     }
 
-    /// What gossip and look-ups of the mesh did, by name.
+    /// Returns the counters of gossip and look-ups, by name.
     pub fn mesh_counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.mesh.counters()
     }
 
-    /// What came in and led to nothing.
+    /// Returns the counters of received messages that had no effect, and of path probes.
     pub fn counters(&self) -> NodeCounters {
         let paths = self.ctx.path_counters;
         NodeCounters {
@@ -583,7 +595,7 @@ impl Node {
         };
         let addr = received.remote.node_addr();
         if addr == self.ctx.me {
-            // Nothing but our own key can have made it, for us alone.
+            // Only a holder of this node's own key can have sent it, and only to this node.
             self.note_twin(now, None, from);
             return;
         }
@@ -688,7 +700,7 @@ impl Node {
         self.note_progress(now, src);
     }
 
-    /// Follows a link's coming up: its session first, then the mesh.
+    /// Handles a link that came up: first its session, then the mesh.
     fn apply(&mut self, now: u64, addr: NodeAddr, effect: Effect) {
         if let Effect::Up { restarted } = effect {
             if self.turn_away_stranger(now, addr) {
@@ -704,13 +716,13 @@ impl Node {
             self.neighbour_up(now, addr);
             self.note_progress(now, addr);
         }
-        // A handshake may have shown that the peer is elsewhere.
+        // A handshake may have proven another address of the peer.
         self.note_path(now, addr);
         self.expect(addr);
     }
 
-    /// Passes on to the lane how handshakes of a known node are recognised, if that has changed. Known nodes are configured peers and
-    /// proven neighbours.
+    /// Sends the lane how to recognise handshakes of a known node, if that has changed. Known nodes
+    /// are configured peers and proven neighbours.
     fn expect(&mut self, addr: NodeAddr) {
         let Some(peer) = self.peers.get_mut(&addr) else { return };
         if !peer.configured && !peer.link.is_up() {
@@ -732,7 +744,7 @@ impl Node {
         self.peers.get(self.by_link.get(&link)?)?.link.path()
     }
 
-    /// A peer has shown that it is at another address.
+    /// Handles a peer that has proven another address.
     fn follow_move(&mut self, now: u64, link: LinkId) {
         if let Some(addr) = self.by_link.get(&link).copied() {
             self.note_path(now, addr);

@@ -1,6 +1,7 @@
-//! The ways by which a peer was reached, and why each was left for the next.
+//! The paths on which a peer was reached, and why each was left for the next.
 //!
-//! A session outlives its paths. Which one is in use, and what became of those before, is what people ask first.
+//! A session outlives its paths. The path in use, and the fate of those before it, are what users
+//! ask for first.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,58 +13,58 @@ use crate::LinkDown;
 /// Changes that are remembered for each peer.
 const KEPT: usize = 8;
 
-/// One way to reach a peer.
+/// A path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// Straight to a UDP address.
+    /// Directly to a UDP address.
     Direct(SocketAddr),
     /// Through this neighbour and the nodes behind it.
     Relayed(PublicKey),
 }
 
-/// Why one path was left for another.
+/// The reason why one path was left for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathReason {
-    /// The link to the peer came up: direct is always preferred.
+    /// The link to the peer came up. A direct path always takes precedence.
     LinkUp,
-    /// The link to the peer has been answering for a while, after a silence.
+    /// The link to the peer has answered for some time after a silence.
     Answers,
-    /// The first hop of the path answered nothing; the link to it is still up.
+    /// The first hop of the path did not answer, although the link to it is still up.
     Silent,
     /// The link to the peer ended.
     LinkDown(LinkDown),
-    /// The peer moved to another address.
+    /// The address of the peer changed.
     Roamed,
-    /// The mesh told a way where there was none.
+    /// The mesh found a path when there was none.
     Found,
-    /// The mesh told a better or fresher way.
+    /// The mesh found a better or more recent path.
     Rerouted,
-    /// The neighbour on the way is gone.
+    /// The link to the neighbour that relayed ended.
     RelayDown,
-    /// Nothing known leads to the peer any more.
+    /// No path to the peer is known any more.
     Lost,
 }
 
 /// A change of path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathChange {
-    /// How long ago, ms.
+    /// Time since the change, in ms.
     pub ago: u64,
     /// The path from then on; `None` if there was none.
     pub path: Option<Path>,
-    /// Why.
+    /// The reason.
     pub reason: PathReason,
 }
 
-/// What a peer's path depends on, at one moment.
+/// What the path of a peer depends on, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
     pub(crate) path: Option<Path>,
-    /// Since when the link with the peer is up, or why it last ended.
+    /// The time at which the link with the peer came up, or the reason why it last ended.
     pub(crate) link: Result<u64, Option<LinkDown>>,
-    /// Whether the neighbour of the path before is still linked.
+    /// Whether the neighbour of the previous path is still linked.
     pub(crate) old_relay_up: bool,
-    /// Whether something speaks against the first hop of the path before.
+    /// Whether the first hop of the previous path is doubted.
     pub(crate) old_silent: bool,
 }
 
@@ -80,7 +81,7 @@ impl PathHistory {
         self.path
     }
 
-    /// Takes note of how things stand, and tells whether the path changed.
+    /// Enters the present state, and returns the reason if the path has changed.
     pub(crate) fn note(&mut self, now: u64, standing: &Standing) -> Option<PathReason> {
         if self.path == standing.path {
             return None;
@@ -91,13 +92,13 @@ impl PathHistory {
         if self.changes.len() == KEPT {
             self.changes.pop_front();
         }
-        // Most peers have one path for life.
+        // Most peers keep one path, so the list grows by one entry at a time.
         self.changes.reserve_exact(1);
         self.changes.push_back((now, standing.path, reason));
         Some(reason)
     }
 
-    /// The latest changes, the last one first.
+    /// Returns the latest changes, the last one first.
     pub(crate) fn changes(&self, now: u64) -> Vec<PathChange> {
         let changes = self.changes.iter().rev();
         changes
@@ -110,7 +111,7 @@ impl PathHistory {
     }
 }
 
-/// `since` is when the old path began.
+/// `since` is the time at which the old path began.
 fn reason(old: Option<Path>, since: u64, new: &Standing) -> PathReason {
     match (old, new.path) {
         (Some(Path::Direct(_)), Some(Path::Direct(_))) => PathReason::Roamed,

@@ -1,4 +1,5 @@
-//! How a peer stands, told apart as L13 asks: known, handshake, linked, session, payload.
+//! The status of a peer, in the stages that L13 distinguishes: known, handshake, linked, session,
+//! payload.
 
 use std::net::SocketAddr;
 
@@ -11,200 +12,208 @@ use crate::node::Peer;
 use crate::progress::{Look, Trouble};
 use crate::{Config, LinkDown, Path, PathChange, Quality, SessionDown};
 
-/// How far we got with a peer.
+/// The stage that the connection with a peer has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PeerState {
-    /// Configured, but no handshake is under way: there is no address to dial.
+    /// Configured, but no handshake is in progress: there is no address to dial.
     Known,
-    /// A link handshake is under way.
+    /// A link handshake is in progress.
     Linking,
     /// The link is up.
     Linked,
-    /// End-to-end keys are agreed. Lately no IP packet passed, or in one direction only; [`PeerStatus::trouble`] tells whether
-    /// something is wrong.
+    /// The ends have agreed on end-to-end keys. Lately no IP packet passed, or packets passed in
+    /// one direction only. [`PeerStatus::trouble`] shows whether something is wrong.
     Session,
-    /// IP packets passed within the last 10 s, in both directions, and nothing speaks against their passing now.
+    /// IP packets passed in both directions within the last 10 s, and no trouble is known.
     Payload,
 }
 
-/// The same in fewer words, for people: whether the peer can be reached, as far as that is known.
+/// A summary of [`PeerState`] for users: whether the peer can be reached, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// No address is known, or a whole dial attempt (12 s) went without an answer.
+    /// No address is known, or a whole dial attempt (12 s) received no answer.
     Offline,
-    /// Handshakes are under way, or packets do not pass at present and the node is at work on it.
+    /// Handshakes are in progress, or packets do not pass at present and the node tries to restore
+    /// the connection.
     Connecting,
-    /// Packets can pass; lately none did, or in one direction only.
+    /// Packets can pass. Lately none passed, or only in one direction.
     Connected,
-    /// IP packets passed within the last 10 s, in both directions.
+    /// IP packets passed in both directions within the last 10 s.
     Active,
 }
 
-/// What data between both ends of a session goes in.
+/// The frames that data of a session goes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frames {
-    /// FIPS frames: the other end has not told of others, or we do not offer any.
+    /// FIPS frames: the peer has announced no others, or this node offers none.
     Fips,
-    /// Fast frames of this suite, straight to the other end.
+    /// Fast frames of this suite, directly to the peer.
     Fast(Suite),
     /// Fast frames of this suite, through other nodes.
     Relayed(Suite),
-    /// FIPS frames, although both ends have agreed on this suite: fast ones do not go by the present way. The nodes on it do
-    /// not carry them, or are being asked.
+    /// FIPS frames, although both ends have agreed on this suite: the present path does not take
+    /// fast frames. Its nodes do not forward them, or have not answered yet.
     NoWay(Suite),
-    /// FIPS frames, although both ends have agreed on this suite: no fast frame of the other end has opened. Something
-    /// in between swallows them, or has meddled with the handshake.
+    /// FIPS frames, although both ends have agreed on this suite: no fast frame of the peer has
+    /// opened. Something on the path drops them, or has altered the handshake.
     Unproven(Suite),
-    /// FIPS frames: both ends have fast ones, but no suite in common.
+    /// FIPS frames: both ends support fast frames, but have no suite in common.
     NoCommonSuite,
 }
 
-/// What fast frames to a peer are bounded by.
+/// The size limit of fast frames to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownSize {
     /// UDP payload, bytes.
     pub payload: u16,
-    /// How that is known.
+    /// The source of that limit.
     pub source: SizeSource,
-    /// Larger sizes are being tried right now.
+    /// Larger sizes are being probed at present.
     pub searching: bool,
 }
 
-/// How the size of a path is known.
+/// The source of a path's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeSource {
-    /// It is what every path under IPv6 takes; probes have not shown more.
+    /// It is the size that every path takes under IPv6; probes have not shown more.
     Assumed,
-    /// Probes have shown that it passes, and nothing larger.
+    /// Probes have shown that this size passes, and no larger one.
     Probed,
-    /// [`Config::mtu`] says so.
+    /// It is set by [`Config::mtu`].
     Set,
 }
 
-/// Our part in the mesh at one moment.
+/// The node's part in the mesh at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshStatus {
-    /// The root of the tree: the smallest address of all that can be reached.
+    /// The root of the tree: the smallest address among all reachable nodes.
     pub root: NodeAddr,
-    /// The neighbour that leads there; `None` if the root is ours.
+    /// The parent in the tree, which leads to the root; `None` if this node is the root.
     pub parent: Option<PublicKey>,
     /// Hops to the root.
     pub depth: usize,
-    /// Neighbours: nodes with a link.
+    /// Nodes with a link to this one.
     pub neighbours: usize,
-    /// Of these, nodes that are not configured.
+    /// Neighbours that are not configured.
     pub strangers: usize,
-    /// Whether we carry for others.
+    /// Whether this node forwards for others.
     pub transit: bool,
-    /// Nodes whose place in the tree is known.
+    /// Nodes whose coordinates are known.
     pub known: usize,
-    /// Look-ups of ours that were answered.
+    /// Look-ups of this node that were answered.
     pub found: u64,
-    /// Look-ups of ours that were not.
+    /// Look-ups of this node that were not answered.
     pub not_found: u64,
-    /// Memory for what others told about the mesh, bytes, about.
+    /// Memory for what other nodes have announced about the mesh, in bytes, approximately.
     pub bytes: usize,
 }
 
 /// A neighbour that is not configured, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stranger {
-    /// Its key.
+    /// The node's public key.
     pub key: PublicKey,
-    /// Where the link goes.
+    /// The address of the link.
     pub path: Option<SocketAddr>,
     /// How long the link has been up, ms.
     pub up: u64,
     /// What passed over the link.
     pub totals: Totals,
-    /// How well the link does.
+    /// The quality of the link.
     pub quality: Quality,
 }
 
-/// One peer's standing at one moment. Times are ms.
+/// The status of one peer at one moment. Times are ms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// Who.
+    /// The peer's public key.
     pub key: PublicKey,
-    /// How far we got.
+    /// The stage that the connection has reached.
     pub state: PeerState,
-    /// How long it has been in this state.
+    /// Time since this state was entered.
     pub since: u64,
-    /// The same in fewer words.
+    /// The summary for users.
     pub standing: Standing,
-    /// How long that has been so.
+    /// Time since the summary last changed.
     pub standing_since: u64,
-    /// What keeps packets from passing although there is a link or a session, and for how long there has been no sign to the
-    /// contrary.
+    /// What keeps packets from passing although there is a link or a session, and the time since
+    /// the last sign that they pass.
     pub trouble: Option<(Trouble, u64)>,
-    /// How long ago an IP packet of the session last came.
+    /// Time since the last IP packet of the session was received.
     pub packet_in: Option<u64>,
-    /// How long ago one last went.
+    /// Time since the last IP packet of the session was sent.
     pub packet_out: Option<u64>,
-    /// How long ago the other end last told that something new of the session came to it.
+    /// Time since the peer last reported that it received something new of the session.
     pub told: Option<u64>,
-    /// The direct path takes less than weft needs: probes of the smallest size of full frames do not arrive.
+    /// The direct path takes less than weft needs: probes of the smallest size of full frames are
+    /// not answered.
     pub narrow: bool,
-    /// The way that packets take, if there is one.
+    /// The path of packets, if there is one.
     pub path: Option<Path>,
-    /// How it came to that: the latest changes, the last one first.
+    /// The latest changes of the path, the last one first.
     pub path_changes: Vec<PathChange>,
-    /// Addresses we know of.
+    /// Known addresses of the peer.
     pub targets: Vec<SocketAddr>,
-    /// First handshake messages sent without answer, and for how long.
+    /// The number of first handshake messages sent without an answer, and the time since the first
+    /// of them.
     pub dialing: Option<(u32, u64)>,
     /// Dial attempts (of several messages each) that failed since the peer last answered.
     pub failures: u32,
-    /// Why the link last went down, and how long ago.
+    /// The time since the link last went down, and the reason.
     pub last_down: Option<(u64, LinkDown)>,
     /// Age of the link's keys.
     pub link_age: Option<u64>,
-    /// The link's keys are overdue, as new ones could not be agreed on: they end in so many ms.
+    /// Time until the link's keys end, if they are overdue because the ends could not agree on new
+    /// ones.
     pub link_keys_end: Option<u64>,
-    /// The same of the session's.
+    /// The same for the session's keys.
     pub session_keys_end: Option<u64>,
-    /// The session ended so long ago, ms, because its keys were too old.
+    /// Time since the session ended because its keys were too old.
     pub keys_ended: Option<u64>,
-    /// Two running nodes have the peer's key: where the one that spoke last and the other one were seen, and how long ago.
+    /// Two running nodes have the peer's key: the address of the one that sent last, the address of
+    /// the other, and the time since.
     pub twins: Option<([SocketAddr; 2], u64)>,
-    /// How often the link's keys were replaced.
+    /// Number of rekeys of the link.
     pub link_rekeys: u64,
-    /// How long ago the link last brought a frame.
+    /// Time since the link last received a frame.
     pub link_idle: Option<u64>,
     /// What passed over the link.
     pub link_totals: Totals,
     /// Age of the session's keys.
     pub session_age: Option<u64>,
-    /// How long the session has been up, over all its keys.
+    /// Time since the session came up, over all its keys.
     pub session_up: Option<u64>,
-    /// How often the session's keys were replaced.
+    /// Number of rekeys of the session.
     pub session_rekeys: u64,
     /// What passed in the session.
     pub session_totals: Totals,
-    /// What data of the session goes in, while it is up.
+    /// The frames that data of the session goes in, while the session is up.
     pub frames: Frames,
     /// Data goes in fast frames or not at all.
     pub require_fast: bool,
-    /// The peer reads packets with all of their header in fast frames: those of networks.
+    /// The peer reads fast frames of packets that keep their whole header: those of networks.
     pub reads_full: bool,
-    /// It does go in fast frames now.
+    /// Data goes in fast frames at present.
     pub fast: bool,
-    /// Packets wait for the session, and for how long.
+    /// Packets wait for the session; the value is for how long.
     pub waiting: Option<u64>,
-    /// How well the link does, while it is up. Data in fast frames is measured in the session alone, and that is shown
-    /// here too as long as it goes straight over the link.
+    /// The quality of the link, while it is up. Data in fast frames is measured in the session
+    /// only, so this includes the session's measurements while its data goes directly over the
+    /// link.
     pub link_quality: Quality,
     /// The size of fast frames, while data goes in them.
     pub path_size: Option<KnownSize>,
-    /// The largest UDP payload that the session sends in FIPS frames, if its path was ever heard of.
+    /// The largest UDP payload of the session's FIPS frames, if the peer or a relay ever reported
+    /// on its path.
     pub path_mtu_out: Option<u16>,
-    /// The smallest link on the way to us, UDP payload, as the session's last frame told.
+    /// The smallest link on the path to this node, in bytes of UDP payload, as the session's last
+    /// frame reported.
     pub path_mtu_in: Option<u16>,
-    /// How well the session does, while it is up.
+    /// The quality of the session, while it is up.
     pub session_quality: Quality,
 }
 
-/// When keys of this age end, if they are overdue.
+/// Returns the time until keys of this age end, if they are overdue.
 fn keys_end(age: Option<u64>, config: &Config) -> Option<u64> {
     let age = age.filter(|age| *age >= config.key_overdue())?;
     Some(config.key_life().saturating_sub(age))

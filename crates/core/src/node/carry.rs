@@ -1,11 +1,14 @@
-//! Ways of what we carry for others, as the lanes have them, and how long a way that works outlasts what is told.
+//! The routes of messages that this node forwards, as the lanes have them, and how long a route
+//! that works takes precedence over newer announcements.
 //!
-//! Where a message goes next follows from tree, filters and coordinates, and a neighbour can lie about all of them. That
-//! a node's own messages come from where those to it go is evidence of another kind. So a way in use that something else
-//! would now be preferred to is held for a moment, and stays in use if the node is heard over it meanwhile. A way that
-//! brings no answer is given up.
+//! The next hop of a message follows from tree, filters and coordinates, and a neighbour can forge
+//! all of them. A node's own messages are independent evidence: they arrive over the link over
+//! which messages to the node have to go. So if another next hop becomes preferable, the route in
+//! use is held for a moment, and stays in use if the node is heard over it meanwhile. A route on
+//! which no answer returns is given up.
 //!
-//! Ways that stay make no circles: each leads to the neighbour that had the node's latest message before us.
+//! Routes that stay form no loops: each leads to the neighbour that had the node's latest message
+//! before this node.
 
 use weft_packet::{Command, LinkId};
 use weft_wire::NodeAddr;
@@ -13,24 +16,25 @@ use weft_wire::NodeAddr;
 use super::Node;
 use super::routes::MAX_ROUTES;
 
-/// Ways that are held, at most.
+/// Maximum number of held routes.
 pub(super) const MAX_HELD: usize = MAX_ROUTES;
-/// How long a way has to show that it works, ms.
+/// Time in which a route has to prove that it works, in ms.
 const HOLD: u64 = 2_000;
 
-/// A way that was in use until something else was preferred.
+/// A route that was in use until another one was preferred.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     link: LinkId,
-    /// The last ms.
+    /// The last ms of the hold.
     until: u64,
-    /// Whether the node was heard over it since.
+    /// Whether the node was heard over this route since.
     heard: bool,
 }
 
 impl Node {
-    /// The neighbour to hand a message of others to, which came over `link`. Lanes carry further ones by themselves, unless
-    /// the way has yet to show that it works.
+    /// Returns the neighbour to which a message of another node is handed that was received over
+    /// `link`. Lanes forward further messages themselves, unless the route still has to prove that
+    /// it works.
     pub(super) fn carry_to(&mut self, now: u64, src: NodeAddr, dest: NodeAddr, link: LinkId) -> Option<NodeAddr> {
         if let Some(held) = self.held.get_mut(&src).filter(|held| held.link == link) {
             (held.heard, held.until) = (true, now + HOLD);
@@ -49,7 +53,8 @@ impl Node {
         preferred
     }
 
-    /// Something else than the way in use is preferred: lanes hand us messages of both directions until `dest` was heard.
+    /// Handles a preference for another route than the one in use: lanes hand the messages of both
+    /// directions to the core until `dest` is heard.
     fn put_to_proof(&mut self, now: u64, src: NodeAddr, dest: NodeAddr, link: LinkId) {
         if let Some(used) = self.withdraw(dest) {
             self.hold(now, dest, used, false);
@@ -62,7 +67,8 @@ impl Node {
         }
     }
 
-    /// Lanes ask again about those that a link leads to, and nothing keeps to it.
+    /// Withdraws the routes over a link from the lanes, which then ask again, and ends all holds
+    /// over it.
     pub(super) fn withdraw_routes_over(&mut self, link: LinkId) {
         self.held.retain(|_, held| held.link != link);
         for dest in self.routes.remove_over(link) {
@@ -70,7 +76,7 @@ impl Node {
         }
     }
 
-    /// Lanes ask again about every node.
+    /// Withdraws all routes, so that lanes ask again about every node.
     pub(super) fn withdraw_routes(&mut self, now: u64) {
         for (dest, link) in self.routes.drain() {
             self.ctx.lane(Command::RemoveRoute { dest });
@@ -78,7 +84,7 @@ impl Node {
         }
     }
 
-    /// Lanes ask again about one node.
+    /// Withdraws the route to one node, so that lanes ask again about it.
     pub(super) fn withdraw_route(&mut self, now: u64, dest: NodeAddr) {
         if let Some(link) = self.withdraw(dest) {
             self.hold(now, dest, link, false);
@@ -94,7 +100,8 @@ impl Node {
         (up && Some(via) != from && !self.mesh.is_doubted(now, via, dest)).then_some((link, via))
     }
 
-    /// The link that fast frames of others take to `dest`: what goes there besides takes it too.
+    /// Returns the link on which labelled fast frames for `dest` leave this node. Other messages to
+    /// `dest` use it too.
     fn labelled_way(&self, dest: NodeAddr) -> Option<LinkId> {
         let mut links = self.by_link.keys();
         links.find(|link| self.labels.bound(**link, dest).is_some()).copied()
@@ -116,7 +123,8 @@ impl Node {
         Some(link)
     }
 
-    /// Lets the lane carry further messages to `dest` by itself, as a message that came over `asked_by` asked.
+    /// Lets the lanes forward further messages to `dest` themselves, as requested by a message that
+    /// was received over `asked_by`.
     fn publish_route(&mut self, dest: NodeAddr, over: LinkId, asked_by: LinkId) {
         let (changed, displaced) = self.routes.insert(dest, over, asked_by);
         if let Some(dest) = displaced {

@@ -1,4 +1,4 @@
-//! What must hold of a node after every event, and what it should hold in common with its lane.
+//! The invariants of a node after every event, and the state that it has to share with its lane.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +9,17 @@ use super::Node;
 use super::carry::MAX_HELD;
 use crate::session::HANDSHAKE_LIFE;
 
-/// Most epochs of one link: candidates, the present one, and those that drain.
+/// Maximum number of epochs of one link: candidates, the present one, and those that drain.
 const MAX_LINK_EPOCHS: usize = 12;
-/// Most epochs of one session.
+/// Maximum number of epochs of one session.
 const MAX_SESSION_EPOCHS: usize = 24;
 
 /// The epochs of one link or session: all that open, and the one that seals.
 type HeldEpochs = (BTreeSet<u32>, Option<u32>);
 
 impl Node {
-    /// Checks what must hold after every event, for fuzzing and simulation: bounded state, indices that have an owner,
-    /// and a deadline that is not forgotten.
+    /// Checks the invariants that hold after every event, for fuzzing and simulation: state is
+    /// bounded, each index has an owner, and no deadline is forgotten.
     ///
     /// # Errors
     ///
@@ -61,20 +61,20 @@ impl Node {
         Ok(())
     }
 
-    /// The link with a node, configured or not.
+    /// Returns the link with a node, configured or not.
     #[doc(hidden)]
     pub fn link_with(&self, peer: &NodeAddr) -> Option<LinkId> {
         self.peers.get(peer).map(|peer| peer.link.id)
     }
 
-    /// The epochs of every link that has any.
+    /// Returns the epochs of every link that has any.
     #[doc(hidden)]
     pub fn held_links(&self) -> BTreeMap<LinkId, HeldEpochs> {
         let held = self.peers.values().map(|peer| (peer.link.id, peer.link.held()));
         held.filter(|(_, (ids, _))| !ids.is_empty()).collect()
     }
 
-    /// The epochs of every session that has any.
+    /// Returns the epochs of every session that has any.
     #[doc(hidden)]
     pub fn held_sessions(&self) -> BTreeMap<NodeAddr, HeldEpochs> {
         let held = self.peers.iter().map(|(addr, peer)| (*addr, peer.session.held()));

@@ -1,7 +1,9 @@
-//! What becomes of traffic whose way has gone silent: it goes round, long before the link is given up.
+//! Rerouting of traffic whose path has gone silent. Traffic avoids such a path long before the link
+//! is given up.
 //!
-//! Three things are taken for silence: a neighbour that answers nothing (`link::trust`), a session that answers
-//! nothing although the neighbour does, and the other end's own choice of another way. None of them ends anything.
+//! Three observations count as silence: a neighbour that does not answer (`link::trust`), a session
+//! that does not answer although the neighbour does, and the peer's own change to another path.
+//! None of them ends a link or session.
 
 use weft_packet::LinkId;
 use weft_wire::NodeAddr;
@@ -9,14 +11,15 @@ use weft_wire::NodeAddr;
 use super::Node;
 use crate::Event;
 
-/// After we followed the other end to another way we stay for this long, ms, an eighth more or less: two ends that
-/// follow each other at once would swap for ever.
+/// After a switch to the path that the peer uses, the node stays on it for this long, in ms, an
+/// eighth more or less. Otherwise two ends that follow each other at the same time would swap paths
+/// for ever.
 const STAY: u64 = 2_000;
-/// Frames confirm the way they came by for this long, ms.
+/// A received frame confirms its path for this long, in ms.
 const FRESH: u64 = 1_000;
 
 impl Node {
-    /// Goes round a neighbour that has fallen silent, or back once it speaks.
+    /// Reroutes around a neighbour that has fallen silent, or back to it once it answers.
     pub(super) fn follow_trust(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get(&addr).filter(|_| self.ctx.config.mesh) else {
             return;
@@ -35,12 +38,13 @@ impl Node {
             self.reroute(now);
             self.run_mesh(now);
         } else if silent {
-            // Nodes that still send through it are told again.
+            // Nodes that still send through it receive another error signal.
             self.withdraw_routes_over(link);
         }
     }
 
-    /// A session has had no answer for some time: if it goes through others, some other may do better.
+    /// Handles a session that has had no answer for some time. If its path is relayed, another
+    /// relay may work.
     pub(super) fn handle_silent_session(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get_mut(&addr) else { return };
         if !peer.session.take_silence(now) {
@@ -57,7 +61,7 @@ impl Node {
         }
     }
 
-    /// The frames of a session come over another link than before.
+    /// Handles the report that frames of a session arrive over another link than before.
     pub(super) fn handle_arrival(&mut self, now: u64, addr: NodeAddr, link: LinkId) {
         if let Some(peer) = self.peers.get_mut(&addr).filter(|_| self.ctx.config.mesh) {
             peer.session.handle_arrival(now, link);
@@ -65,7 +69,8 @@ impl Node {
         }
     }
 
-    /// Frames that come by the way that ours go confirm it: nothing else need be better.
+    /// Handles frames that arrive over the link that this node sends on: they confirm the path, so
+    /// no other one need be preferred.
     pub(super) fn confirm_way(&mut self, now: u64, addr: NodeAddr) {
         let Some(session) = self.peers.get(&addr).map(|peer| &peer.session) else {
             return;
@@ -79,7 +84,8 @@ impl Node {
         }
     }
 
-    /// Goes the way by which the other end reaches us, unless we have just done so or know ours to be good.
+    /// Switches to the path on which the peer's frames arrive, unless this node has just switched
+    /// or knows that its own path works.
     pub(super) fn follow_other_end(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get_mut(&addr) else { return };
         let Some(link) = peer.session.take_arrival(now) else {

@@ -1,8 +1,9 @@
-//! Ways for relayed fast frames: labels asked of the next hop, labels served to the one before.
+//! Routes of relayed fast frames: labels requested from the next hop, and labels served to the
+//! previous hop.
 //!
 //! A path is bound from its destination: a neighbour accepts a label once it is the destination
-//! itself or its next hop has accepted one. Until then, and when anything about the way is lost,
-//! data goes in FIPS frames, which find ways of their own. docs/protocol/fast.md, "Labels".
+//! itself or its next hop has accepted one. Until then, and when any part of the path is lost, data
+//! goes in FIPS frames, which have routes of their own. docs/protocol/fast.md, "Labels".
 
 use weft_packet::{Carry, Command, EpochId, LinkId, Relay};
 use weft_wire::NodeAddr;
@@ -14,7 +15,8 @@ use crate::Event;
 use crate::labels::{ASK_AGAIN, LIFE, MAX_ASKS, REFRESH, RETRY, RETRY_SOON, Served, Stage, USE};
 
 impl Node {
-    /// A session is in use: where it goes through others, its fast frames want a label there.
+    /// Handles a session in use: if its path is relayed, its fast frames need a label from the next
+    /// hop.
     pub(super) fn relay_session(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get(&addr).filter(|peer| peer.configured) else {
             return;
@@ -30,7 +32,8 @@ impl Node {
         self.with_peer(addr, |ctx, peer| peer.session.set_relay(ctx, now, relay));
     }
 
-    /// A neighbour's keys for relayed frames have been proven: what waited for them goes on.
+    /// Handles proven keys for relayed frames of a neighbour: label requests that waited for them
+    /// continue.
     pub(super) fn handle_hop_proven(&mut self, now: u64, link: LinkId, id: EpochId) {
         self.with_link(link, |_, peer| peer.link.handle_hop_proven(id));
         let waits = |served: &Served| served.to == Some(link) && !served.told;
@@ -44,7 +47,7 @@ impl Node {
         }
     }
 
-    /// A neighbour wants frames carried.
+    /// Handles a neighbour's request to forward frames.
     pub(super) fn handle_bind(&mut self, now: u64, link: LinkId, body: &[u8]) {
         let Ok(Bind { label, dest }) = Bind::parse(body) else {
             self.counters.messages_malformed += 1;
@@ -72,7 +75,7 @@ impl Node {
         self.serve(now, link, label);
     }
 
-    /// A neighbour answers a bind of ours.
+    /// Handles a neighbour's answer to a bind of this node.
     pub(super) fn handle_bound(&mut self, now: u64, link: LinkId, body: &[u8]) {
         let Ok(Bound { label, answer }) = Bound::parse(body) else {
             self.counters.messages_malformed += 1;
@@ -101,7 +104,7 @@ impl Node {
                 asked.stage = Stage::Bound(mtu);
                 asked.next = now + REFRESH;
                 if !known {
-                    // Frames that go another way go straight to the destination from now on.
+                    // Frames that take another route go directly to the destination from now on.
                     let straight = self.by_link.get(&link) == Some(&dest);
                     let served = match straight {
                         true => self.labels.towards(dest),
@@ -116,7 +119,7 @@ impl Node {
         }
     }
 
-    /// A neighbour ends a label, its own or ours.
+    /// Handles the end of a label that the neighbour requested, or that this node did.
     pub(super) fn handle_unbind(&mut self, now: u64, link: LinkId, body: &[u8]) {
         match Unbind::parse(body) {
             Ok(Unbind {
@@ -135,13 +138,13 @@ impl Node {
         }
     }
 
-    /// A neighbour sends frames with a label that leads nowhere.
+    /// Handles a neighbour's frames whose label has no route.
     pub(super) fn handle_label_failed(&mut self, link: LinkId, label: u32) {
         self.unserve(link, label);
         self.unbind(link, label, UnbindBy::Downstream);
     }
 
-    /// Binds again what is in use, and ends what is not.
+    /// Binds the labels in use again, and ends those that are not.
     pub(super) fn drive_labels(&mut self, now: u64) {
         if now < self.labels.deadline() {
             return;
@@ -172,7 +175,7 @@ impl Node {
         }
     }
 
-    /// Asks the next hop for a label, or asks it to keep one.
+    /// Requests a label from the next hop, or requests that it keep one.
     fn bind_label(&mut self, now: u64, link: LinkId, dest: NodeAddr) {
         let Some(asked) = self.labels.asked.get_mut(&(link, dest)) else {
             return;
@@ -187,7 +190,7 @@ impl Node {
                 asked.stage = Stage::Asking(asks + 1);
                 asked.next = now + (ASK_AGAIN << asks);
             }
-            // The answer puts the next one off.
+            // The answer postpones the next request.
             Stage::Bound(_) => asked.next = now + RETRY_SOON,
             Stage::Refused => {
                 asked.stage = Stage::Asking(1);
@@ -200,7 +203,8 @@ impl Node {
         }
     }
 
-    /// Lets the frames with a neighbour's label go where they shall, once that is settled, and tells it.
+    /// Installs the route for frames with a neighbour's label once the next hop is known to accept
+    /// them, and reports it to the neighbour.
     fn serve(&mut self, now: u64, link: LinkId, label: u32) {
         let (Some(served), Some(from)) = (
             self.labels.served.get(&(link, label)).copied(),
@@ -235,7 +239,8 @@ impl Node {
         }
     }
 
-    /// The link for frames to a destination. A way that stands is kept, unless the destination itself is a neighbour now.
+    /// Returns the link for frames to a destination. A route that works is kept, unless the
+    /// destination itself has become a neighbour.
     fn next_link(&mut self, now: u64, served: &Served, from: NodeAddr) -> Option<LinkId> {
         let dest = served.dest;
         let preferred = self.mesh.next_hop(now, dest, Some(from));
@@ -258,7 +263,8 @@ impl Node {
         }
     }
 
-    /// Asks the next hop for a label, if that can be; false if others have too many there.
+    /// Requests a label from the next hop, if it can have one. Returns `false` if labels for other
+    /// nodes have used up their limit there.
     fn want_label(&mut self, now: u64, link: LinkId, dest: NodeAddr, ours: u64) -> bool {
         let Some(hop) = self.by_link.get(&link).and_then(|hop| self.peers.get_mut(hop)) else {
             return true;
@@ -270,7 +276,7 @@ impl Node {
         let news = !self.labels.asked.contains_key(&(link, dest));
         let asked = self.labels.ask(now, link, dest, ours);
         if news && asked {
-            // Nothing leads there before it is bound, so nothing shows yet that it is wanted.
+            // No served label uses it before it is bound, so nothing shows yet that it is wanted.
             self.bind_label(now, link, dest);
         }
         asked
@@ -300,7 +306,8 @@ impl Node {
         }
     }
 
-    /// A label of ours leads nowhere any more: who used it hears so, and it is asked for again in `again` ms.
+    /// Handles a requested label that has become unusable: the neighbours that used it receive an
+    /// unbind, and the label is requested again in `again` ms.
     fn lose_label(&mut self, now: u64, link: LinkId, dest: NodeAddr, again: u64) {
         if let Some(asked) = self.labels.asked.get_mut(&(link, dest)) {
             (asked.stage, asked.next) = (Stage::Refused, now + again);
@@ -322,21 +329,23 @@ impl Node {
         });
     }
 
-    /// Nothing is carried over a link any more: it is down, silent, or without keys for that.
+    /// Ends all labels over a link that can forward no more: it is down, silent, or without keys
+    /// for relayed frames.
     pub(super) fn lose_next_hop(&mut self, now: u64, link: LinkId) {
         let over = self.labels.asked.keys().filter(|(over, _)| *over == link);
         for (link, dest) in over.copied().collect::<Vec<_>>() {
             self.lose_label(now, link, dest, 0);
             self.labels.asked.remove(&(link, dest));
         }
-        // Some may still wait for its keys.
+        // Some served labels may still wait for its keys.
         let waits = self.labels.served.iter().filter(|(_, served)| served.to == Some(link));
         for (from, label) in waits.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.refuse(from, label, Refusal::NoWay);
         }
     }
 
-    /// The neighbour at the other end of a link has come or gone, and knows nothing of what was.
+    /// Forgets the labels of a link whose neighbour has come up or gone down and has lost its own
+    /// state.
     pub(super) fn forget_labels(&mut self, now: u64, link: LinkId) {
         self.lose_next_hop(now, link);
         let from = self.labels.served.range((link, 0)..=(link, u32::MAX));

@@ -1,4 +1,4 @@
-//! Reports of lanes beside the first.
+//! Reports of the lanes other than the first.
 
 use weft_packet::{Layer, Report};
 
@@ -6,8 +6,8 @@ use super::Node;
 use crate::lanes::Measured;
 
 impl Node {
-    /// Takes a report of the lane of this number, from 0. Those beside the first tell of fast frames alone: the same
-    /// things as the first does, of frames of their own.
+    /// Handles a report of the lane with this number, from 0. The lanes other than the first report
+    /// on fast frames only: the same as the first one does, for frames of their own.
     pub fn handle_report_of(&mut self, now: u64, lane: u8, report: Report) {
         if self.ctx.config.lanes > 1 {
             match report {

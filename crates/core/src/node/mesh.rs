@@ -1,4 +1,5 @@
-//! The node in the mesh: neighbours come and go, gossip and look-ups pass, messages of others are carried.
+//! The node in the mesh: neighbours come and go, gossip and look-ups pass, messages of other nodes
+//! are forwarded.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -18,11 +19,12 @@ use crate::progress::Progress;
 use crate::session::Session;
 use crate::{Admit, Event, MeshStatus, Stranger};
 
-/// Neighbours that are not configured, at most.
+/// Maximum number of neighbours that are not configured.
 const MAX_STRANGERS: usize = 64;
-/// Nodes besides that would be such neighbours and have proven nothing: their first message may be made up, with any source.
+/// Maximum number of further nodes that ask to become such neighbours and have proven nothing:
+/// their first message may be forged, with any source.
 const MAX_UNPROVEN: usize = 256;
-/// Such a node keeps its place for this long, two long round trips, ms.
+/// Time for which such a node keeps its place: two long round trips, in ms.
 const UNPROVEN_GRACE: u64 = 2_000;
 
 impl Node {
@@ -32,7 +34,7 @@ impl Node {
         (self.allowed, self.denied) = (allowed, denied);
     }
 
-    /// Our part in the mesh, if we have one.
+    /// Returns the node's part in the mesh, if it has one.
     pub fn mesh_status(&self) -> Option<MeshStatus> {
         let linked = self.peers.values().filter(|peer| peer.link.is_up());
         let (neighbours, strangers) = linked.fold((0, 0), |(all, strangers), peer| {
@@ -56,7 +58,8 @@ impl Node {
         })
     }
 
-    /// Where a node is in the tree, from itself to the root, as far as we have heard lately; of us, where we are.
+    /// Returns the coordinates of a node, from itself to the root, if they were received lately;
+    /// for the node's own address, its own coordinates.
     pub fn coords_of(&self, now: u64, node: NodeAddr) -> Option<&[NodeAddr]> {
         if node == self.ctx.me {
             Some(self.mesh.my_coords())
@@ -65,7 +68,8 @@ impl Node {
         }
     }
 
-    /// A place for a node that links with us unasked, if we admit such and there is room.
+    /// Makes a place for a node that asks to link and is not configured. Returns whether such nodes
+    /// are admitted and there is room.
     pub(super) fn admit_stranger(&mut self, now: u64, key: PublicKey) -> bool {
         let addr = key.node_addr();
         let everyone = self.ctx.config.admit == Admit::Everyone && !self.denied.contains(&addr);
@@ -77,8 +81,8 @@ impl Node {
         true
     }
 
-    /// A node that is not configured asked to link and gets no answer. A denied one is no news to
-    /// the user.
+    /// Records a node that is not configured, asked to link and gets no answer. A denied node is
+    /// not reported to the user.
     pub(super) fn note_turned_away(&mut self, now: u64, key: PublicKey, from: SocketAddr) {
         self.counters.strangers += 1;
         if !self.denied.contains(&key.node_addr()) && self.turned_away.note(now, key, from) {
@@ -86,7 +90,7 @@ impl Node {
         }
     }
 
-    /// Neighbours that are not configured, in the order of their addresses.
+    /// Returns the neighbours that are not configured, in the order of their addresses.
     pub fn stranger_status(&self, now: u64) -> impl Iterator<Item = Stranger> + '_ {
         let strangers = self.peers.values().filter(|peer| !peer.configured);
         strangers.filter(|peer| peer.link.is_up()).map(move |peer| Stranger {
@@ -98,13 +102,14 @@ impl Node {
         })
     }
 
-    /// Neighbours that are not configured and have proven who they are.
+    /// Returns the number of neighbours that are not configured and have proven their identity.
     fn strangers(&self) -> usize {
         let strangers = self.peers.values().filter(|peer| !peer.configured);
         strangers.filter(|peer| peer.link.is_up()).count()
     }
 
-    /// Pushes out the oldest of the nodes that have proven nothing if there are too many; false if all are too young for that.
+    /// Evicts the oldest of the nodes that have proven nothing if there are too many. Returns
+    /// `false` if all are too young for that.
     fn make_room_for_unproven(&mut self, now: u64) -> bool {
         let unproven = self
             .peers
@@ -122,7 +127,8 @@ impl Node {
         true
     }
 
-    /// A node that is not configured has proven who it is, perhaps after others have taken the last place.
+    /// Turns away a node that is not configured and has proven its identity, if others have taken
+    /// the last place meanwhile. Returns whether it did.
     pub(super) fn turn_away_stranger(&mut self, now: u64, addr: NodeAddr) -> bool {
         let over = self.strangers() > MAX_STRANGERS;
         let turned_away = over && self.peers.get(&addr).is_some_and(|peer| !peer.configured);
@@ -155,7 +161,7 @@ impl Node {
         );
     }
 
-    /// Forgets neighbours that are not configured and are gone.
+    /// Forgets neighbours that are not configured and whose links have ended.
     pub(super) fn forget_strangers(&mut self) {
         for addr in self.peers.take_gone(&self.ctx) {
             if !self.peers.get(&addr).is_some_and(Peer::is_gone) {
@@ -192,7 +198,7 @@ impl Node {
         self.run_mesh(now);
     }
 
-    /// A link was measured: what it costs now may change whom we follow, and by whom we send.
+    /// Handles a new measurement of a link: its cost may change the parent and the next hops.
     pub(super) fn note_cost(&mut self, now: u64, link: LinkId) {
         let Some(addr) = self.by_link.get(&link).copied().filter(|_| self.ctx.config.mesh) else {
             return;
@@ -210,7 +216,7 @@ impl Node {
         }
     }
 
-    /// Gossip or a look-up of the neighbour at the other end of `link`.
+    /// Handles gossip or a look-up of the neighbour on `link`.
     pub(super) fn handle_mesh_message(&mut self, now: u64, link: LinkId, kind: LinkMessageType, body: &[u8]) {
         let Some(from) = self.by_link.get(&link).copied().filter(|_| self.ctx.config.mesh) else {
             return;
@@ -225,7 +231,7 @@ impl Node {
         self.run_mesh(now);
     }
 
-    /// Sends what the mesh wants sent, and follows what it learned.
+    /// Sends the messages that the mesh has ready, and applies the changes that it reports.
     pub(super) fn run_mesh(&mut self, now: u64) {
         let unix = self.unix(now);
         self.mesh.poll_gossip(now, unix, &self.ctx.identity);
@@ -243,7 +249,8 @@ impl Node {
         }
     }
 
-    /// A neighbour's filter says something else: only ways to nodes are chosen anew of which it says something else.
+    /// Handles a changed filter of a neighbour: only the routes of nodes for which the filter's
+    /// answer changed are chosen again.
     fn follow_filter(&mut self, now: u64, neighbour: NodeAddr, was: &Was) {
         let differs = |dest: &NodeAddr| self.mesh.filter_differs(&neighbour, was, dest);
         let ways: Vec<NodeAddr> = self.routes.dests().filter(|dest| differs(dest)).collect();
@@ -272,7 +279,8 @@ impl Node {
         }
     }
 
-    /// Carries a message of others that the lane has no way for, or that tells coordinates.
+    /// Forwards a message of another node for which the lane has no route, or which contains
+    /// coordinates.
     pub(super) fn handle_transit(&mut self, now: u64, link: LinkId, mut body: Vec<u8>) {
         let Some(from) = self.by_link.get(&link).copied() else {
             return;
@@ -281,7 +289,7 @@ impl Node {
             return;
         };
         let (src, dest, path_mtu) = (datagram.src, datagram.dest, datagram.path_mtu);
-        // As in the lane: a larger one only makes circles longer.
+        // Like the lane: a larger TTL only makes loops longer.
         let ttl = datagram.ttl.min(SessionDatagram::DEFAULT_TTL);
         self.learn_from(now, &datagram, from);
         let len = body.len();
@@ -291,11 +299,12 @@ impl Node {
             return;
         };
         if self.mesh.is_doubted(now, next, dest) {
-            // It may still arrive. The source may know better.
+            // The message may still arrive. The source may know a better path.
             self.signal_no_way(now, cause);
         } else if self.mesh.coords_of(now, src).is_none() {
-            // We forget a place when the tree changes, and so does the FIPS daemon at the other end: it cannot answer
-            // then, and never asks. What the source tells us passes there.
+            // Nodes forget coordinates when the tree changes, and so does the FIPS daemon at the
+            // destination. It cannot answer then, and never asks. The coordinates that the source
+            // sends in reply pass through that daemon.
             self.signal_lost_source(now, cause);
         }
         let mtu = self.ctx.config.mtu;
@@ -309,7 +318,8 @@ impl Node {
         self.send_to_neighbour(next, LinkMessageType::SessionDatagram.to_byte(), body);
     }
 
-    /// A message of others is larger than our links take; the lane has dropped it.
+    /// Handles a message of another node that is larger than the links of this node take. The lane
+    /// has dropped it.
     pub(super) fn handle_too_large(&mut self, now: u64, cause: Cause) {
         let Some(from) = self.by_link.get(&cause.link).copied() else {
             return;
@@ -322,7 +332,8 @@ impl Node {
         }
     }
 
-    /// Coordinates in the clear, and the way back.
+    /// Learns coordinates that are sent in the clear, and the neighbour that leads back to the
+    /// source.
     pub(super) fn learn_from(&mut self, now: u64, datagram: &SessionDatagram<'_>, from: NodeAddr) {
         self.mesh.learn_way(now, datagram.src, from);
         let payload = datagram.payload;
@@ -341,7 +352,8 @@ impl Node {
         let Some((src, dest)) = pair else { return };
         for (addr, coords) in [(datagram.src, src), (datagram.dest, dest)] {
             let path: Vec<NodeAddr> = coords.iter().collect();
-            // A path that begins elsewhere tells nothing about this node, nor does one of itself alone but of the root.
+            // Coordinates that begin with another address say nothing about this node. Neither do
+            // coordinates of a single address, unless it is the root's.
             if path.first() == Some(&addr) && (path.len() > 1 || addr == self.mesh.place().root()) {
                 self.mesh.learn_coords(now, addr, &path, from);
             }

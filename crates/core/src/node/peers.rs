@@ -1,7 +1,7 @@
 //! The peers of a node, and when each is due.
 //!
-//! A node may have thousands of peers, of which an event concerns one. So the next moment of each is kept in order, and
-//! looked at again for those alone that were lent out for a change.
+//! A node may have thousands of peers, and an event concerns one of them. So the next deadline of
+//! each is kept in order, and computed again only for peers that were borrowed mutably.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,12 @@ use crate::context::Context;
 #[derive(Default)]
 pub(crate) struct Peers {
     map: BTreeMap<NodeAddr, Box<Peer>>,
-    /// Those that are ever due, by [`Peer::queued`].
+    /// The peers with a deadline, by [`Peer::queued`].
     queue: BTreeSet<(u64, NodeAddr)>,
-    /// Lent out since they were last looked at; an address may be there several times.
+    /// The peers that were borrowed mutably since their deadline was computed. An address may be
+    /// listed several times.
     touched: Vec<NodeAddr>,
-    /// Neighbours that are not configured and were gone when they were last looked at.
+    /// Neighbours that are not configured and whose link had ended at that time.
     gone: Vec<NodeAddr>,
 }
 
@@ -27,7 +28,7 @@ impl Peers {
         self.map.get(addr).map(|peer| &**peer)
     }
 
-    /// Lends a peer for a change.
+    /// Returns a peer for a change.
     pub(crate) fn get_mut(&mut self, addr: &NodeAddr) -> Option<&mut Peer> {
         let peer = self.map.get_mut(addr)?;
         if self.touched.last() != Some(addr) {
@@ -44,17 +45,17 @@ impl Peers {
         self.map.len()
     }
 
-    /// In the order of their addresses.
+    /// Iterates in the order of the addresses.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&NodeAddr, &Peer)> + Clone {
         self.map.iter().map(|(addr, peer)| (addr, &**peer))
     }
 
-    /// In the order of their addresses.
+    /// Iterates in the order of the addresses.
     pub(crate) fn values(&self) -> impl Iterator<Item = &Peer> + Clone {
         self.map.values().map(|peer| &**peer)
     }
 
-    /// Lends all peers for a change, in the order of their addresses.
+    /// Returns all peers for a change, in the order of their addresses.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
         self.touched = self.map.keys().copied().collect();
         self.map.values_mut().map(|peer| &mut **peer)
@@ -72,13 +73,14 @@ impl Peers {
         Some(peer)
     }
 
-    /// Takes the neighbours that are not configured and seem to be gone.
+    /// Takes the neighbours that are not configured and whose links seem to have ended.
     pub(crate) fn take_gone(&mut self, ctx: &Context) -> Vec<NodeAddr> {
         self.refresh(ctx);
         std::mem::take(&mut self.gone)
     }
 
-    /// Looks anew at those that were lent out: when they are due, and whether they are gone.
+    /// Computes again, for the peers that were borrowed mutably, when they are due and whether they
+    /// are gone.
     fn refresh(&mut self, ctx: &Context) {
         for addr in self.touched.drain(..) {
             let Some(peer) = self.map.get_mut(&addr) else { continue };
@@ -97,7 +99,7 @@ impl Peers {
         }
     }
 
-    /// Those that are due at `now`, in the order of their addresses.
+    /// Returns the peers that are due at `now`, in the order of their addresses.
     pub(crate) fn due(&mut self, ctx: &Context, now: u64) -> Vec<NodeAddr> {
         self.refresh(ctx);
         let due = self.queue.iter().take_while(|(at, _)| *at <= now);
@@ -106,14 +108,14 @@ impl Peers {
         due
     }
 
-    /// The one that is due first, and when and for what.
+    /// Returns when the first peer is due, and for what.
     pub(crate) fn next(&mut self, ctx: &Context) -> Option<(u64, &'static str)> {
         self.refresh(ctx);
         let (_, addr) = self.queue.first()?;
         self.map.get(addr).map(|peer| peer.due(ctx))
     }
 
-    /// Checks what is kept against the peers themselves.
+    /// Checks the stored deadlines against the peers themselves.
     ///
     /// # Errors
     ///

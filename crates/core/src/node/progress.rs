@@ -1,4 +1,4 @@
-//! Keeps what status says of peers up to date, and tells of trouble.
+//! Keeps the status of peers up to date, and reports trouble.
 
 use weft_packet::{Layer, LinkId, Report};
 use weft_wire::NodeAddr;
@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// Looks at a peer, and tells if there is trouble, or none any more.
+    /// Updates the status of a peer, and reports the beginning or the end of trouble.
     pub(super) fn note_progress(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get_mut(&addr).filter(|peer| peer.configured) else {
             return;
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// Looks at the peers whose state may have changed by time alone.
+    /// Updates the peers whose state may have changed with time alone.
     pub(super) fn drive_progress(&mut self, now: u64) {
         for addr in self.peers.due(&self.ctx, now) {
             let looks = |peer: &Peer| peer.configured && peer.progress.next <= now;

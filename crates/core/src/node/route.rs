@@ -1,4 +1,5 @@
-//! Ways for our own sessions: direct while there is a link, through a neighbour while there is none.
+//! Paths of this node's own sessions: direct while there is a link, through a neighbour while there
+//! is none.
 
 use weft_noise::PublicKey;
 use weft_packet::{Command, LinkId};
@@ -10,13 +11,14 @@ use super::{Node, PATIENCE};
 use crate::path::Standing;
 use crate::{Event, Path};
 
-/// A way is healthy for this long after frames came by it, ms.
+/// A path counts as healthy for this long after frames were received on it, in ms.
 const HEALTHY: u64 = 2_000;
-/// And for this long after the other end told that ours arrive, which it does each 500 ms or two round trips, ms.
+/// It also counts as healthy for this long after the peer reported that frames of this node arrive,
+/// in ms. A weft peer reports once a round trip, and at most every 500 ms.
 const TOLD: u64 = 3_000;
 
 impl Node {
-    /// Chooses the way of every session anew: a session outlives its ways.
+    /// Chooses the path of every session again: a session outlives its paths.
     pub(super) fn reroute(&mut self, now: u64) {
         self.withdraw_routes(now);
         let addrs: Vec<NodeAddr> = self
@@ -30,7 +32,7 @@ impl Node {
         }
     }
 
-    /// Chooses the way of one session. Where packets wait and there is none, asks for it.
+    /// Chooses the path of one session. If packets wait and there is none, starts a look-up.
     pub(super) fn reroute_one(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get(&addr) else { return };
         let needed = peer.session.needs_route();
@@ -51,17 +53,19 @@ impl Node {
         peer.session.handle_route(&mut self.ctx, now, link);
         self.note_path(now, addr);
         let relayed = link.is_some() && link != own;
-        // A way may well outlast the coordinates, but not with relays that know nothing but coordinates.
+        // A path may well outlast the coordinates, but not through relays that route by coordinates
+        // alone.
         if needed && (poor || relayed && lost) {
             self.look_up(now, addr);
         }
-        // A FIPS daemon that has lost our coordinates neither asks for them nor says so: its packets just end.
+        // A FIPS daemon that has lost the coordinates of this node neither asks for them nor
+        // reports it: its packets just cease.
         if needed && relayed && (before != link || moved) {
             self.warm(now, addr, Why::Moved);
         }
     }
 
-    /// Keeps the path to a peer, and says so if it is another one.
+    /// Records the path to a peer, and reports it if it has changed.
     pub(super) fn note_path(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get(&addr).filter(|p| p.configured) else {
             return;
@@ -107,9 +111,10 @@ impl Node {
         }
     }
 
-    /// The next hop of the session, if it works: frames of the other end arrive by it, or the other end reports that ours
-    /// arrive. Gossip and answers to look-ups are weaker evidence. Coordinates in the clear are no evidence at all, because any
-    /// member of the mesh can send a handshake in the name of the other end.
+    /// Returns the next hop of the session, if it works: frames of the peer arrive over it, or the
+    /// peer reports that frames of this node arrive. Gossip and answers to look-ups are weaker
+    /// evidence. Coordinates in the clear are not evidence, because any member of the mesh can send
+    /// a handshake in the name of the peer.
     fn healthy_way(&self, now: u64, addr: NodeAddr) -> Option<LinkId> {
         let session = &self.peers.get(&addr)?.session;
         let link = session.route()?;
@@ -126,7 +131,8 @@ impl Node {
         self.peers.get(&next).filter(|p| p.link.is_up()).map(|p| p.link.id)
     }
 
-    /// A packet waits for a session. It starts discovery even where a direct way looks usable (L9).
+    /// Handles a packet that waits for a session. It starts discovery even if a direct path looks
+    /// usable (L9).
     pub(super) fn handle_wanted(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get_mut(&addr) else { return };
         peer.link.handle_wanted(now);
@@ -153,7 +159,7 @@ impl Node {
         }
     }
 
-    /// The other end of a session tells how much of its path our frames may take.
+    /// Handles the peer's report on the size of the frames that its path takes.
     pub(super) fn handle_path_mtu(&mut self, now: u64, peer: NodeAddr, body: &[u8]) {
         let Ok(told) = PathMtuNotification::parse(body) else {
             self.counters.messages_malformed += 1;

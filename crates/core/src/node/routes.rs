@@ -1,48 +1,51 @@
-//! Ways of what is carried for others, as the lanes have them: the link over which a message to a node goes on.
+//! Routes of messages that this node forwards, as the lanes have them: the next link of a message
+//! to a node.
 //!
-//! Destinations are what neighbours write into messages. So a way is charged to the link of the message that asked for it,
-//! and in a full table the link with the most ways loses its oldest. A neighbour that makes destinations up takes the places
-//! of its own.
+//! Neighbours choose the destinations in the messages that they send. So each route is charged to
+//! the link of the message that requested it, and in a full table the link with the most routes
+//! loses its oldest one. A neighbour that invents destinations displaces its own routes.
 
 use std::collections::BTreeMap;
 
 use weft_packet::LinkId;
 use weft_wire::NodeAddr;
 
-/// Ways that the lanes have for others, at most.
+/// Maximum number of routes for other nodes in the lanes.
 pub(super) const MAX_ROUTES: usize = 4096;
 
 #[derive(Debug)]
 struct Route {
     over: LinkId,
-    /// Where `asked` has it.
+    /// The key of this route in `asked`.
     asked: (Option<LinkId>, u64),
 }
 
-/// See the module.
+/// The table of routes; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     ways: BTreeMap<NodeAddr, Route>,
-    /// Destinations by the link that asked for them, the oldest first. Those of links that are gone are together, with no link.
+    /// Destinations by the link that requested them, the oldest first. Those of links that are gone
+    /// share one entry, without a link.
     asked: BTreeMap<Option<LinkId>, BTreeMap<u64, NodeAddr>>,
-    /// Ways that were ever entered.
+    /// Number of routes ever entered.
     entered: u64,
 }
 
 impl Routes {
-    /// The link over which messages to `dest` go.
+    /// Returns the link for messages to `dest`.
     pub(super) fn get(&self, dest: &NodeAddr) -> Option<LinkId> {
         Some(self.ways.get(dest)?.over)
     }
 
-    /// The destinations that have a way.
+    /// Returns the destinations that have a route.
     pub(super) fn dests(&self) -> impl Iterator<Item = NodeAddr> {
         self.ways.keys().copied()
     }
 
-    /// Enters a way that a message which came over `asked_by` asked for. Returns whether it is another than before, and the
-    /// destination whose way it displaced. A way that is there stays charged to the link that asked first: another link cannot
-    /// take it over and then displace it.
+    /// Enters a route that a message over `asked_by` requested. Returns whether the route is
+    /// another one than before, and the destination whose route it displaced. An existing route
+    /// stays charged to the link that requested it first, so that no other link can take it over
+    /// and then displace it.
     pub(super) fn insert(&mut self, dest: NodeAddr, over: LinkId, asked_by: LinkId) -> (bool, Option<NodeAddr>) {
         if let Some(route) = self.ways.get_mut(&dest) {
             let before = std::mem::replace(&mut route.over, over);
@@ -56,7 +59,7 @@ impl Routes {
         (true, displaced)
     }
 
-    /// Takes out the way to `dest`.
+    /// Removes the route to `dest`.
     pub(super) fn remove(&mut self, dest: &NodeAddr) -> Option<LinkId> {
         let Route { over, asked: (by, at) } = self.ways.remove(dest)?;
         if let Some(of_link) = self.asked.get_mut(&by) {
@@ -68,7 +71,7 @@ impl Routes {
         Some(over)
     }
 
-    /// Takes out the ways over a link, and returns where they led.
+    /// Removes the routes over a link, and returns their destinations.
     pub(super) fn remove_over(&mut self, link: LinkId) -> Vec<NodeAddr> {
         let over = self.ways.iter().filter(|(_, route)| route.over == link);
         let dests: Vec<NodeAddr> = over.map(|(dest, _)| *dest).collect();
@@ -78,7 +81,8 @@ impl Routes {
         dests
     }
 
-    /// A link is gone. A neighbour that comes back over one link after another has one share, not many.
+    /// Handles the end of a link: its routes move to the shared entry. So a neighbour that returns
+    /// over one link after another has one share, not many.
     pub(super) fn forget_asker(&mut self, link: LinkId) {
         let Some(asked) = self.asked.remove(&Some(link)) else {
             return;
@@ -91,14 +95,14 @@ impl Routes {
         self.asked.entry(None).or_default().extend(asked);
     }
 
-    /// Takes out everything.
+    /// Removes all routes.
     pub(super) fn drain(&mut self) -> Vec<(NodeAddr, LinkId)> {
         self.asked.clear();
         let ways = std::mem::take(&mut self.ways);
         ways.into_iter().map(|(dest, route)| (dest, route.over)).collect()
     }
 
-    /// Takes out the oldest way of the link that has asked for most.
+    /// Removes the oldest route of the link that has requested the most.
     fn displace(&mut self) -> Option<NodeAddr> {
         let most = self.asked.values().max_by_key(|of_link| of_link.len())?;
         let dest = *most.values().next()?;
@@ -106,7 +110,7 @@ impl Routes {
         Some(dest)
     }
 
-    /// Checks that the table is bounded and charges each way once.
+    /// Checks that the table is bounded and charges each route once.
     ///
     /// # Errors
     /// The broken invariant, in words.

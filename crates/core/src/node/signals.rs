@@ -1,9 +1,11 @@
-//! Error signals: what this node tells the source of a message that it could not carry, and what it makes of such.
+//! Error signals: what this node reports to the source of a message that it could not forward, and
+//! how it reacts to the signals of others.
 //!
-//! The source of a message may be made up, and then a signal goes to a node that asked for nothing. So a signal is never
-//! longer than what caused it, and how many there are is bounded for each link that messages come over, and over all.
-//! A signal that comes proves nothing. It makes this node ask where the other end is and tell where both are, once a
-//! second at most.
+//! The source of a message may be forged, and then a signal goes to a node that asked for nothing.
+//! So a signal is never longer than the message that caused it, and the number of signals is
+//! bounded for each incoming link and in total. A received signal proves nothing. It makes this
+//! node look the peer up and send the coordinates of both ends to the nodes on the path, at most
+//! once a second.
 
 use std::collections::BTreeMap;
 
@@ -14,54 +16,56 @@ use weft_wire::{Coords, NodeAddr};
 
 use super::Node;
 
-/// At least this between two error signals about one destination that messages of one link cause, ms (FIPS: 100 for a
-/// destination).
+/// Minimum time between two error signals about one destination that messages of one link cause, in
+/// ms (FIPS: 100 for a destination).
 const PAUSE: u64 = 100;
-/// Destinations that the pause is kept for.
+/// Maximum number of destinations for which that time is remembered.
 const MAX_DESTINATIONS: usize = 1_024;
-/// Signals that the messages of one link cause.
+/// The rate of signals that messages of one link cause.
 const OF_LINK: Rate = Rate {
     per_second: 32,
     burst: 64,
 };
-/// Signals in all.
+/// The rate of all signals together.
 const ALL: Rate = Rate {
     per_second: 128,
     burst: 256,
 };
-/// Links whose share is kept without a look at which are as good as new.
+/// Number of links above which those whose budget has filled up again are forgotten.
 const MANY: usize = 128;
-/// A session whose payload was answered within this has a way, whatever signals say, ms. Time without traffic says nothing.
+/// A session whose payload was answered within this time has a working path, whatever signals
+/// report, in ms. Time without traffic proves nothing.
 const SILENCE: u64 = 500;
 
-/// What is left of the rates of signals. Times are ms on the caller's clock.
+/// The budgets of signals. Times are ms on the caller's clock.
 #[derive(Debug)]
 pub(super) struct Signals {
-    /// When a signal about a destination was last sent. By link too: a neighbour that names a destination leaves others theirs.
+    /// When a signal about a destination was last sent, by link: a neighbour that names a
+    /// destination does not delay signals about it to others.
     sent: BTreeMap<(LinkId, NodeAddr), u64>,
     of_link: BTreeMap<LinkId, Bucket>,
     all: Bucket,
 }
 
-/// Why nodes on the way are told where the ends of a session are.
+/// Why nodes on the path are sent the coordinates of both ends of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// An error signal came.
+    /// An error signal was received.
     Asked,
-    /// The way became another one, or an end moved in the tree.
+    /// The path changed, or the coordinates of an end did.
     Moved,
 }
 
 /// The message that caused a signal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cause {
-    /// The link that it came over.
+    /// The link that it was received over.
     pub(super) link: LinkId,
-    /// The source that it names.
+    /// The source in its header.
     pub(super) src: NodeAddr,
-    /// Where it was to go.
+    /// Its destination.
     pub(super) dest: NodeAddr,
-    /// Its length as the body of a link message, bytes.
+    /// Its length as the body of a link message, in bytes.
     pub(super) len: usize,
 }
 
@@ -76,8 +80,8 @@ impl Default for Signals {
 }
 
 impl Signals {
-    /// Whether a signal may be sent. Takes note that it is. `Some(false)` if too many were caused, `None` if the source has
-    /// just been told.
+    /// Takes a signal from the budgets and returns whether it may be sent. Returns `Some(false)` if
+    /// too many were caused, and `None` if the source has just received one.
     fn take(&mut self, now: u64, cause: Cause) -> Option<bool> {
         let last = self.sent.get(&(cause.link, cause.dest)).copied();
         if last.is_some_and(|at| now.saturating_sub(at) < PAUSE) {
@@ -100,8 +104,9 @@ impl Signals {
 }
 
 impl Node {
-    /// A node on the way could not carry our message. Nothing about it is proven, so it makes us ask, and look for another
-    /// way only if nothing of the session was heard lately.
+    /// Handles the report of a node on the path that it could not forward a message of this node.
+    /// The report is not proven. So it causes a look-up, and another path only if nothing of the
+    /// session was heard lately.
     pub(super) fn handle_signal(&mut self, now: u64, link: LinkId, signal: &Signal<'_>) {
         let dest = match signal {
             Signal::CoordsRequired(s) => s.dest,
@@ -130,7 +135,8 @@ impl Node {
         self.run_mesh(now);
     }
 
-    /// A node on the way claims that a frame of ours is too large for it. It must at least be on our way.
+    /// Handles the claim of a node on the path that a frame of this node is too large for it. The
+    /// claim has to come over the link of the path.
     fn handle_mtu_exceeded(&mut self, now: u64, link: LinkId, dest: NodeAddr, mtu: u16) {
         let Some(peer) = self.peers.get_mut(&dest) else { return };
         if peer.session.route() == Some(link) && peer.link.id != link {
@@ -138,8 +144,8 @@ impl Node {
         }
     }
 
-    /// Tells the nodes on the way where both ends of a session are: at once, or when a second has passed since the last time
-    /// for this reason.
+    /// Sends the coordinates of both ends of a session to the nodes on the path: at once, or when a
+    /// second has passed since the last time for this reason.
     pub(super) fn warm(&mut self, now: u64, addr: NodeAddr, why: Why) {
         let Some(peer) = self.peers.get_mut(&addr).filter(|p| p.session.is_up()) else {
             return;
@@ -156,7 +162,7 @@ impl Node {
         self.ctx.lane(Command::Warm { peer: addr, src, dest });
     }
 
-    /// Tells it where that had to wait and is due.
+    /// Sends them if that was postponed and is due.
     pub(super) fn drive_warm(&mut self, now: u64, addr: NodeAddr) {
         let Some(session) = self.peers.get_mut(&addr).map(|peer| &mut peer.session) else {
             return;
@@ -168,7 +174,7 @@ impl Node {
         }
     }
 
-    /// No way leads on, or none that answers.
+    /// Reports that no route leads on, or none that answers.
     pub(super) fn signal_no_way(&mut self, now: u64, cause: Cause) {
         let (dest, reporter) = (cause.dest, self.ctx.me);
         match self.mesh.coords_of(now, dest).map(<[NodeAddr]>::to_vec) {
@@ -182,7 +188,7 @@ impl Node {
                         last_coords,
                     })
                 };
-                // No coordinates is better than none of the signal.
+                // A signal without coordinates is better than no signal.
                 if !self.signal(now, cause, broken(&coords)) {
                     self.signal(now, cause, broken(&[]));
                 }
@@ -190,19 +196,20 @@ impl Node {
         }
     }
 
-    /// The coordinates of an end are not known here.
+    /// Reports that the coordinates of an end are not known here.
     pub(super) fn signal_lost_source(&mut self, now: u64, cause: Cause) {
         let (dest, reporter) = (cause.dest, self.ctx.me);
         self.signal(now, cause, Signal::CoordsRequired(CoordsRequired { dest, reporter }));
     }
 
-    /// The message does not fit the next link.
+    /// Reports that the message does not fit the next link.
     pub(super) fn signal_too_big(&mut self, now: u64, cause: Cause, mtu: u16) {
         let (dest, reporter) = (cause.dest, self.ctx.me);
         self.signal(now, cause, Signal::MtuExceeded(MtuExceeded { dest, reporter, mtu }));
     }
 
-    /// Tells the source of a message that it could not be carried, seldom. `false` if the signal would be longer than that.
+    /// Reports to the source of a message that it could not be forwarded, at a bounded rate.
+    /// Returns `false` if the signal would be longer than the message.
     fn signal(&mut self, now: u64, cause: Cause, signal: Signal<'_>) -> bool {
         let mut payload = vec![0; 64 + 16 * 64];
         let Ok(len) = signal.emit(&mut payload) else {

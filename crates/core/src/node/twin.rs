@@ -1,4 +1,5 @@
-//! Another running node with our key, and keys that others may have since a machine was restored.
+//! Another running node with this node's key, and keys that another node may hold since a host was
+//! restored.
 
 use std::net::SocketAddr;
 
@@ -9,28 +10,29 @@ use super::Node;
 use crate::Event;
 use crate::link::twin_address;
 
-/// Time between two events about it, ms.
+/// Time between two events about it, in ms.
 const TELL_EVERY: u64 = 600_000;
 
-/// Another running node has our key.
+/// Another running node with the key of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Twin {
-    /// The neighbour that said so last; `None` if the other node itself came to us.
+    /// The neighbour that reported it last; `None` if the other node itself contacted this one.
     pub told_by: Option<PublicKey>,
-    /// Where it was.
+    /// The address of the other node.
     pub seen: SocketAddr,
-    /// When that was last noticed, ms on the caller's clock.
+    /// When it was last noticed, in ms on the caller's clock.
     pub at: u64,
 }
 
 impl Node {
-    /// Another running node with our key, if one was noticed within the last 10 minutes.
+    /// Returns the other running node with this node's key, if one was noticed within the last 10
+    /// minutes.
     pub fn twin(&self, now: u64) -> Option<Twin> {
         self.twin.filter(|twin| now.saturating_sub(twin.at) < TELL_EVERY)
     }
 
-    /// The clock jumped, or the process runs from a restored image: keys in use may be in use elsewhere, with the same
-    /// counters. All of them are replaced now; links and sessions stay.
+    /// Handles a jump of the clock, or a start from a restored image: another process may use the
+    /// same keys with the same counters. All keys are replaced now; links and sessions stay.
     pub fn handle_resumed(&mut self, now: u64) {
         for peer in self.peers.values_mut() {
             peer.link.handle_resumed(now);
@@ -39,7 +41,8 @@ impl Node {
         self.handle_timeout(now);
     }
 
-    /// A configured neighbour says that another node has our key. It may be wrong: nothing but status and log depend on it.
+    /// Handles a configured neighbour's report that another node has this node's key. It may be
+    /// wrong, so only status and log depend on it.
     pub(super) fn handle_key_in_two(&mut self, now: u64, link: LinkId, body: &[u8]) {
         let Some(seen) = twin_address(body) else {
             self.counters.messages_malformed += 1;
