@@ -1,8 +1,9 @@
 //! FSP: the end-to-end session with one node, over whatever path there is.
 //!
-//! The initiator keeps msg3 until a frame under the new keys has come back (L1), the responder repeats its ack while
-//! msg3 is missing (L2). At a rekey data stays on the old keys until the new ones are proven: the responder is sure
-//! with msg3, and the initiator sends small frames under the new keys until the first one from the other side comes.
+//! The initiator keeps msg3 until a frame under the new keys has been received (L1). The responder
+//! repeats its ack while msg3 is missing (L2). During a rekey, data stays on the old keys until the
+//! new ones are proven. To the responder msg3 is the proof. The initiator sends small frames under
+//! the new keys until the first frame of the peer under them is received.
 
 use std::collections::BTreeSet;
 
@@ -35,28 +36,30 @@ use crate::path_mtu::{PathMtu, PathWatch};
 use crate::reports::{Reports, SESSION};
 use crate::{Event, Frames, SessionDown};
 
-/// How long replaced keys still open late frames (L5).
+/// Time for which replaced keys still open late frames (L5).
 const DRAIN: u64 = 10_000;
-/// How long a session that fell idle still opens what comes: past FIPS's 90 s.
+/// Time for which a session that became idle still opens received frames. It ends after the 90 s of
+/// idleness at which FIPS ends a session.
 const ASLEEP: u64 = 20_000;
-/// Data sent and nothing heard for this long: the other end may have lost its keys.
+/// After data without any received frame for this long, the peer may have lost its keys.
 const UNANSWERED: u64 = 5_000;
-/// Data sent and nothing heard for this long: another way may do better. A live weft node answers within 2 s.
+/// After data without any received frame for this long, another path may work better. A live weft
+/// node answers within 2 s.
 const SILENT: u64 = 3_000;
-/// Who receives data but has nothing to send answers after this.
+/// An end that receives data but has nothing to send answers after this.
 const PASSIVE_KEEPALIVE: u64 = 2_000;
 
-/// An epoch the lane holds for this session.
+/// An epoch that the lane holds for this session.
 #[derive(Debug)]
 struct Epoch {
     id: EpochId,
-    /// The number that the other end drew at its start.
+    /// The random number that the peer drew at its start.
     start: [u8; 8],
     born: u64,
     stage: Stage,
-    /// For fast frames, until they are agreed on.
+    /// The seed of fast keys, until they are derived.
     seed: Option<Seed>,
-    /// Our receiver index of its fast frames.
+    /// The receiver index of this node's fast frames in this epoch.
     fast_index: Option<u32>,
 }
 
@@ -72,51 +75,52 @@ impl Epoch {
 enum Stage {
     Candidate,
     Current,
-    /// Open until then.
+    /// Opens frames until this time.
     Draining(u64),
 }
 
 /// The session with one configured peer.
 pub(crate) struct Session {
     peer: PublicKey,
-    /// The link with the other end itself.
+    /// The link with the peer itself.
     own_link: LinkId,
     we_are_smaller: bool,
     link: Option<LinkId>,
     epochs: Vec<Epoch>,
     next_id: u32,
-    /// Our coordinates and the other end's, which handshakes tell the nodes on the way.
+    /// The coordinates of this node and of the peer. Handshakes report them to the nodes on the
+    /// path.
     pub(crate) coords: (Vec<NodeAddr>, Vec<NodeAddr>),
     initiating: Option<Box<Initiating>>,
     finishing: Option<Box<Finishing>>,
     awaiting: HalfOpen,
     last_msg3: Option<[u8; xk::MSG3_LEN]>,
-    /// When a repeat of that was last answered.
+    /// When a repeat of that msg3 was last answered.
     confirmed: u64,
-    /// Once frames without keys have come.
+    /// Set once frames under unknown keys were received.
     lost: Option<Box<Lost>>,
-    /// When nodes on the way were told where both ends are.
+    /// When the nodes on the path were sent the coordinates of both ends.
     pub(crate) warms: Pace,
-    /// The same, because the way became another one.
+    /// The same, because the path changed.
     pub(crate) moves: Pace,
-    /// When error signals made us ask for the other end.
+    /// When error signals caused a look-up of the peer.
     pub(crate) asks: Pace,
-    /// When they made us doubt the way.
+    /// When error signals caused a doubt of the path.
     pub(crate) doubts: Pace,
     fast: Option<Agreement>,
-    /// What both ends have agreed on, as far as that is known.
+    /// The result of the agreement of both ends, as far as it is known.
     frames: Option<Frames>,
     /// Data goes in fast frames or not at all.
     require_fast: bool,
-    /// The other end reads packets with all of their header in fast frames.
+    /// The peer reads fast frames of packets that keep their whole header.
     reads_full: bool,
-    /// Data has gone in fast frames, in this process or one before.
+    /// Data has gone in fast frames, in this process or an earlier one.
     was_fast: bool,
-    /// Fast frames under the keys in use get through on the direct way too.
+    /// Fast frames under the keys in use also pass on the direct path.
     fast_direct: bool,
-    /// How fast frames go through others while that is the way.
+    /// The label of fast frames while the path is relayed.
     relay: Option<Relay>,
-    /// Packets wait since then.
+    /// The time since which packets wait.
     pub(crate) wanted: Option<u64>,
     not_before: u64,
     rekey_due: u64,
@@ -127,27 +131,27 @@ pub(crate) struct Session {
     pub(crate) passing: Passing,
     pub(crate) metrics: Metrics,
     reports: Reports,
-    /// The size for what we send, once it was in question.
+    /// The size limit of sent frames, once one was reported.
     mtu: Option<PathMtu>,
     watch: PathWatch,
-    /// What fast frames find out about the direct path.
+    /// The search for the size of the direct path.
     probing: Option<Probing>,
     pub(crate) last_data: u64,
     last_data_tx: u64,
     last_large_tx: u64,
-    /// The link that frames come over.
+    /// The link over which frames are received.
     arrives: Option<LinkId>,
-    /// When they began to come over it while the session was up.
+    /// When frames began to arrive over it while the session was up.
     arrives_since: u64,
-    /// That has changed, and may have to be followed.
+    /// That link has changed, and this node may have to follow.
     left: bool,
-    /// When that may be followed.
+    /// The time from which it may follow.
     follow_from: u64,
-    /// When a silent way may be doubted again.
+    /// The time from which a silent path may be doubted again.
     doubt_from: u64,
-    /// It was told that the keys are overdue.
+    /// The overdue keys were reported.
     overdue_told: bool,
-    /// Why the session last ended, and when.
+    /// The reason why the session last ended, and the time.
     pub(crate) last_down: Option<(u64, SessionDown)>,
 }
 
@@ -219,7 +223,7 @@ impl Session {
         self.epochs.iter().find(|e| e.stage == Stage::Current)
     }
 
-    /// A link to the next hop came up.
+    /// Handles a link to the next hop that came up.
     pub(crate) fn handle_link_up(&mut self, ctx: &mut Context, now: u64, link: LinkId, restarted: bool) {
         if self.link != Some(link) {
             self.handle_moved(ctx);
@@ -239,7 +243,8 @@ impl Session {
                 self.initiate(ctx, now);
             }
         } else if (self.wanted.is_some() && !self.is_up()) || (self.is_up() && in_use) {
-            // A FIPS daemon forgets its session with the link, so ours is renewed before data goes unanswered.
+            // A FIPS daemon forgets its session with the link, so this one is renewed before data
+            // goes unanswered.
             self.not_before = now;
             self.initiate(ctx, now);
         } else if let Some(initiating) = &mut self.initiating {
@@ -247,7 +252,7 @@ impl Session {
         }
     }
 
-    /// The way to the other end changed, or was lost.
+    /// Handles a changed or lost path to the peer.
     pub(crate) fn handle_route(&mut self, ctx: &mut Context, now: u64, link: Option<LinkId>) {
         if self.link == link {
             return;
@@ -268,31 +273,32 @@ impl Session {
         }
     }
 
-    /// Frames come over this link now.
+    /// Handles the report that frames arrive over this link now.
     pub(crate) fn handle_arrival(&mut self, now: u64, link: LinkId) {
         self.liveness.heard(now);
         self.arrives_since = now;
         self.note_arrival(link);
     }
 
-    /// Something that only the other end can have made came over this link.
+    /// Records the link over which a message was received that only the peer can have made.
     fn note_arrival(&mut self, link: LinkId) {
         self.arrives = Some(link);
         self.left = true;
     }
 
-    /// The link that frames last came over.
+    /// Returns the link over which frames were last received.
     pub(crate) fn arrives(&self) -> Option<LinkId> {
         self.arrives
     }
 
-    /// When the other end last told that our frames arrive, since its own come over the present link. What it told before it
-    /// went to another one says nothing about the way that it left.
+    /// Returns when the peer last reported that frames of this node arrive, since its own arrive
+    /// over the present link. Its reports from before it switched links say nothing about the path
+    /// that it left.
     pub(crate) fn told(&self) -> Option<u64> {
         Some(self.passing.told()).filter(|told| *told > self.arrives_since)
     }
 
-    /// The link to follow the other end to, if it is time.
+    /// Returns the link on which to follow the peer, if it is time.
     pub(crate) fn take_arrival(&mut self, now: u64) -> Option<LinkId> {
         if now < self.follow_at() {
             return None;
@@ -301,7 +307,7 @@ impl Session {
         self.arrives.filter(|link| Some(*link) != self.link)
     }
 
-    /// The other end is not followed again until then.
+    /// Prevents this node from following the peer again until that time.
     pub(crate) fn stay(&mut self, until: u64) {
         self.follow_from = until;
     }
@@ -310,7 +316,8 @@ impl Session {
         if self.left { self.follow_from } else { u64::MAX }
     }
 
-    /// Whether the other end has been silent for so long that another way should be tried, now.
+    /// Whether the peer has been silent for so long that another path should be tried now. If so,
+    /// the path is not doubted again for the same time.
     pub(crate) fn take_silence(&mut self, now: u64) -> bool {
         let silent = now >= self.silent_at();
         if silent {
@@ -327,44 +334,45 @@ impl Session {
         }
     }
 
-    /// No other node lies between.
+    /// Whether no other node is between the ends.
     fn is_direct(&self) -> bool {
         self.link == Some(self.own_link)
     }
 
-    /// Other nodes lie between.
+    /// Whether other nodes are between the ends.
     pub(crate) fn is_relayed(&self) -> bool {
         self.link.is_some() && !self.is_direct()
     }
 
-    /// Data goes in fast frames, straight or through others.
+    /// Whether data goes in fast frames, direct or relayed.
     pub(crate) fn is_fast_any(&self) -> bool {
         self.link.is_some() && matches!(self.frames(), Frames::Fast(_) | Frames::Relayed(_))
     }
 
-    /// The other end tells what it received: see [`Metrics::handle_report`].
+    /// Handles the peer's receiver report: see [`Metrics::handle_report`].
     pub(crate) fn handle_report(&mut self, now: u64, epoch: u32, sent: u64, clock: u32, report: &ReceiverReport) {
         if self.metrics.handle_report(now, epoch, sent, clock, report) {
             self.passing.handle_told(now);
         }
     }
 
-    /// Data goes straight to the other end, in fast frames.
+    /// Whether data goes directly to the peer, in fast frames.
     pub(crate) fn is_fast(&self) -> bool {
         self.is_direct() && matches!(self.frames(), Frames::Fast(_))
     }
 
-    /// The link that frames go over.
+    /// Returns the link on which frames are sent.
     pub(crate) fn route(&self) -> Option<LinkId> {
         self.link
     }
 
-    /// Whether a way to the other end is needed: packets wait, or keys are agreed.
+    /// Whether a path to the peer is needed: packets wait, or there are keys, or a handshake is in
+    /// progress.
     pub(crate) fn needs_route(&self) -> bool {
         self.wanted.is_some() || self.is_up() || self.is_handshaking()
     }
 
-    /// A packet waits for this session.
+    /// Handles a packet that waits for this session.
     pub(crate) fn handle_wanted(&mut self, ctx: &mut Context, now: u64) {
         self.wanted.get_or_insert(now);
         if !self.is_up() {
@@ -372,7 +380,7 @@ impl Session {
         }
     }
 
-    /// The other end used a candidate epoch of ours, and the lane seals with it now.
+    /// Handles a frame of the peer under a candidate epoch, which the lane seals with now.
     pub(crate) fn handle_proven(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
         if self.epochs.iter().any(|e| e.id == id && e.stage == Stage::Candidate) {
             self.promote(ctx, now, id);
@@ -380,7 +388,7 @@ impl Session {
         self.handle_confirmed(ctx, now, id);
     }
 
-    /// The other end used the epoch that we seal with.
+    /// Handles a frame of the peer under the epoch that this node seals with.
     pub(crate) fn handle_confirmed(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
         self.liveness.heard(now);
         if self.finishing.take_if(|f| f.id == id).is_some() {
@@ -455,15 +463,15 @@ impl Session {
         }
     }
 
-    /// These keys open frames for a while, and seal none.
+    /// Lets these keys open frames for a while, but seal none.
     fn drain(&mut self, now: u64, id: EpochId) {
         for epoch in self.epochs.iter_mut().filter(|epoch| epoch.id == id) {
             epoch.stage = Stage::Draining(now + DRAIN);
         }
     }
 
-    /// Ends older epochs with fast keys if the other end has restarted since: it has lost them, and data would go in their fast
-    /// frames until new ones are agreed on.
+    /// Ends older epochs with fast keys if the peer has restarted since. The peer has lost these
+    /// keys, and data would go in their fast frames until the ends agree on new ones.
     fn forget_lost_keys(&mut self, ctx: &mut Context, id: EpochId) {
         let start = self.epochs.iter().find(|epoch| epoch.id == id).map(|epoch| epoch.start);
         let lost = |epoch: &Epoch| epoch.fast_index.is_some() && Some(epoch.start) != start;
@@ -481,7 +489,7 @@ impl Session {
         self.forget_agreement();
     }
 
-    /// Shows the other end that we are there and hold the present keys.
+    /// Shows the peer that this node is alive and holds the present keys.
     fn say_alive(&mut self, ctx: &mut Context, now: u64) {
         self.liveness.said(now);
         self.send_alive(ctx, None);
@@ -561,7 +569,7 @@ impl Session {
         }
     }
 
-    /// The next moment at which [`Session::handle_timeout`] has something to do, and what.
+    /// Returns the next moment at which [`Session::handle_timeout`] has something to do, and what.
     pub(crate) fn deadline(&self, ctx: &Context) -> (u64, &'static str) {
         [
             self.handshake_at(),
@@ -610,8 +618,8 @@ impl Session {
         self.drive_probes(ctx, now);
     }
 
-    /// Our clock jumped, or this process runs from a restored image: others may have the same keys and counters. Idle sessions
-    /// get new keys, too.
+    /// Handles a jump of the clock, or a start from a restored image: another process may have the
+    /// same keys and counters. Idle sessions get new keys too.
     pub(crate) fn handle_resumed(&mut self, ctx: &mut Context, now: u64) {
         if self.is_up() {
             self.not_before = now;
@@ -619,13 +627,13 @@ impl Session {
         }
     }
 
-    /// When the keys in use end for want of new ones.
+    /// Returns when the keys in use end if no new ones replace them.
     fn keys_end_at(&self, ctx: &Context) -> u64 {
         self.current()
             .map_or(u64::MAX, |epoch| epoch.born + ctx.config.key_life())
     }
 
-    /// When it is told that they are overdue.
+    /// Returns when the keys are reported as overdue.
     fn keys_overdue_at(&self, ctx: &Context) -> u64 {
         match self.current() {
             Some(epoch) if !self.overdue_told => epoch.born + ctx.config.key_overdue(),
@@ -633,7 +641,8 @@ impl Session {
         }
     }
 
-    /// Nothing goes on for ever under old keys. A session in use is asked for anew at once, and its packets wait.
+    /// Ends keys at their maximum age, and reports overdue ones. The session is requested again at
+    /// once, and its packets wait.
     fn end_old_keys(&mut self, ctx: &mut Context, now: u64) {
         if now >= self.keys_end_at(ctx) {
             self.take_down(ctx, SessionDown::KeysTooOld);
@@ -652,11 +661,11 @@ impl Session {
         }
     }
 
-    /// A handshake is due: because packets wait, or keys are old, or data goes unanswered.
+    /// Handles a due handshake: packets wait, or keys are old, or data goes unanswered.
     fn renew(&mut self, ctx: &mut Context, now: u64) {
         let answered = self.liveness.unanswered_at(UNANSWERED) > now;
         if self.is_up() && answered && now.saturating_sub(self.last_data) > ctx.config.rekey {
-            // An idle session is not rekeyed: it will end, or its next packet will do it.
+            // An idle session is not rekeyed: it ends, or its next packet causes the rekey.
             self.rekey_due = now + ctx.config.rekey;
             return;
         }
@@ -677,8 +686,9 @@ impl Session {
         });
     }
 
-    /// Ends an idle session on our side, before a FIPS daemon does on its own. Its reports still come under the present
-    /// keys for a while, and must not look like frames of a session that we lost.
+    /// Ends an idle session at this end, before a FIPS daemon ends it at its own. The peer's
+    /// reports under the present keys still arrive for a while, and must not look like frames of a
+    /// session whose keys were lost.
     fn fall_asleep(&mut self, ctx: &mut Context, now: u64) {
         self.initiating = None;
         self.finishing = None;
@@ -729,12 +739,13 @@ impl Session {
         self.epochs.len()
     }
 
-    /// Handshakes that the peer, or an attacker in its name, has begun and not finished.
+    /// Returns the number of handshakes that the peer, or an attacker in its name, has begun and
+    /// not finished.
     pub(crate) fn half_open(&self) -> usize {
         self.awaiting.len()
     }
 
-    /// The numbers of all epochs, and of the present one.
+    /// Returns the numbers of all epochs, and of the present one.
     pub(crate) fn held(&self) -> (BTreeSet<u32>, Option<u32>) {
         (
             self.epochs.iter().map(|e| e.id.0).collect(),

@@ -1,9 +1,11 @@
-//! Agreeing on fast frames with the other end of a session, anew for each of its epochs.
+//! The agreement on fast frames with the peer of a session, once for each of its epochs.
 //!
-//! Each side tells its capabilities, until the other has acknowledged them, and installs the keys once it knows both.
-//! Then each asks in a fast frame for one back. That is the proof: the handshake of FIPS authenticates no transcript, so
-//! an attacker on the path can make the two ends derive different keys while FIPS frames go on working. Whatever fails,
-//! the epoch stays on FIPS frames and says why. docs/protocol/fast.md, "Negotiation".
+//! Each end sends its capabilities until the other has acknowledged them, and installs the keys
+//! once it knows both capabilities. Then each sends a fast frame that asks for one in return. That
+//! is the proof: the handshake of FIPS does not authenticate its transcript, so an attacker on the
+//! path can make the two ends derive different keys while FIPS frames still work. After any failure
+//! the epoch stays on FIPS frames and the failure is reported. docs/protocol/fast.md,
+//! "Negotiation".
 
 use weft_noise::fast::{self, Seed, Suite};
 use weft_packet::{Command, EpochId, FastKeys, LinkId, Relay, lane_of};
@@ -15,57 +17,61 @@ use crate::capability::{self, MAX_PAYLOAD};
 use crate::context::Context;
 use crate::{Event, Frames};
 
-/// First wait before capabilities are told again; doubles each time.
+/// First wait before capabilities are sent again; doubles each time.
 const TELL_AGAIN: u64 = 500;
-/// Told that often without an answer: the other end does not know of fast frames.
+/// Number of capabilities messages without an answer after which the peer counts as one that does
+/// not support fast frames.
 const MAX_TELLS: u32 = 4;
-/// First wait before a confirm is asked for again; doubles each time.
+/// First wait before a confirmation is requested again; doubles each time.
 const ASK_AGAIN: u64 = 250;
-/// First wait before other lanes ask again, once the first has had its answer: a question of theirs may have come before
-/// the keys that it was under.
+/// First wait before the other lanes repeat their requests, once the first lane is confirmed: their
+/// requests may have arrived before the keys that sealed them were installed.
 const ASK_LANES: u64 = 20;
-/// Asked that often in vain: fast frames do not get through, or open with other keys than ours. One in three lost each
-/// way, which is bad, leaves one in 50 agreements to the next epoch.
+/// Number of requests without a confirmation after which fast frames count as not arriving, or as
+/// opening with other keys than this node's. A loss of one in three in each direction, which is
+/// high, delays one agreement in 50 to the next epoch.
 const MAX_ASKS: u32 = 5;
-/// Asked that often through others in vain, over 16 s: it is told, and asked for all the same.
+/// Number of unconfirmed requests on a relayed path, over 16 s, after which the failure is
+/// reported. The requests continue.
 const TELL_ASKS: u32 = 7;
 
 /// The agreement of one epoch.
 pub(super) struct Agreement {
     id: EpochId,
-    /// Needed until the keys are made; the other end may tell late.
+    /// Needed until the keys are derived; the peer's capabilities may be late.
     seed: Option<Seed>,
     ours: Vec<u8>,
-    /// The largest frame that the other end takes.
+    /// The largest frame that the peer accepts.
     max_payload: u16,
     acknowledged: bool,
     tells: u32,
     next: u64,
     stage: Stage,
-    /// A frame has shown that fast frames get through on the direct way.
+    /// A frame has proven that fast frames pass on the direct path.
     direct: bool,
-    /// Asked that often where no verdict follows: through others, or directly once they get through others, or in the
-    /// first lane.
+    /// Number of requests whose silence proves nothing: on a relayed path, on the direct path once
+    /// fast frames pass on a relayed one, or in other lanes once the first is confirmed.
     more_asks: u32,
-    /// Lanes beside the first that have keys, and those of them in which no frame has opened that shows that ours do at
-    /// the other end: a bit for each.
+    /// The lanes other than the first that have keys but no proof that frames of this node open at
+    /// the peer, one bit each.
     unproven: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The other end's capabilities are not known.
+    /// The peer's capabilities are not known.
     Telling,
-    /// Keys are installed, and asked that often for a confirm.
+    /// Keys are installed; the number counts the requests for a confirmation.
     Asking(Suite, u32),
     /// Fast frames open at both ends.
     Proven(Suite),
-    /// Nothing more is tried in this epoch.
+    /// The agreement has ended for this epoch, and nothing more is tried.
     Over(Frames),
 }
 
 impl Session {
-    /// The other end holds the keys of this epoch, so it can be told what we can do.
+    /// Begins the agreement of an epoch whose keys the peer holds, so that it can read
+    /// capabilities.
     pub(super) fn begin_agreement(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
         if !ctx.config.fast || self.fast.as_ref().is_some_and(|fast| fast.id >= id) {
             return;
@@ -94,7 +100,7 @@ impl Session {
         self.drive_agreement(ctx, now);
     }
 
-    /// The other end tells what it can do.
+    /// Handles the capabilities of the peer.
     pub(crate) fn handle_capabilities(&mut self, ctx: &mut Context, now: u64, id: EpochId, body: &[u8]) {
         let Some(fast) = self.fast.as_mut().filter(|fast| fast.id == id) else {
             return;
@@ -111,7 +117,8 @@ impl Session {
         }
         let Some(fast) = &mut self.fast else { return };
         if !fast.acknowledged && fast.stage != Stage::Telling {
-            // It may have come to know of us only now.
+            // The peer may have begun the agreement only now, and have ignored the earlier
+            // messages.
             fast.next = now;
             fast.tells = fast.tells.min(MAX_TELLS - 1);
         }
@@ -120,7 +127,7 @@ impl Session {
         self.drive_agreement(ctx, now);
     }
 
-    /// The other end has our capabilities.
+    /// Handles the peer's acknowledgement of this node's capabilities.
     pub(crate) fn handle_capabilities_ack(&mut self, id: EpochId, body: &[u8]) {
         if let Some(fast) = self.fast.as_mut().filter(|fast| fast.id == id) {
             let digest: [u8; DIGEST_LEN] = fast::digest(&fast.ours);
@@ -128,7 +135,7 @@ impl Session {
         }
     }
 
-    /// Fast frames open at both ends, and the lane seals in them where it can.
+    /// Handles the proof that fast frames open at both ends. The lane seals in them where it can.
     pub(crate) fn handle_fast_proven(&mut self, ctx: &mut Context, now: u64, id: EpochId, direct: bool) {
         self.liveness.heard(now);
         let Some(fast) = self.fast.as_mut().filter(|fast| fast.id == id) else {
@@ -136,7 +143,8 @@ impl Session {
         };
         fast.direct |= direct;
         fast.more_asks = 0;
-        // What is left to prove directly is the matter of other lanes, whose frames are on their way too.
+        // After the direct proof only other lanes can be unproven, and their frames are in flight
+        // too.
         fast.next = if fast.direct { now + ASK_LANES } else { now };
         self.fast_direct = fast.direct;
         let (Stage::Asking(suite, _) | Stage::Over(Frames::Unproven(suite))) = fast.stage else {
@@ -154,8 +162,8 @@ impl Session {
         }
     }
 
-    /// Fast frames open at both ends in a lane beside the first. A lane seals data once they do in it, and leaves it to the
-    /// first until then.
+    /// Handles the same proof for a lane other than the first. Such a lane seals data from then on,
+    /// and leaves data to the first lane until then.
     pub(crate) fn handle_lane_proven(&mut self, now: u64, id: EpochId, lane: u8) {
         self.liveness.heard(now);
         if let Some(fast) = self.fast.as_mut().filter(|fast| fast.id == id) {
@@ -163,7 +171,7 @@ impl Session {
         }
     }
 
-    /// What data goes in, by the way that it goes now.
+    /// Returns the frames that data goes in on the present path.
     pub(crate) fn frames(&self) -> Frames {
         match self.frames.unwrap_or(Frames::Fips) {
             Frames::Fast(suite) if self.is_labelled() => Frames::Relayed(suite),
@@ -173,12 +181,12 @@ impl Session {
         }
     }
 
-    /// Fast frames go through others, by the present way.
+    /// Whether the present path is relayed and has a label for fast frames.
     fn is_labelled(&self) -> bool {
         !self.is_direct() && self.relay.is_some_and(|relay| Some(relay.link) == self.link)
     }
 
-    /// The link to others through which fast frames could go, if both ends have the keys.
+    /// Returns the link to the relay that fast frames could use, if both ends have the keys.
     pub(crate) fn wants_label(&self) -> Option<LinkId> {
         let keys = self
             .fast
@@ -188,7 +196,7 @@ impl Session {
         self.link.filter(|_| keys && self.is_up() && !self.is_direct())
     }
 
-    /// The session is up and has keys for fast frames, which go by `link`.
+    /// Brings the session up with keys for fast frames, on `link`.
     #[cfg(test)]
     pub(crate) fn open_over(&mut self, now: u64, link: LinkId) {
         self.epochs.push(super::Epoch {
@@ -203,12 +211,12 @@ impl Session {
         self.link = Some(link);
     }
 
-    /// How fast frames go through others.
+    /// Returns the label of fast frames on a relayed path.
     pub(crate) fn relay(&self) -> Option<Relay> {
         self.relay
     }
 
-    /// They go so from now on, or not at all.
+    /// Sets or removes that label.
     pub(crate) fn set_relay(&mut self, ctx: &mut Context, now: u64, relay: Option<Relay>) {
         if self.relay == relay {
             return;
@@ -227,14 +235,14 @@ impl Session {
         self.drive_agreement(ctx, now);
     }
 
-    /// The way has changed: what waited for one may go on.
+    /// Handles a changed path: requests that waited for one may continue.
     pub(super) fn hurry_agreement(&mut self, now: u64) {
         if let Some(fast) = self.fast.as_mut().filter(|fast| fast.more_asks > 0) {
             (fast.more_asks, fast.next) = (0, fast.next.min(now));
         }
     }
 
-    /// Data waits for fast frames from now on where there are none.
+    /// Makes data wait from now on if there are no fast frames for it.
     pub(crate) fn require_fast(&mut self, ctx: &mut Context) {
         self.require_fast = true;
         ctx.lane(Command::RequireFast {
@@ -242,34 +250,37 @@ impl Session {
         });
     }
 
-    /// Data with the other end went in fast frames before this process began: that it does no more is worth telling.
+    /// Records that data with the peer went in fast frames before this process began, so that their
+    /// absence is reported.
     pub(crate) fn remember_fast(&mut self) {
         self.was_fast = true;
     }
 
-    /// Whether data may go in fast frames alone.
+    /// Whether data may go in fast frames only.
     pub(crate) fn requires_fast(&self) -> bool {
         self.require_fast
     }
 
-    /// Whether the other end reads packets with all of their header, as far as it has told.
+    /// Whether the peer reads fast frames of packets that keep their whole header, as far as it has
+    /// announced it.
     pub(crate) fn reads_full(&self) -> bool {
         self.reads_full
     }
 
-    /// The largest frame that the other end takes, bytes of UDP payload, as far as it has told.
+    /// Returns the largest frame that the peer accepts, in bytes of UDP payload, as far as it has
+    /// announced it.
     pub(super) fn their_max_payload(&self) -> u16 {
         self.fast.as_ref().map_or(MAX_PAYLOAD, |fast| fast.max_payload)
     }
 
-    /// When the agreement needs attention.
+    /// Returns when the agreement needs attention.
     pub(super) fn agreement_at(&self) -> u64 {
         let Some(fast) = self.fast.as_ref().filter(|_| self.link.is_some()) else {
             return u64::MAX;
         };
         match fast.stage {
             Stage::Telling => fast.next,
-            // A confirm takes the way of data, so it waits for there to be one.
+            // A confirmation takes the path of data, so it waits until there is one.
             Stage::Asking(..) if self.is_direct() || self.is_labelled() || !fast.acknowledged => fast.next,
             Stage::Proven(_) if self.is_direct() && fast.has_open_question() => fast.next,
             Stage::Proven(_) | Stage::Asking(..) | Stage::Over(_) => u64::MAX,
@@ -299,8 +310,8 @@ impl Session {
                 }
             }
             Stage::Asking(..) | Stage::Proven(_) if labelled || direct => {
-                // Nothing follows from silence: the other end's way to us may be another, without labels. So the wait
-                // doubles, up to 16 s.
+                // Silence proves nothing here: the peer's path to this node may be another one,
+                // without labels. So the wait doubles, up to 16 s.
                 ctx.lane(Command::ConfirmFast { peer, id });
                 fast.next = now + (ASK_AGAIN << fast.more_asks.min(MAX_ASKS + 1));
                 fast.more_asks += 1;
@@ -311,7 +322,8 @@ impl Session {
                 }
             }
             Stage::Asking(..) => {
-                // Acknowledged or not, nothing more can be told until the way is direct.
+                // After the last capabilities message, acknowledged or not, nothing is due until
+                // the path takes fast frames.
                 fast.acknowledged |= !waits;
                 fast.next = now + (TELL_AGAIN << fast.tells.saturating_sub(1));
             }
@@ -326,10 +338,11 @@ impl Session {
         if let Some(fast) = &mut self.fast {
             fast.stage = Stage::Over(frames);
         }
-        // Older keys that work go on until they are retired.
+        // Older keys that work stay in use until they are retired.
         self.tell_frames(ctx, frames);
         if self.require_fast && !matches!(self.frames(), Frames::Fast(_) | Frames::Relayed(_)) {
-            // The senders of waiting packets learn that these do not go; later packets wait for the next epoch.
+            // The senders of waiting packets learn that these are not delivered; later packets wait
+            // for the next epoch.
             ctx.lane(Command::DropQueue {
                 peer: self.peer.node_addr(),
             });
@@ -347,7 +360,7 @@ impl Session {
         }
     }
 
-    /// The epochs that it was about are over.
+    /// Forgets the agreement, because its epochs are over.
     pub(super) fn forget_agreement(&mut self) {
         self.fast = None;
         self.frames = None;
@@ -367,12 +380,13 @@ impl Session {
 }
 
 impl Agreement {
-    /// Data goes in fast frames, but not yet by every lane, or not directly; and it may be asked for that.
+    /// Whether data goes in fast frames, but not yet in every lane or not yet directly, and more
+    /// requests are allowed.
     fn has_open_question(&self) -> bool {
         (!self.direct || self.unproven != 0) && self.more_asks < MAX_ASKS
     }
 
-    /// Makes the keys and hands them to the lane.
+    /// Derives the keys and hands them to the lanes.
     fn install(
         &mut self,
         ctx: &mut Context,
@@ -393,7 +407,7 @@ impl Agreement {
             self.stage = Stage::Over(Frames::NoCommonSuite);
             return;
         };
-        // The first one is what the agreement is about.
+        // The proof of the first lane is the state of the agreement itself.
         self.unproven &= !1;
         self.max_payload = theirs.max_payload;
         self.stage = Stage::Asking(suite, 0);

@@ -1,39 +1,44 @@
-//! Handshakes that the other side has begun and not finished.
+//! Handshakes that the peer has begun and not finished.
 //!
-//! A SessionSetup proves nothing, so any node may fill this. Whose it is shows only when a SessionMsg3 fits. Until then a
-//! place is kept for as long as a round trip may take, whatever else comes, and each link has places of its own. How many
-//! are made a second is bounded by [`Unproven`](crate::unproven::Unproven), and with it the memory of all sessions.
+//! A SessionSetup proves nothing, so any node can fill this store. Only a matching SessionMsg3
+//! proves the sender. Until then an entry is kept for as long as a round trip may take, whatever
+//! else arrives, and each link has entries of its own. [`Unproven`](crate::unproven::Unproven)
+//! bounds how many are made a second, and thereby the memory of all sessions.
 
 use weft_noise::{Established, PublicKey, xk};
 use weft_packet::{EpochId, LinkId};
 
 use super::handshake::HANDSHAKE_LIFE;
 
-/// A place is not given to another handshake before this, ms: twice the longest round trip, and a second for the daemon.
+/// Time before which an entry is not replaced by another handshake, in ms: twice the longest round
+/// trip, and a second for the daemon.
 pub(super) const GRACE: u64 = 5_000;
-/// Places for the setups that came over one link.
+/// Maximum number of entries for setups that were received over one link.
 pub(super) const MAX_OF_LINK: usize = 256;
-/// At least this between two answers to one setup, ms.
+/// Minimum time between two answers to one setup, in ms.
 const ANSWER_PAUSE: u64 = 100;
 
-/// We sent SessionAck.
+/// State after a SessionAck was sent.
 pub(super) struct Awaiting {
     pub(super) handshake: xk::AwaitingMsg3,
     pub(super) msg1: [u8; xk::MSG1_LEN],
     pub(super) msg2: [u8; xk::MSG2_LEN],
-    /// The link that the setup came over: the answer goes back there, as our own way may not lead anywhere.
+    /// The link over which the setup was received. The answer goes back over it, because this
+    /// node's own path may not work.
     pub(super) link: LinkId,
-    /// The last answer went our own way instead: a FIPS node on the way that the setup came by need not know a way back.
+    /// The last answer went on this node's own path instead: a FIPS node on the path of the setup
+    /// need not know a route back.
     pub(super) own_way: bool,
     pub(super) born: u64,
     /// When the setup was last answered.
     pub(super) answered: u64,
-    /// Keys of a handshake of ours that the other end had not used when this setup came.
+    /// Keys of a handshake that this node began and that the peer had not used when this setup was
+    /// received.
     pub(super) crossed: Option<EpochId>,
 }
 
 impl Awaiting {
-    /// Whether the setup may be answered once more, now. Takes note that it is.
+    /// Whether the setup may be answered again now. If so, records the answer.
     pub(super) fn take_answer(&mut self, now: u64) -> bool {
         let may = now.saturating_sub(self.answered) >= ANSWER_PAUSE;
         if may {
@@ -56,12 +61,13 @@ impl HalfOpen {
         self.0.is_empty()
     }
 
-    /// The one that this setup began.
+    /// Returns the handshake that this setup began.
     pub(super) fn of_setup(&mut self, msg1: &[u8; xk::MSG1_LEN]) -> Option<&mut Awaiting> {
         self.0.iter_mut().find(|awaiting| awaiting.msg1 == *msg1)
     }
 
-    /// The latest whose setup came over `link`, if it is younger than `age`.
+    /// Returns the latest handshake whose setup was received over `link`, if it is younger than
+    /// `age`.
     pub(super) fn latest_over(&mut self, now: u64, link: LinkId, age: u64) -> Option<&mut Awaiting> {
         let mut young = self.0.iter_mut().rev();
         let mut young = young
@@ -70,8 +76,8 @@ impl HalfOpen {
         young.find(|awaiting| awaiting.link == link)
     }
 
-    /// Whether there is a place for one more setup from `link`: if all of its places are taken, the oldest is given up if
-    /// its time is over.
+    /// Makes room for one more setup from `link`, and returns whether there is some. If the link
+    /// has its maximum, its oldest entry is removed if its time is over.
     pub(super) fn make_room(&mut self, now: u64, link: LinkId) -> bool {
         if self.0.iter().filter(|awaiting| awaiting.link == link).count() < MAX_OF_LINK {
             return true;
@@ -85,15 +91,17 @@ impl HalfOpen {
         self.0.push(awaiting);
     }
 
-    /// The other end uses the keys of our handshake: those that it has begun so far crossed it.
+    /// Handles proof that the peer uses the keys of this node's handshake: the handshakes that the
+    /// peer has begun so far crossed it.
     pub(super) fn mark_crossed(&mut self, id: EpochId) {
         for awaiting in &mut self.0 {
             awaiting.crossed = Some(id);
         }
     }
 
-    /// Finds the handshake that a last message finishes, with `peer` at its other end: first among those whose setup came
-    /// over the same link, the latest first. Tries so many at most. Tells the keys, and those that it crossed.
+    /// Finds the handshake with `peer` that this SessionMsg3 finishes: first among those whose
+    /// setup was received over the same link, the latest first. Tries at most `trials` of them.
+    /// Returns the keys, and those of the handshake that it crossed.
     pub(super) fn finish(
         &self,
         link: LinkId,
@@ -110,12 +118,12 @@ impl HalfOpen {
         keys.find(|(keys, _)| keys.remote == *peer)
     }
 
-    /// When the oldest ends, ms; `u64::MAX` without any.
+    /// Returns when the oldest handshake ends, in ms; `u64::MAX` without any.
     pub(super) fn ends_at(&self) -> u64 {
         self.0.first().map_or(u64::MAX, |oldest| oldest.born + HANDSHAKE_LIFE)
     }
 
-    /// Forgets those that were not finished.
+    /// Removes the handshakes that were not finished in time.
     pub(super) fn expire(&mut self, now: u64) {
         let over = self
             .0
@@ -188,12 +196,12 @@ mod tests {
         let (msg3, _) = initiator.finish(&theirs, &msg2, [2; 8]).unwrap();
         let found = |trials| places.finish(LinkId(7), &msg3, &theirs.public(), trials);
         assert!(found(MAX_OF_LINK).is_some());
-        // It is the oldest of its link, and the trials were spent before.
+        // It is the oldest of its link, and the trials are spent on others before it.
         assert!(found(MAX_OF_LINK - 1).is_none());
         assert!(places.finish(LinkId(7), &msg3, &ours.public(), usize::MAX).is_none());
         assert_eq!(places.ends_at(), HANDSHAKE_LIFE);
         assert!(!places.is_empty());
-        // After its grace it makes room, and only for its own link.
+        // After its grace time it makes room, and only for its own link.
         assert!(places.make_room(GRACE, LinkId(7)));
         assert!(places.of_setup(&genuine).is_none());
         places.expire(HANDSHAKE_LIFE + GRACE);
@@ -210,7 +218,7 @@ mod tests {
         assert_eq!(answered, 9);
     }
 
-    /// Places for setups of these links, each begun a second after the last one.
+    /// Entries for setups of these links, each begun a second after the previous one.
     fn places(links: &[u32]) -> HalfOpen {
         let mut rng = ChaCha20Rng::seed_from_u64(1);
         let ours = Identity::new(SecretKey::generate(&mut rng));

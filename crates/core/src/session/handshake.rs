@@ -15,30 +15,32 @@ use crate::unproven::Arrival;
 const RESEND_MIN: u64 = 500;
 /// Longest such wait.
 const RESEND_MAX: u64 = 4_000;
-/// At least this between two setups if coordinates change meanwhile.
+/// Minimum time between two setups if coordinates change meanwhile.
 const RESEND_GENTLY: u64 = 250;
 /// A handshake without success ends after this.
 pub(crate) const HANDSHAKE_LIFE: u64 = 12_000;
-/// A rekey that failed is tried again after this, an eighth more or less; as for links.
+/// A rekey that failed is tried again after this, an eighth more or less, as for links.
 const REKEY_RETRY: u64 = 36_000;
-/// Frames that do not open are taken for those behind a lost msg3 for this long; later we start a handshake ourselves.
+/// For this long, frames that do not open are attributed to a lost msg3. Later this node starts a
+/// handshake itself.
 const HALF_OPEN: u64 = 2_000;
-/// At least this between two answers to the same message.
+/// Minimum time between two answers to the same message.
 const REPEAT_PAUSE: u64 = 100;
-/// Frames without keys make us start a handshake only if nothing of the session was heard for this long.
+/// Frames under unknown keys cause a handshake only if nothing of the session was received for this
+/// long.
 const LOST_AFTER: u64 = 3_000;
-/// Frames without keys that come for this long are not those behind a lost msg3.
+/// Frames under unknown keys that arrive for this long are not attributed to a lost msg3.
 const PERSISTENT: u64 = 1_000;
-/// First wait between two handshakes that frames without keys make us start; doubles each time.
+/// First wait between two handshakes that frames under unknown keys cause; doubles each time.
 const LOST_MIN: u64 = 1_000;
 /// Longest such wait.
 const LOST_MAX: u64 = 60_000;
-/// The wait is short again after this long without such a handshake.
+/// The wait returns to its minimum after this long without such a handshake.
 const LOST_FORGIVEN: u64 = 120_000;
-/// At least this between two handshakes that we start.
+/// Minimum time between two handshakes that this node starts.
 pub(super) const MIN_INITIATE: u64 = 1_000;
 
-/// Repeats of one message.
+/// The repeats of one message.
 #[derive(Debug)]
 pub(super) struct Repeat {
     started: u64,
@@ -57,7 +59,7 @@ impl Repeat {
         }
     }
 
-    /// Repeats begin where others have got to after a few.
+    /// Returns repeats that begin with the wait that others reach after two messages.
     fn late(now: u64) -> Self {
         Self {
             sends: 2,
@@ -72,7 +74,7 @@ impl Repeat {
         self.next = now + ctx.jittered(wait);
     }
 
-    /// Repeats at `at`, if it were later otherwise.
+    /// Repeats at `at`, if the next repeat would be later.
     pub(super) fn hurry(&mut self, at: u64) {
         self.next = self.next.min(at);
     }
@@ -87,43 +89,43 @@ impl Repeat {
     }
 }
 
-/// We sent SessionSetup.
+/// State after a SessionSetup was sent.
 pub(super) struct Initiating {
     handshake: xk::AwaitingMsg2,
     msg1: [u8; xk::MSG1_LEN],
-    /// The link that the setup last went out on.
+    /// The link over which the setup was last sent.
     over: Option<LinkId>,
     pub(super) repeat: Repeat,
 }
 
-/// We sent msg3 and nothing has come back under its keys.
+/// State after msg3 was sent, until a frame under its keys is received.
 pub(super) struct Finishing {
     pub(super) id: EpochId,
-    /// Another answer to our setup may come.
+    /// Kept because another answer to the setup may arrive.
     handshake: xk::AwaitingMsg2,
     msg3: Vec<u8>,
     msg2: [u8; xk::MSG2_LEN],
-    /// The link that the setup last went out on.
+    /// The link over which the setup was last sent.
     over: Option<LinkId>,
     pub(super) repeat: Repeat,
 }
 
-/// Frames without keys that came in the other end's name, and the handshakes that they made us start. Any node can send
-/// such frames.
+/// Frames under unknown keys that were received in the peer's name, and the handshakes that they
+/// caused. Any node can send such frames.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
-    /// The first of those that keep coming.
+    /// When the first of the present series was received.
     since: u64,
-    /// The latest of them.
+    /// When the latest of them was received.
     last: u64,
-    /// When the next handshake may start because of them.
+    /// The time from which the next handshake may start because of them.
     next: u64,
-    /// How long it had to wait.
+    /// The length of the present wait.
     wait: u64,
 }
 
 impl Lost {
-    /// One more frame came. Tells for how long they have kept coming.
+    /// Records one more frame, and returns for how long they have kept arriving.
     fn came(&mut self, now: u64) -> u64 {
         if self.last == 0 || now.saturating_sub(self.last) >= HALF_OPEN {
             self.since = now;
@@ -132,7 +134,7 @@ impl Lost {
         now.saturating_sub(self.since)
     }
 
-    /// Whether a handshake may start because of them, now. Takes note that it does.
+    /// Whether a handshake may start because of them now. If so, records its start.
     fn take(&mut self, now: u64) -> bool {
         if now < self.next {
             return false;
@@ -149,8 +151,8 @@ impl Lost {
 }
 
 impl Session {
-    /// Frames come over `link` in the other end's name that we cannot open. It may have lost our msg3 or we our keys, or
-    /// an attacker has forged them.
+    /// Handles frames received over `link` in the peer's name that do not open. The peer may have
+    /// lost msg3, this node its keys, or an attacker has forged the frames.
     pub(crate) fn handle_unknown(&mut self, ctx: &mut Context, now: u64, link: LinkId) {
         let persistent = self.lost.get_or_insert_default().came(now) >= PERSISTENT;
         if let Some(awaiting) = self.awaiting.latest_over(now, link, HALF_OPEN) {
@@ -168,7 +170,8 @@ impl Session {
         }
     }
 
-    /// The way by which a handshake message came, as far as it shows who sent it.
+    /// Classifies the link over which a handshake message was received, by what it proves about the
+    /// sender.
     fn arrival(&self, link: LinkId) -> Arrival {
         let ours = [
             self.arrives,
@@ -182,7 +185,7 @@ impl Session {
         }
     }
 
-    /// Starts a handshake, unless one is under way, was just tried, or there is no path.
+    /// Starts a handshake, unless one is in progress or was just tried, or there is no path.
     pub(super) fn initiate(&mut self, ctx: &mut Context, now: u64) {
         if self.may_initiate(now) {
             self.send_first(ctx, now, Repeat::new(now));
@@ -205,8 +208,8 @@ impl Session {
         self.drive_initiating(ctx, now);
     }
 
-    /// Takes where both ends are in the tree, and tells whether that is news. A handshake under way tells it at once: the
-    /// answer may find no way back by what was told before.
+    /// Sets the coordinates of both ends, and returns whether they changed. A handshake in progress
+    /// reports them at once: the answer may find no route back by the earlier ones.
     pub(crate) fn set_coords(&mut self, now: u64, coords: (Vec<NodeAddr>, Vec<NodeAddr>)) -> bool {
         let news = self.coords != coords;
         self.coords = coords;
@@ -216,7 +219,7 @@ impl Session {
         news
     }
 
-    /// Sends SessionSetup, with where both ends are now.
+    /// Sends a SessionSetup with the present coordinates of both ends.
     fn send_setup(&self, ctx: &mut Context, msg1: &[u8]) {
         let (src, dest) = self.told_coords(ctx);
         let setup = SessionSetup {
@@ -231,7 +234,7 @@ impl Session {
         }
     }
 
-    /// Sends SessionAck over a link, with where both ends are now.
+    /// Sends a SessionAck over a link, with the present coordinates of both ends.
     fn send_ack(&self, ctx: &mut Context, link: LinkId, msg2: &[u8]) {
         let (src, dest) = self.told_coords(ctx);
         let ack = SessionAck {
@@ -246,7 +249,8 @@ impl Session {
         }
     }
 
-    /// Coordinates for a handshake message: never empty, so an end whose place is not known stands alone.
+    /// Returns the coordinates for a handshake message. They must not be empty, so an end whose
+    /// coordinates are not known has its address alone.
     fn told_coords(&self, ctx: &Context) -> (Vec<NodeAddr>, Vec<NodeAddr>) {
         let or_alone = |path: &[NodeAddr], alone| if path.is_empty() { vec![alone] } else { path.to_vec() };
         (
@@ -255,7 +259,7 @@ impl Session {
         )
     }
 
-    /// A setup that came over `link`.
+    /// Handles a setup that was received over `link`.
     pub(crate) fn handle_setup(&mut self, ctx: &mut Context, now: u64, link: LinkId, setup: &SessionSetup<'_>) {
         let Ok(msg1) = <[u8; xk::MSG1_LEN]>::try_from(setup.noise) else {
             return;
@@ -270,8 +274,8 @@ impl Session {
             self.send_ack(ctx, own_way.unwrap_or(link), &msg2);
             return;
         }
-        // Both ends may start at once: the handshake of the smaller address wins, as in FIPS. The larger one keeps its
-        // own in flight all the same, because this message proves nothing.
+        // Both ends may start at once: the handshake of the smaller address wins, as in FIPS. The
+        // larger one keeps its own in flight nevertheless, because this message proves nothing.
         if self.initiating.is_some() && self.we_are_smaller {
             return;
         }
@@ -365,12 +369,14 @@ impl Session {
         self.send_alive(ctx, Some(id));
     }
 
-    /// The other end has answered a repeat of our setup anew, and does not know its first answer any more: our msg3 leads
-    /// nowhere. A FIPS daemon that has older keys does so at each repeat, and forgets the new answer too when it gets a msg3
-    /// for the first. So the next setup is repeated late, in case answers just take that long.
+    /// Handles a second, different answer of the peer to a repeat of the setup. The peer has
+    /// forgotten its first answer, so msg3 has no effect. A FIPS daemon that has older keys gives a
+    /// new answer to each repeat, and forgets that one too when it receives a msg3 for the first.
+    /// So the next setup is repeated late, in case answers just take that long.
     fn start_over(&mut self, ctx: &mut Context, now: u64) {
         let Some(finishing) = self.finishing.take() else { return };
-        // Keys that data is on already stay: there are no others, and the next ones come as at a rekey.
+        // Keys that data already uses stay: there are no others, and the next ones follow as at a
+        // rekey.
         if self.current().is_none_or(|epoch| epoch.id != finishing.id) {
             self.withdraw(ctx, finishing.id);
         }
@@ -382,7 +388,7 @@ impl Session {
             return;
         };
         if self.last_msg3 == Some(bytes) {
-            // Our confirmation was lost.
+            // The confirmation of this node was lost.
             if now.saturating_sub(self.confirmed) >= REPEAT_PAUSE {
                 self.confirmed = now;
                 self.say_alive(ctx, now);
@@ -407,15 +413,17 @@ impl Session {
         {
             self.withdraw(ctx, ours.id);
         }
-        // Msg3 proves that the initiator holds these keys, so they serve at once.
+        // Msg3 proves that the initiator holds these keys, so they are used at once.
         let id = self.install(ctx, now, keys, EpochUse::Send, false);
         self.promote(ctx, now, id);
         self.say_alive(ctx, now);
     }
 
-    /// Both ends may finish the handshakes that they began at once. Each would take the keys of the other's last message, and
-    /// both would lose everything when the older keys are gone. So the handshake of the smaller address wins here, too, and the
-    /// keys of the other one open what was sent under them. A process that has restarted does not have the winner's keys.
+    /// Whether this handshake of the peer loses against one that crossed it. Both ends may finish
+    /// the handshakes that they began at once. Each would then use the keys of the other's last
+    /// message, and both would lose everything when the older keys end. So here, too, the handshake
+    /// of the smaller address wins, and the keys of the other one open the frames that were sent
+    /// under them. A process that has restarted does not have the winner's keys.
     fn loses_crossing(&self, keys: &Established, crossed: Option<EpochId>) -> bool {
         let winner = self.finishing.as_ref().map(|finishing| finishing.id).or(crossed);
         let mut in_use = self
@@ -425,7 +433,7 @@ impl Session {
         self.we_are_smaller && in_use.any(|epoch| Some(epoch.id) == winner && epoch.start == keys.remote_epoch)
     }
 
-    /// The next moment at which a handshake needs attention, and which.
+    /// Returns the next moment at which a handshake needs attention, and which one.
     pub(super) fn handshake_at(&self) -> (u64, &'static str) {
         let repeat = |repeat: &Repeat| {
             let end = repeat.started + HANDSHAKE_LIFE;
@@ -486,7 +494,8 @@ impl Session {
         self.finishing = Some(finishing);
     }
 
-    /// The other end never used the epoch: at a rekey the old keys go on, a first session ends.
+    /// Gives up an epoch that the peer never used: at a rekey the old keys stay in use, a first
+    /// session ends.
     fn give_up(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
         if self.current().is_some_and(|e| e.id == id) {
             self.take_down(ctx, SessionDown::Unconfirmed);
@@ -543,7 +552,8 @@ mod tests {
         sent(ctx).into_iter().map(read).collect()
     }
 
-    /// A FIPS node answers by the coordinates of the last SessionSetup; were they old, no repeat would bring an answer.
+    /// A FIPS node answers by the coordinates of the last SessionSetup. If these were old, no
+    /// repeat would bring an answer.
     #[test]
     fn a_repeated_setup_tells_where_we_are_now() {
         let mut rng = ChaCha20Rng::seed_from_u64(1);
@@ -561,7 +571,8 @@ mod tests {
 
         let moved = vec![me, root];
         assert!(session.set_coords(10, (moved.clone(), there.clone())));
-        // A FIPS node that has older keys answers a repeat anew, so there has to be time for its first answer.
+        // A FIPS node that has older keys gives a new answer to each repeat, so its first answer
+        // needs time.
         session.handle_timeout(&mut ctx, RESEND_GENTLY - 1);
         assert_eq!(setups(&mut ctx), []);
         session.handle_timeout(&mut ctx, RESEND_GENTLY);
@@ -571,7 +582,7 @@ mod tests {
         assert_eq!(setups(&mut ctx), []);
     }
 
-    /// The other end's answers to each setup, as a FIPS daemon gives them that has older keys.
+    /// The peer answers each setup like a FIPS daemon that has older keys.
     #[test]
     fn a_second_answer_to_one_setup_begins_a_new_handshake() {
         let mut rng = ChaCha20Rng::seed_from_u64(2);
@@ -614,8 +625,9 @@ mod tests {
         assert!(session.is_up() && session.finishing.is_some());
     }
 
-    /// The other end finishes a handshake of its own after we have finished ours, as the smaller address. Its setup comes before
-    /// or after it has used our keys, and its process may be another one. Tells which keys are in use then.
+    /// The peer finishes a handshake of its own after this node, whose address is the smaller one,
+    /// has finished its own. The peer's setup arrives before or after it has used this node's keys,
+    /// and its process may be another one. Returns the epoch that is in use then.
     fn crossed(setup_first: bool, confirmed: bool, restarted: bool) -> EpochId {
         let mut rng = ChaCha20Rng::seed_from_u64(4);
         let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
@@ -673,13 +685,14 @@ mod tests {
     fn of_two_handshakes_that_cross_the_one_of_the_smaller_address_serves() {
         assert_eq!(crossed(true, false, false), EpochId(0));
         assert_eq!(crossed(true, true, false), EpochId(0));
-        // A setup that came later is a rekey, and one of another process has to serve in any case.
+        // A later setup is a rekey, and the setup of another process has to succeed in any case.
         assert_eq!(crossed(false, true, false), EpochId(1));
         assert_eq!(crossed(true, false, true), EpochId(1));
         assert_eq!(crossed(true, true, true), EpochId(1));
     }
 
-    /// Who carried the setup need not know a way back, and then no repeat over the same link would bring an answer.
+    /// A node that forwarded the setup need not know a route back, and then no repeat over the same
+    /// link would bring an answer.
     #[test]
     fn a_setup_repeated_in_vain_is_answered_our_own_way() {
         let mut rng = ChaCha20Rng::seed_from_u64(1);
@@ -707,7 +720,7 @@ mod tests {
             });
             over.collect::<Vec<_>>()
         };
-        // Without a way of our own there is no choice.
+        // Without a path of its own the node has no choice.
         assert_eq!(answered_over(&mut session), [other]);
         assert_eq!(answered_over(&mut session), [other]);
         session.link = Some(own_way);

@@ -1,28 +1,31 @@
-//! How often something may be told that others can make us tell: at once, and then after a pause, with what is true by then.
+//! The rate of messages that other nodes can cause: one at once, and the next after a pause, with
+//! the state of that time.
 
-/// At least this between two times, ms.
+/// Minimum time between two messages, in ms.
 const PAUSE: u64 = 1_000;
 
-/// When something may be told again, and whether it then has to be. Times are ms on the caller's clock.
+/// When a message may be sent again, and whether one is due then. Times are ms on the caller's
+/// clock.
 ///
-/// Each peer has some of these, so both are in one number: the time twice, and one more if it has to be told.
+/// Each peer has several of these, so both values share one number: twice the time, plus one if a
+/// message is due.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace(u64);
 
 impl Pace {
-    /// Whether it may be told now; otherwise it is due later.
+    /// Whether a message may be sent now. Otherwise it becomes due later.
     pub(crate) fn take(&mut self, now: u64) -> bool {
         let may = now >= self.0 >> 1;
         self.0 = if may { (now + PAUSE) << 1 } else { self.0 | 1 };
         may
     }
 
-    /// When it is due, if it had to wait; `u64::MAX` if not.
+    /// Returns when the postponed message is due; `u64::MAX` if there is none.
     pub(crate) fn due(&self) -> u64 {
         if self.0 & 1 == 1 { self.0 >> 1 } else { u64::MAX }
     }
 
-    /// Nothing needs to be told any more.
+    /// Cancels the postponed message.
     pub(crate) fn forget(&mut self) {
         self.0 &= !1;
     }

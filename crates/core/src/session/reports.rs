@@ -6,20 +6,21 @@ use super::Session;
 use crate::context::Context;
 
 impl Session {
-    /// When the other end is told what came from it.
+    /// Returns when a receiver report is due.
     fn receiver_at(&self, ctx: &Context) -> u64 {
         let totals = self.liveness.totals();
         self.reports
             .receiver_at(ctx.config.session_reports, totals, &self.metrics)
     }
 
-    /// When it is told what was sent to it.
+    /// Returns when a sender report is due.
     fn sender_at(&self, ctx: &Context) -> u64 {
         self.reports
             .sender_at(ctx.config.session_reports, self.last_data_tx, &self.metrics)
     }
 
-    /// When a report is due. While keys are being replaced the ends count under different ones.
+    /// Returns when a report is due. While keys are being replaced the two ends count under
+    /// different epochs, so none is.
     pub(super) fn report_at(&self, ctx: &Context) -> u64 {
         if !self.is_up() || self.link.is_none() || self.finishing.is_some() {
             return u64::MAX;

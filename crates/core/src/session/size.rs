@@ -1,4 +1,5 @@
-//! How large the frames of a session may be: what we send, and what the other end is told of what it sends.
+//! The size of a session's frames: the limit for sent frames, and the reports to the peer on the
+//! frames that it sends.
 
 use std::net::SocketAddr;
 
@@ -11,29 +12,30 @@ use crate::path_mtu::{MIN_TOLD, PathMtu};
 use crate::prober::{Change, Effect, Prober};
 use crate::{Config, Event, KnownSize, SizeSource};
 
-/// The largest UDP payload that a link of 1,500 bytes takes, over IPv4 and over IPv6. Larger ones are rare beyond one
-/// machine room, and who has them sets the size.
+/// The largest UDP payload that a link of 1,500 bytes takes, over IPv4 and over IPv6. Larger links
+/// are rare beyond one machine room, and a user who has them sets the size.
 const CEILING_V4: u16 = 1_472;
 const CEILING_V6: u16 = 1_452;
 
-/// What is being found out about a direct path.
+/// The search for the size of a direct path.
 pub(super) struct Probing {
     path: SocketAddr,
     prober: Prober,
 }
 
 impl Session {
-    /// The largest UDP payload that we send in this session, bytes, if it was ever in question.
+    /// Returns the largest UDP payload that this node sends in the session, in bytes, if one was
+    /// ever reported.
     pub(crate) fn path_mtu_out(&self) -> Option<u16> {
         self.mtu.as_ref().map(PathMtu::current)
     }
 
-    /// The smallest link on the way to us, as the last frame told.
+    /// Returns the smallest link on the path to this node, as the last frame reported.
     pub(crate) fn path_mtu_in(&self) -> Option<u16> {
         self.watch.seen()
     }
 
-    /// The other end tells what our frames have met on their way.
+    /// Handles the peer's report on the smallest link that frames of this node have passed.
     pub(crate) fn handle_path_mtu(&mut self, ctx: &mut Context, now: u64, told: u16) {
         if told < MIN_TOLD {
             ctx.path_counters.refused += 1;
@@ -45,7 +47,7 @@ impl Session {
         }
     }
 
-    /// A node on the way claims that a frame of ours was too large.
+    /// Handles the claim of a node on the path that a frame of this node was too large.
     pub(crate) fn handle_mtu_exceeded(&mut self, ctx: &mut Context, now: u64, claimed: u16) {
         if claimed < MIN_TOLD {
             ctx.path_counters.refused += 1;
@@ -56,7 +58,7 @@ impl Session {
         }
     }
 
-    /// The path is another one.
+    /// Handles a changed path.
     pub(super) fn handle_moved(&mut self, ctx: &mut Context) {
         self.metrics.handle_moved();
         self.passing.settle();
@@ -66,7 +68,7 @@ impl Session {
         }
     }
 
-    /// When the other end is told of the path to us.
+    /// Returns when the peer is due a report on the path to this node.
     pub(super) fn told_at(&self) -> u64 {
         if !self.is_up() || self.link.is_none() || self.finishing.is_some() {
             return u64::MAX;
@@ -103,9 +105,9 @@ impl Session {
     }
 }
 
-/// By probes, on a direct path that fast frames take.
+/// The size by probes, on a direct path that takes fast frames.
 impl Session {
-    /// The size of fast frames and how it is known, while there is a path for them.
+    /// Returns the size of fast frames and its source, while there is a path for them.
     pub(crate) fn known_size(&self, config: &Config) -> Option<KnownSize> {
         if !self.is_fast() {
             return None;
@@ -129,13 +131,14 @@ impl Session {
         })
     }
 
-    /// The direct path does not take the smallest size of full frames.
+    /// Whether the direct path does not take the smallest size of full frames.
     pub(crate) fn is_narrow(&self) -> bool {
         let probing = self.probing.as_ref().filter(|_| self.is_fast());
         probing.is_some_and(|probing| probing.prober.is_narrow())
     }
 
-    /// Packets go straight to `path` now, if they do. Another path than before has another size, which is not known.
+    /// Handles the direct address of packets, if they have one. An address other than before has
+    /// another size, which is not known.
     pub(crate) fn follow_path(&mut self, ctx: &mut Context, now: u64, path: Option<SocketAddr>) {
         let Some(path) = path.filter(|_| ctx.config.probe && self.is_fast()) else {
             return;
@@ -156,7 +159,7 @@ impl Session {
         self.drive_probes(ctx, now);
     }
 
-    /// The other end answers a probe.
+    /// Handles the peer's answer to a probe.
     pub(crate) fn handle_probe_answer(&mut self, ctx: &mut Context, now: u64, body: &[u8]) {
         let (Some(id), Some(probing)) = (body.first_chunk(), &mut self.probing) else {
             return;
@@ -167,14 +170,14 @@ impl Session {
         self.drive_probes(ctx, now);
     }
 
-    /// Our own addresses or routes are others.
+    /// Handles a change of this node's own addresses or routes.
     pub(crate) fn doubt_size(&mut self) {
         if let Some(probing) = &mut self.probing {
             probing.prober.handle_network_change();
         }
     }
 
-    /// When a probe is due.
+    /// Returns when a probe is due.
     pub(super) fn probe_at(&self) -> u64 {
         let probing = self.probing.as_ref().filter(|_| self.is_fast());
         probing.map_or(u64::MAX, |probing| probing.prober.deadline(self.last_large_tx))
