@@ -1,8 +1,9 @@
-//! FMP: the relation with one neighbour, from first dial to rekey and loss.
+//! FMP: the link with one neighbour, from the first dial to rekey and loss.
 //!
-//! A handshake message never replaces anything. Msg1 arms a candidate epoch next to the present one; the lane promotes
-//! it when a frame authenticates under it. Msg2 proves that the responder holds the keys, so the initiator seals with
-//! them at once. Old epochs stay open until they have drained.
+//! A handshake message never replaces anything. Msg1 arms a candidate epoch next to the present
+//! one; the lane promotes it when a frame authenticates under it. Msg2 proves that the responder
+//! holds the keys, so the initiator seals with them at once. Old epochs stay open until they have
+//! drained.
 
 mod first_messages;
 mod handshake;
@@ -36,36 +37,39 @@ use crate::metrics::Metrics;
 use crate::reports::{LINK, Reports};
 use crate::{Event, LinkDown};
 
-/// How long replaced keys still open late frames (L5).
+/// Time for which replaced keys still open late frames (L5).
 const DRAIN: u64 = 10_000;
 /// A candidate that has not been used for this long is forgotten.
 const CANDIDATE_LIFE: u64 = 30_000;
-/// Who receives but has nothing to send answers after this, so that silence means something.
+/// An end that receives but has nothing to send answers after this, so that silence has a meaning.
 const PASSIVE_KEEPALIVE: u64 = 1_000;
-/// Sent but nothing heard for this long: the peer may have restarted or moved, so dial beside the present keys.
+/// After payload without any received frame for this long, the peer may have restarted or roamed,
+/// so this node dials while the present keys stay.
 const UNANSWERED: u64 = 3_000;
 
-/// Heartbeats after a change of our own network, so that the peer learns where we are.
+/// Number of heartbeats after a change of this node's own network, so that the peer learns the new
+/// address.
 const ANNOUNCEMENTS: u32 = 3;
 /// The time between them.
 const ANNOUNCE_EVERY: u64 = 300;
 
-/// An epoch the lane holds for this link.
+/// An epoch that the lane holds for this link.
 #[derive(Debug)]
 struct Epoch {
     index: u32,
     remote_epoch: [u8; 8],
-    /// When the handshake began that made it.
+    /// When the handshake that made it began.
     began: u64,
     born: u64,
     stage: Stage,
-    /// The handshake messages, kept by the responder to answer a repeated msg1 alike.
+    /// The handshake messages, kept by the responder to give a repeated msg1 the same answer.
     answered: Option<Box<handshake::Answered>>,
-    /// Replaces keys of a link that is up, rather than opening it.
+    /// The epoch replaces keys of a link that is up, rather than opening it.
     rekey: bool,
-    /// Armed while this handshake of ours (its index) was in flight: one of the two must lose.
+    /// The index of a handshake of this node that was in flight when the epoch was armed: one of
+    /// the two has to lose.
     crossed: Option<u32>,
-    /// For the keys of relayed frames, until they are agreed on.
+    /// The seed of keys for relayed frames, until they are derived.
     seed: Option<Seed>,
     hop: Option<Hop>,
 }
@@ -101,26 +105,26 @@ impl Epoch {
 enum Stage {
     Candidate,
     Current,
-    /// Open until then.
+    /// Opens frames until this time.
     Draining(u64),
 }
 
-/// The link with one configured peer.
+/// The link with one peer.
 pub(crate) struct Link {
     pub(crate) id: LinkId,
     peer: PublicKey,
     we_are_smaller: bool,
     addresses: Vec<SocketAddr>,
-    /// Where the peer was last seen, in this life or an earlier one.
+    /// Where the peer was last seen, by this process or an earlier one.
     last_path: Option<SocketAddr>,
-    /// Where the link goes now.
+    /// The address of the peer, while the link is up.
     path: Option<SocketAddr>,
     epochs: Vec<Epoch>,
-    /// The number that the peer drew at its start, as last proven: a link that comes back to another one finds a peer
-    /// without memory.
+    /// The random number that the peer drew at its start, as last proven. If the link comes up
+    /// again with another number, the peer has lost its state.
     known_start: Option<[u8; 8]>,
     attempt: Option<Box<Attempt>>,
-    /// Of the tags on handshake messages, if this is a node that we know.
+    /// The keys of the tags of handshake messages, if this is a known node.
     pub(crate) tags: Option<TagKeys>,
     /// First messages of the peer that make no keys any more.
     spent: VecDeque<Mark>,
@@ -133,35 +137,36 @@ pub(crate) struct Link {
     pub(crate) last_down: Option<(u64, LinkDown)>,
     pub(crate) liveness: Liveness,
     pub(crate) metrics: Metrics,
-    /// What lanes forward over it is marked.
+    /// Lanes mark what they forward over the link.
     congested: bool,
     reports: Reports,
-    /// Whether the neighbour answers right now.
+    /// Whether the neighbour answers at present.
     pub(crate) trust: Trust,
     announcements: u32,
     announce_at: u64,
-    /// Where the peer may have moved to.
+    /// The addresses to which the peer may have roamed.
     moves: Moves,
     /// The number of the next keys for relayed frames.
     next_hop: u32,
-    /// It was told that the keys are overdue.
+    /// The overdue keys were reported.
     overdue_told: bool,
     /// Whether two running nodes have the peer's key.
     pub(crate) twins: Twins,
 }
 
-/// What a link's event means for the session above it.
+/// What an event of the link means for the session above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Nothing.
     None,
-    /// The link can carry traffic; `restarted` tells that the peer lost its memory.
+    /// The link can take traffic; `restarted` means that the peer has lost its state.
     Up { restarted: bool },
 }
 
 impl Link {
     pub(crate) fn new(ctx: &mut Context, now: u64, id: LinkId, peer: PublicKey, addresses: Vec<SocketAddr>) -> Self {
-        // Ours may be the only end that can dial, but nodes started together need not all dial in the same instant.
+        // This node may be the only one that can dial, but nodes that start together need not all
+        // dial at the same instant.
         let spread = ctx.jittered(40);
         Self {
             id,
@@ -195,7 +200,8 @@ impl Link {
         }
     }
 
-    /// This is a node that we know: its handshake messages have tags, and so do ours to it. Costs a Diffie-Hellman once.
+    /// Marks the peer as a known node: handshake messages of both ends have tags from now on. Costs
+    /// one Diffie-Hellman operation.
     pub(crate) fn know(&mut self, ctx: &Context) {
         if self.tags.is_none() {
             self.tags = Some(TagKeys::new(&ctx.identity, &self.peer));
@@ -210,7 +216,7 @@ impl Link {
         self.path
     }
 
-    /// Every place where the peer may be, the most likely first.
+    /// Returns every address at which the peer may be, the most likely first.
     pub(crate) fn targets(&self) -> Vec<SocketAddr> {
         let mut targets: Vec<SocketAddr> = self.path.into_iter().chain(self.last_path).collect();
         for addr in &self.addresses {
@@ -222,7 +228,7 @@ impl Link {
         targets
     }
 
-    /// Whether there is any place to look for the peer.
+    /// Whether there is any address to dial.
     pub(crate) fn has_target(&self) -> bool {
         self.path.is_some() || self.last_path.is_some() || !self.addresses.is_empty()
     }
@@ -244,8 +250,8 @@ impl Link {
         self.epochs.iter().find(|e| e.stage == Stage::Current)
     }
 
-    /// The lane saw a first frame under a candidate and seals with it now.
-    /// `proven`: it sends to `path` because the peer has shown that it is there.
+    /// Handles the lane's report of the first frame under a candidate, which it seals with now.
+    /// `proven`: it sends to `path` because the peer has proven that address.
     pub(crate) fn handle_proven(
         &mut self,
         ctx: &mut Context,
@@ -276,7 +282,7 @@ impl Link {
             if epoch.index == index {
                 epoch.stage = Stage::Current;
                 epoch.born = now;
-                // The peer has our answer.
+                // The peer has received the answer.
                 answered = epoch.answered.take();
                 began = epoch.began;
                 (remote_epoch, rekey) = (Some(epoch.remote_epoch), epoch.rekey);
@@ -320,7 +326,7 @@ impl Link {
         Effect::None
     }
 
-    /// Reports to the outside and to the peer that two running nodes have its key.
+    /// Reports to the daemon and to the peer that two running nodes have the peer's key.
     fn watch_for_twins(
         &mut self,
         ctx: &mut Context,
@@ -340,18 +346,19 @@ impl Link {
         }
     }
 
-    /// Our clock jumped, or this process runs from a restored image: others may have the same keys and counters.
+    /// Handles a jump of the clock, or a start from a restored image: another process may have the
+    /// same keys and counters.
     pub(crate) fn handle_resumed(&mut self, now: u64) {
         self.rekey_due = self.rekey_due.min(now);
     }
 
-    /// When the keys in use end for want of new ones.
+    /// Returns when the keys in use end if no new ones replace them.
     fn keys_end_at(&self, ctx: &Context) -> u64 {
         self.current()
             .map_or(u64::MAX, |epoch| epoch.born + ctx.config.key_life())
     }
 
-    /// When it is told that they are overdue.
+    /// Returns when the keys are reported as overdue.
     fn keys_overdue_at(&self, ctx: &Context) -> u64 {
         match self.current() {
             Some(epoch) if !self.overdue_told => epoch.born + ctx.config.key_overdue(),
@@ -359,7 +366,8 @@ impl Link {
         }
     }
 
-    /// The peer takes leave. Only a goodbye under the present keys ends the present link.
+    /// Handles a disconnect of the peer, and returns whether it ended the link. Only one under the
+    /// present keys does.
     pub(crate) fn handle_disconnect(
         &mut self,
         ctx: &mut Context,
@@ -382,7 +390,7 @@ impl Link {
         self.trust.review(now, &self.liveness);
     }
 
-    /// The neighbour wants to know whether we are there.
+    /// Answers a probe of the neighbour.
     pub(crate) fn handle_probe(&mut self, ctx: &mut Context, now: u64, body: &[u8]) {
         if body.len() <= MAX_PROBE {
             self.liveness.said(now);
@@ -390,7 +398,7 @@ impl Link {
         }
     }
 
-    /// The neighbour is there.
+    /// Handles the neighbour's answer to a probe.
     pub(crate) fn handle_probe_answer(&mut self, ctx: &mut Context, now: u64, body: &[u8]) {
         self.liveness.heard(now);
         if let Ok(number) = <[u8; 8]>::try_from(body) {
@@ -401,19 +409,19 @@ impl Link {
         self.trust.review(now, &self.liveness);
     }
 
-    /// The node at the other end reaches us by another way.
+    /// Handles frames of the peer that arrive on another path.
     pub(crate) fn handle_left(&mut self, now: u64) {
         if self.is_up() {
             self.trust.handle_left(now, &self.liveness);
         }
     }
 
-    /// The link is up, and nothing speaks against using it.
+    /// Whether the link is up and not doubted.
     pub(crate) fn is_trusted(&self) -> bool {
         self.is_up() && self.trust.is_trusted()
     }
 
-    /// Says goodbye, for an orderly stop.
+    /// Sends a disconnect, for an orderly stop.
     pub(crate) fn disconnect(&mut self, ctx: &mut Context, reason: DisconnectReason) {
         if self.is_up() {
             self.send(
@@ -424,8 +432,9 @@ impl Link {
         }
     }
 
-    /// Our own addresses or routes changed. The peer learns where we are from the next frame, so it gets one now, and
-    /// two more in case the new way is not ready yet; a peer that is not linked is dialled at once.
+    /// Handles a change of this node's own addresses or routes. The peer learns the new address
+    /// from the next frame, so it receives one now, and two more in case the new route is not ready
+    /// yet. A peer that is not linked is dialled at once.
     pub(crate) fn handle_network_change(&mut self, ctx: &mut Context, now: u64) {
         if self.is_up() {
             self.announcements = ANNOUNCEMENTS;
@@ -453,17 +462,19 @@ impl Link {
         });
     }
 
-    /// `at`, while the link is up.
+    /// Returns `at` while the link is up, and `u64::MAX` otherwise.
     fn while_up(&self, at: u64) -> u64 {
         if self.is_up() { at } else { u64::MAX }
     }
 
-    /// When payload that we sent has been without any sign of the peer for longer than a live one takes.
+    /// Returns when payload of this node will have been unanswered for longer than a live peer
+    /// takes.
     pub(crate) fn unanswered_at(&self) -> u64 {
         self.while_up(self.liveness.unanswered_at(UNANSWERED))
     }
 
-    /// When a heartbeat is due: as an answer to payload, or because we have been quiet.
+    /// Returns when a heartbeat is due: as an answer to payload, or because this node has sent
+    /// nothing.
     fn heartbeat_at(&self, ctx: &Context) -> u64 {
         let quiet = self.liveness.quiet_at(ctx.config.heartbeat);
         self.while_up(self.liveness.answer_at(PASSIVE_KEEPALIVE).min(quiet))
@@ -477,7 +488,7 @@ impl Link {
         }
     }
 
-    /// Without a mesh there is no other way, so nothing is asked.
+    /// Without a mesh there is no other path, so no probes are sent.
     fn trust_at(&self, ctx: &Context) -> u64 {
         if ctx.config.mesh {
             self.while_up(self.trust.deadline(&self.liveness))
@@ -509,7 +520,7 @@ impl Link {
         }
     }
 
-    /// The next moment at which [`Link::handle_timeout`] has something to do, and what.
+    /// Returns the next moment at which [`Link::handle_timeout`] has something to do, and what.
     pub(crate) fn deadline(&self, ctx: &Context) -> (u64, &'static str) {
         [
             (self.resend_at(), "handshake resend"),
@@ -617,12 +628,12 @@ impl Link {
         });
     }
 
-    /// When the oldest handshake began whose keys are held.
+    /// Returns when the oldest handshake began whose keys are held.
     pub(crate) fn begun(&self) -> u64 {
         self.epochs.iter().map(|e| e.began).min().unwrap_or(0)
     }
 
-    /// Forgets handshakes of a link that never came up.
+    /// Forgets the handshakes of a link that never came up.
     pub(crate) fn give_up(&mut self, ctx: &mut Context) {
         for epoch in std::mem::take(&mut self.epochs) {
             if let Some(answered) = &epoch.answered {
@@ -633,25 +644,26 @@ impl Link {
         ctx.lane(Command::RemoveLink { link: self.id });
     }
 
-    /// Leaves nothing of a node that is forgotten.
+    /// Removes the first messages of a node that is forgotten.
     pub(crate) fn forget_messages(&mut self, ctx: &mut Context) {
         for mark in self.spent.drain(..) {
             ctx.first_messages.forget_mark(mark);
         }
     }
 
-    /// Ends a link that came up when the last place was taken.
+    /// Ends a link that came up after the last place was taken.
     pub(crate) fn turn_away(&mut self, ctx: &mut Context, now: u64) {
         self.disconnect(ctx, DisconnectReason::ResourceExhaustion);
         self.take_down(ctx, now, LinkDown::NoRoom);
     }
 
-    /// Bytes of state this link holds, for the bound on what peers can make us keep.
+    /// Returns the number of epochs that this link holds, for the bound on the state that peers can
+    /// cause.
     pub(crate) fn epochs_held(&self) -> usize {
         self.epochs.len()
     }
 
-    /// The indices of all epochs, and of the present one.
+    /// Returns the indices of all epochs, and of the present one.
     pub(crate) fn held(&self) -> (BTreeSet<u32>, Option<u32>) {
         (
             self.epochs.iter().map(|e| e.index).collect(),

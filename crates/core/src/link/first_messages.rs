@@ -1,28 +1,29 @@
-//! First handshake messages of links that were answered: a copy is answered alike and a recording not at all, at the cost
-//! of a look-up.
+//! First handshake messages of links that were answered: a copy receives the same answer and a
+//! replay none, at the cost of a look-up.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use weft_packet::LinkId;
 use weft_wire::fmp::NOISE_MSG1_LEN;
 
-/// Spent messages that are kept of each peer. Where both ends ask for new keys each two minutes, these are those of eight hours.
+/// Spent messages that are kept of each peer. If the two ends take turns and rekey every two
+/// minutes, these are the messages of eight hours.
 const MAX_SPENT: usize = 128;
 
-/// What a message is known by: the start of its ephemeral key. Its parity byte is left out, because the keys do not
-/// depend on it.
+/// The key of a message: the start of its ephemeral key. Its parity byte is left out, because the
+/// keys do not depend on it.
 pub(crate) type Mark = u64;
 
-/// What became of a message.
+/// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
-    /// This link answered it, and its sender may not have got the answer.
+    /// This link answered it, and its sender may not have received the answer.
     Answered(LinkId),
-    /// Its sender had the answer, or has long given up: it is a recording.
+    /// Its sender received the answer, or has given up long ago: the message is a replay.
     Spent,
 }
 
-/// What is known of messages.
+/// The states of the messages that are remembered.
 #[derive(Debug, Default)]
 pub(crate) struct FirstMessages(BTreeMap<Mark, First>);
 

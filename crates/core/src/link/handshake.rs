@@ -1,4 +1,4 @@
-//! Noise IK on a link: dialling, answering, and what becomes of two handshakes at once.
+//! Noise IK on a link: dialling, answering, and the outcome of two handshakes at once.
 
 use std::net::SocketAddr;
 
@@ -13,15 +13,18 @@ use super::{DRAIN, Effect, Epoch, Link, Stage};
 use crate::LinkDown;
 use crate::context::Context;
 
-/// Unproven candidates at a time. A recorded msg1 can be replayed to arm one, so they are few and the young stay.
+/// Unproven candidates at a time. A replayed msg1 can arm one, so they are few and the young ones
+/// stay.
 const MAX_CANDIDATES: usize = 4;
-/// A candidate younger than this, two long round trips, is not pushed out by another.
+/// A candidate younger than this, two long round trips, is not evicted for another.
 const CANDIDATE_GRACE: u64 = 2_000;
 /// First wait for an answer to msg1; doubles up to [`RESEND_MAX`].
 pub(super) const RESEND_MIN: u64 = 500;
-/// Longest wait between two msg1 to a peer that does not answer: it bounds how long a restarted peer goes unnoticed.
+/// Longest wait between two msg1 to a peer that does not answer. It bounds the time until a
+/// restarted peer is noticed.
 const RESEND_MAX: u64 = 2_500;
-/// Attempts after which a peer is dialled less often, if no packets are for it: it is away, not restarting.
+/// Attempts after which a peer is dialled less often if no packets wait for it: it is away, not
+/// restarting.
 const PATIENT_ATTEMPTS: u32 = 30;
 /// The wait between two msg1 to such a peer.
 const RESEND_LONG: u64 = 10_000;
@@ -29,50 +32,53 @@ const RESEND_LONG: u64 = 10_000;
 const ATTEMPT_LIFE: u64 = 12_000;
 /// A rekey that the peer does not answer is given up after this, and tried again later.
 const REKEY_LIFE: u64 = 8_000;
-/// A rekey that failed is tried again after this, an eighth more or less. A FIPS daemon ignores requests within 30 s
-/// of the last one.
+/// A rekey that failed is tried again after this, an eighth more or less. A FIPS daemon ignores
+/// requests within 30 s of the last one.
 pub(crate) const REKEY_RETRY: u64 = 36_000;
-/// A peer that asked for new keys this recently is left to finish before we ask.
+/// A peer that asked for new keys within this time may finish before this node asks.
 const YIELD: u64 = 2_000;
-/// But our own rekey is put off by no more than this, or recorded requests could put it off for good.
+/// This node's own rekey is postponed by no more than this. Otherwise replayed requests could
+/// postpone it for ever.
 const MAX_YIELD: u64 = 30_000;
-/// The link ends after this long without an authentic frame, if the peer seems to use keys whose answer never arrived.
+/// The link ends after this long without an authentic frame, if the peer seems to use keys whose
+/// answer never arrived.
 const OUT_OF_STEP: u64 = 3_000;
 
-/// A msg1 that we answered, and the answer.
+/// A msg1 that was answered, and the answer.
 #[derive(Debug)]
 pub(super) struct Answered {
     msg1: [u8; fmp::NOISE_MSG1_LEN],
     msg2: Vec<u8>,
-    /// Where it went first, and whether it went elsewhere too: then the keys do not show where the peer is.
+    /// The first destination of the answer, and whether it was sent to another one too. In that
+    /// case the keys do not prove the address of the peer.
     to: SocketAddr,
     elsewhere: bool,
 }
 
 impl Answered {
-    /// The same msg1 makes new keys if it comes again.
+    /// Forgets the message, so that the same msg1 makes new keys if it is received again.
     pub(super) fn forget(&self, ctx: &mut Context) {
         ctx.first_messages.forget(&self.msg1);
     }
 }
 
-/// A handshake of ours in flight.
+/// A handshake of this node in flight.
 pub(super) struct Attempt {
     index: u32,
     initiator: ik::Initiator,
     msg1: Vec<u8>,
     pub(super) rekey: bool,
     pub(super) started: u64,
-    /// Where msg1 went.
+    /// The destinations of msg1.
     asked: Vec<SocketAddr>,
     sends: u32,
     next_send: u64,
-    /// When the peer was first seen to use these keys although its answer has not come.
+    /// When the peer was first seen to use these keys although its answer has not arrived.
     early: Option<u64>,
 }
 
 impl Link {
-    /// Msg1 sent and unanswered, and for how long.
+    /// Returns the number of msg1 sent without an answer, and the time since the first.
     pub(crate) fn dialing(&self, now: u64) -> Option<(u32, u64)> {
         self.attempt.as_ref().map(|a| (a.sends, now.saturating_sub(a.started)))
     }
@@ -82,7 +88,7 @@ impl Link {
         self.attempt.as_ref().is_some_and(|a| a.index == index)
     }
 
-    /// Answers a msg1 that was answered before alike, and returns whether it was.
+    /// Repeats the answer to a msg1 that was answered before, and returns whether there was one.
     pub(crate) fn repeat_answer(
         &mut self,
         ctx: &mut Context,
@@ -104,7 +110,8 @@ impl Link {
         true
     }
 
-    /// A msg1 from this peer that authenticated and was not answered before. `noise` is its Noise message.
+    /// Handles a msg1 of this peer that authenticated and was not answered before. `noise` is its
+    /// Noise message.
     pub(crate) fn handle_msg1(
         &mut self,
         ctx: &mut Context,
@@ -115,8 +122,8 @@ impl Link {
         received: ik::Received,
     ) {
         let restarted = self.current().is_some_and(|e| e.remote_epoch != received.remote_epoch);
-        // Both ends may rekey at once: the handshake of the smaller address wins, as in FIPS. The larger one keeps its
-        // own in flight all the same, because this message may be a recording.
+        // Both ends may rekey at once: the handshake of the smaller address wins, as in FIPS. The
+        // larger one keeps its own in flight nevertheless, because this message may be a replay.
         let ours = self.attempt.as_ref().filter(|a| a.rekey && !restarted);
         if self.we_are_smaller && ours.is_some_and(|a| a.early.is_none()) {
             return;
@@ -167,7 +174,7 @@ impl Link {
         ctx.lane(Command::Transmit { to: from, datagram });
     }
 
-    /// The answer to our msg1, if it is genuine; otherwise nothing changes.
+    /// Handles the answer to msg1 if it is genuine; otherwise nothing changes.
     pub(crate) fn handle_msg2(
         &mut self,
         ctx: &mut Context,
@@ -185,7 +192,8 @@ impl Link {
         let remote_epoch = established.remote_epoch;
         let seed = Seed::hop(&established, Role::Initiator);
         let usage = self.settle_crossing(ctx, now, attempt.index);
-        // Its answer shows where the peer is if it comes from where it was asked; others may have passed it on.
+        // The answer proves the peer's address if its source is one that msg1 was sent to. From
+        // elsewhere another host may have forwarded it.
         let asked = attempt.asked.contains(&from);
         let path = match self.path {
             Some(path) if !asked => path,
@@ -218,13 +226,13 @@ impl Link {
         }
         self.moves.handle_proven(self.path == Some(path), proven);
         let effect = self.promote(ctx, now, attempt.index, path);
-        // The responder holds a candidate until it sees a frame.
+        // The responder holds a candidate until it receives a frame.
         self.heartbeat(ctx, now);
         effect
     }
 
-    /// When both ends dialled at once, the handshake of the smaller address wins, as in FIPS. The other one serves
-    /// until the winner is proven.
+    /// Settles two handshakes that crossed. If both ends dialled at once, the handshake of the
+    /// smaller address wins, as in FIPS. The other one is used until the winner is proven.
     fn settle_crossing(&mut self, ctx: &mut Context, now: u64, ours: u32) -> EpochUse {
         if self.we_are_smaller {
             for epoch in self
@@ -247,7 +255,7 @@ impl Link {
         if lost { EpochUse::ReceiveOnly } else { EpochUse::Send }
     }
 
-    /// An index of ours for a handshake message, with its tag if the peer may know of tags.
+    /// Allocates an index for a handshake message, with its tag if the peer may know of tags.
     fn index_of(&self, ctx: &mut Context, tag: impl Fn(&TagKeys) -> u32) -> u32 {
         match &self.tags {
             Some(keys) => ctx.allocate_tagged(tag(keys)),
@@ -255,7 +263,8 @@ impl Link {
         }
     }
 
-    /// A frame came under keys that we wait for. Perhaps the peer went ahead; perhaps an attacker forged the frame.
+    /// Handles a frame under keys whose answer this node waits for. Either the peer uses them
+    /// already, or an attacker forged the frame.
     pub(crate) fn handle_early_frame(&mut self, now: u64, index: u32) {
         if let Some(attempt) = self.attempt.as_mut().filter(|a| a.index == index) {
             attempt.early.get_or_insert(now);
@@ -263,28 +272,28 @@ impl Link {
         }
     }
 
-    /// When to ask for new keys.
+    /// Returns when to ask for new keys.
     pub(super) fn rekey_at(&self) -> u64 {
         let candidates = self.epochs.iter().filter(|e| e.stage == Stage::Candidate);
         let asked = candidates.map(|e| e.born + YIELD).max().unwrap_or(0);
         self.rekey_due.max(asked.min(self.rekey_due.saturating_add(MAX_YIELD)))
     }
 
-    /// When msg1 is repeated.
+    /// Returns when msg1 is repeated.
     pub(super) fn resend_at(&self) -> u64 {
         let next_send = self.attempt.as_ref().map_or(u64::MAX, |attempt| attempt.next_send);
         next_send.min(self.out_of_step_at())
     }
 
-    /// When the link ends because the peer seems to have gone ahead with other keys. What shows that is not authentic, so it
-    /// must have been silent besides, although there was something to answer: a peer that has the present keys ends that with
-    /// its next frame.
+    /// Returns when the link ends because the peer seems to use other keys already. The sign of
+    /// that is not authentic. So the peer must also have been silent although there was payload to
+    /// answer. A peer that has the present keys ends that silence with its next frame.
     fn out_of_step_at(&self) -> u64 {
         let early = self.attempt.as_ref().and_then(|attempt| attempt.early);
         early.map_or(u64::MAX, |at| self.unanswered_at().max(at + OUT_OF_STEP))
     }
 
-    /// Repeats msg1 at `at`, if it were later otherwise.
+    /// Repeats msg1 at `at`, if the next repeat would be later.
     pub(super) fn hurry(&mut self, at: u64) {
         if let Some(attempt) = &mut self.attempt {
             attempt.next_send = attempt.next_send.min(at);
@@ -321,7 +330,7 @@ impl Link {
         self.drive_attempt(ctx, now);
     }
 
-    /// Repeats msg1, or ends an attempt that leads to nothing.
+    /// Repeats msg1, or ends an attempt that fails.
     pub(super) fn drive_attempt(&mut self, ctx: &mut Context, now: u64) {
         let Some(attempt) = self.attempt.as_ref().filter(|_| now >= self.resend_at()) else {
             return;
@@ -369,7 +378,7 @@ impl Link {
         self.next_dial = now + if rekey { REKEY_LIFE } else { RESEND_MIN };
     }
 
-    /// Packets wait for this peer: a long pause between attempts is cut short.
+    /// Handles packets that wait for this peer: a long pause between attempts is cut short.
     pub(crate) fn handle_wanted(&mut self, now: u64) {
         if self.attempt.is_none() {
             self.next_dial = self.next_dial.min(now);
@@ -386,7 +395,8 @@ impl Link {
         }
     }
 
-    /// Pushes out the oldest candidate if there are too many; false if all are too young for that.
+    /// Evicts the oldest candidate if there are too many. Returns `false` if all are too young for
+    /// that.
     fn make_room_for_candidate(&mut self, ctx: &mut Context, now: u64) -> bool {
         let candidates = self.epochs.iter().filter(|e| e.stage == Stage::Candidate);
         if candidates.clone().count() < MAX_CANDIDATES {
@@ -399,8 +409,8 @@ impl Link {
             return false;
         };
         let index = oldest.index;
-        // Had its sender been there, a frame would have come long ago. It makes no further candidate, or a few recordings in turn
-        // would keep all places for good.
+        // A live sender would have sent a frame long ago. Its msg1 makes no further candidate.
+        // Otherwise a few replays in rotation would keep all places for ever.
         let at = self.epochs.iter().position(|e| e.index == index);
         let pushed_out = at.map(|at| self.epochs.remove(at));
         if let Some(answered) = pushed_out.and_then(|epoch| epoch.answered) {
@@ -411,7 +421,8 @@ impl Link {
         true
     }
 
-    /// A msg1 has led to keys that are used, or to none in all the time that it had. It makes no others.
+    /// Handles a msg1 whose keys are in use, or were never used in all their time. It makes no
+    /// other keys.
     pub(super) fn spend(&mut self, ctx: &mut Context, answered: &Answered) {
         if self.tags.is_some() {
             ctx.first_messages.spend(&answered.msg1, &mut self.spent);

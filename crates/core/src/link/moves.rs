@@ -1,9 +1,11 @@
-//! Where the peer may have moved to, until it has shown that it is there.
+//! Addresses to which the peer may have roamed, until it has proven one.
 //!
-//! A frame from a new address is a claim ([`Report::Roamed`](weft_packet::Report::Roamed)). The peer is asked there, with a
-//! number that no other node can know, and asked where it was. It has moved if it answers at the new address and not at
-//! the old one, or if it has said that it moves. Where both work it stays: a bystander that sends copies of frames from
-//! elsewhere, and passes on the question, gains nothing (RFC 9000 section 9.3.3). docs/decisions/0022-path-validation.md.
+//! A frame from a new address is a claim ([`Report::Roamed`](weft_packet::Report::Roamed)). This
+//! node probes the peer at that address, with a number that no other node can know, and at the
+//! address in use. The peer has roamed if it answers at the new address and not at the old one, or
+//! if it has announced a change of its addresses. If both work, the link keeps the old one: a
+//! bystander that sends copies of frames from elsewhere, and forwards the probe, gains nothing (RFC
+//! 9000 section 9.3.3). docs/decisions/0022-path-validation.md.
 
 use std::net::SocketAddr;
 
@@ -20,16 +22,17 @@ use crate::context::Context;
 const MAX_MOVES: usize = 4;
 /// Probes to each.
 const TRIES: u8 = 3;
-/// First wait for an answer, ms, or two round trips if that is more; doubles each time.
+/// First wait for an answer, in ms, or two round trips if that is more; doubles each time.
 const FIRST_WAIT: u64 = 250;
 const MAX_WAIT: u64 = 1_000;
-/// An address that has answered is used from then on, and the old one for this long as well, or for a round trip: the
-/// answer from there may be on its way. ms.
+/// An address that has answered is used from then on. The old one is used as well for this long, or
+/// for a round trip, because its answer may be in flight. In ms.
 const MIN_SETTLE: u64 = 50;
 const MAX_SETTLE: u64 = 500;
-/// A later answer from the old address still brings the link back, ms.
+/// A later answer from the old address still returns the link to it within this time, in ms.
 const RETURN: u64 = 2_000;
-/// How long a peer that said that it moves is taken to mean each new address, ms.
+/// Time for which a peer that has announced a change of its addresses is believed on each new
+/// address, in ms.
 const ANNOUNCED: u64 = 3_000;
 
 /// The addresses in question.
@@ -37,12 +40,12 @@ const ANNOUNCED: u64 = 3_000;
 pub(super) struct Moves {
     list: Vec<Move>,
     settling: Option<Box<Settling>>,
-    /// The peer has answered a probe in this life of the link; a FIPS daemon does not.
+    /// The peer has answered a probe since the link came up; a FIPS daemon does not.
     answers: bool,
     /// The link is up and its peer has proven no address.
     unproven: bool,
     announced_until: u64,
-    /// Where a peer that answers no probes seems to be, and the bytes that may go there.
+    /// The presumed address of a peer that answers no probes, and the bytes that may be sent to it.
     elsewhere: Option<(SocketAddr, u32)>,
 }
 
@@ -51,28 +54,29 @@ pub(super) struct Moves {
 struct Move {
     to: SocketAddr,
     number: u64,
-    /// For the path in use.
+    /// The number of the probe to the address in use.
     here: u64,
     tries: u8,
     asked_at: u64,
     next: u64,
-    /// Bytes that may go there.
+    /// Bytes that may be sent to it.
     room: u32,
 }
 
-/// An address that has answered, before the one in use has.
+/// An address that has answered before the one in use has.
 #[derive(Debug)]
 struct Settling {
     to: SocketAddr,
     from: SocketAddr,
     here: u64,
-    /// The link has moved once this is past.
+    /// The change of address is complete once this time is past.
     at: u64,
     moved: bool,
 }
 
 impl Moves {
-    /// New keys are in use, and the link goes where it went, or elsewhere; the peer has `proven` that it is there.
+    /// Handles new keys in use. The link keeps its address (`same_path`) or takes another one;
+    /// `proven` means that the peer has proven it.
     pub(super) fn handle_proven(&mut self, same_path: bool, proven: bool) {
         if !same_path {
             self.settle();
@@ -84,13 +88,14 @@ impl Moves {
         self.unproven
     }
 
-    /// The path was proven otherwise, by a handshake.
+    /// Ends all questions, because the address is proven.
     pub(super) fn settle(&mut self) {
         self.list.clear();
         (self.settling, self.elsewhere, self.unproven) = (None, None, false);
     }
 
-    /// Where else new keys are asked for, if that much may go there.
+    /// Returns the other address to which a request for new keys of `len` bytes is sent, if its
+    /// budget allows.
     pub(super) fn take_room(&mut self, len: usize) -> Option<SocketAddr> {
         let (to, room) = self.elsewhere.as_mut()?;
         *room = room.checked_sub(u32::try_from(len).ok()?)?;
@@ -99,13 +104,14 @@ impl Moves {
 }
 
 impl Link {
-    /// A frame came from an address that the peer has not proven; `room` bytes may go there.
+    /// Handles a frame from an address that the peer has not proven; `room` bytes may be sent to
+    /// it.
     pub(crate) fn handle_roamed(&mut self, ctx: &mut Context, now: u64, to: SocketAddr, room: u32) {
         if !self.is_up() {
             return;
         }
         if self.path == Some(to) && !self.moves.unproven {
-            // A lane that has not heard of it.
+            // The lane does not know yet that the address is proven.
             return self.place(ctx, to, None);
         }
         if let Some(known) = self.moves.list.iter_mut().find(|known| known.to == to) {
@@ -127,12 +133,12 @@ impl Link {
         self.drive_moves(ctx, now);
     }
 
-    /// The peer says that its own addresses have changed.
+    /// Handles the peer's announcement that its own addresses have changed.
     pub(crate) fn handle_moving(&mut self, now: u64) {
         self.moves.announced_until = now + ANNOUNCED;
     }
 
-    /// When a probe of a path is due, or its answer.
+    /// Returns when a probe of an address is due, or a pending change of the address.
     pub(super) fn moves_at(&self) -> u64 {
         let asking = self.moves.list.iter().map(|asked| asked.next).min();
         let settling = self.moves.settling.as_ref().map(|settling| match settling.moved {
@@ -173,7 +179,7 @@ impl Link {
         }
     }
 
-    /// A peer that answers no probes answers a handshake.
+    /// Probes by a handshake, which a peer that answers no probes does answer.
     fn ask_by_handshake(&mut self, now: u64, to: SocketAddr, room: u32) {
         let before = self.moves.elsewhere.filter(|(known, _)| *known == to);
         let room = before.map_or(room, |(_, so_far)| so_far.saturating_add(room));
@@ -183,7 +189,7 @@ impl Link {
         }
     }
 
-    /// The peer got a probe of ours.
+    /// Handles the peer's answer to a probe of an address.
     pub(super) fn handle_path_answer(&mut self, ctx: &mut Context, now: u64, number: u64) {
         self.moves.answers = true;
         if let Some(settling) = self.moves.settling.take_if(|settling| settling.here == number) {
@@ -193,7 +199,8 @@ impl Link {
             }
             return self.place(ctx, back, None);
         }
-        // The path in use works: whatever came from elsewhere, the peer has not left it.
+        // The address in use works, so the peer has not left it, whatever was received from
+        // elsewhere.
         if now >= self.moves.announced_until {
             self.moves.list.retain(|asked| asked.here != number);
         }
@@ -219,7 +226,7 @@ impl Link {
         self.place(ctx, asked.to, Some(from));
     }
 
-    /// The old address has had time to answer.
+    /// Completes the change of address after the old address has had time to answer.
     fn settle_move(&mut self, ctx: &mut Context, now: u64) {
         let Some(settling) = &mut self.moves.settling else {
             return;
@@ -241,7 +248,7 @@ impl Link {
         ctx.lane(Command::PlaceLink { link, peer, path, left });
     }
 
-    /// The link goes to `path` from now on, where the peer has shown to be.
+    /// Sets the address of the link, which the peer has proven.
     pub(super) fn moved(&mut self, ctx: &mut Context, path: SocketAddr) {
         let known = self.path.replace(path) == Some(path);
         self.last_path = Some(path);
@@ -252,7 +259,7 @@ impl Link {
         }
     }
 
-    /// The length of what asks for new keys.
+    /// Returns the other address to send a msg1 to, if its budget allows.
     pub(super) fn elsewhere(&mut self) -> Option<SocketAddr> {
         self.moves.take_room(fmp::Msg1::LEN)
     }

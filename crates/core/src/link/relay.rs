@@ -1,4 +1,4 @@
-//! Keys for relayed fast frames, once a link is wanted for such.
+//! Keys for relayed fast frames, once a link has to forward such frames.
 
 use weft_packet::EpochId;
 
@@ -7,12 +7,12 @@ use crate::context::Context;
 use crate::hop::{At, Hop};
 
 impl Link {
-    /// Relayed frames may go over it.
+    /// Whether relayed frames may be sent over the link.
     pub(crate) fn carries_relayed(&self) -> bool {
         self.is_up() && self.epochs.iter().any(|e| e.hop.as_ref().is_some_and(Hop::is_proven))
     }
 
-    /// Relayed frames are to go over it: agrees on keys for them, once in each epoch.
+    /// Begins the agreement on keys for relayed frames, once in each epoch.
     pub(crate) fn want_relayed(&mut self, ctx: &mut Context, now: u64) {
         if let Some(index) = self.current().filter(|e| e.hop.is_none()).map(|e| e.index) {
             self.begin_hop(ctx, now, index);
@@ -35,14 +35,14 @@ impl Link {
         }
     }
 
-    /// The present epoch gets keys too, if one before it had some.
+    /// Begins the agreement in the present epoch too, if an earlier one had it.
     pub(super) fn renew_hop(&mut self, ctx: &mut Context, now: u64) {
         if self.epochs.iter().any(|e| e.hop.is_some()) {
             self.want_relayed(ctx, now);
         }
     }
 
-    /// The neighbour tells what it can do in relayed frames.
+    /// Handles the neighbour's capabilities for relayed frames.
     pub(crate) fn handle_hop_capabilities(&mut self, ctx: &mut Context, now: u64, index: u32, body: &[u8]) {
         if self.current().is_some_and(|e| e.index == index) {
             self.begin_hop(ctx, now, index);
@@ -53,14 +53,14 @@ impl Link {
         }
     }
 
-    /// The neighbour has ours.
+    /// Handles the neighbour's acknowledgement of this node's capabilities.
     pub(crate) fn handle_hop_capabilities_ack(&mut self, index: u32, body: &[u8]) {
         if let Some(hop) = self.hop_of(index) {
             hop.handle_ack(body);
         }
     }
 
-    /// Relayed frames get through under these keys.
+    /// Handles proof that relayed frames pass under these keys.
     pub(crate) fn handle_hop_proven(&mut self, id: EpochId) {
         let mut hops = self.epochs.iter_mut().filter_map(|e| e.hop.as_mut());
         if let Some(hop) = hops.find(|hop| hop.id == id) {
@@ -94,14 +94,14 @@ impl Link {
 
 #[cfg(test)]
 impl Link {
-    /// The link is up, and relayed frames may go over it.
+    /// Brings the link up with keys for relayed frames.
     pub(crate) fn open_for_relayed(&mut self, now: u64) {
         let mut epoch = super::Epoch::current(self.id.0, now);
         epoch.hop = Some(Hop::proven(EpochId(0)));
         self.epochs.push(epoch);
     }
 
-    /// The keys for relayed frames are gone.
+    /// Removes the keys for relayed frames.
     pub(crate) fn lose_hop(&mut self) {
         self.epochs.iter_mut().for_each(|epoch| epoch.hop = None);
     }

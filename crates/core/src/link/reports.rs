@@ -10,19 +10,19 @@ use crate::metrics::Quality;
 use crate::reports::REKEY_PAUSE;
 
 impl Link {
-    /// When the other side is told what came from it.
+    /// Returns when a receiver report is due.
     fn receiver_at(&self, ctx: &Context) -> u64 {
         let totals = self.liveness.totals();
         self.reports.receiver_at(ctx.config.link_reports, totals, &self.metrics)
     }
 
-    /// When it is told what was sent to it.
+    /// Returns when a sender report is due.
     fn sender_at(&self, ctx: &Context) -> u64 {
         let payload = self.liveness.totals().last_payload_tx;
         self.reports.sender_at(ctx.config.link_reports, payload, &self.metrics)
     }
 
-    /// When a report is due.
+    /// Returns when a report is due.
     pub(super) fn report_at(&self, ctx: &Context) -> u64 {
         let due = self.receiver_at(ctx).min(self.sender_at(ctx));
         self.while_up(due.max(self.settled_at()))
@@ -39,7 +39,7 @@ impl Link {
         }
     }
 
-    /// Shows the other side that we are there; where there is something to report, by reporting it.
+    /// Shows the peer that this node is alive, with a report if there is something to report.
     pub(super) fn heartbeat(&mut self, ctx: &mut Context, now: u64) {
         let reports = ctx.config.link_reports != ReportMode::Minimal && self.settled_at() <= now;
         if reports && self.reports.has_news(self.liveness.totals()) {
@@ -56,7 +56,7 @@ impl Link {
         ctx.lane(Command::ReportOnLink { link: self.id, kind });
     }
 
-    /// Has lanes mark what they forward over the link, for as long as it loses much.
+    /// Makes lanes mark what they forward over the link, for as long as its loss is high.
     pub(crate) fn review_congestion(&mut self, ctx: &mut Context, quality: &Quality) {
         let congested = quality.is_congested(self.congested);
         if std::mem::replace(&mut self.congested, congested) != congested {
@@ -65,7 +65,7 @@ impl Link {
         }
     }
 
-    /// When both sides will have settled on their keys, as far as we know.
+    /// Returns when both ends will presumably have settled on their keys.
     fn settled_at(&self) -> u64 {
         let candidates = self.epochs.iter().filter(|e| e.stage == Stage::Candidate);
         let asked = candidates.map(|e| e.born).max();

@@ -1,56 +1,59 @@
-//! Whether a neighbour answers right now. A link is given up after 30 s of silence; traffic goes round it much sooner.
+//! Whether a neighbour answers at present. A link is given up after 30 s of silence; traffic avoids
+//! it much sooner.
 //!
-//! Silence means something only after payload ([`Liveness`]). A weft neighbour is then asked with probes, which it
-//! answers at once, so about a second without any frame is enough to doubt it. A FIPS neighbour drops probes and owes
-//! us no more than its reports, seconds apart, so it gets the time after which we would dial it anew.
+//! Silence has a meaning only after payload ([`Liveness`]). A weft neighbour is then sent probes,
+//! which it answers at once, so about a second without any frame is enough to doubt it. A FIPS
+//! neighbour drops probes and sends only its reports, seconds apart. So it has the time after which
+//! it would be dialled again.
 //!
-//! A doubted link is still used where nothing else leads on, and is trusted again a while after it was heard: longer
-//! each time, so that a link which comes and goes is left alone.
+//! A doubted link is still used if there is no other path. It is trusted again some time after it
+//! was heard: longer each time, so that an unstable link is not used.
 
 use super::UNANSWERED;
 use crate::liveness::Liveness;
 
-/// Payload without an answer for this long: a probe.
+/// Payload without an answer for this long causes a probe.
 const PROBE_AFTER: u64 = 400;
-/// Until the neighbour is doubted, or answers, one probe each time.
+/// Time between probes until the neighbour answers or is doubted.
 const PROBE_EVERY: u64 = 200;
-/// And then.
+/// Time between probes of a doubted neighbour.
 const PROBE_DOUBTED: u64 = 1_000;
-/// Payload without any frame from a neighbour that answers probes, beside two round trips: doubt.
+/// Payload without any frame for this long, plus two round trips, makes a neighbour that answers
+/// probes doubted.
 const PATIENCE: u64 = 1_000;
-/// The longest round trip that is made allowance for.
+/// The longest round trip that is allowed for.
 const MAX_RTT: u64 = 2_000;
-/// Probes that find out whether a neighbour answers such.
+/// Number of probes that determine whether a neighbour answers probes.
 const INTRODUCTIONS: u32 = 3;
 /// The time between them.
 const INTRODUCE_EVERY: u64 = 2_000;
-/// How long a neighbour that was doubted must have been heard, the first time.
+/// How long after a doubted neighbour is heard it is trusted again, the first time.
 const MIN_HOLD: u64 = 1_000;
-/// And at most: it doubles with each doubt that follows the last within [`FORGIVE`].
+/// The maximum of that time: it doubles with each doubt that follows the last within [`FORGIVE`].
 const MAX_HOLD: u64 = 16_000;
 const FORGIVE: u64 = 60_000;
-/// A link that brought nothing for this long may be doubted because the other end stopped using it.
+/// A link without a received frame for this long may be doubted because the peer stopped using it.
 const STALE: u64 = 500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Trusted,
-    /// Since then.
+    /// Doubted since this time.
     Doubted(u64),
-    /// It was heard again, and is trusted from then on.
+    /// The neighbour was heard again, and is trusted from this time on.
     Returning(u64),
 }
 
-/// What is thought of the neighbour. Times are ms.
+/// The trust in one neighbour. Times are ms.
 #[derive(Debug)]
 pub(crate) struct Trust {
     standing: Standing,
-    /// It has answered a probe in this life of the link.
+    /// It has answered a probe since the link came up.
     answers: bool,
     introductions: u32,
     /// The number of the last probe.
     number: u32,
-    /// When that was sent, until it is answered.
+    /// When that probe was sent, until it is answered.
     asked_at: Option<u64>,
     next_probe: u64,
     /// The last round trip of a probe.
@@ -78,12 +81,12 @@ impl Trust {
         self.standing == Standing::Trusted
     }
 
-    /// It is doubted, and has not been heard since.
+    /// Whether the neighbour is doubted, and has not been heard since.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.standing, Standing::Doubted(_))
     }
 
-    /// When payload will have gone unanswered for too long.
+    /// Returns when payload will have been unanswered for too long.
     fn doubt_at(&self, liveness: &Liveness) -> u64 {
         let patience = if self.answers {
             PATIENCE + 2 * self.rtt
@@ -96,7 +99,8 @@ impl Trust {
         }
     }
 
-    /// When to ask. The first probes go with the first payload: an idle link needs none.
+    /// Returns when a probe is due. The first probes follow the first payload: an idle link needs
+    /// none.
     fn probe_at(&self, liveness: &Liveness) -> u64 {
         let wanted = if !self.answers {
             let payload = liveness.totals().last_payload_tx;
@@ -119,14 +123,14 @@ impl Trust {
         }
     }
 
-    /// The next moment at which [`Trust::handle_timeout`] has something to do.
+    /// Returns the next moment at which [`Trust::handle_timeout`] has something to do.
     pub(crate) fn deadline(&self, liveness: &Liveness) -> u64 {
         self.doubt_at(liveness)
             .min(self.probe_at(liveness))
             .min(self.return_at())
     }
 
-    /// Does what is due, and returns the number of a probe to send.
+    /// Performs what is due, and returns the number of a probe to send.
     pub(crate) fn handle_timeout(&mut self, now: u64, liveness: &Liveness) -> Option<u32> {
         if now >= self.doubt_at(liveness) {
             self.doubt(now);
@@ -159,21 +163,22 @@ impl Trust {
         self.next_probe = now;
     }
 
-    /// The neighbour reaches us by another way: unless this link has just brought something, it may have reason to.
+    /// Handles frames of the neighbour that arrive on another path. Unless this link has just
+    /// received something, the neighbour may have a reason for that.
     pub(crate) fn handle_left(&mut self, now: u64, liveness: &Liveness) {
         if self.is_trusted() && now.saturating_sub(liveness.last_heard()) >= STALE {
             self.doubt(now);
         }
     }
 
-    /// Something may have been heard.
+    /// Handles a possible sign of life.
     pub(crate) fn review(&mut self, now: u64, liveness: &Liveness) {
         if matches!(self.standing, Standing::Doubted(since) if liveness.last_heard() > since) {
             self.standing = Standing::Returning(now + self.hold);
         }
     }
 
-    /// An answer to a probe.
+    /// Handles an answer to a probe.
     pub(crate) fn handle_answer(&mut self, now: u64, number: u32) {
         if let Some(asked_at) = self.asked_at.take_if(|_| number == self.number) {
             self.rtt = now.saturating_sub(asked_at).min(MAX_RTT);
@@ -211,7 +216,8 @@ mod tests {
             }
         }
 
-        /// Lets `ms` pass with payload each 200 ms, and tells when the neighbour was first doubted, if so.
+        /// Runs for `ms` with payload every 200 ms, and returns when the neighbour was first
+        /// doubted, if it was.
         fn run(&mut self, ms: u64, frames: bool, answers_probes: bool) -> Option<u64> {
             let start = self.now;
             let mut doubted = None;
@@ -329,7 +335,8 @@ mod tests {
     }
 
     impl Bench {
-        /// When the next probe is due, beside the time of the first payload: it goes then and no sooner.
+        /// When the next probe is due, relative to the time of the first payload. It is sent at
+        /// that time and no sooner.
         fn probe(&mut self) -> u64 {
             let at = self.trust.deadline(&self.liveness);
             assert_eq!(self.trust.handle_timeout(at - 1, &self.liveness), None);
@@ -352,7 +359,7 @@ mod tests {
         let asked = [weft.probe(), weft.probe(), weft.probe()];
         assert_eq!(asked, [0, 1, 2].map(|n| PROBE_AFTER + n * PROBE_EVERY));
         assert!(weft.trust.is_trusted());
-        // The last one before doubt, and those after it.
+        // The last one before the doubt, and those after it.
         assert_eq!(weft.probe(), PATIENCE);
         assert!(!weft.trust.is_trusted());
         assert_eq!(weft.probe(), PATIENCE + PROBE_DOUBTED);

@@ -1,25 +1,27 @@
-//! Whether two running nodes have one key: a copied state directory, a virtual machine that was restored twice.
+//! Whether two running nodes have one key: a copied state directory, a virtual machine that was
+//! restored twice.
 //!
-//! A node draws a number at its start, and handshakes tell it. A node that restarts has another number from then on. So a
-//! number that comes back, in a handshake that began after another number was proven, is that of a second node.
+//! A node draws a random number at its start, and its handshakes contain it. A node that restarts
+//! has another number from then on. So if a number returns, in a handshake that began after another
+//! number was proven, it is that of a second node.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Starts that are remembered.
+/// Number of starts that are remembered.
 const KEPT: usize = 4;
-/// For this long, ms.
+/// Time for which they are remembered, in ms.
 const MEMORY: u64 = 600_000;
-/// Time between two events about one key, ms.
+/// Time between two events about one key, in ms.
 const TELL_EVERY: u64 = 600_000;
 
 /// A start of the peer.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     number: [u8; 8],
-    /// Where it last was, and when its keys were last proven.
+    /// Its last address, and when its keys were last proven.
     path: SocketAddr,
     at: u64,
-    /// When it took the place of the one before.
+    /// When it replaced the previous start.
     since: u64,
 }
 
@@ -27,14 +29,14 @@ struct Start {
 #[derive(Debug, Default)]
 pub(crate) struct Twins {
     starts: Vec<Start>,
-    /// Where both nodes were seen, and when last.
+    /// The addresses of both nodes, and when the pair was last seen.
     seen: Option<Box<([SocketAddr; 2], u64)>>,
     told: Option<u64>,
 }
 
 impl Twins {
-    /// Keys of the start `number` were proven at `path`, from a handshake that began at `began`. Returns where the other node
-    /// is, if there are two.
+    /// Records that keys of the start `number` were proven at `path`, from a handshake that began
+    /// at `began`. Returns the address of the other node, if there are two.
     pub(super) fn note(&mut self, now: u64, number: [u8; 8], began: u64, path: SocketAddr) -> Option<SocketAddr> {
         self.starts.retain(|start| now.saturating_sub(start.at) < MEMORY);
         let last = self.starts.last().copied();
@@ -61,7 +63,7 @@ impl Twins {
         Some(other.path)
     }
 
-    /// Whether that is to be told now.
+    /// Whether that is to be reported now. If so, records the report.
     pub(super) fn is_news(&mut self, now: u64) -> bool {
         let news = self.told.is_none_or(|at| now.saturating_sub(at) >= TELL_EVERY);
         if news {
@@ -70,7 +72,8 @@ impl Twins {
         news
     }
 
-    /// Where both nodes were seen within the last 10 minutes, and how long ago.
+    /// Returns the addresses of both nodes if they were seen within the last 10 minutes, and how
+    /// long ago.
     pub(crate) fn seen(&self, now: u64) -> Option<([SocketAddr; 2], u64)> {
         let (seen, at) = **self.seen.as_ref()?;
         let ago = now.saturating_sub(at);
@@ -78,7 +81,8 @@ impl Twins {
     }
 }
 
-/// The body of [`KEY_IN_TWO`](weft_wire::link::KEY_IN_TWO): IPv6 address (IPv4 mapped), then port, little-endian.
+/// Returns the body of [`KEY_IN_TWO`](weft_wire::link::KEY_IN_TWO): IPv6 address (IPv4 mapped),
+/// then port, little-endian.
 pub(super) fn to_bytes(addr: SocketAddr) -> [u8; 18] {
     let ip = match addr.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -90,7 +94,7 @@ pub(super) fn to_bytes(addr: SocketAddr) -> [u8; 18] {
     bytes
 }
 
-/// The same, read.
+/// Reads that body.
 pub(crate) fn from_bytes(body: &[u8]) -> Option<SocketAddr> {
     let (ip, port) = body.split_first_chunk::<16>()?;
     let port = u16::from_le_bytes(port.try_into().ok()?);
