@@ -1,12 +1,13 @@
 //! The mesh: spanning tree, filters, look-ups, and the next hop to every node.
 //!
 //! - [`tree`]: the spanning tree, and with it coordinates for every node.
-//! - [`filter`]: what each neighbour may reach.
-//! - [`coords`], [`ways`]: the coordinates of others and the neighbours that lead to them, as learned.
-//! - [`ground`]: what such knowledge rests on, and what it yields to.
-//! - [`doubts`]: neighbours and ways that do not answer right now.
-//! - [`lookup`]: asking for them.
-//! - here: what they tell each other, and the next hop.
+//! - [`filter`]: the nodes that each neighbour may reach.
+//! - [`coords`], [`ways`]: the coordinates of other nodes, and the neighbours on the routes to
+//!   them, as learned.
+//! - [`ground`]: the evidence for such knowledge, and when it yields to other knowledge.
+//! - [`doubts`]: neighbours and routes that do not answer at present.
+//! - [`lookup`]: questions for coordinates.
+//! - here: what these modules report to each other, and the next hop.
 
 mod coords;
 mod costs;
@@ -37,35 +38,35 @@ use self::tree::{AnnounceError, Tree, distance};
 use self::ways::Ways;
 use crate::context::Context;
 
-/// Nodes whose coordinates are kept.
+/// Maximum number of nodes whose coordinates are kept.
 const MAX_COORDS: usize = 4096;
-/// What the node has to do because of what the mesh learned.
+/// An effect of the mesh for the node.
 #[derive(Debug)]
 pub(crate) enum MeshOutput {
     /// Send this link message to a neighbour.
     Send {
         /// The neighbour.
         to: NodeAddr,
-        /// FMP message type.
+        /// The FMP message type.
         msg_type: u8,
-        /// Its body.
+        /// The body of the message.
         body: Vec<u8>,
     },
-    /// Ways may have changed.
+    /// Routes may have changed.
     Changed,
-    /// Ways to these destinations may have changed: to those that `neighbour` may now know the way to and might not
-    /// before, and the other way round.
+    /// Routes to these destinations may have changed: those that the filter of `neighbour` contains
+    /// now and did not before, and the other way round.
     Filtered {
         /// The neighbour.
         neighbour: NodeAddr,
-        /// What it said before.
+        /// Its previous filter.
         was: Was,
     },
     /// A look-up did not find the node.
     Failed(NodeAddr),
 }
 
-/// Why a neighbour's message about the mesh led to nothing.
+/// The reason why a neighbour's message about the mesh had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// It does not parse.
@@ -80,7 +81,7 @@ impl From<WireError> for Refused {
     }
 }
 
-/// Everything a node knows of the mesh around it.
+/// The knowledge of a node about the mesh around it.
 pub(crate) struct Mesh {
     me: NodeAddr,
     mtu: u16,
@@ -115,27 +116,27 @@ impl Mesh {
         }
     }
 
-    /// Our coordinates, ourselves first.
+    /// Returns the coordinates of this node, its own address first.
     pub(crate) fn my_coords(&self) -> &[NodeAddr] {
         self.tree.coords()
     }
 
-    /// Our place in the tree.
+    /// Returns the place of this node in the tree.
     pub(crate) fn place(&self) -> &Tree {
         &self.tree
     }
 
-    /// Nodes whose coordinates are kept.
+    /// Returns the number of nodes whose coordinates are kept.
     pub(crate) fn known(&self) -> usize {
         self.coords.len()
     }
 
-    /// What look-ups did.
+    /// Returns the counters of look-ups.
     pub(crate) fn lookup_counters(&self) -> LookupCounters {
         self.lookups.counters()
     }
 
-    /// A node's coordinates, if we know them.
+    /// Returns the coordinates of a node, if they are known.
     pub(crate) fn coords_of(&self, now: u64, dest: NodeAddr) -> Option<&[NodeAddr]> {
         self.coords.peek(now, &dest)
     }
@@ -159,7 +160,8 @@ impl Mesh {
         self.tree_changed(now, change.coords_changed);
     }
 
-    /// What the link to a neighbour costs, as just measured, in thousandths of a perfect one. Tells whether that matters.
+    /// Sets the measured cost of the link to a neighbour, in thousandths of a perfect link. Returns
+    /// whether it changes the choice of routes.
     pub(crate) fn set_cost(&mut self, now: u64, neighbour: NodeAddr, cost: u32) -> bool {
         if !self.neighbours.contains_key(&neighbour) {
             return false;
@@ -172,12 +174,12 @@ impl Mesh {
         differs
     }
 
-    /// What gossip and look-ups did, by name.
+    /// Returns the counters of gossip and look-ups, by name.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.filters.counters().named().chain(self.lookups.counters().named())
     }
 
-    /// A message of a neighbour about the mesh.
+    /// Handles a message of a neighbour about the mesh.
     ///
     /// # Errors
     ///
@@ -197,7 +199,7 @@ impl Mesh {
                 let announce = TreeAnnounce::parse(body)?;
                 match self.tree.handle_announce(now, from, &key, &announce) {
                     Ok(change) => self.tree_changed(now, change.coords_changed),
-                    // Every node repeats its last one, in case it was lost.
+                    // Every node repeats its last announcement, in case it was lost.
                     Err(AnnounceError::Repeated) => {}
                     Err(_) => return Err(Refused::Announcement),
                 }
@@ -227,54 +229,57 @@ impl Mesh {
         Ok(())
     }
 
-    /// Whether a neighbour's filter tells something else of a node than it did before.
+    /// Whether a neighbour's filter gives another answer for a node than it did before.
     pub(crate) fn filter_differs(&self, neighbour: &NodeAddr, was: &Was, dest: &NodeAddr) -> bool {
         self.filters.may_reach(neighbour, dest) != was.may_reach(dest)
     }
 
-    /// Asks where a node is.
+    /// Starts a look-up of a node's coordinates.
     pub(crate) fn look_up(&mut self, now: u64, target: NodeAddr, ctx: &mut Context) {
         let (lookups, view) = self.split(now);
         lookups.want(now, target, &view, &mut *ctx.rng);
         self.drain_lookups(now);
     }
 
-    /// Coordinates that a message which came by told. They are hints, not proven by anything.
+    /// Learns coordinates from a message that this node has forwarded or received. They are hints
+    /// without a proof.
     pub(crate) fn learn_coords(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr], teller: NodeAddr) {
         let ground = Ground::Passing;
         self.keep_coords(now, dest, path, Word { teller, ground });
     }
 
-    /// A session message of `src` came through `via`, so the way back may lead there.
+    /// Learns from a session message of `src` that was received through `via`: the route back may
+    /// lead there.
     pub(crate) fn learn_way(&mut self, now: u64, src: NodeAddr, via: NodeAddr) {
         let ground = Ground::Passing;
         self.keep_way(now, src, Word { teller: via, ground });
     }
 
-    /// A frame of a node's session came through `via`, so the way back leads there.
+    /// Learns from a frame of a node's session that was received through `via`: the route back
+    /// leads there.
     pub(crate) fn prove_way(&mut self, now: u64, src: NodeAddr, via: NodeAddr) {
         let ground = Ground::Proven;
         self.keep_way(now, src, Word { teller: via, ground });
     }
 
-    /// Notes whether a neighbour is silent, and tells whether that is news.
+    /// Records whether a neighbour is silent, and returns whether that changed.
     pub(crate) fn set_silent(&mut self, neighbour: NodeAddr, silent: bool) -> bool {
         self.doubts.set_silent(neighbour, silent)
     }
 
-    /// What we sent to `dest` by way of `via` brought no answer.
+    /// Records that messages to `dest` through `via` were not answered.
     pub(crate) fn doubt_way(&mut self, now: u64, dest: NodeAddr, via: NodeAddr) {
         self.doubts.doubt_way(now, dest, via);
     }
 
-    /// Whether something speaks against `via` on the way to `dest`.
+    /// Whether `via` is doubted as the next hop to `dest`.
     pub(crate) fn is_doubted(&self, now: u64, via: NodeAddr, dest: NodeAddr) -> bool {
         self.doubts.cover(now, &via, &dest)
     }
 
     fn keep_coords(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr], word: Word) {
         if dest != self.me {
-            // A path that cannot be is ignored.
+            // Impossible coordinates are ignored.
             let _ = self.coords.insert(now, dest, path, word);
         }
     }
@@ -285,12 +290,16 @@ impl Mesh {
         }
     }
 
-    /// The neighbour to hand a message for `dest` to, other than `not`; one that is doubted only where there is no other.
+    /// Returns the neighbour to which a message for `dest` is handed, other than `not`. A doubted
+    /// neighbour is chosen only if there is no other.
     ///
-    /// The destination first, if it is a neighbour; then, for messages of our own, the neighbour that brought an answer that
-    /// the destination signed; then, with coordinates, those closer than we are: the one that brought an answer, those whose
-    /// filters have the destination, any; the cheapest first, by the cost of the link to it and the hops from there. Without
-    /// coordinates, or if no neighbour is closer, the one that brought an answer, or at least a message.
+    /// The order of preference: the destination, if it is a neighbour. Then, for messages of this
+    /// node itself, the neighbour that forwarded an answer with the destination's signature. Then,
+    /// if the coordinates are known, the neighbours closer to the destination than this node: first
+    /// the one that forwarded an answer, then those whose filters contain the destination, then any
+    /// other; among several the cheapest, by the cost of the link to it and the hops from there. If
+    /// the coordinates are unknown or no neighbour is closer, the neighbour that forwarded an
+    /// answer, or at least a message.
     pub(crate) fn next_hop(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>) -> Option<NodeAddr> {
         if not == Some(dest) {
             return None;
@@ -305,14 +314,16 @@ impl Mesh {
             return Some(dest);
         }
         let way = self.ways.to(now, &dest).filter(|(via, _)| usable(via));
-        // Our own messages have made no hop yet; a relay has to bring a message closer, or it may circulate.
+        // Messages of this node itself have made no hop yet. A relay has to bring a message closer,
+        // or it may circulate.
         if let (Some((via, Ground::Proven)), None) = (way, not) {
             return Some(via);
         }
         let cached = self.coords.lookup(now, &dest).map(<[NodeAddr]>::to_vec);
         let coords = cached.or_else(|| self.tree.peer_coords(dest).map(<[NodeAddr]>::to_vec));
         let closer = coords.and_then(|coords| self.closer_hop(&dest, &coords, way, usable));
-        // The other end may reach us through those that are not closer to it. What it sends then shows the way back.
+        // The destination may reach this node through neighbours that are not closer to it. Its own
+        // messages then show the route back.
         let back = || self.ways.back_to(now, &dest).filter(usable);
         closer.or(way.map(|(via, _)| via)).or_else(back)
     }
@@ -342,7 +353,7 @@ impl Mesh {
         best.map(|(.., via)| via)
     }
 
-    /// Whether a look-up for a node is under way.
+    /// Whether a look-up of a node is in progress.
     pub(crate) fn is_looking_for(&self, dest: NodeAddr) -> bool {
         self.lookups.is_pending(&dest)
     }
@@ -385,7 +396,7 @@ impl Mesh {
         self.outputs.pop_front()
     }
 
-    /// Checks what must hold after every event.
+    /// Checks the invariants that hold after every event.
     ///
     /// # Errors
     ///
@@ -398,14 +409,15 @@ impl Mesh {
         self.lookups.check_invariants()
     }
 
-    /// Bytes that others have made us keep, about.
+    /// Returns the memory for state that other nodes have caused, in bytes, approximately.
     pub(crate) fn bytes(&self) -> usize {
         self.filters.bytes() + self.coords.bytes() + self.lookups.bytes() + self.ways.bytes()
     }
 
     fn tree_changed(&mut self, now: u64, coords_changed: bool) {
         if coords_changed {
-            // Paths that lead through us, or to a root that is no longer ours, were relative to the tree as it was.
+            // Coordinates through this node, or with another root than the present one, were
+            // relative to the earlier tree.
             self.coords.remove_below(&self.me);
             self.coords.remove_other_roots(&self.tree.root());
         }
@@ -413,7 +425,7 @@ impl Mesh {
             .neighbours
             .keys()
             .copied()
-            // Who carries nothing leads nowhere.
+            // A node that does not forward leads nowhere.
             .filter(|peer| self.transit && self.tree.is_tree_peer(*peer))
             .collect();
         self.filters.set_tree_peers(now, tree_peers.into_iter());
@@ -449,7 +461,7 @@ impl Mesh {
         self.keep_way(now, dest, word);
     }
 
-    /// The look-ups, and what they may see of the rest.
+    /// Returns the look-ups, and their view of the rest.
     fn split(&mut self, now: u64) -> (&mut Lookups, Around<'_>) {
         let around = Around {
             now,
@@ -467,7 +479,7 @@ impl Mesh {
     }
 }
 
-/// What look-ups see of the mesh.
+/// The view that look-ups have of the mesh.
 struct Around<'a> {
     now: u64,
     me: NodeAddr,

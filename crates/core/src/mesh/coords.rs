@@ -1,7 +1,8 @@
-//! Where nodes are in the tree, as far as we have heard lately.
+//! Coordinates of nodes, as received lately.
 //!
-//! Coordinates come with handshakes, look-ups and warm-ups, and a datagram carries none; so a relay must remember
-//! them. Source: FIPS, `cache/coord_cache.rs` and session layer, "Coordinate Cache".
+//! Handshakes, look-ups and warm-ups contain coordinates, and other datagrams do not. So a relay
+//! has to remember them. Source: FIPS, `cache/coord_cache.rs` and session layer, "Coordinate
+//! Cache".
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
@@ -10,38 +11,40 @@ use weft_wire::NodeAddr;
 
 use super::ground::{Ground, Word};
 
-/// How long coordinates that are not used are kept, ms.
+/// Time for which coordinates that are not used are kept, in ms.
 pub(crate) const TTL: u64 = 300_000;
-/// Most addresses of a path. A datagram makes at most 64 hops.
+/// Maximum number of addresses of a path. A datagram makes at most 64 hops.
 pub(crate) const MAX_PATH: usize = 64;
-/// Addresses of a path that each entry of the capacity may take on average.
+/// Average number of addresses of a path for which the capacity is sized.
 const MEAN_PATH: usize = 16;
-/// An entry in both maps, without its path.
+/// Size of an entry in both maps, without its path.
 const ENTRY_BYTES: usize = size_of::<(NodeAddr, Entry)>() + size_of::<(u64, NodeAddr)>();
 
-/// What is given up together: the words of one neighbour that rest on the same ground.
+/// Entries that are evicted together: the statements of one neighbour with the same ground.
 type Group = (Ground, NodeAddr);
 
-/// Why coordinates were not kept.
+/// The reason why coordinates were not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CoordsError {
     /// The path is empty or begins with another node.
     #[error("coordinates of another node")]
     NotOfDest,
-    /// More than [`MAX_PATH`] addresses.
+    /// The path has more than [`MAX_PATH`] addresses.
     #[error("coordinates of {0} addresses")]
     TooLong(usize),
 }
 
 /// Coordinates by node. Times are ms on the caller's clock.
 ///
-/// Without room those with the weakest ground are given up, of these those of the neighbour that told most of them, and
-/// of its own the least recently used. So a neighbour that makes up places displaces none that a node has proven or
-/// answered with, and pushes out its own words first.
+/// If there is no room, the entries with the weakest ground are evicted, among these those of the
+/// neighbour with the most of them, and among its own the least recently used. So a neighbour that
+/// forges coordinates displaces none that a node has proven or answered with, and displaces its own
+/// statements first.
 #[derive(Debug)]
 pub(crate) struct CoordCache {
     entries: BTreeMap<NodeAddr, Entry>,
-    /// By [`Entry::used`] in each group. As each use also renews the expiry, what expires first comes first.
+    /// Nodes by [`Entry::used`] in each group. Each use also renews the expiry, so the entry that
+    /// expires first is the first one.
     by_use: BTreeMap<Group, BTreeMap<u64, NodeAddr>>,
     capacity: usize,
     bytes: usize,
@@ -51,15 +54,15 @@ pub(crate) struct CoordCache {
 
 #[derive(Debug)]
 struct Entry {
-    /// From the node to the root.
+    /// The path from the node to the root.
     path: Box<[NodeAddr]>,
-    /// Whose word that is.
+    /// The statement that the path is from.
     word: Word,
-    /// When that word was given.
+    /// When that statement was made.
     told: u64,
-    /// The last ms at which it is good.
+    /// The last ms at which the entry is valid.
     expires: u64,
-    /// Which use of the cache was the last of this entry.
+    /// The number of the last use of this entry.
     used: u64,
 }
 
@@ -74,7 +77,8 @@ impl Entry {
 }
 
 impl CoordCache {
-    /// A cache for so many nodes (at least one), and for fewer if their paths are longer than 16 addresses on average.
+    /// Creates a cache for `capacity` nodes (at least one), or for fewer if their paths are longer
+    /// than 16 addresses on average.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -85,11 +89,12 @@ impl CoordCache {
         }
     }
 
-    /// Learns, or learns anew, where a node is: its address first, the root's last. What is known better stays.
+    /// Learns the coordinates of a node, or learns them again: its address first, the root's last.
+    /// Coordinates with a stronger ground stay.
     ///
     /// # Errors
     ///
-    /// [`CoordsError`]. What was known stays.
+    /// [`CoordsError`]. The previous coordinates stay.
     pub(crate) fn insert(
         &mut self,
         now: u64,
@@ -119,7 +124,7 @@ impl CoordCache {
         Ok(())
     }
 
-    /// Where a node is, from itself to the root. Keeps that for another [`TTL`].
+    /// Returns the path from a node to the root, and keeps it for another [`TTL`].
     pub(crate) fn lookup(&mut self, now: u64, dest: &NodeAddr) -> Option<&[NodeAddr]> {
         if self.peek(now, dest).is_some() {
             self.renew(now, dest, None);
@@ -129,13 +134,13 @@ impl CoordCache {
         self.entries.get(dest).map(|entry| &*entry.path)
     }
 
-    /// As [`CoordCache::lookup`], without keeping it any longer.
+    /// Returns the same as [`CoordCache::lookup`], but does not keep it any longer.
     pub(crate) fn peek(&self, now: u64, dest: &NodeAddr) -> Option<&[NodeAddr]> {
         let entry = self.entries.get(dest).filter(|entry| now <= entry.expires);
         entry.map(|entry| &*entry.path)
     }
 
-    /// Forgets a node and tells whether it was known.
+    /// Forgets a node and returns whether it was known.
     pub(crate) fn remove(&mut self, dest: &NodeAddr) -> bool {
         let Some(entry) = self.entries.remove(dest) else {
             return false;
@@ -145,40 +150,42 @@ impl CoordCache {
         true
     }
 
-    /// Forgets the nodes whose path to the root leads over `node`, and tells how many. For our own address when our
-    /// place changes: their paths contain our old one.
+    /// Forgets the nodes whose path to the root leads through `node`, and returns their number. The
+    /// node calls it with its own address when its coordinates change, because these paths contain
+    /// its earlier ones.
     pub(crate) fn remove_below(&mut self, node: &NodeAddr) -> usize {
         self.retain(|path| !path.contains(node))
     }
 
-    /// Forgets the nodes of trees with another root, and tells how many: no distance to them can be told.
+    /// Forgets the nodes of trees with another root, and returns their number: no distance to them
+    /// is defined.
     pub(crate) fn remove_other_roots(&mut self, root: &NodeAddr) -> usize {
         self.retain(|path| path.last() == Some(root))
     }
 
-    /// Forgets everything.
+    /// Forgets all nodes.
     #[cfg(test)]
     pub(crate) fn flush(&mut self) {
         self.retain(|_| false);
     }
 
-    /// Number of nodes, with those whose time is over and that nothing displaced yet.
+    /// Returns the number of nodes, including expired ones that no other has displaced yet.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Memory held, roughly, in bytes. Never above [`CoordCache::max_bytes`].
+    /// Returns the memory in use, in bytes, approximately. Never above [`CoordCache::max_bytes`].
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Most memory held, in bytes.
+    /// Returns the maximum memory, in bytes.
     pub(crate) fn max_bytes(&self) -> usize {
         let entries = self.capacity.saturating_mul(ENTRY_BYTES + MEAN_PATH * NodeAddr::LEN);
         entries.max(ENTRY_BYTES + MAX_PATH * NodeAddr::LEN)
     }
 
-    /// Checks what must hold after every call.
+    /// Checks the invariants that hold after every call.
     ///
     /// # Errors
     ///
@@ -218,7 +225,7 @@ impl CoordCache {
         self.entries.insert(dest, entry);
     }
 
-    /// Keeps an entry for longer, as the word that is given, or as it was.
+    /// Renews the expiry of an entry, with a new statement or with its present one.
     fn renew(&mut self, now: u64, dest: &NodeAddr, word: Option<Word>) {
         let Some(entry) = self.entries.get_mut(dest) else {
             return;
@@ -244,7 +251,7 @@ impl CoordCache {
         }
     }
 
-    /// Gives up what is over in a group.
+    /// Removes the expired entries of a group.
     fn expire(&mut self, group: Group, now: u64) {
         while let Some(oldest) = self.oldest_of(group) {
             if self.peek(now, &oldest).is_some() {
@@ -254,7 +261,7 @@ impl CoordCache {
         }
     }
 
-    /// Gives up what does not fit: what is over, and then the weakest words.
+    /// Removes entries until the rest fits: expired ones, then those with the weakest ground.
     fn evict(&mut self, now: u64) {
         let fits = |cache: &Self| cache.entries.len() <= cache.capacity && cache.bytes <= cache.max_bytes();
         if fits(self) {
@@ -300,7 +307,7 @@ mod tests {
     use super::super::ground::{FIRM, Ground};
     use super::*;
 
-    /// A word that nothing but another one like it replaces.
+    /// A statement that only another one with the same ground replaces.
     const SIGNED: Word = Word {
         teller: NodeAddr::new([0; 16]),
         ground: Ground::Proven,
@@ -354,7 +361,7 @@ mod tests {
         cache.insert(0, addr(6), &path(&[6, 1]), passing(8)).unwrap();
         cache.insert(FIRM - 1, addr(6), &path(&[6, 9, 1]), passing(7)).unwrap();
         assert_eq!(cache.peek(FIRM, &addr(6)), Some(&*path(&[6, 1])));
-        // The neighbour that told the first ones may correct them.
+        // The neighbour that reported the first ones may correct them.
         cache.insert(FIRM - 1, addr(6), &path(&[6, 2, 1]), passing(8)).unwrap();
         assert_eq!(cache.peek(FIRM, &addr(6)), Some(&*path(&[6, 2, 1])));
     }
@@ -377,14 +384,14 @@ mod tests {
         assert_eq!(cache.len(), 10);
         assert_eq!(cache.peek(2, &addr(5)), Some(&*path(&[5, 1])));
         assert_eq!(cache.peek(2, &addr(6)), Some(&*path(&[6, 1])));
-        // A word does not displace a proof although all other entries are proofs.
+        // A statement does not displace a proof even if all other entries are proofs.
         let mut cache = CoordCache::new(3);
         for number in [5, 6, 7] {
             cache.insert(0, addr(number), &path(&[number, 1]), SIGNED).unwrap();
         }
         cache.insert(1, addr(8), &path(&[8, 1]), passing(2)).unwrap();
         assert!([5, 6, 7].iter().all(|number| cache.peek(1, &addr(*number)).is_some()));
-        // A proof makes a word one of its own kind.
+        // A proof turns an entry into one of its own group.
         cache.insert(2, addr(5), &path(&[5, 1]), passing(3)).unwrap();
         cache.check_invariants().unwrap();
     }
@@ -461,7 +468,7 @@ mod tests {
                         model.retain(|(known, ..)| *known != node);
                         model.push((node, now, path(&rest)));
                         model.drain(..model.len().saturating_sub(capacity));
-                        // A new entry takes the place of expired ones.
+                        // A new entry replaces expired ones.
                         prop_assert_eq!(cache.len(), model.len());
                     }
                     Event::Lookup(node) => {
@@ -538,7 +545,7 @@ mod tests {
         assert_eq!(cache.remove_below(&addr(9)), 0);
     }
 
-    /// Breaks an invariant of a cache whose entries are all of one group.
+    /// Breaks an invariant of a cache whose entries are all in one group.
     type Breakage = fn(&mut CoordCache, Group);
 
     #[test]

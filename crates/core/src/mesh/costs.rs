@@ -1,13 +1,15 @@
-//! What it costs to hand a message to a neighbour, as far as the choice of ways goes.
+//! The cost of handing a message to a neighbour, as the choice of routes uses it.
 //!
-//! Measurements move all the time, and ways must not move with them: a cost counts until another one differs from it by
-//! more than a fifth, which is also what makes the tree change a parent.
+//! Measurements vary all the time, and routes must not vary with them. So a cost stays in use until
+//! a measurement differs from it by more than a fifth. The tree changes a parent by the same
+//! margin.
 
 use std::collections::BTreeMap;
 
 use weft_wire::NodeAddr;
 
-/// What one hop over a perfect link costs, in thousandths: also what an unmeasured link is taken for, as by FIPS.
+/// The cost of one hop over a perfect link, in thousandths. An unmeasured link counts as a perfect
+/// one, as in FIPS.
 pub(super) const HOP: u64 = 1_000;
 
 /// The costs in use, in thousandths of a perfect hop.
@@ -17,7 +19,7 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// Takes a measurement, and tells whether it counts from now on.
+    /// Handles a measurement, and returns whether it is in use from now on.
     pub(super) fn measured(&mut self, neighbour: NodeAddr, cost: u32) -> bool {
         let present = self.of(&neighbour);
         let counts = u64::from(cost).abs_diff(present) * 5 > present;
@@ -27,12 +29,12 @@ impl Costs {
         counts
     }
 
-    /// The neighbour is gone.
+    /// Forgets a neighbour that is gone.
     pub(super) fn forget(&mut self, neighbour: &NodeAddr) {
         self.links.remove(neighbour);
     }
 
-    /// What the link costs.
+    /// Returns the cost of the link.
     pub(super) fn of(&self, neighbour: &NodeAddr) -> u64 {
         self.links.get(neighbour).map_or(HOP, |cost| u64::from(*cost))
     }

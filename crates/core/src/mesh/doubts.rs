@@ -1,24 +1,25 @@
-//! Neighbours that do not answer right now, and ways that lead nowhere: passed over while there is another choice.
+//! Neighbours that do not answer at present, and routes that lead nowhere: avoided while there is
+//! another choice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_wire::NodeAddr;
 
-/// How long a way that brought no answer is passed over, ms: long enough to try others.
+/// Time for which a route without an answer is avoided, in ms: long enough to try others.
 const WAY_LIFE: u64 = 10_000;
-/// Ways that are held at most. Only traffic of our own raises them.
+/// Maximum number of doubted routes. Only traffic of this node itself adds some.
 const MAX_WAYS: usize = 256;
 
-/// See the module. Times are ms on the caller's clock.
+/// The doubts of a node; see the module. Times are ms on the caller's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     silent: BTreeSet<NodeAddr>,
-    /// By destination: the neighbour, and until when.
+    /// By destination: the neighbour, and the end of the doubt.
     ways: BTreeMap<NodeAddr, (NodeAddr, u64)>,
 }
 
 impl Doubts {
-    /// Notes whether a neighbour is silent, and tells whether that is news.
+    /// Records whether a neighbour is silent, and returns whether that changed.
     pub(crate) fn set_silent(&mut self, neighbour: NodeAddr, silent: bool) -> bool {
         if silent {
             self.silent.insert(neighbour)
@@ -27,7 +28,7 @@ impl Doubts {
         }
     }
 
-    /// What we sent to `dest` by way of `via` brought no answer.
+    /// Records that messages to `dest` through `via` were not answered.
     pub(crate) fn doubt_way(&mut self, now: u64, dest: NodeAddr, via: NodeAddr) {
         if self.ways.len() >= MAX_WAYS {
             self.ways.retain(|_, (_, until)| *until > now);
@@ -37,7 +38,7 @@ impl Doubts {
         }
     }
 
-    /// Whether something speaks against `via` on the way to `dest`.
+    /// Whether `via` is doubted as the next hop to `dest`.
     pub(crate) fn cover(&self, now: u64, via: &NodeAddr, dest: &NodeAddr) -> bool {
         let way = |(doubted, until): &(NodeAddr, u64)| doubted == via && now < *until;
         self.silent.contains(via) || self.ways.get(dest).is_some_and(way)

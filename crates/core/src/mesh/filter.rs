@@ -1,14 +1,16 @@
-//! Filters: which neighbour may know the way to whom.
+//! Filters: the nodes to which each neighbour may have a route.
 //!
-//! Every neighbour tells every other which addresses it may reach, as a [`Bloom`]. What a neighbour gets is the union
-//! of our own address and of what the other *tree* neighbours (parent and children) told us, never of what it told us
-//! itself (split horizon). Filters of neighbours that are not in the tree serve look-ups and next hops here and go no
-//! further. So on a tree every node learns, at each edge, exactly the nodes behind it. Source: FIPS, "Bloom Filters",
-//! `proto/bloom/`, `node/bloom.rs`.
+//! Every node announces to each neighbour the addresses that it may reach, as a [`Bloom`]. A
+//! neighbour receives the union of the node's own address and of the filters of the other *tree*
+//! neighbours (parent and children), never its own filter (split horizon). Filters of neighbours
+//! that are not in the tree are used for look-ups and next hops here, but not announced further. So
+//! on a tree every node learns, at each edge, exactly the nodes behind it. Source: FIPS, "Bloom
+//! Filters", `proto/bloom/`, `node/bloom.rs`.
 //!
-//! Two things are ours. An announcement may be lost and is never acknowledged, so it is repeated, ever more slowly.
-//! And what we say stays below the fill at which others refuse it, by leaving out the fullest contributors: one
-//! neighbour that claims too much cannot silence the rest.
+//! Two things are Weft's own. An announcement may be lost and is never acknowledged, so it is
+//! repeated, at growing intervals. And an announced filter stays below the fill at which others
+//! refuse it, because the fullest contributors are left out: one neighbour that claims too much
+//! cannot silence the rest.
 
 pub(crate) mod bloom;
 
@@ -25,52 +27,54 @@ use weft_wire::filter::{FILTER_LEN, FilterAnnounce};
 pub(crate) use bloom::Bloom;
 use bloom::{HASHES, Tally};
 
-/// Shortest time between two announcements to one neighbour, ms. The daemon's.
+/// Minimum time between two announcements to one neighbour, in ms. The FIPS daemon's value.
 pub(crate) const MIN_PAUSE: u64 = 500;
-/// An announcement is repeated after this, then after twice this, and so on, ms.
+/// An announcement is repeated after this, then after twice this, and so on, in ms.
 const FIRST_REPEAT: u64 = 2_000;
-/// Longest time between two repeats, ms.
+/// Longest time between two repeats, in ms.
 const MAX_REPEAT: u64 = 300_000;
 
-/// What a neighbour may announce: honest ones keep [`MIN_PAUSE`].
+/// The rate of announcements that a neighbour may send: honest ones keep [`MIN_PAUSE`].
 const RATE: Rate = Rate {
     per_second: 10,
     burst: 16,
 };
 
-/// Why an announcement was refused. What the neighbour said before stays in force.
+/// The reason why an announcement was refused. The neighbour's previous filter stays in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FilterError {
-    /// Not from a neighbour.
+    /// The sender is not a neighbour.
     #[error("a filter of a node that is no neighbour")]
     UnknownPeer,
-    /// Made with another number of hash functions than ours, so that it cannot be merged. The daemon takes it, counts
-    /// its false answers with that number and merges it all the same: with 255 a filter full of ones passes there.
+    /// The filter has another number of hash functions than this node's, so that it cannot be
+    /// merged. The FIPS daemon accepts such a filter, computes its false positive rate with that
+    /// number and merges it nevertheless: with 255 it accepts a filter full of ones.
     #[error("a filter of {0} hash functions")]
     HashCount(u8),
-    /// Not newer than what was accepted last.
+    /// The announcement is not newer than the last accepted one.
     #[error("filter {got} after {have}")]
     Stale {
-        /// Sequence of the announcement.
+        /// The sequence number of the announcement.
         got: u64,
-        /// Sequence accepted last.
+        /// The last accepted sequence number.
         have: u64,
     },
-    /// The neighbour announces more than any honest one.
+    /// The neighbour announces more often than any honest one.
     #[error("filters too often")]
     TooOften,
-    /// More ones than [`bloom::MAX_ONES`]: it says yes to too much. Its sequence stays usable.
+    /// The filter has more ones than [`bloom::MAX_ONES`], so that it contains too many nodes. Its
+    /// sequence number stays usable.
     #[error("a filter with {ones} ones")]
     TooFull {
-        /// Ones of the filter.
+        /// Number of ones in the filter.
         ones: u32,
     },
 }
 
-/// What happened so far.
+/// Counters of announcements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilterCounters {
-    /// Announcements accepted.
+    /// Accepted announcements.
     pub(crate) accepted: u64,
     /// Refused: [`FilterError::UnknownPeer`].
     pub(crate) unknown_peer: u64,
@@ -82,16 +86,16 @@ pub(crate) struct FilterCounters {
     pub(crate) too_full: u64,
     /// Refused: [`FilterError::TooOften`].
     pub(crate) too_often: u64,
-    /// Announcements of something new.
+    /// Announcements of a changed filter.
     pub(crate) sent: u64,
-    /// Announcements of what had been said before.
+    /// Repeated announcements.
     pub(crate) repeated: u64,
     /// Announcements that left a neighbour's filter out to stay below [`bloom::MAX_ONES`].
     pub(crate) cut: u64,
 }
 
 impl FilterCounters {
-    /// All of them by name, in the order of the fields.
+    /// Returns all counters with their names, in the order of the fields.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("filters_accepted", self.accepted),
@@ -113,18 +117,18 @@ impl FilterCounters {
 pub(crate) struct Filters {
     peers: BTreeMap<NodeAddr, Peer>,
     tree: BTreeSet<NodeAddr>,
-    /// Ourselves, and those we speak for.
+    /// The address of this node, and of those for which it announces.
     local: Bloom,
     me: NodeAddr,
-    /// The sum of the tree neighbours' filters, recomputed when one of them announces another one.
+    /// The sum of the tree neighbours' filters, recomputed when one of them changes.
     tally: Tally,
-    /// Of the last announcement to any neighbour.
+    /// The sequence number of the last announcement to any neighbour.
     sequence: u64,
     counters: FilterCounters,
 }
 
 impl Filters {
-    /// A node without neighbours.
+    /// Returns the filters of a node without neighbours.
     pub(crate) fn new(me: NodeAddr) -> Self {
         let mut local = Bloom::new();
         local.insert(&me);
@@ -139,21 +143,22 @@ impl Filters {
         }
     }
 
-    /// A link came up, or its other end began anew: both sides have heard nothing of each other.
+    /// Handles a link that came up, or whose peer has restarted: neither end has received a filter
+    /// from the other.
     pub(crate) fn peer_up(&mut self, now: u64, peer: NodeAddr) {
         self.peers.insert(peer, Peer::new(now));
         self.recount(now, &peer);
     }
 
-    /// A link went down. What it may reach is forgotten.
+    /// Handles a link that went down. Its filter is forgotten.
     pub(crate) fn peer_down(&mut self, now: u64, peer: &NodeAddr) {
         if self.peers.remove(peer).is_some() {
             self.recount(now, peer);
         }
     }
 
-    /// Sets our parent and our children: all of them, each time. A node that relays nothing names none, and is then
-    /// announced alone.
+    /// Sets the parent and the children, all of them in each call. A node that does not forward
+    /// passes none, and then announces only itself.
     pub(crate) fn set_tree_peers(&mut self, now: u64, tree: impl Iterator<Item = NodeAddr>) {
         let tree = tree.collect();
         if self.tree != tree {
@@ -162,7 +167,7 @@ impl Filters {
         }
     }
 
-    /// Says for whom we speak beside ourselves: all of them, each time.
+    /// Sets the nodes for which this node announces besides itself, all of them in each call.
     #[cfg(test)]
     pub(crate) fn set_local(&mut self, now: u64, extra: impl Iterator<Item = NodeAddr>) {
         let mut local = Bloom::new();
@@ -173,7 +178,7 @@ impl Filters {
         }
     }
 
-    /// Takes a neighbour's announcement and tells whether it says something new, and if so what the neighbour said before.
+    /// Handles an announcement of a neighbour. If it changes the filter, returns the previous one.
     ///
     /// # Errors
     ///
@@ -200,19 +205,22 @@ impl Filters {
         accepted
     }
 
-    /// Whether the neighbour may know the way. `false` is certain, once it has announced itself.
+    /// Whether the neighbour may have a route. `false` is certain, once the neighbour has announced
+    /// a filter.
     pub(crate) fn may_reach(&self, peer: &NodeAddr, dest: &NodeAddr) -> bool {
         self.filter_of(peer).is_some_and(|filter| filter.contains(dest))
     }
 
-    /// Whether our parent may know the way: everything that is not below us lies behind it, so it does if its filter has
-    /// the node, and also if the filter is so full that a node may have been left out.
+    /// Whether the parent may have a route. Every node that is not below this one is behind the
+    /// parent, so the answer is yes if the parent's filter contains the node, and also if that
+    /// filter is so full that a node may have been left out.
     pub(crate) fn parent_may_reach(&self, parent: &NodeAddr, dest: &NodeAddr) -> bool {
         let filter = self.filter_of(parent);
         filter.is_some_and(|filter| filter.may_be_cut() || filter.contains(dest))
     }
 
-    /// The neighbours that may know the way, tree neighbours or not, in the order of their addresses.
+    /// Returns the neighbours that may have a route, tree neighbours or not, in the order of their
+    /// addresses.
     #[cfg(test)]
     pub(crate) fn peers_that_may_reach(&self, dest: &NodeAddr) -> impl Iterator<Item = NodeAddr> + use<'_> {
         let probe = bloom::Probe::new(dest);
@@ -221,14 +229,14 @@ impl Filters {
         peers.map(|(addr, _)| *addr)
     }
 
-    /// What a neighbour said last.
+    /// Returns the last filter of a neighbour.
     pub(crate) fn filter_of(&self, peer: &NodeAddr) -> Option<&Bloom> {
         let heard = self.peers.get(peer)?.heard.as_ref();
         heard.map(|heard| &heard.bits)
     }
 
-    /// The next announcement that is due, as the body of link message 0x20, and to whom. `None`: ask again at
-    /// [`Filters::deadline`].
+    /// Returns the next due announcement, as the body of link message 0x20, and its destination.
+    /// After `None` it is called again at [`Filters::deadline`].
     pub(crate) fn poll_announce(&mut self, now: u64) -> Option<(NodeAddr, Vec<u8>)> {
         loop {
             let due = self.peers.iter().find(|(_, peer)| peer.due() <= now);
@@ -246,24 +254,24 @@ impl Filters {
         }
     }
 
-    /// When [`Filters::poll_announce`] may have something to say; `u64::MAX` is never.
+    /// Returns when [`Filters::poll_announce`] may have an announcement; `u64::MAX` for never.
     pub(crate) fn deadline(&self) -> u64 {
         self.peers.values().map(Peer::due).min().unwrap_or(u64::MAX)
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub(crate) fn counters(&self) -> FilterCounters {
         self.counters
     }
 
-    /// Memory held, roughly, in bytes.
+    /// Returns the memory in use, in bytes, approximately.
     pub(crate) fn bytes(&self) -> usize {
         let filters = 3 + self.peers.values().filter(|peer| peer.heard.is_some()).count();
         let entries = self.peers.len() * size_of::<(NodeAddr, Peer)>() + self.tree.len() * size_of::<NodeAddr>();
         size_of::<Self>() + filters * FILTER_LEN + entries
     }
 
-    /// Checks what must hold after every call.
+    /// Checks the invariants that hold after every call.
     ///
     /// # Errors
     ///
@@ -311,7 +319,7 @@ impl Filters {
         Ok((!same).then(|| Was(was.map(|heard| heard.bits))))
     }
 
-    /// What `peer` said, or that it exists, changed.
+    /// Handles a change of the filter of `peer`, or of its existence.
     fn recount(&mut self, now: u64, peer: &NodeAddr) {
         if self.tree.contains(peer) {
             self.recount_all(now);
@@ -331,7 +339,7 @@ impl Filters {
         Tally::of(self.tree.iter().filter_map(|peer| self.filter_of(peer)))
     }
 
-    /// What a neighbour gets.
+    /// Returns the filter that a neighbour receives.
     fn outgoing(&self, to: &NodeAddr) -> Outgoing {
         let own = self.filter_of(to).filter(|_| self.tree.contains(to));
         let mut bits = own.map_or_else(|| self.tally.all(), |own| self.tally.without(own));
@@ -343,7 +351,8 @@ impl Filters {
         }
     }
 
-    /// What a neighbour gets when all would be too much: the emptiest filters first, as long as they fit.
+    /// Returns the filter that a neighbour receives if the whole union is too full: the emptiest
+    /// filters first, as long as they fit.
     fn outgoing_cut(&self, to: &NodeAddr) -> Outgoing {
         let others = self.tree.iter().filter(|addr| *addr != to);
         let mut others: Vec<&Bloom> = others.filter_map(|addr| self.filter_of(addr)).collect();
@@ -360,12 +369,12 @@ impl Filters {
     }
 }
 
-/// What a neighbour said before it said something else.
+/// The previous filter of a neighbour.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Was(Option<Bloom>);
 
 impl Was {
-    /// Whether the neighbour might have known the way.
+    /// Whether the neighbour might have had a route.
     pub(crate) fn may_reach(&self, dest: &NodeAddr) -> bool {
         self.0.as_ref().is_some_and(|bits| bits.contains(dest))
     }
@@ -373,7 +382,7 @@ impl Was {
 
 struct Outgoing {
     bits: Bloom,
-    /// Whether something was left out.
+    /// Whether a filter was left out.
     cut: bool,
 }
 
@@ -381,25 +390,26 @@ struct Outgoing {
 struct Peer {
     heard: Option<Heard>,
     told: Option<Told>,
-    /// When to see whether what this neighbour gets has changed; `u64::MAX`: nothing has since.
+    /// When to check whether this neighbour's filter has changed; `u64::MAX` if nothing has changed
+    /// since.
     review_at: u64,
-    /// What it may announce.
+    /// The announcements that it may still send.
     quota: Bucket,
 }
 
-/// What a neighbour said last.
+/// The last announcement of a neighbour.
 #[derive(Debug)]
 struct Heard {
     bits: Bloom,
     sequence: u64,
 }
 
-/// What we said last to a neighbour.
+/// The last announcement to a neighbour.
 #[derive(Debug)]
 struct Told {
     digest: [u8; 32],
     at: u64,
-    /// To the next repeat.
+    /// Time until the next repeat.
     pause: u64,
 }
 
@@ -427,7 +437,8 @@ impl Peer {
         self.review_at.min(self.repeat_at())
     }
 
-    /// Notes that the filter with this digest is said now, if it need be, and whether it is news.
+    /// Records an announcement of the filter with this digest, if one is needed now, and returns
+    /// whether the filter is new.
     fn tell(&mut self, now: u64, digest: [u8; 32]) -> Option<bool> {
         self.review_at = u64::MAX;
         let same = self.told.as_ref().filter(|told| told.digest == digest);
@@ -441,7 +452,7 @@ impl Peer {
     }
 }
 
-/// An announcement as it stands behind the message type.
+/// Returns an announcement as it follows the message type.
 fn body(sequence: u64, bits: &[u8; FILTER_LEN]) -> Vec<u8> {
     let announce = FilterAnnounce {
         sequence,

@@ -1,40 +1,45 @@
-//! What knowledge about a node rests on, and when it yields to other knowledge.
+//! The evidence for knowledge about a node, and when it yields to other knowledge.
 //!
-//! Coordinates and ways come signed by the node, as an unsigned answer to a request, or in passing. Only the first
-//! cannot be made up, and FIPS nodes on the way have no key to check it with. So what a neighbour says stands against
-//! what other neighbours say for a while: a node that is not on the way cannot move traffic that has one, and a node on
-//! it could drop that traffic anyway. What brings no answer is passed over at once, see [`doubts`](super::doubts).
+//! Coordinates and routes are signed by the node, or from an unsigned answer to a request, or from
+//! a message in transit. Only the first cannot be forged, and FIPS nodes on the path have no key to
+//! verify it with. So a neighbour's statement holds against those of other neighbours for a while:
+//! a node that is not on the path cannot redirect traffic that has a route, and a node on it could
+//! drop that traffic anyway. A route without answers is avoided at once, see
+//! [`doubts`](super::doubts).
 
 use weft_wire::NodeAddr;
 
-/// How long what one neighbour said in passing stands against what another says in passing, ms.
+/// Time for which a neighbour's statement from a message in transit holds against that of another
+/// neighbour, in ms.
 pub(crate) const FIRM: u64 = 30_000;
-/// How long an answer stands against another one, ms: all answers to one request come within that, and the first is
-/// from the shortest way. A later request was sent because the way had failed.
+/// Time for which an answer holds against another one, in ms: all answers to one request arrive
+/// within that time, and the first took the shortest path. A later request was sent because the
+/// path had failed.
 pub(crate) const ANSWER_FIRM: u64 = 2_000;
 
-/// How something about a node became known, the weakest first.
+/// The evidence for a statement about a node, the weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ground {
-    /// A message in the node's name came by: any node can send one.
+    /// A message in the node's name was received: any node can send one.
     Passing,
-    /// It answered a request that we had sent or passed on, but its signature could not be checked.
+    /// An answer to a request that this node had sent or forwarded, but its signature could not be
+    /// verified.
     Answer,
     /// The node itself signed it for a request.
     Proven,
 }
 
-/// A neighbour's word, and what it rests on.
+/// A neighbour's statement, and its ground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// The neighbour that said it.
+    /// The neighbour that made it.
     pub(crate) teller: NodeAddr,
-    /// What it rests on.
+    /// The evidence for it.
     pub(crate) ground: Ground,
 }
 
 impl Word {
-    /// Whether this word, given at `at` and not withdrawn, yields to another one at `now`.
+    /// Whether this statement, made at `at` and not withdrawn, yields to another one at `now`.
     pub(crate) fn yields(self, at: u64, other: Self, now: u64) -> bool {
         let firm = match self.ground {
             _ if self.teller == other.teller => 0,

@@ -1,14 +1,17 @@
-//! Look-ups: where in the tree is a node, and who leads there?
+//! Look-ups: the coordinates of a node, and the neighbour on the route to it.
 //!
-//! FIPS fips-mesh-operation, "Discovery Protocol", as origin, transit and target, with the repairs of L9 to L11.
+//! FIPS fips-mesh-operation, "Discovery Protocol", as origin, transit and target, with the repairs
+//! of L9 to L11.
 //!
-//! - This file: what others see ([`View`], [`LookupOutput`]), and the door.
-//! - `origin`: our own look-ups, their attempts, and the answers to them.
-//! - `request`, `response`: what others ask and answer. `hops`: whom a request goes to.
-//! - `recent`: requests seen lately. `answers`: what a neighbour may cost us. `message`: bytes and proofs.
+//! - This file: the interface ([`View`], [`LookupOutput`]) and the entry point.
+//! - `origin`: this node's own look-ups, their attempts, and the answers to them.
+//! - `request`, `response`: the requests and answers of other nodes. `hops`: the neighbours that a
+//!   request goes to.
+//! - `recent`: requests received lately. `answers`: the budget of one neighbour. `message`: bytes
+//!   and proofs.
 //!
-//! Nothing here says how packets are routed: a [`LookupOutput::Learned`] is a hint, and the caller, which keeps the
-//! routes, decides what it is worth.
+//! Nothing here routes packets: a [`LookupOutput::Learned`] is a hint, and the caller, which keeps
+//! the routes, decides how to use it.
 
 mod answers;
 mod hops;
@@ -33,37 +36,39 @@ use super::ground::Ground;
 
 /// Attempts of one look-up.
 pub(crate) const ATTEMPTS: usize = 4;
-/// Coordinates with more entries are refused. One datagram announces about 35, so no tree is as deep.
+/// Coordinates with more entries are refused. One datagram announces about 35, so no tree is as
+/// deep.
 pub(crate) const MAX_COORDS: usize = 64;
 
-/// What look-ups must know of the node around them, as it is at this moment.
+/// The present state of the node around the look-ups.
 pub(crate) trait View {
-    /// Our address.
+    /// Returns the address of this node.
     fn me(&self) -> NodeAddr;
-    /// Our place in the tree, from us to the root: never empty, at most [`MAX_COORDS`].
+    /// Returns the coordinates of this node, from itself to the root: never empty, at most
+    /// [`MAX_COORDS`].
     fn my_coords(&self) -> &[NodeAddr];
     /// Whether there is an authenticated link to this node.
     fn is_neighbour(&self, addr: &NodeAddr) -> bool;
-    /// Those with an authenticated link, in an order that does not vary.
+    /// Returns the nodes with an authenticated link, always in the same order.
     fn neighbours(&self) -> impl Iterator<Item = NodeAddr>;
-    /// Whether a neighbour is our parent or a child of ours.
+    /// Whether a neighbour is the parent or a child of this node.
     fn is_tree_peer(&self, addr: &NodeAddr) -> bool;
-    /// Whether the neighbour's bloom filter has the destination.
+    /// Whether the neighbour's Bloom filter contains the destination.
     fn may_reach(&self, peer: &NodeAddr, dest: &NodeAddr) -> bool;
-    /// Whether this neighbour, on the way to the node, does not answer right now.
+    /// Whether this neighbour does not answer at present as the next hop to the node.
     fn is_doubted(&self, peer: &NodeAddr, dest: &NodeAddr) -> bool {
         let _ = (peer, dest);
         false
     }
-    /// The MTU of the link to a neighbour, bytes.
+    /// Returns the MTU of the link to a neighbour, in bytes.
     fn link_mtu(&self, peer: &NodeAddr) -> u16;
-    /// Whether we carry anything for others.
+    /// Whether this node forwards for others.
     fn transit(&self) -> bool;
-    /// The neighbour that is next on the way to a destination, as far as is known.
+    /// Returns the next hop to a destination, as far as it is known.
     fn next_hop(&self, dest: &NodeAddr) -> Option<NodeAddr>;
 }
 
-/// What a look-up wants done, or has learned.
+/// An effect or a result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookupOutput {
     /// A link message for a neighbour.
@@ -72,62 +77,63 @@ pub(crate) enum LookupOutput {
         to: NodeAddr,
         /// [`LinkMessageType::LookupRequest`] or [`LinkMessageType::LookupResponse`].
         msg_type: u8,
-        /// What follows the type.
+        /// The bytes that follow the type.
         body: Vec<u8>,
     },
-    /// The target of a look-up of ours answered, with a proof that holds.
+    /// The target of a look-up of this node answered, with a valid proof.
     Found {
-        /// Who answered.
+        /// The node that answered.
         target: NodeAddr,
-        /// Its place in the tree, from it to the root.
+        /// Its coordinates, from itself to the root.
         coords: Vec<NodeAddr>,
-        /// Smallest link MTU on the way, bytes. Not proven: any node on the way can lower it.
+        /// Smallest link MTU on the path, in bytes. Not proven: any node on the path can lower it.
         path_mtu: u16,
-        /// The neighbour that brought the answer.
+        /// The neighbour that forwarded the answer.
         via: NodeAddr,
     },
     /// No attempt was answered.
     Failed {
-        /// Who was sought.
+        /// The node that was looked up.
         target: NodeAddr,
     },
-    /// Who leads to a node, seen in passing (L11, "reply-learned routes").
+    /// A route to a node, learned from a message in transit (L11, "reply-learned routes").
     Learned {
         /// The node.
         dest: NodeAddr,
-        /// The neighbour towards it.
+        /// The neighbour on the route.
         via: NodeAddr,
-        /// Its place in the tree, from it to the root.
+        /// The node's coordinates, from itself to the root.
         coords: Vec<NodeAddr>,
-        /// What that rests on.
+        /// The evidence for that.
         ground: Ground,
     },
 }
 
-/// How much look-ups may cost. Times are ms.
+/// The costs that look-ups may cause. Times are ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// How long each attempt waits for an answer. FIPS: 1, 2, 4, 8 s.
     pub(crate) attempts: [u64; ATTEMPTS],
     /// How long a request is remembered. FIPS: 10 s.
     pub(crate) window: u64,
-    /// Requests remembered in all.
+    /// Requests remembered in total.
     pub(crate) recent: usize,
     /// Requests remembered of one neighbour.
     pub(crate) recent_per_neighbour: usize,
-    /// Span in which only [`Limits::forwards`] requests of one origin for one target, by way of one neighbour, go on.
-    /// FIPS: 2 s, by target alone, so that a node that asks often starves all others.
+    /// Interval in which only [`Limits::forwards`] requests of one origin for one target, through
+    /// one neighbour, are forwarded. FIPS: 2 s, by target alone, so that a node that asks often
+    /// starves all others.
     pub(crate) forward_interval: u64,
     /// See [`Limits::forward_interval`]. Two, because the second attempt follows the first by 1 s.
     pub(crate) forwards: usize,
-    /// Requests of one neighbour, and directed sends for them.
+    /// Rate of the requests of one neighbour, and of the directed sends for them.
     pub(crate) requests: Rate,
-    /// Sends for one neighbour that nothing directs. Apart, so that requests for nodes that do not exist leave room for
-    /// those that filters can direct.
+    /// Rate of the undirected sends for one neighbour. It is separate, so that requests for nodes
+    /// that do not exist leave room for those that filters can direct.
     pub(crate) undirected: Rate,
-    /// Neighbours that one request goes to.
+    /// Maximum number of neighbours that one request goes to.
     pub(crate) fanout: usize,
-    /// Look-ups of our own at a time.
+    /// Maximum number of this node's own look-ups at a time.
     pub(crate) wanted: usize,
 }
 
@@ -154,28 +160,28 @@ impl Default for Limits {
     }
 }
 
-/// What look-ups did, and what came in and led to nothing.
+/// Counters of look-ups, and of received messages that had no effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LookupCounters {
-    /// Look-ups of ours begun.
+    /// Own look-ups that were started.
     pub(crate) started: u64,
-    /// Look-ups of ours refused because too many are under way.
+    /// Own look-ups that were refused because too many are in progress.
     pub(crate) refused: u64,
-    /// Attempts of ours, each with its own request id.
+    /// Own attempts, each with its own request id.
     pub(crate) attempts: u64,
-    /// Look-ups of ours that were answered.
+    /// Own look-ups that were answered.
     pub(crate) found: u64,
-    /// Look-ups of ours that were not.
+    /// Own look-ups that were not answered.
     pub(crate) failed: u64,
-    /// Requests that we answered as their target.
+    /// Requests that this node answered as their target.
     pub(crate) answered: u64,
-    /// Requests that we passed on.
+    /// Requests that this node forwarded.
     pub(crate) forwarded: u64,
-    /// Of these, those that went to neighbours whom nothing pointed to.
+    /// Of these, those sent to neighbours that neither a filter nor a route pointed to.
     pub(crate) undirected: u64,
-    /// Requests seen before.
+    /// Requests that were received before.
     pub(crate) duplicates: u64,
-    /// Requests in our own name.
+    /// Received requests with this node's own address as origin.
     pub(crate) echoes: u64,
     /// Requests and responses that contradict themselves.
     pub(crate) malformed: u64,
@@ -187,28 +193,28 @@ pub(crate) struct LookupCounters {
     pub(crate) too_soon: u64,
     /// Requests without a hop left.
     pub(crate) ttl_exhausted: u64,
-    /// Requests that no neighbour could take on.
+    /// Requests that could be forwarded to no neighbour.
     pub(crate) dead_ends: u64,
-    /// Requests and responses that were not for us while we carry nothing for others.
+    /// Requests and responses for other nodes while this node does not forward.
     pub(crate) not_transit: u64,
-    /// Responses that we passed back.
+    /// Responses that this node forwarded.
     pub(crate) relayed: u64,
-    /// Of these, those that could not go back the way of the request.
+    /// Of these, those that could not take the path of the request in reverse.
     pub(crate) rerouted: u64,
-    /// Responses with a proof that does not hold.
+    /// Responses with an invalid proof.
     pub(crate) forged: u64,
-    /// Responses to us from a target whose key we do not know.
+    /// Responses to this node from a target whose key is not known.
     pub(crate) unknown_key: u64,
     /// Responses that no request waits for.
     pub(crate) unsolicited: u64,
-    /// Responses beyond what one request may bring.
+    /// Responses beyond the number that one request may cause.
     pub(crate) surplus: u64,
-    /// Responses for which there is no way back.
+    /// Responses for which there is no route back.
     pub(crate) no_way_back: u64,
 }
 
 impl LookupCounters {
-    /// All of them by name, in the order of the fields.
+    /// Returns all counters with their names, in the order of the fields.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("lookups_started", self.started),
@@ -240,7 +246,7 @@ impl LookupCounters {
     }
 }
 
-/// All look-ups of a node: its own, and what it does for those of others.
+/// All look-ups of a node: its own, and its part in those of others.
 #[derive(Debug)]
 pub(crate) struct Lookups {
     limits: Limits,
@@ -251,7 +257,7 @@ pub(crate) struct Lookups {
 }
 
 impl Lookups {
-    /// Nothing wanted, nothing seen.
+    /// Returns a state without look-ups and requests.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -262,23 +268,24 @@ impl Lookups {
         }
     }
 
-    /// The next effect. Drain it after each call.
+    /// Returns the next effect. The caller drains the effects after each call.
     pub(crate) fn poll(&mut self) -> Option<LookupOutput> {
         self.outputs.pop_front()
     }
 
-    /// When [`Lookups::handle_timeout`] should be called, and for what; `u64::MAX` for never.
+    /// Returns when [`Lookups::handle_timeout`] should be called, and for what; `u64::MAX` for
+    /// never.
     pub(crate) fn deadline(&self) -> (u64, &'static str) {
         let attempt = (self.wanted.deadline(), "look-up attempt");
         attempt.min((self.recent.purge_at(), "look-up requests to forget"))
     }
 
-    /// What was done so far.
+    /// Returns the counters.
     pub(crate) fn counters(&self) -> LookupCounters {
         self.counters
     }
 
-    /// Memory held, bytes, estimated.
+    /// Returns the memory in use, in bytes, estimated.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.wanted.bytes()
@@ -286,7 +293,7 @@ impl Lookups {
             + self.outputs.capacity() * size_of::<LookupOutput>()
     }
 
-    /// Checks that what is held is bounded and consistent.
+    /// Checks that the state is bounded and consistent.
     ///
     /// # Errors
     ///

@@ -1,27 +1,30 @@
 //! The spanning tree: a place for every node, found by gossip between neighbours alone.
 //!
-//! Every node follows the neighbour that leads to the smallest root it has heard of, and tells all neighbours its whole
-//! path to that root. The path is the node's place in the mesh, and [`distance`] compares two of them. Source: FIPS
-//! fips-spanning-tree, spanning-tree-dynamics and `proto/stp`.
+//! Every node takes as parent the neighbour that leads to the smallest root known, and announces
+//! its whole path to that root to all neighbours. The path is the node's coordinates, and
+//! [`distance`] compares two of them. Source: FIPS fips-spanning-tree, spanning-tree-dynamics and
+//! `proto/stp`.
 //!
-//! - [`Tree`]: where the neighbours stand, where we stand, and what there is to announce.
-//! - `announce`: what a neighbour says, checked.
-//! - `select`: whom to follow. `damper`: when a mere improvement has to wait.
-//! - `herald`: our own declaration, and when each neighbour is told.
+//! - [`Tree`]: the places of the neighbours and of this node, and the announcements that are due.
+//! - `announce`: a neighbour's announcement, checked.
+//! - `select`: the choice of the parent. `damper`: when a mere improvement has to wait.
+//! - `herald`: this node's own declaration, and when each neighbour receives it.
 //!
-//! What never is: next hops, places of nodes that are not neighbours, and measurements; link costs come in.
+//! Never here: next hops, coordinates of nodes that are not neighbours, and measurements; link
+//! costs are an input.
 //!
-//! # What a neighbour can make us believe
+//! # What a neighbour can make a node believe
 //!
 //! A signature covers the announcing node, its parent, sequence and time. Everything above the
 //! parent is an unproven claim. So in version 1 of the protocol any authenticated neighbour can
 //! name a root smaller than every honest one, even one that does not exist, and the whole mesh
-//! follows; or claim to stand next to the true root, and win those whose honest way is longer. The
-//! rules demand that we follow, as no node can tell. What it cannot do is move a node without being
-//! nearer to a root at least as small: worse roots, longer paths, paths through ourselves, paths
-//! too long to pass on, forged signatures and replays change nothing but what is known of the
-//! attacker. Moving the tree costs detours and announcements (two per second and neighbour at
-//! most), never more memory than one path for each neighbour.
+//! follows. It can also claim to be next to the true root, and win the nodes whose honest path is
+//! longer. The rules demand that nodes follow, because none can detect it. What the neighbour
+//! cannot do is move a node without being nearer, by its claim, to a root at least as small. Worse
+//! roots, longer paths, paths through the node itself, paths too long to forward, forged signatures
+//! and replays change only what is known of the attacker. Moving the tree costs detours and
+//! announcements (at most two per second and neighbour), and never more memory than one path for
+//! each neighbour.
 
 mod announce;
 mod damper;
@@ -47,24 +50,25 @@ use self::select::Rank;
 /// How often the choice of a parent is reconsidered without an announcement.
 const REEVALUATE: u64 = 60_000;
 
-/// What became of our place. Filters and cached coordinates follow from it.
+/// The change of this node's place. Filters and cached coordinates follow from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Our path to the root is another one, at whatever place.
+    /// The path to the root changed, at any position.
     pub(crate) coords_changed: bool,
-    /// We follow another neighbour, or none any more.
+    /// The parent changed, or there is none any more.
     pub(crate) parent_changed: bool,
-    /// The tree is another one.
+    /// The root changed.
     pub(crate) root_changed: bool,
 }
 
-/// Our place in the tree, and what the neighbours say of theirs. Times are ms on the caller's clock.
+/// The place of this node in the tree, and the announced places of the neighbours. Times are ms on
+/// the caller's clock.
 #[derive(Debug)]
 pub(crate) struct Tree {
     me: NodeAddr,
-    /// Most nodes of a path that an announcement in one datagram carries.
+    /// Maximum number of nodes in a path that fits an announcement of one datagram.
     longest: usize,
-    /// Our path to the root: ourselves, the parent, and so on.
+    /// The path to the root: this node, the parent, and so on.
     coords: Vec<NodeAddr>,
     peers: BTreeMap<NodeAddr, Peer>,
     damper: Damper,
@@ -75,9 +79,10 @@ pub(crate) struct Tree {
 /// A neighbour, from link up to link down.
 #[derive(Debug)]
 struct Peer {
-    /// What it last announced.
+    /// Its last announcement.
     place: Option<Place>,
-    /// The sequence of that; `None` if a node that has just started may begin anywhere.
+    /// The sequence number of that; `None` if any number is accepted, because the node has just
+    /// started.
     heard: Option<u64>,
     /// Cost of the link in thousandths, if measured.
     cost: Option<u32>,
@@ -98,10 +103,11 @@ impl Peer {
 }
 
 impl Tree {
-    /// A tree of ourselves alone.
+    /// Creates a tree of this node alone.
     ///
-    /// `jitter`, in ms, spreads the reconsiderations of nodes that were started together. `mtu` is the size of a
-    /// datagram in bytes: a path that an announcement of this size does not hold is never adopted.
+    /// `jitter`, in ms, spreads the reconsiderations of nodes that were started together. `mtu` is
+    /// the size of a datagram in bytes: a path that does not fit an announcement of this size is
+    /// never adopted.
     pub(crate) fn new(me: NodeAddr, now: u64, jitter: u64, mtu: u16) -> Self {
         let entries = usize::from(mtu).saturating_sub(LINK_OVERHEAD + TreeAnnounce::MIN_LEN) / AncestryEntry::LEN;
         Self {
@@ -115,49 +121,51 @@ impl Tree {
         }
     }
 
-    /// Our path to the root: ourselves first, the root last.
+    /// Returns the path to the root: this node first, the root last.
     pub(crate) fn coords(&self) -> &[NodeAddr] {
         &self.coords
     }
 
-    /// The root: the smallest address of all that can be reached, in the end.
+    /// Returns the root: in the end the smallest address among all reachable nodes.
     pub(crate) fn root(&self) -> NodeAddr {
         self.coords.last().copied().unwrap_or(self.me)
     }
 
-    /// Hops to the root.
+    /// Returns the hops to the root.
     pub(crate) fn depth(&self) -> usize {
         self.coords.len() - 1
     }
 
-    /// The neighbour that we follow; `None` if we are the root.
+    /// Returns the parent; `None` if this node is the root.
     pub(crate) fn parent(&self) -> Option<NodeAddr> {
         self.coords.get(1).copied()
     }
 
-    /// Whether the tree runs over the link to this neighbour: our parent, or a node that follows us.
+    /// Whether the tree uses the link to this neighbour: it is the parent or a child.
     pub(crate) fn is_tree_peer(&self, peer: NodeAddr) -> bool {
         self.parent() == Some(peer) || self.peers.get(&peer).is_some_and(|peer| peer.follows(self.me))
     }
 
-    /// The neighbours that follow us, by what they said last.
+    /// Returns the children: the neighbours whose last announcement names this node as parent.
     #[cfg(test)]
     pub(crate) fn children(&self) -> impl Iterator<Item = NodeAddr> + '_ {
         let children = self.peers.iter().filter(|(_, peer)| peer.follows(self.me));
         children.map(|(addr, _)| *addr)
     }
 
-    /// The path of a neighbour as it announced it; `None` before it did, and while it is longer than we could follow.
+    /// Returns the announced path of a neighbour; `None` before its first announcement, and while
+    /// the path is too long to follow.
     pub(crate) fn peer_coords(&self, peer: NodeAddr) -> Option<&[NodeAddr]> {
         let place = self.peers.get(&peer)?.place.as_ref()?;
         (!place.path.is_empty()).then_some(place.path.as_slice())
     }
 
-    /// A path of another node as it leads on by what we know: behind the first of its nodes that is ourselves or a
-    /// neighbour comes what that node says now.
+    /// Returns another node's path, updated by what is known here: from the first of its nodes that
+    /// is this node or a neighbour on, it continues with the present path of that node.
     ///
-    /// Paths are told now and then, and the tree changes meanwhile. A node on an old path that still reads it as the way to
-    /// its former place sends what is for its own subtree back up and around, in circles.
+    /// Paths are reported now and then, and the tree changes meanwhile. A node on an old path that
+    /// still uses it as the route to its former place sends messages for its own subtree back up
+    /// and around, in loops.
     pub(crate) fn update<'a>(&'a self, path: &'a [NodeAddr]) -> Cow<'a, [NodeAddr]> {
         let known = |node: &NodeAddr| match *node == self.me {
             true => Some(self.coords()),
@@ -167,17 +175,18 @@ impl Tree {
             return Cow::Borrowed(path);
         };
         let below = path.get(..at).unwrap_or_default();
-        // It may have moved below the node in question, whose path then is another one too.
+        // The node may have moved below the node in question, whose path has then changed too.
         if path.get(at..) == Some(above) || below.iter().any(|node| above.contains(node)) {
             return Cow::Borrowed(path);
         }
         Cow::Owned([below, above].concat())
     }
 
-    /// Takes what the neighbour `from`, whose key is `key`, announced.
+    /// Handles an announcement of the neighbour `from`, whose key is `key`.
     ///
-    /// A fresh and genuine announcement of a path too long for us is no error: the neighbour then has no place that a node
-    /// could follow, and it is left if it was our parent.
+    /// A fresh and genuine announcement of a path too long for this node is not an error. The
+    /// neighbour then has no place below which a node could be, and is given up if it was the
+    /// parent.
     ///
     /// # Errors
     ///
@@ -209,10 +218,10 @@ impl Tree {
         Ok(change)
     }
 
-    /// A link came up: the peer is told our place at once.
+    /// Handles a link that came up: the peer receives an announcement at once.
     ///
-    /// For a known peer this means that it restarted. Its place holds until it announces another, under whatever
-    /// sequence.
+    /// For a known peer this means that it restarted. Its place holds until it announces another,
+    /// with any sequence number.
     pub(crate) fn peer_up(&mut self, now: u64, peer: NodeAddr) {
         if peer == self.me {
             return;
@@ -222,7 +231,7 @@ impl Tree {
         peer.outbox.renew(now);
     }
 
-    /// A link is lost, and all that is known of its peer.
+    /// Handles a lost link: all knowledge of its peer is removed.
     #[must_use]
     pub(crate) fn peer_down(&mut self, now: u64, peer: NodeAddr) -> Change {
         if self.peers.remove(&peer).is_none() {
@@ -231,9 +240,10 @@ impl Tree {
         self.reselect(now)
     }
 
-    /// What the link to `peer` costs: ETX times (1 + SRTT / 100 ms), in thousandths.
+    /// Sets the cost of the link to `peer`: ETX times (1 + SRTT / 100 ms), in thousandths.
     ///
-    /// The first measurement reconsiders the parent at the next [`Tree::handle_timeout`], due at once.
+    /// After the first measurement the parent is reconsidered at the next [`Tree::handle_timeout`],
+    /// which is due at once.
     pub(crate) fn set_cost(&mut self, now: u64, peer: NodeAddr, cost: u32) {
         if let Some(peer) = self.peers.get_mut(&peer)
             && peer.cost.replace(cost).is_none()
@@ -242,13 +252,15 @@ impl Tree {
         }
     }
 
-    /// The next announcement that is due: to whom, and the body of a
+    /// Returns the next due announcement: its destination, and the body of a
     /// [`LinkMessageType::TreeAnnounce`](weft_wire::link::LinkMessageType::TreeAnnounce).
     ///
-    /// To be called until there is none. `unix` is the wall clock in seconds; `identity` is ours.
+    /// The caller repeats the call until there is none. `unix` is the wall clock in seconds;
+    /// `identity` is that of this node.
     pub(crate) fn poll_announce(&mut self, now: u64, unix: u64, identity: &Identity) -> Option<(NodeAddr, Vec<u8>)> {
         let (&to, peer) = self.peers.iter_mut().find(|(_, peer)| peer.outbox.due() <= now)?;
-        // A FIPS daemon answers a better or worse root, but only to an announcement that is new to it.
+        // A FIPS daemon answers a better or worse root, but only to an announcement that is new to
+        // it.
         if peer.heard.is_none() && peer.outbox.repeats() {
             self.declaration.outdate();
         }
@@ -261,13 +273,14 @@ impl Tree {
         Some((to, body.to_vec()))
     }
 
-    /// When [`Tree::poll_announce`] or [`Tree::handle_timeout`] is next due; `u64::MAX` if never.
+    /// Returns when [`Tree::poll_announce`] or [`Tree::handle_timeout`] is next due; `u64::MAX` if
+    /// never.
     pub(crate) fn deadline(&self) -> u64 {
         let announcements = self.peers.values().map(|peer| peer.outbox.due()).min();
         announcements.map_or(u64::MAX, |due| due.min(self.reevaluate_at))
     }
 
-    /// Reconsiders the parent if it is time to.
+    /// Reconsiders the parent if that is due.
     #[must_use]
     pub(crate) fn handle_timeout(&mut self, now: u64) -> Change {
         if now < self.reevaluate_at {
@@ -277,7 +290,7 @@ impl Tree {
         self.reselect(now)
     }
 
-    /// Chooses whom to follow, and takes our place there.
+    /// Chooses the parent, and takes the place below it.
     fn reselect(&mut self, now: u64) -> Change {
         let (root, parent) = (self.root(), self.parent());
         let next = self.choose(now);
@@ -301,7 +314,7 @@ impl Tree {
         }
     }
 
-    /// The neighbour to follow from now on, or `None` to be the root.
+    /// Returns the parent from now on, or `None` if this node is the root.
     fn choose(&mut self, now: u64) -> Option<NodeAddr> {
         let best = self.peers.keys().filter_map(|peer| self.rank(*peer)).min()?;
         let Some(present) = self.parent().and_then(|parent| self.rank(parent)) else {
@@ -320,7 +333,7 @@ impl Tree {
         Some(best.peer)
     }
 
-    /// How good a parent `peer` would be; `None` if it cannot be one.
+    /// Returns the rank of `peer` as a parent; `None` if it cannot be one.
     fn rank(&self, peer: NodeAddr) -> Option<Rank> {
         let known = self.peers.get(&peer)?;
         let path = &known.place.as_ref()?.path;
@@ -329,8 +342,9 @@ impl Tree {
         (fits && rank.root < self.me).then_some(rank)
     }
 
-    /// Checks what must hold after every event: our path is a neighbour's, lengthened by ourselves, no path repeats a
-    /// node or exceeds a datagram, and no announcement comes too early.
+    /// Checks the invariants that hold after every event: the path of this node is that of a
+    /// neighbour with this node in front, no path repeats a node or exceeds a datagram, and no
+    /// announcement is too early.
     ///
     /// # Errors
     ///
@@ -358,12 +372,14 @@ impl Peer {
         self.place.as_ref().is_some_and(|place| place.parent == node)
     }
 
-    /// Whether what it says is what a node says that knows our path; nothing else acknowledges an announcement.
+    /// Whether its announcement is that of a node that knows `coords`; nothing else acknowledges an
+    /// announcement.
     fn has_heard(&self, coords: &[NodeAddr]) -> bool {
         self.place.as_ref().is_some_and(|place| place.agrees_with(coords))
     }
 
-    /// It has just spoken: if it has missed our path, it is told again.
+    /// Handles a sign that it has just sent: if it does not know the present path, the announcement
+    /// is repeated soon.
     fn remind(&mut self, now: u64, coords: &[NodeAddr]) {
         if !self.has_heard(coords) {
             self.outbox.hasten(now);
@@ -371,9 +387,10 @@ impl Peer {
     }
 }
 
-/// Hops between two places over the tree, through their lowest common ancestor; `None` if they are in different trees.
+/// Returns the hops between two places over the tree, through their lowest common ancestor; `None`
+/// if they are in different trees.
 ///
-/// Both are paths as [`Tree::coords`] gives them.
+/// Both are paths as [`Tree::coords`] returns them.
 pub(crate) fn distance(a: &[NodeAddr], b: &[NodeAddr]) -> Option<usize> {
     let shared = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
     (shared > 0).then(|| a.len() + b.len() - 2 * shared)

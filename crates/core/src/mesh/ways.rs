@@ -1,4 +1,5 @@
-//! Which neighbour leads to a node, as answers and passing messages taught (L11, "reply-learned routes").
+//! The neighbour on the route to a node, as learned from answers and from messages in transit (L11,
+//! "reply-learned routes").
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
@@ -7,31 +8,32 @@ use weft_wire::NodeAddr;
 
 use super::ground::{Ground, Word};
 
-/// Nodes that ways are kept for.
+/// Maximum number of nodes with a route.
 pub(crate) const MAX_WAYS: usize = 4096;
-/// How long a way is believed that nothing confirms, ms. FIPS keeps coordinates for as long.
+/// Time for which a route is used without confirmation, in ms. FIPS keeps coordinates for as long.
 const LIFE: u64 = 300_000;
 
-/// At least this between two times that room is made for what a message in passing told, ms.
+/// Minimum time between two evictions for the sake of a message in transit, in ms.
 const PURGE_PAUSE: u64 = 100;
 
-/// Ways by destination, and when room was last made. Times are ms on the caller's clock.
+/// Routes by destination, and the time of the last eviction. Times are ms on the caller's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Ways(BTreeMap<NodeAddr, Way>, u64);
 
 #[derive(Debug)]
 struct Way {
-    /// The neighbour that leads there is the one that told.
+    /// The statement; the neighbour that made it is the next hop.
     word: Word,
     /// When it was last confirmed.
     at: u64,
-    /// The neighbour that last brought a message of the node, if another one, and when. Any node can send such a message,
-    /// so this is for when nothing better is at hand.
+    /// The neighbour that last forwarded a message of the node, if it is another one, and when. Any
+    /// node can send such a message, so it is used only if there is no better route.
     back: Option<(NodeAddr, u64)>,
 }
 
 impl Ways {
-    /// Takes a neighbour's word that it leads to `dest`. What is known better stays.
+    /// Learns a neighbour's statement that it leads to `dest`. A route with a stronger ground
+    /// stays.
     pub(crate) fn learn(&mut self, now: u64, dest: NodeAddr, word: Word) {
         let Some(way) = self.0.get_mut(&dest) else {
             if self.make_room(now, word) {
@@ -59,19 +61,20 @@ impl Ways {
         }
     }
 
-    /// The neighbour that the latest message of `dest` came by, where that is not the way.
+    /// Returns the neighbour over which the latest message of `dest` was received, if that is not
+    /// the route.
     pub(crate) fn back_to(&self, now: u64, dest: &NodeAddr) -> Option<NodeAddr> {
         let (via, at) = self.0.get(dest)?.back?;
         (now < at + LIFE).then_some(via)
     }
 
-    /// The neighbour that leads to `dest`, and what that rests on.
+    /// Returns the next hop to `dest`, and the ground of the route.
     pub(crate) fn to(&self, now: u64, dest: &NodeAddr) -> Option<(NodeAddr, Ground)> {
         let way = self.0.get(dest).filter(|way| now < way.at + LIFE)?;
         Some((way.word.teller, way.word.ground))
     }
 
-    /// A neighbour is gone, and with it all ways through it.
+    /// Forgets all routes through a neighbour that is gone.
     pub(crate) fn forget_through(&mut self, neighbour: &NodeAddr) {
         self.0.retain(|_, way| way.word.teller != *neighbour);
         for way in self.0.values_mut() {
@@ -79,12 +82,12 @@ impl Ways {
         }
     }
 
-    /// Memory held, bytes, estimated.
+    /// Returns the memory in use, in bytes, estimated.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len() * size_of::<(NodeAddr, Way)>()
     }
 
-    /// Checks that what is held is bounded.
+    /// Checks that the number of routes is bounded.
     ///
     /// # Errors
     ///
@@ -96,13 +99,14 @@ impl Ways {
         }
     }
 
-    /// Whether one more fits, once expired ones are gone. What messages in passing told makes room for answers and proofs,
-    /// and the neighbour that told most of it for the others.
+    /// Returns whether one more route fits, after expired ones are removed. Routes from messages in
+    /// transit make room for answers and proofs, and those of the neighbour with the most of them
+    /// for those of others.
     fn make_room(&mut self, now: u64, word: Word) -> bool {
         if self.0.len() < MAX_WAYS {
             return true;
         }
-        // A flood of words would look through all of them each time.
+        // Otherwise each message of a flood would search all of them.
         if word.ground == Ground::Passing && now < self.1.saturating_add(PURGE_PAUSE) {
             return false;
         }
@@ -119,7 +123,7 @@ impl Ways {
             else {
                 return false;
             };
-            // Half at once, so that this is seldom.
+            // Half of them at once, so that this is rare.
             let middle = times.len() / 2;
             let (_, median, _) = times.select_nth_unstable(middle);
             let median = *median;
@@ -154,7 +158,7 @@ mod tests {
         ways.learn(0, addr(9), word(1, Ground::Answer));
         ways.learn(1, addr(9), word(2, Ground::Passing));
         assert_eq!(ways.to(1, &addr(9)), Some((addr(1), Ground::Answer)));
-        // Once nothing has confirmed it for its whole life, anything is better.
+        // After its whole life without confirmation, any other route is better.
         ways.learn(LIFE, addr(9), word(2, Ground::Passing));
         assert_eq!(ways.to(LIFE, &addr(9)), Some((addr(2), Ground::Passing)));
     }
@@ -190,7 +194,7 @@ mod tests {
         }
         assert_eq!(ways.check_invariants(), Ok(()));
         assert_eq!(ways.to(1, &addr(9)), Some((addr(1), Ground::Proven)));
-        // There is room for the words of others, and for answers of the flooder, too.
+        // There is room for statements of others, and also for answers of the attacker.
         ways.learn(PURGE_PAUSE + 1, addr(8), word(3, Ground::Passing));
         assert_eq!(ways.to(PURGE_PAUSE + 1, &addr(8)), Some((addr(3), Ground::Passing)));
         for n in 10_000..20_000 {
@@ -204,7 +208,8 @@ mod tests {
         assert_eq!(ways.bytes(), size_of::<(NodeAddr, Way)>());
     }
 
-    /// A full table. Neighbour 2 tells each way in passing, the first at `at` and each further one `step` ms later.
+    /// A full table. Neighbour 2 reports each route in transit, the first at `at` and each further
+    /// one `step` ms later.
     fn full(at: u64, step: u64) -> Ways {
         let mut ways = Ways::default();
         for n in 0..MAX_WAYS as u64 {

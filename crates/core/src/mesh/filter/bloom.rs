@@ -1,6 +1,7 @@
-//! A set of node addresses that may seem to hold one it does not, and never misses one it does.
+//! A set of node addresses with false positives and without false negatives.
 //!
-//! Source: FIPS, `proto/bloom/core.rs`. The bits are what travels, so they match the daemon's one for one.
+//! Source: FIPS, `proto/bloom/core.rs`. The bits are sent on the wire, so they match the daemon's
+//! exactly.
 
 use std::fmt;
 
@@ -8,33 +9,35 @@ use sha2::{Digest, Sha256};
 use weft_wire::NodeAddr;
 use weft_wire::filter::FILTER_LEN;
 
-/// Hash functions of every filter; the wire names them, the first version of the protocol has no other number.
+/// Hash functions of every filter. The wire format contains the number, and the first version of
+/// the protocol has no other one.
 pub(crate) const HASHES: u8 = 5;
 /// Bits of every filter.
 pub(crate) const BITS: u16 = 8 * FILTER_LEN as u16;
-/// Most ones of a filter that says something: above, more than one answer in five is false, and the daemon refuses the
-/// filter. About 2,113 addresses.
+/// Maximum number of ones of a useful filter: above, more than one positive answer in five is
+/// false, and the FIPS daemon refuses the filter. About 2,113 addresses.
 pub(crate) const MAX_ONES: u32 = 5_937;
-/// Ones from which on a parent's filter no longer tells who is not there: its other neighbours may well have more
-/// addresses than fit, and then the fullest of theirs is left out. A quarter of the most, about 330 addresses.
+/// Number of ones above which a parent's filter no longer shows which nodes are absent: its other
+/// neighbours may well have more addresses than fit, and then their fullest filters are left out. A
+/// quarter of the maximum, about 330 addresses.
 const TELLING_ONES: u32 = MAX_ONES / 4;
 
-/// The bits, in the order of the wire: bit `i` is bit `i % 8` of byte `i / 8`.
+/// The bits in wire order: bit `i` is bit `i % 8` of byte `i / 8`.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Bloom(Box<[u8; FILTER_LEN]>);
 
 impl Bloom {
-    /// The empty set.
+    /// Returns the empty set.
     pub(crate) fn new() -> Self {
         Self(Box::new([0; FILTER_LEN]))
     }
 
-    /// A filter from the wire.
+    /// Returns a filter from the wire.
     pub(crate) fn from_bits(bits: &[u8; FILTER_LEN]) -> Self {
         Self(Box::new(*bits))
     }
 
-    /// What goes onto the wire.
+    /// Returns the bits as they are sent.
     pub(crate) fn bits(&self) -> &[u8; FILTER_LEN] {
         &self.0
     }
@@ -51,7 +54,8 @@ impl Bloom {
         self.holds(&Probe::new(addr))
     }
 
-    /// As [`Bloom::contains`], for who asks many filters for one address.
+    /// Returns the same as [`Bloom::contains`], for a caller that queries many filters for one
+    /// address.
     pub(crate) fn holds(&self, probe: &Probe) -> bool {
         let set = |bit: &u16| self.0[usize::from(bit / 8)] >> (bit % 8) & 1 == 1;
         probe.0.iter().all(set)
@@ -62,39 +66,39 @@ impl Bloom {
         self.0.iter_mut().zip(other.0.iter()).for_each(|(a, b)| *a |= b);
     }
 
-    /// Number of ones.
+    /// Returns the number of ones.
     pub(crate) fn ones(&self) -> u32 {
         self.0.iter().map(|byte| byte.count_ones()).sum()
     }
 
-    /// Ones per thousand bits, rounded down.
+    /// Returns the ones per thousand bits, rounded down.
     #[cfg(test)]
     pub(crate) fn fill(&self) -> u16 {
         let per_mille = self.ones() * 1_000 / u32::from(BITS);
         u16::try_from(per_mille).unwrap_or(1_000)
     }
 
-    /// Whether the daemon would refuse it.
+    /// Whether the FIPS daemon would refuse the filter.
     pub(crate) fn is_too_full(&self) -> bool {
         self.ones() > MAX_ONES
     }
 
-    /// Whether a node that is missing here may be one that was left out.
+    /// Whether an absent node may have been left out.
     pub(crate) fn may_be_cut(&self) -> bool {
         self.ones() > TELLING_ONES
     }
 
-    /// How many addresses set this many bits on average, or `None` if all bits are set.
+    /// Returns how many addresses set this many bits on average, or `None` if all bits are set.
     #[cfg(test)]
     pub(crate) fn estimated_entries(&self) -> Option<u32> {
         let bits = f64::from(BITS);
         let zeros = bits - f64::from(self.ones());
         let entries = -(bits / f64::from(HASHES)) * (zeros / bits).ln();
-        // Finite and not negative, below 15,000: the cast rounds nothing away.
+        // Finite and not negative, below 15,000: the cast loses nothing.
         (zeros > 0.0).then(|| entries.round() as u32)
     }
 
-    /// SHA-256 of the bits.
+    /// Returns the SHA-256 of the bits.
     pub(crate) fn digest(&self) -> [u8; 32] {
         Sha256::digest(self.bits()).into()
     }
@@ -106,13 +110,14 @@ impl fmt::Debug for Bloom {
     }
 }
 
-/// The bits that stand for one address in every filter.
+/// The bits that represent one address in every filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe([u16; HASHES as usize]);
 
 impl Probe {
-    /// Hashes once. Bit `i` is `h1 + i * h2` modulo [`BITS`], with the first two little-endian 64-bit words of the
-    /// address's SHA-256. As the modulus is a power of two, the low 16 bits of each word decide.
+    /// Hashes the address once. Bit `i` is `h1 + i * h2` modulo [`BITS`], with the first two
+    /// little-endian 64-bit words of the address's SHA-256. Because the modulus is a power of two,
+    /// the low 16 bits of each word decide.
     pub(crate) fn new(addr: &NodeAddr) -> Self {
         let digest = Sha256::digest(addr.as_bytes());
         let h1 = u16::from_le_bytes([digest[0], digest[1]]);
@@ -123,17 +128,17 @@ impl Probe {
     }
 }
 
-/// The union of many filters, from which any one of them can be taken out again.
+/// The union of many filters, from which any one of them can be removed again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Bits set in one filter or more.
     any: Bloom,
-    /// Bits set in two or more, which stay whichever filter goes.
+    /// Bits set in two or more, which stay whichever filter is removed.
     more: Bloom,
 }
 
 impl Tally {
-    /// Counts the filters.
+    /// Returns the tally of the filters.
     pub(crate) fn of<'a>(filters: impl Iterator<Item = &'a Bloom>) -> Self {
         let (mut any, mut more) = (Bloom::new(), Bloom::new());
         for filter in filters {
@@ -146,12 +151,12 @@ impl Tally {
         Self { any, more }
     }
 
-    /// The union of all.
+    /// Returns the union of all.
     pub(crate) fn all(&self) -> Bloom {
         self.any.clone()
     }
 
-    /// The union of all but `one`, which must be one of them.
+    /// Returns the union of all but `one`, which must be one of them.
     pub(crate) fn without(&self, one: &Bloom) -> Bloom {
         let mut rest = self.more.clone();
         let rest_and_any = rest.0.iter_mut().zip(self.any.0.iter());
@@ -172,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// An address for a number; the vectors below were made with the same.
+    /// Returns the address of a number; the vectors below were made with the same addresses.
     fn addr(number: u32) -> NodeAddr {
         super::super::tests::addr(number)
     }
@@ -259,7 +264,7 @@ mod tests {
             for number in &numbers {
                 prop_assert!(filter.contains(&addr(*number)));
             }
-            // A bit that no member set settles it.
+            // A bit that no member sets is decisive.
             let bits: HashSet<u16> = numbers.iter().flat_map(|number| Probe::new(&addr(*number)).0).collect();
             prop_assert_eq!(filter.ones() as usize, bits.len());
             let covered = Probe::new(&addr(other)).0.iter().all(|bit| bits.contains(bit));

@@ -1,4 +1,5 @@
-//! One node against hostile neighbours and a naive model, then whole networks against what each node should know.
+//! One node against hostile neighbours and a naive model, then whole networks against the knowledge
+//! that each node should have.
 
 mod network;
 
@@ -8,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An address for a number. Different numbers have different addresses, in no order.
+/// Returns the address of a number. Different numbers have different addresses, in no order.
 pub(super) fn addr(number: u32) -> NodeAddr {
     let mixed = number.wrapping_mul(2_654_435_761);
     NodeAddr::new(std::array::from_fn(|i| {
@@ -33,7 +34,7 @@ fn tell(filters: &mut Filters, now: u64, from: u32, sequence: u64, bits: &Bloom)
     told.map(|was| was.is_some())
 }
 
-/// Everything that is due now, by receiver.
+/// Returns all announcements that are due now, by receiver.
 fn said(filters: &mut Filters, now: u64) -> BTreeMap<NodeAddr, Bloom> {
     let mut said = BTreeMap::new();
     while let Some((to, body)) = filters.poll_announce(now) {
@@ -66,7 +67,8 @@ fn a_parent_that_had_to_leave_somebody_out_may_know_the_way() {
 
 #[test]
 fn what_is_said_is_what_the_daemon_says() {
-    // Node 1000 speaks for 1001; neighbours 1 to 3 are in the tree, 4 is not. Same as the daemon's figures.
+    // Node 1000 announces for 1001; neighbours 1 to 3 are in the tree, 4 is not. Same as the FIPS
+    // daemon's figures.
     let mut filters = Filters::new(addr(1000));
     filters.set_local(0, [addr(1001)].into_iter());
     (1..=4).for_each(|peer| filters.peer_up(0, addr(peer)));
@@ -146,7 +148,7 @@ fn what_is_old_or_of_a_stranger_is_refused() {
     assert_eq!(tell(&mut filters, 0, 1, 8, &filter([1])), Ok(false));
     assert_eq!(tell(&mut filters, 0, 1, 8, &filter([1, 2])), stale(8, 8));
     assert!(!filters.may_reach(&addr(1), &addr(2)));
-    // It began anew, and so does its sequence.
+    // It has restarted, and so has its sequence.
     filters.peer_up(9, addr(1));
     assert!(!filters.may_reach(&addr(1), &addr(1)));
     assert_eq!(tell(&mut filters, 9, 1, 1, &filter([1])), Ok(true));
@@ -187,11 +189,11 @@ fn changes_are_gathered_for_half_a_second_and_what_did_not_change_is_not_said() 
     let said_now = said(&mut filters, 500);
     assert_eq!(said_now.len(), 2, "neighbour 1 hears nothing new");
     assert_eq!(said_now[&addr(2)], filter([0, 1, 18]));
-    // Back and forth within the pause is no news either.
+    // A change and its reversal within the pause cause no announcement either.
     tell(&mut filters, 600, 1, 90, &filter([1])).unwrap();
     tell(&mut filters, 700, 1, 91, &filter([1, 18])).unwrap();
     assert_eq!(all(said(&mut filters, 1_000)), 0);
-    // What one says who is not in the tree goes nowhere.
+    // The filter of a neighbour that is not in the tree is not announced further.
     tell(&mut filters, 1_100, 3, 1, &filter([3])).unwrap();
     assert_eq!(all(said(&mut filters, 1_999)), 0);
     assert_eq!(filters.peers_that_may_reach(&addr(3)).collect::<Vec<_>>(), [addr(3)]);
@@ -261,7 +263,7 @@ fn a_neighbour_that_announces_without_a_pause_is_held_to_a_rate() {
     assert_eq!(tell(&mut filters, 10_000, 2, 1, &filter([2])), Ok(true));
 }
 
-/// What may happen to one node. Neighbours are 1 to 6, addresses 0 to 30.
+/// The events of one node. Neighbours are 1 to 6, addresses 0 to 30.
 #[derive(Clone, Debug)]
 enum Event {
     Up(u32),
@@ -286,7 +288,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The same node with plain lists: what each neighbour said, if it is up.
+/// The same node with plain lists: the last announcement of each neighbour that is up.
 #[derive(Default)]
 struct Model {
     peers: BTreeMap<u32, Vec<u32>>,
@@ -307,7 +309,7 @@ proptest! {
     fn a_node_says_what_the_model_says_and_not_too_often(events in prop::collection::vec(event(), 1..80)) {
         let mut filters = Filters::new(addr(0));
         let mut model = Model::default();
-        // What each neighbour that is up was told last, and when.
+        // The last announcement to each neighbour that is up, and its time.
         let mut told: BTreeMap<NodeAddr, (u64, Bloom)> = BTreeMap::new();
         let (mut now, mut sequence) = (0, 0);
         // The last wait is long enough for everything that is pending.

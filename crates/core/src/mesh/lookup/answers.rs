@@ -1,29 +1,31 @@
-//! How many answers one request may bring, and from whom.
+//! The number of answers that one request may cause, and their senders.
 
 use std::mem::size_of;
 
 use weft_wire::NodeAddr;
 
-/// Answers to one request that are passed on. A target answers once, but a node that does not know its key cannot tell
-/// a forged answer that comes first from the true one behind it; with a single answer, an attacker that saw the request
-/// could end every look-up.
+/// Maximum number of answers to one request that are forwarded. A target answers once, but a node
+/// that does not know its key cannot distinguish a forged answer that arrives first from the true
+/// one after it. With a single answer, an attacker that received the request could end every
+/// look-up.
 const MAX_PASSED: usize = 4;
-/// Answers to one request that are looked at.
+/// Maximum number of answers to one request that are read.
 const MAX_SEEN: usize = 16;
 
-/// The answers to one request so far. It generalises the flag by which FIPS passes on one answer only.
+/// The answers to one request so far. FIPS has a flag instead, by which it forwards one answer
+/// only.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Neighbours that were asked; none, and no answer is due.
+    /// Number of neighbours that were asked; with zero, no answer is due.
     asked: usize,
-    /// Who answered, in order, once for each answer.
+    /// The senders of the answers, in order, one entry for each answer.
     senders: Vec<NodeAddr>,
     passed: usize,
     settled: bool,
 }
 
 impl Answers {
-    /// None yet, after `asked` neighbours were sent the request.
+    /// Returns the state after the request was sent to `asked` neighbours.
     pub(super) fn due_from(asked: usize) -> Self {
         Self {
             asked,
@@ -31,18 +33,19 @@ impl Answers {
         }
     }
 
-    /// Whether the request went anywhere.
+    /// Whether the request was sent to any neighbour.
     pub(super) fn are_due(&self) -> bool {
         self.asked > 0
     }
 
-    /// Whether one of them was proven.
+    /// Whether one of the answers was proven.
     pub(super) fn settled(&self) -> bool {
         self.settled
     }
 
-    /// Whether one more answer may be looked at. No neighbour gets more than a fair share, so that one which lies leaves
-    /// room for the others; the only one that was asked may bring all, as attacker and target may both be behind it.
+    /// Whether one more answer may be read. No neighbour has more than a fair share, so that one
+    /// with forged answers leaves room for the others. If only one neighbour was asked, it may send
+    /// all, because attacker and target may both be behind it.
     pub(super) fn admit(&mut self, from: NodeAddr) -> bool {
         let share = (MAX_PASSED / self.asked.max(1)).max(1);
         let used = self.senders.iter().filter(|sender| **sender == from).count();
@@ -53,7 +56,7 @@ impl Answers {
         admitted
     }
 
-    /// An answer was good enough to pass on; behind a proven one nothing more follows.
+    /// Records an answer that was good enough to forward. After a proven one no other is forwarded.
     pub(super) fn pass(&mut self, proven: bool) {
         self.passed += 1;
         self.settled |= proven;

@@ -1,4 +1,4 @@
-//! Whom a request goes to: the order of L10 and L11.
+//! The neighbours that a request goes to, in the order of L10 and L11.
 
 use weft_wire::NodeAddr;
 
@@ -7,19 +7,20 @@ use super::View;
 /// A request that is about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quest {
-    /// Who handed it to us; `None` if it is ours.
+    /// The neighbour that the request was received from; `None` if it is this node's own.
     pub(super) from: Option<NodeAddr>,
     pub(super) origin: NodeAddr,
     pub(super) target: NodeAddr,
     pub(super) request_id: u64,
-    /// Smallest MTU of a link that is of use, bytes.
+    /// Smallest MTU of a usable link, in bytes.
     pub(super) min_mtu: u16,
-    /// Earlier attempts led to nothing, so the neighbours asked then may have lied or lost it: ask the others as well.
+    /// Earlier attempts failed, so the neighbours asked then may have forged answers or lost the
+    /// request. The others are asked as well.
     pub(super) widen: bool,
 }
 
 impl Quest {
-    /// Whether a filter of those who asked has the target.
+    /// Whether a filter of the previous hop or of the origin contains the target.
     fn points_back(&self, view: &impl View) -> bool {
         let asked = |from: NodeAddr| {
             let askers = [from, self.origin];
@@ -31,25 +32,27 @@ impl Quest {
     }
 }
 
-/// Who gets it.
+/// The neighbours that receive the request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hops {
-    /// Those whom something points to: the target itself, or neighbours with a filter that has it.
+    /// The target itself, or neighbours whose filter contains it.
     pub(super) directed: Vec<NodeAddr>,
-    /// Those whom nothing points to.
+    /// Neighbours without such a sign.
     pub(super) undirected: Vec<NodeAddr>,
 }
 
 impl Hops {
-    /// The target if it is a neighbour (L10); else tree neighbours with a filter that has it; else other neighbours
-    /// with such a filter; else any neighbour (L11). At most `fanout` in all, never the previous hop nor the origin.
+    /// Chooses the target if it is a neighbour (L10). Otherwise tree neighbours with a filter that
+    /// contains it, then other neighbours with such a filter, then any neighbour (L11). At most
+    /// `fanout` in total, never the previous hop nor the origin.
     ///
-    /// If filters point back to the previous hop or the origin they do give a candidate, so no other neighbour is asked
-    /// unless the request comes again. In a large mesh with filters near full, most requests have branches that end
-    /// so, and each would flood the mesh.
+    /// Filters that point back to the previous hop or the origin do give a candidate, so no other
+    /// neighbour is asked unless the request is repeated. In a large mesh with filters near full,
+    /// most requests have branches that end so, and each would flood the mesh.
     ///
-    /// A request of our own for a neighbour asks the others as well: it is made because the direct way does not do
-    /// (L9); so does one for a neighbour that does not answer right now. Who is doubted is asked last.
+    /// A request of this node itself for a neighbour goes to the others as well, because it is made
+    /// when the direct path does not work (L9). So does one for a neighbour that does not answer at
+    /// present. Doubted neighbours are asked last.
     pub(super) fn choose(quest: &Quest, view: &impl View, fanout: usize) -> Self {
         let ours = quest.from.is_none();
         let usable = |peer: &NodeAddr| {
@@ -88,7 +91,8 @@ impl Hops {
         hops
     }
 
-    /// Keeps `fanout` of them. Which ones depends on the request, so that another attempt asks others.
+    /// Keeps `fanout` of them. The choice depends on the request, so that another attempt asks
+    /// others.
     fn limit(&mut self, request_id: u64, fanout: usize) {
         let mut room = fanout;
         for list in [&mut self.directed, &mut self.undirected] {
@@ -101,7 +105,7 @@ impl Hops {
         }
     }
 
-    /// All of them, those that something points to first.
+    /// Returns all of them, those with a sign first.
     pub(super) fn iter(&self) -> impl Iterator<Item = NodeAddr> {
         self.directed.iter().chain(&self.undirected).copied()
     }

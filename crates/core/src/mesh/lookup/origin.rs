@@ -1,4 +1,4 @@
-//! Our own look-ups: attempts with fresh request ids, until one is answered.
+//! The node's own look-ups: attempts with fresh request ids, until one is answered.
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
@@ -14,28 +14,29 @@ use super::hops::{Hops, Quest};
 use super::message::{is_proven, request_body};
 use super::{ATTEMPTS, Limits, LookupOutput, Lookups, View};
 
-/// The attempt, counted from 0, from which neighbours are asked that nothing points to.
+/// The attempt, counted from 0, from which on undirected neighbours are asked too.
 const WIDEN_FROM: usize = 2;
 
-/// Look-ups that are under way, by target.
+/// Look-ups in progress, by target.
 #[derive(Debug, Default)]
 pub(super) struct Wanted(BTreeMap<NodeAddr, Search>);
 
 #[derive(Debug)]
 struct Search {
-    /// Request ids and answers; one for each attempt so far, as a late answer is as good.
+    /// Request ids and answers, one entry for each attempt so far, because a late answer is as
+    /// good.
     attempts: Vec<(u64, Answers)>,
     /// When the present attempt is given up.
     deadline: u64,
 }
 
 impl Wanted {
-    /// When the next attempt is given up.
+    /// Returns when the next attempt is given up.
     pub(super) fn deadline(&self) -> u64 {
         self.0.values().map(|search| search.deadline).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether one of our requests has this target and id.
+    /// Whether a request of this node has this target and id.
     pub(super) fn asked(&self, target: &NodeAddr, request_id: u64) -> bool {
         let search = self.0.get(target);
         search.is_some_and(|s| s.attempts.iter().any(|(id, _)| *id == request_id))
@@ -78,7 +79,8 @@ impl Wanted {
 }
 
 impl Lookups {
-    /// Starts to look for a node, unless that is under way: a link to it, if there is one, makes no difference (L9).
+    /// Starts a look-up, unless one is in progress. A link to the node, if there is one, makes no
+    /// difference (L9).
     pub(crate) fn want(&mut self, now: u64, target: NodeAddr, view: &impl View, rng: &mut (impl Rng + ?Sized)) {
         if self.is_pending(&target) || target == view.me() {
             return;
@@ -92,18 +94,19 @@ impl Lookups {
         self.attempt(now, target, view, rng);
     }
 
-    /// Stops to look for a node; nothing is said about it any more.
+    /// Cancels a look-up; nothing more is reported about it.
     #[cfg(test)]
     pub(crate) fn cancel(&mut self, target: &NodeAddr) {
         self.wanted.0.remove(target);
     }
 
-    /// Whether a node is being looked for.
+    /// Whether a look-up is in progress.
     pub(crate) fn is_pending(&self, target: &NodeAddr) -> bool {
         self.wanted.0.contains_key(target)
     }
 
-    /// Begins the attempts that are due, ends look-ups that had them all, and forgets old requests.
+    /// Begins the attempts that are due, ends look-ups whose attempts all failed, and forgets old
+    /// requests.
     pub(crate) fn handle_timeout(&mut self, now: u64, view: &impl View, rng: &mut (impl Rng + ?Sized)) {
         self.recent.tidy(&self.limits, now);
         let due = self.wanted.0.iter().filter(|(_, search)| search.deadline <= now);
@@ -119,7 +122,8 @@ impl Lookups {
         }
     }
 
-    /// Asks once. A search goes on even if there is no neighbour to ask: links and filters come late.
+    /// Makes one attempt. A look-up continues even if there is no neighbour to ask: links and
+    /// filters may come up later.
     fn attempt(&mut self, now: u64, target: NodeAddr, view: &impl View, rng: &mut (impl Rng + ?Sized)) {
         let request_id = rng.next_u64();
         let search = self.wanted.0.entry(target).or_insert_with(|| Search {
@@ -153,7 +157,7 @@ impl Lookups {
         }
     }
 
-    /// An answer to one of our requests.
+    /// Handles an answer to a request of this node.
     pub(super) fn conclude(
         &mut self,
         from: NodeAddr,

@@ -1,4 +1,4 @@
-//! Requests seen lately: by them echoes are recognised, and answers find their way back.
+//! Requests received lately: they identify echoes, and give answers their route back.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::size_of;
@@ -11,16 +11,17 @@ use super::answers::Answers;
 use super::hops::Hops;
 use super::{Limits, MAX_COORDS};
 
-/// Shortest time between two walks through everything, ms.
+/// Minimum time between two walks through all entries, in ms.
 const TIDY_INTERVAL: u64 = 1_000;
 
-/// Target and request id. The id alone would let a node that guesses or sees it block another target's request.
+/// Target and request id. With the id alone, a node that guesses or sees it could block a request
+/// for another target.
 type Key = (NodeAddr, u64);
 
-/// Why a request is not taken.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It was here before.
+    /// It was received before.
     Duplicate,
     /// The neighbour sends too many.
     Throttled,
@@ -28,14 +29,14 @@ pub(super) enum Refusal {
     Full,
 }
 
-/// Whom an answer is for.
+/// The node that an answer is for.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
-    /// The neighbour that brought the request.
+    /// The neighbour that the request was received from.
     pub(super) from: NodeAddr,
-    /// The node that asks.
+    /// The origin of the request.
     pub(super) origin: NodeAddr,
-    /// Its place in the tree; empty until the request is passed on.
+    /// Its coordinates; empty until the request is forwarded.
     pub(super) origin_coords: Box<[NodeAddr]>,
 }
 
@@ -44,33 +45,34 @@ pub(super) struct Asker {
 pub(super) struct Recent {
     pub(super) asker: Asker,
     at: u64,
-    /// No neighbour could take it on.
+    /// No neighbour could be asked.
     dead_end: bool,
     pub(super) answers: Answers,
 }
 
-/// What a neighbour holds and may still do.
+/// The requests and the budgets of a neighbour.
 #[derive(Debug)]
 struct Source {
-    /// When its requests came, and which, oldest first.
+    /// The times and keys of its requests, oldest first.
     held: VecDeque<(u64, Key)>,
     requests: Bucket,
     undirected: Bucket,
 }
 
-/// What the same origin did before, about the same target and by way of the same neighbour.
+/// The earlier requests of the same origin, for the same target and through the same neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tries {
-    /// Requests passed on within [`Limits::forward_interval`].
+    /// Requests forwarded within [`Limits::forward_interval`].
     pub(super) lately: usize,
-    /// An earlier request ended here, or has had time enough to be answered and was not as far as we can tell.
+    /// An earlier request ended here, or had enough time for an answer and got none that is known
+    /// to be proven.
     pub(super) in_vain: bool,
 }
 
 /// All requests of the last [`Limits::window`].
 ///
-/// No neighbour holds more than [`Limits::recent_per_neighbour`]. When all is full, room is made at the expense of the
-/// neighbour that holds most, so a flood pushes out nothing but itself.
+/// No neighbour holds more than [`Limits::recent_per_neighbour`]. If all entries are in use, the
+/// neighbour with the most makes room, so a flood displaces only itself.
 #[derive(Debug)]
 pub(super) struct RecentRequests {
     entries: BTreeMap<Key, Recent>,
@@ -87,7 +89,7 @@ impl RecentRequests {
         }
     }
 
-    /// Takes note of a request.
+    /// Records a request.
     pub(super) fn admit(
         &mut self,
         limits: &Limits,
@@ -129,7 +131,7 @@ impl RecentRequests {
         Ok(())
     }
 
-    /// What became of such requests before.
+    /// Returns the outcome of earlier such requests.
     pub(super) fn tries(&self, limits: &Limits, now: u64, from: NodeAddr, request: &LookupRequest<'_>) -> Tries {
         let mut tries = Tries::default();
         let same_target = self.entries.range((request.target, 0)..=(request.target, u64::MAX));
@@ -146,7 +148,8 @@ impl RecentRequests {
         tries
     }
 
-    /// Keeps of the hops what the neighbour may still cause. Its request has paid for the first directed one.
+    /// Truncates the hops to the budget of the neighbour. Its request has paid for the first
+    /// directed one.
     pub(super) fn charge(&mut self, limits: &Limits, now: u64, from: NodeAddr, hops: &mut Hops) {
         let Some(source) = self.sources.get_mut(&from) else {
             return;
@@ -158,7 +161,7 @@ impl RecentRequests {
         hops.undirected.truncate(undirected);
     }
 
-    /// A request that was taken went to `hops` neighbours.
+    /// Records that an admitted request was sent to `hops` neighbours.
     pub(super) fn passed_on(&mut self, request: &LookupRequest<'_>, hops: usize) {
         if let Some(recent) = self.entries.get_mut(&(request.target, request.request_id)) {
             recent.asker.origin_coords = request.origin_coords.iter().collect();
@@ -166,25 +169,25 @@ impl RecentRequests {
         }
     }
 
-    /// A request that was taken went nowhere.
+    /// Records that an admitted request was sent to none.
     pub(super) fn dead_end(&mut self, request: &LookupRequest<'_>) {
         if let Some(recent) = self.entries.get_mut(&(request.target, request.request_id)) {
             recent.dead_end = true;
         }
     }
 
-    /// The request that we passed on and this answers.
+    /// Returns the forwarded request that this response answers.
     pub(super) fn passed(&mut self, limits: &Limits, now: u64, response: &LookupResponse<'_>) -> Option<&mut Recent> {
         let recent = self.entries.get_mut(&(response.target, response.request_id))?;
         (is_live(limits, now, recent.at) && recent.answers.are_due()).then_some(recent)
     }
 
-    /// When there is something to forget; `u64::MAX` for never.
+    /// Returns when there is something to forget; `u64::MAX` for never.
     pub(super) fn purge_at(&self) -> u64 {
         self.purge_at
     }
 
-    /// Forgets what is old, unless that was done a moment ago.
+    /// Forgets old requests, unless that was done a moment ago.
     pub(super) fn tidy(&mut self, limits: &Limits, now: u64) {
         if now >= self.purge_at {
             self.purge(limits, now);
@@ -216,7 +219,8 @@ impl RecentRequests {
         self.entries.len() < limits.recent && self.held(from) < limits.recent_per_neighbour
     }
 
-    /// Forgets the oldest request of the neighbour that holds most, if that is more than `from` would then hold.
+    /// Forgets the oldest request of the neighbour that holds the most, if that is more than `from`
+    /// would then hold.
     fn make_room(&mut self, from: NodeAddr) -> bool {
         let held = self.held(from);
         let Some(most) = self.sources.values_mut().max_by_key(|source| source.held.len()) else {

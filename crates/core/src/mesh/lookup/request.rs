@@ -1,4 +1,4 @@
-//! Requests of others: answered if they are for us, otherwise passed on.
+//! Requests of other nodes: answered if this node is the target, otherwise forwarded.
 
 use weft_noise::Identity;
 use weft_wire::link::LinkMessageType;
@@ -12,7 +12,7 @@ use super::{LookupOutput, Lookups, View};
 use crate::mesh::ground::Ground;
 
 impl Lookups {
-    /// A request from a neighbour.
+    /// Handles a request from a neighbour.
     pub(crate) fn handle_request(
         &mut self,
         now: u64,
@@ -43,7 +43,7 @@ impl Lookups {
         }
         match self.recent.admit(&self.limits, now, from, request) {
             Ok(()) if for_us => {
-                // What we sign is of a length that can be written.
+                // The signed message has a length that fits its format.
                 _ = self.answer(from, request, view, identity);
             }
             Ok(()) => self.pass_on(now, from, request, view),
@@ -53,7 +53,7 @@ impl Lookups {
         }
     }
 
-    /// We are sought.
+    /// Answers a request whose target is this node.
     fn answer(
         &mut self,
         from: NodeAddr,
@@ -82,7 +82,7 @@ impl Lookups {
         Ok(())
     }
 
-    /// The target is another node.
+    /// Forwards a request whose target is another node.
     fn pass_on(&mut self, now: u64, from: NodeAddr, request: &LookupRequest<'_>, view: &impl View) {
         let tries = self.recent.tries(&self.limits, now, from, request);
         if tries.lately >= self.limits.forwards {

@@ -1,4 +1,4 @@
-//! Responses: to us, or back along the way of a request that we passed on.
+//! Responses: to this node, or back along the path of a forwarded request.
 
 use weft_noise::PublicKey;
 use weft_wire::NodeAddr;
@@ -11,8 +11,9 @@ use super::{LookupOutput, Lookups, View};
 use crate::mesh::ground::Ground;
 
 impl Lookups {
-    /// A response from a neighbour. Its proof is verified where `key_of_target` knows the key: a node on the way may
-    /// pass on what it cannot verify, the origin accepts nothing unproven.
+    /// Handles a response from a neighbour. Its proof is verified if `key_of_target` knows the key:
+    /// a node on the path may forward what it cannot verify, but the origin accepts nothing
+    /// unproven.
     pub(crate) fn handle_response(
         &mut self,
         now: u64,
@@ -59,7 +60,7 @@ impl Lookups {
             return;
         };
         let back = LookupResponse {
-            // Data for the target will leave by the link that the response came by.
+            // Data for the target leaves over the link that the response was received on.
             path_mtu: response.path_mtu.min(view.link_mtu(&to)).min(view.link_mtu(&from)),
             ..*response
         };
@@ -88,8 +89,9 @@ impl Lookups {
     }
 }
 
-/// The neighbour that brings a response towards the origin: the one that brought the request, or if that is gone, the
-/// origin itself or the next hop to it. Never the one that brought the response.
+/// Returns the neighbour that forwards a response towards the origin: the one that the request was
+/// received from, or if that is gone, the origin itself or the next hop to it. Never the one that
+/// the response was received from.
 fn way_back(asker: &Asker, sender: NodeAddr, view: &impl View) -> Option<NodeAddr> {
     [Some(asker.from), Some(asker.origin), view.next_hop(&asker.origin)]
         .into_iter()

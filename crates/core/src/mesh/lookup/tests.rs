@@ -1,5 +1,5 @@
 //! - `lessons`: each rule of L9 to L11. `branches`: each rule of FIPS's "Discovery Protocol".
-//! - `hostile`: what a neighbour can do to us, and what it costs.
+//! - `hostile`: what a hostile neighbour can do to a node, and what it costs.
 //! - `mesh`: many nodes that know only their neighbours, on the network of `net`.
 
 mod branches;
@@ -25,12 +25,12 @@ use super::{Limits, LookupOutput, Lookups, View};
 #[derive(Clone, Debug)]
 struct Neighbour {
     tree: bool,
-    /// What its filter has.
+    /// The nodes in its filter.
     reaches: BTreeSet<NodeAddr>,
     mtu: u16,
 }
 
-/// What is around a node.
+/// The surroundings of a node.
 #[derive(Clone, Debug)]
 struct Around {
     me: NodeAddr,
@@ -117,7 +117,7 @@ fn identity(seed: u64) -> Identity {
     Identity::new(SecretKey::generate(&mut rng(seed)))
 }
 
-/// One node by itself, whose neighbours are the test.
+/// A single node whose neighbours are simulated by the test.
 struct Host {
     identity: Identity,
     around: Around,
@@ -251,7 +251,7 @@ impl Answer {
         }
     }
 
-    /// A response of a node that is not the target.
+    /// Returns a response of a node that is not the target.
     fn forged(id: u64, target: NodeAddr) -> Self {
         Self {
             target,
@@ -272,12 +272,12 @@ impl Answer {
     }
 }
 
-/// The requests among some outputs, and whom they go to.
+/// Returns the requests among some outputs, and their destinations.
 fn requests(outputs: &[LookupOutput]) -> Vec<(NodeAddr, Asked)> {
     sent(outputs, LinkMessageType::LookupRequest, Asked::parse)
 }
 
-/// The responses among some outputs, and whom they go to.
+/// Returns the responses among some outputs, and their destinations.
 fn responses(outputs: &[LookupOutput]) -> Vec<(NodeAddr, Answer)> {
     sent(outputs, LinkMessageType::LookupResponse, Answer::parse)
 }
@@ -290,7 +290,7 @@ fn sent<T>(outputs: &[LookupOutput], wanted: LinkMessageType, parse: impl Fn(&[u
     sends.collect()
 }
 
-/// Whom the requests among some outputs go to.
+/// Returns the destinations of the requests among some outputs.
 fn asked(outputs: &[LookupOutput]) -> Vec<NodeAddr> {
     requests(outputs).into_iter().map(|(to, _)| to).collect()
 }

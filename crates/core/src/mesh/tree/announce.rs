@@ -1,33 +1,33 @@
-//! What a neighbour says of its place, checked.
+//! The announced place of a neighbour, checked.
 
 use thiserror::Error;
 use weft_noise::PublicKey;
 use weft_wire::NodeAddr;
 use weft_wire::tree::{Ancestry, AncestryEntry, TreeAnnounce};
 
-/// Fresh announcements that a neighbour may send at once ...
+/// Number of fresh announcements that a neighbour may send at once ...
 const BURST: u64 = 16;
 /// ... and the time after which it may send another, in ms. FIPS sends two per second.
 const EVERY: u64 = 100;
 
-/// Why an announcement was not taken.
+/// The reason why an announcement was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum AnnounceError {
-    /// The sender has no link to us.
+    /// The sender has no link to this node.
     #[error("it comes from a node that is no neighbour")]
     UnknownPeer,
-    /// It speaks of another node than the one that sent it.
+    /// It describes another node than its sender.
     #[error("its sender speaks for {0}")]
     ForeignNode(NodeAddr),
-    /// It is the last one again, which is how lost ones are made up for.
+    /// It repeats the last announcement; repeats make up for lost ones.
     #[error("it is known already")]
     Repeated,
     /// It is older than the last one.
     #[error("its sequence {got} is older than {heard}")]
     Stale {
-        /// The sequence that was announced before.
+        /// The sequence number of the previous announcement.
         heard: u64,
-        /// The sequence of this one.
+        /// The sequence number of this one.
         got: u64,
     },
     /// The neighbour announces faster than any node needs to.
@@ -39,13 +39,13 @@ pub(crate) enum AnnounceError {
     /// It has no path at all, which no parsed message has.
     #[error("its path is empty")]
     Empty,
-    /// A root's path goes on.
+    /// The path of a root continues.
     #[error("it declares a root that has ancestors")]
     RootWithAncestors,
-    /// The declared parent is not the path's next node.
+    /// The declared parent is not the next node of the path.
     #[error("it declares {0} as parent, which its path does not go through next")]
     ParentNotNext(NodeAddr),
-    /// The path goes through a node twice.
+    /// The path contains a node twice.
     #[error("its path goes through {0} twice")]
     Loop(NodeAddr),
     /// The path ends at a node that is not its smallest.
@@ -53,7 +53,7 @@ pub(crate) enum AnnounceError {
     RootNotSmallest(NodeAddr),
 }
 
-/// Whether an announcement deserves a look at its signature.
+/// Checks whether the signature of an announcement is worth verifying.
 pub(super) fn admit(
     now: u64,
     from: NodeAddr,
@@ -76,17 +76,17 @@ pub(super) fn admit(
     }
 }
 
-/// Whether the declaration is signed with `key`.
+/// Verifies that the declaration is signed with `key`.
 pub(super) fn verify(key: &PublicKey, announce: &TreeAnnounce<'_>) -> Result<(), AnnounceError> {
     let declaration = announce.signed_bytes().map_err(|_| AnnounceError::Empty)?;
     key.verify(&declaration, announce.signature)
         .map_err(|_| AnnounceError::BadSignature)
 }
 
-/// How many signatures a neighbour may have us verify.
+/// The budget of signatures that a neighbour may make this node verify.
 #[derive(Debug)]
 pub(super) struct Quota {
-    /// When all of the burst is available again.
+    /// When the whole burst is available again.
     full_at: u64,
 }
 
@@ -105,19 +105,21 @@ impl Quota {
     }
 }
 
-/// Where a neighbour stands, by its own account.
+/// The place of a neighbour, as it claims it.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Whom it follows; itself if it is a root. This much is signed.
+    /// The neighbour's parent; the neighbour itself if it is a root. This part is signed.
     pub(super) parent: NodeAddr,
-    /// Its path to the root, itself first. Empty if it is longer than we could ever announce.
+    /// Its path to the root, itself first. Empty if it is longer than this node could ever
+    /// announce.
     pub(super) path: Vec<NodeAddr>,
-    /// Sequence and time of each node's declaration, as passed on to us.
+    /// Sequence number and time of each node's declaration, as received.
     stamps: Vec<(u64, u64)>,
 }
 
 impl Place {
-    /// The place that `announce` claims, if it can be one; `longest` is the most nodes of a path worth keeping.
+    /// Returns the place that `announce` claims, if it is possible; `longest` is the maximum number
+    /// of nodes in a path worth keeping.
     pub(super) fn read(announce: &TreeAnnounce<'_>, longest: usize) -> Result<Self, AnnounceError> {
         let (parent, ancestry) = (announce.parent, &announce.ancestry);
         check_first_step(parent, ancestry)?;
@@ -149,7 +151,8 @@ impl Place {
         self.path.last().is_some_and(|own| *own > root)
     }
 
-    /// Whether the neighbour's place is one that fits ours: a root as good, and below us if it follows us.
+    /// Whether the place agrees with the path `coords`: its root is as good, and its path above
+    /// itself is `coords` if the neighbour is a child.
     pub(super) fn agrees_with(&self, coords: &[NodeAddr]) -> bool {
         let ([me, ..], Some(root), Some((_, above))) = (coords, coords.last(), self.path.split_first()) else {
             return true;
@@ -157,7 +160,7 @@ impl Place {
         !self.is_behind(*root) && (self.parent != *me || above == coords)
     }
 
-    /// The path as it is announced further.
+    /// Returns the path in the form in which it is announced further.
     pub(super) fn entries(&self) -> impl Iterator<Item = AncestryEntry> + '_ {
         let nodes = self.path.iter().zip(&self.stamps);
         nodes.map(|(addr, (sequence, timestamp))| AncestryEntry {
@@ -167,7 +170,7 @@ impl Place {
         })
     }
 
-    /// For [`Tree::check_invariants`](super::Tree::check_invariants).
+    /// Checks the invariants for [`Tree::check_invariants`](super::Tree::check_invariants).
     pub(super) fn check(&self, node: NodeAddr, longest: usize) -> Result<(), String> {
         if self.stamps.len() != self.path.len() {
             return Err(format!("{} stamps of {node}'s path", self.stamps.len()));
@@ -179,7 +182,8 @@ impl Place {
     }
 }
 
-/// A root stands alone; every other node is followed by its parent.
+/// Checks that the path of a root has one node, and that the parent is the next node of any other
+/// path.
 fn check_first_step(parent: NodeAddr, ancestry: &Ancestry<'_>) -> Result<(), AnnounceError> {
     let node = ancestry.at(0).ok_or(AnnounceError::Empty)?.addr;
     let next = ancestry.at(1).map(|entry| entry.addr);
@@ -193,7 +197,8 @@ fn check_first_step(parent: NodeAddr, ancestry: &Ancestry<'_>) -> Result<(), Ann
     }
 }
 
-/// What holds of every path that is kept: it begins at `node`, repeats no node, and ends at its smallest.
+/// Checks the invariants of a kept path: it begins at `node`, repeats no node, and ends at its
+/// smallest.
 pub(super) fn check_path(node: NodeAddr, path: &[NodeAddr], longest: usize) -> Result<(), String> {
     let mut nodes = path.to_vec();
     nodes.sort_unstable();

@@ -1,27 +1,28 @@
-//! When a mere improvement has to wait: after a change of parent, and longer after several.
+//! Delays of mere improvements: after a change of parent, and longer after several.
 //!
 //! A lost parent or a better root never waits.
 
-/// After a change of parent, time for measurements of the new link to settle.
+/// Time after a change of parent in which measurements of the new link settle.
 const HOLD_DOWN: u64 = 30_000;
-/// That many changes of parent ...
+/// This number of changes of parent ...
 const FLAPS: usize = 4;
-/// ... within this time are flapping, ...
+/// ... within this time counts as flapping, ...
 const WINDOW: u64 = 60_000;
-/// ... and mere improvements wait this long.
+/// ... and mere improvements wait for this long.
 const DAMPING: u64 = 120_000;
 
-/// Remembers changes of parent. Times are ms.
+/// The recent changes of parent. Times are ms.
 #[derive(Debug, Default)]
 pub(super) struct Damper {
     held_until: u64,
     damped_until: u64,
-    /// The changes within [`WINDOW`] of the last one that counted: at most [`FLAPS`], as none counts while damped.
+    /// The changes within [`WINDOW`] of the last one that counted: at most [`FLAPS`], because none
+    /// counts while damped.
     switches: Vec<u64>,
 }
 
 impl Damper {
-    /// We follow another neighbour. Becoming the root is no such change.
+    /// Records a change to another parent. Becoming the root is not such a change.
     pub(super) fn switched(&mut self, now: u64) {
         self.held_until = now.saturating_add(HOLD_DOWN);
         if now < self.damped_until {
@@ -34,7 +35,7 @@ impl Damper {
         }
     }
 
-    /// From when on we may change for the better.
+    /// Returns the time from which the parent may change for a mere improvement.
     pub(super) fn free_at(&self) -> u64 {
         self.held_until.max(self.damped_until)
     }

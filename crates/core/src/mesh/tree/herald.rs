@@ -1,29 +1,31 @@
-//! Our own declaration, and when each neighbour is told.
+//! This node's own declaration, and when each neighbour receives it.
 
 use weft_noise::Identity;
 use weft_wire::NodeAddr;
 use weft_wire::tree::{Ancestry, AncestryEntry, TreeAnnounce, declaration_bytes};
 
-/// No neighbour is told more often than this, in ms. What changes in between is told at once thereafter.
+/// Minimum time between two announcements to one neighbour, in ms. A change in between is announced
+/// at the end of that time.
 const AT_MOST_EVERY: u64 = 500;
-/// When news are repeated, as nothing acknowledges them: so long after they were told, and after each repetition.
+/// Times between an announcement of a change and its repeats, which nothing acknowledges: after the
+/// first, and after each repeat.
 const REPEATS: [u64; 3] = [1_000, 4_000, 15_000];
-/// How often they are repeated from then on ...
+/// Time between further repeats ...
 const REFRESH: u64 = 60_000;
-/// ... and how often to a neighbour that does not seem to know them.
+/// ... and between those to a neighbour that does not seem to know the change.
 const INSIST: u64 = 15_000;
 
-/// When one neighbour is told next. Times are ms.
+/// When one neighbour receives the next announcement. Times are ms.
 #[derive(Debug)]
 pub(super) struct Outbox {
     due: u64,
     last_sent: Option<u64>,
-    /// How often the present news were told.
+    /// How often the present declaration was sent.
     told: usize,
 }
 
 impl Outbox {
-    /// For a new neighbour: it is told at once.
+    /// Returns the state for a new neighbour, whose first announcement is due at once.
     pub(super) fn new(now: u64) -> Self {
         Self {
             due: now,
@@ -32,28 +34,29 @@ impl Outbox {
         }
     }
 
-    /// When the neighbour is to be told.
+    /// Returns when the next announcement is due.
     pub(super) fn due(&self) -> u64 {
         self.due
     }
 
-    /// Whether what is due was told before.
+    /// Whether the due announcement is a repeat.
     pub(super) fn repeats(&self) -> bool {
         self.told > 0
     }
 
-    /// There is something new.
+    /// Handles a new declaration.
     pub(super) fn renew(&mut self, now: u64) {
         self.told = 0;
         self.due = self.earliest(now);
     }
 
-    /// The neighbour seems to have missed the last announcement.
+    /// Handles a sign that the neighbour has missed the last announcement.
     pub(super) fn hasten(&mut self, now: u64) {
         self.due = self.due.min(self.earliest(now));
     }
 
-    /// The neighbour is told now; `heard` tells whether it seems to know already.
+    /// Records an announcement now; `heard` means that the neighbour seems to know the declaration
+    /// already.
     pub(super) fn sent(&mut self, now: u64, heard: bool) {
         let calm = if heard { REFRESH } else { INSIST };
         let pause = REPEATS.get(self.told).copied().unwrap_or(calm);
@@ -67,7 +70,7 @@ impl Outbox {
             .map_or(now, |last| now.max(last.saturating_add(AT_MOST_EVERY)))
     }
 
-    /// For [`Tree::check_invariants`](super::Tree::check_invariants).
+    /// Checks the invariants for [`Tree::check_invariants`](super::Tree::check_invariants).
     pub(super) fn check(&self) -> Result<(), String> {
         match self.last_sent {
             Some(last) if self.due < last.saturating_add(AT_MOST_EVERY) => {
@@ -78,7 +81,7 @@ impl Outbox {
     }
 }
 
-/// What we say of our place, signed when it is first asked for.
+/// The declaration of this node's place, signed when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Declaration {
     sequence: u64,
@@ -87,13 +90,13 @@ pub(super) struct Declaration {
 }
 
 impl Declaration {
-    /// What was declared no longer holds.
+    /// Discards the announcement, because the place has changed.
     pub(super) fn outdate(&mut self) {
         self.body.clear();
     }
 
-    /// The body of our announcement: `me` below `ancestors`. `None` if it exceeds the format, which no path of one
-    /// datagram does.
+    /// Returns the body of the announcement: `me` below `ancestors`. Returns `None` if it exceeds
+    /// the format, which no path of one datagram does.
     pub(super) fn body(
         &mut self,
         unix: u64,
@@ -102,7 +105,8 @@ impl Declaration {
         ancestors: impl Iterator<Item = AncestryEntry>,
     ) -> Option<&[u8]> {
         if self.body.is_empty() {
-            // Not a count from 1, as in FIPS: neighbours may not have noticed that we restarted.
+            // Not a count from 1, as in FIPS: neighbours may not have noticed a restart of this
+            // node.
             self.sequence = self.sequence.saturating_add(1).max(unix);
             let own = AncestryEntry {
                 addr: me,
@@ -125,7 +129,8 @@ impl Declaration {
         Some(&self.body)
     }
 
-    /// For [`Tree::check_invariants`](super::Tree::check_invariants): what is announced is where we stand.
+    /// Checks for [`Tree::check_invariants`](super::Tree::check_invariants) that the announced
+    /// place is the present one.
     pub(super) fn check(&self, coords: &[NodeAddr]) -> Result<(), String> {
         if self.body.is_empty() {
             return Ok(());

@@ -1,28 +1,30 @@
-//! Whom to follow: which of two neighbours leads better to a root.
+//! The choice of the parent: which of two neighbours leads better to a root.
 
 use weft_wire::NodeAddr;
 
 /// The cost of one hop over a perfect link, in thousandths.
 const HOP: u64 = 1_000;
 
-/// How good a parent a neighbour would be: the less, the better, in the order of the fields.
+/// The rank of a neighbour as a parent: the lower the better, in the order of the fields.
 ///
-/// The smallest root comes first, whatever the way there. Among those that lead to it, a link without a measurement is
-/// taken only where no measured one leads there, so that a new neighbour does not win by not being known yet. (FIPS
-/// does not consider it at all, and rather is a root of its own until the first round trip.)
+/// The smallest root comes first, whatever the path to it. Among the neighbours that lead to it,
+/// one without a measured link is chosen only if no measured one leads there, so that a new
+/// neighbour does not win because it is unknown. (FIPS does not consider it at all; a FIPS node
+/// prefers to be a root itself until the first round trip.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    /// Where it leads.
+    /// The root that it leads to.
     pub(super) root: NodeAddr,
     unmeasured: bool,
-    /// Its depth and the cost of the link to it, in thousandths of a hop.
+    /// Its depth plus the cost of the link to it, in thousandths of a hop.
     effective_depth: u64,
     /// The neighbour; between equals, the smaller address.
     pub(super) peer: NodeAddr,
 }
 
 impl Rank {
-    /// The rank of `peer` with this path and link cost (in thousandths); `None` if the path is empty.
+    /// Returns the rank of `peer` with this path and link cost (in thousandths); `None` if the path
+    /// is empty.
     pub(super) fn new(peer: NodeAddr, path: &[NodeAddr], cost: Option<u32>) -> Option<Self> {
         let (root, below) = path.split_last()?;
         Some(Self {
@@ -33,7 +35,8 @@ impl Rank {
         })
     }
 
-    /// Whether leaving `present` for this one, at the same root, is worth it: more than 20 % nearer.
+    /// Whether this one, at the same root, is worth a change from `present`: it has to be more than
+    /// 20 % nearer.
     pub(super) fn clearly_beats(&self, present: &Self) -> bool {
         self.effective_depth * 5 < present.effective_depth * 4
     }

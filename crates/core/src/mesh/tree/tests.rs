@@ -1,4 +1,5 @@
-//! Rule by rule, with a few neighbours; `model` against a slow reference, `network` among many, `hostile` against all.
+//! Each rule with a few neighbours; `model` against a slow reference, `network` among many nodes,
+//! `hostile` against hostile neighbours.
 
 mod hostile;
 mod model;
@@ -12,7 +13,7 @@ use weft_wire::tree::{Ancestry, AncestryEntry, TreeAnnounce, declaration_bytes};
 use super::{AnnounceError, Change, Tree, distance};
 
 const MTU: u16 = 1_280;
-/// Most nodes of a path at that MTU.
+/// Maximum number of nodes of a path at that MTU.
 const LONGEST: usize = 35;
 const UNIX: u64 = 1_750_000_000;
 const STAYED: Change = Change {
@@ -21,7 +22,7 @@ const STAYED: Change = Change {
     root_changed: false,
 };
 
-/// `count` identities, the smallest address first.
+/// Returns `count` identities, the smallest address first.
 fn fleet(count: u32) -> Vec<Identity> {
     let mut fleet: Vec<_> = (1..=count)
         .map(|n| {
@@ -34,14 +35,14 @@ fn fleet(count: u32) -> Vec<Identity> {
     fleet
 }
 
-/// An address that no node has, small or large by its first byte.
+/// Returns an address that no node has, small or large by its first byte.
 fn addr(first: u8) -> NodeAddr {
     let mut bytes = [0xaa; 16];
     bytes[0] = first;
     NodeAddr::new(bytes)
 }
 
-/// The announcement of a path by its first node, properly signed.
+/// Returns the announcement of a path by its first node, with a valid signature.
 fn announcement(identity: &Identity, sequence: u64, path: &[NodeAddr]) -> Vec<u8> {
     let parent = path.get(1).copied().unwrap_or(path[0]);
     signed(identity, sequence, parent, path)
@@ -101,7 +102,7 @@ impl Fixture {
         self.peers[peer].node_addr()
     }
 
-    /// `peer` announces its path: itself, then `above`.
+    /// Lets `peer` announce its path: itself, then `above`.
     fn says(&mut self, now: u64, peer: usize, above: &[NodeAddr]) -> Change {
         self.sequence += 1;
         let path: Vec<_> = std::iter::once(self.addr(peer)).chain(above.iter().copied()).collect();
@@ -118,12 +119,12 @@ impl Fixture {
         self.tree.parent() == Some(self.addr(peer))
     }
 
-    /// Who is told what until nothing is due any more.
+    /// Returns the announcements to each neighbour until none is due.
     fn told(&mut self, now: u64) -> Vec<(NodeAddr, Vec<u8>)> {
         std::iter::from_fn(|| self.tree.poll_announce(now, UNIX + now / 1_000, &self.me)).collect()
     }
 
-    /// Lets what is due by `until` go out, and counts what each neighbour is told.
+    /// Sends the announcements that are due by `until`, and returns their number.
     fn quiet(&mut self, until: u64) -> usize {
         let mut told = 0;
         while self.tree.deadline() <= until {
@@ -177,16 +178,16 @@ fn an_old_path_leads_on_by_what_is_known_now() {
     assert!(f.follows(0));
     let (below, far) = (addr(100), addr(101));
     for (old, now) in [
-        // We stood elsewhere when it was told.
+        // This node had another place when the path was reported.
         (vec![below, me, right, addr(0)], vec![below, me, left, addr(9), addr(0)]),
-        // A neighbour did.
+        // A neighbour had another place.
         (
             vec![below, far, right, left, addr(0)],
             vec![below, far, right, addr(8), addr(0)],
         ),
-        // The first on the way that we know decides.
+        // The first known node of the path decides.
         (vec![below, right, me, addr(7)], vec![below, right, addr(8), addr(0)]),
-        // Nothing of it is known better.
+        // No part of it is known better.
         (vec![below, far, addr(9), addr(0)], vec![below, far, addr(9), addr(0)]),
         (vec![below, left, addr(9), addr(0)], vec![below, left, addr(9), addr(0)]),
         // The neighbour has moved below the node in question.
@@ -427,7 +428,7 @@ fn whoever_does_not_seem_to_know_our_path_is_told_four_times_a_minute() {
     f.says(0, 1, &[me, parent, addr(0)]);
     f.quiet(80_000);
     assert_eq!(f.quiet(140_000), 1 + 1 + 4, "the third has not spoken at all");
-    // The child stands below a path that is no longer ours.
+    // The child is below a path that this node no longer has.
     assert_eq!(f.says(140_000, 0, &[addr(5), addr(0)]), moved(false, false));
     f.says(140_000, 2, &[parent, addr(5), addr(0)]);
     f.quiet(220_000);
@@ -476,13 +477,13 @@ fn no_path_is_adopted_that_a_datagram_does_not_hold() {
     let (_, body) = f.told(0).remove(0);
     assert!(body.len() + weft_wire::fmp::LINK_OVERHEAD <= usize::from(MTU));
 
-    // One more is a place, but none below which we could stand.
+    // A path with one more node is a place, but none below which this node could be.
     assert_eq!(f.says(1, 0, &ancestors(LONGEST - 1)), moved(true, true));
     assert_eq!(f.tree.peer_coords(f.addr(0)).unwrap().len(), LONGEST);
     f.says(2, 0, &longest);
     assert!(f.follows(0));
 
-    // Two more is not even that.
+    // A path with two more nodes is not even a place.
     assert_eq!(f.says(3, 0, &ancestors(LONGEST)), moved(true, true));
     assert_eq!(f.tree.peer_coords(f.addr(0)), None);
     assert_eq!(f.tree.parent(), None);

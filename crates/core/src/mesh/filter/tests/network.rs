@@ -1,4 +1,5 @@
-//! Many nodes' filters on one virtual clock, with delay, reordering and loss, under trees that are given.
+//! The filters of many nodes on one virtual clock, with delay, reordering and loss, under given
+//! trees.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,16 +9,17 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 
-/// Longest way of an announcement, ms. Above the shortest pause, so that announcements overtake each other.
+/// Longest delay of an announcement, in ms. Above the shortest pause, so that announcements
+/// overtake each other.
 const MAX_DELAY: u64 = 700;
 
 struct Network {
     now: u64,
     rng: ChaCha8Rng,
-    /// Lost, per mille.
+    /// Loss per mille.
     loss: u64,
     nodes: Vec<Filters>,
-    /// Whom each node speaks for beside itself.
+    /// The nodes for which each node announces besides itself.
     extra: Vec<Vec<u32>>,
     links: BTreeSet<(u32, u32)>,
     /// Tree neighbours of each node.
@@ -27,7 +29,7 @@ struct Network {
 }
 
 impl Network {
-    /// A tree where node `i` hangs on node `parents[i - 1] % i`.
+    /// A tree in which node `i` is a child of node `parents[i - 1] % i`.
     fn tree(seed: u64, loss: u64, parents: &[u32]) -> Self {
         let count = parents.len() as u32 + 1;
         let mut network = Self {
@@ -51,7 +53,7 @@ impl Network {
         self.nodes.len() as u32
     }
 
-    /// Announcements that were no repeats.
+    /// Returns the number of announcements that were not repeats.
     fn news(&self) -> u64 {
         self.nodes.iter().map(|node| node.counters().sent).sum()
     }
@@ -97,7 +99,7 @@ impl Network {
         self.nodes[b as usize].peer_up(self.now, addr(a));
     }
 
-    /// What was under way between two nodes belongs to keys that are gone.
+    /// Drops what is in flight between two nodes, because its keys have ended.
     fn forget(&mut self, a: u32, b: u32) {
         let between = |from, to| (from, to) == (a, b) || (from, to) == (b, a);
         self.under_way.retain(|_, (from, to, _)| !between(*from, *to));
@@ -108,7 +110,7 @@ impl Network {
         ends.map(|(a, b)| if *a == node { *b } else { *a }).collect()
     }
 
-    /// Spans each part of the network anew, breadth first from its lowest node.
+    /// Builds the tree of each part of the network again, breadth first from its lowest node.
     fn grow(&mut self) {
         let mut tree = vec![BTreeSet::new(); self.nodes.len()];
         let mut seen = BTreeSet::new();
@@ -172,7 +174,8 @@ impl Network {
         }
     }
 
-    /// The nodes on the far side of a tree edge, or all in `to`'s tree if there is no such edge.
+    /// Returns the nodes behind a tree edge, as `from` sees it, or all in `to`'s tree if there is
+    /// no such edge.
     fn behind(&self, from: u32, to: u32) -> Vec<u32> {
         let edge = self.tree[from as usize].contains(&to);
         let mut seen = BTreeSet::from_iter([to]);
@@ -190,7 +193,7 @@ impl Network {
             .collect()
     }
 
-    /// Every node knows of every neighbour exactly what is behind it.
+    /// Every node knows for every neighbour exactly the nodes behind it.
     fn check(&self) {
         for node in 0..self.count() {
             for peer in self.neighbours(node) {
@@ -260,7 +263,7 @@ proptest! {
         let (count, before) = (network.count(), network.news());
         let node = place % count;
         network.speak_for(node, &[5_000]);
-        // Without loss the change takes one way over each edge, without a pause.
+        // Without loss the change crosses each edge in one direction, without a pause.
         network.run(MAX_DELAY * u64::from(count));
         for other in (0..count).filter(|other| *other != node) {
             let knows = network.nodes[other as usize].peers_that_may_reach(&addr(5_000));

@@ -1,4 +1,4 @@
-//! What FIPS's "Discovery Protocol" says, rule by rule.
+//! Each rule of FIPS's "Discovery Protocol".
 
 use super::super::{ATTEMPTS, MAX_COORDS};
 use super::*;

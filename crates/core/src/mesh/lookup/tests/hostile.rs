@@ -1,4 +1,4 @@
-//! What a neighbour can do to us, and what it costs.
+//! What a hostile neighbour can do to a node, and what it costs.
 
 use super::super::recent::Recent;
 use super::net::{Filters, Net, line};
@@ -24,7 +24,7 @@ fn number(n: u64) -> NodeAddr {
     NodeAddr::new(bytes)
 }
 
-/// A request as large as can be, of another origin for another target each time.
+/// Returns a request of the maximum size, of another origin for another target each time.
 fn junk(n: u64) -> Asked {
     let mut origin_coords = vec![addr(9); super::super::MAX_COORDS];
     origin_coords[0] = number(n);
@@ -68,7 +68,7 @@ fn a_flood_does_not_keep_others_from_being_heard() {
 
 #[test]
 fn a_flood_for_nodes_that_do_not_exist_leaves_room_for_those_that_do() {
-    // Both come by way of the same neighbour.
+    // Both arrive through the same neighbour.
     let mut host = between();
     for n in 0..100 {
         host.request(addr(HOSTILE), &junk(n));
@@ -89,7 +89,7 @@ fn a_flood_pushes_out_nothing_but_itself() {
     });
     host.lookups.limits.recent = 100;
     host.request(addr(HONEST), &Asked::new(1, addr(ORIGIN), name));
-    // Three fill the table, a fourth comes late.
+    // Three fill the table, a fourth is late.
     for n in 0..600 {
         host.now += 1;
         host.request(addr(100 + (n % 3) as u8), &junk(n));
@@ -126,7 +126,7 @@ fn no_neighbour_holds_more_than_its_share() {
 
 #[test]
 fn whoever_asks_often_for_a_target_does_not_keep_others_from_it() {
-    // FIPS passes on one request for a target in two seconds, of all origins together.
+    // FIPS forwards one request for a target in two seconds, of all origins together.
     let mut host = between();
     for id in 0..50 {
         host.request(addr(HOSTILE), &Asked::new(id, addr(ORIGIN), addr(TARGET)));
@@ -217,7 +217,8 @@ fn a_forged_proof_is_dropped_where_the_key_is_known() {
 
 #[test]
 fn a_forged_proof_that_comes_first_does_not_end_the_lookup() {
-    // No node on the way knows the key, so the forgery is passed on and the true answer behind it as well.
+    // No node on the path knows the key, so the forgery is forwarded, and the true answer after it
+    // as well.
     let target = identity(9);
     let name = target.node_addr();
     let mut host = Host::new(|a| {
@@ -286,7 +287,7 @@ fn the_origin_accepts_nothing_that_it_cannot_verify() {
 
 #[test]
 fn old_answers_played_again_are_not_believed() {
-    // FIPS takes any answer with a good proof that it did not pass on, however old.
+    // FIPS accepts any answer with a valid proof that it did not forward, however old.
     let target = identity(9);
     let mut host = Host::new(|a| a.link(addr(HOSTILE), true, &[])).knows(target.public());
     let id = requests(&host.want(target.node_addr()))[0].1.id;
@@ -313,7 +314,7 @@ fn answers_in_our_name_or_from_where_the_request_came_are_dropped() {
 
 #[test]
 fn a_flooding_node_does_not_stop_the_lookups_of_a_whole_line() {
-    // 0 - 1 - 2 - 3 - 4, and 5, linked to 1, floods for nodes that do not exist.
+    // 0 - 1 - 2 - 3 - 4, and 5, linked to 1, sends a flood for nodes that do not exist.
     let mut links = line(5);
     links.push((1, 5));
     let mut net = Net::new(8, 6, &links, Filters::Perfect);

@@ -1,4 +1,4 @@
-//! Whom a request goes to, and what an answer teaches: L9, L10, L11.
+//! The neighbours that a request goes to, and what an answer teaches: L9, L10, L11.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn l10_the_target_gets_it_as_a_tree_neighbour() {
 
 #[test]
 fn l10_the_target_gets_it_as_a_neighbour_outside_the_tree_and_without_a_filter() {
-    // FIPS would hand it to B, whose filter lies.
+    // FIPS would hand it to B, whose filter is forged.
     let mut host = Host::new(|a| {
         a.link(addr(A), true, &[])
             .link(addr(B), true, &[addr(TARGET)])

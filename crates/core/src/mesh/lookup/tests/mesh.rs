@@ -1,11 +1,11 @@
-//! Many nodes.
+//! Look-ups among many nodes.
 
 use proptest::prelude::*;
 
 use super::net::{Filters, Net, line, random, ring, star};
 use super::*;
 
-/// What must hold of every request that ever went over a link.
+/// Checks the invariants of every request that was ever sent over a link.
 fn check_requests(net: &Net) {
     let window = Limits::default().window;
     let mut sent_by = BTreeMap::new();
@@ -23,7 +23,7 @@ fn check_requests(net: &Net) {
     }
 }
 
-/// Follows what nodes have learned, from one node to another.
+/// Follows the routes that nodes have learned, from one node to another.
 fn walk(net: &Net, from: usize, to: usize) -> Vec<usize> {
     let mut way = vec![from];
     while *way.last().unwrap() != to {
@@ -96,7 +96,7 @@ fn a_hub_finds_the_way_among_more_leaves_than_it_may_ask() {
 
 #[test]
 fn a_neighbour_that_claims_everything_and_answers_nothing_stops_no_lookup() {
-    // The attacker, 0, is linked to all of a line, and no filter but its own says anything.
+    // The attacker, 0, is linked to all nodes of a line, and all filters but its own are empty.
     let size = 6;
     let mut links: Vec<_> = (2..size).map(|i| (i - 1, i)).collect();
     links.extend((1..size).map(|i| (0, i)));
@@ -128,7 +128,7 @@ fn a_neighbour_that_claims_everything_is_one_of_several_after_convergence() {
     }
 }
 
-/// The way over the tree: up to the node that is above both, and down.
+/// Returns the path over the tree: up to the common ancestor, and down.
 fn walk_tree(net: &Net, from: usize, to: usize) -> BTreeSet<usize> {
     let coords = |i: usize| net.members[i].around.coords.clone();
     let (up, down) = (coords(from), coords(to));
@@ -145,7 +145,8 @@ fn walk_tree(net: &Net, from: usize, to: usize) -> BTreeSet<usize> {
 
 #[test]
 fn a_dead_node_on_the_tree_is_passed_by() {
-    // All filters of the ring point one way; the node that way is dead but not yet known to be.
+    // All filters of the ring point in one direction; the node in that direction is dead but not
+    // yet known to be.
     for seed in 0..4 {
         let mut net = Net::new(seed, 6, &ring(6), Filters::Empty);
         for i in 0..3 {
@@ -264,7 +265,7 @@ proptest! {
         }
     }
 
-    /// Filters that are merely behind the times, in a mesh where nothing is lost.
+    /// Filters that are merely out of date, in a mesh without loss.
     #[test]
     fn who_is_linked_is_found_without_filters(seed in any::<u64>(), size in 2..24usize, to in any::<prop::sample::Index>()) {
         let mut net = Net::new(seed, size, &random(seed, size), Filters::Empty);

@@ -1,4 +1,4 @@
-//! Many nodes with links, a tree and filters, and messages that take their time.
+//! Many nodes with links, a tree and filters, and messages with a delay.
 
 use std::collections::VecDeque;
 
@@ -6,14 +6,14 @@ use rand_core::Rng;
 
 use super::*;
 
-/// What the filters of neighbours say.
+/// The content of the neighbours' filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filters {
-    /// What they would after convergence.
+    /// The content after convergence.
     Perfect,
     /// Nothing.
     Empty,
-    /// Each bit is a coin that falls on "yes" so often, in 256.
+    /// Each bit is set at random, with this probability in 256.
     Random(u8),
 }
 
@@ -38,9 +38,9 @@ pub(super) struct Member {
     identity: Identity,
     pub(super) around: Around,
     pub(super) lookups: Lookups,
-    /// Takes everything and does nothing.
+    /// Receives everything and does nothing.
     pub(super) silent: bool,
-    /// What it said, but for messages.
+    /// Its outputs other than messages.
     pub(super) said: Vec<LookupOutput>,
 }
 
@@ -52,10 +52,10 @@ pub(super) struct Net {
     keys: BTreeMap<NodeAddr, PublicKey>,
     /// Every node knows every key, not only the origin.
     pub(super) transit_knows_keys: bool,
-    /// In 256, how many messages are lost.
+    /// The share of lost messages, in 256.
     pub(super) loss: u8,
     on_the_way: BTreeMap<(u64, usize), Message>,
-    /// All that was ever sent.
+    /// All messages that were ever sent.
     pub(super) log: Vec<Message>,
 }
 
@@ -104,7 +104,8 @@ impl Net {
         }
     }
 
-    /// The smallest address of each part is its root; every node is as near to it as possible.
+    /// Builds the trees: the smallest address of each part is its root, and every node is as near
+    /// to it as possible.
     fn grow_tree(&mut self) {
         let mut rooted = BTreeSet::new();
         for root in self.names.values().copied().collect::<Vec<_>>() {
@@ -154,7 +155,7 @@ impl Net {
         }
     }
 
-    /// Whom `peer` reaches over the tree without `me`.
+    /// Returns the nodes that `peer` reaches over the tree without `me`.
     fn behind(&self, me: usize, peer: usize) -> BTreeSet<usize> {
         let mut seen = BTreeSet::from([peer]);
         let mut queue = vec![peer];
@@ -182,7 +183,7 @@ impl Net {
         self.members[a].around.neighbours[&self.name(b)].mtu
     }
 
-    /// A filter of `peer`, as `me` has it, says yes.
+    /// Adds `target` to the filter of `peer`, as `me` has it.
     pub(super) fn lie(&mut self, me: usize, peer: usize, target: usize) {
         let (peer, target) = (self.name(peer), self.name(target));
         let neighbour = self.members[me].around.neighbours.get_mut(&peer).unwrap();
@@ -196,7 +197,7 @@ impl Net {
         self.collect(member);
     }
 
-    /// A message that `from` makes up.
+    /// Sends a request that `from` has forged.
     pub(super) fn inject(&mut self, from: usize, to: usize, asked: &Asked) {
         let request = LookupRequest {
             request_id: asked.id,
@@ -211,7 +212,7 @@ impl Net {
         self.post(from, to, LinkMessageType::LookupRequest.to_byte(), body);
     }
 
-    /// Runs until nothing moves any more, or until `end`.
+    /// Runs until nothing is in flight or due, or until `end`.
     pub(super) fn run_until(&mut self, end: u64) {
         loop {
             let deadlines = self.members.iter().enumerate().filter(|(_, m)| !m.silent);
@@ -286,7 +287,7 @@ impl Net {
         }
     }
 
-    /// How a look-up ended: the neighbour that brought the answer and the path MTU.
+    /// Returns the result of a look-up: the neighbour that forwarded the answer, and the path MTU.
     pub(super) fn found(&self, member: usize, target: usize) -> Option<(usize, u16)> {
         let sought = self.name(target);
         self.members[member].said.iter().find_map(|said| match said {
@@ -303,7 +304,7 @@ impl Net {
         })
     }
 
-    /// The neighbour that a node has learned leads to another.
+    /// Returns the neighbour that a node has learned as the route to another.
     pub(super) fn learned(&self, member: usize, dest: usize) -> Option<usize> {
         let sought = self.name(dest);
         self.members[member].said.iter().find_map(|said| match said {
@@ -329,7 +330,7 @@ pub(super) fn star(size: usize) -> Vec<(usize, usize)> {
     (1..size).map(|i| (0, i)).collect()
 }
 
-/// A random tree and as many links again.
+/// Returns the links of a random tree, and as many more.
 pub(super) fn random(seed: u64, size: usize) -> Vec<(usize, usize)> {
     let mut rng = rng(seed);
     let mut below = |n: usize| rng.next_u64() as usize % n;

@@ -28,7 +28,7 @@ fn unmoved(f: &mut Fixture, body: &[u8]) -> Result<Change, AnnounceError> {
 fn forged_and_borrowed_announcements_are_refused() {
     let mut f = attacked();
     let liar = f.addr(1);
-    // Signed by another, signed for another place, signed for another node.
+    // Signed by another node, signed for another place, signed for another node.
     let mut forged = announcement(&f.peers[1], 9, &[liar, addr(0)]);
     let forger = f.me.sign(&declaration_bytes(liar, addr(0), 9, UNIX));
     let at = forged.len() - 64;
@@ -92,7 +92,7 @@ fn crooked_paths_are_refused_and_absurd_ones_lead_nowhere() {
         Err(AnnounceError::RootNotSmallest(addr(0)))
     );
 
-    // Well formed, with a better root, but with us in it, or too long.
+    // Well formed, with a better root, but through this node, or too long.
     let through_us = announcement(&f.peers[1], 10, &[liar, me, honest, addr(0)]);
     assert_eq!(unmoved(&mut f, &through_us), Ok(STAYED));
     let endless: Vec<_> = std::iter::once(liar)
@@ -163,8 +163,8 @@ fn an_invented_root_fools_a_mesh_only_while_its_inventor_is_linked() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is properly signed, nothing panics, nothing grows, and no node leaves a root that is honest and better,
-    /// nor stays on a detour to it for longer than mere improvements wait.
+    /// Whatever is validly signed: nothing panics, nothing grows, and no node leaves a root that is
+    /// honest and better, nor stays on a detour to it for longer than mere improvements wait.
     #[test]
     fn nothing_breaks_and_no_worse_place_is_taken(
         lies in prop::collection::vec((any::<u8>(), prop::collection::vec(0..12_u8, 0..40), 0..2_000_u64), 1..40)
@@ -192,7 +192,7 @@ proptest! {
         }
     }
 
-    /// Arbitrary bytes behind a link that is up.
+    /// Arbitrary bytes over a link that is up.
     #[test]
     fn noise_changes_nothing(body in prop::collection::vec(any::<u8>(), 99..1_300)) {
         let mut f = attacked();

@@ -1,4 +1,4 @@
-//! The choice of a parent against a slow model, written down from the rules and not from the code.
+//! The choice of a parent against a slow model, derived from the rules and not from the code.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::*;
 enum Op {
     Up(usize),
     Down(usize),
-    /// A neighbour announces itself and these, which are made a path by putting the smallest last.
+    /// A neighbour announces itself and these nodes, made into a path with the smallest last.
     Says(usize, Vec<usize>),
     Costs(usize, u32),
     Wait(u64),
@@ -38,7 +38,7 @@ impl Model {
         }
     }
 
-    /// Replays all changes of parent there ever were.
+    /// Replays all changes of parent so far.
     fn must_wait(&self, now: u64) -> bool {
         let (mut damped_until, mut counted) = (0, Vec::<u64>::new());
         for &at in &self.switches {
@@ -103,7 +103,7 @@ impl Model {
     }
 }
 
-/// A path that begins at `node` and ends at its smallest.
+/// Returns a path that begins at `node` and ends at its smallest.
 fn path_of(node: NodeAddr, above: impl Iterator<Item = NodeAddr>) -> Vec<NodeAddr> {
     let mut path = vec![node];
     for next in above {

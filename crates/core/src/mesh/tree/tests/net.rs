@@ -1,4 +1,4 @@
-//! Many trees on a virtual clock, over links that delay, lose, reorder, break and heal.
+//! Many trees on a virtual clock, over links that delay, lose, reorder, break and recover.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,18 +7,18 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 
-/// A message under way.
+/// A message in flight.
 struct Flight {
     from: usize,
     to: usize,
-    /// The life of the link it was sent in.
+    /// The life of the link in which it was sent.
     life: u64,
     body: Vec<u8>,
 }
 
 enum Event {
     Arrive(Flight),
-    /// An end notices that a link is gone.
+    /// An end detects the loss of a link.
     Miss {
         node: usize,
         peer: usize,
@@ -30,7 +30,7 @@ pub(super) struct Net {
     pub(super) nodes: Vec<Identity>,
     pub(super) trees: Vec<Tree>,
     pub(super) index: BTreeMap<NodeAddr, usize>,
-    /// Links that are up, smaller index first, and which life of theirs this is.
+    /// Links that are up, smaller index first, with the number of their present life.
     pub(super) links: BTreeMap<(usize, usize), u64>,
     lives: u64,
     events: BTreeMap<(u64, u64), Event>,
@@ -40,7 +40,7 @@ pub(super) struct Net {
     loss_percent: u64,
     pub(super) now: u64,
     pub(super) scheduled: u64,
-    /// Announcements sent by each node to each other.
+    /// Number of announcements sent by each node to each other.
     pub(super) sent: BTreeMap<(usize, usize), u64>,
     pub(super) switches: u64,
 }
@@ -96,7 +96,7 @@ impl Net {
         }
     }
 
-    /// Each end notices within three seconds.
+    /// Cuts a link. Each end detects it within three seconds.
     pub(super) fn cut(&mut self, a: usize, b: usize) {
         let Some(life) = self.links.remove(&(a.min(b), a.max(b))) else {
             return;
@@ -175,7 +175,7 @@ impl Net {
                 }
             }
             Event::Miss { node, peer, life } => {
-                // A link that is back by then was only interrupted.
+                // A link that is up again by then was only interrupted.
                 let back = self.links.get(&(node.min(peer), node.max(peer)));
                 if back.is_none_or(|now| *now <= life) {
                     let peer = self.addr(peer);
@@ -191,7 +191,7 @@ impl Net {
         ends.map(move |(a, b)| if *a == node { *b } else { *a })
     }
 
-    /// The nodes that each node is connected with, by the smallest of them.
+    /// Returns for each node the smallest node that it is connected with.
     pub(super) fn parts(&self) -> Vec<usize> {
         let mut part: Vec<_> = (0..self.nodes.len()).collect();
         for first in 0..part.len() {
@@ -210,7 +210,7 @@ impl Net {
         part
     }
 
-    /// One tree in each part, known alike by both ends of every link.
+    /// Asserts one tree in each part, with the same knowledge at both ends of every link.
     pub(super) fn assert_settled(&self) {
         let parts = self.parts();
         for (node, tree) in self.trees.iter().enumerate() {
@@ -236,14 +236,15 @@ impl Net {
         self.assert_distances();
     }
 
-    /// No node has a better parent to wait for.
+    /// Asserts that no node waits for a change to a better parent.
     pub(super) fn assert_at_rest(&mut self) {
         for tree in &mut self.trees {
             assert_eq!(tree.choose(u64::MAX), tree.parent());
         }
     }
 
-    /// Distances by coordinates are those that walking along the tree finds, from a few nodes to all.
+    /// Asserts that distances by coordinates are those found by walking along the tree, from a few
+    /// nodes to all.
     fn assert_distances(&self) {
         for from in (0..self.nodes.len()).step_by(1 + self.nodes.len() / 8) {
             let mut hops = BTreeMap::from([(from, 0)]);
@@ -272,7 +273,7 @@ impl Net {
         self.sent.values().sum()
     }
 
-    /// A tree by chance, and chords beside it.
+    /// Returns a random tree with additional chords.
     pub(super) fn random(count: u32, chords: u32, seed: u64, loss_percent: u64) -> Self {
         let mut net = Self::new(count, seed, loss_percent);
         for node in 1..count as usize {
@@ -286,7 +287,7 @@ impl Net {
         net
     }
 
-    /// A line whose order has nothing to do with the addresses.
+    /// Returns a line whose order is independent of the addresses.
     pub(super) fn line(count: u32, seed: u64, loss_percent: u64) -> (Self, Vec<usize>) {
         let mut net = Self::new(count, seed, loss_percent);
         let mut order: Vec<_> = (0..count as usize).collect();

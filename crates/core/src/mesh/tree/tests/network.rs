@@ -1,4 +1,5 @@
-//! Agreement among many: graphs, lines, rings, loss, partitions, deaths, flapping links, churn.
+//! Agreement among many nodes: graphs, lines, rings, loss, partitions, deaths, flapping links,
+//! churn.
 
 use std::collections::BTreeSet;
 
@@ -168,7 +169,7 @@ fn costs_that_waver_do_not_keep_the_tree_moving() {
     }
 }
 
-/// Ten minutes in which each link costs up to five percent more than it does, and another time another.
+/// Ten minutes in which the cost of each link varies by up to five percent above its base.
 fn waver(net: &mut Net) {
     for _ in 0..60 {
         let links: Vec<_> = net.links.keys().copied().collect();
