@@ -1,99 +1,103 @@
-//! Labels for relayed fast frames: those that neighbours have bound with us, and ours with them.
+//! Labels for relayed fast frames: those that neighbours have bound at this node, and those that
+//! this node has bound at neighbours.
 //!
-//! Soft state: the node that needs a label binds it again and again, and a label that is not bound again expires, so no
-//! message has to end it. Towards one neighbour all frames to a destination share a label.
+//! The state is soft: the node that needs a label binds it again and again, and a label that is not
+//! bound again expires. So no message is required to end it. All frames to one destination over one
+//! neighbour share a label.
 
 use std::collections::BTreeMap;
 
 use weft_packet::LinkId;
 use weft_wire::NodeAddr;
 
-/// Labels that one neighbour may have with us.
+/// Maximum number of labels that one neighbour may have at this node.
 const MAX_SERVED: usize = 256;
-/// Labels that we ask of one neighbour for others: some of what it allows us stays for ourselves.
+/// Maximum number of labels that this node requests from one neighbour for others. The rest of the
+/// neighbour's limit is reserved for this node's own sessions.
 const MAX_ASKED_FOR_OTHERS: usize = 192;
-/// First wait for an answer to a bind; doubles each time.
+/// First wait for an answer to a bind, in ms; doubles each time.
 pub(crate) const ASK_AGAIN: u64 = 250;
-/// Asked that often in vain: no.
+/// Number of unanswered binds after which the label counts as refused.
 pub(crate) const MAX_ASKS: u32 = 5;
-/// A label in use is bound again after this, ms.
+/// A label in use is bound again after this, in ms.
 pub(crate) const REFRESH: u64 = 15_000;
-/// One that has not been bound again for this long ends, ms.
+/// A label that has not been bound again for this long ends, in ms.
 pub(crate) const LIFE: u64 = 40_000;
-/// A session wants its label this long after it was last active, ms.
+/// Time for which a session needs its label after it was last active, in ms.
 pub(crate) const USE: u64 = 20_000;
-/// What was refused is asked for again after this, ms.
+/// A refused label is requested again after this, in ms.
 pub(crate) const RETRY: u64 = 10_000;
-/// What was taken back is asked for again after this, ms, and what is bound again without an answer bound once more.
+/// A label that the neighbour has withdrawn is requested again after this, in ms. A repeated bind
+/// without an answer is sent again after the same time.
 pub(crate) const RETRY_SOON: u64 = 1_000;
 
-/// Refused sizes are reported at most this often, ms.
+/// Minimum time between two reports of refused sizes, in ms.
 const TELL_REFUSAL: u64 = 10_000;
 
-/// A label of ours with a neighbour.
+/// A label of this node at a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) label: u32,
     pub(crate) stage: Stage,
-    /// When something is due about it.
+    /// When the label next needs attention.
     pub(crate) next: u64,
-    /// A session of ours wants it until then.
+    /// A session of this node needs it until then.
     pub(crate) ours: u64,
 }
 
-/// How far that is.
+/// The state of such a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Bound that often, without an answer.
+    /// Number of binds without an answer.
     Asking(u32),
-    /// Frames of this size may go.
+    /// Frames of up to this size may be sent.
     Bound(u16),
-    /// They may not.
+    /// No frames may be sent.
     Refused,
 }
 
-/// A label that a neighbour has bound with us.
+/// A label that a neighbour has bound at this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
     pub(crate) dest: NodeAddr,
     /// The link to the next hop, if one is chosen and needed.
     pub(crate) to: Option<LinkId>,
-    /// The neighbour was told yes, and the lane takes frames with it.
+    /// The neighbour's bind has been accepted, and the lane takes frames with the label.
     pub(crate) told: bool,
-    /// The neighbour has not given it up until then.
+    /// The label expires then, unless the neighbour binds it again.
     pub(crate) until: u64,
 }
 
-/// See the module.
+/// The labels of a node; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
     pub(crate) asked: BTreeMap<(LinkId, NodeAddr), Asked>,
     pub(crate) served: BTreeMap<(LinkId, u32), Served>,
-    /// Nothing is due before.
+    /// Nothing is due before this time.
     due: Option<u64>,
     last: u32,
-    /// When a size that a neighbour told was last reported as refused.
+    /// When a size that a neighbour reported was last reported as refused.
     refusal_told: Option<u64>,
 }
 
 impl Labels {
-    /// When something is due.
+    /// Returns when something is due.
     pub(crate) fn deadline(&self) -> u64 {
         self.due.unwrap_or(u64::MAX)
     }
 
-    /// Something is due then.
+    /// Records that something is due at `at`.
     pub(crate) fn wake(&mut self, at: u64) {
         self.due = Some(self.deadline().min(at));
     }
 
-    /// Looks up anew when something is due.
+    /// Computes again when something is due.
     pub(crate) fn settle(&mut self) {
         let asked = self.asked.values().map(|asked| asked.next);
         self.due = asked.chain(self.served.values().map(|served| served.until)).min();
     }
 
-    /// A place for a label that a neighbour binds, if it may have another.
+    /// Enters a label that a neighbour binds, and returns whether it may have another.
     pub(crate) fn admit(&mut self, link: LinkId, label: u32, served: Served) -> bool {
         let of_link = self.served.range((link, 0)..=(link, u32::MAX));
         let admitted = of_link.count() < MAX_SERVED;
@@ -104,7 +108,8 @@ impl Labels {
         admitted
     }
 
-    /// A label of ours for `dest` over `link`, until `ours` for ourselves, or for others. Tells whether there is one.
+    /// Enters a label for `dest` over `link`: needed by this node until `ours`, or else by others.
+    /// Returns whether there is one.
     pub(crate) fn ask(&mut self, now: u64, link: LinkId, dest: NodeAddr, ours: u64) -> bool {
         if let Some(asked) = self.asked.get_mut(&(link, dest)) {
             asked.ours = asked.ours.max(ours);
@@ -128,7 +133,7 @@ impl Labels {
         true
     }
 
-    /// Our label for `dest` over `link` and the largest frame it takes, if it is bound.
+    /// Returns the label for `dest` over `link` and the largest frame it takes, if it is bound.
     pub(crate) fn bound(&self, link: LinkId, dest: NodeAddr) -> Option<(u32, u16)> {
         let asked = self.asked.get(&(link, dest))?;
         match asked.stage {
@@ -137,7 +142,7 @@ impl Labels {
         }
     }
 
-    /// Whose label of ours this is.
+    /// Returns the destination of this label of the node.
     pub(crate) fn dest_of(&self, link: LinkId, label: u32) -> Option<NodeAddr> {
         let mut of_link = self
             .asked
@@ -147,20 +152,20 @@ impl Labels {
             .map(|((_, dest), _)| *dest)
     }
 
-    /// The labels of neighbours that lead over `link` to `dest`.
+    /// Returns the labels of neighbours whose frames go over `link` to `dest`.
     pub(crate) fn leading(&self, link: LinkId, dest: NodeAddr) -> Vec<(LinkId, u32)> {
         let leads = |served: &Served| served.dest == dest && served.to == Some(link);
         let served = self.served.iter().filter(|(_, served)| leads(served));
         served.map(|(key, _)| *key).collect()
     }
 
-    /// The labels of neighbours for `dest`.
+    /// Returns the labels of neighbours for `dest`.
     pub(crate) fn towards(&self, dest: NodeAddr) -> Vec<(LinkId, u32)> {
         let served = self.served.iter().filter(|(_, served)| served.dest == dest);
         served.map(|(key, _)| *key).collect()
     }
 
-    /// Whether a refused size may be reported now; it is then.
+    /// Whether a refused size may be reported now. If so, records the report.
     pub(crate) fn may_tell_refusal(&mut self, now: u64) -> bool {
         let due = self
             .refusal_told
@@ -171,13 +176,13 @@ impl Labels {
         due
     }
 
-    /// Whether a session of ours or a label of a neighbour needs our label.
+    /// Whether a session of this node or a label of a neighbour needs the label.
     pub(crate) fn is_wanted(&self, now: u64, link: LinkId, dest: NodeAddr) -> bool {
         let ours = self.asked.get(&(link, dest)).is_some_and(|asked| now < asked.ours);
         ours || !self.leading(link, dest).is_empty()
     }
 
-    /// Checks that no neighbour has made us keep more than is allowed.
+    /// Checks that no neighbour has caused more state than is allowed.
     ///
     /// # Errors
     /// The broken invariant, in words.

@@ -1,18 +1,19 @@
-//! Whether the other end is there, judged by payload alone.
+//! Whether the peer is alive, judged by payload alone.
 //!
-//! Who receives payload and has nothing to send answers after a while, and heartbeats are never answered. So idle ends
-//! stay idle, and payload without an answer means that the other end is gone or has lost its keys.
+//! An end that receives payload and has nothing to send answers after a while, and heartbeats are
+//! never answered. So idle ends stay idle, and payload without an answer means that the peer is
+//! gone or has lost its keys.
 
 use weft_packet::Totals;
 
-/// What was heard and said, on one link or in one session. Times are ms.
+/// What was received and sent on one link or in one session. Times are ms.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     totals: Totals,
     last_heard: u64,
-    /// The first payload that we sent after we last heard something.
+    /// The first payload that was sent after the last received frame.
     unanswered_since: Option<u64>,
-    /// Payload frames that had come when we last said something.
+    /// Payload frames that had been received when something was last sent.
     answered: u64,
     last_said: u64,
 }
@@ -28,29 +29,29 @@ impl Liveness {
         }
     }
 
-    /// What passed so far.
+    /// Returns what has passed so far.
     pub(crate) fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// When something authentic last came.
+    /// Returns when something authentic was last received.
     pub(crate) fn last_heard(&self) -> u64 {
         self.last_heard
     }
 
-    /// Something authentic came.
+    /// Records that something authentic was received.
     pub(crate) fn heard(&mut self, at: u64) {
         self.last_heard = self.last_heard.max(at);
         self.unanswered_since = self.unanswered_since.filter(|since| *since > self.last_heard);
     }
 
-    /// We say something now.
+    /// Records that something is sent now.
     pub(crate) fn said(&mut self, now: u64) {
         self.answered = self.totals.rx_payload;
         self.last_said = self.last_said.max(now);
     }
 
-    /// Takes the lane's count. `payload_sent` is when payload was last sent.
+    /// Handles the lane's counts. `payload_sent` is when payload was last sent.
     pub(crate) fn sample(&mut self, now: u64, totals: &Totals, payload_sent: u64) {
         self.heard(totals.last_rx.min(now));
         if payload_sent > self.last_heard {
@@ -63,13 +64,14 @@ impl Liveness {
         }
     }
 
-    /// When our payload has been without an answer for `patience`.
+    /// Returns when sent payload will have been unanswered for `patience`.
     pub(crate) fn unanswered_at(&self, patience: u64) -> u64 {
         self.unanswered_since
             .map_or(u64::MAX, |since| since.saturating_add(patience))
     }
 
-    /// When to answer payload that came, if we have said nothing since: `pause` after we last spoke.
+    /// Returns when received payload has to be answered, if nothing was sent since: `pause` after
+    /// the last frame that was sent.
     pub(crate) fn answer_at(&self, pause: u64) -> u64 {
         if self.totals.rx_payload > self.answered {
             self.last_said.saturating_add(pause).max(self.totals.last_rx)
@@ -78,12 +80,12 @@ impl Liveness {
         }
     }
 
-    /// When we will have said nothing for `pause`.
+    /// Returns when nothing will have been sent for `pause`.
     pub(crate) fn quiet_at(&self, pause: u64) -> u64 {
         self.last_said.saturating_add(pause)
     }
 
-    /// Begins anew: neither side owes the other an answer.
+    /// Resets the state: neither end has an answer outstanding.
     pub(crate) fn settle(&mut self) {
         self.unanswered_since = None;
         self.answered = self.totals.rx_payload;

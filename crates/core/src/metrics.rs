@@ -1,26 +1,28 @@
-//! What is known of a link or a session: round trip, loss, jitter, and the cost that follows.
+//! The measurements of a link or a session: round trip, loss, jitter, and the cost that follows.
 //!
-//! The other side reports what it received, the lane counts what we received. Source: FIPS fips-mmp, "Metrics Tracked".
-//! What is taken differently:
+//! The peer reports what it received, the lane counts what this node received. Source: FIPS
+//! fips-mmp, "Metrics Tracked". The differences:
 //!
-//! - Loss is a share of frames over the last reports, weighed by frames, not the share of the last interval alone: an
-//!   interval of three frames that lost one does not make a link thrice as dear.
-//! - A round trip below the clocks' millisecond is a measurement too. FIPS waits for one that shows.
+//! - Loss is a share of frames over the last reports, weighted by frames, not the share of the last
+//!   interval alone: an interval of three frames with one loss does not triple the cost of a link.
+//! - A round trip below the clocks' millisecond is a measurement too. FIPS waits for one that is
+//!   above.
 
 use weft_packet::Received;
 use weft_wire::mmp::ReceiverReport;
 
-/// What a perfect link without delay costs, in thousandths: the unit of link costs.
+/// The cost of a perfect link without delay, in thousandths: the unit of link costs.
 const PERFECT: u32 = 1_000;
-/// ETX at most (FIPS: 100), in thousandths.
+/// Maximum ETX (FIPS: 100), in thousandths.
 const MAX_ETX: u64 = 100_000;
-/// Between two looks at what we received, at least, ms.
+/// Minimum time between two looks at the received frames, in ms.
 const LOOK: u64 = 1_000;
-/// Frames of the interval before that may come in an interval.
+/// Number of frames of the previous interval that may arrive in an interval.
 const LATE: u64 = 64;
-/// A round trip of more is no measurement, ms.
+/// A longer round trip is not a measurement, in ms.
 const MAX_RTT: u32 = 60_000;
-/// How far quantised clocks can make a round trip negative, ms: two differences of two times each.
+/// How far quantised clocks can make a round trip negative, in ms: two differences of two times
+/// each.
 const CLOCK_SLACK: i64 = 2;
 
 /// Smoothed round-trip time (RFC 6298), in microseconds.
@@ -45,21 +47,22 @@ impl Srtt {
     }
 }
 
-/// The share of frames that arrives: recent ones count more, each report an eighth less than the next.
+/// The share of frames that arrive. Recent frames have more weight: each report counts an eighth
+/// less than the next.
 #[derive(Clone, Copy, Debug, Default)]
 struct Delivery {
     /// Epoch, highest counter and frames at the last look.
     last: Option<(u32, u64, u64)>,
-    /// Frames sent and come, in 1/256.
+    /// Frames sent and received, in 1/256.
     sent: u64,
     came: u64,
 }
 
 impl Delivery {
-    /// Takes the highest counter of an epoch and the frames that have come in all.
+    /// Handles the highest counter of an epoch and the total of received frames.
     fn look(&mut self, epoch: u32, highest: u64, frames: u64) {
         let before = self.last.replace((epoch, highest, frames));
-        // Other keys have other counters: what lies between is unknown.
+        // Other keys have other counters: the frames in between are unknown.
         let Some((_, from, came)) = before.filter(|(known, ..)| *known == epoch) else {
             return;
         };
@@ -71,43 +74,47 @@ impl Delivery {
         }
     }
 
-    /// In thousandths, once known.
+    /// Returns the loss in thousandths, once it is known.
     fn lost(&self) -> Option<u32> {
         (self.sent > 0).then(|| (self.sent.saturating_sub(self.came) * 1_000 / self.sent) as u32)
     }
 }
 
-/// How a link or a session has done lately, in numbers. Ours is what we send, theirs what we receive.
+/// The quality of a link or a session lately. "Out" is the direction from this node to the peer,
+/// "in" the reverse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quality {
-    /// Smoothed round-trip time, microseconds. The clocks behind it are in milliseconds.
+    /// Smoothed round-trip time, in microseconds. The clocks behind it are in milliseconds.
     pub rtt_us: Option<u32>,
-    /// Its mean variation, microseconds.
+    /// Its mean variation, in microseconds.
     pub rtt_variation_us: Option<u32>,
-    /// Lost of ours, in thousandths.
+    /// Loss from this node to the peer, in thousandths.
     pub loss_out: Option<u32>,
-    /// Lost of theirs, in thousandths.
+    /// Loss from the peer to this node, in thousandths.
     pub loss_in: Option<u32>,
-    /// Expected transmissions for one to arrive and be answered, in thousandths; 1,000 is perfect.
+    /// Expected transmissions until one arrives and is answered, in thousandths; 1,000 is perfect.
     pub etx: Option<u32>,
-    /// What the other side last reported of ours: jitter, bursts of loss, trend of the delay, congestion.
+    /// The peer's last report on frames of this node: jitter, bursts of loss, trend of the delay,
+    /// congestion.
     pub report: Option<ReceiverReport>,
-    /// How long ago that was, ms.
+    /// The age of that report, in ms.
     pub report_age: Option<u64>,
-    /// What we have received.
+    /// What this node has received.
     pub received: Received,
 }
 
 impl Quality {
-    /// What a link costs, in thousandths of a perfect one: ETX times (1 + SRTT / 100 ms). Source: FIPS fips-mmp, "ETX".
+    /// Returns the cost of a link, in thousandths of a perfect one: ETX times (1 + SRTT / 100 ms).
+    /// Source: FIPS fips-mmp, "ETX".
     pub fn cost(&self) -> Option<u32> {
         let (rtt, etx) = (u64::from(self.rtt_us?), u64::from(self.etx?));
         let cost = etx * (100_000 + rtt) / 100_000;
         Some(u32::try_from(cost).unwrap_or(u32::MAX))
     }
 
-    /// Whether what is sent over a link should be marked, if it is so far or not. Source: FIPS fips-mmp, "ECN Congestion
-    /// Signaling": from 5 % of loss or an ETX of 3 on. It ends a fifth below that, so as not to come and go.
+    /// Whether frames over a link should be marked, given whether they are at present. Source: FIPS
+    /// fips-mmp, "ECN Congestion Signaling": from 5 % of loss or an ETX of 3. Marking ends a fifth
+    /// below that, as a hysteresis.
     pub(crate) fn is_congested(&self, so_far: bool) -> bool {
         let (loss, etx) = if so_far { (40, 2_400) } else { (50, 3_000) };
         self.loss_out.is_some_and(|lost| lost >= loss) || self.etx.is_some_and(|now| now >= etx)
@@ -118,21 +125,22 @@ impl Quality {
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     srtt: Option<Srtt>,
-    /// The next round trip begins the mean anew: the path is another one.
+    /// The path changed, so the next round trip restarts the mean.
     moved: bool,
-    /// Round trips measured.
+    /// Number of measured round trips.
     samples: u32,
     ours: Delivery,
     theirs: Delivery,
     looked: u64,
-    /// The last report: when, under which epoch, and what.
+    /// The last report: its time, its epoch, and its content.
     report: Option<(u64, u32, ReceiverReport)>,
     received: Received,
 }
 
 impl Metrics {
-    /// What the other side received from us, under our epoch `epoch`. We have sealed `sent` frames under it, and its
-    /// clock stands at `clock`. False if the report cannot be, or is an old one.
+    /// Handles the peer's report on frames of this node under the epoch `epoch`. This node has
+    /// sealed `sent` frames under it, and its clock in that epoch reads `clock`. Returns `false` if
+    /// the report is impossible or old.
     pub(crate) fn handle_report(
         &mut self,
         now: u64,
@@ -151,7 +159,7 @@ impl Metrics {
         true
     }
 
-    /// A report is made only when something came, so one without news is a copy or came late.
+    /// A report is made only after new frames, so one without news is a copy or late.
     fn is_old(&self, epoch: u32, report: &ReceiverReport) -> bool {
         let Some((_, _, last)) = self.report.as_ref().filter(|(_, known, _)| *known == epoch) else {
             return false;
@@ -176,7 +184,7 @@ impl Metrics {
         self.moved = false;
     }
 
-    /// What we received, as the lane counts it.
+    /// Handles the lane's counts of received frames.
     pub(crate) fn handle_received(&mut self, now: u64, received: &Received) {
         self.received = *received;
         let other = self.theirs.last.is_none_or(|(epoch, ..)| epoch != received.epoch);
@@ -186,18 +194,18 @@ impl Metrics {
         }
     }
 
-    /// The path is another one, and so is its round trip.
+    /// Handles a changed path: its round trip has changed too.
     pub(crate) fn handle_moved(&mut self) {
         self.moved = true;
         self.samples = 0;
     }
 
-    /// Round trips measured since the start or the last change of path.
+    /// Returns the number of round trips measured since the start or the last change of path.
     pub(crate) fn samples(&self) -> u32 {
         self.samples
     }
 
-    /// Smoothed round-trip time, ms.
+    /// Returns the smoothed round-trip time, in ms.
     pub(crate) fn srtt(&self) -> Option<u64> {
         self.srtt.map(|srtt| u64::try_from(srtt.mean / 1_000).unwrap_or(0))
     }
@@ -218,7 +226,8 @@ impl Metrics {
     }
 }
 
-/// One over the product of what arrives each way, in thousandths, from what is lost.
+/// Returns the ETX, in thousandths: one over the product of the arriving shares of both directions,
+/// computed from the losses.
 fn etx(out: u32, back: u32) -> u32 {
     let arrive = |lost: u32| u64::from(PERFECT.saturating_sub(lost));
     let both = arrive(out) * arrive(back);

@@ -1,19 +1,24 @@
-//! Whether IP packets of a session pass, each direction by itself.
+//! Whether IP packets of a session pass, for each direction separately.
 //!
-//! A packet that comes proves its direction. A packet that goes proves nothing: for that direction the other end's
-//! ReceiverReports are asked, which a FIPS daemon and a weft node send while IP packets come to them.
+//! A received packet proves its direction. A sent packet proves nothing. For that direction the
+//! evidence is the peer's ReceiverReports, which a FIPS daemon and a weft node send while they
+//! receive IP packets.
 
 use weft_packet::SessionActivity;
 
-/// IP packets of this direction passed lately, ms. The state leaves [`PeerState::Payload`](crate::PeerState::Payload) at most
-/// one sample of the lane (250 ms) after this.
+/// Time for which a passed IP packet counts as recent, in ms. The state leaves
+/// [`PeerState::Payload`](crate::PeerState::Payload) at most one sample of the lane (250 ms) after
+/// this.
 pub(crate) const FRESH: u64 = 9_000;
-/// Packets go out and nothing authentic has come back for this long, ms: a weft node answers within 2 s.
+/// Time with sent packets and no authentic frame received after which nothing counts as arriving
+/// from the peer, in ms: a weft node answers within 2 s.
 const UNHEARD: u64 = 3_000;
-/// Packets go out and the other end has told of nothing new for this long, ms, beside two round trips. It tells after a round
-/// trip of 500 ms at least; new keys may keep it from that for 3 s.
+/// Time with sent packets and no new receiver report, beyond two round trips, after which packets
+/// count as not arriving at the peer, in ms. The peer reports after a round trip, or 500 ms at
+/// least; new keys may delay that by 3 s.
 const UNTOLD: u64 = 6_000;
-/// The packets that nothing was told of lie at least this far apart, ms: the loss of one burst says nothing about the way.
+/// Minimum time between the first and the last packet without a report, in ms: the loss of one
+/// burst proves nothing about the path.
 const SPREAD: u64 = 1_500;
 
 /// What is known of IP packets. Times are ms, 0 is never.
@@ -21,23 +26,24 @@ const SPREAD: u64 = 1_500;
 pub(crate) struct Passing {
     came: u64,
     went: u64,
-    /// IP packets that have come.
+    /// Number of received IP packets.
     packets: u64,
-    /// When the other end last told that it received something new, and what we sent first after that.
+    /// When the peer last reported new received frames, and the first packet that was sent after
+    /// that.
     told: u64,
     untold_since: Option<u64>,
-    /// What we sent first after something authentic last came.
+    /// The first packet that was sent after the last authentic frame was received.
     unheard_since: Option<u64>,
 }
 
 impl Passing {
-    /// Takes the lane's count. `heard` is when something authentic last came.
+    /// Handles the lane's counts. `heard` is when something authentic was last received.
     pub(crate) fn sample(&mut self, now: u64, heard: u64, activity: &SessionActivity) {
         let packets = activity.totals.rx_payload;
         if packets != self.packets {
             self.packets = packets;
-            // The lane knows when a packet last passed in either direction. Where the last one went out, another one came
-            // since the last sample.
+            // The lane knows when a packet last passed in either direction. If the last one was
+            // sent, another was received since the last sample.
             self.came = match activity.last_data > activity.last_data_tx {
                 true => activity.last_data,
                 false => now.min(activity.last_data),
@@ -57,18 +63,18 @@ impl Passing {
         }
     }
 
-    /// The other end tells that something new came to it.
+    /// Handles the peer's report of new received frames.
     pub(crate) fn handle_told(&mut self, now: u64) {
         self.told = now;
         self.untold_since = None;
     }
 
-    /// The way is another one, or the keys are.
+    /// Handles a changed path, or new keys.
     pub(crate) fn settle(&mut self) {
         self.untold_since = None;
     }
 
-    /// The session is over.
+    /// Handles the end of the session.
     pub(crate) fn end(&mut self) {
         *self = Self {
             packets: self.packets,
@@ -76,17 +82,17 @@ impl Passing {
         };
     }
 
-    /// When an IP packet last came, if ever in this session.
+    /// Returns when an IP packet was last received in this session, if one was.
     pub(crate) fn came(&self) -> Option<u64> {
         (self.came > 0).then_some(self.came)
     }
 
-    /// When one last went.
+    /// Returns when one was last sent.
     pub(crate) fn went(&self) -> Option<u64> {
         (self.went > 0).then_some(self.went)
     }
 
-    /// Until when packets count as passing in both directions, if nothing more passes.
+    /// Returns until when packets count as passing in both directions, if nothing more passes.
     pub(crate) fn fresh_until(&self) -> u64 {
         match self.came.min(self.went) {
             0 => 0,
@@ -94,13 +100,14 @@ impl Passing {
         }
     }
 
-    /// From when on nothing comes back. `heard` is when something authentic last came.
+    /// Returns from when on nothing arrives from the peer. `heard` is when something authentic was
+    /// last received.
     pub(crate) fn unheard_at(&self, heard: u64) -> u64 {
         let since = self.unheard_since.filter(|since| *since > heard);
         since.map_or(u64::MAX, |since| since.saturating_add(UNHEARD))
     }
 
-    /// From when on what we send does not arrive, by what the other end tells; `rtt` in ms.
+    /// Returns from when on packets do not arrive at the peer, by its reports; `rtt` in ms.
     pub(crate) fn untold_at(&self, rtt: u64) -> u64 {
         let since = self
             .untold_since
@@ -108,7 +115,7 @@ impl Passing {
         since.map_or(u64::MAX, |since| since.saturating_add(UNTOLD + 2 * rtt.min(1_000)))
     }
 
-    /// When the other end last told of something new.
+    /// Returns when the peer last reported new received frames.
     pub(crate) fn told(&self) -> u64 {
         self.told
     }

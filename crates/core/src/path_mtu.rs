@@ -1,36 +1,39 @@
-//! The largest frame that a session's path takes: learnt at both of its ends.
+//! The largest frame that a session's path takes, learned at both of its ends.
 //!
-//! Each datagram of a session tells the smallest link on its way; the receiver tells the sender. A node on the way that
-//! had to drop a frame says so itself. Source: FIPS fips-mtu and `proto/mmp/path_mtu.rs`. What is taken differently:
+//! Each datagram of a session records the smallest link on its path; the receiver reports it to the
+//! sender. A node on the path that had to drop a frame reports that itself. Source: FIPS fips-mtu
+//! and `proto/mmp/path_mtu.rs`. The differences:
 //!
 //! - Confirmations follow packets, so that an idle session stays idle.
-//! - What a node on the way claims by itself is believed down to [`MIN_HINTED`] only: nothing of it is sealed, and every
-//!   path under IPv6 carries that much.
-//! - What the other end tells is sealed, but it repeats what nodes on the way wrote into the frame. It is believed down to
-//!   [`LEAST_PAYLOAD`]: a smaller size is refused. Hosts ignore a path of less than 1,280 bytes, so believing it would only
-//!   let a node on the way make their packets "too big" for good (docs/decisions/0021-told-sizes-and-queues.md).
+//! - A claim by a node on the path is believed down to [`MIN_HINTED`] only: no part of it is
+//!   sealed, and every path under IPv6 takes that much.
+//! - The peer's report is sealed, but it repeats the value that nodes on the path wrote into the
+//!   frame. It is believed down to [`LEAST_PAYLOAD`]: a smaller size is refused. Hosts ignore a
+//!   path of less than 1,280 bytes, so believing it would only let a node on the path make their
+//!   packets "too big" for ever (docs/decisions/0021-told-sizes-and-queues.md).
 
 use weft_wire::fast::LEAST_PAYLOAD;
 
-/// What an unsealed claim can lower a path to, bytes of UDP payload: IPv6 requires links of 1,280 bytes (RFC 8200
-/// section 5), less its header and UDP's.
+/// The size down to which an unsealed claim can lower a path, in bytes of UDP payload: IPv6
+/// requires links of 1,280 bytes (RFC 8200 section 5), less its header and UDP's.
 pub(crate) const MIN_HINTED: u16 = 1_232;
-/// A smaller claim describes no path that could be used (FIPS `MIN_ACTIONABLE_PATH_MTU` is 256).
+/// A smaller claim describes no usable path (FIPS `MIN_ACTIONABLE_PATH_MTU` is 256).
 pub(crate) const MIN_TOLD: u16 = LEAST_PAYLOAD;
-/// Between two confirmations of the same value, at least, ms; also five round trips.
+/// Minimum time between two confirmations of the same value, in ms; also five round trips.
 const CONFIRM_EVERY: u64 = 10_000;
-/// Higher values in a row that raise the size again.
+/// Number of higher values in a row that raise the size again.
 const RAISE_AFTER: u32 = 3;
-/// Between two claims of nodes on the way that count, ms: each makes local senders try anew.
+/// Minimum time between two claims of nodes on the path that count, in ms: each makes local senders
+/// retry.
 const HINT_PAUSE: u64 = 100;
 
-/// The size for what we send, bytes of UDP payload.
+/// The size of sent frames, in bytes of UDP payload.
 #[derive(Debug)]
 pub(crate) struct PathMtu {
-    /// Our own link's.
+    /// The size of this node's own link.
     link: u16,
     current: u16,
-    /// A higher value that was told: which, how often in a row, and since when.
+    /// A higher value that was reported: the value, how often in a row, and since when.
     higher: Option<(u16, u32, u64)>,
     hinted_at: Option<u64>,
 }
@@ -45,12 +48,13 @@ impl PathMtu {
         }
     }
 
-    /// The size in use.
+    /// Returns the size in use.
     pub(crate) fn current(&self) -> u16 {
         self.current
     }
 
-    /// The other end tells the smallest link that our frames have met. True if that changes the size.
+    /// Handles the peer's report on the smallest link that frames of this node have passed. Returns
+    /// whether that changes the size.
     pub(crate) fn handle_told(&mut self, now: u64, told: u16, srtt: Option<u64>) -> bool {
         if told < MIN_TOLD {
             return false;
@@ -76,7 +80,8 @@ impl PathMtu {
         true
     }
 
-    /// A node on the way claims that a frame was too large for its next link. True if that changes the size.
+    /// Handles the claim of a node on the path that a frame was too large for its next link.
+    /// Returns whether that changes the size.
     pub(crate) fn handle_hint(&mut self, now: u64, claimed: u16) -> bool {
         let paused = self.hinted_at.is_some_and(|at| now.saturating_sub(at) < HINT_PAUSE);
         if claimed < MIN_TOLD || paused {
@@ -87,7 +92,7 @@ impl PathMtu {
         claimed < self.current && self.lower(claimed)
     }
 
-    /// The path is another one, of which nothing is known. True if that changes the size.
+    /// Handles a changed path, of which nothing is known. Returns whether that changes the size.
     pub(crate) fn handle_moved(&mut self) -> bool {
         self.higher = None;
         std::mem::replace(&mut self.current, self.link) != self.link
@@ -100,40 +105,41 @@ impl PathMtu {
     }
 }
 
-/// What we tell the other end about the path to us.
+/// The reports to the peer on the path to this node.
 #[derive(Debug, Default)]
 pub(crate) struct PathWatch {
-    /// The smallest link that the last frame met.
+    /// The smallest link that the last frame passed.
     seen: Option<u16>,
-    /// What was told, when, and how many packets had come by then.
+    /// The last report: its value, its time, and the number of packets received by then.
     told: Option<(u16, u64, u64)>,
 }
 
 impl PathWatch {
-    /// The last frame met a smallest link of this size.
+    /// Records the smallest link that the last frame passed.
     pub(crate) fn handle_seen(&mut self, path_mtu: Option<u16>) {
         self.seen = path_mtu.filter(|mtu| *mtu >= MIN_TOLD);
     }
 
-    /// What the last frame met.
+    /// Returns the smallest link that the last frame passed.
     pub(crate) fn seen(&self) -> Option<u16> {
         self.seen
     }
 
-    /// When the other end is told; `u64::MAX` while there is nothing to tell. So many packets have come.
+    /// Returns when a report is due; `u64::MAX` while there is none. `packets` is the number of
+    /// received packets.
     pub(crate) fn due(&self, packets: u64, srtt: Option<u64>) -> u64 {
         let Some(seen) = self.seen else { return u64::MAX };
         match self.told {
             None if packets > 0 => 0,
             None => u64::MAX,
             Some((told, ..)) if seen < told => 0,
-            // Anything else is told with packets; it is not needed without them.
+            // Any other value is reported with packets; without them no report is needed.
             Some((_, at, before)) if packets > before => at.saturating_add(confirm_every(srtt)),
             Some(_) => u64::MAX,
         }
     }
 
-    /// Takes what is told now.
+    /// Takes the value that is reported now.
     pub(crate) fn tell(&mut self, now: u64, packets: u64) -> Option<u16> {
         let seen = self.seen?;
         self.told = Some((seen, now, packets));
@@ -230,7 +236,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is said: never above our own link, never below the floor of who says it.
+        /// Whatever is reported: never above this node's own link, never below the minimum for the
+        /// reporter.
         #[test]
         fn any_words(link in 1_200_u16..9_000, words in prop::collection::vec((any::<u16>(), any::<bool>(), 0..20_000_u64), 0..60)) {
             let (mut mtu, mut now) = (PathMtu::new(link), 0);

@@ -1,71 +1,77 @@
-//! What a path between two ends of fast frames takes: found by probes that are as large as the frames they stand for.
+//! The size that a path between two ends of fast frames takes, found by probes as large as the
+//! frames that they represent.
 //!
-//! RFC 8899 (DPLPMTUD) with what two ends can do that answer each other at once:
+//! RFC 8899 (DPLPMTUD), adapted to two ends that answer each other at once:
 //!
-//! - A probe goes with a **pilot**, a frame as small as they come. Only a probe that is missing while its pilot was
-//!   answered speaks against its size; where both are missing nothing was learnt, and both go again. So neither an outage
-//!   nor ordinary loss looks like a path that has become smaller, and the pilot's round trip tells how long to wait.
-//! - The search tries the largest size first, which is right on most paths, and halves what is left.
-//! - While large frames are sent the size in use is **confirmed** each second. That finds a path that swallows what it no
-//!   longer takes, whatever the traffic in it: no answer to data is needed.
+//! - A probe is sent with a **pilot**, a frame of the smallest size. Only a missing probe whose
+//!   pilot was answered is evidence against its size; if both are missing nothing was learned, and
+//!   both are sent again. So neither an outage nor ordinary loss looks like a path that has become
+//!   smaller, and the pilot's round trip determines how long to wait.
+//! - The search tries the largest size first, which is right on most paths, and halves the
+//!   remaining range.
+//! - While large frames are sent the size in use is **confirmed** each second. That finds a path
+//!   that drops sizes that it took before, whatever the traffic in it: no answer to data is needed.
 //!
 //! Sizes are bytes of UDP payload, times ms.
 
 use weft_wire::fast::SURE_PAYLOAD;
 
-/// Sizes that paths have, as a search tries them, beside the largest: links of 1,280 to 1,500 bytes less 28 for the
-/// headers of IPv4 and UDP, or 48 for IPv6's; 1,444 and 1,464 are those of PPPoE.
+/// Sizes that paths have, as a search tries them, besides the largest: links of 1,280 to 1,500
+/// bytes less 28 for the headers of IPv4 and UDP, or 48 for IPv6's; 1,444 and 1,464 are those of
+/// PPPoE.
 const SIZES: [u16; 12] = [
     1_252, 1_272, 1_292, 1_312, 1_332, 1_352, 1_372, 1_392, 1_412, 1_432, 1_444, 1_464,
 ];
-/// Probes that are missing, while their pilots are not, before a size counts as too large (RFC 8899 `MAX_PROBES`).
+/// Probes that are missing, while their pilots are not, before a size counts as too large (RFC 8899
+/// `MAX_PROBES`).
 const MAX_PROBES: u32 = 3;
-/// The same before a size in use does.
+/// The same for a size in use.
 const MAX_CONFIRMS: u32 = 4;
 /// While large frames are sent, the size in use is confirmed this often.
 const CONFIRM_EVERY: u64 = 1_000;
-/// The wait for the first pilot of all.
+/// The wait for the very first pilot.
 const FIRST_WAIT: u64 = 1_000;
-/// The least wait for a pilot where the round trip is known.
+/// The minimum wait for a pilot if the round trip is known.
 const LEAST_WAIT: u64 = 200;
-/// The longest wait for a pilot; waits double while none comes.
+/// The maximum wait for a pilot; waits double while none is answered.
 const LONGEST_WAIT: u64 = 5_000;
-/// What a probe gets beyond its pilot's round trip, at least.
+/// Minimum wait for a probe after its pilot was answered.
 const GRACE: u64 = 50;
-/// The same where data depends on it: a burst must have passed by the time of the next.
+/// The same if data depends on the size: a burst has to be over by the time of the next probe.
 const CONFIRM_GRACE: u64 = 250;
-/// A path that takes less than the sure size is looked at again after this.
+/// A path that takes less than the sure size is probed again after this.
 const NARROW_AGAIN: u64 = 30_000;
-/// Tries whose late answers still count.
+/// Number of tries whose late answers still count.
 const REMEMBERED: u16 = 8;
 
-/// What the prober wants.
+/// An effect of the prober.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Send a probe of this size; 0: as small as a probe can be.
+    /// Send a probe of this size; 0 for the smallest size of a probe.
     Probe { id: u16, size: u16 },
     /// Frames have this size from now on.
     Size(u16, Change),
-    /// Nothing larger is looked for, for a while: what does not fit will not fit in a moment either.
+    /// No larger size is probed for some time: what does not pass now will not pass in a moment
+    /// either.
     Settled,
     /// The path takes less than the sure size, or takes it again.
     Narrow(bool),
 }
 
-/// Why a size is another one.
+/// The reason of a change of size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// A probe of it was answered.
+    /// A probe of this size was answered.
     Raised,
-    /// The size before no longer gets through.
+    /// The previous size no longer passes.
     BlackHole,
 }
 
-/// One path in one direction.
+/// The search for the size of one path in one direction.
 #[derive(Debug)]
 pub(crate) struct Prober {
     ceiling: u16,
-    /// A search that is over begins again after this.
+    /// A finished search begins again after this.
     raise: u64,
     current: u16,
     /// Sizes from here on do not pass, as far as is known.
@@ -74,9 +80,9 @@ pub(crate) struct Prober {
     search: Search,
     /// Whether the sure size passes, once that is known.
     sure: Option<bool>,
-    /// When the size in use was last shown to pass.
+    /// When the size in use was last proven to pass.
     confirmed_at: u64,
-    /// It is to be shown again, whether data depends on it or not.
+    /// The size in use has to be proven again, whether data depends on it or not.
     doubted: bool,
     next_id: u16,
     rtt: Option<u64>,
@@ -86,13 +92,13 @@ pub(crate) struct Prober {
 enum Search {
     /// From the top, then by halves.
     Down,
-    /// The next size above the one in use, to see whether the path has become larger.
+    /// The next size above the one in use, to find out whether the path has become larger.
     Up,
-    /// Over, until then.
+    /// Finished, until then.
     Over(u64),
 }
 
-/// A size in question.
+/// A size that is being probed.
 #[derive(Debug)]
 struct Flight {
     size: u16,
@@ -102,13 +108,13 @@ struct Flight {
     sent_at: u64,
     next: u64,
     wait: u64,
-    /// The last try's pilot was answered.
+    /// The pilot of the last try was answered.
     piloted: bool,
 }
 
 impl Prober {
-    /// A path of which nothing is known but that frames above `ceiling` make no sense. `raise` is the time between two
-    /// looks whether it takes more than before.
+    /// Creates the search for a path of which nothing is known. Frames above `ceiling` are not
+    /// useful. `raise` is the time between two searches for a larger size than before.
     pub(crate) fn new(now: u64, ceiling: u16, raise: u64) -> Self {
         Self {
             ceiling,
@@ -125,32 +131,33 @@ impl Prober {
         }
     }
 
-    /// The size in use.
+    /// Returns the size in use.
     pub(crate) fn current(&self) -> u16 {
         self.current
     }
 
-    /// Probes have shown that the size in use passes.
+    /// Whether probes have proven that the size in use passes.
     pub(crate) fn is_probed(&self) -> bool {
         self.current > self.least() || self.sure == Some(true)
     }
 
-    /// Probes of the sure size do not arrive although smaller frames do.
+    /// Whether probes of the sure size do not arrive although smaller frames do.
     pub(crate) fn is_narrow(&self) -> bool {
         self.sure == Some(false)
     }
 
-    /// The size that every path is to take.
+    /// Returns the size that every path has to take.
     fn least(&self) -> u16 {
         SURE_PAYLOAD.min(self.ceiling)
     }
 
-    /// Larger sizes are being tried.
+    /// Whether larger sizes are being probed.
     pub(crate) fn is_searching(&self) -> bool {
         !matches!(self.search, Search::Over(_))
     }
 
-    /// When [`Prober::handle_timeout`] has something to do. `large_tx` is when a frame above the sure size was last sent.
+    /// Returns when [`Prober::handle_timeout`] has something to do. `large_tx` is when a frame
+    /// above the sure size was last sent.
     pub(crate) fn deadline(&self, large_tx: u64) -> u64 {
         if let Some(flight) = &self.flight {
             return flight.next;
@@ -174,7 +181,7 @@ impl Prober {
         }
     }
 
-    /// Does what is due.
+    /// Performs what is due.
     pub(crate) fn handle_timeout(&mut self, now: u64, large_tx: u64, effects: &mut Vec<Effect>) {
         if now < self.deadline(large_tx) {
             return;
@@ -195,7 +202,7 @@ impl Prober {
         }
     }
 
-    /// The other end answers a probe.
+    /// Handles the peer's answer to a probe.
     pub(crate) fn handle_answer(&mut self, now: u64, id: u16, effects: &mut Vec<Effect>) {
         let Some(flight) = &mut self.flight else { return };
         let age = self.next_id.wrapping_sub(id);
@@ -216,7 +223,7 @@ impl Prober {
         }
     }
 
-    /// Our own addresses or routes are others: the path may be, too.
+    /// Handles a change of this node's own addresses or routes: the path may have changed too.
     pub(crate) fn handle_network_change(&mut self) {
         self.doubted = true;
         if let Search::Over(_) = self.search {
@@ -263,7 +270,7 @@ impl Prober {
         }
     }
 
-    /// Puts the next size in question, if there is one.
+    /// Begins to probe the next size, if there is one.
     fn begin(&mut self, now: u64, large_tx: u64, effects: &mut Vec<Effect>) {
         if now >= self.confirm_at(large_tx) {
             self.doubted = false;
@@ -281,7 +288,8 @@ impl Prober {
         }
     }
 
-    /// Nothing larger passes: the search is over once it is known that the size in use does.
+    /// Ends the search, because no larger size passes. If the size in use is not known to pass,
+    /// probes it first.
     fn conclude(&mut self, now: u64, effects: &mut Vec<Effect>) {
         if self.is_probed() {
             self.settle(now, effects);
@@ -299,7 +307,7 @@ impl Prober {
         effects.push(Effect::Settled);
     }
 
-    /// The next size to try.
+    /// Returns the next size to try.
     fn candidate(&self) -> Option<u16> {
         if self.is_narrow() {
             return Some(self.least());
@@ -330,7 +338,7 @@ impl Prober {
         self.send(now, effects);
     }
 
-    /// One more try.
+    /// Sends one more try.
     fn send(&mut self, now: u64, effects: &mut Vec<Effect>) {
         let Some(flight) = &mut self.flight else { return };
         if !flight.piloted {

@@ -1,27 +1,29 @@
-//! How far we got with a peer, since when, and what stands in the way.
+//! The stage that the connection with a peer has reached, since when, and what keeps it from going
+//! further.
 
 use crate::node::Peer;
 use crate::passing::FRESH;
 use crate::{Config, PeerState, Standing};
 
-/// Why packets do not pass although keys or a link are there.
+/// The reason why packets do not pass although there are keys or a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// We send, and nothing authentic comes back.
+    /// This node sends, and receives nothing authentic in return.
     NothingComes,
-    /// We send, frames of the peer come, and the peer reports that nothing of ours has come to it.
+    /// This node sends and receives frames of the peer, but the peer reports that nothing of this
+    /// node has arrived.
     NothingArrives,
 }
 
-/// How a peer stands at one moment. Times are ms.
+/// The state of a peer at one moment. Times are ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) state: PeerState,
-    /// The same for people.
+    /// The summary for users.
     pub(crate) standing: Standing,
-    /// And since when there has been no sign to the contrary.
+    /// The trouble, and the time of the last sign to the contrary.
     pub(crate) trouble: Option<(Trouble, u64)>,
-    /// When this may change by itself.
+    /// When this may change with time alone.
     pub(crate) next: u64,
 }
 
@@ -45,7 +47,7 @@ impl Look {
         if !session.is_up() {
             let silent_at = if session.is_relayed() { u64::MAX } else { silent_at };
             let trouble = (now >= silent_at).then_some((Trouble::NothingComes, link.liveness.last_heard()));
-            // A way through other nodes is no sign of the peer itself.
+            // A path through other nodes is not a sign of the peer itself.
             let unsure = trouble.is_some() || session.wanted.is_some() || session.is_relayed();
             return Self {
                 state: PeerState::Linked,
@@ -97,12 +99,12 @@ impl Look {
     }
 }
 
-/// The first of these times that is still to come.
+/// Returns the first of these times that is in the future.
 fn later<const N: usize>(now: u64, times: [u64; N]) -> u64 {
     times.into_iter().filter(|at| *at > now).min().unwrap_or(u64::MAX)
 }
 
-/// The last look at a peer, and since when it has been so.
+/// The last noted state of a peer, and since when it has been so.
 #[derive(Debug)]
 pub(crate) struct Progress {
     state: PeerState,
@@ -126,7 +128,7 @@ impl Progress {
         }
     }
 
-    /// Takes note of a look, and tells the trouble if it is another one than before.
+    /// Records a look, and returns the trouble if it has changed.
     pub(crate) fn note(&mut self, now: u64, look: &Look) -> Option<Option<Trouble>> {
         self.next = look.next;
         if self.state != look.state {
@@ -139,12 +141,13 @@ impl Progress {
         (std::mem::replace(&mut self.trouble, trouble) != trouble).then_some(trouble)
     }
 
-    /// Since when the peer has been in the state of `look`, which is later than the last one noted.
+    /// Returns since when the peer has been in the state of `look`, which is later than the last
+    /// one recorded.
     pub(crate) fn since(&self, now: u64, look: &Look) -> u64 {
         if self.state == look.state { self.since } else { now }
     }
 
-    /// Since when its standing is that of `look`.
+    /// Returns since when its standing is that of `look`.
     pub(crate) fn standing_since(&self, now: u64, look: &Look) -> u64 {
         match self.standing == look.standing {
             true => self.standing_since,

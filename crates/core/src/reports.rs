@@ -1,30 +1,33 @@
-//! When to tell the other side what was sent and what came.
+//! When to report to the peer what was sent and what was received.
 //!
-//! Intervals and modes are those of FIPS (fips-mmp, "Report Scheduling"; `proto/mmp`). But reports follow payload: a
-//! report is no reason for another, so an idle link or session stays idle. Only a link that has just come up, or that
-//! moved, is measured by reports about reports, a bounded number of times; and where a heartbeat is due and something
-//! came, a report goes instead.
+//! Intervals and modes are those of FIPS (fips-mmp, "Report Scheduling"; `proto/mmp`). But reports
+//! follow payload: a report does not cause another, so an idle link or session stays idle. Only a
+//! link that has just come up, or whose peer has roamed, is measured by reports about reports, a
+//! bounded number of times. If a heartbeat is due and frames were received, a report is sent
+//! instead.
 
 use weft_packet::{ReportKind, Totals};
 
 use crate::ReportMode;
 use crate::metrics::Metrics;
 
-/// Round trips that a link is measured by before it settles (FIPS: 5).
+/// Number of round trips that are measured on a link before it settles (FIPS: 5).
 const COLD_SAMPLES: u32 = 5;
-/// Reports of a link without payload, at most, to get them: the other side may never report.
+/// Maximum number of reports for them on a link without payload: the peer may never report.
 const COLD_REPORTS: u32 = 16;
-/// While keys are being replaced the sides count under different ones; reports wait for this long, ms.
+/// While keys are being replaced the two ends count under different epochs; reports wait for this
+/// long, in ms.
 pub(crate) const REKEY_PAUSE: u64 = 3_000;
 
-/// The bounds of one layer's intervals, ms. In between they follow the round trip.
+/// The bounds of one layer's intervals, in ms. In between they follow the round trip.
 #[derive(Debug)]
 pub(crate) struct Pace {
     shortest: u64,
     longest: u64,
-    /// Before there is a round trip.
+    /// The interval before a round trip is known.
     first: u64,
-    /// Shortest while a link is new; nothing for sessions, whose reports go over every link on the way.
+    /// The shortest interval while a link is new. Sessions have none, because their reports use
+    /// every link on the path.
     cold: Option<u64>,
 }
 
@@ -43,17 +46,18 @@ pub(crate) const SESSION: Pace = Pace {
     cold: None,
 };
 
-/// What one link or session has told so far. Times are ms.
+/// The reports of one link or session so far. Times are ms.
 #[derive(Debug)]
 pub(crate) struct Reports {
     pace: &'static Pace,
-    /// When the last ReceiverReport went, and what had come by then: frames, and those that deserve an answer.
+    /// When the last ReceiverReport was sent, and what had been received by then: frames, and those
+    /// that require an answer.
     received_at: u64,
     frames: u64,
     payload: u64,
-    /// When the last SenderReport went.
+    /// When the last SenderReport was sent.
     sent_at: u64,
-    /// Reports since the start or the last change of path.
+    /// Number of ReceiverReports since the start or the last change of path.
     count: u32,
 }
 
@@ -69,7 +73,7 @@ impl Reports {
         }
     }
 
-    /// When a ReceiverReport is due; `u64::MAX` while there is nothing worth one.
+    /// Returns when a ReceiverReport is due; `u64::MAX` while there is nothing to report.
     pub(crate) fn receiver_at(&self, mode: ReportMode, totals: &Totals, metrics: &Metrics) -> u64 {
         let worth = totals.rx_payload != self.payload || self.cold(metrics) && self.has_news(totals);
         if mode == ReportMode::Minimal || !worth {
@@ -78,7 +82,7 @@ impl Reports {
         self.received_at.saturating_add(self.interval(metrics, 1))
     }
 
-    /// When a SenderReport is due; payload was last sent at `payload_tx`.
+    /// Returns when a SenderReport is due; payload was last sent at `payload_tx`.
     pub(crate) fn sender_at(&self, mode: ReportMode, payload_tx: u64, metrics: &Metrics) -> u64 {
         if mode != ReportMode::Full || payload_tx <= self.sent_at {
             return u64::MAX;
@@ -86,12 +90,12 @@ impl Reports {
         self.sent_at.saturating_add(self.interval(metrics, 2))
     }
 
-    /// Whether frames came since the last ReceiverReport.
+    /// Whether frames were received since the last ReceiverReport.
     pub(crate) fn has_news(&self, totals: &Totals) -> bool {
         totals.rx_frames != self.frames
     }
 
-    /// A report goes now.
+    /// Records that a report is sent now.
     pub(crate) fn sent(&mut self, now: u64, kind: ReportKind, totals: &Totals) {
         match kind {
             ReportKind::Sender => self.sent_at = now,
@@ -103,7 +107,7 @@ impl Reports {
         }
     }
 
-    /// The path is another one and is measured anew.
+    /// Handles a changed path, which is measured again.
     pub(crate) fn handle_moved(&mut self) {
         self.count = 0;
     }
@@ -114,7 +118,7 @@ impl Reports {
 
     fn interval(&self, metrics: &Metrics, round_trips: u64) -> u64 {
         let Some(srtt) = metrics.srtt() else {
-            // A peer that does not report gets no more than the usual number.
+            // A peer that does not report receives no more than the usual number.
             return if self.count < COLD_REPORTS {
                 self.pace.first
             } else {
@@ -140,7 +144,7 @@ mod tests {
         }
     }
 
-    /// With so many round trips of so many ms.
+    /// Metrics with `samples` round trips of `rtt` ms.
     fn metrics(samples: u32, rtt: u32) -> Metrics {
         let mut metrics = Metrics::default();
         for i in 1..=samples {

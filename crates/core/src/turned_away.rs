@@ -1,9 +1,9 @@
-//! Nodes that asked to link and are not configured: kept so that a person sees why two nodes do not
-//! find each other.
+//! Nodes that asked to link and are not configured, kept so that a user sees why two nodes do not
+//! connect.
 //!
-//! A key and the source of a datagram can be made up, so the list is bounded, and no network prefix
+//! A key and the source of a datagram can be forged, so the list is bounded, and no network prefix
 //! has more than a share of it. If the list is full, a newcomer displaces the node that asked least
-//! often. A flood of made-up keys therefore displaces no node that asks again and again, as a node
+//! often. A flood of forged keys therefore displaces no node that asks again and again, as a node
 //! that wants a link does.
 
 use std::net::{IpAddr, SocketAddr};
@@ -11,17 +11,17 @@ use std::net::{IpAddr, SocketAddr};
 use weft_noise::PublicKey;
 use weft_packet::{Bucket, Rate};
 
-/// Nodes that are kept.
+/// Maximum number of nodes.
 pub(crate) const MOST: usize = 16;
-/// Nodes of one network prefix among them.
+/// Maximum number of nodes of one network prefix among them.
 pub(crate) const OF_A_PREFIX: usize = 4;
-/// A node that has not asked for this long is forgotten, ms.
+/// A node that has not asked for this long is forgotten, in ms.
 const LIFE: u64 = 600_000;
-/// Handshakes that count in the choice of which node is displaced: an attacker gains nothing by
-/// more.
+/// Number of handshakes that count in the choice of the node to displace: an attacker gains nothing
+/// by more.
 const ENOUGH: u32 = 4;
-/// Events of nodes that are alone in their prefix, and events of all others. What finds no room is
-/// told when the node asks the next time.
+/// The rate of events about nodes that are alone in their prefix, and the rate of those about all
+/// others. An event beyond the rate is reported when the node asks the next time.
 const EVENTS: Rate = Rate {
     per_second: 1,
     burst: 8,
@@ -30,13 +30,13 @@ const EVENTS: Rate = Rate {
 /// A node that asked to link, is not configured and got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnedAway {
-    /// Its key.
+    /// Its public key.
     pub key: PublicKey,
-    /// Where its last handshake message came from.
+    /// The source of its last handshake message.
     pub from: SocketAddr,
-    /// How long ago, ms.
+    /// How long ago that was, in ms.
     pub ago: u64,
-    /// Handshake messages of it.
+    /// Number of its handshake messages.
     pub times: u64,
 }
 
@@ -44,8 +44,8 @@ pub struct TurnedAway {
 struct Entry {
     key: PublicKey,
     from: SocketAddr,
-    /// Of the first message: a copy that is sent from elsewhere does not move the entry into
-    /// another share.
+    /// The prefix of the first message's source: a copy that is sent from elsewhere does not move
+    /// the entry into another share.
     prefix: [u8; 6],
     at: u64,
     times: u64,
@@ -53,13 +53,14 @@ struct Entry {
 }
 
 impl Entry {
-    /// What speaks for keeping it: handshakes, then age.
+    /// Returns the weight for keeping the entry. Handshakes count first; age decides between
+    /// equals.
     fn weight(&self) -> u64 {
         self.times.min(ENOUGH.into())
     }
 }
 
-/// Whom we turned away lately, the first one first.
+/// The nodes that were turned away lately, the first one first.
 #[derive(Debug)]
 pub(crate) struct TurnedAwayNodes {
     entries: Vec<Entry>,
@@ -78,7 +79,7 @@ impl Default for TurnedAwayNodes {
 }
 
 impl TurnedAwayNodes {
-    /// Takes note of a handshake message that authenticated. Returns whether it is to be told: once
+    /// Records a handshake message that authenticated. Returns whether it is to be reported: once
     /// for each key, and at a bounded rate.
     pub(crate) fn note(&mut self, now: u64, key: PublicKey, from: SocketAddr) -> bool {
         self.entries.retain(|entry| now.saturating_sub(entry.at) < LIFE);
@@ -113,12 +114,12 @@ impl TurnedAwayNodes {
         tell
     }
 
-    /// The key is configured from now on, or its node is linked.
+    /// Forgets a key that is configured from now on, or whose node is linked.
     pub(crate) fn forget(&mut self, key: &PublicKey) {
         self.entries.retain(|entry| entry.key != *key);
     }
 
-    /// The last one to come first.
+    /// Returns the nodes, the last one first.
     pub(crate) fn list(&self, now: u64) -> impl Iterator<Item = TurnedAway> {
         let fresh = self
             .entries
@@ -137,8 +138,8 @@ impl TurnedAwayNodes {
         all.filter(move |(_, entry)| entry.prefix == *prefix)
     }
 
-    /// A prefix that has its share displaces one of its own. Otherwise the one that asked least
-    /// often goes, the newest of several.
+    /// Makes room for one entry. A prefix with a full share displaces one of its own. Otherwise the
+    /// entry of the node that asked least often is removed, and the newest among several.
     fn make_room(&mut self, prefix: &[u8; 6]) {
         let least = |(at, entry): &(usize, &Entry)| (entry.weight(), std::cmp::Reverse(*at));
         let of_prefix = self.of(prefix).count();
@@ -155,7 +156,7 @@ impl TurnedAwayNodes {
     }
 }
 
-/// The network that an address is charged to: /24 of IPv4, /48 of IPv6.
+/// Returns the network that an address is charged to: /24 of IPv4, /48 of IPv6.
 fn prefix(ip: IpAddr) -> [u8; 6] {
     match ip.to_canonical() {
         IpAddr::V4(ip) => {

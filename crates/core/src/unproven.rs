@@ -1,47 +1,52 @@
-//! What handshake messages of sessions may cost that prove nothing: Diffie-Hellmans, shared by the way they come.
+//! The budget of session handshake messages that prove nothing: Diffie-Hellman operations, shared
+//! among the links that the messages arrive on.
 //!
-//! The source of such a message may be made up, so nothing is counted by it. What cannot be made up is the link that the
-//! message came over. The other end's own link has a share that no other node can use. A link by which sealed frames of
-//! the session came has a pool of its own, so has the rest, and in each pool no link gets all. A link that brings few
-//! such messages is served although the pool is empty.
+//! The source of such a message can be forged, so no budget depends on it. What cannot be forged is
+//! the link that the message was received over. The peer's own link has a share that no other node
+//! can use. Links over which sealed frames of the session were received have a pool of their own,
+//! and so have all others. In the latter pool no link gets everything. A link with few such
+//! messages is served even if the pool is empty.
 
 use std::collections::BTreeMap;
 
 use rand_core::CryptoRng;
 use weft_packet::{Bucket, LinkId, Rate};
 
-/// Diffie-Hellmans that one message costs at most: those with the static and the ephemeral key, and a new key pair.
+/// Maximum number of Diffie-Hellman operations that one message costs: those with the static and
+/// the ephemeral key, and a new key pair.
 const DIFFIE_HELLMANS: u64 = 3;
-/// Seconds' worth of messages at once. A flood begins with what nodes on the way let pass at once, and half of the burst has to
-/// be left then, so that nothing is taken by lot yet.
+/// The burst, in seconds of the rate. A flood begins with the bursts that nodes on the path forward
+/// at once. Half of this burst has to remain then, so that nothing is chosen by lot yet.
 const BURST: u64 = 4;
-/// Messages of the other end over its own link: it starts one handshake a second at most.
+/// Messages of the peer over its own link: it starts at most one handshake a second.
 const OWN: Rate = Rate {
     per_second: 4,
     burst: 16,
 };
-/// Messages of one link that are served although its pool is empty.
+/// Messages of one link that are served even if its pool is empty.
 const RESERVE: Rate = Rate {
     per_second: 2,
     burst: 4,
 };
-/// Half-open handshakes that a last message may be tried with, for each Diffie-Hellman: a trial opens 49 sealed bytes.
+/// Number of half-open handshakes that a SessionMsg3 may be tried with, for each Diffie-Hellman
+/// operation: a trial opens 49 sealed bytes.
 const TRIALS: u64 = 64;
-/// Links whose shares are kept without a look at which are as good as new.
+/// Number of links above which those whose budget has filled up again are forgotten.
 const MANY: usize = 16;
 
-/// By which way a handshake message came.
+/// The kind of link over which a handshake message was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// Over the link with the other end itself, which no other node writes to.
+    /// The link with the peer itself, on which no other node can send.
     Own,
-    /// By the link that frames of the session came by, or that our own message went out on.
+    /// The link over which frames of the session were received, or over which this node's own
+    /// message was sent.
     Proven,
-    /// By another link.
+    /// Any other link.
     Other,
 }
 
-/// What is left of the budget. Times are ms on the caller's clock.
+/// The budget of a node. Times are ms on the caller's clock.
 #[derive(Debug)]
 pub(crate) struct Unproven {
     /// Messages a second in each of the two pools.
@@ -54,7 +59,7 @@ pub(crate) struct Unproven {
     refused: u64,
 }
 
-/// What is left for one link.
+/// The budget of one link.
 #[derive(Debug)]
 struct Share {
     reserve: Bucket,
@@ -62,7 +67,7 @@ struct Share {
 }
 
 impl Unproven {
-    /// A budget of so many Diffie-Hellmans a second.
+    /// Creates a budget of `per_second` Diffie-Hellman operations a second.
     pub(crate) fn new(per_second: u64) -> Self {
         let pool = per_second / DIFFIE_HELLMANS / 2;
         let pool = Rate {
@@ -80,8 +85,8 @@ impl Unproven {
         }
     }
 
-    /// Whether a message that came over this link is worth its Diffie-Hellmans.
-    /// Of too many it takes some by lot, see [`Bucket::take_by_lot`].
+    /// Whether a message that was received over this link is worth its Diffie-Hellman operations.
+    /// If there are too many, some are chosen by lot, see [`Bucket::take_by_lot`].
     pub(crate) fn admits(&mut self, now: u64, link: LinkId, arrival: Arrival, rng: &mut dyn CryptoRng) -> bool {
         let admitted = match arrival {
             Arrival::Own => self.admits_own(now, link),
@@ -115,7 +120,7 @@ impl Unproven {
         }
     }
 
-    /// With how many of `wanted` half-open handshakes a last message may be tried.
+    /// Returns with how many of `wanted` half-open handshakes a SessionMsg3 may be tried.
     pub(crate) fn trials(&mut self, now: u64, arrival: Arrival, wanted: usize) -> usize {
         match arrival {
             Arrival::Own => wanted,
@@ -123,13 +128,14 @@ impl Unproven {
         }
     }
 
-    /// Most messages that can be admitted within `span` ms where there are so many links.
+    /// Returns the maximum number of messages that can be admitted within `span` ms with this
+    /// number of links.
     pub(crate) fn most_in(&self, span: u64, links: usize) -> usize {
         let of = |rate: Rate| (rate.burst + rate.per_second * span.div_ceil(1_000)) as usize;
         2 * of(self.pool) + (links + MANY) * (of(OWN) + of(RESERVE))
     }
 
-    /// Messages that were not looked at.
+    /// Returns the number of messages that were not read.
     pub(crate) fn refused(&self) -> u64 {
         self.refused
     }
@@ -148,7 +154,7 @@ impl Share {
     }
 }
 
-/// What one link gets of the pool of those by which nothing was proven.
+/// Returns the share of one link in the pool of links that have proven nothing.
 fn share(pool: Rate) -> Rate {
     Rate {
         per_second: (pool.per_second / 2).max(1),
@@ -175,7 +181,7 @@ mod tests {
         ChaCha20Rng::seed_from_u64(1)
     }
 
-    /// Messages of 5,000 a second for `seconds` that are served.
+    /// Returns how many of 5,000 messages a second for `seconds` are served.
     fn served(budget: &mut Unproven, link: u32, arrival: Arrival, seconds: u64) -> u64 {
         let (flood, mut rng) = (0..5_000 * seconds, rng());
         let admitted = flood.filter(|n| budget.admits(10_000 + n / 5, LinkId(link), arrival, &mut rng));
@@ -206,7 +212,8 @@ mod tests {
             served(&mut budget, link, Arrival::Other, 1);
             served(&mut budget, link, Arrival::Proven, 1);
         }
-        // A peer whose own link brings such floods, too, as a node before this rule relays them.
+        // A peer whose own link has such floods too, because a node older than this rule relays
+        // them.
         assert!(budget.admits(11_000, LinkId(3), Arrival::Own, &mut rng()));
         assert!(budget.admits(11_000, LinkId(99), Arrival::Other, &mut rng()));
         assert!(budget.admits(11_000, LinkId(98), Arrival::Proven, &mut rng()));
@@ -221,7 +228,7 @@ mod tests {
         assert!(other >= 50, "{other}");
     }
 
-    /// So many links come at once, and then one a second.
+    /// So many links appear at once, and then one a second.
     const AT_ONCE: u32 = 2 * MANY as u32;
 
     #[test]
@@ -277,7 +284,7 @@ mod tests {
         assert!(proven >= 100 * RESERVE.burst, "{proven}");
         let own = round(Arrival::Own, 100);
         assert_eq!(own, 100 * OWN.burst);
-        // The reserves are spent whatever else the links bring.
+        // Spends the reserves, whatever else the links send.
         round(Arrival::Other, 100);
         assert_eq!(
             [
@@ -304,7 +311,7 @@ mod tests {
     #[test]
     fn last_messages_are_tried_with_a_bounded_number_of_handshakes() {
         let mut budget = Unproven::new(400);
-        // 66 messages a second in each of two pools, three Diffie-Hellmans each.
+        // 66 messages a second in each of two pools, three Diffie-Hellman operations each.
         let second = 66 * 2 * 3 * TRIALS as usize;
         assert_eq!(budget.trials(0, Arrival::Other, usize::MAX), second);
         assert_eq!(budget.trials(500, Arrival::Proven, usize::MAX), second / 2);

@@ -14,7 +14,7 @@ struct Bench {
     prober: Prober,
     takes: u16,
     delay: u64,
-    /// Per mille, each way.
+    /// Per mille, in each direction.
     loss: u32,
     rng: ChaCha20Rng,
     /// Large frames are sent all the time.
@@ -93,7 +93,7 @@ impl Bench {
         }
     }
 
-    /// The largest size that a search can find on this path.
+    /// Returns the largest size that a search can find on this path.
     fn best(&self) -> u16 {
         let ceiling = self.prober.ceiling;
         let fits = |size: &u16| *size <= self.takes.min(ceiling);
@@ -197,7 +197,7 @@ fn a_path_that_grows_is_used_after_a_while() {
     bench.takes = 1_472;
     bench.run(RAISE_EVERY);
     assert_eq!(bench.prober.current(), 1_472);
-    // Where it has not grown, one size is tried, and no more.
+    // If the path has not grown, one size is tried, and no more.
     let mut bench = Bench::new(1_472, 1_300, 10);
     bench.run(10_000);
     let before = bench.sent.len();
@@ -244,7 +244,8 @@ fn an_answer_to_nothing_changes_nothing() {
 }
 
 proptest! {
-    /// The size of any path is found, and found again after each change, with loss as with delay, and probing ends.
+    /// The size of any path is found, and found again after each change, with loss and with delay,
+    /// and probing ends.
     #[test]
     fn any_path_is_found(
         ceiling in 1_200_u16..1_600, paths in prop::collection::vec(1_232_u16..1_600, 1..4),
@@ -255,7 +256,7 @@ proptest! {
         for takes in paths {
             (bench.takes, bench.loss, bench.busy) = (takes, loss, true);
             bench.run(RAISE_EVERY + 60_000);
-            // What is lost by chance may cost a step, for a while.
+            // Random loss may cost a step, for a while.
             bench.loss = 0;
             bench.run(2 * RAISE_EVERY);
             prop_assert_eq!(bench.prober.current(), bench.best());
@@ -267,7 +268,7 @@ proptest! {
         prop_assert!(bench.sent.iter().all(|(_, size)| *size <= ceiling));
     }
 
-    /// Made-up answers, at any time: never a size that was not tried, never a panic.
+    /// Forged answers, at any time: never a size that was not tried, never a panic.
     #[test]
     fn any_answers(ceiling in 1_200_u16..9_000, events in prop::collection::vec((any::<u16>(), 0_u64..700_000, any::<bool>()), 0..100)) {
         let (mut prober, mut now, mut tried) = (Prober::new(0, ceiling, RAISE_EVERY), 0, vec![SURE_PAYLOAD.min(ceiling)]);
