@@ -76,7 +76,7 @@ pub(crate) struct PathHistory {
 }
 
 impl PathHistory {
-    /// The path in use.
+    /// Returns the path in use.
     pub(crate) fn path(&self) -> Option<Path> {
         self.path
     }

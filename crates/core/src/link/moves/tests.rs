@@ -1,4 +1,4 @@
-//! What is asked of a peer that seems to have moved, when, and what an answer brings about.
+//! The probes to a peer that seems to have roamed, their times, and the effects of the answers.
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
@@ -13,7 +13,7 @@ use crate::context::Output;
 
 const NOW: u64 = 100_000;
 const PROBE: u32 = PATH_PROBE_LEN as u32;
-/// Where the link goes at first.
+/// The port of the link's first address.
 const HOME: u16 = 1;
 
 fn at(port: u16) -> SocketAddr {
@@ -49,7 +49,7 @@ impl Bench {
         self.link.handle_path_answer(&mut self.ctx, now, number);
     }
 
-    /// Ports that were asked since the last call, and the numbers.
+    /// Returns the probed ports since the last call, with the numbers.
     fn asked(&mut self) -> Vec<(u16, u64)> {
         let commands = self.commands().into_iter().filter_map(|command| match command {
             Command::ProbeLink { to, number, .. } => Some((to.port(), number)),
@@ -58,7 +58,8 @@ impl Bench {
         commands.collect()
     }
 
-    /// Where the lane was told to send since the last call, and where it sends copies.
+    /// Returns the addresses that the lane was told to send to since the last call, and those for
+    /// copies.
     fn placed(&mut self) -> Vec<(u16, Option<u16>)> {
         let commands = self.commands().into_iter().filter_map(|command| match command {
             Command::PlaceLink { path, left, .. } => Some((path.port(), left.map(|left| left.port()))),
@@ -76,7 +77,8 @@ impl Bench {
         commands.collect()
     }
 
-    /// A new address is asked and the old one: the numbers.
+    /// Lets a frame arrive from a new address, so that it and the old address are probed. Returns
+    /// the numbers.
     fn two_asked(&mut self, now: u64, port: u16) -> (u64, u64) {
         self.roamed(now, port, 9 * PROBE);
         match self.asked()[..] {
@@ -138,7 +140,7 @@ fn no_more_is_asked_than_there_is_room_for() {
         let to_new = bench.asked().into_iter().filter(|(port, _)| *port == 2);
         assert_eq!(to_new.count(), asked, "{room} bytes");
     }
-    // What comes from there later makes room for more.
+    // Later frames from there make room for more.
     let mut bench = Bench::new();
     bench.roamed(NOW, 2, PROBE + 10);
     bench.roamed(NOW + 10, 2, PROBE - 10);
@@ -171,7 +173,7 @@ fn a_lane_that_has_not_heard_of_the_present_address_is_told_again() {
     bench.roamed(NOW, HOME, 9 * PROBE);
     assert_eq!(bench.placed(), [(HOME, None)]);
     assert_eq!(bench.link.moves_at(), u64::MAX);
-    // Where the peer has proven no address, that one is in question like any other.
+    // If the peer has not proven the address of the link, that one is in question like any other.
     bench.link.moves.handle_proven(true, false);
     assert!(bench.link.moves.is_unproven());
     bench.roamed(NOW, HOME, 9 * PROBE);
@@ -234,7 +236,7 @@ fn a_later_answer_from_the_old_address_brings_the_link_back_for_a_while() {
     assert_eq!(moved(0), (vec![(HOME, None)], Some(HOME)));
     assert_eq!(moved(RETURN - 101), (vec![(HOME, None)], Some(HOME)));
     assert_eq!(moved(RETURN), (vec![], Some(2)));
-    // Before it has moved, nothing was left.
+    // Before the change is complete, no address was left.
     let mut bench = Bench::new();
     let (number, here) = bench.two_asked(NOW, 2);
     bench.answer(NOW + 100, number);
@@ -314,7 +316,7 @@ fn a_peer_that_answers_no_probes_is_asked_for_new_keys_where_it_seems_to_be() {
     }
     assert_eq!(bench.link.rekey_due, NOW + REKEY_RETRY, "the present keys are new");
     assert_eq!(bench.link.elsewhere(), None, "one byte is missing");
-    // More from the same address adds to what may go there.
+    // More frames from the same address add to its budget.
     bench.roamed(NOW + 50_000, 2, 3 * PROBE + 1 + room);
     for now in NOW + 50_000..NOW + 53_000 {
         bench.drive(now);
@@ -323,7 +325,7 @@ fn a_peer_that_answers_no_probes_is_asked_for_new_keys_where_it_seems_to_be() {
         [bench.link.elsewhere(), bench.link.elsewhere(), bench.link.elsewhere()],
         [Some(at(2)), Some(at(2)), None]
     );
-    // With older keys it is asked at once.
+    // With older keys the handshake is due at once.
     bench.link.rekey_due = u64::MAX;
     let late = NOW + 2 * REKEY_RETRY;
     bench.roamed(late, 3, room);

@@ -1,4 +1,5 @@
-//! What a node answers to neighbours that bind labels with it, what it asks of the next hop, and what the lane is told.
+//! A node's answers to neighbours that bind labels at it, its requests to the next hop, and its
+//! commands to the lane.
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
@@ -9,33 +10,33 @@ use crate::context::Output;
 use crate::{Config, PeerConfig};
 
 const NOW: u64 = 100_000;
-/// The neighbour that binds labels with us.
+/// The neighbour that binds labels at the node.
 const FROM: usize = 0;
 /// The neighbour through which [`DEST`] is reached.
 const HOP: usize = 1;
 /// Another neighbour.
 const SPARE: usize = 2;
-/// No neighbour at first.
+/// Not a neighbour at first.
 const DEST: usize = 3;
-/// What the neighbours' frames may be, bytes.
+/// The maximum size of the neighbours' frames, in bytes.
 const MTU: u16 = 1_300;
 
-/// What a node did.
+/// An action of the node.
 #[derive(Debug, PartialEq, Eq)]
 enum Did {
-    /// Bound a label with a neighbour.
+    /// Bound a label at a neighbour.
     Bind(usize, u32, NodeAddr),
     /// Answered a neighbour.
     Bound(usize, u32, Result<u16, Refusal>),
     /// Ended a label with a neighbour.
     Unbind(usize, u32, UnbindBy),
-    /// Told the lane where a neighbour's frames go.
+    /// Sent the lane the route of a neighbour's frames.
     Set(usize, u32, Carry),
-    /// Told the lane that they go nowhere.
+    /// Removed that route from the lane.
     Remove(usize, u32),
-    /// Told the lane how the frames of a session of ours go.
+    /// Sent the lane the label of a session's frames.
     Relay(Option<Relay>),
-    /// Reported that a neighbour told a size that is refused.
+    /// Reported that a neighbour's size is refused.
     SizeRefused(u16),
 }
 use Did::{Remove, Set, SizeRefused};
@@ -90,7 +91,7 @@ impl Bench {
         (0..4).find(|who| self.link(*who) == link).unwrap()
     }
 
-    /// What the node did since the last call.
+    /// Returns the node's actions since the last call.
     fn did(&mut self) -> Vec<Did> {
         let outputs: Vec<_> = std::iter::from_fn(|| self.node.ctx.next_output()).collect();
         let did = outputs.into_iter().filter_map(|output| match output {
@@ -142,7 +143,7 @@ impl Bench {
         self.did()
     }
 
-    /// FROM has label 7 for DEST, and ours with HOP is the returned one.
+    /// FROM has label 7 for DEST, and the node's label at HOP is the returned one.
     fn carrying() -> (Self, u32) {
         let mut bench = Self::meshed();
         let dest = bench.addr(DEST);
@@ -300,7 +301,7 @@ fn a_label_is_bound_again_while_it_is_used_and_asked_for_ever_more_slowly_withou
         bench.bind(due + RETRY - 1, FROM, 7, dest),
         [no(FROM, 7, Refusal::NoWay)]
     );
-    // Its own frames keep a label alive that the neighbour does not know of.
+    // The node's own frames keep a label alive that the neighbour does not know.
     bench.node.labels.ask(due, bench.link(HOP), dest, due + 3 * RETRY);
     assert_eq!(bench.drive(due + RETRY - 1), []);
     due += RETRY;
@@ -534,7 +535,7 @@ fn a_session_through_others_has_a_label_while_it_is_used() {
     bench.did();
     let bound = bench.bound(NOW + 2 * REFRESH, HOP, 2, Ok(MTU));
     assert!(matches!(bound[..], [Did::Relay(Some(_))]), "{bound:?}");
-    // Another link's loss does not concern it.
+    // The loss of another link does not affect it.
     let spare = bench.link(SPARE);
     bench.node.labels.ask(NOW, spare, dest, NOW + USE);
     bench.node.lose_next_hop(NOW, spare);
