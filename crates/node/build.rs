@@ -1,6 +1,7 @@
-//! Tells the crate which commit it is built from. Never fails a build: without git it says so.
+//! Sets the commit that the crate is built from. Never fails a build: without git the value says
+//! so.
 
-#![allow(clippy::print_stdout)] // This is how a build script talks to cargo.
+#![allow(clippy::print_stdout)] // A build script passes its results to cargo on standard output.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +28,7 @@ fn commit_of_checkout() -> Option<String> {
     }
     for path in ["HEAD", "refs/heads", "packed-refs"] {
         let path = root.join(git(&root, &["rev-parse", "--git-path", path])?);
-        // Cargo takes a missing file for a changed one, at every build.
+        // Cargo treats a missing file as changed, at every build.
         if path.exists() {
             println!("cargo::rerun-if-changed={}", path.display());
         }

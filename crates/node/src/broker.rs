@@ -1,14 +1,17 @@
-//! The broker: a small process that keeps root's rights for the few things that a daemon needs of them after it has given
-//! up its own.
+//! The broker: a small process that keeps root's rights for the few requests that need them after
+//! the daemon has given up its own.
 //!
-//! The daemon starts it before that, and before it reads anything of others. The two share a stream socket; requests are
-//! of a closed list, [`Request`], whose parameters are numbers: no path, no command and no text comes from the daemon. What
-//! the broker acts on (the interface, our own name) it is told at its start. It holds no key, opens no port, and ends with
-//! the daemon. docs/decisions/0025-rights.md says why it is a process and what it keeps.
+//! The daemon starts the broker before it gives up its rights, and before it reads any data from
+//! other nodes. The two processes share a stream socket. Requests are of a closed list,
+//! [`Request`], and their parameters are numbers: the daemon sends no path, no command and no text.
+//! The broker gets what it acts on (the interface, the node's own name) at its start. It holds no
+//! key, opens no port, and ends with the daemon. docs/decisions/0025-rights.md says why it is a
+//! process and what it keeps.
 //!
-//! To add a request: a variant of [`Request`] with its number and its parameters in `message`, an arm in
-//! `server::Broker::carry_out` that checks them and calls into weft-os, and the capability that it takes in
-//! `server::give_up_rights`. The fuzz target and the round trip of `message` then cover it.
+//! To add a request: a variant of [`Request`] with its number and its parameters in `message`, an
+//! arm in `server::Broker::carry_out` that checks them and calls into weft-os, and the capability
+//! that it needs in `server::give_up_rights`. The fuzz target and the round trip of `message` then
+//! cover it.
 //!
 //! | module | what it is |
 //! |---|---|

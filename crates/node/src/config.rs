@@ -1,7 +1,7 @@
 //! The configuration: one TOML file, read once at start.
 //!
-//! Every key and value is checked while reading; what [`Config`] holds can be used as it is. Errors
-//! name file, line and setting, and say what to write instead.
+//! Every key and value is checked when it is read; the values in [`Config`] need no further check.
+//! Errors name the file, the line and the setting, and say what to write instead.
 
 mod advice;
 mod error;
@@ -37,37 +37,40 @@ use crate::keyfile::effective_uid;
 use crate::logging::{LogFilter, LogFormat};
 use crate::peer::PeerName;
 
-/// The port of FIPS over UDP.
+/// The UDP port of FIPS.
 pub const DEFAULT_PORT: u16 = 2121;
 
-/// The port for questions about names, as FIPS has it.
+/// The port of the DNS responder, the same as in FIPS.
 pub const DEFAULT_DNS_PORT: u16 = 5354;
 
 /// The UDP payload that FIPS sends by default, in bytes.
 pub const DEFAULT_PAYLOAD: u16 = 1280;
 
-/// The largest UDP payload that probes look for, in bytes: a link of 1,500 bytes over IPv4.
+/// The largest UDP payload that probes search for, in bytes: an interface MTU of 1,500 bytes over
+/// IPv4.
 pub const LARGEST_PROBED: u16 = 1472;
 
-/// The least MTU of an interface with IPv6, in bytes.
+/// The minimum MTU of an interface with IPv6, in bytes.
 const LEAST_TUN_MTU: u16 = 1280;
 
 /// The longest configuration file, in bytes.
 pub const MAX_LEN: usize = 1 << 20;
 
-/// A day: no timer of a node is longer.
+/// One day: the upper bound of every timer of a node.
 const DAY_S: u32 = 86_400;
 
-/// Everything that can be set, with defaults for what is not.
+/// All settings, with defaults for those that are not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where it was read from; what is built in code has none.
+    /// The file that it was read from; `None` for a configuration that is built in code.
     pub path: Option<PathBuf>,
-    /// The secret key's file (`identity.key_file`), relative to the state directory unless absolute.
+    /// The secret key's file (`identity.key_file`), relative to the state directory unless
+    /// absolute.
     pub key_file: PathBuf,
-    /// Threads that move packets (`lanes`), 1 to 16; `None` leaves it to [`Config::lanes`].
+    /// Threads that move packets (`lanes`), 1 to 16; if `None`, [`Config::lanes`] decides.
     pub lanes: Option<u8>,
-    /// Whether these threads go before other programs while they move bulk, where the system lets them (`prefer_lanes`).
+    /// Whether these threads take precedence over other programs while they move bulk data, if the
+    /// system permits it (`prefer_lanes`).
     pub prefer_lanes: bool,
     /// `[udp]`
     pub udp: UdpConfig,
@@ -75,7 +78,7 @@ pub struct Config {
     pub tun: TunConfig,
     /// `[link]`
     pub link: LinkConfig,
-    /// The age at which links and sessions get fresh keys (`rekey.interval_s`).
+    /// The age at which links and sessions are rekeyed (`rekey.interval_s`).
     pub rekey_interval: Duration,
     /// How long a session without data is kept (`session.idle_s`).
     pub session_idle: Duration,
@@ -98,17 +101,18 @@ pub struct Config {
 /// The sockets of the underlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpConfig {
-    /// One socket per entry, IPv6 ones for IPv6 only. Port 0 takes a free one. Never empty.
+    /// One socket per entry; an IPv6 socket serves IPv6 only. Port 0 selects a free port. Never
+    /// empty.
     pub listen: Vec<SocketAddr>,
-    /// The largest UDP payload sent, in bytes, where it is set; FIPS's `mtu` means the same. 1,200 to 9,000. Where it is
-    /// not, see [`UdpConfig::payload`].
+    /// The largest UDP payload sent, in bytes, if it is set: 1,200 to 9,000. FIPS's `mtu` means the
+    /// same. If it is not set, see [`UdpConfig::payload`].
     pub mtu: Option<u16>,
-    /// How long after a search a direct path is tried again for more (`raise_s`).
+    /// The time after a search until a direct path is searched again for a larger size (`raise_s`).
     pub raise: Duration,
-    /// Datagrams that leave in one call at most: 1 to [`MAX_TRAIN_SEGMENTS`], its default; 1 does without `UDP_SEGMENT`.
-    /// `docs/experiments/2026-11-21-gso-cap.md`.
+    /// Maximum number of datagrams sent in one call: 1 to [`MAX_TRAIN_SEGMENTS`], the default. With
+    /// 1, `UDP_SEGMENT` is not used. `docs/experiments/2026-11-21-gso-cap.md`.
     pub batch: usize,
-    /// Whether the kernel may join datagrams that arrive (`UDP_GRO`); it does by default.
+    /// Whether the kernel may coalesce received datagrams (`UDP_GRO`); true by default.
     /// `docs/experiments/2026-11-21-gro.md`.
     pub gro: bool,
 }
@@ -118,54 +122,58 @@ pub struct UdpConfig {
 pub struct TunConfig {
     /// Its name: 1 to 15 bytes that Linux accepts.
     pub name: String,
-    /// Its MTU in bytes, where it is set; at least 1,280, under which Linux turns IPv6 off. Where it is not, see
-    /// [`Config::tun_mtu`].
+    /// Its MTU in bytes, if it is set; at least 1,280, below which Linux disables IPv6. If it is
+    /// not set, see [`Config::tun_mtu`].
     pub mtu: Option<u16>,
-    /// Whether packets cross it unsplit and without checksums where the kernel can do that; they do by default.
-    /// `docs/experiments/2026-11-21-tun-offload.md`.
+    /// Whether super-packets cross it unsplit and without checksums, if the kernel supports that;
+    /// true by default. `docs/experiments/2026-11-21-tun-offload.md`.
     pub offload: bool,
-    /// Further addresses of the interface, besides the one that follows from the key.
+    /// Further addresses of the interface, besides the address that follows from the key.
     pub addresses: Vec<InterfaceAddress>,
-    /// Networks behind this node, that peers may send to. No two of all networks and addresses are the same.
+    /// Networks behind this node to which peers may send. No network or address occurs twice.
     pub networks: Vec<Network>,
 }
 
-/// Our part in the mesh.
+/// The node's part in the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshConfig {
-    /// Take part in the mesh at all: reach peers through neighbours, and let others.
+    /// Whether the node takes part in the mesh: it reaches peers through neighbours, and neighbours
+    /// reach nodes through it.
     pub enabled: bool,
-    /// Carry traffic of others, sealed end to end, from one neighbour to another.
+    /// Whether the node forwards traffic of other nodes, sealed end to end, from one neighbour to
+    /// another.
     pub transit: bool,
-    /// Let nodes that are not configured link with us. IP packets pass between configured peers alone.
+    /// Whether nodes that are not configured may link with this node. IP packets pass between
+    /// configured peers only.
     pub open: bool,
-    /// Nodes that may link without being configured although `open` is off.
+    /// Nodes that may link without being configured even if `open` is off.
     pub allow: BTreeSet<PublicKey>,
-    /// Nodes that may not link without being configured although `open` is on.
+    /// Nodes that may not link without being configured even if `open` is on.
     pub deny: BTreeSet<PublicKey>,
 }
 
 /// Names below `.fips`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsConfig {
-    /// Answer questions about them at all.
+    /// Whether queries for these names are answered.
     pub enabled: bool,
-    /// Where, for UDP and TCP: addresses of loopback. Port 0 takes a free one. Never empty.
+    /// Loopback addresses on which queries are answered, over UDP and TCP. Port 0 selects a free
+    /// port. Never empty.
     pub listen: Vec<SocketAddr>,
-    /// Tell systemd-resolved of it, where that runs.
+    /// Whether the responder is registered with systemd-resolved, if that runs.
     pub register: bool,
 }
 
-/// When a link is probed and given up.
+/// Timers of links: heartbeats and the end of a dead link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
-    /// A silent link gets a heartbeat this often.
+    /// The interval of heartbeats on a silent link.
     pub heartbeat: Duration,
     /// A link is dead after this long without an authentic frame; longer than `heartbeat`.
     pub dead_after: Duration,
 }
 
-/// What is logged, and how.
+/// Settings of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogConfig {
     /// `log.level`
@@ -177,23 +185,25 @@ pub struct LogConfig {
 /// One configured peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
-    /// Who it is.
+    /// Its public key.
     pub key: PublicKey,
-    /// What it is called here.
+    /// Its name on this node.
     pub name: Option<PeerName>,
-    /// Where it listens, in the order to be tried. Empty: it dials us.
+    /// Its UDP addresses, in the order in which they are tried. If empty, only the peer dials.
     pub addresses: Vec<SocketAddr>,
-    /// Data for it goes in fast frames or not at all (`require_fast`, by default `fast.require`).
+    /// Whether data for it is sent in fast frames or not at all (`require_fast`, by default
+    /// `fast.require`).
     pub require_fast: bool,
-    /// Networks behind it: packets to them go there, and come from there. The longest prefix counts.
+    /// Networks behind it: packets to them go to the peer, and packets from them are accepted from
+    /// it. The longest prefix decides.
     pub networks: Vec<Network>,
-    /// The line of its `npub` in the file, from 1; 0 where it came from elsewhere.
+    /// The line of its `npub` in the file, from 1; 0 if it was not read from a file.
     pub line: usize,
 }
 
 impl UdpConfig {
-    /// The largest UDP payload of FIPS frames, in bytes: what is set, or FIPS's default. Fast frames have the same where it
-    /// is set, and what their path takes where it is not.
+    /// The largest UDP payload of FIPS frames, in bytes: the configured value, or FIPS's default.
+    /// The bound of fast frames is the same if it is configured, and otherwise the path MTU.
     #[must_use]
     pub fn payload(&self) -> u16 {
         self.mtu.unwrap_or(DEFAULT_PAYLOAD)
@@ -264,7 +274,7 @@ impl Config {
     /// Reads the file `path`.
     ///
     /// # Errors
-    /// [`ConfigError`], one line that says where and what.
+    /// [`ConfigError`], one line with the place and the problem.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let bytes = read_bounded(path)?;
         match std::str::from_utf8(&bytes) {
@@ -291,15 +301,17 @@ impl Config {
         }
     }
 
-    /// The MTU of the interface, in bytes: what is set, or what the largest frame carries. A path that takes less is no
-    /// reason for a smaller one: what does not fit is cut or answered.
+    /// The MTU of the interface, in bytes: the configured value, or the largest packet that the
+    /// largest frame holds. A smaller path MTU does not lower it: a packet that does not fit the
+    /// path is split, or answered with an error.
     #[must_use]
     pub fn tun_mtu(&self) -> u16 {
         let fits = self.udp.largest().saturating_sub(fast_frame::IPV6_OVERHEAD as u16);
         self.tun.mtu.unwrap_or(fits.max(LEAST_TUN_MTU))
     }
 
-    /// Refuses a peer that is the node itself. Not part of reading: the key is known later.
+    /// Refuses a peer that is the node itself. Separate from reading, because the key is known
+    /// later.
     ///
     /// # Errors
     /// [`Problem::OwnKey`], or [`Problem::MeshAddress`] with this node's own address, at the peer's
@@ -327,9 +339,9 @@ impl Config {
         Ok(())
     }
 
-    /// Refuses to make a new key where the file `missing` was meant to hold one: the configuration
-    /// names it, or has peers, which know the node by its key. Not part of reading: the file is
-    /// looked for later.
+    /// Refuses to create a new key if the file `missing` should already hold one: the configuration
+    /// names the file, or has peers, which know the node by its key. Separate from reading, because
+    /// the file is looked up later.
     ///
     /// # Errors
     /// [`ConfigError::KeyMissing`]
@@ -343,10 +355,10 @@ impl Config {
         })
     }
 
-    /// Writes [`starter_text`](Self::starter_text) to the new file `path`, down to the disk.
+    /// Writes [`starter_text`](Self::starter_text) to the new file `path` and syncs it to the disk.
     ///
     /// # Errors
-    /// [`ConfigError::Unwritable`], also if there is anything at `path`; that stays as it is.
+    /// [`ConfigError::Unwritable`], also if `path` exists; the existing file stays unchanged.
     pub fn write_starter(path: &Path) -> Result<(), ConfigError> {
         let write = || {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
@@ -360,7 +372,7 @@ impl Config {
         })
     }
 
-    /// The file for first use: every setting with its default, commented out.
+    /// The text of the file at first use: every setting with its default, commented out.
     #[must_use]
     pub fn starter_text() -> &'static str {
         starter::TEXT
@@ -594,13 +606,13 @@ fn keys(section: &mut Section<'_>, key: &'static str) -> Result<BTreeSet<PublicK
     list.iter().map(parse).collect()
 }
 
-/// A size; none where it is `"auto"` or not there.
+/// A size in bytes; `None` if it is `"auto"` or absent.
 fn bytes_or_auto(section: &mut Section<'_>, key: &'static str, min: u16, max: u16) -> Result<Option<u16>, Fault> {
     if section.is_auto(key) {
         return Ok(None);
     }
     let item = section.integer(key, min.into()..=max.into(), "bytes")?;
-    // The range fits, so nothing is lost here.
+    // The range is that of the type, so the conversion succeeds.
     Ok(item.and_then(|item| u16::try_from(item.value).ok()))
 }
 
@@ -643,7 +655,7 @@ fn peer_address(item: &Item<String>) -> Result<SocketAddr, Fault> {
     Ok(address)
 }
 
-/// An address that this machine alone can reach.
+/// An address that only this host can reach.
 fn loopback(item: &Item<String>) -> Result<SocketAddr, Fault> {
     item.map(|text| {
         let address = text
@@ -664,7 +676,7 @@ fn peer_name(text: &str) -> Result<PeerName, Problem> {
     })
 }
 
-/// A name that may stand in place of `text`.
+/// A valid name that resembles `text`.
 fn name_like(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let bare = lower.strip_suffix(".fips").unwrap_or(&lower);
@@ -677,7 +689,8 @@ fn name_like(text: &str) -> String {
     }
 }
 
-/// Names that Linux accepts. `%` would make the kernel number the interface by itself.
+/// Checks a name by the rules of Linux. With `%` in it the kernel would number the interface by
+/// itself.
 fn interface_name(name: &str) -> Result<String, Problem> {
     let forbidden = |b: u8| !b.is_ascii_graphic() || matches!(b, b'/' | b':' | b'%');
     if (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.bytes().any(forbidden) {
@@ -708,7 +721,8 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, ConfigError> {
     Ok(bytes)
 }
 
-/// Refuses a file that another user could have written: it says which nodes may send packets, and where to.
+/// Refuses a file that another user could have written, because the file decides which nodes may
+/// send packets, and where to.
 fn check_owner(path: &Path, metadata: &fs::Metadata) -> Result<(), ConfigError> {
     let own = effective_uid().map_err(|source| ConfigError::Unreadable {
         path: path.to_owned(),
@@ -723,7 +737,7 @@ fn check_owner(path: &Path, metadata: &fs::Metadata) -> Result<(), ConfigError> 
         });
     }
     let mode = metadata.mode() & 0o7777;
-    // A pipe or a device has no text of its own.
+    // A pipe or a device has no content of its own.
     if metadata.is_file() && mode & 0o022 != 0 {
         return Err(ConfigError::Mode {
             path: path.to_owned(),

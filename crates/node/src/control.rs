@@ -3,7 +3,7 @@
 //! A request is one line, `{"schema":"weft.control/1","cmd":"status"}`; the answer is one line,
 //! `{"ok":true,"data":{...}}` or `{"ok":false,"error":{"code":"unknown-peer","message":"..."}}`.
 //! `data` is one of the documents of [`crate::status`]. A connection takes any number of requests,
-//! one after the other. Only the user who runs the daemon, and root, may connect.
+//! one after the other. Only the user that runs the daemon, and root, may connect.
 
 mod client;
 mod server;
@@ -22,16 +22,16 @@ pub const SCHEMA: &str = "weft.control/1";
 /// The longest request, in bytes, its newline included.
 pub const MAX_REQUEST: usize = 64 << 10;
 
-/// The longest answer that a client takes, in bytes.
+/// The longest answer that a client accepts, in bytes.
 pub const MAX_ANSWER: usize = 16 << 20;
 
-/// How many connections are served at once; a further one is answered `busy` and closed.
+/// Maximum number of connections served at once; a further one is answered `busy` and closed.
 pub const MAX_CONNECTIONS: usize = 16;
 
 /// The longest time that one echo may take, in milliseconds.
 pub const MAX_PING_MS: u32 = 10_000;
 
-/// What a client asks for. In JSON `cmd` names it, the fields stand beside it.
+/// A client's command. In JSON `cmd` names it, and its fields stand beside `cmd`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ControlCommand {
@@ -39,26 +39,28 @@ pub enum ControlCommand {
     Status {},
     /// The peers, or one of them: [`crate::status::Peers`].
     Peers {
-        /// The only one to tell about.
+        /// The only peer to report.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer: Option<PeerRef>,
     },
-    /// One echo through the mesh: [`crate::status::Pong`], also when nothing comes back.
+    /// One echo through the mesh: [`crate::status::Pong`], even if no answer arrives.
     Ping {
-        /// To whom.
+        /// The destination.
         peer: PeerRef,
-        /// How long to wait, in milliseconds: 1 to [`MAX_PING_MS`].
+        /// Time limit of the answer in milliseconds: 1 to [`MAX_PING_MS`].
         timeout_ms: u32,
     },
-    /// What the stages of the packet path took since they are measured: [`crate::trace::TraceDocument`]. Asking begins it,
-    /// and it ends [`LEASE`](crate::trace::LEASE) after the last question.
+    /// The time spent in each stage of the packet path since measuring began:
+    /// [`crate::trace::TraceDocument`]. The first request begins it, and it ends
+    /// [`LEASE`](crate::trace::LEASE) after the last request.
     Trace {
-        /// End it after this time instead, in milliseconds, which is at most as long; 0: at once. It stands for the last
-        /// question of this kind alone, and takes nothing from those who ask without it.
+        /// Ends it after this time instead, in milliseconds, at most
+        /// [`LEASE`](crate::trace::LEASE); 0: at once. It replaces the previous value of this kind
+        /// only, and does not shorten the time of clients that request without it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         for_ms: Option<u32>,
     },
-    /// Stop: [`crate::status::Stopping`].
+    /// Stops the daemon: [`crate::status::Stopping`].
     Down {},
     /// Version and commit of the daemon: [`crate::status::Version`].
     Version {},
@@ -92,7 +94,7 @@ impl ControlCommand {
         }
     }
 
-    /// The request as one line, its newline included.
+    /// Returns the request as one line, its newline included.
     #[must_use]
     pub fn to_request(&self) -> String {
         #[derive(Serialize)]
@@ -108,13 +110,13 @@ impl ControlCommand {
     }
 }
 
-/// Why a request was not carried out. Printed, it is the message.
+/// The reason why a request was not carried out. Its text is the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// For programs.
+    /// The code, for programs.
     pub code: ErrorCode,
-    /// For people, one line.
+    /// The message, one line for the user.
     pub message: String,
 }
 
@@ -144,32 +146,32 @@ impl Refusal {
 pub enum ErrorCode {
     /// Not JSON, an unknown command, or a field that is missing, unknown or wrong.
     BadRequest,
-    /// Another `schema` than [`SCHEMA`].
+    /// The `schema` is not [`SCHEMA`].
     WrongSchema,
-    /// More than [`MAX_REQUEST`] bytes; the connection is closed.
+    /// The request has more than [`MAX_REQUEST`] bytes; the connection is closed.
     TooLong,
-    /// More than [`MAX_CONNECTIONS`] connections; this one is closed.
+    /// There are more than [`MAX_CONNECTIONS`] connections; this one is closed.
     Busy,
-    /// Another user's; the connection is closed.
+    /// The client runs as another user; the connection is closed.
     Forbidden,
     /// The peer is not configured.
     UnknownPeer,
     /// The daemon is about to end, or too busy to answer.
     Unavailable,
-    /// Something that this version does not know.
+    /// A code that this version does not know.
     #[serde(other)]
     Other,
 }
 
 /// The JSON of `value` and a newline.
 fn line(value: &impl Serialize) -> String {
-    // Only maps with keys that are no strings fail, and there are none.
+    // Only maps with keys that are not strings fail, and there are none.
     let mut line = serde_json::to_string(value).unwrap_or_default();
     line.push('\n');
     line
 }
 
-/// An answer as it travels.
+/// An answer in the form in which it is sent.
 fn answer_line(answer: &Result<Value, Refusal>) -> String {
     #[derive(Serialize)]
     struct Done<'a> {

@@ -1,7 +1,8 @@
-//! The running daemon: core, plane and system, put together.
+//! The running daemon: it combines the core, the lanes and the system.
 //!
-//! Packets move on the lanes' own threads. Everything here runs on one thread that may be slow: it carries reports to
-//! the core and commands back, keeps the core's time, answers the control socket, and writes what must outlive it.
+//! Packets move on the lanes' own threads. Everything in this module runs on one thread that may be
+//! slow. It passes reports to the core and commands to the lanes, keeps the core's time, answers
+//! the control socket, and writes the state that must outlive the daemon.
 
 mod echo;
 mod inquiries;
@@ -44,65 +45,66 @@ use crate::state::{StateDir, StateError};
 use interface::{Interface, InterfaceError};
 use lanes::MoreLanes;
 
-/// What a daemon starts with.
+/// The parameters of a daemon.
 #[derive(Debug)]
 pub struct Options {
     /// The state directory, locked.
     pub state: StateDir,
-    /// The settings, checked.
+    /// The settings, already checked.
     pub config: Config,
-    /// Who we are.
+    /// The node's key pair.
     pub identity: Identity,
-    /// The program whose command `perf-serve` serves tests, as a rule this one.
+    /// The program whose command `perf-serve` serves tests, usually this one.
     pub program: PathBuf,
 }
 
-/// Why the daemon did not start, or stopped by itself. Each is one line that says what to do.
+/// The reason why the daemon did not start, or stopped by itself. Each is one line that says what
+/// to do.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// A UDP address cannot be used.
     #[error("{0}; `weft down` stops a weft that runs already, or change udp.listen in the configuration")]
     Bind(#[source] udp::BindError),
-    /// The interface cannot be made or set up.
+    /// The interface cannot be created or configured.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// The control socket cannot be made.
+    /// The control socket cannot be created.
     #[error(transparent)]
     Control(#[from] control::BindError),
     /// Rights could not be given up.
     #[error("{0}")]
     Privileges(#[from] PrivilegeError),
-    /// The state directory cannot be handed over to the user that the daemon becomes.
+    /// The ownership of the state directory cannot be changed to the user of the daemon.
     #[error(transparent)]
     State(#[from] StateError),
     /// A packet thread did not start.
     #[error(transparent)]
     Lane(#[from] StartError),
-    /// The system gave no randomness.
+    /// The system returned no random bytes.
     #[error("the system has no random numbers: {0}")]
     Random(#[source] std::io::Error),
     /// The control side did not start.
     #[error("cannot start the control side: {0}")]
     Runtime(#[source] std::io::Error),
-    /// Changes of the system's addresses cannot be watched.
+    /// Changes of the system's addresses cannot be monitored.
     #[error("cannot watch the system's addresses: {0}")]
     Watch(#[source] std::io::Error),
-    /// A packet thread ended, which it says in the log.
+    /// A packet thread ended; the log has the reason.
     #[error("packets stopped moving; see the log for the reason")]
     LaneEnded,
 }
 
 impl DaemonError {
-    /// The process's exit code: 1, as none of these is a matter of usage.
+    /// The exit code of the process: 1, because none of these is an error of usage.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         1
     }
 }
 
-/// Whether a daemon with this configuration could start: the process may make the interface, and
-/// its UDP addresses are free. Meant for the first start, before a key and a configuration are
-/// made; what it makes is gone again.
+/// Checks whether a daemon with this configuration could start: the process may create the
+/// interface, and its UDP addresses are free. It serves the first start, before a key and a
+/// configuration are created. Everything that it creates is removed again.
 ///
 /// # Errors
 /// [`DaemonError`], as [`run`].
@@ -111,13 +113,14 @@ pub fn check(config: &Config) -> Result<(), DaemonError> {
     bind(config).map(drop)
 }
 
-/// Runs the daemon until it is told to stop, by a signal or over the control socket.
+/// Runs the daemon until a signal or the control socket stops it.
 ///
-/// Call it while the process has one thread: it gives up privileges before it starts others.
+/// Must be called while the process has one thread, because it gives up privileges before it starts
+/// others.
 ///
 /// # Errors
 ///
-/// [`DaemonError`]. Whatever was set up until then is gone again.
+/// [`DaemonError`]. Everything that was created until then is removed again.
 pub fn run(options: Options) -> Result<(), DaemonError> {
     let Options {
         state,
@@ -125,7 +128,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         identity,
         program,
     } = options;
-    // A confined process cannot open what these read.
+    // A confined process cannot open the files that these read.
     let continuity = ContinuityWatch::new();
     let outlives_terminal = signals::outlives_terminal();
     let mut sockets = bind(&config)?;
@@ -134,7 +137,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let more = MoreLanes::open(config.lanes(), &interface, &mut sockets, bind_options(&config));
     let names = names::bind(&config);
     let perf = perf::bind(&config, identity.node_addr().to_ipv6(), interface.name());
-    // Threads that go first now and then need the limit for it, or else the capability; whether they have either they find out.
+    // Threads that raise their priority at times need the resource limit for it, or else the
+    // capability; each thread finds out whether it has either.
     let keeps_nice = config.prefer_lanes && permit_nice(LANE_NICE).is_err();
     let mut broker = Broker::start(
         &program,
@@ -144,7 +148,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         },
     );
     let (state, mut rights) = rights::give_up(state, keeps_nice)?;
-    // The generator cannot fail later.
+    // After this the generator does not fail.
     let mut gate_key = [0; 16];
     random_bytes(&mut gate_key).map_err(DaemonError::Random)?;
     let unproven_per_second = unproven::diffie_hellmans_per_second(&identity);
@@ -192,7 +196,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     }
     networks::tell(&mut node, &config);
 
-    // The runtime goes with this function, and its sockets with it, whichever way it ends.
+    // The runtime and its sockets are dropped with this function, on every return path.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -242,7 +246,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     })
 }
 
-/// Binds every configured address. Of the default pair, one may fail for want of its IP version.
+/// Binds every configured address. Of the default pair, one may fail if its IP version is not
+/// available.
 fn bind(config: &Config) -> Result<Vec<UdpSocket>, DaemonError> {
     let mut sockets = Vec::new();
     let by_default = config.udp.listen == Config::default().udp.listen;

@@ -1,14 +1,16 @@
-//! Names: a DNS responder for `NAME.fips` and `npub1....fips`, and the way from the system's resolver to it.
+//! Names: a DNS responder for `NAME.fips` and `npub1....fips`, and its registration with the
+//! system's resolver.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`message`] | DNS messages: one question in, at most one record out |
-//! | [`zone`] | which names there are, and what is said about others |
+//! | [`zone`] | which names exist, and the answers for others |
 //! | [`Responder`] | the thread that answers, over UDP and TCP |
-//! | `resolved` | telling systemd-resolved, and no other resolver, where `.fips` is answered |
+//! | `resolved` | tells systemd-resolved, and no other resolver, where `.fips` is answered |
 //!
-//! Never here: asking other servers. A name outside `.fips` is refused, so this is no way to reach them, and nothing of
-//! the system's own set-up is edited: other names go where they went before.
+//! Never here: queries to other servers. A name outside `.fips` is refused, so the responder is not
+//! a path to other servers. The system's own configuration is not edited: queries for other names
+//! go to the same servers as before.
 
 #[doc(hidden)]
 pub mod fuzz;

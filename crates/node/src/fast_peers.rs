@@ -1,7 +1,9 @@
-//! With whom data has ever gone in fast frames, kept so that a restart hides no downgrade.
+//! The peers that have ever used fast frames, kept so that a downgrade is visible after a restart
+//! too.
 //!
-//! No cryptography tells a peer whose capabilities an attacker drops from one that has none (docs/protocol/fast.md, "What
-//! an attacker can do"). But a peer that was fast and is no more is worth looking at.
+//! Cryptography cannot distinguish a peer whose capabilities an attacker removes from a peer that
+//! has none (docs/protocol/fast.md, "What an attacker can do"). A peer that used fast frames and no
+//! longer does should be examined.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +17,8 @@ use crate::statefile;
 /// The `schema` of the file.
 pub const SCHEMA: &str = "weft.fast-peers/1";
 
-/// Every peer that has been fast, and since when it is not, if so. Times are seconds since 1970 (UTC).
+/// Every peer that has used fast frames, and since when it no longer does, if so. Times are seconds
+/// since 1970 (UTC).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FastPeers {
     peers: BTreeMap<PublicKey, Option<u64>>,
@@ -41,7 +44,8 @@ impl statefile::Document for Document {
 }
 
 impl FastPeers {
-    /// Reads `path`. A file that cannot be used is moved aside (`.bad` behind its name) and told about at INFO.
+    /// Reads `path`. A file that cannot be used is renamed (`.bad` behind its name) and reported at
+    /// INFO.
     #[must_use]
     pub fn load(path: &Path) -> Self {
         statefile::load(path, "memories of fast frames", |document: Document| {
@@ -57,10 +61,11 @@ impl FastPeers {
         })
     }
 
-    /// Writes `path` as a whole or not at all. Not forced to the disk: it may be lost, not torn.
+    /// Writes `path` as a whole or not at all. It is not synced to the disk: a crash may lose it,
+    /// but not truncate it.
     ///
     /// # Errors
-    /// What the system said; the old file stays.
+    /// The error of the system; the old file stays.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let entries = self.peers.iter();
         let document = Document {
@@ -79,12 +84,14 @@ impl FastPeers {
         statefile::save(path, &document)
     }
 
-    /// Data with `peer` goes in fast frames. True if that is news, and worth a [`save`](Self::save).
+    /// Records that data with `peer` goes in fast frames. Returns true if that is new, and should
+    /// be saved ([`save`](Self::save)).
     pub fn note_fast(&mut self, peer: PublicKey) -> bool {
         self.peers.insert(peer, None) != Some(None)
     }
 
-    /// It does not, as has turned out at `now`. True if that is news: it was before.
+    /// Records that the peer does not use fast frames, as found at `now`. Returns true if that is
+    /// new: it used them before.
     pub fn note_downgraded(&mut self, peer: &PublicKey, now: u64) -> bool {
         match self.peers.get_mut(peer) {
             Some(since @ None) => {
@@ -95,13 +102,13 @@ impl FastPeers {
         }
     }
 
-    /// Since when `peer` is not fast any more; none if it is, or has never been.
+    /// The time since which `peer` no longer uses fast frames; `None` if it does, or never did.
     #[must_use]
     pub fn downgraded_since(&self, peer: &PublicKey) -> Option<u64> {
         self.peers.get(peer).copied().flatten()
     }
 
-    /// All that have ever been fast, by key.
+    /// All peers that have ever used fast frames, by key.
     pub fn iter(&self) -> impl Iterator<Item = &PublicKey> {
         self.peers.keys()
     }

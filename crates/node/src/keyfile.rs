@@ -1,7 +1,8 @@
 //! The secret key on disk: one text line, mode 0600.
 //!
-//! The file holds a remark with the `npub`, then the `nsec`. Empty lines and lines that begin with
-//! `#` are skipped; 64 hexadecimal digits are as good as an `nsec`. Texts that held a secret are wiped.
+//! The file contains a comment with the `npub`, then the `nsec`. Empty lines and lines that begin
+//! with `#` are skipped; 64 hexadecimal digits are accepted in place of an `nsec`. Buffers that
+//! held a secret are wiped.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
@@ -15,19 +16,19 @@ use zeroize::Zeroizing;
 /// The longest key file or import, in bytes.
 pub const MAX_LEN: usize = 4096;
 
-/// Draws a new identity from the system's random numbers.
+/// Generates an identity from the system's random numbers.
 ///
 /// # Errors
-/// [`KeyFileError::Random`] on systems that have none.
+/// [`KeyFileError::Random`] on systems without random numbers.
 pub fn generate() -> Result<Identity, KeyFileError> {
     random_bytes(&mut [0; 32]).map_err(KeyFileError::Random)?;
     Ok(Identity::new(SecretKey::generate(&mut SystemRng)))
 }
 
-/// Writes `identity` to the new file `path`, down to the disk.
+/// Writes `identity` to the new file `path` and syncs it to the disk.
 ///
 /// # Errors
-/// [`KeyFileError::Exists`] if there is anything at `path`; it stays as it is.
+/// [`KeyFileError::Exists`] if `path` exists; the existing file stays unchanged.
 pub fn create(path: &Path, identity: &Identity) -> Result<(), KeyFileError> {
     match write_new(path, identity) {
         Ok(()) => {}
@@ -39,11 +40,11 @@ pub fn create(path: &Path, identity: &Identity) -> Result<(), KeyFileError> {
     sync_parent(path).map_err(|source| unwritable(path, source))
 }
 
-/// Writes `identity` to `path` in place of the key that is there, which is lost. At every moment there
-/// is one complete key.
+/// Writes `identity` to `path` in place of the present key, which is lost. At every moment there is
+/// one complete key.
 ///
 /// # Errors
-/// [`KeyFileError::Unwritable`]; the old key stays then.
+/// [`KeyFileError::Unwritable`]; the old key then stays.
 pub fn replace(path: &Path, identity: &Identity) -> Result<(), KeyFileError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".new-{}", std::process::id()));
@@ -57,7 +58,7 @@ pub fn replace(path: &Path, identity: &Identity) -> Result<(), KeyFileError> {
 /// Reads the identity in `path`.
 ///
 /// # Errors
-/// One variant for each thing that can be wrong with the file; the text says how to mend it.
+/// One variant for each possible fault of the file; the text says how to correct it.
 pub fn load(path: &Path) -> Result<Identity, KeyFileError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => KeyFileError::Missing(path.to_owned()),
@@ -66,7 +67,7 @@ pub fn load(path: &Path) -> Result<Identity, KeyFileError> {
             source,
         },
     };
-    // Before opening, as opening a pipe would wait for a writer.
+    // Checked before the open, because the open of a pipe would wait for a writer.
     if !fs::metadata(path).map_err(failed)?.is_file() {
         return Err(KeyFileError::NotAFile(path.to_owned()));
     }
@@ -79,12 +80,13 @@ pub fn load(path: &Path) -> Result<Identity, KeyFileError> {
     Ok(Identity::new(secret))
 }
 
-/// Reads a secret key from an open file, a pipe or a terminal; from the last, up to its first line.
+/// Reads a secret key from an open file, a pipe or a terminal; from a terminal, up to its first
+/// line.
 ///
 /// # Errors
 /// [`BadSecret`]
 pub fn read_secret(mut input: impl Read) -> Result<SecretKey, BadSecret> {
-    // Of the full size from the start: a buffer that grows leaves copies behind.
+    // Allocated at full size, because a buffer that grows leaves copies in memory.
     let mut bytes = Zeroizing::new(vec![0; MAX_LEN + 1]);
     let mut len = 0;
     while let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) {
@@ -111,13 +113,13 @@ pub fn read_secret(mut input: impl Read) -> Result<SecretKey, BadSecret> {
     weft_noise::parse_secret(key).map_err(BadSecret::Key)
 }
 
-/// Why a key file is not used. Printed, it is one line that says what to do.
+/// The reason why a key file is not used. Its text is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// No such file.
+    /// The file does not exist.
     #[error("there is no key: {}; make one with `weft identity new`", .0.display())]
     Missing(PathBuf),
-    /// There is a key already.
+    /// A key exists already.
     #[error("there is a key already: {}; --force replaces it, and the old one is lost", .0.display())]
     Exists(PathBuf),
     /// The file cannot be opened or read.
@@ -125,7 +127,7 @@ pub enum KeyFileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file cannot be written.
@@ -133,13 +135,13 @@ pub enum KeyFileError {
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A directory, a pipe, a device.
+    /// The path is a directory, a pipe or a device.
     #[error("the key is no regular file: {}; give the path of the key file", .0.display())]
     NotAFile(PathBuf),
-    /// Another user's file.
+    /// The file belongs to another user.
     #[error("the key belongs to another user (uid {owner}): {path}; run as that user, or chown {own} {path}", path = .path.display())]
     Owner {
         /// The file.
@@ -149,7 +151,7 @@ pub enum KeyFileError {
         /// The user of this process.
         own: u32,
     },
-    /// Others may read or write it, or run it.
+    /// Other users may read, write or execute it.
     #[error("the key's mode is {mode:04o}, others may use it: {path}; chmod 600 {path}", path = .path.display())]
     Mode {
         /// The file.
@@ -157,12 +159,12 @@ pub enum KeyFileError {
         /// Its permission bits.
         mode: u32,
     },
-    /// What is in it is no secret key.
+    /// Its content is not a secret key.
     #[error("{problem}: {}; put the nsec into it, or move it away and run `weft identity new`", .path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: BadSecret,
     },
     /// The system has no random numbers.
@@ -170,25 +172,25 @@ pub enum KeyFileError {
     Random(io::Error),
 }
 
-/// Why some input is no secret key. The texts never show any of it.
+/// The reason why an input is not a secret key. The texts never show any of it.
 #[derive(Debug, thiserror::Error)]
 pub enum BadSecret {
     /// The input cannot be read.
     #[error("the key cannot be read ({0})")]
     Io(io::Error),
-    /// Nothing but comments.
+    /// The input has only comments.
     #[error("the key file is empty")]
     Empty,
-    /// More than [`MAX_LEN`] bytes.
+    /// The input has more than [`MAX_LEN`] bytes.
     #[error("longer than a key file can be")]
     TooLong,
-    /// Bytes that are no text.
+    /// The input has bytes that are not UTF-8.
     #[error("not a text")]
     NotText,
-    /// A second line that is no comment.
+    /// There is a second line that is not a comment.
     #[error("more than one line with a key")]
     SeveralLines,
-    /// The line is no secret key.
+    /// The line is not a secret key.
     #[error(transparent)]
     Key(KeyError),
 }
@@ -215,8 +217,8 @@ fn check_access(path: &Path, metadata: &fs::Metadata) -> Result<(), KeyFileError
     Ok(())
 }
 
-/// The user that this process acts as. The owner of `/proc/self` would be root in a process that has
-/// gained capabilities, so its `status` is read.
+/// The effective user of this process. The owner of `/proc/self` would be root in a process that
+/// has gained capabilities, so its `status` is read.
 pub(crate) fn effective_uid() -> io::Result<u32> {
     let status = fs::read_to_string("/proc/self/status")?;
     status
@@ -226,7 +228,7 @@ pub(crate) fn effective_uid() -> io::Result<u32> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no Uid in /proc/self/status"))
 }
 
-/// Makes the file `path`, which must not exist; leaves none on failure.
+/// Creates the file `path`, which must not exist; removes it on failure.
 fn write_new(path: &Path, identity: &Identity) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let nsec = identity.secret().to_nsec();

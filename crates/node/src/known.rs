@@ -1,4 +1,4 @@
-//! Where each peer was last reached, kept so that a restarted node dials again at once.
+//! The last address of each peer, kept so that a restarted node dials it at once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,8 +34,8 @@ impl statefile::Document for Document {
 }
 
 impl KnownPeers {
-    /// Reads `path`. A file that cannot be used is moved aside (`.bad` behind its name) and told about
-    /// at INFO: what it held is found out again.
+    /// Reads `path`. A file that cannot be used is renamed (`.bad` behind its name) and reported at
+    /// INFO: its content is discovered again.
     #[must_use]
     pub fn load(path: &Path) -> Self {
         statefile::load(path, "last known addresses", |document: Document| {
@@ -51,10 +51,11 @@ impl KnownPeers {
         })
     }
 
-    /// Writes `path` as a whole or not at all. Not forced to the disk: it may be lost, not torn.
+    /// Writes `path` as a whole or not at all. It is not synced to the disk: a crash may lose it,
+    /// but not truncate it.
     ///
     /// # Errors
-    /// What the system said; the old file stays.
+    /// The error of the system; the old file stays.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let document = Document {
             schema: SCHEMA.to_owned(),
@@ -63,13 +64,14 @@ impl KnownPeers {
         statefile::save(path, &document)
     }
 
-    /// Where `peer` was last reached.
+    /// The last address of `peer`.
     #[must_use]
     pub fn address(&self, peer: &PublicKey) -> Option<SocketAddr> {
         self.addresses.get(peer).copied()
     }
 
-    /// Notes where `peer` has been reached. True if that is news, and worth a [`save`](Self::save).
+    /// Records the address of `peer`. Returns true if it is new, and should be saved
+    /// ([`save`](Self::save)).
     pub fn note(&mut self, peer: PublicKey, address: SocketAddr) -> bool {
         self.addresses.insert(peer, address) != Some(address)
     }
@@ -79,7 +81,7 @@ impl KnownPeers {
         self.addresses.retain(|peer, _| keep(peer));
     }
 
-    /// All of them, by key.
+    /// All peers and their addresses, by key.
     pub fn iter(&self) -> impl Iterator<Item = (PublicKey, SocketAddr)> {
         self.addresses.iter().map(|(peer, address)| (*peer, *address))
     }

@@ -1,4 +1,4 @@
-//! The daemon: joins core, plane and os, and provides everything that the user sees of them.
+//! The daemon: combines core, plane and os, and provides everything that the user sees of them.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -12,12 +12,12 @@
 //! | [`peer`] | names of peers, and how a command refers to one |
 //! | [`control`] | the control socket, client and server |
 //! | [`status`] | the documents that the control socket returns |
-//! | [`trace`] | the time of each stage of the packet path, while a client asks for it |
+//! | [`trace`] | the time of each stage of the packet path, while a client requests it |
 //! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
 //!
-//! Never here: byte layouts (weft-wire), decisions of the protocol (weft-core), packets (weft-packet,
-//! weft-plane), system calls (weft-os), the command line (weft).
+//! Never here: byte layouts (weft-wire), decisions of the protocol (weft-core), packets
+//! (weft-packet, weft-plane), system calls (weft-os), the command line (weft).
 
 pub mod broker;
 pub mod config;

@@ -14,8 +14,8 @@ pub fn causes(error: &dyn std::error::Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// What is logged: a level (`off`, `error`, `warn`, `info`, `debug`, `trace`), or directives such as
-/// `info,weft_node=debug` as tracing-subscriber's `EnvFilter` defines them.
+/// The filter of log lines: a level (`off`, `error`, `warn`, `info`, `debug`, `trace`), or
+/// directives such as `info,weft_node=debug` as tracing-subscriber's `EnvFilter` defines them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter(String);
 
@@ -26,7 +26,7 @@ impl LogFilter {
         &self.0
     }
 
-    /// Whether lines in text form name the module that they come from: a user at `info` gains nothing by it.
+    /// Whether lines in text form name their module: at `info` it is of no use to the user.
     fn names_modules(&self) -> bool {
         let text = self.0.to_ascii_lowercase();
         ["debug", "trace", "="].iter().any(|part| text.contains(part))
@@ -47,7 +47,8 @@ impl FromStr for LogFilter {
         const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
         let bad = || BadFilter(text.chars().flat_map(char::escape_debug).take(80).collect());
         for directive in text.split(',') {
-            // A lone word would be taken as a module's name, so a mistyped level would log nothing.
+            // A single word would be taken as a module's name, so a misspelled level would log
+            // nothing.
             let level = directive.rsplit('=').next().unwrap_or_default().trim();
             if !LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
                 return Err(bad());
@@ -69,11 +70,11 @@ impl fmt::Display for LogFilter {
 #[error("'{0}' is no log level; write error, warn, info, debug or trace, or directives as \"info,weft_node=debug\"")]
 pub struct BadFilter(String);
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people; coloured on a terminal unless `NO_COLOR` is set.
+    /// Text; coloured on a terminal unless `NO_COLOR` is set.
     #[default]
     Text,
     /// One JSON object per line.
@@ -83,7 +84,7 @@ pub enum LogFormat {
 /// Starts logging to standard error, for the whole process.
 ///
 /// # Errors
-/// [`LoggingError`] if it has been started before.
+/// [`LoggingError`] if it was started before.
 pub fn init(filter: &LogFilter, format: LogFormat) -> Result<(), LoggingError> {
     let modules = filter.names_modules();
     let filter = EnvFilter::try_new(filter.as_str()).map_err(|_| LoggingError)?;
@@ -101,7 +102,7 @@ pub fn init(filter: &LogFilter, format: LogFormat) -> Result<(), LoggingError> {
     .map_err(|_| LoggingError)
 }
 
-/// Logging runs already.
+/// Logging was started before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("logging has been started already in this process")]
 pub struct LoggingError;

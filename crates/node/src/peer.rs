@@ -1,4 +1,4 @@
-//! What a person calls a peer.
+//! The forms in which a user names a peer.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -55,27 +55,27 @@ impl fmt::Display for PeerName {
     }
 }
 
-/// Why a text is no peer name.
+/// The reason why a text is not a peer name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPeerName {
-    /// Nothing there.
+    /// The text is empty.
     #[error("a name has at least one character")]
     Empty,
-    /// More than [`PeerName::MAX_LEN`] bytes.
+    /// The text has more than [`PeerName::MAX_LEN`] bytes.
     #[error("a name has at most 63 characters")]
     TooLong,
-    /// Something else than a letter, a digit or a hyphen.
+    /// A character is not a letter, a digit or a hyphen.
     #[error("a name consists of letters a-z, digits and hyphens")]
     Character,
-    /// A hyphen at either end.
+    /// A hyphen is at the start or the end.
     #[error("a name neither begins nor ends with a hyphen")]
     Hyphen,
-    /// It could be taken for a key.
+    /// The text could be taken for a key.
     #[error("a name does not begin like a key (npub1, nsec1)")]
     LooksLikeKey,
 }
 
-/// A peer as given on the command line or in a control request.
+/// A reference to a peer, on the command line or in a control request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerRef {
     /// By public key: `npub1...`.
@@ -111,7 +111,7 @@ impl FromStr for PeerRef {
                 _ => Err(BadPeerRef::ForeignAddress(address)),
             };
         }
-        // As programs name it: NAME.fips, with or without the last dot.
+        // The form of other programs: NAME.fips, with or without the final dot.
         let absolute = text.strip_suffix('.').unwrap_or(text);
         let split = absolute
             .len()
@@ -152,16 +152,16 @@ impl<'de> Deserialize<'de> for PeerRef {
     }
 }
 
-/// Why a text names no peer.
+/// The reason why a text does not name a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPeerRef {
     /// It begins like an npub.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// An IPv6 address, but of another network.
+    /// The text is an IPv6 address of another network.
     #[error("{0} is not in fd00::/8, where the addresses of nodes are")]
     ForeignAddress(Ipv6Addr),
-    /// Neither key nor address, so it should be a name.
+    /// The text is neither a key nor an address, and not a valid name.
     #[error("neither an npub, nor an fd00 address, nor a name ({0})")]
     Name(#[from] BadPeerName),
 }

@@ -1,4 +1,4 @@
-//! The state directory: what one node keeps between runs.
+//! The state directory: the data that one node keeps between runs.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -11,10 +11,10 @@ use weft_os::process::{Ids, give_file, is_service_group};
 use crate::config::Config;
 use crate::keyfile::effective_uid;
 
-/// Where root's daemon keeps its state.
+/// The state directory of root's daemon.
 const SYSTEM: &str = "/var/lib/weft";
 
-/// Where the files of a state directory are. Knowing them needs no directory.
+/// The paths of the files of a state directory. The directory need not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatePaths {
     directory: PathBuf,
@@ -29,11 +29,11 @@ impl StatePaths {
         }
     }
 
-    /// The files in the usual place: `/var/lib/weft` for root; for others `$XDG_STATE_HOME/weft`, or
-    /// `~/.local/state/weft`.
+    /// The files in the default directory: `/var/lib/weft` for root; for other users
+    /// `$XDG_STATE_HOME/weft`, or `~/.local/state/weft`.
     ///
     /// # Errors
-    /// [`StateError::NoHome`] if the environment tells no place.
+    /// [`StateError::NoHome`] if the environment has no home directory.
     pub fn default_place() -> Result<Self, StateError> {
         let absolute = |name| {
             std::env::var_os(name)
@@ -49,8 +49,8 @@ impl StatePaths {
             .ok_or(StateError::NoHome)
     }
 
-    /// The files of the daemon that a command is for, if it names none: those in the usual place if
-    /// a daemon has a socket there, or else those of root's daemon if there is one.
+    /// The files of the daemon that a command without a directory addresses: those in the default
+    /// directory if a daemon has a socket there, otherwise those of root's daemon if there is one.
     ///
     /// # Errors
     /// [`StateError::NoHome`], as [`StatePaths::default_place`].
@@ -58,13 +58,13 @@ impl StatePaths {
         Ok(Self::default_place()?.or_system(Self::new(SYSTEM)))
     }
 
-    /// These, or `system` if only there a daemon has, or may have, its socket.
+    /// Returns these paths, or `system` if only there a daemon has, or may have, its socket.
     fn or_system(self, system: Self) -> Self {
         let of = |paths: &Self| fs::symlink_metadata(paths.control()).map_err(|error| error.kind());
         match (of(&self), of(&system)) {
             (Ok(_), _) => self,
-            // A directory that is closed to this user has a socket, as far as can be known; to ask
-            // there tells what to do.
+            // A directory that this user cannot read may have a socket; a request there returns an
+            // error that says what to do.
             (Err(_), Ok(_) | Err(io::ErrorKind::PermissionDenied)) => system,
             (Err(_), Err(_)) => self,
         }
@@ -76,7 +76,7 @@ impl StatePaths {
         &self.directory
     }
 
-    /// The configuration, unless another one is named: `weft.toml`.
+    /// The configuration, unless another file is given: `weft.toml`.
     #[must_use]
     pub fn config(&self) -> PathBuf {
         self.directory.join("weft.toml")
@@ -100,13 +100,13 @@ impl StatePaths {
         self.directory.join("peers.json")
     }
 
-    /// Which peers have ever been fast: `fast.json`.
+    /// The peers that have ever used fast frames: `fast.json`.
     #[must_use]
     pub fn fast_peers(&self) -> PathBuf {
         self.directory.join("fast.json")
     }
 
-    /// What a daemon writes while it runs.
+    /// The files that a daemon writes while it runs.
     fn written(&self) -> impl Iterator<Item = PathBuf> {
         let documents = [self.known_peers(), self.fast_peers()];
         let names = documents
@@ -130,7 +130,7 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Makes the directory (mode 0700, parents too) if there is none, and takes its lock.
+    /// Creates the directory (mode 0700, with parents) if it does not exist, and takes its lock.
     ///
     /// # Errors
     /// [`StateError::InUse`] if another process owns it, one variant for each other cause.
@@ -153,18 +153,19 @@ impl StateDir {
         }
     }
 
-    /// Where its files are.
+    /// The paths of its files.
     #[must_use]
     pub fn paths(&self) -> &StatePaths {
         &self.paths
     }
 
-    /// Lets the user `ids` keep in the directory what a daemon finds out, and no more: the directory stays root's and gets
-    /// the user's group and the sticky bit, so that the user can neither change nor replace the key, the configuration and
-    /// the lock. Files of earlier runs that the daemon writes become the user's.
+    /// Permits the user `ids` to keep in the directory what a daemon discovers, and no more. The
+    /// directory stays root's and gets the user's group and the sticky bit, so that the user can
+    /// neither change nor replace the key, the configuration and the lock. Files of earlier runs
+    /// that the daemon writes become the user's.
     ///
     /// # Errors
-    /// [`StateError::Directory`] with what the system refused.
+    /// [`StateError::Directory`] with the error of the system.
     pub fn hand_over(&self, ids: Ids) -> Result<(), StateError> {
         let directory = self.paths.directory();
         let failed = |path: &Path, source| StateError::Directory {
@@ -173,7 +174,8 @@ impl StateDir {
         };
         let mode = fs::metadata(directory).map_err(|e| failed(directory, e))?.mode();
         chown(directory, None, Some(ids.gid)).map_err(|e| failed(directory, e))?;
-        // The group before the mode: a group that is left must not get the right to write for a moment.
+        // The group is set before the mode: the previous group must not get the right to write for
+        // a moment.
         let mode = fs::Permissions::from_mode((mode & 0o705) | 0o1070);
         fs::set_permissions(directory, mode).map_err(|e| failed(directory, e))?;
         for path in self.paths.written() {
@@ -185,8 +187,9 @@ impl StateDir {
         Ok(())
     }
 
-    /// Makes the directory the process's working directory and names its files from there. After that they are reached
-    /// also where the directories above are closed to the user that the process becomes.
+    /// Makes the directory the process's working directory and uses relative paths from then on.
+    /// After that the files can be reached even if the directories above are closed to the user
+    /// that the process becomes.
     ///
     /// # Errors
     /// [`StateError::Directory`]
@@ -203,9 +206,9 @@ impl StateDir {
     }
 }
 
-/// Refuses a directory in which another user could put another key, socket or configuration in place: one of another user,
-/// and one that a group or all users may write into. The group of root's daemon may, under the sticky bit; see
-/// [`StateDir::hand_over`].
+/// Refuses a directory in which another user could replace the key, the socket or the
+/// configuration: a directory of another user, and one into which a group or all users may write.
+/// The group of root's daemon may, under the sticky bit; see [`StateDir::hand_over`].
 fn check_directory(path: &Path, metadata: &fs::Metadata) -> Result<(), StateError> {
     let failed = |source| StateError::Directory {
         path: path.to_owned(),
@@ -231,7 +234,7 @@ fn check_directory(path: &Path, metadata: &fs::Metadata) -> Result<(), StateErro
     Ok(())
 }
 
-/// Why there is no state directory. Printed, it is one line that says what to do.
+/// The reason why there is no state directory. Its text is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// Neither `XDG_STATE_HOME` nor `HOME` is an absolute path.
@@ -240,7 +243,7 @@ pub enum StateError {
     /// Another process has the lock.
     #[error("another weft process uses the state directory: {}; stop it with `weft down`, or choose another with --state", .0.display())]
     InUse(PathBuf),
-    /// Another user's directory.
+    /// The directory belongs to another user.
     #[error("the state directory belongs to another user (uid {owner}): {path}; run as that user, or chown {own} {path}", path = .path.display())]
     Owner {
         /// The directory.
@@ -258,12 +261,12 @@ pub enum StateError {
         /// Its permission bits.
         mode: u32,
     },
-    /// It cannot be made, read or locked.
+    /// It cannot be created, read or locked.
     #[error("the state directory cannot be used ({source}): {}; choose another with --state", .path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

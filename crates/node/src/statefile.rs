@@ -1,7 +1,8 @@
-//! Files of the state directory that hold what was found out: JSON, written as a whole or not at all.
+//! Files of the state directory with data that the daemon discovered: JSON, written as a whole or
+//! not at all.
 //!
-//! They may be lost and are found out again, so nothing waits for the disk (L32), and one that cannot be used is moved
-//! aside rather than being a reason not to start.
+//! If they are lost, the data is discovered again. So no write waits for the disk (L32), and a file
+//! that cannot be used is renamed and does not prevent the start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -19,12 +20,13 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     /// Its `schema`.
     const SCHEMA: &'static str;
 
-    /// The `schema` that it came with.
+    /// The `schema` that was read.
     fn schema(&self) -> &str;
 }
 
-/// Reads `path` and makes of it what `take` does. A file that cannot be used is moved aside (`.bad` behind its name) and
-/// told about at INFO, with `what` it was; then, and where there is none, the default is returned.
+/// Reads `path` and returns the result of `take`. A file that cannot be used is renamed (`.bad`
+/// behind its name) and reported at INFO, with `what` as the name of its content. In that case, and
+/// if there is no file, the default is returned.
 pub(crate) fn load<D: Document, T: Default>(path: &Path, what: &str, take: impl FnOnce(D) -> io::Result<T>) -> T {
     match read(path).and_then(take) {
         Ok(taken) => taken,
@@ -41,15 +43,16 @@ pub(crate) fn load<D: Document, T: Default>(path: &Path, what: &str, take: impl 
     }
 }
 
-/// Writes `path` as a whole or not at all. Not forced to the disk: it may be lost, not torn.
+/// Writes `path` as a whole or not at all. It is not synced to the disk: a crash may lose it, but
+/// not truncate it.
 ///
 /// # Errors
-/// What the system said; the old file stays.
+/// The error of the system; the old file stays.
 pub(crate) fn save(path: &Path, document: &impl Document) -> io::Result<()> {
     let mut text = serde_json::to_string_pretty(document).map_err(io::Error::from)?;
     text.push('\n');
     let new = with_suffix(path, ".new");
-    // What a crash left would keep its mode.
+    // A file left by a crash would keep its mode.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -60,7 +63,7 @@ pub(crate) fn save(path: &Path, document: &impl Document) -> io::Result<()> {
         .inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// What makes a file unusable.
+/// The error of a file that cannot be used.
 pub(crate) fn invalid(why: &impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_string())
 }

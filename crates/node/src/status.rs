@@ -1,8 +1,9 @@
-//! What the daemon tells about itself: the documents behind `--json`, and behind every control answer.
+//! The daemon's reports about itself: the documents behind `--json`, and behind every control
+//! answer.
 //!
-//! Each begins with `schema`, a name and a number. Within one number fields are added, never changed
-//! or removed; the reader of a document ignores fields that it does not know. Times are seconds,
-//! sizes bytes, unless the name says otherwise. Ages and totals count from the start of what they
+//! Each begins with `schema`, a name and a number. Within one number fields are added, never
+//! changed or removed; a reader ignores fields that it does not know. Times are seconds, sizes
+//! bytes, unless the name says otherwise. Ages and totals count from the start of what they
 //! describe and are whole numbers.
 
 mod node;
@@ -57,12 +58,12 @@ pub struct Status {
     pub node: NodeStatus,
     /// Every configured peer, in the order of the configuration.
     pub peers: Vec<PeerStatus>,
-    /// Nodes that asked to link within the last 10 minutes and are not configured, the last one
-    /// first; 16 at most.
+    /// Nodes that are not configured and whose handshake was refused within the last 10 minutes,
+    /// the last one first; 16 at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turned_away: Vec<TurnedAwayStatus>,
-    /// Totals since the start, by name: what was dropped and why, back-pressure, offloads in use and
-    /// fallen back from.
+    /// Totals since the start, by name: drops and their reasons, back-pressure, offloads in use and
+    /// fallbacks from them.
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -71,9 +72,9 @@ pub struct Status {
 pub struct Peers {
     /// [`Document::SCHEMA`]
     pub schema: String,
-    /// All configured peers, or the one asked for.
+    /// All configured peers, or the requested one.
     pub peers: Vec<PeerStatus>,
-    /// Neighbours that are not configured, if all peers were asked for.
+    /// Neighbours that are not configured, if all peers were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<StrangerStatus>,
 }
@@ -89,11 +90,11 @@ pub struct Pong {
     pub name: Option<String>,
     /// The peer's IPv6 address in the mesh.
     pub address: Ipv6Addr,
-    /// Round-trip time in milliseconds; none: no answer came in time.
+    /// Round-trip time in milliseconds; `None` if no answer arrived in time.
     pub rtt_ms: Option<f64>,
-    /// The way that the echo took.
+    /// The path of the echo.
     pub path: Option<PathStatus>,
-    /// Why no answer came, for people.
+    /// The reason why no answer arrived, as text for the user.
     pub why: Option<String>,
 }
 
@@ -106,14 +107,14 @@ pub struct Version {
     pub version: String,
     /// The commit it was built from, or `unknown`.
     pub commit: String,
-    /// `linux`, and so on.
+    /// The operating system, such as `linux`.
     pub os: String,
-    /// `x86_64`, and so on.
+    /// The processor architecture, such as `x86_64`.
     pub arch: String,
 }
 
 impl Version {
-    /// This build.
+    /// Version and commit of this build.
     #[must_use]
     pub fn of_this_build() -> Self {
         Self {
@@ -126,17 +127,17 @@ impl Version {
     }
 }
 
-/// The answer to `down`: the daemon has begun to stop. The connection closes when it is done.
+/// The answer to `down`: the daemon has begun to stop. The connection closes when it has stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopping {
     /// [`Document::SCHEMA`]
     pub schema: String,
-    /// The daemon's process.
+    /// The process ID of the daemon.
     pub pid: u32,
 }
 
 impl Stopping {
-    /// This process.
+    /// The document of this process.
     #[must_use]
     pub fn this_process() -> Self {
         Self {
@@ -184,7 +185,7 @@ mod tests {
         })
     }
 
-    /// The names and forms in the JSON are a promise to scripts: this fails when one changes.
+    /// Scripts rely on the names and forms in the JSON: this test fails if one changes.
     #[test]
     fn status_as_documented() {
         let document = json!({

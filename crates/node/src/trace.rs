@@ -1,7 +1,9 @@
-//! The document of `weft trace`: where the time of the packet path goes, while a client asks.
+//! The document of `weft trace`: the time spent in each stage of the packet path, while a client
+//! requests it.
 //!
-//! The daemon measures from the first question until [`LEASE`] after the last one, and answers with totals since then.
-//! What two answers differ by is what happened between them: [`TraceDocument::since`].
+//! The daemon measures from the first request until [`LEASE`] after the last one, and answers with
+//! totals since then. The difference of two answers is what happened between them:
+//! [`TraceDocument::since`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +14,11 @@ use weft_plane::{Queue, Sizes, Stage, Trace, Work};
 
 use crate::status::Document as _;
 
-/// How long the daemon goes on measuring after a question.
+/// How long the daemon continues to measure after a request.
 pub const LEASE: Duration = Duration::from_secs(3);
 
-/// Counters of what was dropped outside of the lanes: by sockets, the interface, queues between threads, and the core. Those
-/// of the lanes are [`DropReason::ALL`].
+/// Counters of drops outside of the lanes: by sockets, the interface, queues between threads, and
+/// the core. Those of the lanes are [`DropReason::ALL`].
 const DROPS: [&str; 19] = [
     "udp_queue_dropped",
     "handshakes_forged",
@@ -39,7 +41,7 @@ const DROPS: [&str; 19] = [
     "labels_refused",
 ];
 
-/// Counters of what did not go the fast way.
+/// Counters of fallbacks from the fast path.
 const FALLBACKS: [&str; 13] = [
     "udp_gso_refusals",
     "udp_plain_sends",
@@ -56,62 +58,65 @@ const FALLBACKS: [&str; 13] = [
     "fast_fragmented",
 ];
 
-/// The answer to `trace`, and with a shorter time what happened between two answers.
+/// The answer to `trace`; with a shorter time, the difference of two answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceDocument {
     /// [`Document::SCHEMA`](crate::status::Document::SCHEMA)
     pub schema: String,
-    /// What one look at the clock costs, in nanoseconds: measuring takes three for each packet sent and two for each
-    /// received.
+    /// The cost of one clock read, in nanoseconds: measuring takes three reads for each packet sent
+    /// and two for each received.
     pub clock_ns: u64,
-    /// All lanes together; its fields stand beside these.
+    /// The sum of all lanes; its fields stand beside these.
     #[serde(flatten)]
     pub total: LaneTrace,
-    /// Each lane, the first one first, where there are several.
+    /// Each lane, the first one first, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lanes: Vec<LaneTrace>,
 }
 
-/// What a lane, or all of them, did.
+/// The work of a lane, or of all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LaneTrace {
-    /// The time that all of this is about; 0: measuring has only just begun.
+    /// The measured time in seconds; 0 if measuring has only just begun.
     pub seconds: f64,
-    /// By stage: `wait`, `tun-read`, `route`, `split`, `seal`, `udp-send`, `udp-receive`, `open`, `coalesce`, `tun-write`,
-    /// `control`, `queue`. Together they are the time of the packet threads, of which there is one for each lane.
+    /// By stage: `wait`, `tun-read`, `route`, `split`, `seal`, `udp-send`, `udp-receive`, `open`,
+    /// `coalesce`, `tun-write`, `control`, `queue`. Their sum is the time of the packet threads,
+    /// one for each lane.
     pub stages: BTreeMap<String, StageStatus>,
-    /// How much one call takes, by stage: `tun-read`, `tun-write`, `udp-send` (`UDP_SEGMENT`), `udp-receive` (`UDP_GRO`).
+    /// Packets per call, by stage: `tun-read`, `tun-write`, `udp-send` (`UDP_SEGMENT`),
+    /// `udp-receive` (`UDP_GRO`).
     pub sizes: BTreeMap<String, SizesStatus>,
-    /// Waits in queues: `commands` from the core to the packet thread, `socket` for room in a full socket, `full-inbox` for
-    /// room at another lane, `inbox` of what other lanes gave.
+    /// Waits in queues: `commands` from the core to the packet thread, `socket` for room in a full
+    /// socket, `full-inbox` for room at another lane, `inbox` of frames from other lanes.
     pub waits: BTreeMap<String, WaitStatus>,
-    /// What was dropped, by reason; of a lane: by that lane.
+    /// Drops, by reason; for a lane, those of this lane.
     pub drops: BTreeMap<String, u64>,
-    /// What did not go the fast way: calls without segmentation or joining, waits, packets that queued; so too.
+    /// Fallbacks: calls without segmentation or coalescing, waits, packets that were queued; for a
+    /// lane, those of this lane.
     pub fallbacks: BTreeMap<String, u64>,
 }
 
-/// What was done in one stage.
+/// The work in one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageStatus {
-    /// System calls, or turns for a stage that makes none.
+    /// System calls, or iterations of a stage that makes none.
     pub calls: u64,
     /// Packets, or datagrams.
     pub packets: u64,
-    /// Their bytes, where system calls move them.
+    /// Their bytes, if system calls move them.
     pub bytes: u64,
     /// Nanoseconds.
     pub ns: u64,
 }
 
-/// How much calls took.
+/// Packets per call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizesStatus {
     /// Calls with 1 packet, 2, 3 to 4, 5 to 8, 9 to 16, 17 to 32, 33 to 64, and more.
     pub calls: [u64; 8],
-    /// The most packets since measuring began.
+    /// Maximum number of packets since measuring began.
     pub max: u64,
-    /// The most bytes since measuring began.
+    /// Maximum number of bytes since measuring began.
     #[serde(default)]
     pub max_bytes: u64,
 }
@@ -121,12 +126,13 @@ pub struct SizesStatus {
 pub struct WaitStatus {
     /// Waits.
     pub count: u64,
-    /// Nanoseconds, of all of them.
+    /// Nanoseconds in total.
     pub ns: u64,
 }
 
 impl TraceDocument {
-    /// Totals of each lane, of the daemon's counters those that tell of drops and fallbacks, and the same of each lane.
+    /// The totals of each lane, the daemon's counters of drops and fallbacks, and the same of each
+    /// lane.
     #[must_use]
     pub fn new(traces: &[Option<Trace>], counters: &BTreeMap<String, u64>, of_lanes: &[BTreeMap<String, u64>]) -> Self {
         let all = traces.iter().flatten().cloned().reduce(|sum, lane| sum.and(&lane));
@@ -141,8 +147,8 @@ impl TraceDocument {
         }
     }
 
-    /// What happened since `before`, an earlier answer; none if measuring began anew between the two, or nothing has been
-    /// measured since.
+    /// The difference to `before`, an earlier answer; `None` if measuring was restarted between the
+    /// two, or nothing was measured since.
     #[must_use]
     pub fn since(&self, before: &Self) -> Option<Self> {
         let lanes = self.lanes.iter().zip(&before.lanes);
@@ -150,7 +156,7 @@ impl TraceDocument {
             schema: self.schema.clone(),
             clock_ns: self.clock_ns,
             total: self.total.since(&before.total)?,
-            // A lane that did not tell anything new keeps its place.
+            // A lane without new data keeps its position.
             lanes: lanes
                 .map(|(now, before)| now.since(before).unwrap_or_default())
                 .collect(),
@@ -303,7 +309,7 @@ mod tests {
         assert_eq!(two["lanes"][1]["drops"]["malformed"], 40);
     }
 
-    /// Counters that are neither a drop nor a fallback: how much there was, and of what kind.
+    /// Counters that are neither a drop nor a fallback: amounts and kinds of traffic.
     const OTHERS: [&str; 27] = [
         "tun_rx",
         "tun_tx",

@@ -1,4 +1,4 @@
-//! The configuration file: what it says, and what it says when it is wrong.
+//! The configuration file: its settings, and the messages about a wrong file.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -240,7 +240,7 @@ fn the_first_file_shows_the_defaults() {
     assert_eq!(shown, default);
 }
 
-/// Each wrong text, and the line it gets.
+/// Each wrong text, and the line of its message.
 #[test]
 fn each_fault_is_one_exact_line() {
     let own = npub(1);
@@ -425,7 +425,7 @@ fn files_that_cannot_be_read() {
     assert!(matches!(load(), ConfigError::Unreadable { .. }));
 }
 
-/// It says who may send packets; another user must not say so for us.
+/// The file decides which nodes may send packets; another user must not decide that.
 #[test]
 fn a_file_that_another_user_can_write_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -463,7 +463,7 @@ fn deep_nesting_is_an_error() {
     assert!(parse(&format!("a{} = 1", ".a".repeat(50_000))).is_err());
 }
 
-/// Lines that are nearly right find more than random characters do.
+/// Nearly valid lines find more faults than random characters do.
 fn nearly_config() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         Just("[udp]".to_owned()),

@@ -1,4 +1,4 @@
-//! The control socket, both sides over a real socket.
+//! The control socket, client and server over a real socket.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::fs;
@@ -13,7 +13,7 @@ use weft_node::control::{
 };
 use weft_node::status::{Peers, Stopping, Version};
 
-/// A daemon that knows no peer and ends at `down`.
+/// A daemon without peers that ends at `down`.
 struct Daemon {
     directory: tempfile::TempDir,
     thread: Option<JoinHandle<()>>,
@@ -75,7 +75,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A client that follows no rules.
+/// A client that breaks the rules.
 struct Raw(BufReader<UnixStream>);
 
 impl Raw {
@@ -90,7 +90,7 @@ impl Raw {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// True once the other side has closed.
+    /// True if the server has closed the connection.
     fn ended(&mut self) -> bool {
         !matches!(self.0.read(&mut [0; 1]), Ok(1..))
     }
@@ -161,7 +161,7 @@ fn bad_requests_keep_the_connection() {
     assert_eq!(old["error"]["code"], "wrong-schema");
     let good = raw.ask(ControlCommand::Version {}.to_request().as_bytes());
     assert_eq!(good["data"]["schema"], "weft.version/1");
-    // Two at once are answered in order.
+    // Two requests in one write are answered in order.
     let two = format!("x\n{}", ControlCommand::Version {}.to_request());
     assert_eq!(raw.ask(two.as_bytes())["ok"], false);
     assert_eq!(raw.read()["ok"], true);
@@ -179,7 +179,7 @@ fn the_longest_request_and_one_byte_more() {
     request.insert(0, b' ');
     assert_eq!(raw.ask(&request)["error"]["code"], "too-long");
     assert!(raw.ended());
-    // Without any end.
+    // A request without an end.
     let mut raw = daemon.connect();
     assert_eq!(raw.ask(&vec![b'x'; MAX_REQUEST + 1])["error"]["code"], "too-long");
     assert!(raw.ended());
@@ -199,7 +199,7 @@ fn connections_are_limited_and_come_free_again() {
     let error = control::call_raw(&daemon.path(), &ControlCommand::Version {}).unwrap_err();
     assert!(matches!(error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Busy));
     drop(held);
-    // The daemon notices the ends in its own time.
+    // The daemon notices the end of connections after a while.
     while control::call_raw(&daemon.path(), &ControlCommand::Version {}).is_err() {
         thread::yield_now();
     }
@@ -264,7 +264,7 @@ fn places_where_no_socket_can_be() {
     assert!(matches!(asked, Err(ControlError::PathTooLong { .. })));
 }
 
-/// What a client makes of a daemon that answers with `bytes`.
+/// The error of a client if the daemon answers with `bytes`.
 fn answered_with(bytes: &'static [u8]) -> ControlError {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");

@@ -1,4 +1,5 @@
-//! The fuzz targets `dns` and `broker` on any toolchain: the committed corpus, and the corpus with bytes changed from a seed.
+//! The fuzz targets `dns` and `broker` on any toolchain: the committed corpus, and the corpus with
+//! bytes changed from a seed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::fs;
@@ -13,7 +14,7 @@ type Target = (&'static str, fn(&[u8]));
 
 const TARGETS: [Target; 2] = [("dns", dns::fuzz::dns), ("broker", broker::fuzz::broker)];
 
-/// Names the input when the target panics.
+/// Names the input if the target panics.
 struct Running<'a>(&'a str, &'a dyn std::fmt::Debug);
 
 impl Drop for Running<'_> {

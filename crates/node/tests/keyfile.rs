@@ -1,4 +1,4 @@
-//! The secret key on disk, and each thing that can be wrong with it.
+//! The secret key on disk, and each possible fault of its file.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use weft_node::keyfile::{self, BadSecret, KeyFileError};
 use weft_noise::KeyError;
 
-/// A directory with a good key in it.
+/// A directory with a valid key in it.
 fn with_key() -> (tempfile::TempDir, PathBuf, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("identity.key");
@@ -49,7 +49,7 @@ fn a_key_is_never_overwritten_by_creating() {
     assert_eq!(keyfile::load(&path).unwrap().public().to_string(), npub);
 }
 
-/// There is no moment between a look whether the file exists and its creation.
+/// There is no interval between the check whether the file exists and its creation.
 #[test]
 fn of_creators_at_once_one_wins() {
     for _ in 0..20 {
@@ -130,7 +130,7 @@ fn files_that_are_no_key_files() {
 #[test]
 fn another_users_key() {
     let (_directory, path, _) = with_key();
-    // Only root can give a file away; others find one that is not theirs.
+    // Only root can change the owner of a file; other users find one that is not theirs.
     let foreign = match std::os::unix::fs::chown(&path, Some(12345), None) {
         Ok(()) => path,
         Err(_) => PathBuf::from("/etc/passwd"),

@@ -39,7 +39,7 @@ fn a_directory_that_others_write_is_refused() {
     }
 }
 
-/// Where this process may give files away, which root may.
+/// Runs if this process may change the owner of files, which root may.
 #[test]
 fn a_directory_of_another_user_is_refused() {
     let base = tempfile::tempdir().unwrap();
@@ -73,9 +73,9 @@ fn the_daemons_user_gets_what_the_daemon_writes_and_no_more() {
     }
     assert_eq!((of(".").gid(), of(".").mode() & 0o7777), (ids.gid, 0o1770));
     drop(state);
-    // The next start finds its own work in order.
+    // The next start accepts what this start has set.
     let state = StateDir::open(StatePaths::new(base.path())).unwrap();
-    // A file of the daemon's user that is the key by another name stays what it is.
+    // A file of the daemon's user that is a hard link to the key stays unchanged.
     fs::remove_file(base.path().join("peers.json")).unwrap();
     fs::hard_link(base.path().join("identity.key"), base.path().join("peers.json")).unwrap();
     assert!(matches!(state.hand_over(ids), Err(StateError::Directory { .. })));

@@ -17,12 +17,12 @@ use super::asynchronous;
 use super::message::{MAX_MESSAGE, Reply, Request};
 use super::server::Options;
 
-/// How long a request may take: longer than the calls that it makes.
+/// Time limit of a request: longer than those of the calls that it makes.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long the end of the daemon waits for that of the broker, in steps.
+/// How long the daemon waits at its end for the end of the broker, in steps.
 const ENDING: [Duration; 50] = [Duration::from_millis(10); 50];
 
-/// A broker that runs.
+/// A running broker.
 #[derive(Debug)]
 pub struct Broker {
     child: Child,
@@ -31,10 +31,11 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Starts one with the rights that this process has. `program` is the one that knows the command `broker`.
+    /// Starts a broker with the rights of this process. `program` is the program that has the
+    /// command `broker`.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub fn start(program: &Path, options: &Options) -> io::Result<Self> {
         let (requests, theirs) = StdStream::pair()?;
         let (life, their_life) = StdStream::pair()?;
@@ -46,7 +47,7 @@ impl Broker {
         command.arg("--key").arg(options.key.to_string());
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
         command.stdout(Stdio::from(OwnedFd::from(their_life)));
-        // Nothing of the user's environment decides what runs with root's rights.
+        // No environment variable of the user affects a process that runs with root's rights.
         command.env_clear().current_dir("/");
         let child = command.spawn()?;
         Ok(Self {
@@ -56,21 +57,22 @@ impl Broker {
         })
     }
 
-    /// Its process.
+    /// The process ID of the broker.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The end by which requests are sent, once.
+    /// Returns the client that sends requests; `None` after the first call.
     pub fn take_client(&mut self) -> Option<Client> {
         self.requests.take().map(|stream| Client { stream })
     }
 
-    /// What tells when it ends, once. Call it on a runtime.
+    /// Returns the value that reports the end of the broker; `None` after the first call. Must be
+    /// called on a runtime.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub fn take_life(&mut self) -> io::Result<Option<Alive>> {
         let life = self.life.take().map(asynchronous).transpose()?;
         Ok(life.map(|stream| Alive { stream }))
@@ -81,7 +83,7 @@ impl Drop for Broker {
     fn drop(&mut self) {
         self.requests = None;
         self.life = None;
-        // It ends by itself, and a user cannot end a process of root's.
+        // The broker ends by itself; an unprivileged user cannot end a process of root.
         for pause in ENDING {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
@@ -91,7 +93,7 @@ impl Drop for Broker {
     }
 }
 
-/// Lives as long as the broker.
+/// The connection that stays open as long as the broker runs.
 #[derive(Debug)]
 pub struct Alive {
     stream: UnixStream,
@@ -100,7 +102,7 @@ pub struct Alive {
 impl Alive {
     /// Returns when the broker has ended. Safe to cancel.
     pub async fn ended(&mut self) {
-        // It never sends anything.
+        // The broker never sends anything on this stream.
         let _ = self.stream.read_u8().await;
     }
 }
@@ -112,10 +114,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Asks for [`Request::SetResolver`].
+    /// Sends [`Request::SetResolver`].
     ///
     /// # Errors
-    /// One line for people.
+    /// One line for the user.
     pub async fn set_resolver(&self, port: NonZeroU16) -> Result<(), String> {
         match timeout(PATIENCE, self.ask(&Request::SetResolver { port })).await {
             Ok(Ok(Reply::Done)) => Ok(()),

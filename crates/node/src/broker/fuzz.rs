@@ -1,5 +1,5 @@
-//! What fuzzers run: any bytes as a request, and as a reply. A promise that does not hold is a panic, so this is no code
-//! for a daemon.
+//! The fuzz target of the broker's messages: any bytes as a request, and as a reply. A property
+//! that does not hold causes a panic, so a daemon does not call this code.
 
 #![allow(clippy::panic, reason = "a panic is how a broken promise is told")]
 
@@ -8,7 +8,8 @@ use super::message::{MAX_MESSAGE, Reply, Request};
 /// Reads `bytes` as both kinds of message.
 ///
 /// # Panics
-/// If a message that is understood is longer than the longest, or is written otherwise than it was read.
+/// If a message that decodes is longer than the longest, or does not encode to the bytes that were
+/// read.
 pub fn broker(bytes: &[u8]) {
     if let Ok(request) = Request::decode(bytes) {
         let written = request.encode();

@@ -8,8 +8,8 @@
 //! reply 2, refused: nothing
 //! ```
 //!
-//! Both ends are one program, started from one file, so a version that differs means a file that was exchanged in between:
-//! it is refused.
+//! Both processes run one program, started from one file. A different version therefore means that
+//! the file was replaced in between, and the message is refused.
 
 use std::num::NonZeroU16;
 
@@ -23,47 +23,47 @@ const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
 
-/// What a daemon may ask for.
+/// A request of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Let the system's resolver ask us for names below `.fips`: at our own address in the mesh, on this port, through our
-    /// interface.
+    /// Configures the system's resolver to send queries for names below `.fips` to this node: to
+    /// its own address in the mesh, on this port, through its interface.
     SetResolver {
         /// The port.
         port: NonZeroU16,
     },
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// The system refused; one line for people.
+    /// The system refused; one line for the user.
     Failed(String),
-    /// The request is not on the list, or makes no sense.
+    /// The request is not on the list, or its parameters are invalid.
     Refused,
 }
 
-/// Bytes that are no message.
+/// The reason why bytes are not a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadMessage {
     /// Longer than [`MAX_MESSAGE`], or shorter than its head.
     #[error("a message of {0} bytes")]
     Length(usize),
-    /// Of another version.
+    /// The version is unknown.
     #[error("version {0} of messages")]
     Version(u8),
-    /// Of a kind that is not on the list.
+    /// The kind is not on the list.
     #[error("an unknown kind of message, {0}")]
     Kind(u8),
-    /// Parameters that the kind does not have.
+    /// The parameters are not those of the kind.
     #[error("parameters that message {0} does not have")]
     Body(u8),
 }
 
 impl Request {
-    /// The message, with its length in front.
+    /// Returns the message with its length in front.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -89,7 +89,8 @@ impl Request {
 }
 
 impl Reply {
-    /// The message, with its length in front. A reason is cut to what fits, and control characters are left out.
+    /// Returns the message with its length in front. A reason is cut to the space that is left, and
+    /// control characters are removed.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -139,7 +140,7 @@ fn parts(message: &[u8]) -> Result<(u8, &[u8]), BadMessage> {
     }
 }
 
-/// As much of a text as fits, without control characters.
+/// The part of a text that fits into a message, without control characters.
 fn printable(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().filter(|c| !c.is_control()) {

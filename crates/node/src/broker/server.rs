@@ -16,41 +16,44 @@ use super::message::{MAX_MESSAGE, Reply, Request};
 use crate::dns::Resolved;
 use crate::dns::zone::DOMAIN;
 
-/// Where `resolvectl` is, in the order to be tried. `PATH` is not asked: the environment may be a user's.
+/// Paths of `resolvectl`, in the order in which they are tried. `PATH` is not used, because the
+/// environment may be a user's.
 const RESOLVECTL: [&str; 3] = [
     "/usr/bin/resolvectl",
     "/bin/resolvectl",
     "/run/current-system/sw/bin/resolvectl",
 ];
 
-/// What a broker is told at its start, before its daemon reads anything of others.
+/// The parameters of a broker, set at its start, before its daemon reads any data from other nodes.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The number of the daemon's interface.
+    /// The index of the daemon's interface.
     pub interface: u32,
-    /// Who the daemon is.
+    /// The public key of the daemon's node.
     pub key: PublicKey,
 }
 
-/// Why a broker did not start, or ended before its daemon.
+/// The reason why a broker did not start, or ended before its daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
-    /// Rights that it does not need could not be given up.
+    /// Unneeded rights could not be given up.
     #[error("{0}")]
     Privileges(#[from] PrivilegeError),
-    /// Its standard input is no socket, or the system gave no memory.
+    /// Standard input is not a socket, or the system has no memory left.
     #[error("the broker is started by `weft up` alone ({0})")]
     Socket(#[from] io::Error),
 }
 
-/// Serves the daemon behind standard input until that ends. Standard output is a socket that closes with the daemon.
+/// Serves the daemon at standard input until the daemon ends. Standard output is a socket that
+/// closes when the daemon ends.
 ///
-/// Call it while the process has one thread.
+/// Must be called while the process has one thread.
 ///
 /// # Errors
 /// [`BrokerError`]
 pub fn serve(options: Options) -> Result<(), BrokerError> {
-    // A terminal and a service manager stop the whole group; the broker goes on until its daemon has ended.
+    // A terminal and a service manager signal the whole process group; the broker runs until its
+    // daemon has ended.
     ignore_stop_signals()?;
     give_up_rights()?;
     let requests = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -61,15 +64,17 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
         let broker = Broker { options };
         tokio::select! {
             ended = broker.answer_all(&mut requests) => ended,
-            // Nothing is ever sent here, so whatever is read is the end.
+            // The daemon never sends anything on this stream, so any result of the read means the
+            // end.
             _ = life.read_u8() => Ok(()),
         }
     })?;
     Ok(())
 }
 
-/// Keeps what the requests on the list take: today uid 0 alone, by which the system's services know who asks. Files can be
-/// read and programs run, and none is written.
+/// Keeps the rights that the requests on the list need: at present only uid 0, by which the
+/// system's services recognise the caller. Files can be read and programs run; no file can be
+/// written.
 fn give_up_rights() -> Result<(), PrivilegeError> {
     let rights = Rights {
         files: Some(&[(Path::new("/"), Access::Run)]),
@@ -84,7 +89,7 @@ struct Broker {
 }
 
 impl Broker {
-    /// Answers one request after the other, until the stream ends.
+    /// Answers requests one after the other, until the stream ends.
     async fn answer_all(&self, stream: &mut UnixStream) -> io::Result<()> {
         let mut message = [0; MAX_MESSAGE];
         loop {
@@ -93,7 +98,7 @@ impl Broker {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 Err(error) => return Err(error),
             };
-            // What follows cannot be told from what does not.
+            // The length is invalid, so the start of the next message is unknown.
             let message = message.get_mut(..len).ok_or(io::ErrorKind::InvalidData)?;
             stream.read_exact(message).await?;
             let reply = match Request::decode(message) {
@@ -147,7 +152,7 @@ mod tests {
             let ended = broker.answer_all(&mut theirs).await;
             drop(theirs);
             let mut replies = Vec::new();
-            // A stream that is closed with bytes in it is reset.
+            // A stream that is closed with unread bytes in it is reset.
             let _ = ours.read_to_end(&mut replies).await;
             (ended, replies)
         })

@@ -1,9 +1,9 @@
-//! What was probably meant, where a configuration is wrong.
+//! Suggestions for the correction of a wrong configuration.
 
 use super::reader::printable;
 use super::starter;
 
-/// The key that `found` may be a slip of.
+/// The known key that `found` may be a misspelling of.
 pub(super) fn nearest(found: &str, known: &[&'static str]) -> Option<&'static str> {
     const MOST: usize = 2;
     let distances = known.iter().map(|key| (distance(found, key), *key));
@@ -11,7 +11,7 @@ pub(super) fn nearest(found: &str, known: &[&'static str]) -> Option<&'static st
     close.min_by_key(|(n, _)| *n).map(|(_, key)| key)
 }
 
-/// The table of the starter file that the setting `key` stands under, if it stands under one alone.
+/// The table of the starter file that contains the setting `key`, if exactly one does.
 pub(super) fn table_of(key: &str) -> Option<&'static str> {
     let (mut table, mut found) = (None, Vec::new());
     for line in starter::TEXT.lines() {
@@ -28,7 +28,7 @@ pub(super) fn table_of(key: &str) -> Option<&'static str> {
     }
 }
 
-/// What is wrong with a line that is no TOML, and what to write. `at` is where the parser stopped,
+/// The problem with a line that is not TOML, and what to write. `at` is where the parser stopped,
 /// in bytes.
 pub(super) fn syntax(text: &str, at: usize, message: &str) -> String {
     let line = line_at(text, at);
@@ -83,7 +83,8 @@ fn line_at(text: &str, at: usize) -> &str {
     text.get(start..end).unwrap_or_default()
 }
 
-/// Characters to insert, delete or replace. Long words are no slips of short ones.
+/// The number of characters to insert, delete or replace. A long word is not a misspelling of a
+/// short one.
 fn distance(one: &str, other: &str) -> usize {
     const LONGEST: usize = 40;
     if one.len() > LONGEST {

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, each as one line that says what to do.
+//! Errors of a configuration, each as one line that says what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,24 +9,25 @@ use super::MAX_LEN;
 use crate::logging::BadFilter;
 use crate::peer::BadPeerName;
 
-/// Why a configuration is not used. Printed, it is one line: file, line, setting, what, what to do.
+/// The reason why a configuration is not used. Its text is one line: file, line, setting, problem,
+/// what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// No such file.
+    /// The file does not exist.
     #[error("{}: there is no such file; check the path, or leave --config out", .path.display())]
     NotFound {
-        /// The file asked for.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// The file is there but cannot be read.
+    /// The file exists but cannot be read.
     #[error("{}: cannot be read ({source}); {}", .path.display(), readable(.source))]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Another user's file.
+    /// The file belongs to another user.
     #[error("{path}: belongs to another user (uid {owner}); run as that user, or chown {own} {path}", path = .path.display())]
     Owner {
         /// The file.
@@ -36,7 +37,7 @@ pub enum ConfigError {
         /// The user of this process.
         own: u32,
     },
-    /// A group or all users may write it.
+    /// Its group or all users may write the file.
     #[error("{path}: others may write it (mode {mode:04o}); chmod go-w {path}", path = .path.display())]
     Mode {
         /// The file.
@@ -44,8 +45,8 @@ pub enum ConfigError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A key that was meant to be there is not: a new one would be another identity, which no peer
-    /// knows.
+    /// The key file that the configuration names is missing. A new key would be another identity,
+    /// which no peer knows.
     #[error(
         "{}: the key file is missing: {}; correct identity.key_file or put the key back, or make a new identity with `weft \
          identity new` and give its npub to all peers", .path.display(), .key_file.display()
@@ -53,7 +54,7 @@ pub enum ConfigError {
     KeyMissing {
         /// The configuration.
         path: PathBuf,
-        /// Where the key was looked for.
+        /// The expected path of the key.
         key_file: PathBuf,
     },
     /// The file cannot be written at first use.
@@ -61,16 +62,16 @@ pub enum ConfigError {
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// More than [`MAX_LEN`] bytes.
+    /// The file has more than [`MAX_LEN`] bytes.
     #[error("{}: longer than {MAX_LEN} bytes; is it a weft configuration?", .path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
     },
-    /// Bytes that are no text.
+    /// The file contains bytes that are not UTF-8.
     #[error("{}:{line}: not UTF-8 text; save the file as UTF-8", .path.display())]
     NotText {
         /// The file.
@@ -85,10 +86,10 @@ pub enum ConfigError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What the parser met, and what to write.
+        /// What the parser found, and what to write.
         message: String,
     },
-    /// A setting is unknown, missing, or has a value that it cannot have.
+    /// A setting is unknown, missing, or has an invalid value.
     #[error("{}:{line}: {key}: {problem}", .path.display())]
     Setting {
         /// The file.
@@ -97,15 +98,15 @@ pub enum ConfigError {
         line: usize,
         /// The full key, such as `peer.addresses[0]`.
         key: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: Problem,
     },
 }
 
-/// What is wrong with one setting.
+/// The problem with one setting.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// Not TOML; the parser's words.
+    /// Not TOML; the message of the parser.
     #[error("{0}")]
     Syntax(String),
     /// No setting has this name.
@@ -113,7 +114,7 @@ pub enum Problem {
     UnknownKey {
         /// What was probably meant.
         instead: Option<String>,
-        /// The keys that there are beside it.
+        /// The valid keys of the same table.
         known: Vec<&'static str>,
     },
     /// A required key is absent.
@@ -127,7 +128,7 @@ pub enum Problem {
     WrongType {
         /// The type in the file.
         found: &'static str,
-        /// The type, and how it is written.
+        /// The expected type, and how it is written.
         wanted: &'static str,
     },
     /// A number out of range.
@@ -139,7 +140,7 @@ pub enum Problem {
         min: u32,
         /// The largest one allowed.
         max: u32,
-        /// What it counts.
+        /// The unit of the number.
         unit: &'static str,
     },
     /// An IP address without a port.
@@ -147,10 +148,10 @@ pub enum Problem {
     NoPort {
         /// The text in the file.
         found: String,
-        /// The same with the usual port.
+        /// The same with the default port.
         instead: String,
     },
-    /// Something else than address and port.
+    /// Not an address and a port.
     #[error(
         "'{found}' is not host:port; write an IP address and a port, as \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\""
     )]
@@ -158,7 +159,7 @@ pub enum Problem {
         /// The text in the file.
         found: String,
     },
-    /// A name where an address belongs.
+    /// A host name in place of an address.
     #[error(
         "'{found}' is a host name, and names are not possible here yet; write the IP address and the port, as \
          \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\""
@@ -167,7 +168,7 @@ pub enum Problem {
         /// The text in the file.
         found: String,
     },
-    /// An address inside the mesh: datagrams to it would have to pass through themselves.
+    /// An address inside the mesh: the tunnel's datagrams would enter the tunnel.
     #[error(
         "'{found}' is a node's address inside the mesh; write the address that the peer's machine has in its own network \
          or in the internet"
@@ -182,7 +183,7 @@ pub enum Problem {
         /// The text in the file.
         found: String,
     },
-    /// Something else than address and port of loopback.
+    /// Not an address and a port of loopback.
     #[error(
         "'{found}' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\""
     )]
@@ -190,19 +191,19 @@ pub enum Problem {
         /// The text in the file.
         found: String,
     },
-    /// A list that needs an entry.
+    /// A list that must have an entry.
     #[error("the list is empty; {to_do}")]
     EmptyList {
         /// What to write.
         to_do: &'static str,
     },
-    /// Not a name that the system gives to an interface.
+    /// Not a valid name of an interface.
     #[error("'{found}' is no interface name; write 1 to 15 characters without space, '/', ':' and '%'")]
     BadInterface {
         /// The text in the file.
         found: String,
     },
-    /// A path that cannot be one.
+    /// An empty path.
     #[error("the path is empty; write a file name, as \"identity.key\"")]
     EmptyPath,
     /// Not a public key.
@@ -215,18 +216,18 @@ pub enum Problem {
         found: String,
         /// The rule that it breaks.
         why: BadPeerName,
-        /// A name like it.
+        /// A valid name that resembles it.
         instead: String,
     },
     /// Not a log level or filter.
     #[error("{0}")]
     BadFilter(BadFilter),
-    /// Not one of the texts that this setting knows.
+    /// Not one of the values of this setting.
     #[error("'{found}' is none of its values; write {allowed}")]
     NotOneOf {
         /// The text in the file.
         found: String,
-        /// The values.
+        /// The valid values.
         allowed: &'static str,
     },
     /// A time that must exceed another.
@@ -239,13 +240,13 @@ pub enum Problem {
         /// Its value in use.
         other_s: u64,
     },
-    /// The setting makes no sense while another has the value that it has.
+    /// The setting has no effect with the present value of another one.
     #[error("needs {other}; set that, or remove this")]
     Needs {
         /// The other setting, with a value that fits.
         other: &'static str,
     },
-    /// Something else than a network.
+    /// Not a network.
     #[error(
         "'{found}' is no network; write an address and the length of its prefix, as \"10.1.0.0/16\" or \"2001:db8::/48\""
     )]
@@ -253,20 +254,20 @@ pub enum Problem {
         /// The text in the file.
         found: String,
     },
-    /// A network whose address has bits that its prefix does not cover.
+    /// A network whose address has bits set behind its prefix.
     #[error("'{found}' has bits set behind its prefix; write \"{instead}\"")]
     HostBits {
         /// The text in the file.
         found: String,
-        /// The same without them.
+        /// The same with these bits cleared.
         instead: String,
     },
-    /// A network of everything.
+    /// A default route.
     #[error(
         "a default route is not possible yet: our own datagrams would take it too; write the networks that are wanted"
     )]
     DefaultRoute,
-    /// A network or an address that no node can have behind it.
+    /// A network or an address that cannot lie behind a node.
     #[error("'{found}' is {what}; write a network or an address of hosts, as \"10.1.0.0/16\"")]
     Reserved {
         /// The text in the file.
@@ -274,7 +275,7 @@ pub enum Problem {
         /// What it is.
         what: &'static str,
     },
-    /// Something else than an address for the interface.
+    /// Not an address and a prefix length for the interface.
     #[error(
         "'{found}' is no address of an interface; write it with the length of its network's prefix, as \"10.1.0.1/24\""
     )]
@@ -282,16 +283,16 @@ pub enum Problem {
         /// The text in the file.
         found: String,
     },
-    /// The value stands twice where it may stand once.
+    /// A value occurs twice that may occur once.
     #[error("already in line {line}; remove one of the two")]
     Duplicate {
-        /// Where it stands first, from 1.
+        /// The line of the first occurrence, from 1.
         line: usize,
     },
     /// The node is listed as its own peer.
     #[error("this is this node's own key ({}); write the peer's, or remove this [[peer]]", .key_file.display())]
     OwnKey {
-        /// Where the node's key is kept.
+        /// The path of the node's key.
         key_file: PathBuf,
     },
 }

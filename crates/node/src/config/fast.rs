@@ -8,30 +8,33 @@ use super::{Config, Problem};
 /// Fast frames with other weft nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastConfig {
-    /// Offer them, and take them (`fast.enabled`). Off, data goes in FIPS frames.
+    /// Whether fast frames are offered and accepted (`fast.enabled`). If not, data is sent in FIPS
+    /// frames.
     pub enabled: bool,
-    /// Data for other nodes goes in fast frames or not at all (`fast.require`); a peer's own `require_fast` comes first.
+    /// Whether data for other nodes is sent in fast frames or not at all (`fast.require`); a peer's
+    /// own `require_fast` takes precedence.
     pub require: bool,
-    /// The only cipher to offer (`fast.suite`); `None` offers all and takes the one that costs both ends least.
+    /// The only cipher to offer (`fast.suite`); with `None` all are offered, and the one that costs
+    /// both ends least is used.
     pub suite: Option<Suite>,
-    /// Frames after which a key moves on (`fast.phase_frames`), 1,000 to 2^23.
+    /// Number of frames after which a key's next phase begins (`fast.phase_frames`), 1,000 to 2^23.
     pub phase_frames: u32,
-    /// What relayed frames show to who watches several hops (`fast.privacy`).
+    /// What relayed frames reveal to an observer of several hops (`fast.privacy`).
     pub privacy: Privacy,
 }
 
-/// What fast frames through other nodes show to who watches several hops.
+/// What fast frames through other nodes reveal to an observer of several hops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Privacy {
-    /// The sealed content is the same on each hop, so that a relay need not touch it.
+    /// The sealed content is the same on each hop, so that a relay does not process it.
     #[default]
     Standard,
-    /// Each hop seals all of a frame anew.
+    /// Each hop seals the whole frame again.
     Full,
 }
 
 impl Default for FastConfig {
-    /// On, not required, every suite, 2^23 frames: some 12 GB.
+    /// Enabled, not required, every suite, 2^23 frames: some 12 GB.
     fn default() -> Self {
         Self {
             enabled: true,
@@ -83,7 +86,8 @@ impl Config {
         section.finish()
     }
 
-    /// Whether fast frames are required; that they are off and required is refused.
+    /// Whether fast frames are required. A configuration that requires them while they are disabled
+    /// is refused.
     pub(super) fn requirable(&self, item: &Item<bool>) -> Result<bool, Fault> {
         if item.value && !self.fast.enabled {
             return Err(item.fault(Problem::Needs {

@@ -1,19 +1,21 @@
-//! `lanes`, `prefer_lanes`: how many threads move packets, and whether they go before other programs.
+//! `lanes`, `prefer_lanes`: how many threads move packets, and whether they take precedence over
+//! other programs.
 
 use super::Config;
 use super::reader::{Fault, Section};
 
-/// Most lanes: as many as fast frames can tell of.
+/// Maximum number of lanes: the largest that fast frames can announce.
 const MOST: u32 = weft_packet::MAX_LANES as u32;
-/// Most lanes that are taken without being asked for. More of them want a network card that feeds them.
+/// Maximum number of lanes if none is configured. More lanes need a network card that feeds them.
 const MOST_BY_ITSELF: usize = 8;
 
 impl Config {
-    /// The number of lanes to run: as set, or by the number of processors that this process may use.
+    /// The number of lanes to run: the configured number, or one that follows from the number of
+    /// processors that this process may use.
     ///
-    /// A lane under load is one busy processor, and the programs that send and receive through it, and the network card's
-    /// interrupts, need the others. So half of them are for lanes. With two or fewer a second lane would only take turns
-    /// with what feeds it.
+    /// A lane under load occupies one processor. The programs that send and receive through it and
+    /// the interrupts of the network card need other processors, so half of them are for lanes.
+    /// With two processors or fewer, a second lane would only alternate with what feeds it.
     #[must_use]
     pub fn lanes(&self) -> u8 {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -23,7 +25,7 @@ impl Config {
     pub(super) fn read_lanes(&mut self, root: &mut Section<'_>) -> Result<(), Fault> {
         if !root.is_auto("lanes") {
             let item = root.integer("lanes", 1..=MOST, "lanes")?;
-            // The range fits, so nothing is lost here.
+            // The range is that of the type, so the conversion succeeds.
             self.lanes = item.and_then(|item| u8::try_from(item.value).ok());
         }
         if let Some(item) = root.boolean("prefer_lanes")? {

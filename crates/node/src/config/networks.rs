@@ -12,12 +12,12 @@ use super::error::Problem;
 use super::reader::{Fault, Item, Section, printable};
 use super::{Config, line_of};
 
-/// An address of our interface, and the length of its network's prefix.
+/// An address of the node's interface, and the prefix length of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceAddress {
     /// The address.
     pub address: IpAddr,
-    /// Bits of the prefix.
+    /// Prefix length in bits.
     pub prefix_len: u8,
 }
 
@@ -36,12 +36,12 @@ impl fmt::Display for InterfaceAddress {
     }
 }
 
-/// Networks that were read, and in which line of the file: no two may be the same.
+/// The networks read so far, each with its line in the file: no two may be the same.
 #[derive(Default)]
 pub(super) struct Taken(BTreeMap<Network, usize>);
 
 impl Taken {
-    /// Takes a network for the owner of `item`.
+    /// Adds a network of the owner of `item`.
     fn take(&mut self, network: Network, item: &Item<String>, text: &str) -> Result<(), Fault> {
         let line = line_of(text.as_bytes(), item.at());
         match self.0.insert(network, line) {
@@ -90,7 +90,8 @@ impl Config {
         networks(&list.value, taken, text)
     }
 
-    /// All that peers may send to: our further addresses, and the networks behind us.
+    /// All addresses and networks to which peers may send: the node's further addresses, and the
+    /// networks behind it.
     #[must_use]
     pub fn own_networks(&self) -> Vec<Network> {
         let addresses = self.tun.addresses.iter().map(|own| Network::host(own.address));
@@ -108,7 +109,7 @@ fn networks(list: &[Item<String>], taken: &mut Taken, text: &str) -> Result<Vec<
     Ok(networks)
 }
 
-/// A network that can lie behind a node.
+/// Parses a network that may lie behind a node.
 fn routable(text: &str) -> Result<Network, Problem> {
     let found = || printable(text);
     let network: Network = text.parse().map_err(|why| match why {
@@ -127,7 +128,7 @@ fn routable(text: &str) -> Result<Network, Problem> {
     }
 }
 
-/// An address that the interface can have.
+/// Parses an address that the interface may have.
 fn interface_address(text: &str) -> Result<InterfaceAddress, Problem> {
     let found = || printable(text);
     let bad = || Problem::NotAnInterfaceAddress { found: found() };
@@ -141,7 +142,8 @@ fn interface_address(text: &str) -> Result<InterfaceAddress, Problem> {
     }
 }
 
-/// What a network overlaps with that belongs to no host, or has another meaning.
+/// The range with a special meaning that a network overlaps, if there is one: no host there, or
+/// another use.
 fn reserved(network: &Network) -> Option<&'static str> {
     let nodes = Network::around(IpAddr::V6(Ipv6Addr::from([FIPS_PREFIX; 16])), 8);
     let special = [

@@ -1,4 +1,4 @@
-//! `[perf]`: who may measure with this node, and how much it serves.
+//! `[perf]`: which nodes may run a test with this node, and how much it serves.
 
 use weft_perf::limits::Limits;
 use weft_perf::plan;
@@ -9,11 +9,11 @@ use super::{Config, Problem};
 /// `[perf]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerfConfig {
-    /// Who may run a test with this node (`allow`).
+    /// Which nodes may run a test with this node (`allow`).
     pub allow: PerfAllow,
-    /// What one test may have (`raw`, `max_s`, `max_streams`, `max_mbit_s`).
+    /// Limits of one test (`raw`, `max_s`, `max_streams`, `max_mbit_s`).
     pub limits: Limits,
-    /// Seconds of tests that one peer gets within an hour (`hourly_s`): 1 to 3,600.
+    /// Seconds of tests that one peer may run within an hour (`hourly_s`): 1 to 3,600.
     pub hourly: u32,
 }
 
@@ -27,15 +27,15 @@ impl Default for PerfConfig {
     }
 }
 
-/// Who may run a test with this node (`weft perf` on the other side).
+/// Which nodes may run a test with this node (`weft perf` at the client).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PerfAllow {
     /// The configured peers (`"peers"`).
     #[default]
     Peers,
-    /// Every node whose packets get here (`"open"`).
+    /// Every node whose packets arrive here (`"open"`).
     Open,
-    /// No node; nothing listens (`"off"`).
+    /// No node; no socket listens (`"off"`).
     Off,
 }
 

@@ -1,4 +1,4 @@
-//! TOML read setting by setting, so that every fault knows its key and its place.
+//! Reads TOML setting by setting, so that every fault has its key and its position.
 
 use std::ops::RangeInclusive;
 
@@ -7,18 +7,18 @@ use toml::de::{DeTable, DeValue};
 use super::advice;
 use super::error::Problem;
 
-/// Something wrong at one place of the text.
+/// A fault at one position of the text.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// Where, in bytes from the start of the text.
+    /// The position, in bytes from the start of the text.
     pub(super) at: usize,
-    /// The full key, such as `peer.addresses[0]`. Empty where no key can be named.
+    /// The full key, such as `peer.addresses[0]`. Empty if no key can be named.
     pub(super) key: String,
-    /// What.
+    /// The problem.
     pub(super) problem: Problem,
 }
 
-/// A value, and where it came from.
+/// A value and its position.
 pub(super) struct Item<T> {
     pub(super) value: T,
     at: usize,
@@ -26,12 +26,12 @@ pub(super) struct Item<T> {
 }
 
 impl<T> Item<T> {
-    /// Where it stands, in bytes from the start of the text.
+    /// The position, in bytes from the start of the text.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// Blames this value for `problem`.
+    /// Returns a fault of this value.
     pub(super) fn fault(&self, problem: Problem) -> Fault {
         Fault {
             at: self.at,
@@ -40,19 +40,20 @@ impl<T> Item<T> {
         }
     }
 
-    /// Makes something of the value, or blames it.
+    /// Converts the value, or returns a fault of it.
     pub(super) fn map<U>(&self, make: impl FnOnce(&T) -> Result<U, Problem>) -> Result<U, Fault> {
         make(&self.value).map_err(|problem| self.fault(problem))
     }
 }
 
-/// One table of the text. Settings are taken out of it; [`finish`](Self::finish) refuses what is left.
+/// One table of the text. Settings are taken out of it; [`finish`](Self::finish) refuses those that
+/// are left.
 pub(super) struct Section<'i> {
     /// Full key of the table; empty for the root.
     path: String,
     at: usize,
     table: DeTable<'i>,
-    /// The keys asked for so far, to name them beside an unknown one.
+    /// The keys requested so far, which the message about an unknown key lists.
     known: Vec<&'static str>,
 }
 
@@ -186,7 +187,7 @@ impl<'i> Section<'i> {
         }
     }
 
-    /// Whether `key` is the text `"auto"`; it is then done with.
+    /// Whether `key` is the text `"auto"`; if so, it is taken.
     pub(super) fn is_auto(&mut self, key: &'static str) -> bool {
         let auto = self.table.get(key).and_then(|value| value.get_ref().as_str()) == Some("auto");
         if auto {
@@ -195,7 +196,7 @@ impl<'i> Section<'i> {
         auto
     }
 
-    /// Blames the table itself for a key that it lacks.
+    /// Returns a fault of the table itself for a key that it lacks.
     pub(super) fn missing(&self, key: &'static str, to_do: &'static str) -> Fault {
         Fault {
             at: self.at,
@@ -220,7 +221,7 @@ impl<'i> Section<'i> {
         }
     }
 
-    /// What the unknown `key` may be meant for.
+    /// The known key that the unknown `key` is probably meant to be.
     fn meant(&self, key: &str) -> Option<String> {
         if let Some(near) = advice::nearest(key, &self.known) {
             return Some(format!("did you mean {near}?"));
@@ -232,7 +233,7 @@ impl<'i> Section<'i> {
     fn take(&mut self, key: &'static str) -> Option<Item<DeValue<'i>>> {
         self.known.push(key);
         let (name, value) = self.table.remove_entry(key)?;
-        // A table is found at its header, a value at its own line.
+        // The position of a table is its header, that of a value its own line.
         let at = match value.get_ref() {
             DeValue::Table(_) => name.span().start,
             _ => value.span().start,
@@ -285,7 +286,7 @@ impl<'i> Item<DeValue<'i>> {
     }
 }
 
-/// What the type is called in a message.
+/// The name of the type in a message.
 fn type_name(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -304,7 +305,7 @@ fn one_line(text: &str) -> String {
     words.join(" ")
 }
 
-/// A name from the file as it may stand in a message.
+/// A name from the file in a form that is safe in a message.
 pub(super) fn printable(text: &str) -> String {
     const LONGEST: usize = 80;
     let mut shown: String = text.chars().flat_map(char::escape_debug).take(LONGEST).collect();

@@ -1,4 +1,4 @@
-//! `[reports]`: which measurements the other side is told.
+//! `[reports]`: which measurements are reported to neighbours and peers.
 
 use weft_core::ReportMode;
 
@@ -10,7 +10,7 @@ use super::{Config, Problem};
 pub struct ReportsConfig {
     /// To neighbours, about the link (`reports.link`).
     pub link: ReportMode,
-    /// To the other ends of sessions (`reports.session`).
+    /// To peers with a session, about the session (`reports.session`).
     pub session: ReportMode,
 }
 

@@ -1,6 +1,6 @@
-//! The configuration that a new node starts with.
+//! The configuration of a new node.
 
-/// `#key = value` is a setting commented out, `# text` is a comment.
+/// `#key = value` is a setting that is commented out, `# text` is a comment.
 pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begin with # are comments; a setting that is commented
 # out shows its default. To change it, remove the # before it and before the [table] above it, or add
 # both at the end of the file. Changes take effect at the next `weft up`.

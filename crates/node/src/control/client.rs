@@ -1,4 +1,4 @@
-//! The command's side of the control socket: blocking, one connection for each request.
+//! The client's side of the control socket: blocking, one connection for each request.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -11,13 +11,13 @@ use super::server::MAX_PATH;
 use super::{ControlCommand, MAX_ANSWER, Refusal};
 use crate::status::Document;
 
-/// How long an answer may take that needs no peer.
+/// Time limit of an answer that needs no peer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a daemon may take to stop.
+/// Time limit of the end of a daemon.
 const STOP: Duration = Duration::from_secs(20);
 
-/// Sends `command` to the daemon behind the socket `path` and reads its answer as a `T`.
+/// Sends `command` to the daemon at the socket `path` and reads its answer as a `T`.
 ///
 /// # Errors
 /// [`ControlError`], one line that says what to do.
@@ -25,7 +25,7 @@ pub fn call<T: Document>(path: &Path, command: &ControlCommand) -> Result<T, Con
     typed(path, call_raw(path, command)?)
 }
 
-/// As [`call`], but returns the document as it came.
+/// As [`call`], but returns the document as it is received.
 ///
 /// # Errors
 /// [`ControlError`]
@@ -33,11 +33,11 @@ pub fn call_raw(path: &Path, command: &ControlCommand) -> Result<Value, ControlE
     Call::open(path, command)?.answer()
 }
 
-/// As [`call`], then waits until the daemon closes the connection. After [`ControlCommand::Down`] that
-/// is when it has stopped.
+/// As [`call`], then waits until the daemon closes the connection. After [`ControlCommand::Down`]
+/// the daemon closes it when it has stopped.
 ///
 /// # Errors
-/// [`ControlError`]; [`ControlError::Timeout`] also when it does not stop.
+/// [`ControlError`]; also [`ControlError::Timeout`] if the daemon does not stop.
 pub fn call_and_wait<T: Document>(path: &Path, command: &ControlCommand) -> Result<T, ControlError> {
     let mut call = Call::open(path, command)?;
     let document = typed(path, call.answer()?)?;
@@ -45,7 +45,7 @@ pub fn call_and_wait<T: Document>(path: &Path, command: &ControlCommand) -> Resu
     Ok(document)
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// No daemon listens.
@@ -60,21 +60,21 @@ pub enum ControlError {
         /// The socket.
         path: PathBuf,
     },
-    /// No answer, or no end, in time.
+    /// The answer, or the end of the daemon, did not arrive within the time limit.
     #[error("the daemon does not answer in time: {}; look at its log", .path.display())]
     Timeout {
         /// The socket.
         path: PathBuf,
     },
-    /// An answer that makes no sense.
+    /// An answer that cannot be parsed.
     #[error("the answer cannot be read ({why}): {}; is the daemon of the same version?", .path.display())]
     BadAnswer {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         why: String,
     },
-    /// The path cannot be a socket's.
+    /// The path is too long for a Unix socket.
     #[error("the path is longer than {MAX_PATH} bytes: {}; choose a shorter state directory", .path.display())]
     PathTooLong {
         /// The path.
@@ -86,21 +86,21 @@ pub enum ControlError {
         /// The socket.
         path: PathBuf,
     },
-    /// Something else in the system.
+    /// Another error of the system.
     #[error("the daemon cannot be asked ({source}): {}; check the path", .path.display())]
     Io {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The daemon says no.
+    /// The daemon refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
 
-/// The owner of a daemon by its socket, and how to ask it. A directory that is closed to this user
-/// is root's as a rule.
+/// The owner of a daemon by its socket, and how to act as that user. A directory that this user
+/// cannot read usually belongs to root.
 fn owner(socket: &Path) -> (&'static str, &'static str) {
     use std::os::unix::fs::MetadataExt as _;
     let directory = socket.parent().and_then(|directory| std::fs::metadata(directory).ok());
@@ -110,7 +110,7 @@ fn owner(socket: &Path) -> (&'static str, &'static str) {
     }
 }
 
-/// A request that has been sent.
+/// A request that was sent.
 struct Call<'a> {
     path: &'a Path,
     stream: BufReader<UnixStream>,
@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
         stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
         stream.set_read_timeout(Some(PATIENCE + extra)).map_err(failed)?;
         match stream.write_all(command.to_request().as_bytes()) {
-            // Turned away before it asked: the reason waits to be read.
+            // The server closed the connection before the request; its reason can still be read.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent.map_err(failed)?,
         }
@@ -206,7 +206,7 @@ fn failed(path: &Path, source: io::Error) -> ControlError {
         }
         io::ErrorKind::PermissionDenied => ControlError::Permission { path },
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ControlError::Stopped { path },
-        // A read that runs out of time says WouldBlock.
+        // A read that exceeds its timeout returns WouldBlock.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Timeout { path },
         _ => ControlError::Io { path, source },
     }

@@ -16,26 +16,27 @@ use tokio::time::timeout;
 
 use super::{ControlCommand, ErrorCode, MAX_CONNECTIONS, MAX_REQUEST, Refusal, answer_line};
 
-/// The longest path of a Unix socket, in bytes (`sun_path` less its end).
+/// The longest path of a Unix socket, in bytes (`sun_path` without its terminating zero).
 pub(super) const MAX_PATH: usize = 107;
 
 /// How long a connection may stay without a complete request.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long the daemon may take for one answer; longer than any ping.
+/// Time limit of the daemon's answer; longer than that of any ping.
 const ANSWER: Duration = Duration::from_secs(20);
-/// How long a client may take to read an answer.
+/// Time limit for a client to read an answer.
 const WRITE: Duration = Duration::from_secs(5);
-/// How long the process that may own an old socket is given to accept.
+/// Time limit for the possible owner of an old socket to accept a connection.
 const PROBE: Duration = Duration::from_secs(1);
-/// The pause after the system refuses to accept, out of descriptors for instance.
+/// The pause after the system refuses to accept, for instance because no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long [`ControlServer::close`] waits for clients.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// The socket, and the tasks that serve it. They run on the runtime that [`bind`](Self::bind) ran on.
+/// The socket, and the tasks that serve it. They run on the runtime on which [`bind`](Self::bind)
+/// ran.
 ///
-/// Dropping it closes every connection and removes the socket; [`close`](Self::close) lets answers
-/// that are on their way arrive first.
+/// A drop closes every connection and removes the socket; [`close`](Self::close) first sends the
+/// answers that are pending.
 #[derive(Debug)]
 pub struct ControlServer {
     requests: mpsc::Receiver<ControlRequest>,
@@ -45,11 +46,11 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens at `path`, mode 0600. A socket that a dead daemon left is replaced: the caller holds
-    /// the lock of the state directory, so no other process does the same meanwhile.
+    /// Listens at `path`, mode 0600. A socket of a daemon that no longer runs is replaced: the
+    /// caller holds the lock of the state directory, so no other process does the same meanwhile.
     ///
     /// # Errors
-    /// [`BindError`]; a socket at which a process answers is left alone.
+    /// [`BindError`]; a socket at which a process answers is left unchanged.
     pub async fn bind(path: &Path) -> Result<Self, BindError> {
         if path.as_os_str().len() > MAX_PATH {
             return Err(BindError::PathTooLong { path: path.to_owned() });
@@ -74,19 +75,19 @@ impl ControlServer {
         })
     }
 
-    /// The next request; never `None` while the server lives. Safe to cancel.
+    /// Returns the next request; never `None` while the server lives. Safe to cancel.
     pub async fn next(&mut self) -> Option<ControlRequest> {
         self.requests.recv().await
     }
 
-    /// Closes every connection, after the answers that have been given are written or a second has
-    /// passed, and removes the socket. A client of `down` takes the end of its connection for the end
-    /// of the daemon, so this comes last.
+    /// Closes every connection after the given answers are written, or after one second, and
+    /// removes the socket. A client of `down` takes the end of its connection for the end of the
+    /// daemon, so this is the last step.
     pub async fn close(mut self) {
         self.requests.close();
         while self.requests.try_recv().is_ok() {}
         self.stop.send_replace(true);
-        // Out of time means that a client does not read; dropping ends its connection.
+        // A timeout means that a client does not read; the drop ends its connection.
         let _ = timeout(CLOSE, &mut self.accept).await;
     }
 }
@@ -98,70 +99,70 @@ impl Drop for ControlServer {
     }
 }
 
-/// One request, to be answered once.
+/// One request, which is answered once.
 #[derive(Debug)]
 pub struct ControlRequest {
-    /// What is asked for.
+    /// The command.
     pub command: ControlCommand,
-    /// Takes the answer; may be kept until there is one. Dropped unused, the client is refused.
+    /// Accepts the answer, now or later. If it is dropped unused, the client is refused.
     pub reply: Reply,
 }
 
-/// Takes the answer to one request.
+/// Accepts the answer to one request.
 #[derive(Debug)]
 pub struct Reply(oneshot::Sender<Result<Value, Refusal>>);
 
 impl Reply {
-    /// Answers with a document. A client that has left does not matter.
+    /// Answers with a document. A client that has disconnected is ignored.
     pub fn ok(self, document: &impl Serialize) {
         let answer = serde_json::to_value(document)
             .map_err(|error| Refusal::new(ErrorCode::Other, format!("the answer cannot be written: {error}")));
         let _ = self.0.send(answer);
     }
 
-    /// Answers that it cannot be done.
+    /// Answers that the request cannot be carried out.
     pub fn refuse(self, refusal: Refusal) {
         let _ = self.0.send(Err(refusal));
     }
 }
 
-/// Why there is no control socket.
+/// The reason why there is no control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// A living process answers there.
+    /// A running process answers there.
     #[error("another daemon answers at {}; stop it with `weft down`", .path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// There is something else.
+    /// The path exists and is not a socket.
     #[error("{} is no socket; move it away", .path.display())]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
-    /// Unix limits the path of a socket.
+    /// The path exceeds the limit of a Unix socket.
     #[error("the path {} is longer than {MAX_PATH} bytes; choose a shorter state directory", .path.display())]
     PathTooLong {
         /// The path.
         path: PathBuf,
     },
-    /// The system refused.
+    /// Another error of the system.
     #[error("the control socket {} cannot be made ({source}); check its directory", .path.display())]
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// The socket's file, known again by device and inode.
+/// The file of the socket, recognised by device and inode.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
-    /// The user who made it, and who may connect.
+    /// The user that created it, and that may connect.
     owner: u32,
 }
 
@@ -175,7 +176,7 @@ impl SocketFile {
         })
     }
 
-    /// Removes it, unless another one stands there by now.
+    /// Removes it, unless another file has replaced it.
     fn remove(&self) {
         let same = Self::new(&self.path).is_ok_and(|now| now.identity == self.identity);
         if same {
@@ -200,7 +201,7 @@ async fn remove_stale(path: &Path) -> Result<(), BindError> {
     match timeout(PROBE, UnixStream::connect(path)).await {
         Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(io),
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // A full queue (WouldBlock) has an owner as well.
+        // A socket with a full queue (WouldBlock) has an owner as well.
         Ok(Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Err(io(error)),
         Ok(_) | Err(_) => Err(BindError::InUse { path: path.to_owned() }),
     }
@@ -229,7 +230,8 @@ async fn accept(
         };
         while connections.try_join_next().is_some() {}
         if let Some(refusal) = turned_away(&stream, owner, connections.len()) {
-            // What fits into the socket's buffer at once; the server does not wait for this client.
+            // Only what fits into the socket's buffer is sent; the server does not wait for this
+            // client.
             let _ = stream.try_write(answer_line(&Err(refusal)).as_bytes());
             continue;
         }
@@ -238,7 +240,7 @@ async fn accept(
     while connections.join_next().await.is_some() {}
 }
 
-/// Why the connection is not served, if it is not.
+/// The reason why the connection is not served, if there is one.
 fn turned_away(stream: &UnixStream, owner: u32, connections: usize) -> Option<Refusal> {
     let uid = stream.peer_cred().map(|peer| peer.uid());
     if !uid.is_ok_and(|uid| uid == 0 || uid == owner) {
@@ -255,14 +257,15 @@ fn turned_away(stream: &UnixStream, owner: u32, connections: usize) -> Option<Re
     })
 }
 
-/// Answers one client until it leaves, falls silent, or breaks a rule.
+/// Answers one client until it disconnects, exceeds the idle time, or breaks a rule.
 async fn serve(stream: UnixStream, requests: mpsc::Sender<ControlRequest>, mut stopped: watch::Receiver<bool>) {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     let mut line = Vec::new();
     loop {
         line.clear();
-        // One byte more than allowed tells a line that is too long from one that just fits.
+        // One byte more than allowed distinguishes a line that is too long from a line of the
+        // maximum length.
         let mut bounded = (&mut read).take(MAX_REQUEST as u64 + 1);
         let complete = tokio::select! {
             read = timeout(IDLE, bounded.read_until(b'\n', &mut line)) => read,
@@ -287,7 +290,7 @@ async fn serve(stream: UnixStream, requests: mpsc::Sender<ControlRequest>, mut s
     }
 }
 
-/// Passes one request on and waits for the daemon's answer.
+/// Passes one request to the daemon and waits for its answer.
 async fn answer(line: &[u8], requests: &mpsc::Sender<ControlRequest>) -> Result<Value, Refusal> {
     let command = ControlCommand::from_request(line)?;
     let gone = || Refusal::new(ErrorCode::Unavailable, "the daemon is about to end");

@@ -8,7 +8,7 @@ use weft_wire::NodeAddr;
 
 use crate::control::Reply;
 
-/// An echo that has not come back.
+/// An echo without an answer so far.
 pub(super) struct Waiting {
     pub(super) peer: NodeAddr,
     pub(super) reply: Reply,
@@ -22,7 +22,8 @@ impl Waiting {
     }
 }
 
-/// Echoes by number. Their count is bounded by the control server's connections, each of which asks for one at a time.
+/// Echoes by sequence number. Their count is bounded by the connections of the control server, each
+/// of which requests one echo at a time.
 pub(super) struct Echoes {
     token: u64,
     next: u16,
@@ -30,7 +31,7 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
-    /// `token` is random, so that no other echoes are taken for ours.
+    /// `token` is random, so that answers to other echoes do not match.
     pub(super) fn new(token: u64) -> Self {
         Self {
             token,
@@ -39,7 +40,7 @@ impl Echoes {
         }
     }
 
-    /// What tells our echoes from those of others.
+    /// The token that distinguishes these echoes from others.
     pub(super) fn token(&self) -> u64 {
         self.token
     }
@@ -73,13 +74,13 @@ impl Echoes {
         self.waiting.remove(&seq)
     }
 
-    /// The next echo whose time is up.
+    /// Removes and returns the next echo whose time limit has passed.
     pub(super) fn expired(&mut self, now: Instant) -> Option<Waiting> {
         let seq = self.waiting.iter().find(|(_, w)| w.until <= now).map(|(seq, _)| *seq)?;
         self.waiting.remove(&seq)
     }
 
-    /// When the next one expires.
+    /// The earliest time limit of an echo.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.waiting.values().map(|w| w.until).min()
     }

@@ -1,9 +1,9 @@
-//! Why peers that are dialled do not answer: what the system and the network tell of their
+//! The reasons why dialled peers do not answer: what the system and the network report about their
 //! addresses.
 //!
-//! A handshake that gets no answer looks the same for a closed port, a host that is off, a missing
-//! route and a peer that turns this node away. An [`Inquiry`] tells the first three apart. What it
-//! finds is for people and decides nothing, because ICMP can be forged.
+//! A handshake without an answer looks the same for a closed port, a host that is off, a missing
+//! route and a peer that refuses this node. An [`Inquiry`] distinguishes the first three. Its
+//! findings are for the user and do not affect any decision, because ICMP can be forged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,20 +12,21 @@ use std::time::{Duration, Instant};
 use weft_core::{Node, PeerState, PeerStatus};
 use weft_os::udp::{Finding, Inquiry};
 
-/// From one look at the peers to the next.
+/// The interval between two checks of the peers.
 const LOOK: Duration = Duration::from_secs(1);
-/// From one inquiry about an address to the next.
+/// The interval between two inquiries about an address.
 const AGAIN: Duration = Duration::from_secs(10);
-/// A finding of an earlier inquiry holds for this long after a later one has begun; the kernel
-/// takes 3 s to give a host up.
+/// How long a finding of an earlier inquiry holds after a later one has begun; the kernel takes 3 s
+/// to declare a host unreachable.
 const HOLDS: Duration = Duration::from_secs(5);
-/// Addresses that are inquired about at a time.
+/// Maximum number of addresses with an inquiry at a time.
 const MOST: usize = 256;
 
-/// Inquiries about addresses that are dialled in vain.
+/// Inquiries about addresses that are dialled without an answer.
 #[derive(Debug, Default)]
 pub(super) struct Inquiries {
-    /// The addresses of our sockets: a peer's address that is one of them leads back here.
+    /// The addresses of this node's sockets: a peer's address that is one of them leads back to
+    /// this node.
     listen: Vec<SocketAddr>,
     of: BTreeMap<SocketAddr, Asked>,
     next: Option<Instant>,
@@ -39,12 +40,12 @@ struct Asked {
     found: Option<Finding>,
 }
 
-/// What is known of an address that does not answer.
+/// The reason why an address does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Silence {
-    /// It is this node's own.
+    /// The address is this node's own.
     Own,
-    /// The system or the network say so.
+    /// The system or the network reports it.
     Found(Finding),
 }
 
@@ -56,7 +57,7 @@ impl Inquiries {
         }
     }
 
-    /// What is known of this address.
+    /// Returns the known reason for the silence of this address.
     pub(super) fn silence(&self, of: &SocketAddr) -> Option<Silence> {
         let asked = self.of.get(of)?;
         match asked.own {
@@ -65,8 +66,8 @@ impl Inquiries {
         }
     }
 
-    /// Takes note of what came back, and asks about addresses that were dialled twice without an
-    /// answer.
+    /// Reads the results of inquiries, and starts inquiries about addresses that were dialled twice
+    /// without an answer.
     pub(super) fn drive(&mut self, now: Instant, core_now: u64, node: &Node) {
         self.look(now);
         if self.next.is_some_and(|next| now < next) {
@@ -87,7 +88,7 @@ impl Inquiries {
         }
     }
 
-    /// Takes note of what came back.
+    /// Reads the results of inquiries.
     pub(super) fn look(&mut self, now: Instant) {
         for asked in self.of.values_mut() {
             let news = asked.inquiry.as_ref().and_then(Inquiry::finding);
@@ -126,13 +127,13 @@ impl Inquiries {
     }
 }
 
-/// Two handshake messages at least went without an answer.
+/// At least two handshake messages were sent without an answer.
 fn is_silent(peer: &PeerStatus) -> bool {
     let no_link = peer.link_age.is_none() && (peer.state == PeerState::Linking || peer.path.is_some());
     no_link && peer.dialing.is_some_and(|(sends, _)| sends > 1 || peer.failures > 0)
 }
 
-/// A finding about an address, for people.
+/// The text of a finding about an address, for the user.
 pub(super) fn in_words(silence: Silence, address: SocketAddr) -> String {
     let ip = address.ip();
     match silence {
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(inquiries.silence(&target), Some(Silence::Own));
         let asked = inquiries.of.get_mut(&target).unwrap();
         (asked.own, asked.found) = (false, Some(Finding::NoHost));
-        // An inquiry of which nothing comes back.
+        // An inquiry that gets no result.
         let sink = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         asked.inquiry = Inquiry::start(sink.local_addr().unwrap()).ok();
         inquiries.look(now + HOLDS / 2);

@@ -1,5 +1,5 @@
-//! The TUN interface as the system sees it: name, MTU, the node's address, and the route to those
-//! of other nodes.
+//! The TUN interface in the system: its name, its MTU, the node's address, and the route to the
+//! addresses of other nodes.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -16,33 +16,34 @@ use crate::config::Config;
 const MESH: Ipv6Addr = Ipv6Addr::new((FIPS_PREFIX as u16) << 8, 0, 0, 0, 0, 0, 0, 0);
 const MESH_PREFIX_LEN: u8 = 8;
 
-/// Why the interface could not be made.
+/// The reason why the interface could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
-    /// An interface of that name exists.
+    /// An interface of this name exists.
     #[error("the interface {name} exists already; stop what uses it, or set another tun.name in the configuration")]
     NameTaken {
         /// Its name.
         name: String,
     },
-    /// The process may not make interfaces.
+    /// The process has no right to create interfaces.
     #[error("{0}; run it with sudo, or as a service that gives it AmbientCapabilities=CAP_NET_ADMIN")]
     NotAllowed(#[source] TunError),
-    /// The device file is closed to this user.
+    /// This user cannot open the device file.
     #[error("{0}; run as root, or open it to users as most systems do: chmod 666 /dev/net/tun")]
     DeviceClosed(#[source] TunError),
-    /// The system has no TUN, or refuses it for another reason.
+    /// The system has no TUN support, or refuses it for another reason.
     #[error("{0}")]
     Tun(#[source] TunError),
-    /// The interface was made, but the system refused a route to a network behind a peer. It is gone again.
+    /// The interface was created, but the system refused a route to a network behind a peer. The
+    /// interface is removed again.
     #[error("cannot set up {name}: {source}")]
     Route {
         /// Its name.
         name: String,
-        /// Which network, and what the system refused.
+        /// The network, and the error of the system.
         source: RouteError,
     },
-    /// IPv6 is off in this system, and the interface cannot have it for itself.
+    /// IPv6 is disabled in this system and cannot be enabled for the interface alone.
     #[error(
         "{name} gets no IPv6 address, because IPv6 is off here ({source}); sysctl -w net.ipv6.conf.default.disable_ipv6=0, or \
          start the kernel without ipv6.disable=1"
@@ -50,10 +51,10 @@ pub enum InterfaceError {
     NoIpv6 {
         /// Its name.
         name: String,
-        /// What the system says.
+        /// The error of the system.
         source: SysctlError,
     },
-    /// Another interface has the route to all nodes: another weft in this system, as a rule.
+    /// Another interface has the route to all nodes, usually that of another weft in this system.
     #[error(
         "cannot set up {name}: another interface has the route to fd00::/8, perhaps another weft's; `ip -6 route show \
          fd00::/8` names it, and two nodes of one system each need a network namespace"
@@ -62,12 +63,13 @@ pub enum InterfaceError {
         /// Its name.
         name: String,
     },
-    /// The interface was made, but the system refused to set it up. It is gone again.
+    /// The interface was created, but the system refused to configure it. The interface is removed
+    /// again.
     #[error("cannot set up {name}: {source}")]
     SetUp {
         /// Its name.
         name: String,
-        /// What the system refused.
+        /// The error of the system.
         source: NetlinkError,
     },
 }
@@ -80,7 +82,7 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    /// Makes the interface and sets it up. It exists as long as this value.
+    /// Creates the interface and configures it. It exists as long as this value.
     pub(super) fn create(config: &Config, me: NodeAddr) -> Result<Self, InterfaceError> {
         let tun = attach(config)?;
         let mtu = u32::from(config.tun_mtu());
@@ -106,7 +108,7 @@ impl Interface {
         Ok(Self { tun, mtu, withheld })
     }
 
-    /// Makes the interface and takes it down again: whether this process may.
+    /// Creates the interface and removes it again, to check that this process has the right.
     pub(super) fn check(config: &Config) -> Result<(), InterfaceError> {
         attach(config).map(drop)
     }
@@ -120,7 +122,7 @@ impl Interface {
         self.tun.name()
     }
 
-    /// Its number.
+    /// Its index.
     pub(super) fn index(&self) -> u32 {
         self.tun.index()
     }
@@ -129,8 +131,8 @@ impl Interface {
         self.tun.offloads()
     }
 
-    /// Lets the kernel hand over super-packets of no more segments than one train carries, so that each leaves in one
-    /// call. A kernel that refuses costs speed alone.
+    /// Limits the super-packets of the kernel to the number of segments of one train, so that each
+    /// is sent in one call. A refusal of the kernel costs only speed.
     pub(super) fn limit_trains(&self, datagram: u16) {
         let segments = (MAX_TRAIN_BYTES / usize::from(datagram)).min(MAX_TRAIN_SEGMENTS) as u32;
         let limited = Netlink::open().and_then(|mut n| n.set_gso_max_segments(self.tun.index(), segments));
@@ -139,7 +141,7 @@ impl Interface {
         }
     }
 
-    /// A further queue of it.
+    /// Opens a further queue of the interface.
     pub(super) fn add_queue(&self) -> Result<Tun, TunError> {
         self.tun.add_queue()
     }
@@ -149,7 +151,7 @@ impl Interface {
     }
 }
 
-/// Makes the interface, or attaches to the persistent one of that name.
+/// Creates the interface, or attaches to the persistent one of that name.
 fn attach(config: &Config) -> Result<Tun, InterfaceError> {
     let create = |multi_queue| {
         let options = TunOptions {
@@ -159,7 +161,7 @@ fn attach(config: &Config) -> Result<Tun, InterfaceError> {
         Tun::create(&config.tun.name, options)
     };
     let tun = match create(config.lanes() > 1) {
-        // Adding a queue then says what was refused.
+        // The attempt to add a queue then returns the cause.
         Err(TunError::Io(_)) if config.lanes() > 1 => create(false),
         other => other,
     };
@@ -186,7 +188,8 @@ fn add_addresses(netlink: &mut Netlink, index: u32, config: &Config) -> Result<(
 
 fn set_up(netlink: &mut Netlink, tun: &Tun, mtu: u32, me: NodeAddr) -> Result<(), NetlinkError> {
     let index = tun.index();
-    // Neither matters for our own traffic, so a read-only /proc/sys is no reason to stop.
+    // Neither setting matters for the node's own traffic, so a read-only /proc/sys does not stop
+    // the daemon.
     if let Err(error) = disable_router_advertisements(tun.name()) {
         tracing::debug!(%error, "router advertisements stay on");
     }
@@ -200,7 +203,7 @@ fn set_up(netlink: &mut Netlink, tun: &Tun, mtu: u32, me: NodeAddr) -> Result<()
         prefix_len: 128,
     })?;
     netlink.set_up(index)?;
-    // The kernel drops packets to an address that it has been told of but not yet taken up.
+    // The kernel drops packets to an address that it has accepted but not yet activated.
     netlink.wait_until_local(IpAddr::V6(me.to_ipv6()))
 }
 

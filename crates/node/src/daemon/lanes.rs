@@ -1,4 +1,4 @@
-//! What each lane reads and writes: a queue of the interface, and sockets that share their ports.
+//! The ends of each lane: a queue of the interface, and sockets that share their ports.
 
 use std::io;
 
@@ -10,22 +10,23 @@ use weft_wire::fast;
 use super::interface::Interface;
 use crate::logging::causes;
 
-/// The kernel looks at fast frames as [`Place::owner`](weft_packet::Place::owner) does: the index is little-endian.
+/// The kernel reads fast frames as [`Place::owner`](weft_packet::Place::owner) does: the index is
+/// little-endian.
 const STEERING: Steering = Steering {
     version: fast::VERSION,
     at: fast::Header::INDEX_AT as u32,
     mask: LANE_MASK as u8,
 };
 
-/// Queues and sockets of the lanes beside the first.
+/// Queues and sockets of the lanes after the first.
 #[derive(Default)]
 pub(super) struct MoreLanes {
     pub(super) ends: Vec<(Tun, Vec<UdpSocket>)>,
-    /// Why there are none although they are wanted.
+    /// The reason why there are none although they are configured.
     pub(super) refused: Option<String>,
 }
 
-/// Why the system lets a node have one lane alone.
+/// The reason why the system permits a node only one lane.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("the interface has one queue")]
@@ -40,8 +41,9 @@ enum Refused {
 }
 
 impl MoreLanes {
-    /// Opens what `count` lanes need beside what the first has, and senders beside the sockets of all; if the system refuses
-    /// any of it, there is the first lane alone, with senders where it can have them.
+    /// Opens what `count` lanes need in addition to the first lane's queue and sockets, and a
+    /// sender beside each socket. If the system refuses any of it, only the first lane remains,
+    /// with senders if it can have them.
     pub(super) fn open(count: u8, interface: &Interface, first: &mut [UdpSocket], options: BindOptions) -> Self {
         let opened = open(count, interface, first, options);
         opened.unwrap_or_else(|error| {

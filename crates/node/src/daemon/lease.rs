@@ -1,11 +1,11 @@
-//! How long the lanes go on being measured after the last request.
+//! How long the lanes are still measured after the last request.
 
 use std::time::{Duration, Instant};
 
 use crate::trace::LEASE;
 
-/// Until when the lanes are to be measured: for clients that watch, and for tests, which say how long. The two do not end
-/// each other's time.
+/// The time at which measuring of the lanes ends: for clients that watch, and for tests, which set
+/// a duration. Neither of the two shortens the time of the other.
 #[derive(Debug, Default)]
 pub(super) struct TraceLease {
     watched: Option<Instant>,
@@ -13,7 +13,8 @@ pub(super) struct TraceLease {
 }
 
 impl TraceLease {
-    /// A client asks. A request that says for how long replaces the last such request.
+    /// Handles a request of a client. A request with a duration replaces the last request of this
+    /// kind.
     pub(super) fn ask(&mut self, now: Instant, wanted: Option<Duration>) {
         match wanted {
             None => self.watched = Some(now + LEASE),
@@ -21,17 +22,17 @@ impl TraceLease {
         }
     }
 
-    /// Whether the lanes are to be measured at this moment.
+    /// Whether the lanes are measured at this time.
     pub(super) fn is_on(&self, now: Instant) -> bool {
         self.ends().is_some_and(|end| now < end)
     }
 
-    /// When that ends, if it does not end before.
+    /// When measuring ends without a further request.
     pub(super) fn ends(&self) -> Option<Instant> {
         self.watched.max(self.tested)
     }
 
-    /// Forgets what has passed, and returns whether the lanes are still to be measured.
+    /// Clears the times that have passed, and returns whether the lanes are still measured.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
         let on = self.is_on(now);
         if !on {

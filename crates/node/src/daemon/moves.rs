@@ -1,21 +1,23 @@
-//! Which moves of peers are logged: at most one for each peer in a while, with a count of those between.
+//! Limits the log of roaming peers: at most one line for each peer in an interval, with a count of
+//! those omitted.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use weft_noise::PublicKey;
 
-/// How often at most the log says that a peer has moved.
+/// The interval in which the log reports at most once that a peer has roamed.
 const EVERY: Duration = Duration::from_secs(10);
-/// Peers that are remembered before those that have been quiet are forgotten.
+/// Number of remembered peers above which those without a recent line are forgotten.
 const MAX_PEERS: usize = 1_024;
 
-/// When the log said so last, and how often it has not since.
+/// For each peer, the time of the last line, and the number of lines omitted since.
 #[derive(Debug, Default)]
 pub(super) struct MoveLog(BTreeMap<PublicKey, (Instant, u64)>);
 
 impl MoveLog {
-    /// A peer has moved. Returns the moves that were left out before this one, if this one is logged.
+    /// Records that a peer has roamed. Returns the number of lines omitted before this one, if this
+    /// one is logged.
     pub(super) fn note(&mut self, now: Instant, peer: PublicKey) -> Option<u64> {
         let Some((at, left_out)) = self.0.get_mut(&peer) else {
             if self.0.len() >= MAX_PEERS {

@@ -1,4 +1,4 @@
-//! Names: what the configuration gives to the DNS responder.
+//! Names: the part of the configuration that the DNS responder needs.
 
 use std::io::{self, ErrorKind};
 
@@ -9,17 +9,19 @@ use crate::broker::Broker;
 use crate::config::Config;
 use crate::dns::{Endpoint, RegisterError, Responder, Setup, Zone};
 
-/// The sockets, bound while the process may still bind any port, and what else must be asked before it drops privileges.
+/// The sockets, bound while the process may still bind any port, and the other results that must be
+/// obtained before it drops privileges.
 pub(super) struct Bound {
     endpoints: Vec<Endpoint>,
     failed: Vec<String>,
     system: Result<(), RegisterError>,
 }
 
-/// Binds every configured address; none if names are turned off.
+/// Binds every configured address; none if names are disabled.
 ///
-/// One that cannot be bound costs names and nothing else: a machine that is reached through the mesh alone must not be
-/// lost because another program took a port. It is told at WARN, and in the status.
+/// An address that cannot be bound disables only its names: a host that is reachable only through
+/// the mesh must not become unreachable because another program uses a port. It is reported at
+/// WARN, and in the status.
 pub(super) fn bind(config: &Config) -> Option<Bound> {
     if !config.dns.enabled {
         return None;
@@ -33,7 +35,7 @@ pub(super) fn bind(config: &Config) -> Option<Bound> {
     for &address in &config.dns.listen {
         match Endpoint::bind(address) {
             Ok(endpoint) => bound.endpoints.push(endpoint),
-            // A system without IPv6, and the configuration does not ask for it.
+            // A system without IPv6, and the configuration does not request it.
             Err(error) if by_default && !matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied) => {
                 tracing::info!(%address, %error, "names are not answered here");
             }
@@ -46,8 +48,8 @@ pub(super) fn bind(config: &Config) -> Option<Bound> {
     Some(bound)
 }
 
-/// Whether the system's resolver is to be told. Numbers of interfaces mean nothing in another network namespace, or something
-/// else.
+/// Whether the system's resolver is to be configured. In another network namespace, interface
+/// indexes have no meaning or another one.
 fn system(config: &Config) -> Result<(), RegisterError> {
     if !config.dns.register {
         Err(RegisterError::TurnedOff)
@@ -58,7 +60,8 @@ fn system(config: &Config) -> Result<(), RegisterError> {
     }
 }
 
-/// Starts to answer for the configured peers and for every key. The broker tells the system's resolver.
+/// Starts to answer for the configured peers and for every key. The broker configures the system's
+/// resolver.
 pub(super) fn start(
     bound: Bound,
     config: &Config,

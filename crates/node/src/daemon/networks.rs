@@ -1,4 +1,4 @@
-//! Networks behind nodes: what the lanes are told, and how each peer's stand.
+//! Networks behind nodes: the networks that the lanes get, and the status of each peer's networks.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::why::why_frames;
 use crate::config::Config;
 use crate::status::NetworksStatus;
 
-/// Tells the node what lies behind it, and behind its peers.
+/// Passes the networks behind this node and behind its peers to the core.
 pub(super) fn tell(node: &mut Node, config: &Config) {
     let of = |peer: &crate::config::PeerConfig| {
         let key = peer.key;
@@ -25,7 +25,7 @@ pub(super) fn tell(node: &mut Node, config: &Config) {
     }
 }
 
-/// What does not change while the daemon runs.
+/// The part that does not change while the daemon runs.
 pub(super) struct Networks {
     peers: BTreeMap<PublicKey, Vec<Network>>,
     withheld: BTreeMap<Network, Obstacle>,
@@ -40,7 +40,7 @@ impl Networks {
         }
     }
 
-    /// How those behind a peer stand; `None` if it has none.
+    /// The status of the networks behind a peer; `None` if it has none.
     pub(super) fn status(&self, peer: &CorePeer) -> Option<NetworksStatus> {
         let networks = self.peers.get(&peer.key)?;
         let withheld = |network: &&Network| self.withheld.contains_key(network);

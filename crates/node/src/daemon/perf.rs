@@ -1,7 +1,7 @@
-//! Tests that others run with this node: letting them in, and starting a process for each.
+//! Tests that other nodes run with this node: admission, and a process for each test.
 //!
-//! The process is the one that is measured against the daemon, so its CPU time must not be the daemon's; and
-//! whatever a peer makes it do, packets of others do not pass it.
+//! The test measures the daemon, so the test's CPU time must not be that of the daemon. A separate
+//! process also sees no packets of other nodes, whatever a peer makes it do.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,23 +28,24 @@ use weft_wire::FIPS_PREFIX;
 use crate::config::{Config, PerfAllow};
 use crate::status::{PerfState, PerfStatus};
 
-/// Between two tests, and after the system refuses to accept.
+/// The pause between two tests, and after the system refuses to accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long the next one is kept waiting for the end of a run.
+/// How long the next test waits for the end of a run.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// How long one who is turned away may take to read why.
+/// Time limit for a refused client to read the reason.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// How many may do so at once; the others are left without a reason.
+/// Maximum number of such clients at a time; further ones get no reason.
 const FAREWELLS: usize = 8;
 
-/// The socket, made while the interface is new and the process may still bind to it.
+/// The socket, created while the interface is new and the process may still bind to it.
 pub(super) struct Bound(Option<io::Result<StdListener>>);
 
-/// Listens at the address `me`, for what comes through the interface `device` alone: there a source address belongs to
-/// a key. That it cannot costs tests and nothing else; it is told at WARN, and in the status.
+/// Listens at the address `me`, for packets of the interface `device` only, on which a source
+/// address belongs to a key. A failure disables only tests; it is reported at WARN, and in the
+/// status.
 pub(super) fn bind(config: &Config, me: Ipv6Addr, device: &str) -> Bound {
     if config.perf.allow == PerfAllow::Off {
         return Bound(None);
@@ -57,20 +58,20 @@ pub(super) fn bind(config: &Config, me: Ipv6Addr, device: &str) -> Bound {
     Bound(Some(listener))
 }
 
-/// How a process that serves a test is started.
+/// The parameters of a process that serves a test.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
-    /// The program that knows the command `perf-serve`.
+    /// The program that has the command `perf-serve`.
     pub(super) program: PathBuf,
     /// The state directory of this daemon.
     pub(super) state: PathBuf,
     /// The interface.
     pub(super) device: String,
-    /// What one test may have.
+    /// Limits of one test.
     pub(super) limits: Limits,
 }
 
-/// Takes tests as long as it lives.
+/// Accepts tests as long as it lives.
 pub(super) struct PerfServer {
     task: Option<JoinHandle<()>>,
     status: PerfStatus,
@@ -82,9 +83,9 @@ struct Counts {
     served: AtomicU64,
     refused: AtomicU64,
     busy: AtomicU64,
-    /// Turned away because the peer's share of the hour was used up.
+    /// Refused because the peer's hourly allowance was used up.
     exhausted: AtomicU64,
-    /// Ended otherwise than as agreed: the other end left, or made no sense.
+    /// Ended otherwise than agreed: the client disconnected, or broke the protocol.
     failed: AtomicU64,
 }
 
@@ -97,7 +98,7 @@ impl Counts {
 }
 
 impl PerfServer {
-    /// Starts to accept, on the runtime that this is called on.
+    /// Starts to accept, on the runtime on which it is called.
     pub(super) fn start(bound: Bound, config: &Config, launch: Launch) -> Self {
         let counts = Arc::new(Counts::default());
         let not = |state, why: String| Self {
@@ -170,14 +171,14 @@ impl PerfServer {
 
 impl Drop for PerfServer {
     fn drop(&mut self) {
-        // A process that serves is killed with the task.
+        // The process that serves a test is killed with the task.
         if let Some(task) = &self.task {
             task.abort();
         }
     }
 }
 
-/// Who is let in.
+/// The clients that are admitted.
 struct Gate {
     everyone: bool,
     peers: Vec<Ipv6Addr>,
@@ -198,12 +199,12 @@ impl Gate {
     }
 }
 
-/// A test that is served.
+/// A test in progress.
 struct Running {
     child: Child,
     peer: IpAddr,
     started: Instant,
-    /// When it is ended, whatever it is about.
+    /// When it is ended, whatever its state.
     deadline: tokio::time::Instant,
 }
 
@@ -218,7 +219,7 @@ impl Running {
         }
     }
 
-    /// Waits for the process to end, and ends it at its deadline.
+    /// Waits for the process to end, and kills it at its deadline.
     async fn ended(&mut self) -> io::Result<ExitStatus> {
         if let Ok(ended) = timeout_at(self.deadline, self.child.wait()).await {
             return ended;
@@ -229,12 +230,13 @@ impl Running {
     }
 }
 
-/// How much of the hour each peer has left. A token is a 3,600th of a second of a test, so that what one gets in an hour
-/// comes back evenly.
+/// The rest of each peer's hourly allowance. A token is a 3,600th of a second of a test, so that
+/// the allowance refills evenly within an hour.
 struct Allowance {
     rate: Rate,
     peers: Vec<Ipv6Addr>,
-    /// Those who ran tests; nodes that are not configured share the entry of the unspecified address.
+    /// Peers that ran tests; nodes that are not configured share the entry of the unspecified
+    /// address.
     left: BTreeMap<IpAddr, Bucket>,
     since: Instant,
 }
@@ -256,7 +258,7 @@ impl Allowance {
         }
     }
 
-    /// Whether `peer` may begin another test, which takes its first second.
+    /// Whether `peer` may begin another test; if so, takes the test's first second.
     fn is_left(&mut self, peer: IpAddr) -> bool {
         self.begin(peer, self.since.elapsed())
     }
@@ -264,7 +266,8 @@ impl Allowance {
     fn begin(&mut self, peer: IpAddr, now: Duration) -> bool {
         let (rate, now) = (self.rate, millis(now));
         let bucket = self.bucket(peer, now);
-        // To ask in vain costs nothing, or one who keeps asking would never get any of it back.
+        // A refused request costs nothing, as otherwise a peer that keeps requesting would never
+        // recover its allowance.
         let mut after = *bucket;
         let enough = after.take(rate, now, SECOND) == SECOND;
         if enough {
@@ -338,7 +341,7 @@ async fn accept(listener: TcpListener, (gate, mut allowance): (Gate, Allowance),
                 continue;
             }
         };
-        // One run after another: the process before may be about to end.
+        // One run at a time: the previous process may be about to end.
         if let Some(run) = &mut running
             && let Ok(ended) = timeout(ENDING, run.ended()).await
         {
@@ -362,7 +365,7 @@ async fn accept(listener: TcpListener, (gate, mut allowance): (Gate, Allowance),
                     tracing::info!(peer = %from.ip(), "serving a test");
                     running = Some(Running::new(child, from.ip(), &launch.limits));
                 }
-                // The connection is gone with it, which the other side sees.
+                // The connection is closed with it, which the client notices.
                 Err(error) => tracing::warn!(%error, program = %launch.program.display(), "a test cannot be served"),
             }
             continue;
@@ -388,8 +391,8 @@ fn start(stream: TcpStream, peer: IpAddr, launch: &Launch) -> io::Result<Child> 
     command.kill_on_drop(true).spawn()
 }
 
-/// Says why, and waits until it was read: a connection that is closed with a question in it is reset, and the answer
-/// with it.
+/// Sends the reason and waits until it was read: a connection that is closed with unread bytes in
+/// it is reset, and the answer is lost.
 async fn refuse(mut stream: TcpStream, why: &str) -> io::Result<()> {
     let mut line = serde_json::to_vec(&FromFar::Refused(why.to_owned()))?;
     line.push(b'\n');

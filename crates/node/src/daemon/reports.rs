@@ -1,12 +1,13 @@
-//! Reports on their way from the lanes' threads to this one.
+//! Reports on their way from the lanes' threads to this thread.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use weft_packet::{Report, ReportQueue, bounds};
 
-/// A bounded queue that threads put reports into, and one task takes them out of. Proofs and handshakes go first, and one
-/// neighbour's reports leave room for those of others ([`ReportQueue`]).
+/// A bounded queue to which threads add reports, and from which one task takes them. Proofs and
+/// handshakes come first, and one neighbour's reports leave room for those of others
+/// ([`ReportQueue`]).
 pub(super) struct Reports {
     queue: Mutex<ReportQueue<u8>>,
     news: Notify,
@@ -21,8 +22,9 @@ impl Reports {
         })
     }
 
-    /// Queues the report of a lane, and returns the reports that find no room ([`ReportQueue::push`]). The lock is held for as
-    /// long as it takes to move a few reports; the core is not waited for.
+    /// Queues the report of a lane, and returns the reports for which there is no room
+    /// ([`ReportQueue::push`]). The lock is held only while a few reports are moved; this never
+    /// waits for the core.
     pub(super) fn offer(&self, lane: u8, report: Report) -> Vec<Report> {
         let mut queue = self.lock();
         let first = queue.is_empty();
@@ -41,13 +43,13 @@ impl Reports {
         }
     }
 
-    /// The next reports, at most so many, each with its lane.
+    /// Removes and returns the next reports, at most `most`, each with its lane.
     pub(super) fn take(&self, most: usize) -> Vec<(u8, Report)> {
         let mut queue = self.lock();
         std::iter::from_fn(|| queue.pop()).take(most).collect()
     }
 
-    /// A panic elsewhere leaves the queue whole: reports are added and taken in one step.
+    /// A panic elsewhere leaves the queue consistent: reports are added and taken in one step.
     fn lock(&self) -> MutexGuard<'_, ReportQueue<u8>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

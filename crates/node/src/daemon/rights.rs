@@ -1,4 +1,5 @@
-//! The daemon's rights: what it gives up at its start, and how it says so.
+//! The daemon's rights: those that it gives up at its start, and the log and the status of the
+//! result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use crate::broker::Broker;
 use crate::state::StateDir;
 use crate::status::{GuardStatus, RightsStatus};
 
-/// What the daemon is left with.
+/// The rights that remain.
 #[derive(Debug)]
 pub(super) struct Standing {
     user: UserChange,
@@ -21,15 +22,16 @@ pub(super) struct Standing {
     broker: BrokerState,
 }
 
-/// How the broker stands.
+/// The state of the broker.
 #[derive(Debug)]
 enum BrokerState {
     Started(Arc<AtomicBool>),
     Failed(String),
 }
 
-/// Gives up every right but CAP_NET_ADMIN (and CAP_SYS_NICE, where the lanes need it), uid 0, and all files but those of the
-/// state directory that the daemon writes; hands these over first. Logs what is left.
+/// Gives up every right but CAP_NET_ADMIN (and CAP_SYS_NICE, if the lanes need it), uid 0, and all
+/// files but those of the state directory that the daemon writes; changes the owner of these first.
+/// Logs the result.
 pub(super) fn give_up(state: StateDir, nice: bool) -> Result<(StateDir, Standing), DaemonError> {
     let user = service_user().map_err(|source| PrivilegeError::Io {
         what: "find the user to become",
@@ -59,7 +61,7 @@ pub(super) fn give_up(state: StateDir, nice: bool) -> Result<(StateDir, Standing
 }
 
 impl Standing {
-    /// Watches the broker, on the runtime that this is called on.
+    /// Watches the broker, on the runtime on which it is called.
     pub(super) fn watch(&mut self, broker: &mut std::io::Result<Broker>) {
         let alive = broker.as_mut().map_err(|error| error.to_string());
         let alive = alive.and_then(|broker| broker.take_life().map_err(|error| error.to_string()));
@@ -84,7 +86,8 @@ impl Standing {
     fn log(&self) {
         let status = self.status();
         match &status.root {
-            // Not an error where a user namespace gives no other user, so no reason to warn.
+            // In a user namespace without another user this is not an error, so the level is not
+            // WARN.
             Some(why) => tracing::info!(why, "the daemon stays uid 0"),
             None => tracing::debug!(uid = status.uid, "rights given up"),
         }

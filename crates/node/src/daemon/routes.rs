@@ -1,4 +1,5 @@
-//! Routes to the networks behind peers, and which of them would lead our own datagrams astray.
+//! Routes to the networks behind peers, and the detection of those that would send the underlay's
+//! datagrams into the tunnel.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,26 +9,27 @@ use weft_wire::fast::FULL_OVERHEAD;
 
 use crate::config::Config;
 
-/// The least MTU of an IPv6 route, in bytes.
+/// The minimum MTU of an IPv6 route, in bytes.
 const LEAST_IPV6_MTU: u32 = 1280;
 
-/// A network that could not be given its route.
+/// A network whose route could not be added.
 #[derive(Debug, thiserror::Error)]
 #[error("the route to {network} cannot be made: {source}; `ip route show {network}` tells what is there")]
 pub struct RouteError {
-    /// Which.
+    /// The network.
     network: Network,
-    /// What the system refused.
+    /// The error of the system.
     source: NetlinkError,
 }
 
-/// Why a network has no route into the interface.
+/// The reason why a network has no route into the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// The address of a peer lies in it, and the peer would be looked for behind itself.
+    /// The address of a peer lies in it, so datagrams to the peer would be routed through the peer
+    /// itself.
     PeerInside(SocketAddr),
-    /// The system has a route to the same network: as a rule this machine is in a network with the
-    /// same addresses.
+    /// The system has a route to the same network: usually this host is in a network with the same
+    /// addresses.
     Taken,
 }
 
@@ -46,10 +48,11 @@ impl std::fmt::Display for Obstacle {
 /// Networks without a route.
 pub(super) type Withheld = Vec<(Network, Obstacle)>;
 
-/// Makes a route to each network behind a peer. They go with the interface.
+/// Adds a route to each network behind a peer. The routes are removed with the interface.
 ///
-/// A network may have the address of a peer in it. If the system knows a better route there, all is well; otherwise our
-/// datagrams to that peer would go into the interface, and the network stays without a route.
+/// A network may contain the address of a peer. If the system has a more specific route there,
+/// nothing changes; otherwise this node's datagrams to that peer would enter the interface, and the
+/// network stays without a route.
 pub(super) fn install(netlink: &mut Netlink, index: u32, config: &Config) -> Result<Withheld, RouteError> {
     let fault = |network: &Network| {
         let network = *network;
@@ -62,21 +65,21 @@ pub(super) fn install(netlink: &mut Netlink, index: u32, config: &Config) -> Res
     let present = netlink.routes().map_err(fault(first))?;
     let mut withheld = Vec::new();
     for network in &networks {
-        // An address of the interface may have brought it.
+        // An address of the interface may have added the route.
         let there = |route: &Route| {
             (route.destination, route.prefix_len) == (network.address(), network.prefix_len())
                 && route.interface == Some(index)
         };
         if !present.iter().any(there) {
             match netlink.add_route(route(*network, index, config)) {
-                // One peer's network does not keep the node down.
+                // The conflict of one peer's network does not stop the node.
                 Err(NetlinkError::Exists { .. }) => withheld.push((*network, Obstacle::Taken)),
                 added => added.map_err(fault(network))?,
             }
         }
     }
     for address in config.peers.iter().flat_map(|peer| &peer.addresses) {
-        // Networks nest, so one route taken back may leave another.
+        // Networks nest, so the removal of one route may leave another.
         while let Some(network) = astray(netlink, index, address.ip(), &networks).map_err(fault(first))? {
             if withheld.iter().any(|(known, _)| *known == network) {
                 break;
@@ -90,7 +93,7 @@ pub(super) fn install(netlink: &mut Netlink, index: u32, config: &Config) -> Res
     Ok(withheld)
 }
 
-/// The network whose route datagrams to `address` take, if that leads into the interface.
+/// The network whose route datagrams to `address` take, if it leads into the interface.
 fn astray(
     netlink: &mut Netlink,
     index: u32,
@@ -101,7 +104,7 @@ fn astray(
     if around.is_empty() || netlink.interface_towards(address)? != Some(index) {
         return Ok(None);
     }
-    // The kernel takes the longest of those that have a route still.
+    // The kernel uses the longest prefix of those that still have a route.
     let routes = netlink.routes()?;
     let has_route = |network: &Network| {
         routes.iter().any(|route| {
@@ -113,7 +116,8 @@ fn astray(
     Ok(longest.max_by_key(|network| network.prefix_len()).copied())
 }
 
-/// Packets of networks have less room in a frame than those between nodes, so hosts are to make them smaller.
+/// Packets of networks have less room in a frame than those between nodes, so their route has a
+/// smaller MTU.
 fn route(network: Network, index: u32, config: &Config) -> Route {
     let room = u32::from(config.udp.largest()).saturating_sub(FULL_OVERHEAD as u32);
     let mtu = room.min(u32::from(config.tun_mtu()));

@@ -28,16 +28,19 @@ use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
 use crate::trace::TraceDocument;
 
-/// The thread looks after itself at least this often: that the lane lives, that state is written.
+/// The maximum interval between two checks by this thread: that the lane lives, and that state is
+/// written.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
-/// How long to wait after a change of addresses or routes before reacting to it and those that follow it.
+/// How long a change of addresses or routes waits for further ones before the node reacts to all of
+/// them.
 const SETTLE: Duration = Duration::from_millis(50);
-/// How long a changed address waits before it is written, so that a flapping path does not write each time.
+/// How long a changed address waits before it is written, so that a flapping path does not cause a
+/// write each time.
 const SAVE_DELAY: Duration = Duration::from_secs(1);
-/// How often at most addresses and frames are written.
+/// The minimum interval between two writes of addresses and frames.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 
-/// Reports that are taken before anything else has its turn.
+/// Maximum number of reports that are handled before other events.
 const REPORTS_AT_ONCE: usize = 32;
 
 pub(super) struct Daemon {
@@ -47,11 +50,11 @@ pub(super) struct Daemon {
     state: StateDir,
     known: KnownPeers,
     echoes: Echoes,
-    /// When what changed of addresses and frames is to be written.
+    /// When changed addresses and frames are to be written.
     save_at: Option<Instant>,
-    /// When to react to a change of our addresses or routes.
+    /// When to react to a change of the node's addresses or routes.
     network_changed_at: Option<Instant>,
-    /// When that was last written.
+    /// When they were last written.
     saved_at: Option<Instant>,
     moves: MoveLog,
     traced: TraceLease,
@@ -69,7 +72,8 @@ impl Daemon {
         continuity: ContinuityWatch,
     ) -> Self {
         let mut token = [0; 8];
-        // Without randomness there would be no key either; a constant token would merely be guessable.
+        // Without randomness there would be no key either; a constant token would only be
+        // guessable.
         let _ = random_bytes(&mut token);
         let echoes = Echoes::new(u64::from_ne_bytes(token));
         Self {
@@ -101,14 +105,15 @@ impl Daemon {
             self.drain_outputs();
             tokio::select! {
                 () = reports.arrived() => {
-                    // A few at a time: between them the lanes get what follows, and timers and the control socket their turn.
+                    // A few at a time: between them the lanes get the resulting commands, and
+                    // timers and the control socket are served.
                     for (lane, report) in reports.take(REPORTS_AT_ONCE) {
                         self.report(lane, report);
                     }
                 }
                 Some(request) = control.next() => self.answer(request),
                 () = sleep(self.time_left()) => self.on_time(),
-                // Changes come in flocks; one reaction serves those of a moment.
+                // Changes come in bursts; one reaction covers those of one interval.
                 () = watch.changed() => drop(self.network_changed_at.get_or_insert(Instant::now() + SETTLE)),
                 () = stop.received() => self.stopping = true,
             }
@@ -125,7 +130,7 @@ impl Daemon {
         self.node.shut_down();
         self.drain_outputs();
         self.save();
-        // The lanes carry out what they were given, the goodbyes among it, before they end.
+        // The lanes carry out pending commands, the goodbyes among them, before they end.
         self.lanes.stop();
         control.close().await;
     }
@@ -212,7 +217,7 @@ impl Daemon {
                 }
                 self.remember(peer, *path);
             }
-            // A direct path is told by the link that came up or the peer that moved.
+            // A direct path is reported with the link that came up or the peer that roamed.
             Event::PathChanged {
                 path: Some(Path::Direct(_)),
                 ..
@@ -306,7 +311,7 @@ impl Daemon {
     fn remember_frames(&mut self, peer: &PublicKey, frames: Frames) {
         let news = match frames {
             Frames::Fast(_) | Frames::Relayed(_) => self.facts.fast.note_fast(*peer),
-            // The way lacks them, not the peer.
+            // The path lacks fast frames, not the peer.
             Frames::NoWay(_) => false,
             _ => self.facts.fast.note_downgraded(peer, unix_now()),
         };
@@ -315,7 +320,7 @@ impl Daemon {
         }
     }
 
-    /// Has what changed written in a moment, and not soon after the last time.
+    /// Schedules a write of the changes shortly, but not soon after the last one.
     fn save_soon(&mut self) {
         let soon = Instant::now() + SAVE_DELAY;
         let at = self.saved_at.map_or(soon, |saved| soon.max(saved + SAVE_EVERY));
@@ -369,7 +374,7 @@ impl Daemon {
         }
     }
 
-    /// What was measured so far, and goes on to be.
+    /// Returns the measurements so far, and continues to measure.
     fn trace(&mut self, wanted: Option<Duration>) -> TraceDocument {
         let now = Instant::now();
         let (lanes, traces) = (self.lanes.snapshots(), self.lanes.traces());

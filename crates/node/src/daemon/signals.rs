@@ -4,8 +4,8 @@ use std::future::pending;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Whether the program was started to outlive its terminal, as `nohup` does. To be asked before the
-/// process is confined.
+/// Whether the program was started to outlive its terminal, as with `nohup`. Must be called before
+/// the process is confined.
 pub(super) fn outlives_terminal() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }

@@ -1,4 +1,5 @@
-//! How the node stands, as documents: what the core and the lanes know, in the words of [`crate::status`].
+//! The state of the node as documents: what the core and the lanes know, in the terms of
+//! [`crate::status`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,28 +35,28 @@ use crate::status::{
     TunStatus, TurnedAwayStatus,
 };
 
-/// What does not change while the daemon runs, and who else knows something.
+/// Facts that do not change while the daemon runs, and the other sources of status.
 pub(super) struct Facts {
     pub(super) key: PublicKey,
     pub(super) names: BTreeMap<PublicKey, PeerName>,
     tun: TunStatus,
-    /// As at the start; sending in trains can be refused later.
+    /// The state at the start; trains can be refused later.
     offload: OffloadStatus,
-    /// Without what each lane counted.
+    /// Without the counters of each lane.
     lanes: LanesStatus,
     pub(super) listen: Vec<SocketAddr>,
     /// The configuration file.
     config: Option<PathBuf>,
-    /// Why peers that are dialled do not answer.
+    /// The reasons why dialled peers do not answer.
     pub(super) inquiries: Inquiries,
-    /// Answers questions about names, unless that is turned off.
+    /// Answers queries for names, unless names are disabled.
     dns: Option<Responder>,
-    /// Takes tests.
+    /// Accepts tests.
     perf: PerfServer,
-    /// What the daemon may do to the system.
+    /// The rights of the daemon.
     rights: Standing,
     networks: Networks,
-    /// Who has ever been fast.
+    /// The peers that have ever used fast frames.
     pub(super) fast: FastPeers,
     /// The largest UDP payload of FIPS frames.
     payload: u16,
@@ -63,13 +64,13 @@ pub(super) struct Facts {
     started_unix: u64,
 }
 
-/// What runs beside the packet path.
+/// The services beside the packet path.
 pub(super) struct Services {
-    /// Answers questions about names, unless that is turned off.
+    /// Answers queries for names, unless names are disabled.
     pub(super) dns: Option<Responder>,
-    /// Takes tests.
+    /// Accepts tests.
     pub(super) perf: PerfServer,
-    /// What the daemon may do to the system.
+    /// The rights of the daemon.
     pub(super) rights: Standing,
 }
 
@@ -132,7 +133,7 @@ impl Facts {
         }
     }
 
-    /// The name of a peer for logs: as configured, or its key.
+    /// The name of a peer for logs: the configured name, or its key.
     pub(super) fn name(&self, key: &PublicKey) -> String {
         self.names
             .get(key)
@@ -213,7 +214,7 @@ impl Facts {
         }
     }
 
-    /// What the user does to let a node in that was turned away.
+    /// What the user does to admit a node that was refused.
     pub(super) fn how_to_let_in(&self) -> String {
         let file = self.config.as_ref().map_or_else(
             || "the configuration".to_owned(),
@@ -222,7 +223,7 @@ impl Facts {
         format!("to let it in, add a [[peer]] with this npub to {file} and start weft again")
     }
 
-    /// A way, with the relay's name if it has one.
+    /// A path, with the relay's name if it has one.
     pub(super) fn path(&self, path: &Path) -> PathStatus {
         match path {
             Path::Direct(addr) => PathStatus::Direct { addr: *addr },
@@ -233,7 +234,7 @@ impl Facts {
         }
     }
 
-    /// What data goes in, and why.
+    /// The frames that data is sent in, and the reason.
     fn frames(&self, peer: &CorePeer) -> FramesStatus {
         let downgraded = self.fast.downgraded_since(&peer.key);
         let (kind, suite) = match peer.frames {
@@ -261,7 +262,7 @@ impl Facts {
         }
     }
 
-    /// The largest IP packet to this peer that goes in one frame.
+    /// The largest IP packet to this peer that fits one frame.
     fn max_inner(&self, peer: &CorePeer) -> u32 {
         let fips = || {
             let payload = peer.path_mtu_out.unwrap_or(u16::MAX).min(self.payload);
@@ -439,7 +440,7 @@ fn traffic(totals: &Totals) -> (Traffic, Traffic) {
     )
 }
 
-/// What of a lane's counters tells lanes apart.
+/// The counters of a lane that are shown for each lane.
 const OF_A_LANE: [&str; 8] = [
     "tun_rx",
     "tun_tx",
@@ -457,7 +458,7 @@ fn lane(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     wanted.map(|(name, n)| (name.to_owned(), n)).collect()
 }
 
-/// Sums over all lanes, and what the core counted.
+/// Sums over all lanes, and the counters of the core.
 fn counters(node: &Node, lanes: &[Snapshot]) -> BTreeMap<String, u64> {
     let mut all = of_lanes(lanes);
     all.extend(node.mesh_counters().map(|(name, n)| (name.to_owned(), n)));
@@ -465,7 +466,7 @@ fn counters(node: &Node, lanes: &[Snapshot]) -> BTreeMap<String, u64> {
     all
 }
 
-/// What these lanes counted together.
+/// The sums of the counters of these lanes.
 pub(super) fn of_lanes(lanes: &[Snapshot]) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
     let mut add = |name: &str, n: u64| *all.entry(name.to_owned()).or_default() += n;

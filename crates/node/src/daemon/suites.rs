@@ -1,4 +1,4 @@
-//! What each cipher of fast frames costs this machine, measured when the daemon starts.
+//! The cost of each cipher of fast frames on this host, measured when the daemon starts.
 
 use std::time::Instant;
 
@@ -6,9 +6,10 @@ use weft_core::SuiteCosts;
 use weft_noise::Key;
 use weft_noise::fast::{Secret, Suite};
 
-/// Bytes that are sealed and opened at a time: a packet of usual size.
+/// Bytes that are sealed and opened at a time: a packet of typical size.
 const PACKET: usize = 1_400;
-/// Packets in a round; the fastest of some rounds counts, for whatever interrupts only makes one slower.
+/// Packets in a round. The fastest of the rounds counts, because an interruption only makes a round
+/// slower.
 const PACKETS: u32 = 16;
 const ROUNDS: u32 = 8;
 
@@ -29,7 +30,7 @@ fn cost(suite: Suite) -> u32 {
         for _ in 0..PACKETS {
             let (content, tag) = buf.split_at_mut(PACKET);
             tag.copy_from_slice(&cipher.seal_in_place(counter, &[], content));
-            // It was just sealed, so it opens.
+            // The packet was just sealed, so it opens.
             let _ = cipher.open_in_place(counter, &[], &mut buf);
             counter += 1;
         }

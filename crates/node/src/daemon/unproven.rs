@@ -1,27 +1,30 @@
-//! What this machine may spend on handshakes that prove nothing, by what a Diffie-Hellman costs it when the daemon starts.
+//! The budget of this host for handshakes that prove nothing, from the cost of a Diffie-Hellman
+//! when the daemon starts.
 
 use std::time::{Duration, Instant};
 
 use weft_noise::tag::TagKeys;
 use weft_noise::{Identity, SecretKey};
 
-/// Diffie-Hellmans in a round; the fastest of some rounds counts, for whatever interrupts only makes one slower.
+/// Diffie-Hellmans in a round. The fastest of the rounds counts, because an interruption only makes
+/// a round slower.
 const IN_ROUND: u32 = 4;
 const ROUNDS: u32 = 4;
-/// Of a core, handshakes of links may take this part, and so may handshakes of sessions.
+/// Handshakes of links may use one part in 50 of a core, and so may handshakes of sessions.
 const PART_OF_CORE: u32 = 50;
-/// Bounds of the result, in case the clock or the machine is out of the ordinary.
+/// Bounds of the result, in case the clock or the host is unusual.
 const LEAST: u64 = 50;
 const MOST: u64 = 1_000;
 
-/// Diffie-Hellmans a second that are a fiftieth of a core. Takes a few milliseconds.
+/// Diffie-Hellmans a second that use a fiftieth of a core. Takes a few milliseconds.
 pub(super) fn diffie_hellmans_per_second(identity: &Identity) -> u64 {
     let remote = SecretKey::from_bytes(&[0x5a; 32]).map(|key| key.public());
     let Ok(remote) = remote else { return LEAST };
     let round = || {
         let start = Instant::now();
         for _ in 0..IN_ROUND {
-            // The keys of tags are made of one, and two cheap hashes.
+            // The computation of the keys of tags consists of one Diffie-Hellman and two cheap
+            // hashes.
             std::hint::black_box(TagKeys::new(identity, &remote));
         }
         start.elapsed() / IN_ROUND
@@ -29,7 +32,7 @@ pub(super) fn diffie_hellmans_per_second(identity: &Identity) -> u64 {
     affordable((0..ROUNDS).map(|_| round()).min().unwrap_or_default())
 }
 
-/// Where one takes so long.
+/// The result if one takes this long.
 fn affordable(one: Duration) -> u64 {
     let budget = Duration::from_secs(1) / PART_OF_CORE;
     let affordable = budget.as_nanos() / one.as_nanos().max(1);

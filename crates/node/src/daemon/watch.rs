@@ -1,4 +1,4 @@
-//! Hearing of changes of the system's addresses and routes.
+//! Notification of changes of the system's addresses and routes.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use tokio::sync::Notify;
 use weft_os::netlink::Monitor;
 use weft_os::poll::{EventFd, Events, Interest, Poller};
 
-/// A thread that waits for the kernel's notices. It sleeps but for them, and ends with this value.
+/// A thread that waits for the kernel's notifications. It sleeps between them, and ends with this
+/// value.
 pub(super) struct NetworkWatch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -53,7 +54,7 @@ impl Drop for NetworkWatch {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic in it was already printed.
+            // The message of a panic in it was already printed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Why a peer stands where it stands, in words for a person.
+//! The reasons for the state of a peer, as text for the user.
 
 use std::net::SocketAddr;
 
@@ -6,12 +6,12 @@ use weft_core::{Frames, LinkDown, Path, PathReason, PeerState, PeerStatus, Sessi
 
 use super::inquiries::{Inquiries, in_words};
 
-/// A handshake for end-to-end keys that takes this long, ms, is not answered.
+/// The age in milliseconds from which a session handshake is considered unanswered.
 const PATIENCE: u64 = 3_000;
-/// Addresses that are named in a reason.
+/// Maximum number of addresses in a reason.
 const NAMED: usize = 4;
 
-/// Why data goes in these frames, for a person.
+/// The reason why data is sent in these frames, as text for the user.
 pub(super) fn why_frames(frames: Frames) -> &'static str {
     match frames {
         Frames::Fast(_) => "both ends agreed",
@@ -25,7 +25,7 @@ pub(super) fn why_frames(frames: Frames) -> &'static str {
     }
 }
 
-/// Why a path was left for the next one, for a person.
+/// The reason why a path was replaced by the next one, as text for the user.
 pub(super) fn why_path(reason: PathReason) -> String {
     match reason {
         PathReason::LinkUp => "the link came up".to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn why_path(reason: PathReason) -> String {
     }
 }
 
-/// Why the peer stands where it stands, for a person.
+/// The reason for the state of the peer, as text for the user.
 pub(super) fn why(peer: &PeerStatus, inquiries: &Inquiries) -> String {
     let mut why = why_state(peer, inquiries);
     if peer.narrow {
@@ -115,7 +115,8 @@ fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
     }
 }
 
-/// Why there is no link with a peer that is dialled; none if its answer may still be on its way.
+/// The reason why there is no link with a peer that is dialled; `None` if its answer may still
+/// arrive.
 fn why_silent(peer: &PeerStatus, inquiries: &Inquiries) -> Option<String> {
     let (sends, ms) = peer.dialing?;
     if peer.targets.is_empty() || peer.link_age.is_some() || (sends < 2 && peer.failures == 0) {
@@ -142,7 +143,7 @@ fn why_silent(peer: &PeerStatus, inquiries: &Inquiries) -> Option<String> {
     Some(parts.join("; "))
 }
 
-/// The first addresses, and how many more there are.
+/// The first addresses, and the number of the others.
 fn list(addresses: &[SocketAddr]) -> String {
     let named: Vec<String> = addresses.iter().take(NAMED).map(ToString::to_string).collect();
     match addresses.len().saturating_sub(NAMED) {
@@ -151,9 +152,9 @@ fn list(addresses: &[SocketAddr]) -> String {
     }
 }
 
-/// Why a session that nothing is wrong with does not pass packets in both directions.
+/// The reason why a session without faults does not pass packets in both directions.
 fn why_idle(peer: &PeerStatus) -> String {
-    /// Packets older than this are no traffic.
+    /// Older packets do not count as traffic.
     const LATELY: u64 = 10_000;
     let lately = |ago: Option<u64>| ago.is_some_and(|ms| ms < LATELY);
     let last = |ago: Option<u64>| match ago {
@@ -177,7 +178,7 @@ fn why_idle(peer: &PeerStatus) -> String {
     }
 }
 
-/// In which direction packets do not pass, and how that is known.
+/// The direction in which packets do not pass, and how the node knows.
 pub(super) fn why_trouble(trouble: Trouble) -> &'static str {
     match trouble {
         Trouble::NothingComes => "nothing comes back although we send",
@@ -185,7 +186,7 @@ pub(super) fn why_trouble(trouble: Trouble) -> &'static str {
     }
 }
 
-/// Why data that needs fast frames does not go.
+/// The reason why data that needs fast frames is not sent.
 fn why_held(peer: &PeerStatus) -> &'static str {
     match peer.frames {
         Frames::Fast(_) => "they do not go the way that there is",
@@ -193,7 +194,7 @@ fn why_held(peer: &PeerStatus) -> &'static str {
     }
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 pub(super) fn ended(reason: SessionDown) -> &'static str {
     match reason {
         SessionDown::Idle => "no packet passed for a while",
@@ -203,7 +204,7 @@ pub(super) fn ended(reason: SessionDown) -> &'static str {
     }
 }
 
-/// Why a link ended.
+/// The reason why a link ended.
 pub(super) fn left(reason: LinkDown) -> String {
     match reason {
         LinkDown::Silent => "it went silent".to_owned(),
@@ -224,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// A peer as it stands at the start, with these addresses.
+    /// A peer in its state at the start, with these addresses.
     fn peer(addresses: &[&str]) -> PeerStatus {
         let [own, key] = [1, 2].map(|n| SecretKey::from_bytes(&[n; 32]).unwrap());
         let key = key.public();

@@ -1,5 +1,5 @@
-//! What fuzzers run: any request, and what must hold of its response. A promise that does not hold is a panic, so this
-//! is no code for a daemon.
+//! The fuzz target of the DNS responder: any request, and the properties of its response. A
+//! property that does not hold causes a panic, so a daemon does not call this code.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use super::zone::{Outcome, Zone};
 /// The configured name of every run.
 pub const NAME: &str = "bob";
 
-/// The key that [`NAME`] belongs to.
+/// The key of [`NAME`].
 ///
 /// # Panics
 /// Never: the number is in range.
@@ -26,10 +26,10 @@ pub fn key() -> PublicKey {
     SecretKey::from_bytes(&[7; 32]).unwrap().public()
 }
 
-/// The request `bytes` against a zone of one name.
+/// Answers the request `bytes` for a zone of one name.
 ///
 /// # Panics
-/// If the response is not one that the request allows.
+/// If the response is not one that the request permits.
 pub fn dns(bytes: &[u8]) {
     let zone = Zone::new([(&NAME.parse().unwrap(), key())]);
     let mut out = vec![0xaa; 3];
@@ -48,7 +48,7 @@ pub fn dns(bytes: &[u8]) {
         "QR, opcode, RD; AA is free, TC is off"
     );
     assert_eq!(out[3] & 0xf0, bytes[3] & 0x10, "CD; RA, Z, AD are off");
-    // A response that is sent back to us gets silence, so two responders cannot talk for ever.
+    // A response that is received gets no answer, so two responders cannot loop.
     assert_eq!(zone.respond(&out, &mut Vec::new()), Outcome::Ignored);
 
     let response = Reader::read(&out).unwrap_or_else(|| panic!("the response cannot be read: {out:02x?}"));
@@ -91,7 +91,7 @@ enum Expected {
     Elsewhere,
 }
 
-/// What a name means, by its text.
+/// The expected result for a name, from its text.
 fn expected(name: &[u8], class: u16) -> Expected {
     let (mut labels, mut at) = (Vec::new(), 0);
     while name[at] != 0 {
@@ -113,7 +113,7 @@ fn expected(name: &[u8], class: u16) -> Expected {
     }
 }
 
-/// A message, read the slow way; names are whole, in the form that they have on the wire.
+/// A message, parsed by a slow model; names are whole, in wire format.
 struct Reader {
     questions: Vec<(Vec<u8>, u16, u16)>,
     records: Vec<Record>,
@@ -139,7 +139,7 @@ impl Reader {
             at = after + 4;
         }
         for _ in 0..u32::from(number(6)?) + u32::from(number(8)?) + u32::from(number(10)?) {
-            // Additional records of a request may point anywhere; only their length is of interest.
+            // Additional records of a request may contain any pointers; only their length matters.
             let (name, after) = name(bytes, at).or_else(|| Some((Vec::new(), length(bytes, at)?)))?;
             let data = after + 10..after + 10 + usize::from(number(after + 8)?);
             message.records.push(Record {
@@ -153,7 +153,7 @@ impl Reader {
     }
 }
 
-/// The name at `at`, and what follows it.
+/// The name at `at`, and the position behind it.
 fn name(bytes: &[u8], mut at: usize) -> Option<(Vec<u8>, usize)> {
     let (mut name, mut after) = (Vec::new(), None);
     for _ in 0..256 {
@@ -172,7 +172,7 @@ fn name(bytes: &[u8], mut at: usize) -> Option<(Vec<u8>, usize)> {
     None
 }
 
-/// Where the name at `at` ends, whatever it points to.
+/// The end of the name at `at`, whatever its pointers.
 fn length(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match usize::from(*bytes.get(at)?) {

@@ -1,25 +1,28 @@
-//! DNS messages as a responder needs them: one question in, at most one record out (RFC 1035, RFC 6891).
+//! DNS messages as a responder needs them: one question in, at most one record out (RFC 1035, RFC
+//! 6891).
 //!
-//! Pure; reading allocates nothing. All numbers are big-endian. The question is kept as its bytes and sent back as it
-//! came, since resolvers hide randomness in the case of its letters.
+//! Pure; reading does not allocate. All numbers are big-endian. The question is kept as its bytes
+//! and sent back unchanged, because resolvers encode randomness in the case of its letters.
 
 use std::net::Ipv6Addr;
 
-/// The longest response, in bytes: the longest question, a record and an OPT record. It is below the 512 bytes that
-/// every resolver takes over UDP (RFC 1035, 4.2.1), so no response is ever truncated.
+/// The longest response, in bytes: the longest question, a record and an OPT record. It is below
+/// the 512 bytes that every resolver accepts over UDP (RFC 1035, 4.2.1), so no response is ever
+/// truncated.
 pub const MAX_RESPONSE: usize = HEADER_LEN + MAX_NAME + 4 + MAX_SOA + OPT_LEN;
 const _: () = assert!(MAX_RESPONSE <= 512);
 
-/// The UDP payload that we say we take (RFC 6891, 6.2.3): no fragments on any IPv6 path.
+/// The UDP payload that the responder announces (RFC 6891, 6.2.3): no fragments on any IPv6 path.
 pub const UDP_PAYLOAD: u16 = 1232;
 
-/// Seconds for which an address may be kept. It never changes for a key, but a name can be given to another one.
+/// Seconds for which an address may be cached. The address of a key never changes, but a name can
+/// be given to another key.
 pub const TTL: u32 = 60;
 
-/// Seconds for which "no such name" may be kept (the last field of the SOA record, RFC 2308).
+/// Seconds for which "no such name" may be cached (the last field of the SOA record, RFC 2308).
 pub const NEGATIVE_TTL: u32 = 10;
 
-/// Record types, of RFC 1035 unless said otherwise.
+/// Record types, of RFC 1035 if no other source is named.
 pub mod rtype {
     /// Start of authority.
     pub const SOA: u16 = 6;
@@ -31,25 +34,26 @@ pub mod rtype {
     pub const IXFR: u16 = 251;
     /// Zone transfer.
     pub const AXFR: u16 = 252;
-    /// Whatever there is.
+    /// All types.
     pub const ANY: u16 = 255;
 }
 
 const HEADER_LEN: usize = 12;
-/// A name with its lengths and final zero (RFC 1035, 2.3.4).
+/// Length of a name with its length bytes and final zero (RFC 1035, 2.3.4).
 const MAX_NAME: usize = 255;
 const MAX_LABEL: u8 = 63;
 const OPT_LEN: usize = 11;
 const CLASS_IN: u16 = 1;
 
-/// The mailbox in an SOA record: the placeholder of RFC 6303 (section 3), for zones that every host serves itself.
+/// The mailbox in an SOA record: the placeholder of RFC 6303 (section 3), for zones that every host
+/// serves itself.
 const NOBODY: &[u8] = b"\x06nobody\x07invalid\0";
 /// Two pointers to the zone's name, type to length, `NOBODY`, five numbers.
 const MAX_SOA: usize = 2 + 10 + 2 + NOBODY.len() + 20;
 
 /// `QR`: a response.
 const RESPONSE: u16 = 0x8000;
-/// `AA`: the answer comes from who knows.
+/// `AA`: the answer is authoritative.
 const AUTHORITATIVE: u16 = 0x0400;
 const OPCODE: u16 = 0x7800;
 /// `RD` and `CD`, which a response repeats.
@@ -57,7 +61,7 @@ const REPEATED: u16 = 0x0110;
 /// `DO` in an OPT record, repeated too (RFC 3225).
 const DNSSEC_OK: u16 = 0x8000;
 
-/// What a response says (`RCODE`); those above 15 need an OPT record.
+/// The result in a response (`RCODE`); values above 15 need an OPT record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Rcode {
@@ -67,11 +71,11 @@ pub enum Rcode {
     FormErr = 1,
     /// The name does not exist.
     NxDomain = 3,
-    /// The request is for something else than a question.
+    /// The request is not a query.
     NotImp = 4,
-    /// We do not answer questions about this name.
+    /// This node does not answer queries for this name.
     Refused = 5,
-    /// The request has another version of EDNS than 0.
+    /// The EDNS version of the request is not 0.
     BadVers = 16,
 }
 
@@ -79,12 +83,12 @@ pub enum Rcode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query<'a> {
     head: Head,
-    /// Name, type and class, as they came.
+    /// Name, type and class, as received.
     question: &'a [u8],
     edns: Option<Edns>,
 }
 
-/// What a response repeats of a request's header.
+/// The parts of a request's header that its response repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     id: u16,
@@ -97,16 +101,16 @@ struct Edns {
     dnssec_ok: bool,
 }
 
-/// Why a request is no [`Query`].
+/// The reason why a request is not a [`Query`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reject {
-    /// Too short for a header, or a response: to be met with silence, lest two responders talk for ever.
+    /// Too short for a header, or a response: gets no answer, so that two responders do not loop.
     Ignore,
-    /// To be answered with the code alone.
+    /// Is answered with the code alone.
     Answer(Refusal),
 }
 
-/// A response without a question, as what was asked was not understood.
+/// A response without a question, because the question was not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     head: Head,
@@ -117,9 +121,9 @@ impl<'a> Query<'a> {
     /// Reads a request.
     ///
     /// # Errors
-    /// [`Reject`]. Everything that is not exactly one question, with or without EDNS, is a format error: several
-    /// questions (RFC 9619), records that answer, a compressed question, two OPT records (RFC 6891, 6.1.1), bytes
-    /// behind the end.
+    /// [`Reject`]. Everything that is not exactly one question, with or without EDNS, is a format
+    /// error: several questions (RFC 9619), answer records, a compressed question, two OPT records
+    /// (RFC 6891, 6.1.1), bytes behind the end.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Reject> {
         let Some((header, body)) = bytes.split_first_chunk::<HEADER_LEN>() else {
             return Err(Reject::Ignore);
@@ -164,13 +168,13 @@ impl<'a> Query<'a> {
         self.trailer().0
     }
 
-    /// True if the question is about the Internet, the only class in use.
+    /// True if the class of the question is IN, the only class in use.
     #[must_use]
     pub fn is_internet(&self) -> bool {
         self.trailer().1 == CLASS_IN
     }
 
-    /// True if the request speaks a version of EDNS that we do not.
+    /// True if the EDNS version of the request is not supported.
     #[must_use]
     pub fn is_of_unknown_version(&self) -> bool {
         self.edns.is_some_and(|edns| edns.version != 0)
@@ -191,8 +195,8 @@ impl<'a> Query<'a> {
         });
     }
 
-    /// Writes the response with the SOA record of the zone that is the last label: as the answer, or beside `rcode` to
-    /// say for how long there is nothing else (RFC 2308).
+    /// Writes the response with the SOA record of the zone that is the last label: as the answer,
+    /// or beside `rcode` to set how long the negative answer is valid (RFC 2308).
     pub fn emit_soa(&self, out: &mut Vec<u8>, rcode: Rcode, is_answer: bool) {
         let counts = if is_answer { [1, 0] } else { [0, 1] };
         let zone = self.last_label_at();
@@ -231,7 +235,8 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Where the last label begins, from the start of the message: below 12 + 255, so a pointer reaches it.
+    /// The position of the last label, from the start of the message: below 12 + 255, so a pointer
+    /// reaches it.
     fn last_label_at(&self) -> u16 {
         let (mut at, mut last) = (HEADER_LEN, HEADER_LEN);
         for label in self.labels() {
@@ -257,7 +262,7 @@ impl Refusal {
     }
 }
 
-/// The length of the name at the front, if it is whole and not compressed.
+/// The length of the name at the front, if it is complete and not compressed.
 fn plain_name(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -272,7 +277,8 @@ fn plain_name(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Reads `count` additional records, which must be all that is left, for the one that matters.
+/// Reads `count` additional records, which must be all that is left, and returns the EDNS record if
+/// there is one.
 fn additional(mut bytes: &[u8], count: u16) -> Option<Option<Edns>> {
     let mut edns = None;
     for _ in 0..count {
@@ -285,7 +291,7 @@ fn additional(mut bytes: &[u8], count: u16) -> Option<Option<Edns>> {
                 version,
                 dnssec_ok: flags & DNSSEC_OK != 0,
             };
-            // At the root, and once.
+            // The name must be the root, and the record must not repeat.
             if name != 1 || edns.replace(found).is_some() {
                 return None;
             }
@@ -295,7 +301,8 @@ fn additional(mut bytes: &[u8], count: u16) -> Option<Option<Edns>> {
     bytes.is_empty().then_some(edns)
 }
 
-/// The length of the name at the front as it is written, which may end in a pointer. The pointer is not followed.
+/// The length of the name at the front in its written form, which may end in a pointer. The pointer
+/// is not followed.
 fn any_name(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -329,7 +336,7 @@ fn record(out: &mut Vec<u8>, name: u16, rtype: u16, ttl: u32, data: impl FnOnce(
     out.splice(at..at + 2, len.to_be_bytes());
 }
 
-/// A compressed name: where else in the message it stands (RFC 1035, 4.1.4).
+/// Writes a compressed name: a pointer to another position in the message (RFC 1035, 4.1.4).
 fn pointer(out: &mut Vec<u8>, at: u16) {
     out.extend((0xc000 | at).to_be_bytes());
 }

@@ -1,10 +1,11 @@
-//! Telling systemd-resolved who answers for `.fips`, so that `ping server.fips` works.
+//! Registration with systemd-resolved of the server for `.fips`, so that `ping server.fips` works.
 //!
-//! It keeps such settings for each interface and forgets them with the interface, which lives no longer than the daemon:
-//! there is nothing to undo at the end, also after SIGKILL, and no file is touched.
+//! systemd-resolved keeps such settings for each interface and removes them with the interface,
+//! which lives no longer than the daemon. Therefore nothing has to be undone at the end, even after
+//! SIGKILL, and no file is changed.
 //!
-//! `resolvectl` speaks D-Bus for us. It may hang on a bus that does not answer, so each call is bounded in time, and none
-//! is made from a thread that serves packets.
+//! `resolvectl` makes the D-Bus calls. It may hang on a bus that does not answer, so each call is
+//! bounded in time, and no call is made from a thread that serves packets.
 
 use std::ffi::OsString;
 use std::fs;
@@ -31,41 +32,42 @@ pub struct Resolved {
     interface: u32,
 }
 
-/// Why `.fips` is not set up in the system. Printed, it is half a line for people.
+/// The reason why `.fips` is not set up in the system. Its text is half a line for the user.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// The configuration says so.
+    /// The configuration disables it.
     #[error("dns.register is false")]
     TurnedOff,
-    /// The system's resolver is another one.
+    /// The system uses another resolver.
     #[error("systemd-resolved does not run here")]
     NotRunning,
-    /// It may run, but in another network namespace, where our interface's number means something else.
+    /// It may run, but in another network namespace, where the index of this node's interface has
+    /// another meaning.
     #[error("systemd-resolved, if there is one, belongs to another network namespace")]
     OtherNamespace,
-    /// The program cannot be started.
+    /// The program `resolvectl` cannot be started.
     #[error("resolvectl cannot be run: {0}")]
     NoProgram(String),
-    /// It ended with an error.
+    /// `resolvectl` ended with an error.
     #[error("`resolvectl {command}` said: {said}")]
     Failed {
         /// Its arguments.
         command: String,
-        /// The first line that it wrote.
+        /// The first line of its output.
         said: String,
     },
-    /// The broker could not do it.
+    /// The broker failed.
     #[error("{0}")]
     Broker(String),
-    /// Our own address cannot be served.
+    /// The node's own address cannot be bound.
     #[error("{address}: {why}")]
     Bind {
-        /// Where systemd-resolved would have asked.
+        /// The address that systemd-resolved would have queried.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
-    /// It did not end.
+    /// `resolvectl` did not end in time.
     #[error("`resolvectl {command}` took more than {} s", LIMIT.as_secs())]
     TooSlow {
         /// Its arguments.
@@ -74,8 +76,8 @@ pub enum RegisterError {
 }
 
 impl Resolved {
-    /// The one that the program `resolvectl` (a path, or a name to look for in `PATH`) reaches; `interface` is the number
-    /// of ours.
+    /// The instance that the program `resolvectl` (a path, or a name to look up in `PATH`)
+    /// controls; `interface` is the index of the node's interface.
     #[must_use]
     pub fn new(resolvectl: impl Into<OsString>, interface: u32) -> Self {
         Self {
@@ -84,16 +86,17 @@ impl Resolved {
         }
     }
 
-    /// True if there is a systemd-resolved on this system.
+    /// True if systemd-resolved runs on this system.
     #[must_use]
     pub fn is_running() -> bool {
         Path::new(RUN_DIRECTORY).is_dir()
     }
 
-    /// Sends questions about `.fips` to `server`, and no others, and asks one: `probe`, a name that has an address.
+    /// Configures `server` for queries below `.fips`, and for no others, and makes one query:
+    /// `probe`, a name that has an address.
     ///
     /// # Errors
-    /// [`RegisterError`]; then nothing stays set up.
+    /// [`RegisterError`]; then no setting remains.
     pub async fn register(&self, server: SocketAddr, probe: &str) -> Result<(), RegisterError> {
         let registered = self.try_register(server, probe).await;
         if registered.is_err() {
@@ -105,8 +108,9 @@ impl Resolved {
     async fn try_register(&self, server: SocketAddr, probe: &str) -> Result<(), RegisterError> {
         let interface = self.interface.to_string();
         let domain = format!("~{DOMAIN}");
-        // The server comes last: before it nothing is sent, and then only what the domain leads here. Names below .fips
-        // cannot be signed, so validation would refuse every answer; and the way to the server stays on this machine.
+        // The server is set last: before it nothing is sent, and then only queries of the domain.
+        // Names below .fips cannot be signed, so validation would refuse every answer; and the path
+        // to the server stays on this host.
         for setting in [
             ["domain", &interface, &domain],
             ["default-route", &interface, "no"],
@@ -124,7 +128,7 @@ impl Resolved {
     async fn call(&self, arguments: &[&str]) -> Result<(), RegisterError> {
         let child = Command::new(&self.resolvectl)
             .args(arguments)
-            // A daemon has no terminal at which to ask for a password.
+            // A daemon has no terminal for a password prompt.
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
@@ -141,8 +145,8 @@ impl Resolved {
     }
 }
 
-/// True if the programs of this system ask systemd-resolved: through its address in `/etc/resolv.conf`, or through its
-/// module of the C library.
+/// True if the programs of this system query systemd-resolved: through its address in
+/// `/etc/resolv.conf`, or through its module of the C library.
 pub(super) fn is_asked() -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     leads_to_resolved(&read("/etc/resolv.conf"), &read("/etc/nsswitch.conf"))
@@ -161,7 +165,7 @@ fn leads_to_resolved(resolv_conf: &str, nsswitch: &str) -> bool {
     by_address || by_module
 }
 
-/// What a person needs of a message, without control characters.
+/// The first line of a message, without control characters.
 fn first_line(said: &[u8]) -> String {
     const LONGEST: usize = 200;
     let text = String::from_utf8_lossy(said);

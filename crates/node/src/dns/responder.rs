@@ -1,4 +1,4 @@
-//! The thread that answers.
+//! The thread that answers queries.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,27 +19,29 @@ use super::zone::{DOMAIN, Zone};
 use crate::broker::Client;
 use crate::status::{DnsState, DnsStatus};
 
-/// How long to wait before setting the system up again after it failed: the system may still be starting.
+/// The delay before the next attempt after the registration failed: the system may still be
+/// starting.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_secs(300);
 
-/// What a responder starts with.
+/// The parameters of a responder.
 #[derive(Debug)]
 pub struct Setup {
-    /// What it knows.
+    /// The names that it answers.
     pub zone: Zone,
-    /// Where it answers: on loopback.
+    /// The addresses on which it answers: loopback.
     pub endpoints: Vec<Endpoint>,
     /// The addresses that could not be bound, each with the reason.
     pub failed: Vec<String>,
-    /// Who we are.
+    /// The public key of this node.
     pub me: PublicKey,
-    /// The broker that tells the system's resolver of it, or why that is not told.
+    /// The broker that configures the system's resolver, or the reason why the resolver is not
+    /// configured.
     pub system: Result<Client, RegisterError>,
 }
 
-/// A thread that answers questions about names until this is dropped. It is its own, so that a flood of requests costs
-/// the time of no other.
+/// A thread that answers queries for names until this value is dropped. It is a separate thread, so
+/// that a flood of queries does not take time from others.
 #[derive(Debug)]
 pub struct Responder {
     shared: Arc<Shared>,
@@ -49,10 +51,10 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Starts the thread, unless there is nothing to listen on.
+    /// Starts the thread, unless there is no address to listen on.
     ///
     /// # Errors
-    /// When the system has no thread left.
+    /// If the system cannot start a thread.
     pub fn start(setup: Setup) -> io::Result<Self> {
         let Setup {
             zone,
@@ -90,7 +92,7 @@ impl Responder {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
-            // Lanes alone keep the right to go first.
+            // Only lanes keep the right to raise their priority.
             let _ = give_up_nice();
             runtime.block_on(async {
                 let mut tasks = JoinSet::new();
@@ -102,7 +104,7 @@ impl Responder {
                 }
                 tokio::select! {
                     () = way.keep(&mut tasks, &shared, system) => {}
-                    // Told to stop, or the handle that could tell is gone.
+                    // Stopped, or the handle that could stop it was dropped.
                     _ = stopped => {}
                 }
             });
@@ -112,13 +114,13 @@ impl Responder {
         Ok(responder)
     }
 
-    /// How names stand.
+    /// Returns the status of names.
     #[must_use]
     pub fn status(&self) -> DnsStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What became of requests since the start, by name.
+    /// Results of queries since the start, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.shared.counters.named().into_iter()
     }
@@ -133,17 +135,19 @@ impl Drop for Responder {
     }
 }
 
-/// The way from the system's resolver to us.
+/// The path from the system's resolver to this node.
 struct Way {
-    /// Our address in the mesh, and the port. systemd-resolved sends what belongs to an interface out of that
-    /// interface, and before version 252.3 it did so with loopback addresses too, which lead nowhere there.
+    /// The node's address in the mesh, and the port. systemd-resolved sends the queries of an
+    /// interface out of that interface. Before version 252.3 it did so with loopback addresses too,
+    /// which are unreachable there.
     server: SocketAddr,
     failed: Vec<String>,
     status: Arc<Mutex<DnsStatus>>,
 }
 
 impl Way {
-    /// Sets the system up, again until it works, and keeps the status true. Never ends.
+    /// Registers with the system, again until it succeeds, and keeps the status current. Never
+    /// ends.
     async fn keep(&self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, system: Result<Client, RegisterError>) {
         let broker = match system {
             Ok(broker) => broker,
@@ -191,7 +195,8 @@ impl Way {
             return Err(RegisterError::NotRunning);
         }
         if !*endpoint_is_served {
-            // The mesh reaches this address as well. Its packets come from addresses of others; ours come from this one.
+            // The mesh reaches this address as well. Packets from the mesh have source addresses of
+            // other nodes; packets of this host have this one.
             Endpoint::bind(self.server)
                 .and_then(|endpoint| endpoint.serve(tasks, shared, Some(self.server.ip())))
                 .map_err(|error| RegisterError::Bind {
@@ -204,7 +209,7 @@ impl Way {
         broker.set_resolver(port).await.map_err(RegisterError::Broker)
     }
 
-    /// Puts the reason into the status, behind where we answer.
+    /// Sets the reason in the status, behind the addresses on which the responder answers.
     fn say(&self, state: DnsState, what: &str) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let listen: Vec<String> = status.listen.iter().map(ToString::to_string).collect();
@@ -215,7 +220,7 @@ impl Way {
     }
 }
 
-/// What the status says where names are turned off.
+/// The status if names are disabled.
 #[must_use]
 pub fn off() -> DnsStatus {
     DnsStatus {

@@ -1,4 +1,4 @@
-//! Sockets around a [`Zone`].
+//! Sockets that serve a [`Zone`].
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,17 +14,20 @@ use tokio::time::{sleep, timeout};
 use super::message::MAX_RESPONSE;
 use super::zone::{Outcome, Zone};
 
-/// The longest request that is read, in bytes. A question takes 271; EDNS options and signatures take the rest.
+/// The longest request that is read, in bytes. A question takes 271; EDNS options and signatures
+/// take the rest.
 pub const MAX_REQUEST: usize = 4096;
 
-/// How many TCP connections each address serves at once; a further one is closed.
+/// Maximum number of TCP connections that each address serves at once; a further one is closed.
 pub const MAX_CONNECTIONS: usize = 32;
 
-/// How long a TCP connection may take from one request to the end of the next (RFC 7766, 6.2.3: a few seconds).
+/// Time limit of a TCP connection from one request to the end of the next (RFC 7766, 6.2.3: a few
+/// seconds).
 const IDLE: Duration = Duration::from_secs(10);
-/// Ports to try where the system chooses.
+/// Number of ports to try if the system chooses them.
 const MAX_PORTS: usize = 16;
-/// The pause after the system refuses to receive or accept, out of memory or descriptors for instance.
+/// The pause after the system refuses to receive or accept, for instance because no memory or
+/// descriptors are left.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// One address, bound for UDP and TCP, that is not served yet.
@@ -36,12 +39,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Binds `address` for both. Port 0 takes a port that is free for both.
+    /// Binds `address` for both. Port 0 selects a port that is free for both.
     ///
     /// # Errors
-    /// What the system says: the address is in use, not there, or not allowed.
+    /// The error of the system: the address is in use, not available, or not permitted.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
-        // The system chooses a port that is free for UDP alone, so TCP may have to ask for another.
+        // The system chooses a port that is free for UDP; it may be in use for TCP, so further
+        // ports are tried.
         let tries = if address.port() == 0 { MAX_PORTS } else { 1 };
         let taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
         let mut bound = Self::bind_once(address);
@@ -69,7 +73,8 @@ impl Endpoint {
         self.address
     }
 
-    /// Serves it on the present runtime, as a part of `tasks`. With `only`, clients with another address get silence.
+    /// Serves it on the current runtime, as a part of `tasks`. With `only`, clients with another
+    /// address get no answer.
     pub(super) fn serve(self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, only: Option<IpAddr>) -> io::Result<()> {
         let udp = UdpSocket::from_std(self.udp)?;
         let tcp = TcpListener::from_std(self.tcp)?;
@@ -79,7 +84,7 @@ impl Endpoint {
     }
 }
 
-/// What all sockets have in common.
+/// The state that all sockets share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     zone: Zone,
@@ -106,7 +111,7 @@ impl Shared {
     }
 }
 
-/// What became of requests since the start.
+/// Results of requests since the start.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     answered: AtomicU64,
@@ -144,7 +149,8 @@ async fn serve_udp(socket: UdpSocket, shared: Arc<Shared>, only: Option<IpAddr>)
             Ok((len, from)) => {
                 shared.respond(request.get(..len).unwrap_or_default(), &mut response);
                 if !response.is_empty() {
-                    // A full buffer loses the response like a network would; the client asks again.
+                    // If the buffer is full, the response is lost as in a network; the client
+                    // repeats its request.
                     let _ = socket.try_send_to(&response, from);
                 }
             }
@@ -187,7 +193,8 @@ fn is_stranger(from: SocketAddr, only: Option<IpAddr>) -> bool {
     only.is_some_and(|only| from.ip() != only)
 }
 
-/// One request and its response, each behind its length (RFC 1035, 4.2.2). An error ends the connection.
+/// Reads one request and writes its response, each behind its length (RFC 1035, 4.2.2). An error
+/// ends the connection.
 async fn exchange(stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
     let exchange = async {
         let len = usize::from(stream.read_u16().await?);
@@ -212,7 +219,8 @@ async fn exchange(stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The socket that the mesh reaches: clients from elsewhere get silence, on either transport.
+    /// The socket that the mesh reaches: clients with other addresses get no answer, on either
+    /// transport.
     #[test]
     fn strangers_are_not_answered() {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -226,7 +234,7 @@ mod tests {
             let mut tasks = JoinSet::new();
             let friend: IpAddr = "127.0.0.2".parse().unwrap();
             endpoint.serve(&mut tasks, &shared, Some(friend)).unwrap();
-            // Anything that is answered: a header without a question.
+            // Any request that is answered: a header without a question.
             let request = [0; 12];
             let stranger = UdpSocket::bind("127.0.0.3:0").await.unwrap();
             let known = UdpSocket::bind(SocketAddr::new(friend, 0)).await.unwrap();
@@ -234,7 +242,7 @@ mod tests {
             known.send_to(&request, server).await.unwrap();
             let mut response = [0; 512];
             assert_eq!(known.recv_from(&mut response).await.unwrap(), (12, server));
-            // The socket serves in order, so the stranger's turn is over.
+            // The socket serves in order, so the stranger's request was already handled.
             assert!(stranger.try_recv_from(&mut response).is_err());
             let mut tcp = TcpStream::connect(server).await.unwrap();
             assert_eq!(tcp.read(&mut response).await.unwrap(), 0);

@@ -1,4 +1,4 @@
-//! Which names there are below `fips`, and what is said about all others.
+//! The names below `fips`, and the answers for all others.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -8,7 +8,7 @@ use weft_noise::PublicKey;
 use super::message::{Query, Rcode, Reject, rtype};
 use crate::peer::PeerName;
 
-/// The domain that we answer for. FIPS uses it; no other party has registered it.
+/// The domain that this node answers for. FIPS uses it; no other party has registered it.
 pub const DOMAIN: &str = "fips";
 
 /// The names and keys below [`DOMAIN`].
@@ -17,23 +17,23 @@ pub struct Zone {
     names: BTreeMap<String, Ipv6Addr>,
 }
 
-/// What became of a request, for counting.
+/// The result of a request, for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Something is in `out` that answers the question: a record, or that there is none of this type.
+    /// `out` contains the answer: a record, or that there is no record of this type.
     Answered,
-    /// There is no such name below the domain.
+    /// The name does not exist below the domain.
     NoSuchName,
-    /// The name is elsewhere, or the request is of a kind that we do not serve.
+    /// The name is outside the domain, or the request is of a kind that is not served.
     Refused,
-    /// It was not understood, and is told so.
+    /// The request was malformed, and is answered so.
     Malformed,
-    /// `out` is empty: there is to be no response.
+    /// `out` is empty: no response is sent.
     Ignored,
 }
 
 impl Zone {
-    /// A zone of configured names. Keys need no entry: every key is a name by itself.
+    /// A zone of configured names. Keys need no entry: the npub of every key is a name.
     pub fn new<'a>(names: impl IntoIterator<Item = (&'a PeerName, PublicKey)>) -> Self {
         let names = names.into_iter();
         Self {
@@ -43,8 +43,8 @@ impl Zone {
         }
     }
 
-    /// Writes the response to `request` into `out`, at most [`MAX_RESPONSE`](super::message::MAX_RESPONSE) bytes, or
-    /// nothing if there is to be none.
+    /// Writes the response to `request` into `out`, at most
+    /// [`MAX_RESPONSE`](super::message::MAX_RESPONSE) bytes, or nothing if none is due.
     pub fn respond(&self, request: &[u8], out: &mut Vec<u8>) -> Outcome {
         out.clear();
         let query = match Query::parse(request) {
@@ -61,7 +61,7 @@ impl Zone {
         }
         let labels: Vec<&[u8]> = query.labels().collect();
         let ours = labels.last().is_some_and(|label| is_domain(label)) && query.is_internet();
-        // A transfer would list all names at once; a client that asks for one name knows it already.
+        // A transfer would list all names at once; a client that queries one name knows it already.
         if !ours || matches!(query.rtype(), rtype::AXFR | rtype::IXFR) {
             query.emit_code(out, Rcode::Refused);
             return Outcome::Refused;
@@ -78,13 +78,13 @@ impl Zone {
         Outcome::Answered
     }
 
-    /// The address of the name or npub `label`, in any case.
+    /// The address of the name or npub `label`, in upper or lower case.
     fn address(&self, label: &[u8]) -> Option<Ipv6Addr> {
         let label = std::str::from_utf8(label).ok()?.to_ascii_lowercase();
         if let Some(address) = self.names.get(&label) {
             return Some(*address);
         }
-        // Only what is written as a key: 64 hexadecimal digits are one too, but not as a name.
+        // Only the form npub1...: 64 hexadecimal digits are a key as well, but not a name.
         let key: PublicKey = label.starts_with("npub1").then(|| label.parse().ok())??;
         Some(key.node_addr().to_ipv6())
     }

@@ -1,4 +1,4 @@
-//! What the daemon tells about the node itself.
+//! The part of the status about the node itself.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -21,41 +21,41 @@ pub struct NodeStatus {
     pub version: String,
     /// The commit it was built from, or `unknown`.
     pub commit: String,
-    /// Its process.
+    /// Its process ID.
     #[serde(default)]
     pub pid: Option<u32>,
     /// When it started: seconds since 1970 (UTC).
     pub started_unix: u64,
-    /// Seconds since it started, time asleep included.
+    /// Seconds since it started, suspended time included.
     pub uptime_s: u64,
     /// The interface for IP packets.
     pub tun: TunStatus,
-    /// What the kernel does in the daemon's place; none from a daemon that cannot be told to do without.
+    /// The offloads to the kernel; `None` from a daemon that cannot disable them.
     #[serde(default)]
     pub offload: Option<OffloadStatus>,
-    /// The threads that move packets; none from a daemon that has one.
+    /// The threads that move packets; `None` from a daemon that has one.
     #[serde(default)]
     pub lanes: Option<LanesStatus>,
-    /// The configuration file; none from a daemon that does not tell.
+    /// The configuration file; `None` from a daemon that does not report it.
     #[serde(default)]
     pub config: Option<PathBuf>,
     /// The addresses in use for UDP, with the ports that the system chose.
     pub listen: Vec<SocketAddr>,
-    /// Its part in the mesh; none where `[mesh] enabled` is off.
+    /// Its part in the mesh; `None` if `[mesh] enabled` is off.
     #[serde(default)]
     pub mesh: Option<MeshStatus>,
-    /// How names below `.fips` are answered; none from a daemon that has no names.
+    /// How names below `.fips` are answered; `None` from a daemon without names.
     pub dns: Option<DnsStatus>,
-    /// Whether others may run tests with it; none from a daemon that knows no tests.
+    /// Whether other nodes may run tests with it; `None` from a daemon without tests.
     #[serde(default)]
     pub perf: Option<PerfStatus>,
-    /// What the daemon may do to the system; none from a daemon that does not tell.
+    /// The rights of the daemon; `None` from a daemon that does not report them.
     #[serde(default)]
     pub rights: Option<RightsStatus>,
-    /// Another machine that runs with this node's key, if one was noticed within the last 10 minutes.
+    /// Another host that runs with this node's key, if one was noticed within the last 10 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clones: Option<ClonesStatus>,
-    /// The stages of the packet path are being measured (`weft trace`), which takes time.
+    /// Whether the stages of the packet path are being measured (`weft trace`), which takes time.
     #[serde(default)]
     pub traced: bool,
     /// Memory in use (resident set), in bytes.
@@ -67,17 +67,19 @@ pub struct NodeStatus {
 /// The threads that move packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LanesStatus {
-    /// How many are wanted: as configured, or by the number of processors.
+    /// Their wanted number: as configured, or by the number of processors.
     pub wanted: u8,
-    /// They are not configured.
+    /// True if the number is not configured.
     pub auto: bool,
-    /// While they move bulk they go before other programs (`prefer_lanes`): `refused` if one may not, or was given another
-    /// nice value; none from a daemon whose threads never do.
+    /// While they move bulk data they take precedence over other programs (`prefer_lanes`):
+    /// `refused` if one may not, or was given another nice value; `None` from a daemon whose
+    /// threads never do.
     #[serde(default)]
     pub preferred: Option<Offload>,
-    /// Why one moves all packets although more are wanted.
+    /// The reason why one lane moves all packets although more are wanted.
     pub refused: Option<String>,
-    /// What each did since the start, the first one first; as many as run. `counters` has the sums.
+    /// The counters of each lane since the start, the first one first; only lanes that run.
+    /// `counters` has the sums.
     pub each: Vec<BTreeMap<String, u64>>,
 }
 
@@ -88,7 +90,8 @@ pub struct TunStatus {
     pub name: String,
     /// Its MTU in bytes.
     pub mtu: u32,
-    /// The offloads that the kernel accepted, such as `tso4`; empty: one packet per read and write.
+    /// The offloads that the kernel accepted, such as `tso4`; if empty, each read or write moves
+    /// one packet.
     pub offloads: Vec<String>,
     /// Its further addresses, as `10.1.0.1/24` (`[tun] addresses`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -98,40 +101,40 @@ pub struct TunStatus {
     pub networks: Vec<String>,
 }
 
-/// What the kernel does in the daemon's place, a few calls for many packets.
+/// The offloads to the kernel: many packets in few calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OffloadStatus {
-    /// Packets cross the interface unsplit and without checksums (`[tun] offload`); which kinds is in
-    /// [`TunStatus::offloads`].
+    /// Super-packets cross the interface unsplit and without checksums (`[tun] offload`);
+    /// [`TunStatus::offloads`] has the kinds.
     pub tun: Offload,
-    /// Datagrams leave in one call (`[udp] batch`, `UDP_SEGMENT`).
+    /// Several datagrams are sent in one call (`[udp] batch`, `UDP_SEGMENT`).
     pub gso: Offload,
-    /// Datagrams that arrive are joined (`[udp] gro`, `UDP_GRO`).
+    /// Received datagrams are coalesced (`[udp] gro`, `UDP_GRO`).
     pub gro: Offload,
-    /// Sockets that receive have others beside them to send by.
+    /// Each receiving socket has another one beside it that sends.
     #[serde(default)]
     pub senders: Option<Offload>,
-    /// Datagrams that leave in one call at most.
+    /// Maximum number of datagrams sent in one call.
     pub batch: usize,
 }
 
-/// Whether the kernel does something for us.
+/// The state of an offload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
-    /// It is.
+    /// In use.
     On,
-    /// Switched off in the configuration.
+    /// Disabled in the configuration.
     Off,
-    /// The kernel, or a device, refuses.
+    /// Refused by the kernel or a device.
     Refused,
-    /// Something that this version does not know.
+    /// A state that this version does not know.
     #[serde(other)]
     Other,
 }
 
 impl Offload {
-    /// What becomes of a wish.
+    /// The state of an offload from the configuration and the answer of the system.
     #[must_use]
     pub fn new(wanted: bool, granted: bool) -> Self {
         match (wanted, granted) {
@@ -147,7 +150,7 @@ impl Offload {
 pub struct MeshStatus {
     /// Node address of the tree's root: 32 hexadecimal digits.
     pub root: String,
-    /// The neighbour that leads there, `npub1...`; none: this node is the root.
+    /// The next hop to the root, `npub1...`; `None` if this node is the root.
     pub parent: Option<String>,
     /// Hops to the root.
     pub depth: usize,
@@ -155,68 +158,68 @@ pub struct MeshStatus {
     pub neighbours: usize,
     /// Of these, nodes that are not configured.
     pub strangers: usize,
-    /// Whether it carries for others.
+    /// Whether it forwards for other nodes.
     pub transit: bool,
-    /// Nodes whose place in the tree is known.
+    /// Number of nodes whose coordinates are known.
     pub known: usize,
     /// Look-ups that were answered.
     pub lookups_found: u64,
-    /// Look-ups that were not.
+    /// Look-ups without an answer.
     pub lookups_failed: u64,
-    /// Memory for what others told about the mesh, in bytes.
+    /// Memory for what other nodes announced about the mesh, in bytes.
     pub state_bytes: usize,
 }
 
 /// Names: `NAME.fips` for configured peers, `npub1....fips` for every node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DnsStatus {
-    /// How far they reach.
+    /// Which programs can use them.
     pub state: DnsState,
-    /// The reason, for people: "answered on 127.0.0.1:5354; set up in systemd-resolved".
+    /// The reason, as text for the user: "answered on 127.0.0.1:5354; set up in systemd-resolved".
     pub why: String,
     /// The addresses that answer, for UDP and TCP.
     pub listen: Vec<SocketAddr>,
 }
 
-/// How far names reach.
+/// Which programs can use names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DnsState {
-    /// Turned off.
+    /// Disabled.
     Off,
     /// No address could be bound.
     Failed,
-    /// Requests to our addresses are answered; the system's programs do not ask there.
+    /// Queries to the listed addresses are answered; the system's programs do not query them.
     Local,
-    /// The system's resolver asks us, so names work in every program.
+    /// The system's resolver queries this node, so names work in every program.
     System,
-    /// Something that this version does not know.
+    /// A state that this version does not know.
     #[serde(other)]
     Other,
 }
 
-/// Tests that others may run with this node (`weft perf`).
+/// Tests that other nodes may run with this node (`weft perf`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PerfStatus {
-    /// Whether they may.
+    /// Whether they are accepted.
     pub state: PerfState,
-    /// From whom they are taken, or why not, for people.
+    /// The nodes from which they are accepted, or the reason why not, as text for the user.
     pub why: String,
-    /// Where they are taken.
+    /// The address on which they are accepted.
     pub listen: Option<SocketAddr>,
 }
 
-/// Whether others may run tests.
+/// Whether other nodes may run tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PerfState {
-    /// Turned off.
+    /// Disabled.
     Off,
-    /// It was to listen, and cannot.
+    /// The socket cannot listen although tests are enabled.
     Failed,
-    /// Tests are taken.
+    /// Tests are accepted.
     Listening,
-    /// Something that this version does not know.
+    /// A state that this version does not know.
     #[serde(other)]
     Other,
 }

@@ -1,4 +1,4 @@
-//! What the daemon tells about each peer: how far it has come, its link, its session.
+//! The part of the status about each peer: its state, its link, its session.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -12,27 +12,29 @@ pub struct PeerStatus {
     pub name: Option<String>,
     /// Its IPv6 address in the mesh.
     pub address: Ipv6Addr,
-    /// How far it has come.
+    /// Its state.
     pub state: PeerState,
-    /// The reason for the state, for people: "handshake sent 3 times, no answer from 192.0.2.2:2121".
+    /// The reason for the state, as text for the user: "handshake sent 3 times, no answer from
+    /// 192.0.2.2:2121".
     pub why: String,
     /// How long it has been in this state.
     pub since_s: u64,
-    /// The same in fewer words, for people.
+    /// The state in fewer terms, for the user.
     #[serde(default)]
     pub standing: Standing,
-    /// How long that has been so.
+    /// How long it has had this standing.
     #[serde(default)]
     pub standing_s: u64,
-    /// What keeps packets from passing although there is a link or a session; none also where nothing was sent.
+    /// The reason why packets do not pass although there is a link or a session; also `None` if
+    /// nothing was sent.
     #[serde(default)]
     pub trouble: Option<TroubleStatus>,
     /// Two running nodes have the peer's key, if that was noticed within the last 10 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clones: Option<ClonesStatus>,
-    /// The way that packets take, if there is one.
+    /// The path of packets, if there is one.
     pub path: Option<PathStatus>,
-    /// How it came to that path: the latest changes, at most eight, the last one first.
+    /// The latest changes of the path, at most eight, the last one first.
     #[serde(default)]
     pub path_changes: Vec<PathChangeStatus>,
     /// The link to it, if it is a neighbour.
@@ -44,36 +46,38 @@ pub struct PeerStatus {
     pub networks: Option<NetworksStatus>,
 }
 
-/// Several running nodes have one key.
+/// Two or more running nodes have one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClonesStatus {
-    /// Where: of a peer both, the one that spoke last first; of this node the other one.
+    /// Their addresses: both addresses of a peer, the one that sent last first; for this node, the
+    /// address of the other host.
     pub seen: Vec<SocketAddr>,
     /// Seconds since that was last noticed.
     pub ago_s: u64,
-    /// The peer that says so, where it is about this node; none if the other machine itself came to this one.
+    /// The peer that reported it, if it is about this node; `None` if the other host itself
+    /// contacted this node.
     #[serde(default)]
     pub told_by: Option<String>,
 }
 
-/// Why packets do not pass.
+/// The fault that keeps packets from passing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TroubleStatus {
-    /// In which direction.
+    /// The direction.
     pub kind: TroubleKind,
-    /// For how long there has been no sign to the contrary.
+    /// Seconds without evidence of the contrary.
     pub for_s: u64,
 }
 
-/// In which direction packets do not pass.
+/// The direction in which packets do not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TroubleKind {
-    /// We send, and nothing authentic comes back.
+    /// This node sends, and receives nothing authentic.
     NothingComes,
-    /// We send, frames of the peer come, and it reports that nothing of ours arrives.
+    /// This node sends, receives frames of the peer, and the peer reports that nothing new arrives.
     NothingArrives,
-    /// Something that this version does not know.
+    /// A kind that this version does not know.
     #[serde(other)]
     Other,
 }
@@ -81,18 +85,20 @@ pub enum TroubleKind {
 /// The networks behind a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworksStatus {
-    /// Which, as `10.1.0.0/16`, in the order of the configuration.
+    /// The networks, as `10.1.0.0/16`, in the order of the configuration.
     pub list: Vec<String>,
-    /// Packets pass now: data goes in fast frames, the peer reads those of networks, and there is a route.
+    /// Whether packets pass now: data goes in fast frames, the peer reads those of networks, and
+    /// there is a route.
     pub pass: bool,
-    /// Why they pass or not, for a person.
+    /// The reason why they pass or not, as text for the user.
     pub why: String,
-    /// Of those, the ones without a route, because datagrams to a peer would take it.
+    /// The networks of `list` without a route: datagrams to a peer would take it, or the system has
+    /// a route to the same network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrouted: Vec<String>,
 }
 
-/// How far a peer has come. Each state includes the ones before it, but for `payload`: a peer is
+/// The state of a peer. Each state includes the ones before it, except `payload`: a peer is
 /// reachable only while payload passes, whatever else is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -103,15 +109,16 @@ pub enum PeerState {
     Linking,
     /// The link is up, the session is not.
     Linked,
-    /// The session is up. Within the last 10 s no IP packet passed, or in one direction only; `trouble` says whether
-    /// something is wrong, `why` what is known.
+    /// The session is up. Within the last 10 s no IP packet passed, or in one direction only;
+    /// `trouble` says whether there is a fault, `why` has the details.
     Session,
-    /// IP packets passed within the last 10 s in both directions, and nothing speaks against their passing now.
+    /// IP packets passed within the last 10 s in both directions, and there is no sign of a fault
+    /// now.
     Payload,
 }
 
 impl PeerState {
-    /// As in JSON.
+    /// The name in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -128,19 +135,19 @@ impl PeerState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
-    /// No address is known, or a whole dial attempt (12 s) went without an answer.
+    /// No address is known, or a whole dial attempt (12 s) got no answer.
     #[default]
     Offline,
-    /// Handshakes are under way, or packets do not pass at present and the node is at work on it.
+    /// Handshakes are under way, or packets do not pass at present and the node tries to recover.
     Connecting,
-    /// Packets can pass; lately none did, or in one direction only.
+    /// Packets can pass; in the last 10 s none did, or in one direction only.
     Connected,
     /// IP packets passed within the last 10 s, in both directions.
     Active,
 }
 
 impl Standing {
-    /// As in JSON.
+    /// The name in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -152,15 +159,15 @@ impl Standing {
     }
 }
 
-/// A neighbour that is not configured: it is carried for, and no IP packet passes between it and
-/// this node.
+/// A neighbour that is not configured: this node forwards for it, and no IP packet passes between
+/// the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StrangerStatus {
     /// Its public key.
     pub npub: String,
     /// Its IPv6 address in the mesh.
     pub address: Ipv6Addr,
-    /// Where the link goes.
+    /// The path of the link.
     pub path: Option<PathStatus>,
     /// How long the link has been up.
     pub since_s: u64,
@@ -172,24 +179,24 @@ pub struct StrangerStatus {
     pub tx: Traffic,
 }
 
-/// A node that asked to link, is not configured and got no answer.
+/// A node that is not configured, that tried to link, and that got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnedAwayStatus {
     /// Its public key.
     pub npub: String,
-    /// Where its last handshake message came from.
+    /// The source of its last handshake message.
     pub from: SocketAddr,
     /// Seconds since then.
     pub ago_s: u64,
-    /// Handshake messages of it.
+    /// Number of its handshake messages.
     pub times: u64,
 }
 
-/// One way to reach a peer.
+/// A path to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PathStatus {
-    /// Straight to a UDP address.
+    /// A link to a UDP address of the peer.
     Direct {
         /// The peer's address and port.
         addr: SocketAddr,
@@ -204,14 +211,14 @@ pub enum PathStatus {
     },
 }
 
-/// A change of the way to a peer.
+/// A change of the path to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathChangeStatus {
-    /// How long ago.
+    /// Seconds since the change.
     pub ago_s: u64,
-    /// The way from then on; none: there was none.
+    /// The path from then on; `None` if there was none.
     pub path: Option<PathStatus>,
-    /// Why, for people: "the link came up".
+    /// The reason, as text for the user: "the link came up".
     pub why: String,
 }
 
@@ -219,58 +226,59 @@ impl std::fmt::Display for PathStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Direct { addr } => write!(f, "direct {addr}"),
-            // Enough of a key to tell neighbours apart.
+            // A prefix of the key that is long enough to distinguish neighbours.
             Self::Relayed { name: Some(name), .. } => write!(f, "relayed by {name}"),
             Self::Relayed { via, name: None } => write!(f, "relayed by {}...", via.get(..16).unwrap_or(via)),
         }
     }
 }
 
-/// Packets and bytes one way.
+/// Packets and bytes in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Packets.
     pub packets: u64,
-    /// Bytes, of frames for a link and of IP packets for a session.
+    /// Bytes: of frames for a link, of IP packets for a session.
     pub bytes: u64,
 }
 
-/// How well a link or a session does. `out` is what we send, as the other side reports it; `in` is
-/// what we receive. What has not been measured yet is none: nothing is measured without traffic but
-/// a link that has just come up.
+/// The quality of a link or a session. `out` is the direction to the peer, as the peer reports it;
+/// `in` is the direction from the peer. Values that were not measured yet are `None`: without
+/// traffic nothing is measured except on a link that has just come up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QualityStatus {
-    /// Smoothed round-trip time in milliseconds. Behind it are clocks of whole milliseconds.
+    /// Smoothed round-trip time in milliseconds. The clocks that measure it have a resolution of
+    /// one millisecond.
     pub rtt_ms: Option<f64>,
     /// Its mean variation in milliseconds.
     pub rtt_variation_ms: Option<f64>,
-    /// Share of the frames that were lost lately, 0 to 1.
+    /// Share of the frames that were lost recently, 0 to 1.
     pub loss_out: Option<f64>,
-    /// The same, of those to us.
+    /// The same for received frames.
     pub loss_in: Option<f64>,
     /// Interarrival jitter (RFC 3550) in milliseconds.
     pub jitter_out_ms: Option<f64>,
-    /// The same, of those to us.
+    /// The same for received frames.
     pub jitter_in_ms: Option<f64>,
     /// The longest run of lost frames in the last report.
     pub burst_out: Option<u32>,
-    /// How the one-way delay changed during the last report, in microseconds a second: above zero, a
-    /// queue fills.
+    /// How the one-way delay changed during the last report, in microseconds a second: above zero,
+    /// a queue fills.
     pub delay_trend_out_us_s: Option<i32>,
-    /// Frames, of all, that came behind a later one.
+    /// Number of all frames that arrived behind a later one.
     pub reordered_out: Option<u64>,
-    /// The same, of those to us.
+    /// The same for received frames.
     pub reordered_in: u64,
-    /// Frames, of all, that were marked as having experienced congestion.
+    /// Number of all frames that were marked as having experienced congestion.
     pub ce_out: Option<u64>,
-    /// The same, of those to us.
+    /// The same for received frames.
     pub ce_in: u64,
-    /// Expected transmissions: 1 over the product of what arrives each way.
+    /// Expected transmissions: 1 over the product of the delivery ratios of both directions.
     pub etx: Option<f64>,
-    /// What the link costs in the choice of ways: ETX times (1 + round trip / 100 ms).
+    /// The cost of the link in the choice of routes: ETX times (1 + round trip / 100 ms).
     pub cost: Option<f64>,
-    /// Seconds since the last report of the other side.
+    /// Seconds since the last report of the peer.
     pub report_age_s: Option<u64>,
 }
 
@@ -279,14 +287,14 @@ pub struct QualityStatus {
 pub struct LinkStatus {
     /// Age of the keys in use.
     pub epoch_age_s: u64,
-    /// How often the keys were renewed.
+    /// Number of rekeys.
     pub rekeys: u64,
-    /// The keys are overdue, as no handshake for new ones succeeds: they end in so many seconds.
+    /// The keys are overdue, because no rekey succeeds: they end in this many seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_end_s: Option<u64>,
     /// Smoothed round-trip time in milliseconds, once measured: `quality.rtt_ms`.
     pub rtt_ms: Option<f64>,
-    /// How well it does.
+    /// The quality of the link.
     #[serde(default)]
     pub quality: QualityStatus,
     /// Received, authenticated.
@@ -297,63 +305,64 @@ pub struct LinkStatus {
     pub last_rx_s: Option<u64>,
 }
 
-/// What the data of a session goes in.
+/// The frames that carry the data of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FramesStatus {
-    /// Which frames.
+    /// The kind of frames.
     pub kind: FramesKind,
     /// The cipher of fast frames, if both ends agreed on one: `AES-256-GCM`, `ChaCha20-Poly1305`.
     pub suite: Option<String>,
-    /// Why these and no others, for a person.
+    /// The reason for this kind, as text for the user.
     pub why: String,
-    /// Data goes in fast frames or not at all (`fast.require`, or the peer's `require_fast`): while `kind` is another, it
-    /// waits and is dropped in the end.
+    /// Data is sent in fast frames or not at all (`fast.require`, or the peer's `require_fast`):
+    /// while `kind` is another, it waits and is finally dropped.
     #[serde(default)]
     pub required: bool,
-    /// The peer has been fast, in this run of the daemon or one before, and is not since then: seconds since 1970 (UTC).
+    /// Since when the peer does not use fast frames although it did before, in this run of the
+    /// daemon or an earlier one: seconds since 1970 (UTC).
     #[serde(default)]
     pub downgraded_unix: Option<u64>,
 }
 
-/// Which frames data goes in.
+/// The kind of frames that carry data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FramesKind {
-    /// Fast frames, straight to the peer.
+    /// Fast frames, directly to the peer.
     Fast,
-    /// Fast frames, through other nodes.
+    /// Fast frames, relayed by other nodes.
     Relayed,
     /// FIPS frames.
     Fips,
-    /// FIPS frames, although both ends agreed on fast ones or have used them before.
+    /// FIPS frames, although both ends agreed on fast frames or used them before.
     Downgraded,
 }
 
-/// What the direct path to a peer takes.
+/// The path MTU of the direct path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathSizeStatus {
     /// The largest UDP payload sent.
     pub bytes: u16,
-    /// How that is known.
+    /// The source of the value.
     pub known: SizeKnown,
-    /// Whether larger ones are being tried right now.
+    /// Whether larger sizes are being probed now.
     pub searching: bool,
-    /// Not even this passes: the path takes less than 1,280 bytes, which weft needs.
+    /// Not even this size passes: the path MTU is below the 1,280 bytes that weft needs.
     #[serde(default)]
     pub narrow: bool,
 }
 
-/// How the size of a path is known.
+/// The source of a path MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SizeKnown {
-    /// Every path takes it, and probes have not shown more.
+    /// Every path should take it, and probes have not shown more.
     Assumed,
-    /// Probes have shown that it passes, and nothing larger.
+    /// Probes have shown that this size passes, and no larger one.
     Probed,
-    /// `[udp] mtu` says so.
+    /// `[udp] mtu` sets it.
     Set,
-    /// Something that this version does not know.
+    /// A source that this version does not know.
     #[serde(other)]
     Other,
 }
@@ -363,41 +372,42 @@ pub enum SizeKnown {
 pub struct SessionStatus {
     /// Age of the session, over all its keys.
     pub age_s: u64,
-    /// How often the keys were renewed.
+    /// Number of rekeys.
     pub rekeys: u64,
-    /// The keys are overdue, as no handshake for new ones succeeds: they end in so many seconds.
+    /// The keys are overdue, because no rekey succeeds: they end in this many seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_end_s: Option<u64>,
-    /// How well it does, end to end.
+    /// The quality of the session, end to end.
     #[serde(default)]
     pub quality: QualityStatus,
     /// Received, authenticated.
     pub rx: Traffic,
     /// Sent.
     pub tx: Traffic,
-    /// Seconds since an IP packet last came.
+    /// Seconds since an IP packet was last received.
     #[serde(default)]
     pub packet_in_s: Option<u64>,
-    /// Seconds since one was last sent.
+    /// Seconds since an IP packet was last sent.
     #[serde(default)]
     pub packet_out_s: Option<u64>,
     /// Seconds since the peer last reported that something new of the session arrived.
     #[serde(default)]
     pub told_s: Option<u64>,
-    /// What its data goes in.
+    /// The frames that carry its data.
     #[serde(default)]
     pub frames: Option<FramesStatus>,
     /// Packets that wait for the session.
     pub queued: u64,
-    /// Largest IP packet that passes whole, in one frame, in bytes.
+    /// The largest IP packet that is sent in one frame, in bytes.
     pub max_inner: u32,
-    /// What fast frames to the peer are bounded by; none while data goes in FIPS frames, which have `path_mtu_out`.
+    /// The bound of fast frames to the peer; `None` while data is sent in FIPS frames, for which
+    /// `path_mtu_out` is the bound.
     #[serde(default)]
     pub path_size: Option<PathSizeStatus>,
-    /// Largest UDP payload that the path to the peer takes, in bytes, as far as it was told.
+    /// The path MTU to the peer in bytes, as far as it was reported.
     #[serde(default)]
     pub path_mtu_out: Option<u16>,
-    /// The same, of the path to us.
+    /// The path MTU from the peer in bytes, as far as it is known.
     #[serde(default)]
     pub path_mtu_in: Option<u16>,
 }

@@ -1,30 +1,31 @@
-//! What the daemon tells about its own rights.
+//! The part of the status about the daemon's own rights.
 
 use serde::{Deserialize, Serialize};
 
-/// What the daemon can still do to the system, and who could read its memory. docs/guides/privileges.md explains it.
+/// What the daemon can still do to the system, and which processes could read its memory.
+/// docs/guides/privileges.md explains it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RightsStatus {
-    /// The user that the daemon is.
+    /// The user of the daemon.
     pub uid: u32,
-    /// Why it is uid 0 still; none where it is not.
+    /// The reason why it still has uid 0; `None` if it has not.
     pub root: Option<String>,
-    /// Files are out of reach but for those that it needs (Landlock).
+    /// Access to files is limited to those that it needs (Landlock).
     pub landlock: GuardStatus,
     /// System calls that it does not need are refused (seccomp).
     pub seccomp: GuardStatus,
-    /// Its memory is not swapped out.
+    /// Its memory is locked and not swapped out.
     pub memory_locked: GuardStatus,
-    /// The process runs that does what takes root's rights.
+    /// The broker runs, which carries out what needs root's rights.
     pub broker: GuardStatus,
 }
 
 /// Whether something is in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardStatus {
-    /// It is.
+    /// Whether it is in force.
     pub on: bool,
-    /// Why it is not, for people.
+    /// The reason why it is not, as text for the user.
     pub why: Option<String>,
 }
 

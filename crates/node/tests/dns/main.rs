@@ -1,4 +1,4 @@
-//! Names: messages against an independent implementation, the sockets, and the fuzz target's corpus.
+//! Names: messages against an independent implementation, the sockets, and calls of `resolvectl`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 mod messages;
@@ -24,7 +24,7 @@ fn zone() -> Zone {
     Zone::new([(&"Bob".parse().unwrap(), key(1)), (&"x-2".parse().unwrap(), key(2))])
 }
 
-/// A question as a resolver asks it.
+/// A query in the form of a resolver.
 fn query(name: &str, qtype: TYPE) -> Packet<'static> {
     let mut packet = Packet::new_query(0x1234);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
@@ -35,7 +35,7 @@ fn query(name: &str, qtype: TYPE) -> Packet<'static> {
     packet
 }
 
-/// With EDNS of version 0, the only one whose bytes this library has in their place.
+/// Adds EDNS of version 0, the only version that this library encodes correctly.
 fn with_edns(mut packet: Packet<'static>) -> Packet<'static> {
     *packet.opt_mut() = Some(OPT {
         opt_codes: Vec::new(),

@@ -9,7 +9,7 @@ use weft_node::dns::zone::Outcome;
 
 use super::{address, key, of_opcode, query, with_edns, zone};
 
-/// The response to `request`, which is no silence.
+/// The response to `request`, which must get one.
 fn respond(request: &Packet<'_>) -> (Outcome, Vec<u8>) {
     let mut out = Vec::new();
     let outcome = zone().respond(&request.build_bytes_vec().unwrap(), &mut out);
@@ -25,7 +25,7 @@ fn names_and_keys_have_an_address() {
         ("x-2.fips", address(2)),
         (&*format!("{npub}.fips"), address(9)),
         (&*format!("{}.FIPS", npub.to_uppercase()), address(9)),
-        // As a resolver asks that hides randomness in the case.
+        // A query of a resolver that encodes randomness in the case.
         (&*format!("nPuB1{}.fIpS", &npub[5..]), address(9)),
     ] {
         let (outcome, bytes) = respond(&query(name, TYPE::AAAA));
@@ -48,7 +48,7 @@ fn names_and_keys_have_an_address() {
     }
 }
 
-/// Asserts a response without an answer: the code, and whether the zone says for how long.
+/// Asserts a response without an answer: the code, and whether the SOA record limits its validity.
 fn assert_negative(name: &str, qtype: TYPE, rcode: RCODE, with_soa: bool) {
     let (_, bytes) = respond(&query(name, qtype));
     let response = Packet::parse(&bytes).unwrap();
@@ -137,8 +137,8 @@ fn edns_is_answered_in_kind() {
     let response = Packet::parse(&bytes).unwrap();
     assert_eq!(response.opt().unwrap().udp_packet_size, UDP_PAYLOAD);
     assert_eq!((response.rcode(), response.answers.len()), (RCODE::NoError, 1));
-    // The OPT record byte by byte (RFC 6891, 6.1.3): type, size, high bits of the code, version, flags, length. "DNSSEC
-    // OK" comes back as it was (RFC 3225), other flags do not.
+    // The OPT record byte by byte (RFC 6891, 6.1.3): type, size, high bits of the code, version,
+    // flags, length. "DNSSEC OK" is repeated (RFC 3225), other flags are not.
     let request = request.build_bytes_vec().unwrap();
     let opt = request.len() - 11;
     for (version, flags, code, answers, back) in [(0, 0x80, 0, 1, 0x80), (0, 0x7f, 0, 1, 0), (1, 0x80, 1, 0, 0x80)] {
@@ -153,7 +153,7 @@ fn edns_is_answered_in_kind() {
     }
 }
 
-/// What is no question, and its code; none stands for silence.
+/// Bytes that are not a question, and the code of the response; `None` means no response.
 #[test]
 fn what_is_malformed() {
     let good = query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap();
@@ -176,7 +176,7 @@ fn what_is_malformed() {
         (good[..12].to_vec(), Some(1)),
         (good[..good.len() - 1].to_vec(), Some(1)),
         ([&good[..], &[0]].concat(), Some(1)),
-        // Two questions, none, an answer, an authority, an additional record that is not there.
+        // Two questions, none, an answer, an authority, an additional record that is missing.
         (changed(5, 2), Some(1)),
         (changed(5, 0), Some(1)),
         (changed(7, 1), Some(1)),
@@ -233,7 +233,7 @@ fn label() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// The longest names, too, have a response that every resolver takes.
+    /// The response to the longest names, too, fits what every resolver accepts.
     #[test]
     fn every_response_reads_back(
         labels in prop::collection::vec(label(), 0..6),

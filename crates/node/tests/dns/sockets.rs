@@ -10,7 +10,7 @@ use weft_node::status::DnsState;
 
 use super::{key, query, zone};
 
-/// More than any answer takes.
+/// A time limit above that of any answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn responder(endpoints: Vec<Endpoint>, failed: Vec<String>) -> Responder {
@@ -24,14 +24,14 @@ fn responder(endpoints: Vec<Endpoint>, failed: Vec<String>) -> Responder {
     .unwrap()
 }
 
-/// A responder at a free port of loopback, and where it is.
+/// A responder at a free port of loopback, and its address.
 fn serving() -> (Responder, SocketAddr) {
     let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = endpoint.address();
     (responder(vec![endpoint], Vec::new()), address)
 }
 
-/// One of a hundred ports that the system chooses for UDP is not free for TCP.
+/// About one of a hundred ports that the system chooses for UDP is not free for TCP.
 #[test]
 fn a_free_port_is_free_for_both() {
     let bind = |_| TcpListener::bind("127.0.0.1:0").unwrap();
@@ -66,9 +66,9 @@ fn receive(stream: &mut TcpStream) -> Vec<u8> {
     message
 }
 
-/// True if the other end has closed without another byte.
+/// True if the responder has closed without another byte.
 fn is_closed(stream: &mut TcpStream) -> bool {
-    // Closing with unread bytes resets the connection.
+    // A connection that is closed with unread bytes is reset.
     let mut byte = [0];
     match stream.read(&mut byte) {
         Ok(n) => n == 0,
@@ -87,7 +87,7 @@ fn both_transports_say_the_same() {
     let (len, from) = udp.recv_from(&mut by_udp).unwrap();
     assert_eq!(from, address);
     let mut tcp = connect(address);
-    // Two at once, in pieces that do not fit.
+    // Two requests, in pieces that do not match their bounds.
     let both = [framed(&request), framed(&request)].concat();
     tcp.write_all(&both[..3]).unwrap();
     tcp.write_all(&both[3..]).unwrap();
@@ -104,7 +104,7 @@ fn both_transports_say_the_same() {
     );
 }
 
-/// Rubbish costs a counter. Requests in between are answered.
+/// Malformed bytes only increase a counter. Requests between them are answered.
 #[test]
 fn a_flood_of_rubbish_stops_nothing() {
     let (responder, address) = serving();
@@ -115,12 +115,13 @@ fn a_flood_of_rubbish_stops_nothing() {
     for round in 0..200_u32 {
         for i in 0..100_u32 {
             let byte = (round * 100 + i) as u8;
-            // A response, which is met with silence, or bytes that are too short for a header.
+            // A response, which gets no answer, or bytes that are too short for a header.
             let datagram = [byte, 0, 0x80, byte, byte, byte, byte, byte, byte, byte, byte, byte];
             rubbish.send_to(&datagram[..(i % 13) as usize], address).unwrap();
         }
     }
-    // The flood may have filled the socket's buffer, which loses requests as any network does.
+    // The flood may have filled the socket's buffer, in which case requests are lost as in any
+    // network.
     let mut buffer = [0; 600];
     let answered = (0..20).any(|_| {
         udp.send_to(&request, address).unwrap();
@@ -141,7 +142,7 @@ fn connections_that_break_a_rule_are_closed() {
         tcp.write_all(&bytes).unwrap();
         assert!(is_closed(&mut tcp), "{bytes:?}");
     }
-    // A malformed request is told so, and the connection goes on.
+    // A malformed request gets an error response, and the connection stays open.
     let mut tcp = connect(address);
     let request = query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap();
     tcp.write_all(&framed(&request[..20])).unwrap();
@@ -164,7 +165,7 @@ fn connections_are_bounded() {
     let mut refused = connect(address);
     assert!(is_closed(&mut refused));
     assert_eq!(counter(&responder, "dns_turned_away"), 1);
-    // One that leaves makes room.
+    // A connection that closes makes room for another.
     drop(held.pop());
     let served = (0..100).any(|_| {
         let mut tcp = connect(address);
@@ -175,7 +176,8 @@ fn connections_are_bounded() {
     assert!(served);
 }
 
-/// Silence ends after ten seconds; the responder itself ends at once, even with clients connected.
+/// A silent connection ends after ten seconds; the responder itself ends at once, even with clients
+/// connected.
 #[test]
 fn silent_connections_end() {
     let (responder, address) = serving();

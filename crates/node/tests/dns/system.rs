@@ -1,4 +1,4 @@
-//! Calls of `resolvectl`, against programs that do what a broken one may do.
+//! Calls of `resolvectl`, against programs that behave like a faulty one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use weft_node::dns::{RegisterError, Resolved};
 
-/// A program in `directory` that writes down its arguments and then runs `script`.
+/// A program in `directory` that records its arguments and then runs `script`.
 fn program(directory: &Path, script: &str) -> PathBuf {
     let path = directory.join("resolvectl");
     let calls = directory.join("calls");
@@ -52,7 +52,7 @@ fn what_is_asked_of_it() {
     );
 }
 
-/// The probe is the last step; what was set up before it is taken back.
+/// The probe is the last step; the settings made before it are removed.
 #[test]
 fn a_failure_is_told_and_taken_back() {
     let directory = tempfile::tempdir().unwrap();
