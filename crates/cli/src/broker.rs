@@ -1,4 +1,5 @@
-//! `weft broker`: root's part of the daemon. The daemon starts it, with a socket as standard input.
+//! `weft broker`: the part of the daemon with root's rights. The daemon starts it, with a socket as
+//! standard input.
 
 use weft_node::broker::{self, Options};
 use weft_noise::PublicKey;

@@ -1,4 +1,4 @@
-//! `weft demo`: five nodes at work in namespaces of this machine.
+//! `weft demo`: five nodes in namespaces of this host.
 
 use weft_lab::demo::{self, Options};
 

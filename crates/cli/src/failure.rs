@@ -1,4 +1,4 @@
-//! Why a command did not do its work, and the exit status that says so.
+//! The reasons why a command fails, and their exit status.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -21,16 +21,16 @@ use weft_perf::far::FarError;
 use weft_perf::near::NearError;
 use weft_sim::scenario::ScenarioError;
 
-/// One line each, except for the first three.
+/// The text of each is one line, except for the first three.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Standard output was closed by its reader, who has seen enough.
+    /// The reader of standard output closed it.
     #[error("standard output is closed")]
     Closed,
-    /// The command has said what there is to say.
+    /// The command has already reported the failure.
     #[error("not done")]
     Told,
-    /// Help was shown for want of arguments.
+    /// Help was shown because arguments are missing.
     #[error("arguments are missing")]
     Helped,
     #[error("{0}")]
@@ -61,7 +61,7 @@ pub(crate) enum Failure {
     Perf { peer: String, error: NearError },
     #[error("the test cannot be served ({0}); it is the daemon that starts this command")]
     PerfServe(#[from] FarError),
-    /// The figures are told, and why they mean nothing.
+    /// The figures were reported, and the reason why they are invalid.
     #[error("the run is invalid")]
     Invalid,
     #[error("the plot cannot be written ({source}): {}; check the path", .path.display())]
@@ -78,7 +78,7 @@ pub(crate) enum Failure {
     LabRun(RunError),
     #[error("{}", causes(.0))]
     LabHold(#[from] HoldError),
-    /// A command on a host of the lab has told by itself why.
+    /// A command on a host of the lab has reported the reason itself.
     #[error("the command ended with {0}")]
     Ended(u8),
     #[error("{failed} of {steps} steps failed; {} has logs, statuses and results.json", .out.display())]
@@ -94,16 +94,16 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Says on standard error what is to be said, and turns into the exit status.
+    /// Reports the failure on standard error, and returns the exit status.
     pub(crate) fn report(self) -> ExitCode {
         match &self {
             Self::Closed => return ExitCode::SUCCESS,
             Self::Told | Self::Helped | Self::Invalid | Self::Ended(_) => {}
-            // Nothing more can be done if standard error is closed as well.
+            // If standard error is closed as well, nothing more can be done.
             other => drop(writeln!(io::stderr(), "weft: {other}")),
         }
         match self {
-            // The disk is full or closed, and nothing is wrong with what was written.
+            // The disk is full or closed; the user's input is valid.
             Self::Config(ConfigError::Unwritable { .. }) => ExitCode::FAILURE,
             Self::ScenarioFile { source, .. } if source.kind() == io::ErrorKind::NotFound => ExitCode::from(2),
             Self::Usage(_) | Self::Helped | Self::Config(_) | Self::Scenario { .. } => ExitCode::from(2),
@@ -138,7 +138,7 @@ impl From<RunError> for Failure {
     }
 }
 
-/// Errors of standard output; others are mapped by hand.
+/// Errors of standard output; others are converted explicitly.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {

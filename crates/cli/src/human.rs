@@ -1,4 +1,4 @@
-//! Documents as text for people, as wide as the terminal.
+//! Documents as text for the user, at the width of the terminal.
 
 mod words;
 
@@ -13,12 +13,12 @@ use weft_node::status::{
 pub(crate) use words::width;
 use words::{Page, bytes, clip, duration, milliseconds};
 
-/// Columns of the names in front of the figures of a node or a peer.
+/// Columns of the labels in front of the figures of a node or a peer.
 const NAMES: usize = 9;
-/// Columns of what goes on below a line about a peer.
+/// Columns of indent below a line about a peer.
 const BELOW: usize = 4;
 
-/// The node, a table of its peers, and which nodes were turned away.
+/// The node, a table of its peers, and the nodes that were refused.
 pub(crate) fn status(status: &Status, width: usize) -> String {
     let mut page = Page::new(width);
     for line in node_lines(status) {
@@ -41,11 +41,11 @@ pub(crate) fn counters(status: &Status, width: usize) -> String {
     page.into_text().replace('\u{a0}', " ")
 }
 
-/// What is told about the node itself, a line each.
+/// The lines about the node itself.
 fn node_lines(status: &Status) -> Vec<String> {
     let node = &status.node;
     let listen: Vec<_> = node.listen.iter().map(ToString::to_string).collect();
-    // Where they are answered, how they are reached, what failed.
+    // The addresses of the responder, the system's configuration, the failures.
     let names = node.dns.iter().flat_map(|dns| dns.why.split("; ").enumerate());
     let names = names.map(|(i, part)| format!("{}{part}", if i == 0 { "names: " } else { "       " }));
     let lines = [
@@ -81,7 +81,7 @@ fn node_lines(status: &Status) -> Vec<String> {
     all.chain(names).chain(tests).chain(rights).collect()
 }
 
-/// One line about the threads that move packets; none if one does as it is meant to.
+/// One line about the threads that move packets; `None` if one runs as configured.
 fn lanes(lanes: &LanesStatus) -> Option<String> {
     let running = lanes.each.len();
     match (&lanes.refused, lanes.preferred) {
@@ -93,7 +93,7 @@ fn lanes(lanes: &LanesStatus) -> Option<String> {
     }
 }
 
-/// One line about what the kernel does not do; none if it does all.
+/// One line about the offloads that are not in use; `None` if all are.
 fn unused_offloads(offload: &OffloadStatus) -> Option<String> {
     let senders = offload.senders.map(|state| ("senders", state));
     let all = [("tun", offload.tun), ("gso", offload.gso), ("gro", offload.gro)];
@@ -106,8 +106,8 @@ fn unused_offloads(offload: &OffloadStatus) -> Option<String> {
     (!unused.is_empty()).then(|| format!("without offload: {}", unused.join(", ")))
 }
 
-/// One line about the node's part in the mesh.
-/// What does not guard the system against a daemon that was taken over.
+/// One line about the guards that are missing, which protect the system from a compromised daemon;
+/// `None` if all are in force.
 fn missing_guards(rights: &RightsStatus) -> Option<String> {
     let root = rights.root.iter().map(|why| format!("still uid 0 ({why})"));
     let guards = [
@@ -122,6 +122,7 @@ fn missing_guards(rights: &RightsStatus) -> Option<String> {
     (!missing.is_empty()).then(|| format!("rights: {}", missing.join(", ")))
 }
 
+/// One line about the node's part in the mesh.
 fn mesh(mesh: &MeshStatus) -> String {
     let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
     let strangers = match mesh.strangers {
@@ -141,7 +142,7 @@ fn mesh(mesh: &MeshStatus) -> String {
     format!("mesh: {neighbours}{strangers}, {root}; {transit} for others{lookups}")
 }
 
-/// Another machine has this node's key.
+/// The line about another host with this node's key.
 fn clones(clones: &ClonesStatus) -> String {
     let seen: Vec<_> = clones.seen.iter().map(ToString::to_string).collect();
     let by = clones.told_by.as_ref().map(|peer| format!(", says {peer}"));
@@ -170,7 +171,7 @@ fn put_peers(page: &mut Page, peers: &[PeerStatus], strangers: &[StrangerStatus]
     }
     for peer in peers {
         let (link, session) = (peer.link.as_ref(), peer.session.as_ref());
-        // The end-to-end round trip if other nodes lie in between.
+        // The end-to-end round trip if other nodes are in between.
         let rtt = link.and_then(|link| link.rtt_ms);
         let rtt = rtt.or(session.and_then(|session| session.quality.rtt_ms));
         let traffic = |of_link: fn(&LinkStatus) -> Traffic, of_session: fn(&SessionStatus) -> Traffic| {
@@ -211,7 +212,7 @@ fn path(path: Option<&PathStatus>) -> String {
     path.map_or_else(|| "no path".to_owned(), ToString::to_string)
 }
 
-/// Nodes that asked to link in vain, and how to let one in.
+/// Nodes whose handshakes were refused, and how to admit one.
 fn put_turned_away(page: &mut Page, status: &Status) {
     if status.turned_away.is_empty() {
         return;
@@ -304,7 +305,7 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
     page.into_text()
 }
 
-/// What data goes in, and why where that is not the best there is.
+/// The frames that carry data, and the reason if they are not the best kind.
 fn frames(frames: &FramesStatus, size: Option<PathSizeStatus>) -> String {
     let size = size.map(|size| {
         let known = match size.known {
@@ -343,7 +344,7 @@ fn unix_now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// What to call a peer: its name, or both ends of its key.
+/// The label of a peer: its name, or both ends of its key.
 pub(crate) fn name(name: Option<&str>, npub: &str) -> String {
     if let Some(name) = name {
         return name.to_owned();
@@ -359,7 +360,7 @@ fn both_ways(rx: Traffic, tx: Traffic) -> String {
     format!("in {}; out {}", one(rx), one(tx))
 }
 
-/// What was measured, and nothing about the rest.
+/// The values that were measured; the others are omitted.
 fn quality(quality: &QualityStatus) -> String {
     let ways = |name: &str, way_in: Option<String>, way_out: Option<String>| match (way_in, way_out) {
         (None, None) => None,

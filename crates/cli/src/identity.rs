@@ -40,7 +40,7 @@ pub(crate) enum Action {
 }
 
 pub(crate) fn run(paths: StatePaths, action: Action) -> Result<(), Failure> {
-    // Before the key is in memory.
+    // Called before the key is in memory.
     forbid_core_dumps()?;
     let key = paths.key(&config(&paths)?);
     match action {
@@ -60,7 +60,7 @@ pub(crate) fn run(paths: StatePaths, action: Action) -> Result<(), Failure> {
     }
 }
 
-/// The configuration says where the key is, if there is one.
+/// The configuration has the path of the key, if there is a configuration.
 fn config(paths: &StatePaths) -> Result<Config, Failure> {
     match Config::load(&paths.config()) {
         Err(ConfigError::NotFound { .. }) => Ok(Config::default()),
@@ -68,7 +68,8 @@ fn config(paths: &StatePaths) -> Result<Config, Failure> {
     }
 }
 
-/// Keeps a key, with the state directory locked: a running node would go on with the old one.
+/// Stores a key with the state directory locked, because a running node would continue with the old
+/// one.
 fn store(
     paths: StatePaths,
     path: &Path,

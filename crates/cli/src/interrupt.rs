@@ -1,4 +1,4 @@
-//! Ctrl-C during a command that repeats something.
+//! Ctrl-C during a command that repeats an action.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::failure::Failure;
 
-/// Catches SIGINT from its making on.
+/// Catches SIGINT from its creation on.
 pub(crate) struct Interrupt {
     runtime: Runtime,
     signal: Signal,
@@ -27,7 +27,7 @@ impl Interrupt {
         Ok(Self { runtime, signal })
     }
 
-    /// Waits for `time`. False: Ctrl-C came first.
+    /// Waits for `time`. Returns false if Ctrl-C ended the wait.
     pub(crate) fn pause(&mut self, time: Duration) -> bool {
         let signal = &mut self.signal;
         self.runtime.block_on(async {
@@ -38,7 +38,7 @@ impl Interrupt {
         })
     }
 
-    /// Does `work`, which blocks. None: Ctrl-C came first, and the work is left behind.
+    /// Runs `work`, which blocks. Returns `None` if Ctrl-C came first; the work is then abandoned.
     pub(crate) fn run<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (done, result) = oneshot::channel();
         std::thread::spawn(move || done.send(work()));

@@ -1,4 +1,4 @@
-//! `weft lab`: topologies and measurements in namespaces of this machine.
+//! `weft lab`: topologies and measurements in namespaces of this host.
 
 mod compare;
 mod hold;
@@ -74,7 +74,7 @@ pub(crate) struct Bench {
     same: bool,
 }
 
-/// Clap takes a `Vec` for an option that is given several times.
+/// Clap takes a `Vec` for an option that may be repeated.
 type Arms = Vec<Arm>;
 type Cases = Vec<Case>;
 
@@ -131,7 +131,7 @@ fn bench(args: Bench) -> Result<(), Failure> {
     }
 }
 
-/// The command line as typed, without the path of the program.
+/// The command line as entered, without the path of the program.
 fn command() -> String {
     let arguments = std::env::args().skip(1);
     std::iter::once("weft".to_owned())

@@ -1,8 +1,8 @@
 //! The `weft` command: a thin layer over the control socket, the state directory and the lab.
 //!
-//! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration; 3 measured, but what
-//! was measured changed meanwhile.
-//! An error is one line on standard error: what, where, what to do.
+//! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration;
+//! 3 measured, but what was measured changed meanwhile. An error is one line on standard error:
+//! what, where, what to do.
 
 mod broker;
 mod demo;
@@ -95,7 +95,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Some(directory) => Ok(StatePaths::new(directory)),
         None => unnamed(),
     };
-    // This user's own node, and the daemon that a question is for.
+    // The state of this user's own node, and that of the daemon that a command addresses.
     let paths = || place(StatePaths::default_place);
     let daemon = || place(StatePaths::of_daemon);
     match args.command {

@@ -1,4 +1,4 @@
-//! Standard output, whose reader may leave at any time.
+//! Standard output, whose reader may close it at any time.
 
 use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// Standard output. A closed one ends the command quietly.
+/// Standard output. If it is closed, the command ends without a message.
 pub(crate) struct Out(StdoutLock<'static>);
 
 impl Out {
@@ -15,7 +15,7 @@ impl Out {
         Self(io::stdout().lock())
     }
 
-    /// Writes `text` at once.
+    /// Writes `text` and flushes it.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
         self.0.write_all(text.as_bytes())?;
         self.0.flush()?;
@@ -27,12 +27,12 @@ impl Out {
         self.text(&format!("{document:#}\n"))
     }
 
-    /// Writes a document on one line, for a stream of them.
+    /// Writes a document on one line, for a stream of documents.
     pub(crate) fn json_line(&mut self, document: &Value) -> Result<(), Failure> {
         self.text(&format!("{document}\n"))
     }
 
-    /// Empties the screen, if there is one.
+    /// Clears the screen, if standard output is a terminal.
     pub(crate) fn clear(&mut self) -> Result<(), Failure> {
         if io::stdout().is_terminal() {
             self.text("\x1b[H\x1b[2J")
@@ -42,7 +42,7 @@ impl Out {
     }
 }
 
-/// Shows the help asked for, or says in one line what is wrong with the arguments.
+/// Shows the requested help, or reports in one line the fault of the arguments.
 pub(crate) fn usage(error: &clap::Error) -> Result<(), Failure> {
     let text = error.render().to_string();
     match error.kind() {
@@ -55,8 +55,8 @@ pub(crate) fn usage(error: &clap::Error) -> Result<(), Failure> {
     }
 }
 
-/// The first paragraph of clap's message, which says what is wrong, and what was probably meant;
-/// the rest repeats the help.
+/// The first paragraph of clap's message, which has the fault and the probable correction; the rest
+/// repeats the help.
 fn one_line(text: &str) -> String {
     let mut paragraphs = text.split("\n\n");
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -65,7 +65,7 @@ fn one_line(text: &str) -> String {
     let tips = paragraphs
         .flat_map(str::lines)
         .filter_map(|line| line.trim().strip_prefix("tip: "));
-    // Others are about the syntax of a command line.
+    // Other tips are about the syntax of a command line.
     let tip = tips.into_iter().find(|tip| tip.contains("similar"));
     let tip = tip.map(|tip| format!("; {}", words(tip)));
     format!("{what}{}; see `weft --help`", tip.unwrap_or_default())

@@ -97,7 +97,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
-    // A run of an hour is not lost to a mistyped path.
+    // Checked first, so that a misspelled path does not lose a run of an hour.
     args.open_plot()?;
     let status: Status = control::call(&paths.control(), &ControlCommand::Status {})?;
     let peer = find(&status, &args.peer)?;
@@ -177,7 +177,7 @@ fn find<'a>(status: &'a Status, wanted: &PeerRef) -> Result<&'a PeerStatus, Fail
 }
 
 impl Args {
-    /// Makes the file of the plot if there is none, and refuses a path that cannot be written.
+    /// Creates the file of the plot if there is none, and refuses a path that cannot be written.
     fn open_plot(&self) -> Result<(), Failure> {
         let Some(path) = &self.plot else { return Ok(()) };
         let opened = File::options().create(true).append(true).open(path);
@@ -243,7 +243,7 @@ impl Args {
     }
 }
 
-/// The UDP address of the peer's machine.
+/// The UDP address of the peer's host.
 fn underlay(peer: &PeerStatus, name: &str) -> Result<IpAddr, Failure> {
     match &peer.path {
         Some(PathStatus::Direct { addr }) => Ok(addr.ip()),

@@ -72,7 +72,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// One echo; none if Ctrl-C came before its answer.
+/// One echo; `None` if Ctrl-C came before its answer.
 fn echo(interrupt: &mut Interrupt, paths: &StatePaths, args: &Args) -> Option<Result<Pong, ControlError>> {
     let command = ControlCommand::Ping {
         peer: args.peer.clone(),
@@ -103,7 +103,7 @@ fn numbered(pong: &Pong, seq: u64) -> Value {
     document
 }
 
-/// What came of all echoes.
+/// The results of all echoes.
 #[derive(Debug, Default, PartialEq)]
 struct Summary {
     sent: u64,
@@ -123,7 +123,7 @@ impl Summary {
         self.received += 1;
     }
 
-    /// Round trips, if there were any: least, mean, greatest.
+    /// Round trips, if there were any: minimum, mean, maximum.
     fn rtt(&self) -> Option<[f64; 3]> {
         (self.received > 0).then(|| [self.min_ms, self.sum_ms / self.received as f64, self.max_ms])
     }

@@ -11,7 +11,7 @@ use crate::human;
 use crate::interrupt::Interrupt;
 use crate::output::Out;
 
-/// From one drawing to the next.
+/// The interval between two updates of the screen.
 const REDRAW: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
             out.json_line(&control::call_raw(&paths.control(), &ControlCommand::Status {})?)?;
         } else {
             let text = match table(paths, args) {
-                // A daemon that restarts is worth waiting for, once there was one.
+                // A daemon that restarts is waited for, if it answered before.
                 Err(error) if shown => format!("{error}\n"),
                 text => text?,
             };

@@ -1,4 +1,4 @@
-//! `weft trace`: where the time of the packet path goes, live.
+//! `weft trace`: the time spent in each stage of the packet path, live.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::Out;
 
-/// From one table to the next; well below the time after which the daemon stops to measure.
+/// The interval between two tables; well below the time after which the daemon stops to measure.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// In which order the stages are shown.
+/// The order in which the stages are shown.
 const STAGES: [&str; 12] = [
     "tun-read",
     "route",
@@ -50,7 +50,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let mut shown = 0;
     while interrupt.pause(EVERY) {
         let now = ask()?;
-        // Nothing to tell yet, or it was switched off meanwhile.
+        // There is no data yet, or measuring was disabled meanwhile.
         if let Some(since) = now.since(&before) {
             shown += 1;
             if args.json {
@@ -69,7 +69,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The stages, what calls take, and what did not go as it should.
+/// The stages, the packets per call, and the drops and fallbacks.
 fn table(document: &TraceDocument) -> String {
     let trace = &document.total;
     let mut text = format!(
@@ -120,7 +120,7 @@ fn table(document: &TraceDocument) -> String {
     text
 }
 
-/// Shares of each lane's time; nothing where there is one lane.
+/// Shares of each lane's time; nothing if there is one lane.
 fn by_lane(text: &mut String, lanes: &[LaneTrace]) {
     if lanes.is_empty() {
         return;
@@ -141,10 +141,10 @@ fn by_lane(text: &mut String, lanes: &[LaneTrace]) {
     }
 }
 
-/// The least width of a column of shares.
+/// The minimum width of a column of shares.
 const WIDTH: usize = 7;
 
-/// Those that are not zero, by name; none if there are none.
+/// The counters that are not zero, by name; `None` if there are none.
 fn moved(counters: &BTreeMap<String, u64>) -> Option<String> {
     let moved = counters.iter().filter(|(_, n)| **n > 0);
     let moved: Vec<String> = moved.map(|(name, n)| format!("{name} {n}")).collect();
@@ -185,7 +185,7 @@ fn line(text: &mut String, name: &str, stage: &StageStatus, seconds: f64) {
     );
 }
 
-/// How many calls took how many packets; none if there were no calls.
+/// The distribution of packets per call; `None` if there were no calls.
 fn spread(sizes: &SizesStatus) -> Option<String> {
     const CLASSES: [&str; 8] = ["1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", ">64"];
     let all: u64 = sizes.calls.iter().sum();

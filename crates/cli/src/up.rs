@@ -24,15 +24,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
-    // Before the key is in memory.
+    // Called before the key is in memory.
     forbid_core_dumps()?;
-    // Read before anything is made, so that a wrong file leaves nothing behind.
+    // Read before any file is created, so that a wrong configuration leaves nothing behind.
     let path = args.config.clone().unwrap_or_else(|| paths.config());
     let (mut config, new_config) = match Config::load(&path) {
         Err(ConfigError::NotFound { .. }) if args.config.is_none() => (Config::default(), true),
         config => (config?, false),
     };
-    // For messages of the daemon, whose working directory is another one.
+    // For messages of the daemon, whose working directory is a different one.
     config.path = Some(std::path::absolute(&path).unwrap_or_else(|_| path.clone()));
     let stored = keyfile::load(&paths.key(&config));
     let new_key = match &stored {
@@ -43,7 +43,7 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
         _ => false,
     };
     if new_key || new_config {
-        // A user without rights, or beside a node that runs, gets no second identity.
+        // A user without rights, or beside a running node, does not get a second identity.
         daemon::check(&config)?;
     }
     let state = StateDir::open(paths)?;
@@ -67,13 +67,13 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
         state,
         config,
         identity,
-        // By the system's own link: the file may have been replaced by the time it is needed.
+        // The system's own link: the file may have been replaced by the time it is needed.
         program: PathBuf::from("/proc/self/exe"),
     })?;
     Ok(())
 }
 
-/// What to do next, at first use.
+/// The next steps, at first use.
 fn welcome(identity: &Identity, config: &Path) -> String {
     format!(
         "This node is new. Its public key, and its address in the mesh:\n\n  {}\n  {}\n\n\

@@ -1,4 +1,4 @@
-//! `weft version`: what this build is.
+//! `weft version`: version and commit of this build.
 
 use serde_json::json;
 use weft_node::status::Version;

@@ -1,5 +1,5 @@
-//! The command from outside: what it prints, and how it exits. The daemon here is a double behind a real
-//! control socket.
+//! The command's interface: its output, and its exit status. The daemon here is a double behind a
+//! real control socket.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::fs;
@@ -392,7 +392,7 @@ fn ping_counts_and_exits() {
     daemon.down();
 }
 
-/// Runs a command until its first output, then does `then` to it, and returns its end.
+/// Runs a command until its first output, then calls `then` with it, and returns its result.
 fn after_first_output(command: &mut Command, then: impl FnOnce(&mut std::process::Child)) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = [0; 1];
@@ -416,7 +416,7 @@ fn a_reader_that_leaves_ends_the_command_quietly() {
             "{arguments:?}"
         );
     }
-    // Closed before the first byte.
+    // The reader is closed before the first byte.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = daemon.place.command(&["status"]).stdout(writer).output().unwrap();

@@ -1,4 +1,5 @@
-//! Comments and documents cite docs/lessons.md by number. Here: that it has each lesson, and that what it names exists.
+//! Comments and documents cite docs/lessons.md by number. These tests check that the page has each
+//! cited lesson, and that what the page names exists.
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 use std::fs;
@@ -8,7 +9,7 @@ fn at_root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The Rust and Markdown files of the project, without what builds leave.
+/// The Rust and Markdown files of the project, without the outputs of builds.
 fn sources() -> Vec<PathBuf> {
     let top = ["crates", "docs", "fuzz", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"];
     let (mut open, mut found) = (Vec::from(top.map(at_root)), Vec::new());
@@ -22,7 +23,8 @@ fn sources() -> Vec<PathBuf> {
     found
 }
 
-/// The lessons that a line cites, as `L13` or `L24b`. `GSO_UDP_L4`, `#L20` and `L2 cache` are none.
+/// The lessons that a line cites, as `L13` or `L24b`. `GSO_UDP_L4`, `#L20` and `L2 cache` are not
+/// citations.
 fn cited(line: &str) -> Vec<String> {
     let line = line.replace(" cache", "_cache");
     let words = line.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '#');

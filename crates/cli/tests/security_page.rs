@@ -1,9 +1,10 @@
-//! docs/protocol/security.md names a test for each of its promises. Here: that those tests exist.
+//! docs/protocol/security.md names a test for each of its promises. These tests check that those
+//! tests exist.
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 use std::path::{Path, PathBuf};
 
-/// `crate/path/file.rs::test`, as the page names tests, with the line it stands in.
+/// `crate/path/file.rs::test`, as the page names tests, with the number of its line.
 fn tests_named(page: &str) -> Vec<(usize, &str, &str)> {
     let lines = page.lines().enumerate();
     let spans = lines.flat_map(|(n, line)| line.split('`').skip(1).step_by(2).map(move |span| (n + 1, span)));
@@ -19,7 +20,8 @@ fn page() -> String {
     std::fs::read_to_string(root().join("docs/protocol/security.md")).unwrap()
 }
 
-/// Whether `source` has a test of that name: a function with `#[test]` or its like among the attributes in front of it.
+/// Whether `source` has a test of this name: a function with `#[test]` or a similar attribute in
+/// front of it.
 fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<_> = source.lines().map(str::trim).collect();
     let declares = |line: &&str| {

@@ -1,4 +1,4 @@
-//! `weft sim`: figures, documents, replay, and what it says when a run fails.
+//! `weft sim`: figures, documents, replay, and the output of a failed run.
 
 #![allow(
     clippy::unwrap_used,
@@ -56,7 +56,7 @@ fn a_printed_scenario_is_the_run_it_stands_for() {
 fn a_failure_is_told_shrunk_and_1() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cut.scenario");
-    // Everything is lost, and the scenario expects a packet all the same.
+    // All packets are lost, and the scenario nevertheless expects one.
     let text = "weft-scenario 1\nmesh line of 5\nduration 9000\nat 0 loss 1000\nat 2000 know 0 4\nat 3000 send 0 4\n\
                 at 3000 send 1 2\nat 9000 expect 0 4\n";
     std::fs::write(&path, text).unwrap();

@@ -1,14 +1,14 @@
-//! Text for people: lines that fit, and quantities.
+//! Text for the user: lines that fit, and quantities.
 
 use std::fmt::Write as _;
 use std::io::stdout;
 
-/// Columns where no terminal says how many it has.
+/// Columns if no terminal reports its width.
 pub(crate) const WIDTH: usize = 100;
-/// Fewer columns than this make no readable text.
+/// Minimum number of columns for readable text.
 const LEAST: usize = 60;
 
-/// The columns of the terminal that standard output is, or else [`WIDTH`].
+/// The width of the terminal at standard output, or [`WIDTH`] if it is not a terminal.
 pub(crate) fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(stdout());
     size.map_or(WIDTH, |size| columns(size.ws_col))
@@ -16,13 +16,13 @@ pub(crate) fn width() -> usize {
 
 fn columns(told: u16) -> usize {
     match usize::from(told) {
-        // A terminal that does not know.
+        // A terminal that does not know its width.
         0 => WIDTH,
         columns => columns.max(LEAST),
     }
 }
 
-/// Lines of at most so many characters.
+/// Lines of at most this many characters.
 #[derive(Debug)]
 pub(super) struct Page {
     text: String,
@@ -37,8 +37,9 @@ impl Page {
         }
     }
 
-    /// A line. What does not fit goes on in the next one, `indent` columns from the left; nothing
-    /// is cut off. Control characters would move the cursor and are shown as question marks.
+    /// Adds a line. The part that does not fit continues in the next one, `indent` columns from the
+    /// left; nothing is cut off. Control characters would move the cursor and are shown as question
+    /// marks.
     pub(super) fn line(&mut self, indent: usize, line: &str) {
         let line: String = line.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         let mut rest = line.trim_end();
@@ -67,8 +68,8 @@ impl Page {
     }
 }
 
-/// Where a line of `room` characters ends, in bytes: at its last space, or in the middle of a word
-/// that is longer.
+/// The end of a line of `room` characters, in bytes: at its last space, or inside a word that is
+/// longer.
 fn break_at(text: &str, room: usize) -> usize {
     let end = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
     let indent = text.len() - text.trim_start().len();
@@ -82,7 +83,7 @@ fn break_at(text: &str, room: usize) -> usize {
     }
 }
 
-/// At most `width` characters, the last one an ellipsis if something is cut off.
+/// At most `width` characters, the last of which is an ellipsis if something is cut off.
 pub(super) fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -90,7 +91,7 @@ pub(super) fn clip(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['\u{2026}']).collect()
 }
 
-/// Two units at most.
+/// At most two units.
 pub(super) fn duration(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
@@ -101,7 +102,7 @@ pub(super) fn duration(seconds: u64) -> String {
     }
 }
 
-/// Three significant digits at least, in powers of 1000.
+/// At least three significant digits, in powers of 1000.
 pub(super) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
     if count < 1000 {
@@ -118,7 +119,7 @@ pub(super) fn bytes(count: u64) -> String {
     format!("{value:.1} {}", unit.unwrap_or(&"EB"))
 }
 
-/// One digit below the unit; less than that is no measurement.
+/// One digit below the unit; a smaller value is not a measurement.
 pub(super) fn milliseconds(ms: f64) -> String {
     if ms < 0.05 {
         return "<0.1 ms".to_owned();

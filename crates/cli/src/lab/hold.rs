@@ -121,12 +121,12 @@ pub(crate) fn exec(args: &Exec) -> Result<(), Failure> {
         None => Command::new(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())),
     };
     command.env("WEFT_LAB_HOST", &args.host);
-    // So that `weft` there means the host's own node.
+    // With it, `weft` in the command addresses the host's own node.
     let host = lab.hosts.iter().find(|host| host.name == args.host);
     if let Some(node) = host.and_then(|host| host.node.as_ref()) {
         command.env("WEFT_STATE", &node.state);
     }
-    // Ctrl-C is for the command; this process stays to pass on its exit status.
+    // Ctrl-C is for the command; this process remains to return the command's exit status.
     let mut interrupt = None;
     let status = lab.exec(&args.host, command, || interrupt = Interrupt::catch().ok())?;
     match (status.code(), status.signal()) {

@@ -1,5 +1,6 @@
-//! What the tests of `weft lab` share: the command, a small scenario, and what may be left behind.
-// Each test binary uses a part.
+//! Common parts of the tests of `weft lab`: the command, a small scenario, and what may remain
+//! after a run.
+// Each test binary uses some of them.
 #![allow(dead_code, unreachable_pub)]
 
 use std::fs;
@@ -8,7 +9,7 @@ use std::process::Command;
 
 use super::WEFT;
 
-/// Two nodes on a cable, and a host without one.
+/// Two nodes on a cable, and a host without a node.
 pub const PAIR: &str = r#"name = "pair"
 [host.a]
 dials = ["b"]
@@ -31,12 +32,12 @@ pub fn lab(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a command said.
+/// The output of a command.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What is in the folder for temporary files besides the test's own file and the lab's lock.
+/// The content of the folder for temporary files, without the test's own file and the lab's lock.
 pub fn leftovers(temporary: &Path) -> Vec<String> {
     let names = fs::read_dir(temporary)
         .unwrap()
@@ -46,7 +47,7 @@ pub fn leftovers(temporary: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Processes that have the folder in their command line: its nodes, and the holder.
+/// Processes with the folder in their command line: its nodes, and the holder.
 pub fn processes(folder: &Path) -> Vec<u32> {
     let needle = folder.to_str().unwrap();
     let pids = fs::read_dir("/proc")
@@ -57,7 +58,7 @@ pub fn processes(folder: &Path) -> Vec<u32> {
     pids.filter(has).collect()
 }
 
-/// The network namespaces of those processes, but for this one's own.
+/// The network namespaces of those processes, without that of this process.
 pub fn namespaces_of(folder: &Path) -> Vec<String> {
     let own = namespace("self").unwrap();
     let mut all: Vec<_> = processes(folder)
@@ -74,7 +75,7 @@ fn namespace(pid: &str) -> Option<String> {
     Some(fs::read_link(format!("/proc/{pid}/ns/net")).ok()?.to_str()?.to_owned())
 }
 
-/// Whether any process is in it.
+/// Whether any process is in the namespace.
 pub fn is_used(wanted: &str) -> bool {
     let pids = fs::read_dir("/proc")
         .unwrap()

@@ -1,5 +1,5 @@
-//! What the end-to-end tests share: two weft nodes on one cable.
-// Each test binary uses a part.
+//! Common parts of the end-to-end tests: two weft nodes on one cable.
+// Each test binary uses some of them.
 #![allow(dead_code, unused_imports, unreachable_pub)]
 
 pub mod lab;
@@ -22,13 +22,13 @@ pub use turn::{alone, beside, shared_turn, turn};
 /// The binary under test.
 pub const WEFT: &str = env!("CARGO_BIN_EXE_weft");
 
-/// How long a start or a link may take on a busy machine.
+/// Time limit of a start or a link on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A bound for what should take seconds.
+/// A time limit for what should take seconds.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// Which IP version carries the datagrams.
+/// The IP version of the underlay.
 #[derive(Debug, Clone, Copy)]
 pub enum Underlay {
     V4,
@@ -44,7 +44,7 @@ impl Underlay {
         }
     }
 
-    /// An address with the length of its network's prefix.
+    /// An address with the prefix length of its network.
     pub fn cidr(self, address: &str) -> String {
         match self {
             Self::V4 => format!("{address}/24"),
@@ -65,8 +65,8 @@ impl Underlay {
     }
 }
 
-/// Two nodes, `a` and `b`, that know each other's address. If a test fails, its directory stays and is
-/// named.
+/// Two nodes, `a` and `b`, that are configured with each other's address. If a test fails, its
+/// directory remains and is named.
 pub struct Pair {
     pub a: Daemon,
     pub b: Daemon,
@@ -75,7 +75,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts both and waits until payload passes. `adjust` may change what both are told.
+    /// Starts both and waits until payload passes. `adjust` may change both configurations.
     pub fn start(underlay: Underlay, adjust: impl Fn(&mut NodeSpec)) -> Self {
         let mut pair = Self::start_unlinked(underlay, adjust);
         pair.wait_payload();
@@ -102,7 +102,7 @@ impl Pair {
         Self { a, b, link, world }
     }
 
-    /// Waits until pings pass both ways and both say so (L13).
+    /// Waits until pings pass in both directions and both nodes report it (L13).
     pub fn wait_payload(&mut self) {
         reached_within(PATIENCE, &self.a, &self.b);
         reached_within(PATIENCE, &self.b, &self.a);
@@ -111,7 +111,7 @@ impl Pair {
         self.b.wait_peer(&a, PeerState::Payload, PATIENCE).unwrap();
     }
 
-    /// Both hosts, for the traffic generators.
+    /// Both hosts, for the load generators.
     pub fn hosts(&self) -> (&Host, &Host) {
         (self.a.host(), self.b.host())
     }
@@ -148,7 +148,7 @@ pub fn address(daemon: &Daemon) -> IpAddr {
     IpAddr::V6(daemon.identity().address)
 }
 
-/// Pings until an answer comes, which must be within `limit`.
+/// Pings until an answer arrives, which must be within `limit`.
 pub fn reached_within(limit: Duration, from: &Daemon, to: &Daemon) {
     let options = PingOptions {
         count: Some(1),
@@ -174,7 +174,7 @@ pub fn assert_pings(from: &Daemon, to: &Daemon) {
     assert!(report.lost.is_empty(), "{report:?}");
 }
 
-/// TCP from one node to the other, whole and unchanged.
+/// A TCP transfer from one node to the other, complete and unchanged.
 pub fn assert_transfer(from: &Daemon, to: &Daemon, bytes: u64) -> TcpReport {
     let hosts = (from.host(), to.host());
     let report = transfer(hosts, address(to), bytes, bytes, MINUTE).unwrap();
@@ -183,7 +183,7 @@ pub fn assert_transfer(from: &Daemon, to: &Daemon, bytes: u64) -> TcpReport {
     report
 }
 
-/// The time between two lines of logs of this machine, which are less than a day apart.
+/// The time between two lines of logs of this host, which are less than a day apart.
 pub fn between(earlier: &str, later: &str) -> Duration {
     const DAY: f64 = 86_400.0;
     let seconds = |line: &str| {
@@ -196,7 +196,7 @@ pub fn between(earlier: &str, later: &str) -> Duration {
     Duration::from_secs_f64((seconds(later) - seconds(earlier)).rem_euclid(DAY))
 }
 
-/// Waits until something is so, which must be within `limit`.
+/// Waits until the condition holds, which must be within `limit`.
 pub fn wait_until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + limit;
     while !done() {

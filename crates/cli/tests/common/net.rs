@@ -1,5 +1,6 @@
-//! A network of weft nodes that take part in the mesh, on a switch that can keep chosen ones apart.
-// Each test binary uses a part.
+//! A network of weft nodes that take part in the mesh, on a switch that can isolate chosen nodes
+//! from each other.
+// Each test binary uses some of them.
 #![allow(dead_code, unreachable_pub)]
 
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use weft_lab::world::{Port, Switch, World};
 
 use super::{PATIENCE, WEFT, identity};
 
-/// L12's pings: 1000 bytes, which never go in fragments, five a second.
+/// L12's pings: 1000 bytes, never fragmented, five a second.
 pub const PINGS: PingOptions = PingOptions {
     interval: Duration::from_millis(200),
     payload: 1000,
@@ -23,7 +24,7 @@ pub const PINGS: PingOptions = PingOptions {
     grace: Duration::from_secs(1),
 };
 
-/// Twenty a second, to see when payload is back.
+/// Twenty a second, to see when payload passes again.
 pub const DENSE: PingOptions = PingOptions {
     interval: Duration::from_millis(50),
     payload: 1000,
@@ -31,7 +32,7 @@ pub const DENSE: PingOptions = PingOptions {
     grace: Duration::from_secs(1),
 };
 
-/// One machine of the network, with its node once that is started.
+/// One host of the network, with its node after that is started.
 pub struct Place {
     name: &'static str,
     host: Host,
@@ -40,7 +41,7 @@ pub struct Place {
     daemon: Option<Daemon>,
 }
 
-/// Machines by name, all on one switch. If a test fails, its directory stays and is named.
+/// Hosts by name, all on one switch. If a test fails, its directory remains and is named.
 pub struct Net {
     places: Vec<Place>,
     pub switch: Switch,
@@ -48,7 +49,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Machines with keys, 192.0.2.1 and so on, and no node running.
+    /// Hosts with keys, 192.0.2.1 and so on, without running nodes.
     pub fn new(names: &[&'static str]) -> Self {
         let world = World::new().unwrap();
         let switch = world.switch("switch").unwrap();
@@ -71,7 +72,8 @@ impl Net {
         self.places.iter().position(|place| place.name == name).unwrap()
     }
 
-    /// The configuration of a node that has no peers and admits every node; `more` are further lines of its `[mesh]`.
+    /// The configuration of a node that has no peers and admits every node; `more` are further
+    /// lines of its `[mesh]`.
     pub fn spec(&self, more: &str) -> NodeSpec {
         self.choosy(&format!("open = true\n{more}"))
     }
@@ -84,7 +86,7 @@ impl Net {
         }
     }
 
-    /// What a node is told that dials some and merely knows others.
+    /// The configuration of a node that dials some peers and only lists others.
     pub fn knowing(&self, dials: &[&str], knows: &[&str]) -> NodeSpec {
         let mut spec = self.spec("");
         for name in dials {
@@ -123,7 +125,7 @@ impl Net {
         self.places[at].daemon.as_mut().unwrap()
     }
 
-    /// Kept apart, these machines exchange nothing with each other, and everything with the others.
+    /// Isolated hosts exchange nothing with each other, and everything with the others.
     pub fn keep_apart(&self, names: &[&str], apart: bool) {
         for name in names {
             self.places[self.at(name)].port.isolate(apart).unwrap();
@@ -136,7 +138,7 @@ impl Net {
         Pinger::start(self.host(from), to, options).unwrap()
     }
 
-    /// Pings both ways for a time, and gives the accounts.
+    /// Pings in both directions for a time, and returns the reports.
     pub fn ping_both(&self, [a, b]: [&str; 2], options: PingOptions, time: Duration) -> [ProbeReport; 2] {
         let pingers = [(a, b), (b, a)].map(|(from, to)| self.ping(from, to, options));
         std::thread::sleep(time);
@@ -148,7 +150,8 @@ impl Net {
         self.node(from).peer(&self.npub(to)).unwrap().unwrap()
     }
 
-    /// The relay through which one node reaches another; `None` if that is direct or not at all.
+    /// The relay through which one node reaches another; `None` if the path is direct or there is
+    /// none.
     pub fn via(&self, from: &str, to: &str) -> Option<&'static str> {
         let path = &self.peer(from, to)["path"];
         let via = path["via"].as_str()?;
@@ -170,7 +173,7 @@ impl Net {
         }
     }
 
-    /// Pings until an answer comes, which must be within `limit`.
+    /// Pings until an answer arrives, which must be within `limit`.
     pub fn reached_within(&self, limit: Duration, from: &str, to: &str) {
         super::reached_within(limit, self.node(from), self.node(to));
     }
@@ -195,7 +198,7 @@ impl Drop for Net {
     }
 }
 
-/// The address of the n-th machine, from 0.
+/// The address of the n-th host, from 0.
 fn underlay(n: usize) -> String {
     format!("192.0.2.{}", n + 1)
 }

@@ -1,4 +1,5 @@
-//! What a stranger on the network can do: datagrams with the source address of others, and sight of what others send.
+//! The abilities of an attacker on the network: datagrams with source addresses of other hosts, and
+//! a copy of what other hosts send.
 #![allow(dead_code, unreachable_pub)]
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 use weft_lab::host::Host;
 
-/// How often a thread looks whether it shall end.
+/// The interval in which a thread checks whether it shall end.
 const TICK: Duration = Duration::from_millis(50);
 
 /// The protocol number of IPv4 in a packet socket.
@@ -18,12 +19,12 @@ const ETH_P_IP: u16 = 0x0800;
 
 const UDP: u8 = 17;
 
-/// A socket on `host` whose datagrams have the source `source`, which any machine may own. It receives what is sent to
-/// that address if the host has it, and nothing otherwise.
+/// A socket on `host` whose datagrams have the source `source`, which may belong to any host. It
+/// receives what is sent to that address if the host has it, and nothing otherwise.
 pub fn from_anywhere(host: &Host, source: SocketAddr) -> UdpSocket {
     host.run(|| {
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).unwrap();
-        // Lets the source be an address that is not of this host.
+        // Permits a source address that does not belong to this host.
         socket.set_ip_transparent_v4(true).unwrap();
         socket.bind(&source.into()).unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -32,14 +33,15 @@ pub fn from_anywhere(host: &Host, source: SocketAddr) -> UdpSocket {
     .unwrap()
 }
 
-/// Sees the UDP datagrams that arrive at a host, as an observer on the same network does. Ends when this is dropped.
+/// Receives a copy of the UDP datagrams that arrive at a host, as an observer on the same network
+/// does. Ends when it is dropped.
 pub struct Tap {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Tap {
-    /// `see` gets the source and the payload of each.
+    /// `see` gets the source and the payload of each datagram.
     pub fn start(host: &Host, mut see: impl FnMut(SocketAddr, &[u8]) + Send + 'static) -> Self {
         // ETH_P_IP in network byte order, and no link-layer header (packet(7)).
         let protocol = Protocol::from(i32::from(ETH_P_IP.to_be()));
@@ -88,9 +90,9 @@ fn udp(packet: &[u8]) -> Option<(SocketAddr, &[u8])> {
     (packet[9] == UDP).then_some((source.into(), segment.get(UDP_HEADER..)?))
 }
 
-/// Something that is sent again and again.
+/// A sequence of datagrams that is sent continuously.
 pub trait Flood: Send {
-    /// Sends the next one; how many datagrams that were.
+    /// Sends the next ones and returns their number.
     fn next(&mut self) -> u64;
 }
 
@@ -100,7 +102,7 @@ impl<F: FnMut() -> u64 + Send> Flood for F {
     }
 }
 
-/// A flood in the background. Ends when this is dropped.
+/// A flood in the background. Ends when it is dropped.
 pub struct Running {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
@@ -108,12 +110,13 @@ pub struct Running {
 }
 
 impl Running {
-    /// Sends `rate` datagrams a second, or what the machine gives.
+    /// Sends `rate` datagrams a second, or as many as the machine can send.
     pub fn start(rate: u64, mut flood: Box<dyn Flood>) -> Self {
         let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (told, count) = (Arc::clone(&stop), Arc::clone(&sent));
         let thread = std::thread::spawn(move || {
-            // What was not sent in time is not made up for: the rate is what counts, not the number.
+            // Datagrams that were not sent in time are not sent later: the rate counts, not the
+            // number.
             const BACKLOG: u64 = 20;
             let (mut last, mut owed) = (Instant::now(), 0);
             while !told.load(Ordering::Relaxed) {
@@ -135,12 +138,12 @@ impl Running {
         }
     }
 
-    /// How many datagrams left so far.
+    /// Number of datagrams sent so far.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Ends it; how many datagrams left.
+    /// Ends it and returns the number of datagrams sent.
     pub fn stop(mut self) -> u64 {
         self.end();
         self.sent()

@@ -1,5 +1,5 @@
-//! Which tests run beside each other: a lock that tests that measure hold alone, and tests that wait
-//! hold together.
+//! The schedule of tests: a lock that tests that measure hold alone, and tests that wait hold
+//! together.
 //!
 //! It is a lock of a file, because `interop_fips` is another program.
 
@@ -7,13 +7,13 @@ use std::fs::File;
 
 use weft_os::test_support::{in_namespaces, is_started_again};
 
-/// Where the lock is.
+/// The path of the lock.
 const LOCK: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/e2e.lock");
 
 /// Runs the body of a test that measures, or that loads the processors: in namespaces
-/// ([`in_namespaces`]), while no other test has a turn.
+/// ([`in_namespaces`]), while no other test runs.
 pub fn alone<F: FnOnce()>(body: F) {
-    // The process that started this one has the turn.
+    // The process that started this one holds the lock.
     let _turn = (!is_started_again()).then(turn);
     in_namespaces(body);
 }
@@ -24,14 +24,15 @@ pub fn beside<F: FnOnce()>(body: F) {
     in_namespaces(body);
 }
 
-/// Waits until no other test, of this process or another, has a turn. It ends when the file is closed.
+/// Waits until no other test, of this process or another, holds the lock. It is released when the
+/// file is closed.
 pub fn turn() -> File {
     let file = File::create(LOCK).unwrap();
     file.lock().unwrap();
     file
 }
 
-/// Waits until no test runs alone, and keeps those from it.
+/// Waits until no test runs alone, and prevents such a test from starting.
 pub fn shared_turn() -> File {
     let file = File::create(LOCK).unwrap();
     file.lock_shared().unwrap();

@@ -1,8 +1,10 @@
-//! One side restarts while a third machine floods weft with forged handshakes, some of them from the daemon's own address.
+//! One side restarts while a third host floods weft with forged handshakes, some of them from the
+//! daemon's own address.
 //!
-//! How long a restart takes without a flood is up to the daemon: how soon it dials, or answers. It is measured in the same
-//! run. To a restart of weft a flood may add a second, which is what it promises peers that are weft nodes
-//! (docs/protocol/security.md, P4); a daemon comes back after some of its repeats.
+//! The duration of a restart without a flood depends on the daemon: how soon it dials, or answers.
+//! It is measured in the same run. A flood may add one second to a restart of weft, as promised to
+//! peers that are weft nodes (docs/protocol/security.md, P4); a daemon is linked again after some
+//! of its repeats.
 
 use std::fs;
 use std::path::Path;
@@ -20,18 +22,19 @@ use crate::common::spoof::{Flood, Running, from_anywhere};
 use crate::common::{PATIENCE, between, wait_until};
 use crate::mixed::{Case, Dialler, Mixed, Side, THIRD, binary};
 
-/// What a flood may add to a restart of weft, which dials and is known by its tags.
+/// The delay that a flood may add to a restart of weft, which dials and is recognised by its tags.
 const WEFT_DELAY: Duration = Duration::from_secs(1);
-/// And to one of the daemon, whose messages have no tag: those that share its very address with a quarter of the flood have the lot of
-/// a few in a hundred, and its repeats and weft's own dialling decide.
+/// The delay that a flood may add to a restart of the daemon, whose messages have no tag. A quarter
+/// of the flood has the daemon's own address as its source, so only a few in a hundred of the
+/// daemon's messages are admitted; its repeats and weft's own dialling decide.
 const FIPS_DELAY: Duration = Duration::from_secs(15);
 /// Forged msg1 a second.
 const RATE: u64 = 5_000;
-/// The flood has used up what may come at once.
+/// After this time the flood has used up the burst of the budget.
 const FLOODED: Duration = Duration::from_secs(2);
 
-/// Handshakes that read as genuine up to the sealed key in them, from the attacker's address, from one that no host has,
-/// and from the daemon's.
+/// Handshakes that are well-formed up to the sealed key in them, from the attacker's address, from
+/// one that no host has, and from the daemon's.
 fn forged(mixed: &Mixed) -> Box<dyn Flood> {
     let [weft, fips] = mixed.addresses;
     let sources = [THIRD, "192.0.2.99", "203.0.113.9", fips];
@@ -64,7 +67,8 @@ fn forged(mixed: &Mixed) -> Box<dyn Flood> {
     })
 }
 
-/// Kills and starts a side: how long from its first line in its log to the link, by the time of weft's log.
+/// Kills and starts a side; returns the time from the first line in its log to the link, by the
+/// timestamps of weft's log.
 fn restart(mixed: &mut Mixed, victim: Side) -> Duration {
     let logs = [Side::Weft, Side::Fips].map(|side| mixed.log_path(side).to_owned());
     let lines = |path: &Path| {

@@ -1,4 +1,4 @@
-//! Two nodes that have no link reach each other through one or two others, of either kind.
+//! Two nodes without a link reach each other through one or two others, of either kind.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::net::{CONVERGED, Net, Node, Plan};
 const BYTES: u64 = 100_000_000;
 const PINGS: Duration = Duration::from_secs(10);
 
-/// Pings and 100 MB of TCP between the ends of a chain, both ways.
+/// Pings and 100 MB of TCP between the ends of a chain, in both directions.
 fn chain(fips: &Path, nodes: &[Side], root: usize) {
     let plan = Plan {
         busy: true,

@@ -1,4 +1,5 @@
-//! Eight nodes, four of each kind: all pairs reach each other, and again after a node between them is killed.
+//! Eight nodes, four of each kind: all pairs reach each other, and again after a node between them
+//! is killed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,14 +10,16 @@ use weft_os::test_support::in_namespaces;
 use crate::mixed::{FULL_QUEUE, Side, binary};
 use crate::net::{DAEMONS_HEALED, Net, Plan};
 
-/// The daemon gives up a link after 30 s without a frame, and asks for a new way then.
+/// The daemon gives up a link after 30 s without a frame, and looks for a new path only then.
 const HEALED: Duration = Duration::from_secs(90);
 
-/// What daemons say at WARN while they look for a new root, in a mesh of daemons alone too: they go through the roots that
-/// their neighbours have not heard of the end of yet, four parents in a minute or in circles.
+/// WARN messages of daemons while they search for a new root, also in a mesh of daemons only. They
+/// select roots that failed but that their neighbours still announce, with four parents in a minute
+/// or in loops.
 const EXPECTED: [&str; 3] = [FULL_QUEUE, "Flap dampening engaged", "Parent ancestry contains us"];
 
-/// A ring of alternating kinds with two bridges: whichever node is killed, the rest stays connected.
+/// A ring of alternating kinds with two bridges: whichever node is killed, the rest stays
+/// connected.
 fn plan(root: usize) -> Plan {
     let nodes = [Side::Weft, Side::Fips].repeat(4);
     let mut cables: Vec<(usize, usize)> = (0..8).map(|end| (end, (end + 1) % 8)).collect();
@@ -31,7 +34,8 @@ fn pairs(victim: Option<usize>) -> Vec<(usize, usize)> {
     there.collect()
 }
 
-/// Waits until each pair's pings are answered; the longest time from `since` to then, and who was not answered in time.
+/// Waits until each pair's pings are answered; returns the longest time since `since`, and the
+/// pairs without an answer in time.
 fn reach_all(net: &Net, pairs: &[(usize, usize)], since: Instant, limit: Duration) -> (f64, Vec<(usize, usize)>) {
     let times: Vec<Option<Duration>> = std::thread::scope(|scope| {
         let wait = |(from, to): &(usize, usize)| {
@@ -47,8 +51,8 @@ fn reach_all(net: &Net, pairs: &[(usize, usize)], since: Instant, limit: Duratio
     (longest.as_secs_f64(), missing)
 }
 
-/// Waits until all nodes but `victim` reach each other, and says how long pairs with a weft end took, and all others, of
-/// which some may be `lenient`ly missed.
+/// Waits until all nodes but `victim` reach each other, and prints the times of pairs with a weft
+/// end and of all others. With `lenient`, some of the others may fail.
 fn assert_reach(net: &Net, plan: &Plan, victim: Option<usize>, since: Instant, when: &str, lenient: bool) {
     let is_weft = |number: usize| plan.nodes[number] == Side::Weft;
     let (ours, theirs): (Vec<_>, Vec<_>) = pairs(victim).into_iter().partition(|(a, b)| is_weft(*a) || is_weft(*b));
@@ -69,11 +73,11 @@ fn assert_reach(net: &Net, plan: &Plan, victim: Option<usize>, since: Instant, w
     }
 }
 
-/// What pings saw after a node was killed, for [`HEALED`].
+/// The pings after a node was killed, for [`HEALED`].
 struct Gap {
     ends: (usize, usize),
     longest_s: f64,
-    /// Pings are answered at the end of it.
+    /// Whether pings are answered at the end of it.
     over: bool,
 }
 
@@ -100,7 +104,7 @@ fn gaps(net: &mut Net, victim: usize) -> Vec<Gap> {
     pingers.into_iter().map(stop).collect()
 }
 
-/// How many, and how long.
+/// The number and the length of the gaps.
 fn describe(gaps: &[&Gap]) -> String {
     let shorter = |limit: f64| gaps.iter().filter(|gap| gap.over && gap.longest_s < limit).count();
     let longest = gaps
@@ -130,7 +134,8 @@ fn heals(fips: &Path, plan: &Plan, victim: usize) {
         }
     }
     assert!(ours.iter().all(|gap| gap.over), "{}", net.name);
-    // Daemons whose session is lost with the root wait for 90 s, and anew at each further change of the tree.
+    // Daemons whose session is lost with the root wait for 90 s, and again after each further
+    // change of the tree.
     let lenient = victim == plan.root;
     let when = format!("{} s after {victim} was killed", HEALED.as_secs());
     assert_reach(&net, plan, Some(victim), Instant::now(), &when, lenient);

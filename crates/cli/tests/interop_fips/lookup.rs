@@ -7,7 +7,7 @@ use weft_os::test_support::in_namespaces;
 use crate::mixed::{Side, binary};
 use crate::net::{CONVERGED, Net, Node, Plan};
 
-/// One end of a chain asks for the other, of which it knows nothing but the key.
+/// One end of a chain looks up the other, of which it knows only the key.
 fn asks(fips: &Path, nodes: &[Side], root: usize, from: usize) {
     let net = Net::start(fips, &Plan::chain(nodes, root));
     let (name, to) = (&net.name, nodes.len() - 1 - from);
@@ -24,7 +24,7 @@ fn asks(fips: &Path, nodes: &[Side], root: usize, from: usize) {
     net.finish();
 }
 
-/// Each end asks once, with the root at either end or between.
+/// Each end starts one look-up, with the root at either end or between.
 fn both_ask(nodes: &[Side]) {
     let Some(fips) = binary() else { return };
     in_namespaces(|| {

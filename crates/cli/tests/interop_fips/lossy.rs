@@ -1,4 +1,4 @@
-//! A relay between the two loses, doubles and spoils datagrams.
+//! A relay between the two drops, duplicates and corrupts datagrams.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ fn pings(mixed: &Mixed, time: Duration) -> [ProbeReport; 2] {
     pingers.map(|pinger| pinger.stop().unwrap())
 }
 
-/// The first message of the first link rekey that goes from `victim` is lost; the pings of one minute.
+/// The first message of the first link rekey that comes from `victim` is dropped; returns the pings
+/// of one minute.
 fn first_lost(fips: &Path, rekeyer: Side, phase: u8, victim: Direction) -> (Mixed, [ProbeReport; 2]) {
     let mut case = Case::new(Dialler::Both, rekeyer.other());
     case.relayed = true;
@@ -68,8 +69,8 @@ fn our_rekey_request_is_lost() {
     });
 }
 
-/// The daemon moves to new keys at its next tick although we have not got them, and answers the repeated
-/// request with an old message: only a new link helps.
+/// The daemon switches to new keys at its next tick although weft does not have them, and answers
+/// the repeated request with an old message: only a new link restores traffic.
 #[test]
 fn the_answer_to_our_rekey_is_lost() {
     let Some(fips) = binary() else { return };
@@ -106,7 +107,7 @@ fn our_answer_to_the_rekey_of_fips_is_lost() {
     });
 }
 
-/// One datagram in 50 has a bit flipped, one is lost, one is doubled.
+/// One datagram in 50 has a bit flipped, one is dropped, one is duplicated.
 #[test]
 fn a_bad_cable_breaks_neither_link_nor_session() {
     let Some(fips) = binary() else { return };

@@ -1,4 +1,4 @@
-//! What one side says and the other does not know or need.
+//! Messages of one side that the other does not know or need.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use weft_os::test_support::in_namespaces;
 
 use crate::mixed::{Case, Dialler, Mixed, Side, binary};
 
-/// Longer than the 30 s after which the daemon gives up a link that it thinks is silent.
+/// Longer than the 30 s after which the daemon gives up a silent link.
 const RUN: Duration = Duration::from_secs(35);
 
-/// Tree and filter announcements, heartbeats and reports of both layers come from the daemon; from weft it
-/// gets messages of a type that it does not know.
+/// The daemon sends tree and filter announcements, heartbeats and reports of both layers; weft
+/// sends it messages of a type that it does not know.
 #[test]
 fn gossip_and_unknown_types_disturb_nobody() {
     let Some(fips) = binary() else { return };
@@ -20,7 +20,7 @@ fn gossip_and_unknown_types_disturb_nobody() {
         case.debug = true;
         let mixed = Mixed::start(&fips, &case);
         let before = mixed.fips_peer();
-        // One way only: weft owes the session no packet but its keep-alive.
+        // In one direction only: weft then has nothing to send in the session but its keep-alive.
         let pinger = mixed.pinger(Side::Fips, PingOptions::default());
         std::thread::sleep(RUN);
         let report = pinger.stop().unwrap();
@@ -33,7 +33,7 @@ fn gossip_and_unknown_types_disturb_nobody() {
         let status = mixed.weft.status().unwrap();
         let count = |name: &str| status["counters"][name].as_u64().unwrap();
         let received = status["peers"][0]["session"]["rx"]["packets"].as_u64().unwrap();
-        // What came in the session and was no IP packet.
+        // The messages of the session that are not IP packets.
         let reports = received.saturating_sub(count("tun_tx"));
         println!("{reports} reports of the daemon within the session");
         assert!(reports > 10, "{status}");

@@ -1,4 +1,4 @@
-//! What each side measures with the reports of the other.
+//! The measurements of each side from the reports of the other.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use weft_os::test_support::in_namespaces;
 use crate::common::PATIENCE;
 use crate::mixed::{Case, Dialler, Mixed, NEVER_S, Side, binary};
 
-/// One way.
+/// In each direction.
 const DELAY: Duration = Duration::from_millis(20);
-/// The daemon's long mean moves by 1/32 at each report, of which there is one or two a second.
+/// The daemon's long mean changes by 1/32 at each report, of which there is one or two a second.
 const RUN: Duration = Duration::from_secs(60);
 
-/// What the daemon shows of its only link and its only session.
+/// The daemon's values for its only link and its only session.
 fn of_fips(mixed: &Mixed) -> [Value; 2] {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -34,7 +34,7 @@ fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or_else(|| panic!("no {key} in {value}"))
 }
 
-/// 20 ms each way; one frame in five is lost towards the daemon, one in ten towards weft.
+/// 20 ms in each direction; one frame in five is lost towards the daemon, one in ten towards weft.
 #[test]
 fn each_side_measures_by_the_reports_of_the_other() {
     let Some(fips) = binary() else { return };
@@ -70,7 +70,7 @@ fn each_side_measures_by_the_reports_of_the_other() {
             let ours = &ours[layer]["quality"];
             println!("{layer}: weft {ours}");
             println!("{layer}: fips {theirs}");
-            // The daemon takes a frame's time when it comes to it, some ms late on a busy machine.
+            // The daemon timestamps a frame when it processes it, some ms late on a busy machine.
             for rtt in [number(ours, "rtt_ms"), number(&theirs, "srtt_ms")] {
                 assert!((36.0..80.0).contains(&rtt), "{layer}: {rtt} ms");
             }

@@ -17,13 +17,13 @@ use weft_os::test_support::skip;
 
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, identity, shared_turn, turn};
 
-/// The daemon says at WARN that a flow as fast as it goes fills its queues; that is no fault of its peer.
+/// The daemon reports at WARN that a flow at full rate fills its queues; its peer is not at fault.
 pub const FULL_QUEUE: &str = "EncryptWorker channel full";
 
-/// Seconds between rekeys for a side that shall not begin one.
+/// Rekey interval in seconds for a side that shall not begin a rekey.
 pub const NEVER_S: u32 = 86_400;
 
-/// The daemon's binary; none, and a word of it, if the environment names none.
+/// The daemon's binary; `None`, and a message, if the environment names none.
 pub fn binary() -> Option<PathBuf> {
     let path = fips::binary();
     if path.is_none() {
@@ -35,7 +35,8 @@ pub fn binary() -> Option<PathBuf> {
 /// The address of the third host of [`Case::switched`].
 pub const THIRD: &str = "192.0.2.66";
 
-/// Which side knows the other's address. One that is dialled knows only the key (weft) or nothing (fips).
+/// The side that knows the other's address. The side that is dialled knows only the key (weft) or
+/// nothing (fips).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialler {
     Weft,
@@ -59,28 +60,28 @@ impl Side {
     }
 }
 
-/// What a case varies.
+/// The parameters of a case.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub dialler: Dialler,
-    /// Whose node address is the smaller one: it wins where both begin a handshake at once.
+    /// The side with the smaller node address: it wins if both begin a handshake at the same time.
     pub smaller: Side,
     pub underlay: Underlay,
     pub weft_rekey_s: u32,
     pub fips_rekey_s: u32,
     pub fips_rekey_after_messages: u64,
-    /// The daemon logs at DEBUG.
+    /// Whether the daemon logs at DEBUG.
     pub debug: bool,
-    /// A relay on a third host stands between the two, over IPv4.
+    /// Whether a UDP relay on a third host is between the two, over IPv4.
     pub relayed: bool,
-    /// A switch stands between the two, over IPv4, and a third host is on it.
+    /// Whether a switch is between the two, over IPv4, with a third host on it.
     pub switched: bool,
-    /// It takes all the CPU time there is, so no other case runs beside it.
+    /// Whether it uses all CPU time, so that no other case may run beside it.
     pub busy: bool,
 }
 
 impl Case {
-    /// IPv4 on one cable, with both daemons' own defaults.
+    /// IPv4 on one cable, with the defaults of both programs.
     pub fn new(dialler: Dialler, smaller: Side) -> Self {
         Self {
             dialler,
@@ -96,7 +97,7 @@ impl Case {
         }
     }
 
-    /// The configuration of one side, whose peer has this key and this address.
+    /// The configuration of one side whose peer has this key and this address.
     fn spec(&self, side: Side, peer: &str, at: &str) -> NodeSpec {
         let dials = match self.dialler {
             Dialler::Weft => side == Side::Weft,
@@ -118,23 +119,23 @@ impl Case {
     }
 }
 
-/// A weft node and a reference daemon. If a test fails, its directory stays and is named.
+/// A weft node and a reference daemon. If a test fails, its directory remains and is named.
 pub struct Mixed {
     pub weft: Daemon,
     pub fips: FipsDaemon,
-    /// There for [`Case::relayed`]; weft is its side A.
+    /// Present with [`Case::relayed`]; weft is its side A.
     pub relay: Option<UdpRelay>,
-    /// There for [`Case::switched`].
+    /// Present with [`Case::switched`].
     pub third: Option<Host>,
     _switch: Option<Switch>,
-    /// Where weft and the daemon are, as each sees the other.
+    /// The addresses of weft and the daemon, as the other side sees them.
     pub addresses: [&'static str; 2],
     world: World,
     _turn: std::fs::File,
 }
 
 impl Mixed {
-    /// Starts both at once and waits until pings pass both ways.
+    /// Starts both at once and waits until pings pass in both directions.
     pub fn start(fips: &Path, case: &Case) -> Self {
         let turn = if case.busy { turn() } else { shared_turn() };
         let world = World::new().unwrap();
@@ -154,7 +155,7 @@ impl Mixed {
             world.link((&hosts[0], &[&nets[0]]), (&hosts[1], &[&nets[1]])).unwrap();
         }
         let mut ids = ["one", "two"].map(|name| identity(&world, name));
-        // Addresses of the mesh are cut node addresses, so they have the same order.
+        // Addresses of the mesh are truncated node addresses, so they have the same order.
         if (ids[0].address < ids[1].address) != (case.smaller == Side::Weft) {
             ids.swap(0, 1);
         }
@@ -187,7 +188,7 @@ impl Mixed {
         SocketAddr::new(ip.parse().unwrap(), DEFAULT_PORT)
     }
 
-    /// The log of one side, of all its starts.
+    /// The log of one side, over all its starts.
     pub fn log_path(&self, side: Side) -> &Path {
         match side {
             Side::Weft => self.weft.log_path(),
@@ -210,7 +211,7 @@ impl Mixed {
         }
     }
 
-    /// Both hosts for a flow that begins at `from`.
+    /// Both hosts of a flow that begins at `from`.
     pub fn hosts(&self, from: Side) -> (&Host, &Host) {
         (self.host(from), self.host(from.other()))
     }
@@ -229,12 +230,12 @@ impl Mixed {
         }
     }
 
-    /// What weft says about the daemon.
+    /// Weft's status of the daemon.
     pub fn status(&self) -> Value {
         self.weft.peer(&self.fips.identity().npub).unwrap().unwrap()
     }
 
-    /// How often link and session have got fresh keys, as weft counts.
+    /// The number of rekeys of link and session, as weft counts them.
     pub fn rekeys(&self) -> [u64; 2] {
         let status = self.status();
         ["link", "session"].map(|layer| {
@@ -243,7 +244,7 @@ impl Mixed {
         })
     }
 
-    /// The only peer that the daemon lists. It renews its lists once a second.
+    /// The only peer that the daemon lists. It updates its lists once a second.
     pub fn fips_peer(&self) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -261,7 +262,7 @@ impl Mixed {
         Pinger::start(self.host(from), self.address(from.other()), options).unwrap()
     }
 
-    /// Pings until an answer comes; the time from `since` to then, which must be within `limit`.
+    /// Pings until an answer arrives; returns the time since `since`, which must be within `limit`.
     pub fn first_answer(&self, from: Side, since: Instant, limit: Duration) -> Duration {
         let options = PingOptions {
             count: Some(1),
@@ -290,7 +291,7 @@ impl Mixed {
         report
     }
 
-    /// TCP from one side to the other, whole and unchanged.
+    /// A TCP transfer from one side to the other, complete and unchanged.
     pub fn assert_transfer(&self, from: Side, bytes: u64) -> TcpReport {
         let to = IpAddr::V6(self.address(from.other()));
         let report = transfer(self.hosts(from), to, bytes, bytes, 2 * MINUTE).unwrap();
@@ -299,7 +300,7 @@ impl Mixed {
         report
     }
 
-    /// Asserts that both stop cleanly and that neither log has a warning, but for [`FULL_QUEUE`].
+    /// Asserts that both stop cleanly and that neither log has a warning, except [`FULL_QUEUE`].
     pub fn finish(mut self) {
         let status = self.weft.stop().unwrap();
         assert_eq!(status.code(), Some(0));
@@ -312,7 +313,8 @@ impl Mixed {
     }
 }
 
-/// Weft's host, a relay, the daemon's host; gives the address at which each is seen by the other.
+/// Connects weft's host, a relay and the daemon's host; returns the address at which each is seen
+/// by the other.
 fn lay_relay(world: &World, [weft, fips]: &[Host; 2]) -> ([&'static str; 2], UdpRelay) {
     let middle = world.host("middle").unwrap();
     world
@@ -330,7 +332,7 @@ fn lay_relay(world: &World, [weft, fips]: &[Host; 2]) -> ([&'static str; 2], Udp
     (["198.51.100.254", "192.0.2.254"], relay)
 }
 
-/// Both hosts at these addresses and a third one, all on one switch.
+/// Connects both hosts, at these addresses, and a third one to one switch.
 fn lay_switch(world: &World, hosts: &[Host; 2], addresses: [&str; 2]) -> (Host, Switch) {
     let switch = world.switch("switch").unwrap();
     let third = world.host("third").unwrap();

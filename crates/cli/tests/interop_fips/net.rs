@@ -1,4 +1,5 @@
-//! A mesh of weft nodes and reference daemons, each linked with those that it has a cable to and no others.
+//! A mesh of weft nodes and reference daemons, each linked only with the nodes to which it has a
+//! cable.
 #![allow(unreachable_pub)]
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -16,32 +17,32 @@ use weft_lab::world::{Link, World};
 use crate::common::{MINUTE, PATIENCE, WEFT, identity, shared_turn, turn};
 use crate::mixed::{FULL_QUEUE, Side};
 
-/// How long a mesh that has just started may take until two of its nodes reach each other.
+/// Time limit until two nodes of a mesh that has just started reach each other.
 pub const CONVERGED: Duration = Duration::from_secs(30);
 
-/// Two daemons with a session have to end it first, after 90 s: one that loses the other's coordinates neither
-/// asks for them nor tells another node.
+/// Two daemons with a session must first end it, after 90 s: a daemon that loses its peer's
+/// coordinates neither looks them up nor reports the loss to another node.
 pub const DAEMONS_HEALED: Duration = Duration::from_secs(180);
 
 const MESH: &str = "\n[mesh]\nopen = true\n";
 
-/// Who is there, and how they hang together.
+/// The nodes, and the cables between them.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The nodes, by number.
     pub nodes: Vec<Side>,
-    /// Both ends of each cable. Each of them has the other's address, and both dial.
+    /// The two ends of each cable. Each end has the other's address, and both dial.
     pub cables: Vec<(usize, usize)>,
-    /// Who has the smallest node address, and so is the root of the tree.
+    /// The node with the smallest node address, which is the root of the tree.
     pub root: usize,
     pub weft_rekey_s: u32,
     pub fips_rekey_s: u32,
-    /// It takes all the CPU time there is, so no other mesh runs beside it.
+    /// Whether it uses all CPU time, so that no other mesh may run beside it.
     pub busy: bool,
 }
 
 impl Plan {
-    /// One cable from each node to the next, and both daemons' own defaults.
+    /// One cable from each node to the next, and the defaults of both programs.
     pub fn chain(nodes: &[Side], root: usize) -> Self {
         Self::new(nodes, (1..nodes.len()).map(|end| (end - 1, end)).collect(), root)
     }
@@ -57,7 +58,7 @@ impl Plan {
         }
     }
 
-    /// The plan in a word: kinds in their order, the root in capitals.
+    /// The plan in one word: kinds in their order, the root in capitals.
     pub fn name(&self) -> String {
         let name = |(number, side): (usize, &Side)| {
             let name = format!("{side:?}");
@@ -77,7 +78,7 @@ impl Plan {
         Ipv6Addr::new(0x2001, 0xdb8, 0, cable, 0, 0, 0, 1 + end)
     }
 
-    /// The configuration of one node: it names every other node, with addresses of those at its
+    /// The configuration of one node: it lists every other node, with addresses of those at its
     /// cables.
     fn spec(&self, number: usize, ids: &[Identity]) -> NodeSpec {
         let mut spec = NodeSpec {
@@ -90,7 +91,7 @@ impl Plan {
             ..NodeSpec::default()
         };
         spec.fips.dns = true;
-        // Only age counts.
+        // Rekeys by age only.
         spec.fips.rekey_after_messages = 1 << 40;
         if let Ok(level) = std::env::var("WEFT_FIPS_LOG") {
             spec.fips.log_level = level;
@@ -144,7 +145,7 @@ impl Node {
         }
     }
 
-    /// The node as a daemon of the other kind's project.
+    /// The node, which must be a reference daemon.
     pub fn fips(&self) -> &FipsDaemon {
         match self {
             Self::Fips(node) => node,
@@ -159,7 +160,7 @@ impl Node {
         }
     }
 
-    /// What it warned of, but for what a daemon is expected to.
+    /// Its warnings, except those expected of a daemon.
     fn warnings(&self, expected: &[&str]) -> Vec<String> {
         match self {
             Self::Weft(node) => node.warnings().unwrap(),
@@ -172,7 +173,7 @@ impl Node {
     }
 }
 
-/// A running mesh. If a test fails, its directory stays and is named.
+/// A running mesh. If a test fails, its directory remains and is named.
 pub struct Net {
     pub nodes: Vec<Node>,
     _cables: Vec<Link>,
@@ -195,15 +196,16 @@ impl Net {
         let names: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
         let hosts: Vec<Host> = names.iter().map(|name| world.host(name).unwrap()).collect();
         let lay = |(cable, (a, b)): (usize, &(usize, usize))| {
-            // The first end is told the second's address, which is the one that `first` names; see `Plan::spec`.
+            // The first end gets the second's address, which is the one that `first` names; see
+            // `Plan::spec`.
             let [at_b, at_a] = [false, true].map(|first| format!("{}/64", Plan::address(cable, first)));
             world.link((&hosts[*a], &[&at_a]), (&hosts[*b], &[&at_b])).unwrap()
         };
         let cables = plan.cables.iter().enumerate().map(lay).collect();
         let mut keys: Vec<Identity> = names.iter().map(|name| identity(&world, name)).collect();
-        // Addresses of the mesh are cut node addresses, so they have the same order.
+        // Addresses of the mesh are truncated node addresses, so they have the same order.
         let smallest = (0..keys.len()).min_by_key(|key| keys[*key].address).unwrap();
-        // Who is who in logs follows the nodes' numbers.
+        // Names in logs follow the nodes' numbers.
         keys.swap(smallest, plan.root);
         for (key, name) in keys.iter_mut().zip(&names) {
             key.name.clone_from(name);
@@ -227,7 +229,8 @@ impl Net {
         net
     }
 
-    /// Tells a daemon the keys of all others. It tells them to no node before a packet is for them.
+    /// Passes the keys of all other nodes to a daemon. The daemon does not reveal them to other
+    /// nodes before there is a packet for them.
     fn introduce(&self, number: usize) {
         let Node::Fips(daemon) = &self.nodes[number] else {
             return;
@@ -268,7 +271,7 @@ impl Net {
         self.introduce(number);
     }
 
-    /// What a weft node says of another node.
+    /// A weft node's status of another node.
     pub fn peer(&self, number: usize, of: usize) -> Value {
         self.nodes[number].weft().peer(self.npub(of)).unwrap().unwrap()
     }
@@ -278,7 +281,8 @@ impl Net {
         Pinger::start(self.host(from), self.address(to), options).unwrap()
     }
 
-    /// Pings until an answer comes; the time from `since` to then, or nothing if it is longer than `limit`.
+    /// Pings until an answer arrives; returns the time since `since`, or `None` if it exceeds
+    /// `limit`.
     pub fn first_answer(&self, from: usize, to: usize, since: Instant, limit: Duration) -> Option<Duration> {
         let options = PingOptions {
             count: Some(1),
@@ -296,13 +300,13 @@ impl Net {
         }
     }
 
-    /// Waits until a ping is answered and returns how long that took.
+    /// Waits until a ping is answered and returns the time that it took.
     pub fn reach(&self, from: usize, to: usize, limit: Duration) -> Duration {
         let time = self.first_answer(from, to, Instant::now(), limit);
         time.unwrap_or_else(|| panic!("{}: no answer to a ping of {from} for {to} in {limit:?}", self.name))
     }
 
-    /// Pings of 1,000 bytes both ways at once, five a second.
+    /// Pings of 1,000 bytes in both directions at once, five a second.
     pub fn pings(&self, ends: [usize; 2], time: Duration) -> [ProbeReport; 2] {
         let [a, b] = ends;
         let pingers = [(a, b), (b, a)].map(|(from, to)| self.pinger(from, to, kilobyte_pings()));
@@ -310,14 +314,14 @@ impl Net {
         pingers.map(|pinger| pinger.stop().unwrap())
     }
 
-    /// The same, and none may be lost.
+    /// The same; none may be lost.
     pub fn assert_pings(&self, ends: [usize; 2], time: Duration) -> [ProbeReport; 2] {
         let reports = self.pings(ends, time);
         assert!(reports.iter().all(|r| r.lost.is_empty()), "{}: {reports:?}", self.name);
         reports
     }
 
-    /// TCP from one node to another, whole and unchanged.
+    /// A TCP transfer from one node to another, complete and unchanged.
     pub fn assert_transfer(&self, from: usize, to: usize, bytes: u64) -> TcpReport {
         let hosts = (self.host(from), self.host(to));
         let report = transfer(hosts, IpAddr::V6(self.address(to)), bytes, bytes, 3 * MINUTE).unwrap();
@@ -344,19 +348,20 @@ impl Net {
         }
     }
 
-    /// What a daemon has counted, such as `lookup.resp_accepted`.
+    /// A counter of a daemon, such as `lookup.resp_accepted`.
     pub fn metric(&self, number: usize, name: &str) -> u64 {
         let metrics = self.nodes[number].fips().query("show_metrics").unwrap();
         let value = name.split('.').fold(&metrics, |value, key| &value[key]);
         value.as_u64().unwrap_or_else(|| panic!("no {name} in {metrics}"))
     }
 
-    /// Asserts that all nodes stop cleanly and that no log has a warning, but for [`FULL_QUEUE`].
+    /// Asserts that all nodes stop cleanly and that no log has a warning, except [`FULL_QUEUE`].
     pub fn finish(self) {
         self.finish_but(&[FULL_QUEUE]);
     }
 
-    /// Asserts that all nodes stop cleanly, that weft's logs have no warning, and those of daemons only these.
+    /// Asserts that all nodes stop cleanly, that weft's logs have no warning, and those of daemons
+    /// only the expected ones.
     pub fn finish_but(mut self, expected: &[&str]) {
         for node in &mut self.nodes {
             match node {
@@ -384,7 +389,7 @@ pub fn kilobyte_pings() -> PingOptions {
     }
 }
 
-/// What weft counts when it cannot make sense of a message, or does not believe it.
+/// Weft's counters of messages that it cannot parse or refuses.
 const WEFT_FORBIDS: &[&str] = &["messages_unknown", "messages_malformed", "announcements_refused"];
 
 /// The same of the daemon. It counts a repeated announcement as stale, and weft repeats its own.
@@ -402,7 +407,7 @@ const FIPS_FORBIDS: &[&str] = &[
     "below_floor",
 ];
 
-/// All numbers in a tree of objects but zeros, by their path.
+/// All numbers in a tree of objects except zeros, by their path.
 fn not_zero(path: &str, value: &Value, found: &mut Vec<(String, u64)>) {
     if let Some(object) = value.as_object() {
         for (key, value) in object {

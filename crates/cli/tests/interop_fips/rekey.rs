@@ -1,7 +1,7 @@
-//! Two minutes of traffic in which both layers get fresh keys, and nothing is lost (L4).
+//! Two minutes of traffic in which both layers are rekeyed, and nothing is lost (L4).
 //!
-//! The flows are paced far below what the daemon can carry: under a flow as fast as it goes its bounded
-//! queues overflow by design, and a ping that is lost there says nothing about keys.
+//! The flows are paced far below what the daemon can forward: under a flow at full rate its bounded
+//! queues overflow by design, and a ping that is lost there is not evidence about keys.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,16 +14,16 @@ use crate::common::MINUTE;
 use crate::mixed::{Case, Dialler, Mixed, NEVER_S, Side, binary};
 
 const RUN: Duration = Duration::from_secs(120);
-/// The daemon ignores a request within 30 s of the last one, and moves its own by up to 15 s.
+/// The daemon ignores a request within 30 s of the last one, and shifts its own by up to 15 s.
 const INTERVAL_S: u32 = 35;
 const AT_LEAST: u64 = 2;
 /// Bytes per second of each TCP flow.
 const PACE: u64 = 250_000;
 
-/// Pings, a UDP and a TCP flow each way, for two minutes.
+/// Pings, a UDP and a TCP flow in each direction, for two minutes.
 fn continuity(fips: &Path, mut case: Case, weft_rekey_s: u32, fips_rekey_s: u32) {
     (case.weft_rekey_s, case.fips_rekey_s) = (weft_rekey_s, fips_rekey_s);
-    // Only age counts here.
+    // Rekeys by age only.
     case.fips_rekey_after_messages = 1 << 40;
     let mixed = Mixed::start(fips, &case);
     let before = mixed.rekeys();
@@ -112,8 +112,8 @@ fn both_dial_and_both_rekey() {
     in_namespaces(|| continuity(&fips, Case::new(Dialler::Both, Side::Weft), INTERVAL_S, INTERVAL_S));
 }
 
-/// The daemon also replaces keys after 65,536 messages, every few seconds in a flow as fast as it goes. Pings
-/// are not asked to survive its queues here; TCP has to go on.
+/// The daemon also replaces keys after 65,536 messages: every few seconds in a flow at full rate.
+/// Pings may be lost in its queues here; TCP must continue.
 #[test]
 fn fips_rekeys_by_messages_at_full_speed() {
     let Some(fips) = binary() else { return };

@@ -1,4 +1,4 @@
-//! What happens to nodes that have no link with each other while keys change, relays and ends restart.
+//! Nodes without a link with each other while keys change, and relays and ends restart.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,10 +12,11 @@ use crate::mixed::{Side, binary};
 use crate::net::{CONVERGED, DAEMONS_HEALED, Net, Plan, kilobyte_pings};
 
 const RUN: Duration = Duration::from_secs(120);
-/// The daemon ignores a request within 30 s of the last one, and moves its own by up to 15 s.
+/// The daemon ignores a request within 30 s of the last one, and shifts its own by up to 15 s.
 const INTERVAL_S: u32 = 35;
 
-/// How often a weft node has renewed the keys of its links, and of its session with `other`.
+/// The number of rekeys that a weft node has counted for its links, and for its session with
+/// `other`.
 fn rekeys(net: &Net, number: usize, other: usize) -> [u64; 2] {
     let status = net.nodes[number].weft().status().unwrap();
     let peers = status["peers"].as_array().unwrap();
@@ -25,7 +26,7 @@ fn rekeys(net: &Net, number: usize, other: usize) -> [u64; 2] {
     [links, session.map(|peer| count(peer, "session")).sum()]
 }
 
-/// Both layers get fresh keys during two minutes of pings and UDP packets, of which none is lost.
+/// Both layers are rekeyed during two minutes of pings and UDP packets, none of which is lost.
 fn renewed(fips: &Path, nodes: &[Side], root: usize) {
     let mut plan = Plan::chain(nodes, root);
     (plan.weft_rekey_s, plan.fips_rekey_s) = (INTERVAL_S, INTERVAL_S);
@@ -60,8 +61,8 @@ fn renewed(fips: &Path, nodes: &[Side], root: usize) {
         println!("{name}: {number} renewed the keys of its links {links} times, of its session {session} times");
         assert!(links >= 2 && (end.is_none() || session >= 2), "{name}: too few");
     }
-    // On a link between two daemons packets are lost where the one that answers a rekey is slow: it cuts over by
-    // its clock (docs/interoperation.md).
+    // On a link between two daemons packets are lost if the responder of a rekey is slow: it
+    // switches to the new keys by a timer (docs/interoperation.md).
     let allowed = if nodes.windows(2).any(|link| link == [F, F]) {
         100
     } else {
@@ -74,10 +75,11 @@ fn renewed(fips: &Path, nodes: &[Side], root: usize) {
     net.finish();
 }
 
-/// A node of a chain is killed while both ends ping each other, and comes back at once, after a moment, after the others have
-/// given up their links with it.
+/// A node of a chain is killed while both ends ping each other, and comes back at once, after a
+/// short time, and after the others have given up their links with it.
 fn killed(fips: &Path, nodes: &[Side], victim: usize) {
-    // Two daemons that lost each other's coordinates say nothing until their session has ended, after 90 s.
+    // Two daemons that lost each other's coordinates send nothing until their session has ended,
+    // after 90 s.
     let limit = if [nodes[0], nodes[nodes.len() - 1]] == [F, F] {
         DAEMONS_HEALED
     } else {
@@ -106,7 +108,8 @@ fn killed(fips: &Path, nodes: &[Side], victim: usize) {
         for pinger in pingers {
             pinger.stop().unwrap();
         }
-        // A daemon that moves in the tree once more forgets the other end's coordinates once more, and sends nothing.
+        // A daemon that changes its position in the tree again loses its peer's coordinates again,
+        // and sends nothing.
         let settled = (1..=12).find(|_| {
             let reports = net.pings([0, last], Duration::from_secs(5));
             reports.iter().all(|report| report.lost.is_empty())

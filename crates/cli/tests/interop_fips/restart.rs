@@ -1,6 +1,8 @@
-//! One side is killed while pings run and comes back: payload passes within five seconds of its return.
+//! One side is killed while pings run and comes back: payload passes within five seconds of its
+//! return.
 //!
-//! The time counts from the start of the new process to the first answered ping, for each direction.
+//! The time is measured from the start of the new process to the first answered ping, for each
+//! direction.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,8 +13,8 @@ use weft_os::test_support::in_namespaces;
 use crate::mixed::{Case, Dialler, Mixed, Side, binary};
 
 const LIMIT: Duration = Duration::from_secs(5);
-/// The victim is gone for so long: mended at once by a supervisor, after a moment, after the survivor has
-/// given up the link (30 s without a frame).
+/// How long the victim is down: restarted at once by a supervisor, after a short time, and after
+/// the survivor has given up the link (30 s without a frame).
 const AWAY: [Duration; 3] = [Duration::ZERO, Duration::from_secs(8), Duration::from_secs(40)];
 
 fn killed(fips: &Path, case: &Case, victim: Side) {

@@ -1,4 +1,5 @@
-//! After a time without traffic the first packet passes: sessions end when idle, by each side's own clock.
+//! After a time without traffic the first packet passes: sessions end when idle, by each side's own
+//! timer.
 //!
 //! Weft ends its side of a session 80 s after the last packet, the daemon after 90 s.
 

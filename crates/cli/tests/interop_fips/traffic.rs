@@ -12,7 +12,7 @@ use crate::mixed::{Case, Dialler, Mixed, Side, binary};
 
 const BYTES: u64 = 100_000_000;
 
-/// FIPS-NOTES, "MTU": what a UDP payload of 1,280 bytes leaves for an inner packet.
+/// FIPS-NOTES, "MTU": the largest inner packet in a UDP payload of 1,280 bytes.
 const MAX_INNER: usize = 1203;
 
 /// Headers of IPv6 and ICMPv6.
