@@ -1,5 +1,5 @@
-//! The real binary on hosts of its own: end-to-end tests, in one program so that those that wait do
-//! so beside each other.
+//! The real binary on hosts of its own: end-to-end tests, in one program so that those that wait
+//! run beside each other.
 //!
 //! - `alone`: tests that measure, or that load the processors; they run one at a time
 //! - `beside`: tests that mostly wait; they run beside each other

@@ -1,4 +1,5 @@
-//! `weft lab bench` with the real binary: what it writes, what it refuses, and what it leaves behind.
+//! `weft lab bench` with the real binary: the files it writes, the arguments it refuses, and what
+//! remains after it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -61,7 +62,7 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
         "{said}"
     );
     assert!(read("tcp.svg").starts_with("<svg") && read("pps64-time.svg").ends_with("</svg>\n"));
-    // The second round went the other way round.
+    // The second round ran in reverse order.
     let order: Vec<_> = said
         .lines()
         .filter(|line| line.contains(" tcp "))
@@ -178,7 +179,7 @@ fn an_interrupted_bench_leaves_nothing_behind() {
         "3",
         "--out",
     ]);
-    // Its own temporary folder tells its processes from those of other tests.
+    // Its own temporary folder distinguishes its processes from those of other tests.
     let temporary = tempfile::tempdir().unwrap();
     command
         .arg(folder.path())
@@ -188,13 +189,13 @@ fn an_interrupted_bench_leaves_nothing_behind() {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     lines.read_line(&mut String::new()).unwrap();
     let needle = temporary.path().to_str().unwrap().to_owned();
-    // The next round's daemons.
+    // The daemons of the next round.
     wait_for(|| processes_with(&needle) > 0);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     wait_for(|| processes_with(&needle) == 0);
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
-    // What it had measured is kept.
+    // The measurements made until then are kept.
     assert!(
         fs::read_to_string(folder.path().join("runs.csv"))
             .unwrap()
@@ -225,7 +226,7 @@ fn a_path_that_changes_during_a_run_voids_it() {
     });
 }
 
-/// Processes that have a text in their command line.
+/// Number of processes with a text in their command line.
 fn processes_with(text: &str) -> usize {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());

@@ -1,4 +1,5 @@
-//! A stranger on the same network sends to a node as fast as it can: the node stays silent, small and at work.
+//! An attacker on the same network sends to a node at its maximum rate: the node stays silent and
+//! small, and continues to work.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,26 +16,28 @@ use weft_os::udp::{BindOptions, MAX_SEGMENTS, UdpSocket};
 
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, address, alone, assert_pings, identity, reached_within};
 
-/// Makes one datagram of a kind.
+/// Generates one datagram of a kind.
 type Maker = Box<dyn FnMut(&mut Random) -> Vec<u8>>;
 
-/// Datagrams a second, in all.
+/// Datagrams a second, in total.
 const RATE: u64 = 100_000;
-/// Everything that must get no answer, then what may get one.
+/// First datagrams that must get no answer, then those that may get one.
 const SILENT: Duration = Duration::from_secs(8);
 const ANSWERED: Duration = Duration::from_secs(2);
-/// What has to leave at least, however busy the machine is; less would be another test.
+/// The minimum rate that must be sent, however busy the machine is; a lower rate would be another
+/// test.
 const LEAST_RATE: u64 = 20_000;
-/// Of the pings that established peers exchange meanwhile, this percentage has to be answered.
+/// The percentage of the pings between established peers that must be answered meanwhile.
 const PINGS_KEPT: u64 = 99;
-/// What the daemon's buffers may grow by when they are first filled; nothing that is kept for a datagram.
+/// The growth of the daemon's buffers when they are first filled; nothing is kept for a datagram.
 const RSS_GROWTH: u64 = 2 << 20;
 
 /// FMP msg1 and msg2 (docs/protocol: link).
 const MSG1_LEN: usize = 114;
 const MSG2_LEN: usize = 69;
-/// Handshakes of one network prefix that reach the core at once and a second, on the fastest machine that the daemon reckons
-/// with, and five a second of a recording (docs/protocol: behaviour, rates).
+/// Upper bounds of the handshakes of one network prefix that reach the core, at once and a second:
+/// those on the fastest host that the daemon allows for, and five a second of a recorded message
+/// (docs/protocol: behaviour, rates).
 const BURST: u64 = 40;
 const PER_SECOND: u64 = 40;
 
@@ -43,8 +46,8 @@ const B: &str = "192.0.2.2";
 const RELAY: &str = "192.0.2.3";
 const ATTACKER: &str = "192.0.2.66";
 
-/// A and B link through a relay that keeps a copy of what B sends. `x` hosts the attacker, and a node that A does not
-/// know and that believes A to be there.
+/// A and B link through a relay that keeps a copy of what B sends. `x` hosts the attacker, and a
+/// node that A does not list and that dials the attacker's socket as if A were there.
 struct Scene {
     a: Daemon,
     b: Daemon,
@@ -87,7 +90,7 @@ impl Scene {
             daemon.wait_ready(PATIENCE).unwrap();
             daemon
         };
-        // B alone dials, so that there is a msg1 of B's to replay.
+        // Only B dials, so that there is a msg1 of B to replay.
         let (mut a, mut b) = (node(&a, 0, 1, &[]), node(&b, 1, 0, &[to_b]));
         reached_within(PATIENCE, &b, &a);
         a.wait_peer(&b.identity().npub.clone(), PeerState::Payload, PATIENCE)
@@ -113,7 +116,7 @@ impl Scene {
         }
     }
 
-    /// What A counted, its samples of up to 250 ms ago included.
+    /// The counters of A, including its samples, which are up to 250 ms old.
     fn counters(&self) -> BTreeMap<String, u64> {
         std::thread::sleep(Duration::from_millis(600));
         let mut status = self.a.status().unwrap();
@@ -149,7 +152,7 @@ fn first_handshake(socket: &UdpSocket) -> Vec<u8> {
     }
 }
 
-/// All that waits at a socket.
+/// All datagrams that wait at a socket.
 fn receive(socket: &UdpSocket) -> Vec<Vec<u8>> {
     let mut buf = vec![0; 65_535];
     let mut all = Vec::new();
@@ -159,7 +162,7 @@ fn receive(socket: &UdpSocket) -> Vec<Vec<u8>> {
     all
 }
 
-/// A cheap generator (xorshift64*): what is sent needs no more than to differ.
+/// A cheap generator (xorshift64*): the datagrams only have to differ.
 struct Random(u64);
 
 impl Random {
@@ -181,14 +184,14 @@ impl Random {
     }
 }
 
-/// One kind of hostile datagram: makes the next `count`, all of one length.
+/// One kind of hostile datagram: generates the next `count`, all of one length.
 type Kind = Box<dyn FnMut(&mut Random, usize) -> Vec<Vec<u8>>>;
 
 fn many(mut make: impl FnMut(&mut Random) -> Vec<u8> + 'static) -> Kind {
     Box::new(move |random, count| (0..count).map(|_| make(random)).collect())
 }
 
-/// Everything that deserves no answer.
+/// All kinds that must get no answer.
 fn silent_kinds(captured: &[Vec<u8>], stranger: &[u8]) -> Vec<(&'static str, Kind)> {
     let frames: Vec<Vec<u8>> = captured
         .iter()
@@ -250,14 +253,14 @@ fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The form of a handshake message and nothing behind it.
+/// The form of a handshake message with random content.
 fn handshake(random: &mut Random, phase: u8, len: usize) -> Vec<u8> {
     let mut message = bytes(random, len);
     message[..4].copy_from_slice(&[phase, 0, (len - 4) as u8, 0]);
     message
 }
 
-/// Sends trains of each kind in turn at [`RATE`]; returns how many datagrams left.
+/// Sends trains of each kind in turn at [`RATE`]; returns the number of datagrams sent.
 fn flood(socket: &UdpSocket, time: Duration, mut kinds: Vec<(&'static str, Kind)>) -> u64 {
     let (target, mut random) = (at(A, 2121), Random(0x9e37_79b9_7f4a_7c15));
     let (start, mut sent, mut turn) = (Instant::now(), 0, 0);
@@ -272,7 +275,7 @@ fn flood(socket: &UdpSocket, time: Duration, mut kinds: Vec<(&'static str, Kind)
         let datagrams = kinds[at].1(&mut random, MAX_SEGMENTS);
         let len = datagrams[0].len();
         let train = datagrams.concat();
-        // A train is no longer than one send can be.
+        // A train is no longer than the maximum of one send.
         for part in train.chunks(len * (65_507 / len).min(MAX_SEGMENTS)) {
             if let Ok(taken) = socket.send(target, part, Some(len as u16)) {
                 sent += taken.div_ceil(len) as u64;
@@ -282,7 +285,7 @@ fn flood(socket: &UdpSocket, time: Duration, mut kinds: Vec<(&'static str, Kind)
     sent
 }
 
-/// What a flood was answered with, once the last answer has had its time.
+/// The answers to a flood, after the time for the last answer has passed.
 fn answers(socket: &UdpSocket) -> Vec<Vec<u8>> {
     std::thread::sleep(Duration::from_millis(300));
     receive(socket)
@@ -293,7 +296,8 @@ fn a_flood_from_a_stranger_changes_nothing() {
     alone(|| {
         let scene = Scene::set();
         let (a, b) = (&scene.a, &scene.b);
-        // Frames to replay, the genuine msg1 among what was captured, and buffers that have been used.
+        // Frames to replay, the genuine msg1 among the captured ones, and buffers that have been
+        // used.
         assert_pings(b, a);
         let captured = scene.captured.lock().unwrap().clone();
         receive(&scene.attacker);
@@ -363,13 +367,14 @@ fn a_flood_from_a_stranger_changes_nothing() {
             "{rss_before} bytes became {rss_after}"
         );
 
-        // Established traffic goes on.
+        // Established traffic continues.
         assert!(tcp.hash_ok && tcp_bytes > 0 && tcp.bytes > tcp_bytes, "{tcp:?}");
         assert!(rate >= LEAST_RATE as f64, "{rate:.0} datagrams a second");
         for ping in &pings {
             assert!(100 * ping.received >= PINGS_KEPT * ping.sent, "{ping:?}");
         }
-        // Every datagram that came is in one counter, but for handshakes that the bucket let through to the core.
+        // Every received datagram is in one counter, except handshakes that the bucket admitted to
+        // the core.
         let dropped = [
             "malformed",
             "unknown_index",

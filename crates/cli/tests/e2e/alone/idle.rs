@@ -1,13 +1,14 @@
-//! A daemon with many peers that have nothing to say: real links over real sockets, of which each is a whole node.
+//! A daemon with many idle peers: real links over real sockets, each to a whole node.
 //!
-//! As a test it looks whether all of them link and stay, and cost no more than they may. With more
-//! of them and more time it measures what they cost:
+//! The test checks that all of them link and stay, and that their cost is within its bounds. With
+//! more of them and more time it measures their cost:
 //!
 //! ```text
 //! WEFT_IDLE_PEERS=1000 WEFT_IDLE_SECONDS=180 cargo test --release -p weft --test e2e idle_peers -- --nocapture
 //! ```
 //!
-//! With `WEFT_IDLE_BINARY` the daemon is that program, and with `WEFT_IDLE_LANES` it has so many lanes.
+//! With `WEFT_IDLE_BINARY` the daemon is that program, and with `WEFT_IDLE_LANES` it has that many
+//! lanes.
 //!
 //! - `crowd`: the nodes, all on one thread
 
@@ -24,22 +25,22 @@ use weft_lab::world::World;
 use self::crowd::Crowd;
 use crate::common::{MINUTE, PATIENCE, WEFT, alone, identity, wait_until};
 
-/// A number from the environment, or what a test takes.
+/// A number from the environment, or the default of the test.
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// Resident memory that a linked peer may cost, bytes. A thousand take 27,100 each
-/// (docs/experiments/2026-11-21-idle-peers.md); fewer share less of what a page holds.
+/// Maximum resident memory of a linked peer, bytes. A thousand take 27,100 each
+/// (docs/experiments/2026-11-21-idle-peers.md); with fewer peers, each has a larger part of a page.
 const MEMORY_OF_A_PEER: u64 = 48 << 10;
 
-/// CPU time that an idle node may take, a share of one processor, and what each peer may add. A
-/// thousand take 50 millionths each in a release build; this is for a build with less optimisation,
-/// and for keys that have just been made.
+/// Maximum CPU time of an idle node, as a share of one processor, and the maximum that each peer
+/// adds. A thousand take 50 millionths each in a release build; these bounds are for a build with
+/// less optimisation, and for new keys.
 const CPU: f64 = 0.05;
 const CPU_OF_A_PEER: f64 = 0.0005;
 
-/// What a node cost for so long: resident memory at the end, and CPU time.
+/// The cost of a node in this time: resident memory at the end, and CPU time.
 fn rest(hub: &Daemon, crowd: &Crowd, time: Duration, what: &str) -> u64 {
     let (before, datagrams, start) = (hub.usage().unwrap(), crowd.datagrams(), Instant::now());
     std::thread::sleep(time);
@@ -79,7 +80,7 @@ fn measure(peers: u16, time: Duration) -> u64 {
     if all == 0 {
         hub.wait_ready(PATIENCE).unwrap();
     }
-    // Status of many peers would take memory that stays, so it is not asked for before the end.
+    // The status of many peers would take memory that stays, so it is not requested before the end.
     wait_until(2 * MINUTE, "all links", || crowd.linked() == all);
     eprintln!(
         "{peers} peers: all linked within {:.1} s",

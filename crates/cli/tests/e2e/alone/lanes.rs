@@ -1,4 +1,5 @@
-//! Several lanes: who carries what, in which order, and with peers that have another number of them.
+//! Several lanes: which lane moves which packets, in which order, and with peers that have a
+//! different number of lanes.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,11 +17,11 @@ use weft_os::udp::{BindOptions, UdpSocket};
 use crate::common::net::Net;
 use crate::common::{MINUTE, Pair, Underlay, address, alone, wait_until};
 
-/// A bound for what should take a second or two.
+/// A time limit for what should take a second or two.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Bytes of each TCP flow.
 const BULK: u64 = 8 << 20;
-/// Frames that a lane must have moved to count as one that carries.
+/// Number of frames from which a lane counts as busy.
 const CARRIES: u64 = 1_000;
 
 /// Two nodes with these numbers of lanes.
@@ -53,7 +54,8 @@ fn counter(of: &Daemon, name: &str) -> u64 {
     of.status().unwrap()["counters"][name].as_u64().unwrap()
 }
 
-/// TCP and UDP from one node to the other and back at the same time: all arrives, and every flow in its order.
+/// TCP and UDP between two nodes in both directions at once: everything arrives, and every flow in
+/// its order.
 fn mixed_load(a: &Daemon, b: &Daemon) {
     let ways = [(a, b), (b, a)];
     let paced = UdpOptions {
@@ -80,8 +82,8 @@ fn mixed_load(a: &Daemon, b: &Daemon) {
     }
 }
 
-/// Loads both until every one of the first `lanes` lanes of each has carried both ways. Flows choose their lane by a hash,
-/// so how many it takes is left to chance.
+/// Loads both until every one of the first `lanes` lanes of each has moved frames in both
+/// directions. Flows select their lane by a hash, so the number of flows that this takes is random.
 fn assert_all_carry(pair: &Pair, lanes: usize) {
     let ends = [&pair.a, &pair.b];
     let names = ["fast_tx", "fast_rx"];
@@ -113,7 +115,8 @@ fn all_lanes_carry_fast_frames_in_order() {
             assert_all_carry(&pair, lanes.into());
             for end in [&pair.a, &pair.b] {
                 assert_eq!(each(end, "fast_tx").len(), usize::from(lanes));
-                // A question may come before the keys that it is under, in each lane, and data never does.
+                // In each lane a probe may arrive before the keys under which it is sealed; data
+                // never does.
                 assert!(counter(end, "fast_unknown") <= 5 * u64::from(lanes));
                 for name in ["fast_open_failed", "fast_replays", "handed_dropped", "lanes_refused"] {
                     assert_eq!(counter(end, name), 0, "{name}");
@@ -124,7 +127,8 @@ fn all_lanes_carry_fast_frames_in_order() {
     });
 }
 
-/// On a cable that carries datagrams one by one the receiving kernel joins them anew, and not those of two lanes.
+/// On a cable that transfers datagrams one by one the receiving kernel coalesces them again, and
+/// never those of two lanes.
 #[test]
 fn a_kernel_that_joins_datagrams_keeps_lanes_apart() {
     alone(|| {
@@ -142,7 +146,7 @@ fn a_kernel_that_joins_datagrams_keeps_lanes_apart() {
     });
 }
 
-/// What has been joined all the same goes to its owners, and counts there.
+/// Datagrams that were coalesced nevertheless go to their owners, and count there.
 #[test]
 fn datagrams_that_came_joined_are_sorted_out() {
     const LEN: usize = 100;
@@ -173,13 +177,14 @@ fn datagrams_that_came_joined_are_sorted_out() {
             }
         };
         pair.b.host().run(send).unwrap();
-        // Ten in forty name each lane, and an index without keys. The first lane is the one that receives.
+        // Ten in forty name each lane, or an index without keys. The first lane is the one that
+        // receives.
         wait_until(LIMIT, "every datagram at its owner", || {
             unknown() - before >= 40 * ROUNDS
         });
         assert_eq!(counter(&pair.a, "foreign"), 30 * ROUNDS);
-        // Forty are looked at in two parts of at most 32: two batches for each of the other lanes, beside packets that went by
-        // the first while there were no fast frames.
+        // Forty are processed in two parts of at most 32: two batches for each of the other lanes,
+        // in addition to packets that went through the first lane while there were no fast frames.
         let packets = counter(&pair.a, "handed_out");
         assert_eq!(counter(&pair.a, "handed_in"), 2 * 3 * ROUNDS + packets);
         assert_eq!(counter(&pair.a, "handed_dropped"), 0);
@@ -190,7 +195,8 @@ fn datagrams_that_came_joined_are_sorted_out() {
 #[test]
 fn the_end_with_fewer_lanes_sets_their_number() {
     alone(|| {
-        // A node of before there were several tells one, as the last of these does.
+        // A node of a version before there were several lanes announces one, as the last of these
+        // does.
         for lanes in [[4, 2], [2, 1]] {
             let pair = pair(Underlay::V4, lanes, |_| {});
             wait_fast(&pair);
@@ -198,7 +204,7 @@ fn the_end_with_fewer_lanes_sets_their_number() {
             assert_all_carry(&pair, shared);
             let more = each(&pair.a, "fast_tx").split_off(shared);
             assert!(more.iter().all(|frames| *frames == 0), "{more:?}");
-            // What came out of their queues went by the first.
+            // Packets from their queues went through the first lane.
             assert!(counter(&pair.a, "handed_out") > 0);
             assert_eq!(counter(&pair.a, "handed_dropped"), 0);
             pair.finish();
@@ -221,7 +227,7 @@ fn fips_frames_go_by_the_first_lane_in_order() {
     });
 }
 
-/// Packets that a node's interface has handed to it, as the kernel counts them.
+/// Packets that a node's interface has passed to it, as the kernel counts them.
 fn given_by_tun(of: &Daemon) -> u64 {
     let read = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let devices = of.host().run(read).unwrap();
@@ -229,12 +235,12 @@ fn given_by_tun(of: &Daemon) -> u64 {
     own.unwrap().split_whitespace().nth(9).unwrap().parse().unwrap()
 }
 
-/// All that came was for the first lane, and what others read went through its hands.
+/// All received frames were for the first lane, and packets that other lanes read went through it.
 fn assert_by_the_first(end: &Daemon) {
     wait_until(LIMIT, "what was handed over", || counter(end, "handed_in") > 0);
     assert!(counter(end, "handed_out") > 0);
     assert_eq!(counter(end, "handed_dropped"), 0);
-    // Two lanes had them in hand.
+    // Two lanes handled them.
     wait_until(LIMIT, "each packet counted once", || {
         counter(end, "tun_rx") == given_by_tun(end)
     });
@@ -305,7 +311,7 @@ fn restarts_and_moves_are_followed_by_every_lane() {
     });
 }
 
-/// Eight streams each way, for as long as they are wanted.
+/// Eight streams in each direction, until they are dropped.
 fn flows(pair: &Pair) -> Vec<TcpFlow> {
     let ways = [(&pair.a, &pair.b), (&pair.b, &pair.a)];
     let start = |(seed, (from, to)): (u64, (&Daemon, &Daemon))| {
@@ -370,7 +376,7 @@ fn packet_threads_go_first_while_they_move_bulk_if_they_may() {
             match (wished, state.as_str().unwrap()) {
                 (true, "on") => wait_until(LIMIT, "a lower nice value", || nice(&pair.a) == [-10]),
                 (true, "refused") | (false, "off") => {
-                    // Whenever these are published the lane looks at what it moves.
+                    // Whenever these are published, the lane checks how much it moves.
                     for _ in 0..2 {
                         let before = counter(&pair.a, "fast_tx");
                         wait_until(LIMIT, "a sample", || counter(&pair.a, "fast_tx") != before);
@@ -381,7 +387,7 @@ fn packet_threads_go_first_while_they_move_bulk_if_they_may() {
             }
             assert!(flow.stop().unwrap().hash_ok);
             wait_until(LIMIT, "its own nice value again", || nice(&pair.a) == own);
-            // For longer than it takes to be called bulk.
+            // For longer than the time after which traffic counts as bulk.
             flood_with_rubbish(&pair, Duration::from_millis(600));
             assert_eq!(nice(&pair.a), own, "what does not open is bulk");
             pair.finish();
@@ -389,7 +395,7 @@ fn packet_threads_go_first_while_they_move_bulk_if_they_may() {
     });
 }
 
-/// Whether strace is installed; says what is skipped if not.
+/// Whether strace is installed; reports the skipped test if not.
 pub(crate) fn has_strace() -> bool {
     let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
     if found.is_err() {
@@ -398,14 +404,14 @@ pub(crate) fn has_strace() -> bool {
     found.is_ok()
 }
 
-/// Watches the system calls of a daemon.
+/// Traces the system calls of a daemon.
 struct Strace {
     child: Child,
     account: PathBuf,
 }
 
 impl Strace {
-    /// Returns when every thread is watched.
+    /// Returns when every thread is traced.
     fn attach(to: &Daemon, options: &[&str]) -> Self {
         let account = to.identity().state.join("strace");
         let mut strace = Command::new("strace");
@@ -422,7 +428,7 @@ impl Strace {
         Self { child, account }
     }
 
-    /// What it has written.
+    /// Returns its output.
     fn finish(mut self) -> String {
         let stopped = Command::new("kill")
             .args(["-INT", &self.child.id().to_string()])
@@ -433,7 +439,8 @@ impl Strace {
     }
 }
 
-/// A packet that finds the path idle is waited for without a timeout, which would be a timer set and taken back.
+/// On an idle path a lane waits for packets without a timeout, which would be a timer that is set
+/// and cancelled.
 #[test]
 fn a_lane_waits_for_packets_without_a_timer() {
     if !has_strace() {
@@ -465,14 +472,14 @@ fn a_lane_waits_for_packets_without_a_timer() {
             .lines()
             .filter(|line| line.split_whitespace().next() == Some(&lane.tid.to_string()));
         let timers = own.clone().filter(|line| line.contains("timerfd_settime(")).count();
-        // A call that others come between has two lines, the latter with the timeout.
+        // A call that others interrupt in the log has two lines, the latter with the timeout.
         let waits: Vec<_> = own
             .filter(|line| line.contains("epoll_wait") && line.contains(") = "))
             .collect();
         let timeouts = waits.iter().filter(|line| !line.contains(", -1) = ")).count();
         assert!(waits.len() > 100, "{} waits: {account}", waits.len());
         assert_eq!(timeouts, 0, "{account}");
-        // One for each quarter of a second, in which fifty packets leave.
+        // One for each quarter of a second, in which fifty packets are sent.
         assert!(
             timers * 10 < waits.len(),
             "{timers} timers beside {} waits",
@@ -484,8 +491,8 @@ fn a_lane_waits_for_packets_without_a_timer() {
     });
 }
 
-/// Under load no lane takes another's lock, and none hands anything over: what they would wait for would show as futex
-/// calls, and what they exchange in their counters.
+/// Under load no lane takes another's lock, and none hands packets to another: a wait would show as
+/// a futex call, and a handover in the counters.
 #[test]
 fn loaded_lanes_leave_each_other_alone() {
     if !has_strace() {
@@ -518,7 +525,8 @@ fn loaded_lanes_leave_each_other_alone() {
         let packets: u64 = ["read", "writev", "sendmsg", "recvmsg"].map(calls).iter().sum();
         assert!(packets > CARRIES, "{account}");
         eprintln!("{} futex calls beside {packets} that move packets", calls("futex"));
-        // Four times a second a lane publishes what it counted, and another thread may be reading that.
+        // Four times a second a lane publishes its counters, and another thread may be reading
+        // them.
         assert!(calls("futex") * 100 < packets, "{account}");
         assert_eq!(exchanged(), exchanged_before);
         for flow in flows {
@@ -528,7 +536,8 @@ fn loaded_lanes_leave_each_other_alone() {
     });
 }
 
-/// Keys move on in place every 2,000 frames and are agreed anew every few seconds, in each lane by itself, while packets flow.
+/// Phases follow in place every 2,000 frames and rekeys every few seconds, in each lane by itself,
+/// while packets flow.
 #[test]
 fn keys_change_in_every_lane_without_a_gap() {
     alone(|| {

@@ -1,4 +1,5 @@
-//! A kernel that does not let a node have several lanes: one moves all, and status says so, how many are missing, and why.
+//! A kernel that does not permit a node several lanes: one lane moves all packets, and the status
+//! has the number of missing lanes and the reason.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,13 +15,14 @@ use weft_lab::world::World;
 use super::lanes::has_strace;
 use crate::common::{PATIENCE, WEFT, alone, assert_transfer, identity, reached_within, wait_until};
 
-/// A bound for what should take a second or two.
+/// A time limit for what should take a second or two.
 const LIMIT: Duration = Duration::from_secs(30);
 const LANES: u8 = 4;
 const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 
-/// Two nodes that want four lanes each. `prepare` makes the first one's kernel refuse, and says how its node is started.
-/// Status must then begin its reason with `why`, and say whether its sockets have others to send by.
+/// Two nodes that want four lanes each. `prepare` makes the first one's kernel refuse, and returns
+/// the program of its node. The status must then begin its reason with `why`, and `senders` is the
+/// state of its sending sockets.
 fn with_one_refused(prepare: impl Fn(&World, &Host) -> PathBuf, why: &str, senders: &str) {
     let world = World::new().unwrap();
     let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
@@ -62,7 +64,7 @@ fn with_one_refused(prepare: impl Fn(&World, &Host) -> PathBuf, why: &str, sende
     assert!(human.contains(&format!("lanes: 1 of {LANES}: {why}")), "{human}");
     let said = human.contains("without offload: senders (refused by the kernel)");
     assert_eq!(said, senders == "refused", "{human}");
-    // The other end has all of its own, and uses the one that both have.
+    // The peer has all of its own lanes, and uses the one that both have.
     let status = b.status().unwrap();
     assert_eq!(
         status["node"]["lanes"]["each"].as_array().unwrap().len(),
@@ -77,7 +79,8 @@ fn with_one_refused(prepare: impl Fn(&World, &Host) -> PathBuf, why: &str, sende
     }
 }
 
-/// The rule that steers frames to lanes is larger than this network namespace takes (`sk_reuseport_attach_filter` in Linux).
+/// The rule that steers frames to lanes is larger than the limit of this network namespace
+/// (`sk_reuseport_attach_filter` in Linux).
 #[test]
 fn without_a_rule_for_its_sockets_a_node_has_one_lane() {
     alone(|| {
@@ -91,16 +94,17 @@ fn without_a_rule_for_its_sockets_a_node_has_one_lane() {
     });
 }
 
-/// No setting of the system makes the TUN driver refuse, so strace answers in its place: to a node's second queue, and to the
-/// flag that lets an interface have several.
+/// No setting of the system makes the TUN driver refuse, so strace injects the error: for a node's
+/// second queue, and for the flag that permits an interface several queues.
 #[test]
 fn without_more_queues_a_node_has_one_lane() {
     if !has_strace() {
         return;
     }
     alone(|| {
-        // A queue takes three calls: its name, the length of headers, and offloads. Without the flag the first one fails, and
-        // after the three for an interface with one queue the next.
+        // A queue takes three calls: its name, the length of headers, and offloads. Without the
+        // flag the first call fails, and after the three calls for an interface with one queue the
+        // next.
         for calls in ["4+", "1+4"] {
             let refuse = |world: &World, _: &Host| {
                 let program = world.directory().join("weft-refused");
@@ -116,7 +120,7 @@ fn without_more_queues_a_node_has_one_lane() {
     });
 }
 
-/// A program that is weft, but for those calls to the TUN driver.
+/// Writes a program that is weft, except for those calls to the TUN driver.
 fn write_program(program: &Path, account: &Path, calls: &str) {
     let refuse = format!("-f -e trace=ioctl -e inject=ioctl:error=EINVAL:when={calls} -P /dev/net/tun");
     let account = account.display();

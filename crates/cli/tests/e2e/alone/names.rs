@@ -1,4 +1,4 @@
-//! The responder of names under a flood.
+//! The DNS responder under a flood.
 
 use std::io::Write as _;
 use std::net::{TcpStream, UdpSocket};
@@ -10,7 +10,7 @@ use weft_lab::traffic::{PingOptions, Pinger};
 use crate::beside::names::{LISTEN, ask};
 use crate::common::{Pair, Underlay, address, alone};
 
-/// Rubbish for the responder, as fast as this machine sends it, while pings pass.
+/// Malformed datagrams for the responder, as fast as this machine sends them, while pings pass.
 #[test]
 fn a_flood_of_rubbish_costs_no_ping() {
     alone(|| {
@@ -25,12 +25,12 @@ fn a_flood_of_rubbish_costs_no_ping() {
         let flood = a.host().run(|| {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             for i in 0..100_000_u32 {
-                // Headers with claims, responses, and things that are too short.
+                // Headers with false counts, responses, and datagrams that are too short.
                 let mut datagram = [0xff; 40];
                 datagram[..4].copy_from_slice(&i.to_be_bytes());
                 socket.send_to(&datagram[..(i % 40) as usize], LISTEN[0]).unwrap();
             }
-            // Connections that say nothing, and one message that claims to be long.
+            // Silent connections, and one message that announces a large length.
             let mut held: Vec<TcpStream> = (0..100).filter_map(|_| TcpStream::connect(LISTEN[0]).ok()).collect();
             for stream in &mut held {
                 let _ = stream.write_all(&[0xff, 0xff]);

@@ -1,4 +1,5 @@
-//! Frames as large as the path takes: found by probes, left when it swallows them, found again.
+//! Frames of the size of the path MTU: probes find it, it is reduced when such frames are lost, and
+//! probes find it again.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,10 +15,10 @@ use crate::common::{
     MINUTE, PATIENCE, Pair, Underlay, WEFT, address, alone, assert_transfer, identity, reached_within, wait_until,
 };
 
-/// What a packet has more than the payload of a ping.
+/// Bytes of a packet in addition to the payload of a ping.
 const HEADERS: usize = 48;
 
-/// What `own` says of its path to `peer`: the size, and how it is known.
+/// The path MTU from `own` to `peer`, and its source.
 fn size(own: &Daemon, peer: &Daemon) -> (u64, String) {
     let status = own.peer(&peer.identity().npub).unwrap().unwrap_or_default();
     let size = &status["session"]["path_size"];
@@ -30,7 +31,7 @@ fn counter(own: &Daemon, name: &str) -> u64 {
     own.status().unwrap()["counters"][name].as_u64().unwrap()
 }
 
-/// Waits until both say that probes have found this size.
+/// Waits until both report that probes have found this size.
 fn wait_size(a: &Daemon, b: &Daemon, bytes: u64) {
     let found = (bytes, "probed".to_owned());
     wait_until(PATIENCE, &format!("{bytes} bytes on the path"), || {
@@ -38,7 +39,7 @@ fn wait_size(a: &Daemon, b: &Daemon, bytes: u64) {
     });
 }
 
-/// Waits until one says so of its way to the other.
+/// Waits until one reports it of its path to the peer.
 fn wait_one(from: &Daemon, to: &Daemon, bytes: u64) {
     let found = (bytes, "probed".to_owned());
     wait_until(PATIENCE, &format!("{bytes} bytes on the path"), || {
@@ -73,7 +74,8 @@ fn assert_packets_pass(from: &Daemon, to: &Daemon, bytes: usize) {
     assert!(report.lost.is_empty() && report.received == 20, "{report:?}");
 }
 
-/// The default on a cable of 1,500 bytes: the interface takes what the path carries, and that passes in one frame.
+/// The default on a cable of 1,500 bytes: the MTU of the interface is that of the path, and such
+/// packets pass in one frame.
 fn whole(underlay: Underlay, path: u64) {
     let pair = Pair::start(underlay, |_| {});
     wait_size(&pair.a, &pair.b, path);
@@ -99,7 +101,7 @@ fn a_cable_of_1500_bytes_is_filled_over_ipv6() {
     alone(|| whole(Underlay::V6, 1452));
 }
 
-/// The interface itself says that it has become smaller: nothing of that size leaves any more.
+/// The interface itself reports that its MTU is smaller: nothing larger is sent any more.
 #[test]
 fn an_interface_that_takes_less_is_followed() {
     alone(|| {
@@ -117,13 +119,15 @@ fn an_interface_that_takes_less_is_followed() {
         assert_eq!(counter(&pair.a, "path_black_holes"), 1);
         // The hosts agreed on larger segments than the path takes now.
         assert!(counter(&pair.a, "tcp_recut") > 0);
-        // The other end has sent nothing large so far, and finds out with the first such packets.
+        // The peer has sent nothing large so far, and discovers the size with the first such
+        // packets.
         ping_until(&pair.b, &pair.a, 1370);
         wait_size(&pair.a, &pair.b, 1372);
         assert_packets_pass(&pair.a, &pair.b, 1370);
         assert_transfer(&pair.a, &pair.b, 20_000_000);
         assert_transfer(&pair.b, &pair.a, 20_000_000);
-        // Whether the kernel sends many at once or one by one is its decision, not one that a refusal has made for good.
+        // The kernel itself decides whether it sends many at once or one by one; no refusal has
+        // decided it permanently.
         let offload = pair.a.status().unwrap()["node"]["offload"]["gso"].clone();
         assert_eq!(offload, "on");
         pair.finish();
@@ -164,7 +168,8 @@ fn a_black_hole_is_left_under_load_and_the_path_rises_again() {
             too_big: TooBig::Silent,
             ..delay
         });
-        // One way carries data and finds out at once; the other has only acknowledgements, which fit.
+        // One direction has data and discovers it at once; the other has only acknowledgements,
+        // which fit.
         wait_one(&a, &b, 1272);
         ping_until(&b, &a, 1280);
         wait_size(&a, &b, 1272);
@@ -186,7 +191,7 @@ fn a_black_hole_is_left_under_load_and_the_path_rises_again() {
     });
 }
 
-/// What is set counts at once, and is not probed.
+/// A configured size is used at once, and is not probed.
 #[test]
 fn a_set_size_is_used_at_once() {
     alone(|| {

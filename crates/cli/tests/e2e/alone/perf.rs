@@ -1,4 +1,5 @@
-//! `weft perf` between two nodes in namespaces: every kind of load, every way, and what comes of it.
+//! `weft perf` between two nodes in namespaces: every kind of load in every direction, and its
+//! results.
 
 use std::process::{Command, Output};
 use std::thread::sleep;
@@ -9,7 +10,7 @@ use weft_lab::daemon::Daemon;
 
 use crate::common::{MINUTE, Pair, Underlay, WEFT, alone, wait_until};
 
-/// Runs `weft perf` on the host of `from`. What it says of stages is tried in `perf_stages`.
+/// Runs `weft perf` on the host of `from`. `perf_stages` tests its output about stages.
 pub(crate) fn perf(from: &Daemon, arguments: &[&str]) -> Output {
     let mut command = Command::new(WEFT);
     command
@@ -28,7 +29,7 @@ pub(crate) fn document(from: &Daemon, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What every run says, whatever it measures.
+/// Checks the fields of every run, whatever it measures.
 fn assert_accounted(report: &Value) {
     assert_eq!(report["schema"], "weft.perf/1");
     assert_eq!(report["valid"], true, "{report}");
@@ -153,12 +154,12 @@ fn outside_the_tunnel_where_the_far_end_allows_it() {
         let report = document(&pair.a, &["b", "--time", "2", "--raw", "--both"]);
         let after = [&pair.a, &pair.b].map(tunnelled);
         let bytes = report["directions"][0]["bytes"].as_u64().unwrap();
-        // The proof of the route is that the daemons carried next to nothing of it.
+        // The daemons forwarded almost nothing of it, which proves the route.
         for (before, after) in before.iter().zip(after) {
             assert!(bytes > 10 * (after - before), "{before} {after} {bytes}");
         }
         assert_eq!(report["plan"]["raw"], "192.0.2.2");
-        // Longer than datagrams go on without word of their arrival.
+        // Longer than datagrams continue without a report of their arrival.
         let report = document(&pair.a, &["b", "--time", "6", "--raw", "--both", "--udp"]);
         for direction in report["directions"].as_array().unwrap() {
             assert!(direction["udp"]["received"].as_f64() > Some(1000.0), "{direction}");

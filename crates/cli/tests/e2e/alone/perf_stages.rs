@@ -1,4 +1,5 @@
-//! `weft perf` names the stages of the packet path that took the time, and leaves measuring off however it ends.
+//! `weft perf` reports the stages of the packet path that took the time, and always disables
+//! measuring at its end.
 
 use std::process::{Command, Output};
 
@@ -71,7 +72,7 @@ fn stages_behind_a_run_and_then_no_longer() {
                 );
             }
         }
-        // What left here arrived there, in trains both times.
+        // Packets sent at one end arrived at the other, in trains at both.
         assert!(near.stages["seal"].packets > 1_000, "{near:#?}");
         assert!(
             near.stages["udp-send"].packets > 4 * near.stages["udp-send"].calls,
@@ -106,7 +107,8 @@ fn the_end_without_processor_is_named_with_its_stages() {
             let ran = report(&pair.a, arguments);
             let held = ran.directions[0].held_up_by.as_ref().unwrap();
             assert_eq!(held.by, By::NearLane, "{held:#?}");
-            // Where a thread without a processor is interrupted is a matter of chance, and so is the order of its stages.
+            // The point at which a thread loses its processor is random, and so is the order of its
+            // stages.
             assert!(held.text.starts_with("this node's packet thread, "), "{held:#?}");
             assert!(
                 held.text.contains(" for a CPU: ") && !held.stages.is_empty(),
@@ -136,7 +138,7 @@ fn a_load_that_leaves_the_packet_path_idle() {
             );
             assert_eq!(held.evidence.len(), 2, "{held:#?}");
         }
-        // No stages where no packets of the test pass the daemons, and none without a load.
+        // No stages if no packets of the test pass the daemons, and none without a load.
         for arguments in [&["--time", "1", "--raw"][..], &["--time", "1", "--ping"]] {
             assert_eq!(report(&pair.a, arguments).stages, None);
         }

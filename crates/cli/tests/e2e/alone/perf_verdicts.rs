@@ -1,4 +1,4 @@
-//! `weft perf` names what holds a run up, in situations that are built so that it is one thing.
+//! `weft perf` reports the bottleneck of a run, in scenes with exactly one.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,7 +15,7 @@ use weft_lab::world::World;
 
 use crate::common::{MINUTE, PATIENCE, Pair, Underlay, WEFT, alone, identity, reached_within};
 
-/// Two nodes on a cable with flaws.
+/// Two nodes on an impaired cable.
 struct Flawed {
     a: Daemon,
     b: Daemon,
@@ -65,7 +65,7 @@ fn perf(from: &Daemon, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The verdict on the one direction that was measured, which must have figures to go with it.
+/// Checks the verdict on the one measured direction, which must have figures that support it.
 fn assert_verdict(report: &Value, expected: &str) {
     let shown = |report: &Value| {
         let mut short = report.clone();
@@ -98,7 +98,7 @@ fn a_sender_without_processor() {
             "{}",
             evidence(&report)
         );
-        // The same machine, asked from the other side.
+        // The same host, measured from the other end.
         let reverse = perf(&pair.a, &["--time", "5", "--reverse"]);
         assert_verdict(&reverse, "near-cpu");
         drop(burden);

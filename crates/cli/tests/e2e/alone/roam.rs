@@ -1,4 +1,4 @@
-//! B's address changes under load: payload is back within two seconds, whichever end sends.
+//! B's address changes under load: payload passes again within two seconds, whichever end sends.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::common::{MINUTE, Pair, Underlay, address, alone, wait_until};
 
 const LIMIT_MS: f64 = 2000.0;
 
-/// TCP and pings go from one node to the other while B moves from `old` to `new`.
+/// TCP and pings run from one node to the other while B roams from `old` to `new`.
 fn roam(underlay: Underlay, new: &str, ends: fn(&Pair) -> (&Daemon, &Daemon)) {
     let pair = Pair::start(underlay, |_| {});
     let (from, to) = ends(&pair);
@@ -21,7 +21,8 @@ fn roam(underlay: Underlay, new: &str, ends: fn(&Pair) -> (&Daemon, &Daemon)) {
 
     let [old, new] = [underlay.addresses()[1], new].map(|address| underlay.cidr(address));
     pair.link.b().change_address(&old, &new).unwrap();
-    // The pings say when payload is back; TCP, whose patience doubles with each loss, only that it goes on.
+    // The pings show when payload passes again; TCP, whose retransmission timeout doubles with each
+    // loss, only that it continues.
     let moved = flow.received();
     std::thread::sleep(Duration::from_secs(4));
     wait_until(MINUTE, "TCP after the move", || flow.received() > moved + 1_000_000);

@@ -1,4 +1,4 @@
-//! What asking for the status costs.
+//! The cost of status requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,10 +7,11 @@ use weft_lab::traffic::{PingOptions, Pinger};
 
 use crate::common::{Pair, Underlay, alone};
 
-/// Answers to a program that asks all the time are made beside the packets, not before them.
+/// Answers to a program that requests continuously are computed beside the packets, not before
+/// them.
 #[test]
 fn asking_for_status_fifty_times_a_second_holds_up_no_packet() {
-    /// What no load of the machine explains often, ms.
+    /// A round trip in ms that the load of a machine rarely explains.
     const SLOW: f64 = 50.0;
     alone(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
@@ -39,7 +40,7 @@ fn asking_for_status_fifty_times_a_second_holds_up_no_packet() {
                     std::thread::sleep(Duration::from_millis(20));
                 }
             });
-            // Alternating, so that what else the machine does weighs on both halves.
+            // Alternating, so that other load of the machine affects both halves.
             let mut slow = [0_usize; 2];
             for round in 0..6 {
                 asking.store(round % 2 == 1, Ordering::Relaxed);

@@ -43,7 +43,8 @@ fn a_full_interface_mtu_passes_unfragmented() {
     alone(|| {
         use weft_lab::traffic::{PingOptions, Pinger};
         let pair = Pair::start(Underlay::V4, |_| {});
-        // IPv6 and ICMPv6 headers take 48 bytes; an inner packet of FIPS frames has 1,203 (FIPS-NOTES).
+        // IPv6 and ICMPv6 headers take 48 bytes; an inner packet of FIPS frames has 1,203
+        // (FIPS-NOTES).
         let options = PingOptions {
             payload: 1203 - 48,
             count: Some(5),
@@ -97,7 +98,7 @@ fn trains_are_no_longer_than_the_setting_says() {
             spec.settings.push(("udp.batch".to_owned(), 7.into()));
         });
         assert_transfer(&pair.a, &pair.b, BYTES);
-        // A veth hands trains over whole.
+        // A veth passes trains on whole.
         let status = counted(&pair.b);
         let count = |name: &str| status["counters"][name].as_u64().unwrap();
         let (trains, in_trains) = (
@@ -110,12 +111,12 @@ fn trains_are_no_longer_than_the_setting_says() {
     });
 }
 
-/// The status once its counters, which are sampled now and then, have all that a transfer brought.
+/// The status after its counters, which are sampled at intervals, include a whole transfer.
 fn counted(daemon: &Daemon) -> Value {
     let end = Instant::now() + PATIENCE;
     loop {
         let status = daemon.status().unwrap();
-        // At most 1,410 bytes are in each: a packet of 1,470 less the headers of IPv6 and TCP.
+        // Each has at most 1,410 bytes: a packet of 1,470 less the headers of IPv6 and TCP.
         if status["counters"]["udp_segments_received"].as_u64() > Some(BYTES / 1410) {
             return status;
         }

@@ -1,4 +1,5 @@
-//! `weft trace` under load: every stage takes some time and all of them together the thread's; and it ends by itself.
+//! `weft trace` under load: every stage takes some time, their sum is the time of the thread, and
+//! measuring ends by itself.
 
 use std::process::{Command, Stdio};
 
@@ -6,7 +7,7 @@ use weft_node::trace::TraceDocument;
 
 use crate::common::{PATIENCE, Pair, Underlay, WEFT, alone, assert_transfer, wait_until};
 
-/// Every stage on the way of a packet.
+/// Every stage that a packet passes.
 const WORK: [&str; 9] = [
     "tun-read",
     "route",
@@ -57,17 +58,17 @@ fn the_stages_of_a_loaded_node_add_up_and_the_switch_goes_back() {
             .unwrap();
         check_load(busiest);
 
-        // No client asks any more, and the daemon stops measuring.
+        // No client requests any more, and the daemon stops measuring.
         wait_until(PATIENCE, "no longer measuring", || !traced());
         pair.finish();
     });
 }
 
-/// Stages do not overlap, and leave little out.
+/// Stages do not overlap, and leave little time out.
 fn check_sums(document: &TraceDocument) {
     let ns: u64 = document.total.stages.values().map(|stage| stage.ns).sum();
     let share = ns as f64 / 1e9 / document.total.seconds;
-    // A sleep that spans two documents counts in the one that it ends in.
+    // A sleep that spans two documents counts in the one in which it ends.
     assert!((0.5..1.5).contains(&share), "{share}: {document:#?}");
 }
 
@@ -77,7 +78,8 @@ fn check_load(document: &TraceDocument) {
         assert!(stage.ns > 0 && stage.calls > 0, "{name}: {document:#?}");
     }
     let [read, split, seal, send] = ["tun-read", "split", "seal", "udp-send"].map(|name| document.total.stages[name]);
-    // Whatever is read is cut, sealed and sent; messages of the session are sent beside it.
+    // All packets that are read are split, sealed and sent; messages of the session are sent in
+    // addition.
     assert_eq!(split.packets, seal.packets);
     assert!(read.packets.abs_diff(seal.packets) <= 64, "{document:#?}");
     assert!(
@@ -85,7 +87,7 @@ fn check_load(document: &TraceDocument) {
         "{document:#?}"
     );
     assert!(send.bytes > read.bytes && read.bytes > 1_000_000, "{document:#?}");
-    // Segmentation offload is in use, and both histograms say so.
+    // Segmentation offload is in use, and both histograms show it.
     for name in ["tun-read", "udp-send"] {
         let sizes = document.total.sizes[name];
         assert!(

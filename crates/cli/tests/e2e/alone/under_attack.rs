@@ -1,16 +1,17 @@
-//! A daemon under attack, by a stranger on its network and by a member of its mesh with a genuine link: what its configured
-//! peers are promised holds.
+//! A daemon under attack, by a stranger on its network and by a member of its mesh with a genuine
+//! link: the promises to its configured peers hold.
 //!
-//! The default is a choice that stands for all. With `WEFT_ATTACKS=all` (or the name of one) each attack goes at an idle node
-//! and at one that has traffic, one after the other. The results are a table:
+//! The default is a selection that represents all attacks. With `WEFT_ATTACKS=all` (or the name of
+//! one) each attack runs against an idle node and against one with traffic, one after the other.
+//! The results are a table:
 //!
 //! ```text
 //! WEFT_ATTACKS=all cargo test --release -p weft --test e2e under_attack -- --nocapture
 //! ```
 //!
-//! - `attacks`: what is sent
+//! - `attacks`: the hostile datagrams
 //! - `member`: the hostile end of a genuine link
-//! - `scene`: the nodes, and what is measured
+//! - `scene`: the nodes, and the measurements
 
 mod attacks;
 mod member;
@@ -23,40 +24,47 @@ use self::attacks::Attack;
 use self::scene::{Load, Outcome, Scene};
 use crate::common::alone;
 
-/// From a peer's start until it has its link. The promise (docs/protocol/security.md, P4): who is not authenticated delays no
-/// configured peer by more than a second.
+/// From a peer's start until it has its link. The promise (docs/protocol/security.md, P4):
+/// unauthenticated parties delay no configured peer by more than a second.
 const LINK_LIMIT: Duration = Duration::from_secs(1);
 
-/// From a peer's start until it has its session: the link, then a handshake whose first message may be lost once (a second).
+/// From a peer's start until it has its session: the link, then a handshake whose first message may
+/// be lost once (a second).
 const SESSION_LIMIT: Duration = Duration::from_secs(2);
 
-/// What a stranger may make the node's memory grow by. It fills no store but that of waiting handshakes: 256 in each lane,
-/// and buffers that were not used before. Each is far below a MiB.
+/// The growth of the node's memory that a stranger may cause. A stranger fills no store but that of
+/// waiting handshakes (256 in each lane) and buffers that were not used before. Each is far below a
+/// MiB.
 const STRANGERS_MEMORY: u64 = 4 << 20;
 
-/// What a member may: reports in a lane and before the core, and messages of the core for a lane, have 4 MiB each
-/// (docs/protocol/behaviour.md, "What may wait"), of which one neighbour gets a fifth; half-open sessions are below 1 MiB; frames
-/// of 60 KB go through buffers of their own size. Freed memory stays with the process for a while, so this is twice the sum.
+/// The growth that a member may cause. Reports in a lane and before the core, and messages of the
+/// core for a lane, have 4 MiB each (docs/protocol/behaviour.md, "What may wait"), of which one
+/// neighbour gets a fifth; half-open sessions take less than 1 MiB; frames of 60 KB go through
+/// buffers of their own size. Freed memory stays with the process for a while, so this is twice the
+/// sum.
 const MEMBERS_MEMORY: u64 = 12 << 20;
 
-/// CPU, of one core, beyond what the node used before, in a build without optimisation. Handshakes may have a twentieth; 5,000
-/// datagrams that are read one by one and dropped take 20 us each. Twice that, for a machine that has other things to do.
+/// CPU time, as a share of one core, beyond the use before the attack, in a build without
+/// optimisation. Handshakes may use a twentieth; 5,000 datagrams that are read one by one and
+/// dropped take 20 us each. The bound is twice the sum, for a machine with other load.
 const MSG1_CPU: f64 = 0.3;
 
-/// The same with 40,000 datagrams, which come many at a time and take 5 us each.
+/// The same with 40,000 datagrams, which arrive many at a time and take 5 us each.
 const MSG2_CPU: f64 = 0.5;
 
-/// 5,000 frames are opened at 20 us each. Of those the core gets 512 at most, at 100 us each, and a twentieth for handshakes.
-/// Twice that.
+/// 5,000 frames are opened at 20 us each. The core gets at most 512 of them, at 100 us each, and a
+/// twentieth for handshakes. The bound is twice the sum.
 const MEMBERS_CPU: f64 = 0.4;
 
-/// New keys of the session with the peer that stays, which are not due: one that was due by chance, and no more.
+/// Unscheduled rekeys of the session with the peer that stays: at most one, which was due by
+/// coincidence.
 const REKEYS: u64 = 1;
 
-/// Of what is sent, this part at least has to be seen at the node: some attacks go at two nodes, or get half of an answer.
+/// One part in this number of the hostile datagrams must be counted at the node: some attacks have
+/// two targets, or get half of an answer.
 const ARRIVED: u64 = 4;
 
-/// What runs by default, in turns beside each other: each defence once, idle and loaded.
+/// The cases that run by default: each defence once, idle or loaded.
 const CHOICE: [(Attack, Load); 7] = [
     (Attack::Msg1PeerMoves, Load::Loaded),
     (Attack::Msg1OfReturner, Load::Idle),
@@ -67,11 +75,11 @@ const CHOICE: [(Attack, Load); 7] = [
     (Attack::EarlyFrames, Load::Idle),
 ];
 
-/// Cases of the choice that run at once.
+/// Number of these cases that run at once.
 const AT_ONCE: usize = 2;
 
 impl Outcome {
-    /// Which promises were broken.
+    /// The promises that were broken.
     fn faults(&self) -> Vec<String> {
         let (memory, cpu) = match self.attack {
             attack if attack.is_members() => (MEMBERS_MEMORY, MEMBERS_CPU),
@@ -95,7 +103,8 @@ impl Outcome {
             (within(linked, LINK_LIMIT), format!("linked after {linked:?}")),
             (within(session, SESSION_LIMIT), format!("in session after {session:?}")),
             (
-                // What the kernel drops at a full socket, the node never saw: this machine is busy with other things.
+                // The node never saw what the kernel drops at a full socket: this machine is busy
+                // with other work.
                 self.lost as u64 <= self.kernel_drops,
                 format!(
                     "lost {} of {} ({} by its socket)",
@@ -137,7 +146,7 @@ const HEAD: &str = "\
 | attack | node | rate, 1/s | sent | linked after, ms | session after, ms | lost | memory | CPU before, % | CPU more, % |
 |---|---|---|---|---|---|---|---|---|---|";
 
-/// Runs the cases, so many at once; their outcomes in the cases' order.
+/// Runs the cases, at most `at_once` at a time; returns their outcomes in the order of the cases.
 fn run(cases: &[(Attack, Load)], at_once: usize) -> Vec<Outcome> {
     let next = Mutex::new(cases.iter().enumerate());
     let outcomes = Mutex::new(Vec::new());

@@ -1,4 +1,5 @@
-//! L12: UDP between A and B blocked, both reach each other through C. Both cases run at once, each in a world of its own.
+//! L12: with UDP between A and B blocked, both reach each other through C. Both cases run at once,
+//! each in a world of its own.
 
 use std::time::Duration;
 
@@ -7,11 +8,11 @@ use weft_lab::traffic::ProbeReport;
 use crate::common::beside;
 use crate::common::net::{Net, PINGS};
 
-/// How long not one ping may be lost.
+/// The time without a lost ping.
 const STEADY: Duration = Duration::from_secs(90);
-/// How soon after unblocking the path is direct again.
+/// Time limit from the end of the block until the path is direct again.
 const RETURN: Duration = Duration::from_secs(25);
-/// The most pings that a cut may cost, each way.
+/// Maximum number of pings that a cut may cost, in each direction.
 const CUT_COST: usize = 10;
 
 #[test]
@@ -65,7 +66,7 @@ fn cut_while_running() {
     steady_and_back(net);
 }
 
-/// Through C without one loss, then direct again.
+/// Through C without a loss, then direct again.
 fn steady_and_back(net: Net) {
     assert_lossless(&net.ping_both(["a", "b"], PINGS, STEADY));
     for (from, to) in [("a", "b"), ("b", "a")] {

@@ -1,4 +1,4 @@
-//! What can be wrong at the start: one clear line, exit 1 or 2, and nothing half-created.
+//! Faults at the start: one clear line, exit status 1 or 2, and nothing half-created.
 
 use std::fs::{self, Permissions};
 use std::net::UdpSocket;
@@ -18,7 +18,7 @@ use crate::common::{PATIENCE, WEFT, beside, identity};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// One node with a key and a configuration that would work.
+/// One node with a valid key and a valid configuration.
 struct Node {
     world: World,
     host: Host,
@@ -60,8 +60,8 @@ impl Node {
         files.find(is_key).unwrap()
     }
 
-    /// Asserts that the failure is told well and has left nothing, and that the same files work once
-    /// the cause is gone.
+    /// Asserts that the failure is reported as required and has left nothing, and that the same
+    /// files work after the cause is removed.
     fn check(self, output: &Output, code: i32, words: &[&str]) {
         check_text(output, code, words);
         assert!(!self.has_interface(), "the interface stays");
@@ -80,7 +80,7 @@ impl Node {
     }
 }
 
-/// One line, with these words in it, and this exit status.
+/// Asserts one line with these words in it, and this exit status.
 fn check_text(output: &Output, code: i32, words: &[&str]) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
@@ -92,7 +92,7 @@ fn check_text(output: &Output, code: i32, words: &[&str]) {
     assert!(!stderr.contains("panicked"), "{stderr}");
 }
 
-/// No socket stays in the state directory.
+/// Asserts that no socket remains in the state directory.
 fn check_state(state: &Path) {
     for entry in fs::read_dir(state).unwrap() {
         let entry = entry.unwrap();
@@ -170,7 +170,7 @@ fn the_key_file_holds_no_key() {
         let node = Node::new();
         let key = node.key_file();
         let secret = fs::read_to_string(&key).unwrap();
-        // One letter changed: the checksum of bech32 tells.
+        // One letter is changed: the checksum of bech32 detects it.
         let last = if secret.trim().ends_with('q') { "p" } else { "q" };
         let spoilt = format!("{}{last}\n", &secret.trim()[..secret.trim().len() - 1]);
         fs::write(&key, &spoilt).unwrap();
@@ -229,7 +229,7 @@ fn a_second_daemon_on_the_same_state_is_refused() {
         let mut first = Daemon::start(&node.host, Path::new(WEFT), &node.identity, &spec).unwrap();
         first.wait_ready(PATIENCE).unwrap();
         check_text(&node.fails(), 1, &[node.identity.state.to_str().unwrap()]);
-        // The first is not disturbed.
+        // The first node is not disturbed.
         first.status().unwrap();
         assert!(node.has_interface());
         assert_eq!(first.stop().unwrap().code(), Some(0));

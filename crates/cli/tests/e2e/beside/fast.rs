@@ -1,4 +1,5 @@
-//! Fast frames that end: what status says of it, across restarts, and what a node does that requires them.
+//! Fast frames that end: the status of it, across restarts, and the behaviour of a node that
+//! requires them.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,7 +14,7 @@ use weft_lab::world::World;
 
 use crate::common::{Underlay, WEFT, beside, identity, reached_within, wait_until};
 
-/// Capabilities are told for 7.5 s before a peer counts as one that has none.
+/// Capabilities are announced for 7.5 s before a peer counts as one that has none.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn start(host: &Host, own: &Identity, peer: &Identity, at: &str, fast: &str) -> Daemon {
@@ -38,7 +39,7 @@ fn wait_frames(from: &Daemon, to: &Daemon, kind: &str) -> Value {
     frames(from, to.identity())
 }
 
-/// Whether one echo comes back.
+/// Whether one echo is answered.
 fn ping(from: &Daemon, to: &Daemon) -> bool {
     let options = PingOptions {
         count: Some(1),
@@ -75,7 +76,8 @@ fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
         );
         stop(b);
 
-        // The peer has none any more: data goes on, and status tells that it was better once.
+        // The peer does not offer them any more: data continues, and the status reports that fast
+        // frames were used before.
         let b = start_b("enabled = false");
         reached_within(LIMIT, &a, &b);
         let since = wait_frames(&a, &b, "downgraded")["downgraded_unix"].clone();
@@ -83,7 +85,7 @@ fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
         assert!(ping(&a, &b));
         stop(a);
 
-        // Another process knows it still, and this one refuses.
+        // A restarted daemon still knows it; this one requires fast frames and refuses.
         let a = start_a("require = true");
         let refused = wait_frames(&a, &b, "downgraded");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The first minutes of a node: what stops it leaves nothing behind, and no second identity is made
-//! by mistake.
+//! The first minutes of a node: a failed start leaves nothing behind, and no second identity is
+//! created by mistake.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -147,7 +147,7 @@ fn a_second_node_in_one_system_is_told_which_route_is_taken() {
     });
 }
 
-/// Both ends in networks with the same addresses, as of many home routers.
+/// Both ends are in networks with the same addresses, as of many home routers.
 #[test]
 fn a_network_of_a_peer_that_this_machine_is_in_keeps_no_node_down() {
     beside(|| {

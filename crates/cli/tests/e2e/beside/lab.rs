@@ -1,4 +1,5 @@
-//! `weft lab run` with the real binary: the ready scenarios hold, and what does not hold is named.
+//! `weft lab run` with the real binary: the built-in scenarios hold, and a failed expectation is
+//! named.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use weft_os::test_support::require_namespaces;
 use crate::common::lab::{PAIR, lab, text};
 use crate::common::shared_turn;
 
-/// Runs a scenario into a folder.
+/// Runs a scenario with its output in a folder.
 fn run(from: &str, folder: &Path, more: &[&str]) -> Output {
     lab(&["run", from, "--out"]).arg(folder).args(more).output().unwrap()
 }
@@ -19,7 +20,7 @@ fn results(folder: &Path) -> Value {
     serde_json::from_slice(&fs::read(folder.join("results.json")).unwrap()).unwrap()
 }
 
-/// A ready scenario: every expectation holds, and the folder has all that a run leaves.
+/// A built-in scenario: every expectation holds, and the folder has all files of a run.
 fn holds(name: &str) {
     if !require_namespaces() {
         return;
@@ -139,7 +140,7 @@ expect = "quiet"
         said.contains("FAILED  expect path a to b via b: direct; expected via b\n"),
         "{said}"
     );
-    // The delay that was set is there: of two bounds one is broken.
+    // The configured delay is in effect: of two bounds one is broken.
     assert!(said.contains("; expected at least 1000 lost\n"), "{said}");
     assert!(said.contains("FAILED  start a: it is running\n"), "{said}");
     assert!(said.contains("ok      expect quiet: no warning in 2 logs\n"), "{said}");
@@ -212,8 +213,8 @@ fn the_list_has_every_ready_scenario_and_its_file() {
     assert!(file.starts_with("name = \"wan-26ms\"\n"), "{file}");
 }
 
-/// What no ready scenario does: networks behind each other, an address that changes, cuts that hosts notice, nodes that
-/// come late and are killed.
+/// Steps that no built-in scenario has: networks behind each other, an address that changes, cuts
+/// that hosts notice, nodes that start late and are killed.
 #[test]
 fn every_other_deed_does_what_it_says() {
     if !require_namespaces() {

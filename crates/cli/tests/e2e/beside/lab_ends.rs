@@ -1,4 +1,4 @@
-//! `weft lab up`, `exec` and `down` with the real binary, and that nothing stays behind, however a lab ends.
+//! `weft lab up`, `exec` and `down` with the real binary; nothing remains, however a lab ends.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -11,7 +11,7 @@ use weft_os::test_support::require_namespaces;
 use crate::common::lab::{PAIR, interfaces, is_used, lab, leftovers, namespaces_of, processes, text};
 use crate::common::{MINUTE, WEFT, shared_turn, wait_until};
 
-/// A run ends in the middle: its nodes end with it.
+/// A run is interrupted: its nodes end with it.
 fn interrupted(signal: Signal) {
     if !require_namespaces() {
         return;
@@ -97,7 +97,7 @@ fn a_lab_is_up_until_it_is_taken_down() {
     assert_eq!(status.0, Some(0), "{status:?}");
     let status = weft(&["exec", "a", "--", WEFT, "status"]);
     assert_eq!(status.0, Some(0), "{status:?}");
-    // How the command ended, and what it said.
+    // The exit status and the output of the command.
     assert_eq!(
         weft(&["exec", "a", "--", "sh", "-c", "echo $WEFT_LAB_HOST; exit 7"]),
         (Some(7), "a\n".to_owned(), String::new())
@@ -139,7 +139,7 @@ fn a_killed_lab_takes_its_nodes_and_commands_along() {
     let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(shell.stdout.take().unwrap());
     said.read_line(&mut String::new()).unwrap();
-    // Open as long as this lives: the shell does not end by itself.
+    // Open as long as this value lives, so that the shell does not end by itself.
     let _input = shell.stdin.take();
     let namespaces = namespaces_of(temporary.path());
     assert!(namespaces.len() >= 2, "{namespaces:?}");

@@ -1,4 +1,4 @@
-//! Two nodes that do not find each other say why, each on its side.
+//! Two nodes that do not reach each other report the reason, each on its side.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Hosts on one switch, which is gone with its value.
+/// Hosts on one switch, which exists as long as its value.
 fn hosts<const N: usize>(world: &World, named: [(&str, &str); N]) -> (Switch, [Host; N]) {
     let switch = world.switch("net").unwrap();
     let hosts = named.map(|(name, ip)| {
@@ -80,7 +80,7 @@ fn a_node_that_is_not_configured_is_named_where_it_is_turned_away() {
         for part in [&*asks.npub, "192.0.2.1:2121", "INFO", config.to_str().unwrap()] {
             assert!(told[0].contains(part), "{part:?} is missing in: {}", told[0]);
         }
-        // The other side cannot know more than that there is no answer, and says what to look at.
+        // The other node cannot know more than that there is no answer, and reports what to check.
         let why = why(&asking, &refuses.npub);
         for part in ["no answer from 192.0.2.2:2121", "list this node's npub", "UDP 2121"] {
             assert!(why.contains(part), "{part:?} is missing in: {why}");
@@ -112,8 +112,8 @@ fn each_reason_for_which_a_peer_does_not_answer_has_its_own_words() {
         for (peer, words) in &peers {
             wait_until(MINUTE, words, || why(&daemon, &peer.npub).contains(words));
         }
-        // A whole attempt without an answer: the peer is offline, and since when is the time in
-        // that state.
+        // A whole attempt without an answer: the peer is offline, and the time is that in this
+        // state.
         wait_until(MINUTE, "offline", || {
             let states = daemon.status().unwrap()["peers"].clone();
             let states = states.as_array().unwrap();
@@ -150,7 +150,8 @@ fn neighbours_that_are_not_configured_are_listed_and_do_not_answer_for_ever() {
             shown.contains(&user.npub) && shown.contains("not configured here"),
             "{shown}"
         );
-        // The relay has no session with a node that it does not list: the laptop says that at last.
+        // The relay does not have a session with a node that it does not list: the laptop reports
+        // that in the end.
         let ping = std::process::Command::new(WEFT)
             .args(["ping", "relay.fips", "-c", "8", "-i", "0.5", "-W", "1", "--state"])
             .arg(&user.state)

@@ -13,11 +13,13 @@ use weft_lab::world::World;
 
 use crate::common::{PATIENCE, Underlay, WEFT, assert_transfer, beside, identity, reached_within};
 
-/// Inside, 1,155 bytes. They make a UDP payload of 1,232, a packet of 1,260 bytes over IPv4 and of 1,280 over IPv6.
+/// Bytes of an inner packet: 1,155. They make a UDP payload of 1,232, a packet of 1,260 bytes over
+/// IPv4 and of 1,280 over IPv6.
 const LARGEST: usize = 1232 - 77;
 
-/// TCP passes both ways, and pings as large as the hole, whether the nodes were told of it or have their default of
-/// 1,280 bytes of payload: TCP is clamped to what passes wherever IPv6 does. Nothing is swallowed on the way.
+/// TCP passes in both directions, and so do pings of the maximum size of the path, whether the
+/// nodes are configured for it or have their default of 1,280 bytes of payload: TCP is clamped to
+/// what passes if IPv6 does. No packet is lost on the path.
 fn hole(underlay: Underlay, too_big: TooBig, udp_mtu: u16) -> Result<(), DaemonError> {
     let world = World::new().unwrap();
     let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
@@ -55,7 +57,7 @@ fn hole(underlay: Underlay, too_big: TooBig, udp_mtu: u16) -> Result<(), DaemonE
     for direction in [Direction::AToB, Direction::BToA] {
         assert_eq!(link.counts(direction).too_big, 0);
     }
-    // The hole is one: a packet that does not fit is swallowed.
+    // The black hole works: a packet that does not fit is dropped silently.
     let socket = a
         .host()
         .run(|| std::net::UdpSocket::bind((addresses[0], 0)).unwrap())

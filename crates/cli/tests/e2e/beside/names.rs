@@ -1,4 +1,4 @@
-//! Names, asked of the real daemon.
+//! Names, queried from the real daemon.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,7 +15,7 @@ use crate::common::{PATIENCE, Pair, Underlay, WEFT, address, assert_pings, besid
 
 pub(crate) const LISTEN: [&str; 2] = ["127.0.0.1:5354", "[::1]:5354"];
 
-/// What a response says: its code, and the address in it.
+/// The content of a response: its code, and the address in it.
 type Answer = (RCODE, Option<IpAddr>);
 
 fn request(name: &str, qtype: TYPE) -> Vec<u8> {
@@ -61,7 +61,7 @@ fn ask_tcp(server: SocketAddr, request: &[u8]) -> Answer {
     read(&response)
 }
 
-/// Asks every address over both transports, on the daemon's host; all say the same.
+/// Queries every address over both transports, on the daemon's host; all responses are equal.
 pub(crate) fn ask(daemon: &Daemon, name: &str, qtype: TYPE) -> Answer {
     let request = request(name, qtype);
     let answers = daemon.host().run(|| {
@@ -98,7 +98,8 @@ fn names_are_answered_and_others_refused() {
         let status = dns_status(a);
         assert_eq!(status["state"], "local", "{status}");
         assert_eq!(status["listen"], serde_json::json!(LISTEN));
-        // The lab's hosts have a network of their own, and the machine's resolver must not hear of it.
+        // The lab's hosts have a network of their own, and the machine's resolver must not be
+        // configured for it.
         assert_eq!(
             status["why"],
             "answered on 127.0.0.1:5354, [::1]:5354; the system's resolver does not ask weft: systemd-resolved, if there is one, \
@@ -112,7 +113,7 @@ fn names_are_answered_and_others_refused() {
             "{text}"
         );
 
-        // No other node of the mesh is answered: the sockets are those of loopback.
+        // No other node of the mesh gets an answer: the sockets are those of loopback.
         let from_mesh = b.host().run(|| {
             let server = SocketAddr::new(address(a), 5354);
             TcpStream::connect_timeout(&server, PATIENCE).unwrap_err().kind()
@@ -122,7 +123,7 @@ fn names_are_answered_and_others_refused() {
     });
 }
 
-/// Another program has the port: the node runs, and says what it lacks.
+/// Another program has the port: the node runs, and reports what is missing.
 #[test]
 fn a_port_in_use_costs_names_alone() {
     beside(|| {

@@ -18,8 +18,8 @@ use crate::common::{
 const MESH: &str = "\n[mesh]\nopen = true\n";
 const PUBLIC: &str = "203.0.113.7";
 
-/// A and B, each behind a box of its own, and P outside. A and B know P's address and each other's key; P knows their
-/// keys.
+/// A and B, each behind a NAT of its own, and P outside. A and B know P's address and each other's
+/// key; P knows their keys.
 struct Net {
     a: Daemon,
     b: Daemon,
@@ -70,7 +70,7 @@ impl Net {
         }
     }
 
-    /// Payload both ways between each two of the three.
+    /// Waits for payload in both directions between each two of the three.
     fn wait_payload(&mut self) {
         for (from, to) in [
             (&self.a, &self.p),
@@ -85,7 +85,7 @@ impl Net {
         self.p.wait_peer(&b, PeerState::Payload, PATIENCE).unwrap();
     }
 
-    /// Where P sends what is for `node`.
+    /// The address to which P sends packets for `node`.
     fn seen_at(&self, node: &Daemon) -> SocketAddr {
         let status = self.p.peer(&node.identity().npub).unwrap().unwrap();
         let path = status["path"]["addr"].as_str().unwrap();
@@ -100,7 +100,8 @@ impl Net {
     }
 }
 
-/// Every pair reaches each other, both ways: 1,000 bytes five times a second for twenty seconds without a loss, and TCP.
+/// Every pair reaches each other, in both directions: 1,000 bytes five times a second for twenty
+/// seconds without a loss, and TCP.
 fn behind(kinds: [NatKind; 2]) {
     let mut net = Net::start(kinds);
     net.wait_payload();
@@ -147,8 +148,9 @@ fn two_nodes_behind_symmetric_boxes_reach_each_other_through_a_public_third() {
     beside(|| behind([NatKind::Symmetric, NatKind::Symmetric]));
 }
 
-/// No packets are sent for longer than a mapping lasts; the node inside is still reached from outside. Then its box
-/// forgets everything, as at a restart: the node is reached again, by another port.
+/// No packets are sent for longer than a mapping lasts; the node inside is still reached from
+/// outside. Then its NAT loses all mappings, as at a restart: the node is reached again, by another
+/// port.
 #[test]
 fn an_idle_node_behind_a_box_stays_reachable_and_a_box_may_restart() {
     beside(|| {
@@ -160,7 +162,7 @@ fn an_idle_node_behind_a_box_stays_reachable_and_a_box_may_restart() {
 
         let before = net.seen_at(&net.a);
         net.boxes[0].forget();
-        // P cannot know the new port before A has sent something, which it does by itself.
+        // P cannot know the new port before A has sent something, which A does by itself.
         reached_within(MINUTE, &net.p, &net.a);
         wait_until(PATIENCE, "P sends to the new port", || net.seen_at(&net.a) != before);
         assert_pings(&net.p, &net.a);

@@ -1,4 +1,5 @@
-//! Networks behind nodes: IPv4 and IPv6 with all of their header, hosts behind hosts, and what may not pass.
+//! Networks behind nodes: IPv4 and IPv6 with the complete header, hosts behind hosts, and packets
+//! that may not pass.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
@@ -18,7 +19,8 @@ use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, reached_
 
 const BYTES: u64 = 20_000_000;
 
-/// What a node is told of networks: its own addresses, what lies behind it, and behind its only peer.
+/// The networks in a node's configuration: its own addresses, the networks behind it, and those
+/// behind its only peer.
 struct Told<'a> {
     addresses: &'a [&'a str],
     behind: &'a [&'a str],
@@ -107,7 +109,7 @@ impl Village {
         }
     }
 
-    /// Waits until both say that packets of networks pass.
+    /// Waits until both report that packets of networks pass.
     fn wait_pass(&self) {
         for (own, peer) in [(&self.a, &self.b), (&self.b, &self.a)] {
             wait_until(PATIENCE, "networks pass", || networks(own, peer)["pass"] == true);
@@ -131,7 +133,7 @@ impl Drop for Village {
     }
 }
 
-/// What one says of the networks behind the other.
+/// One node's status of the networks behind the other.
 fn networks(own: &Daemon, peer: &Daemon) -> Value {
     own.peer(&peer.identity().npub).unwrap().unwrap_or_default()["networks"].clone()
 }
@@ -151,7 +153,8 @@ fn socket(host: &Host, at: &str) -> UdpSocket {
     socket
 }
 
-/// Sends a datagram until it arrives as it is, and returns how often that took. What is told by ICMP is passed over.
+/// Sends a datagram until it arrives unchanged, and returns the number of attempts. Errors reported
+/// by ICMP are ignored.
 fn passes(from: &UdpSocket, to: &UdpSocket, len: usize) -> usize {
     let payload: Vec<u8> = (0..len).map(|n| n as u8).collect();
     let end = Instant::now() + PATIENCE;
@@ -167,7 +170,7 @@ fn passes(from: &UdpSocket, to: &UdpSocket, len: usize) -> usize {
     unreachable!("there is no end of tries")
 }
 
-/// TCP from one host to an address of another, whole and unchanged.
+/// A TCP transfer from one host to an address of another, complete and unchanged.
 fn assert_tcp(from: &Host, (to, at): (&Host, &str)) {
     let report = transfer((from, to), ip(at), BYTES, BYTES, MINUTE).unwrap();
     assert!(report.hash_ok && report.bytes == BYTES, "{report:?}");
@@ -192,7 +195,7 @@ fn hosts_behind_nodes_reach_each_other_over_ipv4_and_ipv6() {
             assert!(counter(node, "tun_coalesced") > 0 && counter(node, "udp_gso_sends") > 0);
             assert_eq!((counter(node, "tcp_recut"), counter(node, "too_big")), (0, 0));
         }
-        // Checksums: with one, and without.
+        // UDP with a checksum, and without.
         let (from, to) = (socket(a, "10.99.0.1"), socket(b, "10.99.0.2"));
         assert_eq!(passes(&from, &to, 1_000), 1);
         send_without_checksum(&from).unwrap();
@@ -220,7 +223,8 @@ fn several_lanes_carry_them_each() {
     beside(|| {
         let village = Village::start(&A, &B, |spec, _| spec.settings.push(("lanes".to_owned(), 3.into())));
         village.wait_pass();
-        // Enough connections that no lane is left out but by bad luck, which does not matter: all bytes arrive.
+        // Enough connections that every lane is used, unless by coincidence. That does not matter:
+        // all bytes arrive.
         for _ in 0..8 {
             let hosts = (&village.g, &village.h);
             let report = transfer(hosts, ip("10.8.7.2"), 2_000_000, 1, MINUTE).unwrap();
@@ -234,7 +238,7 @@ fn several_lanes_carry_them_each() {
 #[test]
 fn what_a_peer_may_not_send_is_dropped_and_counted() {
     beside(|| {
-        // Each is told more of the other than the other says of itself.
+        // The configuration of each lists more networks behind the peer than the peer's own does.
         let a = Told {
             behind: &["10.7.7.0/24", "10.50.0.0/24"],
             theirs: &["10.99.0.2/32", "10.8.0.0/16"],
@@ -271,7 +275,7 @@ fn what_a_peer_may_not_send_is_dropped_and_counted() {
                 counter(where_to, name) > before
             });
         }
-        // The rest goes on.
+        // Other traffic continues.
         let (from, to) = (socket(host, "10.99.0.1"), socket(&village.h, "10.8.7.2"));
         assert_eq!(passes(&from, &to, 100), 1);
         village.finish();
@@ -292,21 +296,22 @@ fn what_does_not_fit_the_path_is_told_or_goes_in_pieces() {
         }
         let (a, b) = (village.a.host(), village.b.host());
         let (from, to) = (socket(a, "10.99.0.1"), socket(b, "10.99.0.2"));
-        // Whole, to the byte.
+        // A packet of exactly the maximum size, in one frame.
         let before = counter(&village.a, "fast_fragmented");
         assert_eq!(passes(&from, &to, 1_236 - 28), 1);
         assert_eq!(counter(&village.a, "fast_fragmented"), before);
-        // May be cut: in pieces, and the system is told nothing.
+        // A packet that may be fragmented: it is sent in pieces, and no error is reported to the
+        // system.
         allow_fragments(&from).unwrap();
         assert_eq!(passes(&from, &to, 1_400 - 28), 1);
         wait_until(PATIENCE, "pieces", || counter(&village.a, "fast_fragmented") > before);
         assert_eq!(counter(&village.a, "too_big"), 0);
-        // May not: the system is told, and sends less.
+        // A packet that may not: the error is reported to the system, which sends smaller packets.
         let (from, before) = (socket(a, "10.99.0.1"), counter(&village.a, "fast_fragmented"));
         assert!(passes(&from, &to, 1_400 - 28) > 1);
         wait_until(PATIENCE, "too big", || counter(&village.a, "too_big") > 0);
         assert_eq!(counter(&village.a, "fast_fragmented"), before);
-        // TCP between hosts that know nothing of all this.
+        // TCP between hosts that have no knowledge of the path MTU.
         assert_tcp(&village.g, (&village.h, "10.8.7.2"));
         assert_tcp(&village.h, (&village.g, "10.7.7.2"));
         assert_tcp(&village.h, (a, "10.99.0.1"));
@@ -332,7 +337,7 @@ fn without_fast_frames_senders_are_told_and_status_says_why() {
         assert_eq!(told["pass"], false);
         let why = told["why"].as_str().unwrap();
         assert!(why.starts_with("only fast frames carry them: "), "{why}");
-        // What needs none passes.
+        // Packets that need none pass.
         reached_within(PATIENCE, &village.a, &village.b);
         village.finish();
     });
@@ -341,7 +346,7 @@ fn without_fast_frames_senders_are_told_and_status_says_why() {
 #[test]
 fn a_network_around_the_peer_itself_makes_no_loop() {
     beside(|| {
-        // A better route is there for the first, and none for the second.
+        // There is a better route for the first, and none for the second.
         let around = Told {
             theirs: &["192.0.0.0/16", "192.0.2.2/32"],
             ..A

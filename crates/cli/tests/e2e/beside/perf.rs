@@ -1,5 +1,5 @@
-//! `weft perf` as it is refused, cut off and disturbed, with little or no load. What it measures is
-//! in `alone`.
+//! `weft perf` refused, interrupted and disturbed, with little or no load. Its measurements are in
+//! `alone`.
 
 use std::io::{Read as _, Write as _};
 use std::process::Command;
@@ -81,7 +81,7 @@ fn one_at_a_time() {
             );
             assert_eq!(first.join().unwrap()["valid"], true);
         });
-        // The one before leaves nothing behind that would be in the way.
+        // The previous run leaves nothing behind that disturbs this one.
         document(&pair.a, &["b", "--time", "1", "--udp"]);
         assert_eq!(served(&pair.b), Some(2));
         pair.finish();
@@ -141,7 +141,7 @@ fn a_path_that_changes_makes_the_run_invalid() {
     });
 }
 
-/// Whatever is said to the port, the daemon counts it and goes on.
+/// Whatever is sent to the port, the daemon counts it and continues.
 #[test]
 fn nonsense_is_counted() {
     beside(|| {
@@ -154,7 +154,7 @@ fn nonsense_is_counted() {
         ] {
             let said = pair.a.host().run(|| {
                 let mut stream = std::net::TcpStream::connect(to)?;
-                // It may leave before all is said.
+                // The server may close before everything is sent.
                 let _ = stream.write_all(nonsense);
                 let _ = stream.shutdown(std::net::Shutdown::Write);
                 let mut answer = Vec::new();
@@ -184,12 +184,12 @@ fn an_end_in_the_middle_leaves_measuring_off() {
             child
         };
         let mut child = start(&[]);
-        // It catches no signal, so Ctrl-C is no more to it than this.
+        // It catches no signal, so Ctrl-C has the same effect as this.
         child.kill().unwrap();
         child.wait().unwrap();
         wait_until(PATIENCE, "an end of it", || !traced(&pair.a) && !traced(&pair.b));
 
-        // The run before stands, whatever becomes of its stages.
+        // The run before stays valid, whatever the result of its stages.
         let (host, command) = (pair.a.host().clone(), command(&pair.a, &["--time", "1", "--json"]));
         let run = std::thread::spawn(move || host.command(command, MINUTE).unwrap());
         wait_until(MINUTE, "both ends to be measured", || {

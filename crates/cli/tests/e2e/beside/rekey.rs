@@ -1,4 +1,4 @@
-//! Both layers get fresh keys every five seconds under load, and nothing is lost (L4).
+//! Both layers are rekeyed every five seconds under load, and nothing is lost (L4).
 
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use crate::common::{MINUTE, Pair, Underlay, address, beside};
 
 const INTERVAL_S: u32 = 5;
 const RUN: Duration = MINUTE;
-/// Bytes a second of the load: thousands of frames under each key, and room for tests beside this.
+/// The load in bytes a second: thousands of frames under each key, and room for the tests that run
+/// beside this one.
 const RATE: u64 = 5_000_000;
-/// Of twelve that fit; jitter and the time of a handshake take their part.
+/// Of twelve that fit into the time; jitter and the duration of a handshake cost some.
 const AT_LEAST: u64 = 8;
 
 #[test]
@@ -45,7 +46,7 @@ fn a_minute_of_rekeys_under_load_loses_no_ping() {
     });
 }
 
-/// How often link and session have got fresh keys, as the status says.
+/// The number of rekeys of link and session, as the status has it.
 fn rekeys(own: &Daemon, peer: &Daemon) -> [u64; 2] {
     let status = own.peer(&peer.identity().npub).unwrap().unwrap();
     ["link", "session"].map(|layer| {

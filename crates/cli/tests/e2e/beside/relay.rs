@@ -1,4 +1,4 @@
-//! Two nodes that cannot reach each other, and one that both can.
+//! Two nodes that cannot reach each other, and a third that both can reach.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +11,8 @@ use weft_lab::world::World;
 
 use crate::common::{PATIENCE, WEFT, assert_transfer, beside, identity, reached_within, wait_until};
 
-/// A and B have a cable to C each, and none to each other. They know each other's key, and C's address.
+/// A and B have a cable to C each, and none to each other. They know each other's key, and C's
+/// address.
 #[test]
 fn two_nodes_reach_each_other_through_a_third() {
     beside(|| {
@@ -37,7 +38,8 @@ fn two_nodes_reach_each_other_through_a_third() {
             mesh.clone()
                 .with_peer(&ids[2].npub, "c", &[at("192.0.2.130")])
                 .with_peer(&ids[0].npub, "a", &[]),
-            // C lists no peers: it relays for every node that links with it, and exchanges IP packets with none of them.
+            // C lists no peers: it relays for every node that links with it, and exchanges IP
+            // packets with none of them.
             open,
         ];
         let mut nodes: Vec<Daemon> = Vec::new();
@@ -73,7 +75,7 @@ fn two_nodes_reach_each_other_through_a_third() {
             let status = from.peer(&to.identity().npub).unwrap().unwrap();
             assert_eq!(status["session"]["frames"]["kind"], "relayed", "{status}");
         }
-        // C has carried them without a look inside.
+        // C has forwarded them without opening them.
         wait_until(PATIENCE, "ten megabytes in relayed frames", || {
             let status = nodes[0].status().unwrap();
             status["counters"]["relayed"].as_u64() > Some(8_000)

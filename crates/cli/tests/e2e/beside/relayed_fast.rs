@@ -1,4 +1,4 @@
-//! Fast frames through a node in between, as the configuration asks for them: required, or sealed whole at each hop.
+//! Fast frames through a relay, in two configurations: required, or sealed whole at each hop.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -18,7 +18,8 @@ use crate::common::{PATIENCE, WEFT, assert_transfer, beside, identity, reached_w
 const LIMIT: Duration = Duration::from_secs(60);
 /// Ethernet, IPv4 and UDP headers in front of a datagram.
 const DATAGRAM_AT: usize = 14 + 20 + 8;
-/// The first byte of a relayed frame, and the flag of one that is sealed whole (docs/protocol/fast.md, "Frame").
+/// The first byte of a relayed frame, and the flag of one that is sealed whole
+/// (docs/protocol/fast.md, "Frame").
 const RELAYED: u8 = 0xa2;
 const FLAG_WHOLE: u8 = 1 << 2;
 /// The tag at the end of a frame.
@@ -42,14 +43,15 @@ impl Watcher {
         self.0.lock().unwrap().clone()
     }
 
-    /// The ends of the sealed contents, by which a frame is known again where its content was left as it is.
+    /// The ends of the sealed contents, by which a frame is recognised if its content was not
+    /// changed.
     fn contents(&self) -> HashSet<Vec<u8>> {
         let content = |frame: Vec<u8>| frame[frame.len() - TAG_LEN - 64..frame.len() - TAG_LEN].to_vec();
         self.frames().into_iter().map(content).collect()
     }
 }
 
-/// A and B, each with a cable to C and none to each other; both cables are watched.
+/// A and B, each with a cable to C and none to each other; both cables are observed.
 struct Chain {
     /// A, B, C.
     nodes: [Daemon; 3],
@@ -58,7 +60,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// `fast` is what stands under `[fast]` in the configuration of each.
+    /// `fast` is the content of `[fast]` in the configuration of each.
     fn start(world: &World, fast: [&str; 3]) -> Self {
         let hosts = ["a", "b", "c"].map(|name| world.host(name).unwrap());
         let cable = || Cable::both(Impairments::default());
@@ -108,7 +110,7 @@ impl Chain {
         status.unwrap()["session"]["frames"].clone()
     }
 
-    /// Waits until A and B reach each other in relayed frames, and sends something both ways.
+    /// Waits until A and B reach each other in relayed frames, and sends data in both directions.
     fn exchange(&self) {
         let [a, b, _] = &self.nodes;
         reached_within(LIMIT, a, b);
@@ -168,7 +170,7 @@ fn required_fast_frames_go_through_others_or_nothing_does() {
         });
         chain.stop();
 
-        // C knows no fast frames: A and B have a session through it, and no packet passes.
+        // C has no fast frames: A and B have a session through it, and no packet passes.
         let world = World::new().unwrap();
         let chain = Chain::start(&world, ["require = true", "require = true", "enabled = false"]);
         let [a, b, _] = &chain.nodes;

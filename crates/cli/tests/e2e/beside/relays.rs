@@ -1,4 +1,4 @@
-//! Relays that die, stand in a row, carry nothing, or take only whom they are told to.
+//! Relays that are killed, form a chain, do not forward, or accept only configured nodes.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::common::{MINUTE, address, assert_transfer, beside};
 
 const START: Duration = Duration::from_secs(30);
 
-/// How soon payload is back after a relay was killed.
+/// Time limit from the end of a relay until payload passes again.
 const BACK_MS: f64 = 3000.0;
 
-/// A and B reach each other through C or D. Whichever is in use is killed, then the other.
+/// A and B reach each other through C or D. The relay in use is killed, then the other.
 #[test]
 fn a_killed_relay_is_replaced_within_three_seconds() {
     beside(|| {
@@ -46,7 +46,8 @@ fn a_killed_relay_is_replaced_within_three_seconds() {
             assert_eq!((net.via("a", "b"), net.via("b", "a")), (Some(spare), Some(spare)));
             net.node_mut(used).restart().unwrap();
             net.node_mut(used).wait_ready(START).unwrap();
-            // The ends have the old link until they give it up. That both have a new one shows in the relay.
+            // The ends keep the old link until they give it up. That both have a new one shows in
+            // the relay.
             let end = Instant::now() + MINUTE;
             while net.node(used).status().unwrap()["node"]["mesh"]["neighbours"] != 2 {
                 assert!(Instant::now() < end, "{used} is back and has no links");
@@ -61,7 +62,7 @@ fn a_killed_relay_is_replaced_within_three_seconds() {
     });
 }
 
-/// A and B have a relay each, and only those know each other.
+/// A and B have a relay each, and only the relays know each other.
 #[test]
 fn two_relays_in_a_row_carry() {
     beside(|| {
@@ -82,7 +83,8 @@ fn two_relays_in_a_row_carry() {
     });
 }
 
-/// C carries nothing for others. A and B do not reach each other through it, and say so, until D comes, which does.
+/// C does not forward for other nodes. A and B do not reach each other through it, and report that,
+/// until D starts, which does.
 #[test]
 fn a_node_without_transit_carries_nothing() {
     beside(|| {
@@ -115,7 +117,8 @@ fn a_node_without_transit_carries_nothing() {
     });
 }
 
-/// C accepts A alone, D every node but A. Neither can join A and B, until C is told to take B too.
+/// C accepts only A, D every node but A. Neither can connect A and B, until C is configured to
+/// accept B too.
 #[test]
 fn a_relay_takes_whom_it_is_told_to() {
     beside(|| {

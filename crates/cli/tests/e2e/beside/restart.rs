@@ -13,7 +13,7 @@ fn a_is_killed_and_comes_back() {
         pair.a.kill().unwrap();
         pair.a.restart().unwrap();
         pair.a.wait_ready(LIMIT).unwrap();
-        // The one that stayed sends first: it has to give up its old keys.
+        // The node that stayed sends first: it has to give up its old keys.
         reached_within(LIMIT, &pair.b, &pair.a);
         check(pair);
     });
@@ -26,7 +26,7 @@ fn b_is_killed_and_comes_back() {
         pair.b.kill().unwrap();
         pair.b.restart().unwrap();
         pair.b.wait_ready(LIMIT).unwrap();
-        // The one that came back sends first.
+        // The node that came back sends first.
         reached_within(LIMIT, &pair.b, &pair.a);
         check(pair);
     });
@@ -53,7 +53,7 @@ fn a_clean_stop_shows_at_once_and_a_restart_links_again() {
     beside(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         assert_eq!(pair.b.stop().unwrap().code(), Some(0));
-        // Far less than the dead timeout of 30 s: the Disconnect told it.
+        // Far less than the dead timeout of 30 s: the Disconnect reported it.
         let b = pair.b.identity().npub.clone();
         pair.a.wait_peer_gone(&b, Duration::from_secs(3)).unwrap();
         pair.b.restart().unwrap();

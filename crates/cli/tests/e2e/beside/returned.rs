@@ -1,4 +1,5 @@
-//! L14: a node that restarts is reached directly at once, though a relay would do; and so it is from both sides.
+//! L14: a node that restarts is reached directly at once, although a relay is available; the same
+//! holds in the other direction.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use weft_lab::daemon::PeerState;
 use crate::common::beside;
 use crate::common::net::{Net, PINGS};
 
-/// How soon payload passes after a restart.
+/// Time limit from a restart until payload passes.
 const LIMIT: Duration = Duration::from_secs(5);
 
 #[test]
@@ -26,10 +27,10 @@ fn a_restarted_node_is_direct_at_the_first_look() {
             net.node_mut(restarted).wait_ready(LIMIT).unwrap();
             let other = if restarted == "a" { "b" } else { "a" };
             net.reached_within(LIMIT, restarted, other);
-            // The first look after payload passes.
+            // The first check after payload passes.
             for (from, to) in [(restarted, other), (other, restarted)] {
                 assert!(net.is_direct(from, to), "{}", net.peer(from, to));
-                // That packets pass both ways is known with the next sample.
+                // That packets pass in both directions is known with the next sample.
                 let npub = net.npub(to);
                 let passes = net.node_mut(from).wait_peer(&npub, PeerState::Payload, LIMIT);
                 passes.unwrap();

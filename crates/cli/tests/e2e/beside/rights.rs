@@ -1,4 +1,4 @@
-//! What a running daemon may do to the system that it runs on.
+//! The rights of a running daemon.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,11 +13,11 @@ use weft_os::test_support::skip;
 use crate::common::{MINUTE, PATIENCE, Pair, Underlay, WEFT, assert_pings, beside, wait_until};
 
 const NET_ADMIN: &str = "0000000000001000";
-/// Lanes, where `RLIMIT_NICE` cannot be raised.
+/// The rights of lanes if `RLIMIT_NICE` cannot be raised.
 const NET_ADMIN_AND_NICE: &str = "0000000000801000";
 const NONE: &str = "0000000000000000";
 
-/// The user that a daemon becomes here, where it can become another one.
+/// The user that a daemon becomes here, if it can change its user.
 fn service_uid() -> Option<u32> {
     match service_user().unwrap() {
         UserChange::To(ids) => Some(ids.uid),
@@ -37,7 +37,8 @@ fn field(status: &str, name: &str) -> String {
     line.unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Asserts that the daemon, in each of its threads, has the rights that docs/guides/privileges.md names and no others.
+/// Asserts that the daemon, in each of its threads, has the rights that docs/guides/privileges.md
+/// names and no others.
 fn assert_confined(daemon: &Daemon) {
     let pid = daemon.pid();
     let process = format!("/proc/{pid}");
@@ -76,7 +77,7 @@ fn assert_confined(daemon: &Daemon) {
         .unwrap();
     assert_eq!(core.split_whitespace().collect::<Vec<_>>()[4..6], ["0", "0"]);
     if service_uid().is_some_and(|uid| uid != 0) {
-        // The kernel gives the files of a process that cannot be dumped to root.
+        // The kernel makes root the owner of the files of a process that cannot be dumped.
         assert_eq!(
             fs::metadata(format!("{process}/environ")).unwrap().uid(),
             0,
@@ -115,7 +116,7 @@ fn runs(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}/exe")).exists()
 }
 
-/// The test of a peer's side, which starts a process there.
+/// A test with a peer, which starts a process at the peer.
 fn perf(from: &Daemon) {
     let mut command = Command::new(WEFT);
     command.args(["perf", "--no-stages", "b", "--time", "1", "--state"]);
@@ -131,7 +132,7 @@ fn no_thread_has_more_than_it_needs_before_and_after_use() {
         for daemon in [&pair.a, &pair.b] {
             assert_confined(daemon);
         }
-        // Whatever starts threads or processes, opens sockets, or writes files.
+        // All operations that start threads or processes, open sockets, or write files.
         assert_pings(&pair.a, &pair.b);
         perf(&pair.a);
         pair.a.command(&["ping", "b", "--count", "1"]).unwrap();
@@ -153,7 +154,7 @@ fn no_thread_has_more_than_it_needs_before_and_after_use() {
         for daemon in [&pair.a, &pair.b] {
             assert_confined(daemon);
         }
-        // The files of the first run are still the daemon's to read and to write.
+        // The daemon can still read and write the files of the first run.
         assert_eq!(pair.b.stop().unwrap().code(), Some(0));
         pair.b.restart().unwrap();
         pair.b.wait_ready(PATIENCE).unwrap();

@@ -1,4 +1,4 @@
-//! What status says is so: a path that is dead one way, and two machines with one key.
+//! The status is correct: for a path that is dead in one direction, and for two hosts with one key.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -65,7 +65,8 @@ fn a_path_that_is_dead_one_way_is_told_by_both_ends_with_the_direction() {
             [(&a, &b), (&b, &a)].map(|(from, to)| Pinger::start(from.host(), to.identity().address, options).unwrap());
         a.wait_peer(&ids[1].npub, PeerState::Payload, PATIENCE).unwrap();
         b.wait_peer(&ids[0].npub, PeerState::Payload, PATIENCE).unwrap();
-        // Reports have to have come: without any, status does not say that they stay away.
+        // Some reports must have arrived: without any, the status does not report that they are
+        // missing.
         wait_until(PATIENCE, "reports", || {
             [(&a, &ids[1]), (&b, &ids[0])]
                 .iter()

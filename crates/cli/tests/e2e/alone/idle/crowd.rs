@@ -1,4 +1,5 @@
-//! Many nodes on one thread: core and packet path as in the daemon, and a real UDP socket for each, but no TUN.
+//! Many nodes on one thread: core and packet path as in the daemon, and a real UDP socket for each,
+//! but no TUN.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -22,11 +23,11 @@ use weft_wire::virtio::VirtioNetHdr;
 
 /// How often lanes report their activity to the core, as in the daemon, ms.
 const SAMPLE: u64 = 250;
-/// How long the thread sleeps at the most before it looks whether it shall stop, ms.
+/// Maximum sleep of the thread before it checks whether it shall stop, ms.
 const LOOK: u64 = 100;
 const PORT: u16 = 4_000;
 
-/// What the others count and are told.
+/// Counters and flags that other threads see.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -37,16 +38,17 @@ struct Shared {
     in_session: AtomicU64,
 }
 
-/// Running nodes. They stop when this is dropped.
+/// Running nodes. They stop when this value is dropped.
 pub(crate) struct Crowd {
-    /// Their keys, and where they are.
+    /// Their keys and addresses.
     pub(crate) members: Vec<(PublicKey, SocketAddr)>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Crowd {
-    /// So many nodes on the loopback of `host`, each with an address of its own. They know the hub and wait until it dials.
+    /// Starts `count` nodes on the loopback of `host`, each with an address of its own. They know
+    /// the hub and wait until it dials.
     pub(crate) fn start(host: &Host, hub: PublicKey, count: u16) -> Self {
         let address = |n: u16| SocketAddr::from(([127, 1, (n >> 8) as u8, n as u8], PORT));
         let identity = |n: u16| Identity::new(SecretKey::generate(&mut ChaCha20Rng::seed_from_u64(n.into())));
@@ -68,17 +70,17 @@ impl Crowd {
         }
     }
 
-    /// Each sends the hub one IP packet.
+    /// Makes each send one IP packet to the hub.
     pub(crate) fn speak(&self) {
         self.shared.speak.store(true, Ordering::Relaxed);
     }
 
-    /// How many are linked with the hub.
+    /// The number of those that are linked with the hub.
     pub(crate) fn linked(&self) -> u64 {
         self.shared.linked.load(Ordering::Relaxed)
     }
 
-    /// How many have a session with it.
+    /// The number of those that have a session with it.
     pub(crate) fn in_session(&self) -> u64 {
         self.shared.in_session.load(Ordering::Relaxed)
     }
@@ -102,7 +104,7 @@ impl Drop for Crowd {
     }
 }
 
-/// The socket of the member that acts.
+/// The socket of the member whose turn it is.
 struct Out<'s> {
     socket: Option<Rc<UdpSocket>>,
     shared: &'s Shared,
@@ -111,7 +113,7 @@ struct Out<'s> {
 impl Transmit for Out<'_> {
     fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
         for datagram in train.chunks(segment) {
-            // What a full socket does not take is lost, as on a network.
+            // A datagram that a full socket refuses is lost, as on a network.
             let sent = self.socket.as_ref().unwrap().send_to(datagram, to);
             self.shared.sent.fetch_add(u64::from(sent.is_ok()), Ordering::Relaxed);
         }
@@ -123,11 +125,11 @@ struct Member {
     node: Node,
     lane: Lane,
     socket: Rc<UdpSocket>,
-    /// When its core next hears what its lane did; `u64::MAX` if that did nothing since.
+    /// When its core next gets the activity of its lane; `u64::MAX` if there was none since.
     sample_at: u64,
-    /// When it acts next if nothing comes, as the others know it.
+    /// When its next turn is if it receives nothing, as the schedule has it.
     due: u64,
-    /// Whether it is linked, and in session, as the others know it.
+    /// Whether it is linked, and in session, as the shared counters have it.
     stands: [bool; 2],
 }
 
@@ -165,7 +167,7 @@ impl Member {
         }
     }
 
-    /// Takes all that waits in its socket: how many datagrams.
+    /// Receives all datagrams that wait in its socket; returns their number.
     fn receive(&mut self, now: u64, train: &mut Train<Out<'_>>) -> u64 {
         let (mut datagram, mut count) = ([0; 2_048], 0);
         loop {
@@ -176,7 +178,7 @@ impl Member {
                     train.flush();
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // The hub is not there yet, or not any more.
+                // The hub does not listen yet, or no longer.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                 Err(error) => panic!("a member's socket: {error}"),
             }
@@ -238,7 +240,7 @@ struct Loop<'s> {
     shared: &'s Shared,
     train: Train<Out<'s>>,
     poller: Poller,
-    /// When each acts next.
+    /// When the next turn of each is.
     due: BTreeSet<(u64, usize)>,
 }
 
@@ -287,7 +289,7 @@ impl<'s> Loop<'s> {
         }
     }
 
-    /// One member acts, and what follows from it follows.
+    /// One turn of a member, with all effects.
     fn turn(&mut self, now: u64, at: usize, act: impl FnOnce(&mut Member, &mut Train<Out<'s>>) -> u64) {
         let (member, train) = (&mut self.members[at], &mut self.train);
         train.out_mut().socket = Some(member.socket.clone());

@@ -1,4 +1,5 @@
-//! What is sent to the node under attack, and how fast: ten times the rates at which the attacks were first shown, or more.
+//! The hostile datagrams and their rates: at least ten times the rates at which the attacks were
+//! first shown.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -17,23 +18,25 @@ use super::member::{Member, key};
 use super::scene::{A, ABSENT, ATTACKER, B, C, PORT, Scene, at};
 use crate::common::spoof::{Flood, Tap, from_anywhere};
 
-/// Handshake messages that differ; their keys are points of the curve, so that each costs a Diffie-Hellman.
+/// Number of distinct handshake messages; their keys are points of the curve, so that each costs a
+/// Diffie-Hellman.
 const POOL: usize = 256;
 
-/// Configured peers that are never there, in whose names frames come.
+/// Number of configured peers that are always absent, in whose names frames are sent.
 pub(crate) const CROWD: u64 = 100;
 
-/// Bytes of a frame that is to wait for its keys; the datagram around it is nearly the largest there is.
+/// Bytes of a frame that is to wait for its keys; the datagram around it is nearly of the maximum
+/// size.
 const LONG: usize = 60_000;
-/// One that may wait.
+/// Bytes of a frame that may wait.
 const SHORT: usize = 1_200;
 
-/// One way to attack.
+/// A kind of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attack {
     /// Forged msg1 from the attacker's own address.
     Msg1,
-    /// The same; the peer that restarts comes from an address where it never was.
+    /// The same; the peer that restarts uses an address that it never had before.
     Msg1PeerMoves,
     /// Forged msg1 from addresses in 256 networks.
     Msg1Spoofed,
@@ -43,21 +46,23 @@ pub(crate) enum Attack {
     Msg1OfReturner,
     /// Msg2 for the index of a msg1 that is not answered.
     Msg2,
-    /// Forged msg1 at both ends of a link in each other's name, and frames for the index of each msg1 between them.
+    /// Forged msg1 at both ends of a link in each other's name, and frames for the index of each
+    /// msg1 between them.
     RekeyIndex,
-    /// What the peer that restarts has sent as msg1 before, from its address.
+    /// Earlier msg1 of the peer that restarts, from its address.
     Recorded,
     /// SessionSetup in the names of peers, to both ends of their sessions.
     SessionSetup,
     /// SessionAck in the names of peers, to both ends of their sessions.
     SessionAck,
-    /// Sealed session messages in the names of peers that no key opens.
+    /// Sealed session messages in the names of peers that do not open under any key.
     Junk,
     /// Error signals about peers, and datagrams in their names that cause some.
     Signals,
-    /// Another filter each time.
+    /// A different filter each time.
     Filters,
-    /// SessionMsg3 in the names of peers without session, and long frames that are to wait for the keys.
+    /// SessionMsg3 in the names of peers without a session, and long frames that are to wait for
+    /// the keys.
     EarlyFrames,
 }
 
@@ -116,15 +121,16 @@ impl Attack {
         )
     }
 
-    /// Counters of the node that tell what became of the attack: those of the first row together moved by a good part of what
-    /// was sent, and those of each other row by one at least. Otherwise the attack did not take place.
+    /// Counters of the node that show the effect of the attack: the sum of those of the first row
+    /// increased by a good part of the hostile datagrams, and the sum of each other row by at least
+    /// one. Otherwise the attack did not take place.
     pub(crate) fn traces(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::Msg1 | Self::Msg1PeerMoves | Self::Msg1Spoofed | Self::Msg1OfPeer | Self::Msg1OfReturner => {
                 &[&["handshakes_refused", "handshakes_forged"], &["handshakes_forged"]]
             }
             Self::Msg2 | Self::Recorded => &[&["handshakes_refused"]],
-            // A frame that comes when the msg1 is answered already is one for the new keys.
+            // A frame that arrives after the answer to the msg1 is one for the new keys.
             Self::RekeyIndex => &[&["handshakes_refused"], &["early_frames", "link_open_failed"]],
             Self::SessionSetup => &[&["clear_refused", "unproven_refused"], &["unproven_refused"]],
             Self::SessionAck => &[&["clear_refused", "unproven_refused"]],
@@ -135,7 +141,7 @@ impl Attack {
         }
     }
 
-    /// Makes ready what is sent; the scene stands and is not attacked yet.
+    /// Prepares the hostile datagrams, in a scene that is not attacked yet.
     pub(crate) fn prepare(self, scene: &Scene) -> Box<dyn Flood> {
         let node = at(A, PORT);
         match self {
@@ -162,7 +168,7 @@ impl Attack {
                 match n % 4 {
                     0 => lies::datagram(me, dest, 64, &lies::signal(me, src, &[])),
                     1 => lies::datagram(me, dest, 64, &lies::signal(me, src, &[src, me])),
-                    // No node knows the way there, and the error signal goes to the peer.
+                    // No node has a route to it, and the error signal goes to the peer.
                     _ => lies::datagram(src, nobody(n), 64, &[0; 65]),
                 }
             }),
@@ -193,7 +199,7 @@ fn msg1s(scene: &Scene, ways: &[(SocketAddr, SocketAddr)]) -> Box<dyn Flood> {
     })
 }
 
-/// Messages that read like a handshake with `remote` up to the sealed key in them.
+/// Messages that are well-formed like a handshake with `remote` up to the sealed key in them.
 fn forged_msg1s(remote: PublicKey) -> Vec<[u8; Msg1::LEN]> {
     let mut rng = ChaCha20Rng::seed_from_u64(1);
     let stranger = Identity::new(SecretKey::generate(&mut rng));
@@ -218,12 +224,13 @@ fn points() -> Vec<[u8; xk::MSG1_LEN]> {
     (0..POOL).map(|_| xk::Initiator::start(remote, &mut rng).1).collect()
 }
 
-/// How many datagrams left.
+/// Number of datagrams sent.
 fn sent(socket: &UdpSocket, datagram: &[u8], target: SocketAddr) -> u64 {
     u64::from(socket.send_to(datagram, target).is_ok())
 }
 
-/// The attacker has an address at which the node looks for an absent peer, so it gets msg1 of the node.
+/// The attacker has an address at which the node dials an absent peer, so it receives msg1 of the
+/// node.
 struct Msg2s {
     socket: UdpSocket,
     points: Vec<[u8; xk::MSG1_LEN]>,
@@ -245,7 +252,7 @@ impl Msg2s {
 impl Flood for Msg2s {
     fn next(&mut self) -> u64 {
         self.n += 1;
-        // The latest msg1 tells the index; there is none for half a second at the most.
+        // The latest msg1 contains the index; there is none for at most half a second.
         if self.n.is_multiple_of(64) || self.index.is_none() {
             let mut msg1 = [0; 2_048];
             while let Ok((len, _)) = self.socket.recv_from(&mut msg1) {
@@ -268,7 +275,8 @@ impl Flood for Msg2s {
     }
 }
 
-/// Rekeys between A and C are to stay unanswered, and each of their indices gets frames that were never sealed.
+/// Rekeys between A and C are to stay unanswered, and each of their indices gets frames that were
+/// never sealed.
 struct RekeyIndexes {
     msg1s: Box<dyn Flood>,
     frames: UdpSocket,
@@ -277,7 +285,7 @@ struct RekeyIndexes {
 }
 
 impl RekeyIndexes {
-    /// Ten times what it takes.
+    /// Ten times the number that is needed.
     const FRAMES: u64 = 10;
 
     fn new(scene: &Scene) -> Self {
@@ -334,14 +342,14 @@ fn recorded(scene: &Scene) -> Box<dyn Flood> {
     })
 }
 
-/// A made-up node.
+/// The address of a node that does not exist.
 fn nobody(n: u32) -> NodeAddr {
     let mut bytes = [0x90; 16];
     bytes[1..5].copy_from_slice(&n.to_be_bytes());
     NodeAddr::new(bytes)
 }
 
-/// What makes the n-th SessionDatagram of an attack from its claimed source to its destination.
+/// Generates the n-th SessionDatagram of an attack from its forged source to its destination.
 type Lie = fn(&[[u8; xk::MSG1_LEN]], u32, NodeAddr, NodeAddr) -> Vec<u8>;
 
 /// Session datagrams to A in the names of B and C, and to C in A's name.

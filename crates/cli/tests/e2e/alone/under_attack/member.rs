@@ -1,4 +1,5 @@
-//! A neighbour with a genuine link that says whatever it likes: a link handshake and the frames of a link, nothing else.
+//! A neighbour with a genuine link that sends arbitrary messages: a link handshake and the frames
+//! of a link, nothing else.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,13 +14,13 @@ use weft_wire::link::{Heartbeat, LinkMessageType};
 
 use crate::common::PATIENCE;
 
-/// How often msg1 is repeated while it is not answered.
+/// The interval in which msg1 is repeated until it is answered.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// The index under which the member wants to be addressed: it reads nothing, so one is as good as another.
+/// The receiver index of the member. The member reads no frames, so any value is good.
 const INDEX: u32 = 0x6d65_6d62;
 
-/// The key of the member that has this number.
+/// The key of the member with this number.
 pub(crate) fn key(number: u64) -> Identity {
     Identity::new(SecretKey::generate(&mut ChaCha20Rng::seed_from_u64(number)))
 }
@@ -28,7 +29,7 @@ pub(crate) fn key(number: u64) -> Identity {
 pub(crate) struct Member {
     socket: UdpSocket,
     send: Cipher,
-    /// The index under which the other end takes frames.
+    /// The receiver index of the node.
     to: u32,
     counter: u64,
     start: Instant,
@@ -71,12 +72,12 @@ impl Member {
             start: Instant::now(),
             frame: Vec::new(),
         };
-        // The other end's proof that the keys are held here.
+        // It proves to the node that the member holds the keys.
         member.say(LinkMessageType::Heartbeat.to_byte(), &[0; Heartbeat::LEN]);
         member
     }
 
-    /// Sends a link message, and forgets whatever has come.
+    /// Sends a link message, and discards received datagrams.
     pub(crate) fn say(&mut self, msg_type: u8, body: &[u8]) {
         let inner = InnerHeader {
             timestamp: self.start.elapsed().as_millis() as u32,
@@ -98,7 +99,7 @@ impl Member {
             .send
             .seal_in_place(self.counter - 1, &header, &mut self.frame[EstablishedHeader::LEN..]);
         self.frame.extend(tag);
-        // What a full socket does not take is lost, as on a network.
+        // A datagram that a full socket refuses is lost, as on a network.
         drop(self.socket.send(&self.frame));
         if self.counter.is_multiple_of(64) {
             let mut unread = [0; 2_048];

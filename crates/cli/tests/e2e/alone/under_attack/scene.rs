@@ -1,4 +1,4 @@
-//! The node under attack, its peers, the attacker's machine, and what is measured.
+//! The node under attack, its peers, the attacker's host, and the measurements.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,32 +29,32 @@ pub(crate) const B: &str = "192.0.2.2";
 /// The peer that stays, and has a session with the node.
 pub(crate) const C: &str = "192.0.2.3";
 pub(crate) const ATTACKER: &str = "192.0.2.66";
-/// Where the node looks for a peer, and the attacker is.
+/// The address at which the node dials a peer, and at which the attacker is.
 pub(crate) const ABSENT: &str = "192.0.2.67";
 /// Another address of the peer that restarts, in another network.
 const B_MOVED: &str = "198.51.100.2";
 
-/// The node's traffic with the peer that stays is measured for so long before the attack.
+/// How long the node's traffic with the peer that stays is measured before the attack.
 const BEFORE: Duration = Duration::from_millis(1_500);
-/// The peer is killed when the attack has gone on for so long, and has used up what may come at once.
+/// How long the attack has run when the peer is killed; the burst of each budget is then used up.
 const KILLED_AFTER: Duration = Duration::from_secs(1);
 const ATTACKED: Duration = Duration::from_secs(5);
-/// Long enough for two of the intervals in which keys are renewed, and for what follows a rekey without an answer.
+/// Long enough for two rekey intervals, and for what follows a rekey without an answer.
 const ATTACKED_REKEYS: Duration = Duration::from_secs(12);
 const REKEY_S: u32 = 3;
-/// Lives of the peer before the attack, of each of which there is a msg1.
+/// Number of starts of the peer before the attack; a msg1 of each is recorded.
 const LIVES: usize = 4;
 
 pub(crate) fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// What the node does beside.
+/// The other traffic of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// Ten datagrams a second each way.
+    /// Ten datagrams a second in each direction.
     Idle,
-    /// A thousand a second each way.
+    /// A thousand a second in each direction.
     Loaded,
 }
 
@@ -72,12 +72,13 @@ impl Load {
     }
 }
 
-/// Three nodes and the attacker's machine on one switch. If a test fails, its directory stays and is named.
+/// Three nodes and the attacker's host on one switch. If a test fails, its directory remains and is
+/// named.
 pub(crate) struct Scene {
     a: Daemon,
     b: Daemon,
     c: Daemon,
-    /// The attacker's.
+    /// The host of the attacker.
     pub(crate) x: Host,
     attack: Attack,
     recorded: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -146,7 +147,7 @@ impl Scene {
         self.c.wait_peer(&a, PeerState::Payload, PATIENCE).unwrap();
     }
 
-    /// The machine with this address.
+    /// The host with this address.
     pub(crate) fn host(&self, ip: &str) -> &Host {
         self.node(ip).host()
     }
@@ -175,12 +176,12 @@ impl Scene {
         member
     }
 
-    /// The peer's msg1 of before.
+    /// The peer's msg1 of earlier starts.
     pub(crate) fn recorded(&self) -> Vec<Vec<u8>> {
         self.recorded.lock().unwrap().clone()
     }
 
-    /// Attacks the node, restarts B meanwhile, and says what that did.
+    /// Attacks the node, restarts B meanwhile, and returns the outcome.
     pub(crate) fn run(mut self, load: Load) -> Outcome {
         let flood = self.attack.prepare(&self);
         let flow = |from: &Daemon, to: &Daemon| {
@@ -188,7 +189,7 @@ impl Scene {
             UdpFlow::start(hosts, address(to), load.options()).unwrap()
         };
         let flows = [flow(&self.a, &self.c), flow(&self.c, &self.a)];
-        // Buffers are filled for the first time, then the node is as it is.
+        // Buffers are filled for the first time; after that the node is in its normal state.
         std::thread::sleep(BEFORE / 2);
         let before = self.look();
         std::thread::sleep(BEFORE);
@@ -196,7 +197,7 @@ impl Scene {
 
         let flood = Running::start(self.attack.rate(), flood);
         let began = Instant::now();
-        // Packets for B wake the session as soon as there is a link.
+        // Packets for B request the session as soon as there is a link.
         let options = PingOptions {
             interval: Duration::from_millis(50),
             count: None,
@@ -241,7 +242,7 @@ impl Scene {
         self.finish(outcome)
     }
 
-    /// What the node has used and counted.
+    /// The resources and the counters of the node.
     fn look(&self) -> Look {
         let pid = self.a.pid();
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
@@ -260,7 +261,7 @@ impl Scene {
         }
     }
 
-    /// What a status says that is looked at.
+    /// The part of a status that is used.
     fn told(&self, mut status: Value) -> Told {
         let c = self.c.identity().npub.as_str();
         let peers = status["peers"].as_array().unwrap();
@@ -286,7 +287,8 @@ impl Scene {
         }
     }
 
-    /// How long B takes for link and session once it is up, by its own log, of which `seen` lines are older.
+    /// How long B takes for link and session after its start, by its own log, of which `seen` lines
+    /// are older.
     fn wait_return(&self, seen: usize) -> [Option<Duration>; 2] {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -305,7 +307,7 @@ impl Scene {
         }
     }
 
-    /// Stops all; adds what their logs warn of.
+    /// Stops all nodes; adds the warnings of their logs.
     fn finish(mut self, mut outcome: Outcome) -> Outcome {
         for daemon in [&mut self.a, &mut self.b, &mut self.c] {
             assert_eq!(daemon.stop().unwrap().code(), Some(0), "{}", daemon.identity().name);
@@ -329,7 +331,7 @@ impl Drop for Scene {
     }
 }
 
-/// Keeps each msg1 that comes from B.
+/// Keeps each msg1 that B sends.
 fn record(host: &Host, keep: Arc<Mutex<Vec<Vec<u8>>>>) -> Tap {
     Tap::start(host, move |source, payload| {
         let mut keep = keep.lock().unwrap();
@@ -368,7 +370,8 @@ fn spec_c(attack: Attack, a: &Identity) -> NodeSpec {
     with_member(spec, attack)
 }
 
-/// The nodes that the attacker links with have it as a peer, because no node has more rights than a peer.
+/// The nodes that the attacker links with have it as a peer, because no node has more rights than a
+/// peer.
 fn with_member(mut spec: NodeSpec, attack: Attack) -> NodeSpec {
     if attack.is_members() {
         spec = spec.with_peer(&key(0).public().to_string(), "m", &[]);
@@ -379,26 +382,26 @@ fn with_member(mut spec: NodeSpec, attack: Attack) -> NodeSpec {
     spec
 }
 
-/// What the node had used and counted at a time.
+/// The resources and the counters of the node at one time.
 struct Look {
     at: Instant,
     cpu: Duration,
-    /// The most memory that it ever had, bytes.
+    /// The peak of its memory, bytes.
     peak: u64,
-    /// Datagrams that its sockets had no room for.
+    /// Datagrams for which its sockets had no room.
     drops: u64,
-    /// None if the node did not answer.
+    /// `None` if the node did not answer.
     told: Option<Told>,
 }
 
 struct Told {
-    /// New keys of the session with the peer that stays.
+    /// Number of rekeys of the session with the peer that stays.
     rekeys: u64,
     counters: BTreeMap<String, u64>,
 }
 
 impl Told {
-    /// The counters that moved, and how far, and how many new keys there were.
+    /// The counters that increased, with the differences, and the number of rekeys.
     fn since(&self, before: &Self) -> (BTreeMap<String, u64>, u64) {
         let moved = |(name, count): (&String, &u64)| (name.clone(), count - before.counters[name]);
         let moved = self.counters.iter().map(moved).filter(|(_, count)| *count > 0);
@@ -407,33 +410,35 @@ impl Told {
 }
 
 impl Look {
-    /// CPU, of one core.
+    /// CPU time, as a share of one core.
     fn share_since(&self, before: &Self) -> f64 {
         (self.cpu - before.cpu).as_secs_f64() / (self.at - before.at).as_secs_f64()
     }
 }
 
-/// What an attack did.
+/// The effects of an attack.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) attack: Attack,
     pub(crate) load: Load,
-    /// Hostile datagrams, and for how long.
+    /// Number of hostile datagrams, and the duration.
     pub(crate) sent: u64,
     pub(crate) time: Duration,
     /// How long the peer took for link and session.
     pub(crate) returned: [Option<Duration>; 2],
-    /// Datagrams of the established session, both ways, and those of them that did not arrive.
+    /// Datagrams of the established session, in both directions, and those of them that did not
+    /// arrive.
     pub(crate) stream: u64,
     pub(crate) lost: usize,
-    /// What the node counted, and new keys of the established session; none if it did not answer.
+    /// The counters of the node, and the rekeys of the established session; `None` if it did not
+    /// answer.
     pub(crate) told: Option<(BTreeMap<String, u64>, u64)>,
-    /// By how much the most memory that the node ever had grew, bytes.
+    /// Growth of the peak of the node's memory, bytes.
     pub(crate) growth: u64,
-    /// Of one core, beyond what the node used before.
+    /// CPU time as a share of one core, beyond the use before the attack.
     pub(crate) cpu: f64,
     pub(crate) cpu_before: f64,
-    /// Datagrams that the node's sockets had no room for.
+    /// Datagrams for which the node's sockets had no room.
     pub(crate) kernel_drops: u64,
     pub(crate) warnings: Vec<String>,
 }
