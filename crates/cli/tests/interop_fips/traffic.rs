@@ -12,7 +12,8 @@ use crate::mixed::{Case, Dialler, Mixed, Side, binary};
 
 const BYTES: u64 = 100_000_000;
 
-/// FIPS-NOTES, "MTU": the largest inner packet in a UDP payload of 1,280 bytes.
+/// The largest inner packet in a UDP payload of 1,280 bytes (docs/protocol/session.md, "Overhead and
+/// MTU").
 const MAX_INNER: usize = 1203;
 
 /// Headers of IPv6 and ICMPv6.

@@ -44,7 +44,7 @@ fn a_full_interface_mtu_passes_unfragmented() {
         use weft_lab::traffic::{PingOptions, Pinger};
         let pair = Pair::start(Underlay::V4, |_| {});
         // IPv6 and ICMPv6 headers take 48 bytes; an inner packet of FIPS frames has 1,203
-        // (FIPS-NOTES).
+        // (docs/protocol/session.md, "Overhead and MTU").
         let options = PingOptions {
             payload: 1203 - 48,
             count: Some(5),
