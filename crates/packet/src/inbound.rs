@@ -129,11 +129,9 @@ impl Lane {
             }
             Some(Some(FastIndex::Hop(link))) => self.hop_frames(now, from, link, received, train, deliver),
             Some(None) => {
-                let known = fast::Header::parse(head).is_err();
-                let reason = if known {
-                    DropReason::Malformed
-                } else {
-                    DropReason::FastUnknown
+                let reason = match fast::Header::parse(head) {
+                    Ok(_) => DropReason::FastUnknown,
+                    Err(_) => DropReason::Malformed,
                 };
                 self.counters.drops.count(reason);
                 received.skip();
