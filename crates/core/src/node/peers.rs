@@ -20,7 +20,7 @@ pub(crate) struct Peers {
     /// listed several times.
     touched: Vec<NodeAddr>,
     /// Neighbours that are not configured and whose link had ended at that time.
-    gone: Vec<NodeAddr>,
+    gone: BTreeSet<NodeAddr>,
 }
 
 impl Peers {
@@ -74,7 +74,7 @@ impl Peers {
     }
 
     /// Takes the neighbours that are not configured and whose links seem to have ended.
-    pub(crate) fn take_gone(&mut self, ctx: &Context) -> Vec<NodeAddr> {
+    pub(crate) fn take_gone(&mut self, ctx: &Context) -> BTreeSet<NodeAddr> {
         self.refresh(ctx);
         std::mem::take(&mut self.gone)
     }
@@ -85,7 +85,7 @@ impl Peers {
         for addr in self.touched.drain(..) {
             let Some(peer) = self.map.get_mut(&addr) else { continue };
             if peer.is_gone() {
-                self.gone.push(addr);
+                self.gone.insert(addr);
             }
             let (at, _) = peer.due(ctx);
             let before = std::mem::replace(&mut peer.queued, at);
