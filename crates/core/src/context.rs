@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use rand_core::{CryptoRng, Rng};
 use weft_noise::Identity;
 use weft_noise::tag::TAG_MASK;
-use weft_packet::{Command, LANE_MASK, LinkId};
+use weft_packet::{Command, LANE_MASK, LinkCommand, LinkId, SessionCommand};
 use weft_wire::NodeAddr;
 
 use crate::link::FirstMessages;
@@ -79,8 +79,16 @@ impl Context {
         self.unproven.admits(now, link, arrival, &mut *self.rng)
     }
 
-    pub(crate) fn lane(&mut self, command: Command) {
-        self.outputs.push_back(Output::Lane(command));
+    pub(crate) fn lane(&mut self, command: impl Into<Command>) {
+        self.outputs.push_back(Output::Lane(command.into()));
+    }
+
+    pub(crate) fn to_link(&mut self, link: LinkId, command: LinkCommand) {
+        self.lane(Command::Link(link, command));
+    }
+
+    pub(crate) fn to_session(&mut self, peer: NodeAddr, command: SessionCommand) {
+        self.lane(Command::Session(peer, command));
     }
 
     pub(crate) fn event(&mut self, event: Event) {
@@ -118,7 +126,7 @@ impl Context {
     pub(crate) fn place_link(&mut self, link: LinkId, peer: NodeAddr, path: SocketAddr) {
         if self.config.lanes > 1 {
             let left = None;
-            self.lane(Command::PlaceLink { link, peer, path, left });
+            self.to_link(link, LinkCommand::Place { peer, path, left });
         }
     }
 

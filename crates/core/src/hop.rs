@@ -7,7 +7,7 @@
 //! node needs such keys, or when the neighbour begins. docs/protocol/fast.md, "Hop keys".
 
 use weft_noise::fast::{self, Seed};
-use weft_packet::{Command, EpochId, LinkId};
+use weft_packet::{EpochId, LinkCommand, LinkId, SendCommand};
 use weft_wire::fast::{Capabilities, DIGEST_LEN};
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK};
 
@@ -96,7 +96,7 @@ impl Hop {
     /// Frees the resources of an epoch that has ended.
     pub(crate) fn end(&self, ctx: &mut Context, link: LinkId) {
         ctx.free_fast_index(self.our_index);
-        ctx.lane(Command::RetireHop { link, id: self.id });
+        ctx.to_link(link, LinkCommand::RetireHop { id: self.id });
     }
 
     /// Handles the capabilities of the neighbour.
@@ -152,10 +152,7 @@ impl Hop {
             Stage::Asking(asks) => {
                 self.stage = Stage::Asking(asks + 1);
                 self.next = now + (ASK_AGAIN << asks);
-                ctx.lane(Command::ConfirmHop {
-                    link: at.link,
-                    id: self.id,
-                });
+                ctx.to_link(at.link, LinkCommand::ConfirmHop { id: self.id });
             }
             Stage::Proven | Stage::Over => {}
         }
@@ -178,14 +175,14 @@ impl Hop {
             self.stage = Stage::Over;
             return;
         };
-        ctx.lane(Command::InstallHop { link, keys });
+        ctx.to_link(link, LinkCommand::InstallHop { keys });
         self.stage = Stage::Asking(0);
         self.next = now;
     }
 }
 
 fn send(ctx: &mut Context, at: At, msg_type: u8, body: Vec<u8>) {
-    ctx.lane(Command::SendOnLink {
+    ctx.lane(SendCommand::OnLink {
         link: at.link,
         epoch: Some(at.index),
         msg_type,

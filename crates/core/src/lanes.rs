@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_packet::{LinkActivity, LinkId, MAX_LANES, Received, SessionActivity, Totals};
+use weft_packet::{LinkActivity, LinkId, MAX_LANES, Measured, Received, SessionActivity, Totals};
 use weft_wire::NodeAddr;
 use weft_wire::mmp::ReceiverReport;
 
@@ -48,18 +48,6 @@ impl<T> Each<T> {
     fn values(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|(_, told)| told)
     }
-}
-
-/// A receiver report of the peer, together with what this node has sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Measured {
-    /// The epoch of this node's frames.
-    pub(crate) epoch: u32,
-    /// Frames that this node has sealed under it.
-    pub(crate) sent: u64,
-    /// This node's clock in that epoch when the report was received, in ms.
-    pub(crate) clock: u32,
-    pub(crate) report: ReceiverReport,
 }
 
 impl Lanes {

@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use weft_noise::PublicKey;
 use weft_noise::fast::Seed;
 use weft_noise::tag::TagKeys;
-use weft_packet::{Command, LinkActivity, LinkId};
+use weft_packet::{LinkActivity, LinkCommand, LinkId, SendCommand};
 use weft_wire::link::{
     Disconnect, DisconnectReason, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE, PROBE_ANSWER,
 };
@@ -293,7 +293,7 @@ impl Link {
         if let Some(answered) = answered {
             self.spend(ctx, &answered);
         }
-        ctx.lane(Command::SelectLinkEpoch { link: self.id, index });
+        ctx.to_link(self.id, LinkCommand::SelectEpoch { index });
         if !self.moves.is_unproven() {
             ctx.place_link(self.id, self.peer.node_addr(), path);
         }
@@ -454,7 +454,7 @@ impl Link {
     }
 
     fn send(&self, ctx: &mut Context, msg_type: u8, body: Vec<u8>) {
-        ctx.lane(Command::SendOnLink {
+        ctx.lane(SendCommand::OnLink {
             link: self.id,
             epoch: None,
             msg_type,
@@ -597,7 +597,7 @@ impl Link {
             epoch.end_hop(ctx, self.id);
             ctx.free_index(epoch.index);
             let (link, index) = (self.id, epoch.index);
-            ctx.lane(Command::RetireLinkEpoch { link, index });
+            ctx.to_link(link, LinkCommand::RetireEpoch { index });
         }
     }
 
@@ -610,7 +610,7 @@ impl Link {
             ctx.free_index(epoch.index);
             epoch.end_hop(ctx, self.id);
         }
-        ctx.lane(Command::RemoveLink { link: self.id });
+        ctx.to_link(self.id, LinkCommand::Remove);
         self.path = None;
         self.up_since = None;
         self.liveness.settle();
@@ -641,7 +641,7 @@ impl Link {
             }
             ctx.free_index(epoch.index);
         }
-        ctx.lane(Command::RemoveLink { link: self.id });
+        ctx.to_link(self.id, LinkCommand::Remove);
     }
 
     /// Removes the first messages of a node that is forgotten.

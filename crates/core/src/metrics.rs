@@ -8,7 +8,7 @@
 //! - A round trip below the clocks' millisecond is a measurement too. FIPS waits for one that is
 //!   above.
 
-use weft_packet::Received;
+use weft_packet::{Measured, Received};
 use weft_wire::mmp::ReceiverReport;
 
 /// The cost of a perfect link without delay, in thousandths: the unit of link costs.
@@ -141,14 +141,13 @@ impl Metrics {
     /// Handles the peer's report on frames of this node under the epoch `epoch`. This node has
     /// sealed `sent` frames under it, and its clock in that epoch reads `clock`. Returns `false` if
     /// the report is impossible or old.
-    pub(crate) fn handle_report(
-        &mut self,
-        now: u64,
-        epoch: u32,
-        sent: u64,
-        clock: u32,
-        report: &ReceiverReport,
-    ) -> bool {
+    pub(crate) fn handle_report(&mut self, now: u64, measured: &Measured) -> bool {
+        let Measured {
+            epoch,
+            sent,
+            clock,
+            ref report,
+        } = *measured;
         if report.highest_counter >= sent || self.is_old(epoch, report) {
             return false;
         }
@@ -250,21 +249,30 @@ mod tests {
         }
     }
 
+    fn measured(epoch: u32, sent: u64, clock: u32, report: ReceiverReport) -> Measured {
+        Measured {
+            epoch,
+            sent,
+            clock,
+            report,
+        }
+    }
+
     #[test]
     fn the_dwell_is_not_travel() {
         let mut metrics = Metrics::default();
-        assert!(metrics.handle_report(0, 1, 100, 1_300, &report(50, 51, 1_000, 260)));
+        assert!(metrics.handle_report(0, &measured(1, 100, 1_300, report(50, 51, 1_000, 260))));
         assert_eq!(metrics.quality(0).rtt_us, Some(40_000));
         assert_eq!((metrics.srtt(), metrics.samples()), (Some(40), 1));
-        metrics.handle_report(0, 1, 100, 2_000, &report(60, 61, 1_880, 0));
+        metrics.handle_report(0, &measured(1, 100, 2_000, report(60, 61, 1_880, 0)));
         assert_eq!(metrics.quality(0).rtt_us, Some(50_000), "an eighth of the way to 120");
     }
 
     #[test]
     fn less_than_a_millisecond_is_a_round_trip_too() {
         let mut metrics = Metrics::default();
-        metrics.handle_report(0, 1, 100, 1_010, &report(50, 51, 1_000, 10));
-        metrics.handle_report(0, 1, 100, 1_020, &report(60, 61, 1_010, 11));
+        metrics.handle_report(0, &measured(1, 100, 1_010, report(50, 51, 1_000, 10)));
+        metrics.handle_report(0, &measured(1, 100, 1_020, report(60, 61, 1_010, 11)));
         assert_eq!((metrics.quality(0).rtt_us, metrics.samples()), (Some(0), 2));
     }
 
@@ -272,22 +280,20 @@ mod tests {
     fn what_cannot_be_is_not_believed() {
         let mut metrics = Metrics::default();
         assert!(
-            !metrics.handle_report(0, 1, 50, 1_000, &report(50, 51, 900, 0)),
+            !metrics.handle_report(0, &measured(1, 50, 1_000, report(50, 51, 900, 0))),
             "never sent"
         );
         for echo in [0, 2_000, u32::MAX] {
-            metrics.handle_report(
-                0,
-                1,
-                100,
-                1_000,
-                &report(u64::from(50 + echo % 3), 51 + u64::from(echo), echo, 0),
-            );
+            let report = report(u64::from(50 + echo % 3), 51 + u64::from(echo), echo, 0);
+            metrics.handle_report(0, &measured(1, 100, 1_000, report));
         }
         assert_eq!(metrics.quality(0).rtt_us, None);
-        assert!(!metrics.handle_report(0, 1, 100, 1_000, &report(10, 11, 900, 0)), "old");
         assert!(
-            metrics.handle_report(0, 2, 100, 1_000, &report(10, 11, 900, 0)),
+            !metrics.handle_report(0, &measured(1, 100, 1_000, report(10, 11, 900, 0))),
+            "old"
+        );
+        assert!(
+            metrics.handle_report(0, &measured(2, 100, 1_000, report(10, 11, 900, 0))),
             "other keys"
         );
     }
@@ -295,9 +301,9 @@ mod tests {
     #[test]
     fn loss_is_weighed_by_frames() {
         let mut metrics = Metrics::default();
-        metrics.handle_report(0, 1, 9_000, 9_000, &report(0, 1, 0, 0));
-        metrics.handle_report(0, 1, 9_000, 9_000, &report(1_000, 1_001, 0, 0));
-        metrics.handle_report(0, 1, 9_000, 9_000, &report(1_003, 1_003, 0, 0));
+        metrics.handle_report(0, &measured(1, 9_000, 9_000, report(0, 1, 0, 0)));
+        metrics.handle_report(0, &measured(1, 9_000, 9_000, report(1_000, 1_001, 0, 0)));
+        metrics.handle_report(0, &measured(1, 9_000, 9_000, report(1_003, 1_003, 0, 0)));
         assert!(metrics.quality(0).loss_out < Some(3), "one in three, after a thousand");
     }
 
@@ -334,9 +340,9 @@ mod tests {
     #[test]
     fn another_path_begins_a_new_mean() {
         let mut metrics = Metrics::default();
-        metrics.handle_report(0, 1, 100, 1_000, &report(50, 51, 800, 0));
+        metrics.handle_report(0, &measured(1, 100, 1_000, report(50, 51, 800, 0)));
         metrics.handle_moved();
-        metrics.handle_report(0, 1, 100, 2_000, &report(60, 61, 1_990, 0));
+        metrics.handle_report(0, &measured(1, 100, 2_000, report(60, 61, 1_990, 0)));
         assert_eq!(metrics.quality(0).rtt_us, Some(10_000));
     }
 
@@ -348,7 +354,7 @@ mod tests {
         ) {
             let mut metrics = Metrics::default();
             for (highest, came, echo, clock, epoch) in reports {
-                metrics.handle_report(0, epoch, u64::MAX, clock, &report(highest, came, echo, 7));
+                metrics.handle_report(0, &measured(epoch, u64::MAX, clock, report(highest, came, echo, 7)));
                 metrics.handle_received(clock.into(), &Received {
                     epoch, highest, frames: came, ..Received::default()
                 });

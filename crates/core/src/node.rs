@@ -4,26 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use rand_core::CryptoRng;
-use weft_noise::{Identity, PublicKey, ik};
-use weft_packet::{Command, Expected, Layer, LinkId, Report};
-use weft_wire::link::{
-    BIND, BOUND, Disconnect, DisconnectReason, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, KEY_IN_TWO, LinkMessageType,
-    MOVED, PROBE, PROBE_ANSWER, SessionDatagram, UNBIND,
-};
-use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
-use weft_wire::signal::Signal;
-use weft_wire::{Network, NodeAddr, fast, fmp, fsp};
+use weft_noise::{Identity, PublicKey};
+use weft_packet::{Expected, LinkId, TableCommand};
+use weft_wire::link::DisconnectReason;
+use weft_wire::{Network, NodeAddr};
 
 use self::carry::Held;
 use self::peers::Peers;
-use self::progress::Subject;
 use self::routes::Routes;
-use self::signals::{Cause, Signals};
+use self::signals::Signals;
 pub use self::twin::Twin;
 use crate::context::{Context, Output};
 use crate::labels::Labels;
 use crate::lanes::Lanes;
-use crate::link::{Effect, First, Link};
+use crate::link::{Effect, Link};
 use crate::mesh::Mesh;
 use crate::path::PathHistory;
 use crate::progress::Progress;
@@ -36,10 +30,11 @@ mod carry;
 mod check;
 mod doubt;
 mod labels;
-mod lanes;
 mod mesh;
+mod messages;
 mod peers;
 mod progress;
+mod reports;
 mod route;
 mod routes;
 mod signals;
@@ -210,7 +205,7 @@ impl Node {
     pub fn new(config: Config, identity: Identity, rng: Box<dyn CryptoRng + Send>) -> Self {
         let mut ctx = Context::new(config, identity, rng);
         if config.seal_whole {
-            ctx.lane(Command::SealWhole);
+            ctx.lane(TableCommand::SealWhole);
         }
         Self {
             mesh: Mesh::new(&mut ctx, 0),
@@ -249,7 +244,7 @@ impl Node {
             self.insert_peer(now, peer.key, peer.addresses, true);
         }
         self.turned_away.forget(&peer.key);
-        self.ctx.lane(Command::AllowPeer { peer: addr });
+        self.ctx.lane(TableCommand::AllowPeer { peer: addr });
         self.expect(addr);
     }
 
@@ -266,12 +261,12 @@ impl Node {
         self.with_peer(peer.node_addr(), |ctx, p| p.session.require_fast(ctx));
     }
 
-    /// Sets the networks behind this node and behind peers; see [`Command::SetNetworks`]. Networks
+    /// Sets the networks behind this node and behind peers; see [`TableCommand::SetNetworks`]. Networks
     /// of keys that belong to no peer have no effect.
     pub fn set_networks(&mut self, ours: Vec<Network>, theirs: Vec<(Network, PublicKey)>) {
         let theirs = theirs.into_iter().map(|(network, key)| (network, key.node_addr()));
         let theirs = theirs.collect();
-        self.ctx.lane(Command::SetNetworks { ours, theirs });
+        self.ctx.lane(TableCommand::SetNetworks { ours, theirs });
     }
 
     /// Records that data with this peer went in fast frames before this process began. The first
@@ -286,150 +281,6 @@ impl Node {
         if let Some(peer) = self.peers.get_mut(&node) {
             peer.link.hint(now, addr);
             self.expect(node);
-        }
-    }
-
-    /// Handles one report of a lane.
-    pub fn handle_report(&mut self, now: u64, report: Report) {
-        let subject = Subject::of(&report);
-        self.take_report(now, report);
-        self.note_progress_of(now, &subject);
-    }
-
-    fn take_report(&mut self, now: u64, report: Report) {
-        match report {
-            Report::Handshake { from, datagram } => self.handle_handshake(now, from, &datagram),
-            Report::EarlyFrame { link, index } => {
-                self.with_link(link, |_, peer| peer.link.handle_early_frame(now, index));
-            }
-            Report::LinkProven {
-                link,
-                index,
-                path,
-                proven,
-            } => {
-                let Some(addr) = self.by_link.get(&link).copied() else {
-                    return;
-                };
-                let Some(peer) = self.peers.get_mut(&addr) else { return };
-                let effect = peer.link.handle_proven(&mut self.ctx, now, index, (path, proven));
-                self.apply(now, addr, effect);
-            }
-            Report::Roamed { link, path, room } => {
-                self.with_link(link, |ctx, peer| peer.link.handle_roamed(ctx, now, path, room));
-            }
-            Report::LinkMessage {
-                link,
-                index,
-                msg_type,
-                body,
-            } => self.handle_link_message(now, link, index, msg_type, &body),
-            Report::SessionProven { peer, id } => self.with_peer(peer, |ctx, p| p.session.handle_proven(ctx, now, id)),
-            Report::SessionConfirmed { peer, id } => {
-                self.with_peer(peer, |ctx, p| p.session.handle_confirmed(ctx, now, id));
-            }
-            Report::FastProven { peer, id, direct } => {
-                self.with_peer(peer, |ctx, p| {
-                    p.session.handle_fast_proven(ctx, now, id, direct);
-                    p.session.follow_path(ctx, now, p.link.path());
-                });
-            }
-            Report::HopProven { link, id } => self.handle_hop_proven(now, link, id),
-            Report::LabelFailed { link, label } => self.handle_label_failed(link, label),
-            Report::Measured {
-                on,
-                epoch,
-                sent,
-                clock,
-                report,
-            } => match on {
-                Layer::Link(link) => {
-                    self.with_link(link, |_, p| {
-                        p.link.metrics.handle_report(now, epoch, sent, clock, &report);
-                    });
-                    self.note_cost(now, link);
-                }
-                Layer::Session(addr) => {
-                    self.with_peer(addr, |_, p| {
-                        p.session.handle_report(now, epoch, sent, clock, &report);
-                    });
-                    let fast = self.peers.get(&addr).filter(|p| p.session.is_fast());
-                    if let Some(link) = fast.map(|p| p.link.id) {
-                        self.note_cost(now, link);
-                    }
-                }
-            },
-            Report::SessionMessage {
-                peer,
-                id,
-                msg_type,
-                body,
-            } => {
-                if msg_type == SessionMessageType::PathMtuNotification.to_byte() {
-                    self.handle_path_mtu(now, peer, &body);
-                }
-                match msg_type {
-                    fast::CAPABILITIES => {
-                        self.with_peer(peer, |ctx, p| p.session.handle_capabilities(ctx, now, id, &body));
-                    }
-                    fast::CAPABILITIES_ACK => {
-                        self.with_peer(peer, |_, p| p.session.handle_capabilities_ack(id, &body));
-                    }
-                    fast::PROBE_ANSWER => {
-                        self.with_peer(peer, |ctx, p| p.session.handle_probe_answer(ctx, now, &body));
-                    }
-                    _ => {}
-                }
-                let ours = [
-                    session::ALIVE,
-                    fast::CAPABILITIES,
-                    fast::CAPABILITIES_ACK,
-                    fast::PROBE_ANSWER,
-                ];
-                let ours = ours.contains(&msg_type);
-                let known = ours || SessionMessageType::from_byte(msg_type).is_some();
-                self.counters.messages_unknown += u64::from(!known);
-            }
-            Report::UnknownSession { link, src } => {
-                // The neighbour that sent it is authenticated, but may have forged it. So it leads
-                // only to a handshake, at a low rate.
-                let Some(from) = self.by_link.get(&link).copied() else {
-                    return;
-                };
-                if from != src && !self.ctx.config.mesh {
-                    return;
-                }
-                self.mesh.learn_way(now, src, from);
-                self.reroute_one(now, src);
-                self.with_peer(src, |ctx, p| {
-                    if p.configured {
-                        p.session.handle_unknown(ctx, now, link);
-                    }
-                });
-            }
-            Report::Transit { link, body } => self.handle_transit(now, link, body),
-            Report::TransitTooLarge { link, src, dest, len } => {
-                self.handle_too_large(now, Cause { link, src, dest, len });
-            }
-            Report::Wanted { peer } => self.handle_wanted(now, peer),
-            Report::Arrives { peer, link } => self.handle_arrival(now, peer, link),
-            // The reply is for the caller that asked the lane.
-            Report::EchoReply { .. } => {}
-            Report::Activity { links, sessions } => {
-                for activity in links {
-                    self.with_link(activity.link, |_, p| p.link.handle_activity(now, &activity));
-                    self.follow_trust_of(now, activity.link);
-                }
-                for activity in sessions {
-                    self.with_peer(activity.peer, |ctx, p| {
-                        let refused = activity.path_mtu.is_some_and(|mtu| mtu < fast::LEAST_PAYLOAD);
-                        ctx.path_counters.refused += u64::from(refused);
-                        p.session.handle_activity(now, &activity);
-                    });
-                    self.confirm_way(now, activity.peer);
-                    self.relay_session(now, activity.peer);
-                }
-            }
         }
     }
 
@@ -561,145 +412,6 @@ impl Node {
         }
     }
 
-    fn handle_handshake(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {
-        if let Ok(msg1) = fmp::Msg1::parse(datagram) {
-            self.handle_msg1(now, from, &msg1);
-        } else if let Ok(msg2) = fmp::Msg2::parse(datagram) {
-            let asker = self.peers.iter().find(|(_, p)| p.link.awaits(msg2.receiver_idx));
-            let Some(addr) = asker.map(|(addr, _)| *addr) else {
-                return;
-            };
-            let Some(peer) = self.peers.get_mut(&addr) else { return };
-            let effect = peer.link.handle_msg2(&mut self.ctx, now, from, &msg2);
-            self.apply(now, addr, effect);
-        }
-    }
-
-    fn handle_msg1(&mut self, now: u64, from: SocketAddr, msg1: &fmp::Msg1<'_>) {
-        match self.ctx.first_messages.get(msg1.noise) {
-            Some(First::Spent) => {
-                self.counters.handshakes_replayed += 1;
-                return;
-            }
-            Some(First::Answered(link)) => {
-                let peer = self.by_link.get(&link).and_then(|addr| self.peers.get_mut(addr));
-                if peer.is_some_and(|peer| peer.link.repeat_answer(&mut self.ctx, from, msg1.noise)) {
-                    return;
-                }
-            }
-            None => {}
-        }
-        let Ok(received) = ik::Responder::read(&self.ctx.identity, msg1.noise) else {
-            self.counters.handshakes_forged += 1;
-            return;
-        };
-        let addr = received.remote.node_addr();
-        if addr == self.ctx.me {
-            // Only a holder of this node's own key can have sent it, and only to this node.
-            self.note_twin(now, None, from);
-            return;
-        }
-        if !self.peers.contains_key(&addr) && !self.admit_stranger(now, received.remote) {
-            self.note_turned_away(now, received.remote, from);
-            return;
-        }
-        let Some(peer) = self.peers.get_mut(&addr) else { return };
-        peer.link
-            .handle_msg1(&mut self.ctx, now, from, msg1.sender_idx, msg1.noise, received);
-    }
-
-    fn handle_link_message(&mut self, now: u64, link: LinkId, index: u32, msg_type: u8, body: &[u8]) {
-        match LinkMessageType::from_byte(msg_type) {
-            Some(LinkMessageType::Disconnect) => {
-                let Ok(disconnect) = Disconnect::parse(body) else {
-                    return;
-                };
-                let Some(addr) = self.by_link.get(&link).copied() else {
-                    return;
-                };
-                let Some(peer) = self.peers.get_mut(&addr) else { return };
-                if peer
-                    .link
-                    .handle_disconnect(&mut self.ctx, now, index, disconnect.reason)
-                {
-                    self.neighbour_down(now, addr);
-                }
-            }
-            Some(LinkMessageType::SessionDatagram) => {
-                let Ok(datagram) = SessionDatagram::parse(body) else {
-                    self.counters.messages_malformed += 1;
-                    return;
-                };
-                self.handle_session_handshake(now, link, &datagram);
-            }
-            Some(LinkMessageType::Heartbeat) => {
-                if body.first() == Some(&MOVED) {
-                    self.with_link(link, |_, p| p.link.handle_moving(now));
-                }
-            }
-            Some(kind) => self.handle_mesh_message(now, link, kind, body),
-            None if msg_type == PROBE => self.with_link(link, |ctx, p| p.link.handle_probe(ctx, now, body)),
-            None if msg_type == PROBE_ANSWER => {
-                let path = self.path_of(link);
-                self.with_link(link, |ctx, p| p.link.handle_probe_answer(ctx, now, body));
-                if self.path_of(link) != path {
-                    self.follow_move(now, link);
-                }
-                self.follow_trust_of(now, link);
-            }
-            None if msg_type == KEY_IN_TWO => self.handle_key_in_two(now, link, body),
-            None if msg_type == HOP_CAPABILITIES => {
-                self.with_link(link, |ctx, p| p.link.handle_hop_capabilities(ctx, now, index, body));
-            }
-            None if msg_type == HOP_CAPABILITIES_ACK => {
-                self.with_link(link, |_, p| p.link.handle_hop_capabilities_ack(index, body));
-            }
-            None if msg_type == BIND => self.handle_bind(now, link, body),
-            None if msg_type == BOUND => self.handle_bound(now, link, body),
-            None if msg_type == UNBIND => self.handle_unbind(now, link, body),
-            None => self.counters.messages_unknown += 1,
-        }
-    }
-
-    fn handle_session_handshake(&mut self, now: u64, link: LinkId, datagram: &SessionDatagram<'_>) {
-        let payload = datagram.payload;
-        let Ok(prefix) = fsp::FspPrefix::parse(payload) else {
-            self.counters.messages_malformed += 1;
-            return;
-        };
-        if prefix.is_signal() {
-            match Signal::parse(payload) {
-                Ok(signal) => self.handle_signal(now, link, &signal),
-                Err(_) => self.counters.messages_malformed += 1,
-            }
-            return;
-        }
-        let src = datagram.src;
-        let Some(from) = self.by_link.get(&link).copied() else {
-            return;
-        };
-        if from != src && !self.ctx.config.mesh {
-            return;
-        }
-        self.learn_from(now, datagram, from);
-        self.reroute_one(now, src);
-        let Some(peer) = self.peers.get_mut(&src).filter(|p| p.configured) else {
-            return;
-        };
-        let (ctx, session) = (&mut self.ctx, &mut peer.session);
-        let handled = match fsp::FspPhase::from_nibble(prefix.phase) {
-            Some(fsp::FspPhase::Setup) => {
-                SessionSetup::parse(payload).map(|m| session.handle_setup(ctx, now, link, &m))
-            }
-            Some(fsp::FspPhase::Ack) => SessionAck::parse(payload).map(|m| session.handle_ack(ctx, now, link, &m)),
-            Some(fsp::FspPhase::Msg3) => SessionMsg3::parse(payload).map(|m| session.handle_msg3(ctx, now, link, &m)),
-            _ => Ok(()),
-        };
-        self.counters.messages_malformed += u64::from(handled.is_err());
-        self.follow_other_end(now, src);
-        self.note_progress(now, src);
-    }
-
     /// Handles a link that came up: first its session, then the mesh.
     fn apply(&mut self, now: u64, addr: NodeAddr, effect: Effect) {
         if let Effect::Up { restarted } = effect {
@@ -737,7 +449,7 @@ impl Node {
         let tag = peer.link.tags.as_ref().map(|tags| tags.theirs.clone());
         peer.expected = Some(hosts.clone());
         let expected = Expected { peer: addr, hosts, tag };
-        self.ctx.lane(Command::Expect(expected));
+        self.ctx.lane(TableCommand::Expect(expected));
     }
 
     fn path_of(&self, link: LinkId) -> Option<SocketAddr> {

@@ -132,6 +132,7 @@ impl Reports {
 
 #[cfg(test)]
 mod tests {
+    use weft_packet::Measured;
     use weft_wire::mmp::ReceiverReport;
 
     use super::*;
@@ -154,7 +155,13 @@ mod tests {
                 timestamp_echo: 1_000,
                 ..ReceiverReport::default()
             };
-            assert!(metrics.handle_report(0, 1, 100, 1_000 + rtt, &report));
+            let measured = Measured {
+                epoch: 1,
+                sent: 100,
+                clock: 1_000 + rtt,
+                report,
+            };
+            assert!(metrics.handle_report(0, &measured));
         }
         metrics
     }

@@ -16,10 +16,11 @@ mod size;
 
 use weft_noise::fast::Seed;
 use weft_noise::{Established, PublicKey, Role, xk};
-use weft_packet::{Command, EpochId, EpochUse, LinkId, Relay, SessionActivity, SessionKeys};
+use weft_packet::{
+    EpochId, EpochUse, LinkId, Measured, Relay, SendCommand, SessionActivity, SessionCommand, SessionKeys,
+};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
-use weft_wire::mmp::ReceiverReport;
 use weft_wire::session;
 
 use self::fast::Agreement;
@@ -230,10 +231,7 @@ impl Session {
         }
         self.link = Some(link);
         self.hurry_agreement(now);
-        ctx.lane(Command::BindSession {
-            peer: self.peer.node_addr(),
-            link,
-        });
+        ctx.to_session(self.peer.node_addr(), SessionCommand::Bind { link });
         let in_use =
             self.wanted.is_some() || now.saturating_sub(self.last_data) < ctx.config.session_idle && self.last_data > 0;
         if restarted && (self.is_up() || self.is_handshaking()) {
@@ -261,10 +259,7 @@ impl Session {
         self.hurry_agreement(now);
         self.handle_moved(ctx);
         let Some(link) = link else { return };
-        ctx.lane(Command::BindSession {
-            peer: self.peer.node_addr(),
-            link,
-        });
+        ctx.to_session(self.peer.node_addr(), SessionCommand::Bind { link });
         if self.wanted.is_some() && !self.is_up() {
             self.not_before = now;
             self.initiate(ctx, now);
@@ -350,8 +345,8 @@ impl Session {
     }
 
     /// Handles the peer's receiver report: see [`Metrics::handle_report`].
-    pub(crate) fn handle_report(&mut self, now: u64, epoch: u32, sent: u64, clock: u32, report: &ReceiverReport) {
-        if self.metrics.handle_report(now, epoch, sent, clock, report) {
+    pub(crate) fn handle_report(&mut self, now: u64, measured: &Measured) {
+        if self.metrics.handle_report(now, measured) {
             self.passing.handle_told(now);
         }
     }
@@ -426,11 +421,7 @@ impl Session {
             send: keys.send,
             recv: keys.recv,
         };
-        ctx.lane(Command::InstallSession {
-            peer: self.peer.node_addr(),
-            keys,
-            usage,
-        });
+        ctx.to_session(self.peer.node_addr(), SessionCommand::Install { keys, usage });
         id
     }
 
@@ -445,7 +436,7 @@ impl Session {
             }
         }
         let peer = self.peer.node_addr();
-        ctx.lane(Command::SelectSessionEpoch { peer, id });
+        ctx.to_session(peer, SessionCommand::SelectEpoch { id });
         self.forget_lost_keys(ctx, id);
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.liveness.settle();
@@ -482,7 +473,7 @@ impl Session {
         self.epochs.retain(|epoch| {
             if lost(epoch) {
                 epoch.free(ctx);
-                ctx.lane(Command::RetireSessionEpoch { peer, id: epoch.id });
+                ctx.to_session(peer, SessionCommand::RetireEpoch { id: epoch.id });
             }
             !lost(epoch)
         });
@@ -497,7 +488,7 @@ impl Session {
 
     fn send_alive(&self, ctx: &mut Context, epoch: Option<EpochId>) {
         let peer = self.peer.node_addr();
-        ctx.lane(Command::SendOnSession {
+        ctx.lane(SendCommand::OnSession {
             peer,
             epoch,
             msg_type: session::ALIVE,
@@ -521,7 +512,7 @@ impl Session {
         };
         let mut body = vec![0; datagram.wire_len()];
         if datagram.emit(&mut body).is_ok() {
-            ctx.lane(Command::SendOnLink {
+            ctx.lane(SendCommand::OnLink {
                 link,
                 epoch: None,
                 msg_type: LinkMessageType::SessionDatagram.to_byte(),
@@ -680,7 +671,7 @@ impl Session {
             let keep = now < Self::retire_at(epoch);
             if !keep {
                 epoch.free(ctx);
-                ctx.lane(Command::RetireSessionEpoch { peer, id: epoch.id });
+                ctx.to_session(peer, SessionCommand::RetireEpoch { id: epoch.id });
             }
             keep
         });
@@ -704,9 +695,7 @@ impl Session {
         self.metrics = Metrics::default();
         self.passing.end();
         self.liveness.settle();
-        ctx.lane(Command::SuspendSession {
-            peer: self.peer.node_addr(),
-        });
+        ctx.to_session(self.peer.node_addr(), SessionCommand::Suspend);
         ctx.event(Event::SessionDown {
             peer: self.peer,
             reason: SessionDown::Idle,
@@ -724,9 +713,7 @@ impl Session {
         self.metrics = Metrics::default();
         self.passing.end();
         self.liveness.settle();
-        ctx.lane(Command::RemoveSession {
-            peer: self.peer.node_addr(),
-        });
+        ctx.to_session(self.peer.node_addr(), SessionCommand::Remove);
         if was_up {
             ctx.event(Event::SessionDown {
                 peer: self.peer,

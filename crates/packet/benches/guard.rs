@@ -26,8 +26,8 @@ use weft_packet::coalesce::Coalescer;
 use weft_packet::flow::FlowHasher;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train,
-    Transmit,
+    Command, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
+    SessionCommand, SessionKeys, TableCommand, Train, Transmit,
 };
 use weft_wire::NodeAddr;
 use weft_wire::virtio::{GSO_TCPV6, NEEDS_CSUM, VirtioNetHdr};
@@ -175,7 +175,7 @@ fn route(count: usize) {
     install_session(&mut sender, &mut sent, C, 3);
     lane.apply(NOW, install_link(2, 7, 8), &mut train);
     let (dest, link) = (C, LinkId(2));
-    lane.apply(NOW, Command::SetRoute { dest, link }, &mut train);
+    lane.apply(NOW, Command::Table(TableCommand::SetRoute { dest, link }), &mut train);
     send(&mut sender, &mut sent, &ip_packet(usize::from(PAYLOAD), 2), count + 1);
     let mut frames = received(&mut sent, count + 1);
     let (first, frames) = frames.split_first_mut().unwrap();
@@ -265,8 +265,8 @@ fn fast_pair() -> [End; 2] {
             },
             phase_frames: 1 << 23,
         };
-        lane.apply(NOW, Command::InstallFast { peer, keys }, train);
-        lane.apply(NOW, Command::ConfirmFast { peer, id }, train);
+        lane.apply(NOW, Command::Session(peer, SessionCommand::InstallFast { keys }), train);
+        lane.apply(NOW, Command::Session(peer, SessionCommand::ConfirmFast { id }), train);
     }
     // Requests, then answers.
     for _ in 0..2 {
@@ -331,29 +331,35 @@ fn install_session(lane: &mut Lane, train: &mut Train<Sent>, peer: NodeAddr, sen
         recv: Key::from_bytes([17 - send; 32]),
     };
     let (usage, link) = (EpochUse::Send, LinkId(1));
-    lane.apply(NOW, Command::AllowPeer { peer }, train);
-    lane.apply(NOW, Command::InstallSession { peer, keys, usage }, train);
-    lane.apply(NOW, Command::BindSession { peer, link }, train);
+    lane.apply(NOW, Command::Table(TableCommand::AllowPeer { peer }), train);
+    lane.apply(
+        NOW,
+        Command::Session(peer, SessionCommand::Install { keys, usage }),
+        train,
+    );
+    lane.apply(NOW, Command::Session(peer, SessionCommand::Bind { link }), train);
 }
 
 fn install_link(link: u32, send: u8, recv: u8) -> Command {
-    Command::InstallLink {
-        link: LinkId(link),
-        peer: match (link, send) {
-            (2, _) => C,
-            (_, 3) => B,
-            _ => A,
+    Command::Link(
+        LinkId(link),
+        LinkCommand::Install {
+            peer: match (link, send) {
+                (2, _) => C,
+                (_, 3) => B,
+                _ => A,
+            },
+            path: address(link as u8),
+            proven: true,
+            keys: LinkKeys {
+                our_index: u32::from(recv),
+                their_index: u32::from(send),
+                send: Key::from_bytes([send; 32]),
+                recv: Key::from_bytes([recv; 32]),
+            },
+            usage: EpochUse::Send,
         },
-        path: address(link as u8),
-        proven: true,
-        keys: LinkKeys {
-            our_index: u32::from(recv),
-            their_index: u32::from(send),
-            send: Key::from_bytes([send; 32]),
-            recv: Key::from_bytes([recv; 32]),
-        },
-        usage: EpochUse::Send,
-    }
+    )
 }
 
 fn send(lane: &mut Lane, train: &mut Train<Sent>, packet: &[u8], count: usize) {

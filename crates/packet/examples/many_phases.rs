@@ -25,8 +25,8 @@ use std::time::Instant;
 use weft_noise::Key;
 use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train,
-    Transmit,
+    Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
+    SessionCommand, SessionKeys, TableCommand, Train, Transmit,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
@@ -69,7 +69,7 @@ impl End {
             train: Train::new(Sent::default(), 64),
         };
         let (peer, link, usage) = (other, LinkId(1), EpochUse::Send);
-        end.apply(Command::AllowPeer { peer });
+        end.apply(Command::Table(TableCommand::AllowPeer { peer }));
         let keys = LinkKeys {
             our_index: ours.into(),
             their_index: theirs.into(),
@@ -77,22 +77,24 @@ impl End {
             recv: key(10 + theirs),
         };
         let path = address();
-        end.apply(Command::InstallLink {
+        end.apply(Command::Link(
             link,
-            peer,
-            path,
-            proven: true,
-            keys,
-            usage,
-        });
+            LinkCommand::Install {
+                peer,
+                path,
+                proven: true,
+                keys,
+                usage,
+            },
+        ));
         let keys = SessionKeys {
             id: ID,
             initiator: ours == 1,
             send: key(20 + ours),
             recv: key(20 + theirs),
         };
-        end.apply(Command::InstallSession { peer, keys, usage });
-        end.apply(Command::BindSession { peer, link });
+        end.apply(Command::Session(peer, SessionCommand::Install { keys, usage }));
+        end.apply(Command::Session(peer, SessionCommand::Bind { link }));
         let keys = FastKeys {
             id: ID,
             our_index: ours.into(),
@@ -106,7 +108,7 @@ impl End {
             },
             phase_frames,
         };
-        end.apply(Command::InstallFast { peer, keys });
+        end.apply(Command::Session(peer, SessionCommand::InstallFast { keys }));
         end
     }
 
@@ -183,8 +185,8 @@ fn main() {
         fingerprints: HashSet::new(),
         next_counter: 0,
     };
-    a.apply(Command::ConfirmFast { peer: B, id: ID });
-    b.apply(Command::ConfirmFast { peer: A, id: ID });
+    a.apply(Command::Session(B, SessionCommand::ConfirmFast { id: ID }));
+    b.apply(Command::Session(A, SessionCommand::ConfirmFast { id: ID }));
     let mut packet = vec![0x60, 0, 0, 0, 0, 24, 59, 64];
     packet.extend(A.to_ipv6().octets());
     packet.extend(B.to_ipv6().octets());

@@ -11,7 +11,7 @@ use weft_wire::{NodeAddr, fmp, fsp, shim};
 
 use crate::checksum::Checksum;
 use crate::clear::{self, Clear, Parties};
-use crate::control::{EpochId, Layer, LinkId, Report};
+use crate::control::{EpochId, Layer, LinkId, LinkReport, Report, SessionReport};
 use crate::counters::DropReason;
 use crate::echo;
 use crate::ecn::{self, Seen};
@@ -255,12 +255,14 @@ impl Lane {
         let (path, proven) = (link.paths.proven(), link.paths.is_proven());
         if proof == Proof::Promoted {
             self.tables_changed();
-            self.report(Report::LinkProven {
-                link: id,
-                index: header.receiver_idx,
-                path,
-                proven,
-            });
+            self.report(Report::Link(
+                id,
+                LinkReport::Proven {
+                    index: header.receiver_idx,
+                    path,
+                    proven,
+                },
+            ));
             self.flush_queues(now, id, train);
         }
         if let Some(room) = moved {
@@ -278,7 +280,7 @@ impl Lane {
                 self.counters.early_frames += 1;
                 if !std::mem::replace(reported, true) {
                     let link = *link;
-                    self.report(Report::EarlyFrame { link, index });
+                    self.report(Report::Link(link, LinkReport::EarlyFrame { index }));
                 }
                 Ok(None)
             }
@@ -346,12 +348,14 @@ impl Lane {
             return Err(DropReason::ControlTooLong);
         }
         let body = body.to_vec();
-        self.report(Report::LinkMessage {
+        self.report(Report::Link(
             link,
-            index,
-            msg_type: inner.msg_type,
-            body,
-        });
+            LinkReport::Message {
+                index,
+                msg_type: inner.msg_type,
+                body,
+            },
+        ));
         Ok(Inbound::Done)
     }
 
@@ -493,12 +497,7 @@ impl Lane {
             return Err(DropReason::ControlTooLong);
         }
         let body = body.to_vec();
-        self.report(Report::SessionMessage {
-            peer,
-            id,
-            msg_type,
-            body,
-        });
+        self.report(Report::Session(peer, SessionReport::Message { id, msg_type, body }));
         Ok(())
     }
 
@@ -542,7 +541,7 @@ impl Lane {
     /// Reports an answer to an echo request of the core.
     pub(crate) fn note_echo(&mut self, src: NodeAddr, packet: &[u8]) {
         if let Some(seq) = self.echo_token.and_then(|token| echo::reply(packet, token)) {
-            self.report(Report::EchoReply { peer: src, seq });
+            self.report(Report::Session(src, SessionReport::EchoReply { seq }));
         }
     }
 
@@ -554,7 +553,7 @@ impl Lane {
         let known = |(last, at)| last == link || now.saturating_sub(at) < ARRIVAL_INTERVAL;
         if !session.arrived.is_some_and(known) {
             session.arrived = Some((link, now));
-            self.report(Report::Arrives { peer, link });
+            self.report(Report::Session(peer, SessionReport::Arrives { link }));
         }
     }
 
@@ -564,10 +563,10 @@ impl Lane {
         };
         match session.epochs.authenticated(id, key_bit) {
             Proof::None => {}
-            Proof::Confirmed => self.report(Report::SessionConfirmed { peer, id: EpochId(id) }),
+            Proof::Confirmed => self.report(Report::Session(peer, SessionReport::Confirmed { id: EpochId(id) })),
             Proof::Promoted => {
                 self.tables_changed();
-                self.report(Report::SessionProven { peer, id: EpochId(id) });
+                self.report(Report::Session(peer, SessionReport::Proven { id: EpochId(id) }));
                 self.flush_queue(now, peer, train);
             }
         }
@@ -601,7 +600,7 @@ impl Lane {
         let link = self.links.get_mut(&id).ok_or(DropReason::NoKeys)?;
         if link.last_unknown == 0 || now.saturating_sub(link.last_unknown) >= UNKNOWN_SESSION_INTERVAL {
             link.last_unknown = now.max(1);
-            self.report(Report::UnknownSession { link: id, src });
+            self.report(Report::Link(id, LinkReport::UnknownSession { src }));
         }
         Err(DropReason::SessionTag)
     }

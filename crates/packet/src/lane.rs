@@ -2,23 +2,18 @@
 //!
 //! Packets run to completion: [`Lane::outbound`] turns a TUN packet into sealed datagrams,
 //! [`Lane::inbound`] a datagram into an IP packet. What is not bulk traffic leaves as a [`Report`].
-//! The core's decisions arrive as a [`Command`].
+//! The core's decisions arrive as a [`Command`](crate::Command).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
 
 use weft_wire::link::LinkMessageType;
-use weft_wire::virtio::VirtioNetHdr;
-use weft_wire::{NodeAddr, fast, fmp};
+use weft_wire::{NodeAddr, fmp};
 
-use crate::SessionKeys;
 use crate::bounds;
-use crate::control::{Command, EpochUse, HandshakeLimits, LinkActivity, LinkId, Report, SessionActivity};
+use crate::control::{HandshakeLimits, LinkActivity, LinkId, Report, SessionActivity};
 use crate::counters::{Counters, DropReason};
-use crate::echo;
 use crate::ecn::Seen;
-use crate::epoch::Epochs;
-use crate::fast::{Fast, FastEpoch, FastIndex};
+use crate::fast::FastIndex;
 use crate::frame::{self, Ends, IPV6_OVERHEAD, Layers};
 use crate::gate::Gate;
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
@@ -26,10 +21,11 @@ use crate::lanes::{Foreign, Place};
 use crate::link::Link;
 use crate::networks::Networks;
 use crate::reports::ReportQueue;
-use crate::session::{Expecting, Session};
+use crate::session::Session;
 use crate::shares::Shares;
 use crate::train::{Train, Transmit};
 
+mod apply;
 mod check;
 mod early;
 mod place;
@@ -49,7 +45,7 @@ pub struct LaneConfig {
     pub me: NodeAddr,
     /// The largest UDP payload that the lane sends, in bytes (FIPS's `mtu`).
     pub mtu: u16,
-    /// Whether probes determine the size of fast frames ([`Command::SizePath`]). `mtu` then applies
+    /// Whether probes determine the size of fast frames ([`SessionCommand::SizePath`](crate::SessionCommand::SizePath)). `mtu` then applies
     /// to FIPS frames and relayed frames only.
     pub probe: bool,
     /// Whether the lane forwards session datagrams of other nodes.
@@ -153,200 +149,6 @@ impl Lane {
     /// [`cautious_payload`](crate::mss::cautious_payload).
     pub fn max_tcp(&self) -> usize {
         usize::from(crate::mss::cautious_payload(self.config.mtu)) - IPV6_OVERHEAD
-    }
-
-    /// Executes a command. Datagrams that result are committed to `train`, which is not flushed.
-    pub fn apply<T: Transmit>(&mut self, now: u64, command: Command, train: &mut Train<T>) {
-        self.tables_changed();
-        match command {
-            Command::ArmIndex { link, peer, index } => {
-                self.gate.arm(now, index, peer);
-                self.indices.insert(index, Index::Armed(link, false));
-            }
-            Command::DisarmIndex { index } => {
-                self.gate.disarm(index);
-                if matches!(self.indices.get(&index), Some(Index::Armed(..))) {
-                    self.indices.remove(&index);
-                }
-            }
-            Command::InstallLink {
-                link,
-                peer,
-                path,
-                proven,
-                keys,
-                usage,
-            } => {
-                self.install_link(now, (link, peer), (path, proven), &keys, usage);
-                if usage == EpochUse::Send {
-                    self.flush_queues(now, link, train);
-                }
-            }
-            Command::PlaceLink { link, peer, path, left } => {
-                // The first lane owns links: it has this link in its table unless the link has
-                // ended.
-                if !self.place.is_first() || self.links.contains_key(&link) {
-                    self.link_entry(link, peer, (path, true)).paths.place(path, left);
-                }
-            }
-            Command::DoubtPath { link, index } => {
-                if let Some(link) = self.links.get_mut(&link) {
-                    link.doubt_path(index);
-                }
-            }
-            Command::ProbeLink { link, to, number } => self.probe_link(now, link, to, number, train),
-            Command::RetireLinkEpoch { link, index } => {
-                if let Some(link) = self.links.get_mut(&link) {
-                    link.epochs.retire(index);
-                    link.answered.retain(|(known, ..)| *known != index);
-                }
-                self.indices.remove(&index);
-            }
-            Command::SelectLinkEpoch { link, index } => {
-                if let Some(link) = self.links.get_mut(&link) {
-                    link.epochs.select(index);
-                }
-            }
-            Command::SelectSessionEpoch { peer, id } => {
-                if let Some(session) = self.sessions.get_mut(&peer) {
-                    session.epochs.select(id.0);
-                }
-            }
-            Command::Demote { link, index } => {
-                if let Some(link) = self.links.get_mut(&link) {
-                    link.epochs.demote(index);
-                }
-            }
-            Command::RemoveLink { link } => self.remove_link(link),
-            Command::InstallSession { peer, keys, usage } => {
-                let session = self.sessions.entry(peer).or_default();
-                let SessionKeys {
-                    id,
-                    initiator,
-                    send,
-                    recv,
-                } = keys;
-                session.epochs.install(now, id.0, 0, (&send, &recv), usage, initiator);
-                session.expecting = session.expecting.map(Expecting::met);
-                self.take_early(now, peer, train);
-                self.flush_queue(now, peer, train);
-            }
-            Command::RetireSessionEpoch { peer, id } => {
-                if let Some(session) = self.sessions.get_mut(&peer) {
-                    session.epochs.retire(id.0);
-                    let index = session.fast.retire(id.0);
-                    self.fast_indices.retain(|known, _| Some(*known) != index);
-                }
-            }
-            Command::InstallFast { peer, keys } => self.install_fast(now, peer, &keys),
-            Command::ConfirmFast { peer, id } => {
-                let ask = (fast::CONFIRM, &[fast::CONFIRM_ASKS][..]);
-                self.send_fast(now, peer, Some(id.0), ask, train);
-            }
-            Command::InstallHop { link, keys } => self.install_hop(now, link, &keys),
-            Command::ConfirmHop { link, id } => {
-                let ask = (fast::CONFIRM, &[fast::CONFIRM_ASKS][..]);
-                self.send_on_hop(now, link, Some(id.0), ask, train);
-            }
-            Command::RetireHop { link, id } => self.retire_hop(link, id),
-            Command::SetLabel { link, label, to } => self.set_label(link, label, to),
-            Command::RemoveLabel { link, label } => self.remove_label(link, label),
-            Command::RelaySession { peer, relay } => {
-                if let Some(session) = self.sessions.get_mut(&peer) {
-                    session.relay = relay;
-                }
-            }
-            Command::SealWhole => self.whole = true,
-            Command::SuspendSession { peer } => {
-                if let Some(session) = self.sessions.get_mut(&peer) {
-                    session.epochs.suspend();
-                    session.fast.suspend();
-                    session.size = None;
-                    session.wanted = None;
-                }
-            }
-            Command::RemoveSession { peer } => {
-                if let Some(session) = self.sessions.get_mut(&peer) {
-                    self.fast_indices.retain(|_, of| *of != FastIndex::Session(peer));
-                    session.fast = Fast::default();
-                    session.size = None;
-                    session.epochs = Epochs::default();
-                    session.wanted = None;
-                    self.early.forget(peer);
-                }
-            }
-            Command::BindSession { peer, link } => {
-                self.sessions.entry(peer).or_default().link = Some(link);
-                self.flush_queue(now, peer, train);
-            }
-            Command::AllowPeer { peer } => {
-                self.allowed.insert(peer.to_ipv6().octets(), peer);
-            }
-            Command::DenyPeer { peer } => {
-                self.allowed.remove(&peer.to_ipv6().octets());
-                self.fast_indices.retain(|_, of| *of != FastIndex::Session(peer));
-                self.early.forget(peer);
-                self.take_queue(peer);
-                self.sessions.remove(&peer);
-            }
-            Command::SetNetworks { ours, theirs } => self.networks = Networks::new(&ours, &theirs),
-            Command::RequireFast { peer } => {
-                self.fast_only.insert(peer);
-            }
-            Command::SetRoute { dest, link } => {
-                self.routes.insert(dest, link);
-            }
-            Command::ProbePath { peer, id, size } => self.probe_path(now, peer, id, size, train),
-            Command::SizePath { peer, size } => {
-                self.sessions.entry(peer).or_default().size = Some(size);
-            }
-            Command::LimitSession { peer, mtu } => {
-                self.sessions.entry(peer).or_default().limit = Some(mtu);
-            }
-            Command::MarkCongestion { link, on } => {
-                if let Some(link) = self.links.get_mut(&link) {
-                    link.congested = on;
-                }
-            }
-            Command::RemoveRoute { dest } => {
-                self.routes.remove(&dest);
-            }
-            Command::Expect(expected) => self.gate.expect(now, expected),
-            Command::Unexpect { peer } => {
-                self.gate.forget(peer);
-            }
-            Command::DropQueue { peer } => self.drop_queue(now, peer),
-            Command::SendOnLink {
-                link,
-                epoch,
-                msg_type,
-                body,
-            } => self.send_on_link(now, link, epoch, msg_type, &body, train),
-            Command::SendOnSession {
-                peer,
-                epoch,
-                msg_type,
-                body,
-            } => {
-                self.send_on_session(now, peer, epoch.map(|id| id.0), msg_type, &body, train);
-            }
-            Command::ReportOnLink { link, kind } => self.report_on_link(now, link, kind, train),
-            Command::ReportOnSession { peer, kind } => self.report_on_session(now, peer, kind, train),
-            Command::Warm { peer, src, dest } => self.warm(now, peer, &src, &dest, train),
-            Command::Echo { peer, token, seq } => {
-                self.echo_token = Some(token);
-                let request = echo::request(self.config.me, peer, token, seq);
-                self.send_packet(now, VirtioNetHdr::default(), &request, train);
-            }
-            Command::ExpectEcho { token } => self.echo_token = Some(token),
-            Command::Transmit { to, datagram } => {
-                let Some(room) = train.reserve(datagram.len()).get_mut(..datagram.len()) else {
-                    return;
-                };
-                room.copy_from_slice(&datagram);
-                train.commit(to, datagram.len());
-            }
-        }
     }
 
     /// Returns the next report for the core.
@@ -471,54 +273,6 @@ impl Lane {
             src: self.config.me,
             dest,
             path_mtu: self.config.mtu,
-        }
-    }
-
-    fn install_fast(&mut self, now: u64, peer: NodeAddr, keys: &crate::FastKeys) {
-        let session = self.sessions.entry(peer).or_default();
-        if let Some(index) = session.fast.install(FastEpoch::new(now, keys)) {
-            self.fast_indices.remove(&index);
-        }
-        self.fast_indices.insert(keys.our_index, FastIndex::Session(peer));
-    }
-
-    fn install_link(
-        &mut self,
-        now: u64,
-        (id, peer): (LinkId, NodeAddr),
-        path: (SocketAddr, bool),
-        keys: &crate::LinkKeys,
-        usage: EpochUse,
-    ) {
-        let link = self.link_entry(id, peer, path);
-        link.note_path(keys.our_index, path, usage);
-        let evicted = link.epochs.install(
-            now,
-            keys.our_index,
-            keys.their_index,
-            (&keys.send, &keys.recv),
-            usage,
-            usage != EpochUse::Candidate,
-        );
-        if let Some(index) = evicted {
-            link.answered.retain(|(known, ..)| *known != index);
-            self.indices.remove(&index);
-        }
-        self.gate.disarm(keys.our_index);
-        self.indices.insert(keys.our_index, Index::Keyed(id));
-    }
-
-    fn link_entry(&mut self, id: LinkId, peer: NodeAddr, path: (SocketAddr, bool)) -> &mut Link {
-        self.links.entry(id).or_insert_with(|| Box::new(Link::new(peer, path)))
-    }
-
-    fn remove_link(&mut self, id: LinkId) {
-        let Some(link) = self.links.remove(&id) else { return };
-        for index in link.epochs.ids() {
-            self.indices.remove(&index);
-        }
-        for index in link.hop.indices() {
-            self.fast_indices.remove(&index);
         }
     }
 

@@ -11,7 +11,6 @@
 use weft_wire::NodeAddr;
 use weft_wire::fast::{index_of, is_fast};
 
-use crate::control::Command;
 use crate::egress::Egress;
 use crate::lane::Lane;
 
@@ -47,7 +46,7 @@ pub enum Outbound {
     HandOver(u8),
 }
 
-/// The lanes that a command is for.
+/// The lanes that a command is for ([`Command::audience`](crate::Command::audience)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// The first lane, which owns links, FIPS's sessions, and relayed paths.
@@ -130,60 +129,6 @@ impl Foreign {
             let run = self.bytes.get(std::mem::replace(start, *end)..*end);
             Some((*owner, run.unwrap_or_default()))
         })
-    }
-}
-
-impl Command {
-    /// Returns the lanes that the command is for.
-    pub fn audience(&self) -> Audience {
-        match self {
-            Self::ArmIndex { .. }
-            | Self::DisarmIndex { .. }
-            | Self::InstallLink { .. }
-            | Self::DoubtPath { .. }
-            | Self::ProbeLink { .. }
-            | Self::RetireLinkEpoch { .. }
-            | Self::SelectLinkEpoch { .. }
-            | Self::Demote { .. }
-            | Self::InstallSession { .. }
-            | Self::SelectSessionEpoch { .. }
-            | Self::InstallHop { .. }
-            | Self::ConfirmHop { .. }
-            | Self::RetireHop { .. }
-            | Self::SetLabel { .. }
-            | Self::RemoveLabel { .. }
-            | Self::RelaySession { .. }
-            | Self::SealWhole
-            | Self::SetRoute { .. }
-            | Self::RemoveRoute { .. }
-            | Self::MarkCongestion { .. }
-            | Self::ProbePath { .. }
-            | Self::RequireFast { .. }
-            | Self::Expect(_)
-            | Self::Unexpect { .. }
-            | Self::DropQueue { .. }
-            | Self::SendOnLink { .. }
-            | Self::SendOnSession { .. }
-            | Self::ReportOnLink { .. }
-            | Self::Warm { .. }
-            | Self::Echo { .. }
-            | Self::Transmit { .. } => Audience::First,
-            Self::InstallFast { keys, .. } => Audience::One(lane_of(keys.our_index)),
-            Self::ExpectEcho { .. } => Audience::Others,
-            Self::PlaceLink { .. }
-            | Self::RemoveLink { .. }
-            | Self::RetireSessionEpoch { .. }
-            | Self::ConfirmFast { .. }
-            | Self::SuspendSession { .. }
-            | Self::RemoveSession { .. }
-            | Self::BindSession { .. }
-            | Self::LimitSession { .. }
-            | Self::SizePath { .. }
-            | Self::AllowPeer { .. }
-            | Self::DenyPeer { .. }
-            | Self::SetNetworks { .. }
-            | Self::ReportOnSession { .. } => Audience::All,
-        }
     }
 }
 

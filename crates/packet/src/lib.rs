@@ -65,8 +65,9 @@ mod transit;
 
 pub use bucket::{Bucket, Rate};
 pub use control::{
-    Carry, Command, EpochId, EpochUse, Expected, FastKeys, HandshakeLimits, Layer, LinkActivity, LinkId, LinkKeys,
-    PathSize, Received, Relay, Report, ReportKind, SessionActivity, SessionKeys, Totals,
+    Carry, Command, EpochId, EpochUse, Expected, FastKeys, HandshakeLimits, Layer, LinkActivity, LinkCommand, LinkId,
+    LinkKeys, LinkReport, Measured, PathSize, Received, Relay, Report, ReportKind, SendCommand, SessionActivity,
+    SessionCommand, SessionKeys, SessionReport, TableCommand, Totals,
 };
 pub use counters::{Counters, DropReason, Drops};
 pub use frame::IPV6_OVERHEAD;

@@ -9,7 +9,7 @@ use weft_wire::link::LinkMessageType;
 use weft_wire::mmp::{ReceiverReport, ReportFraming, SenderReport};
 use weft_wire::session::SessionMessageType;
 
-use crate::control::{Layer, LinkId, Report, ReportKind, Totals};
+use crate::control::{Layer, LinkId, Measured, Report, ReportKind, Totals};
 use crate::counters::DropReason;
 use crate::epoch::Epochs;
 use crate::lane::Lane;
@@ -173,13 +173,15 @@ impl Lane {
             }),
         };
         let (sent, clock) = known.ok_or(DropReason::NoKeys)?;
-        self.report(Report::Measured {
+        self.report(Report::Measured(
             on,
-            epoch,
-            sent,
-            clock,
-            report,
-        });
+            Measured {
+                epoch,
+                sent,
+                clock,
+                report,
+            },
+        ));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@
 
 use std::net::SocketAddr;
 
-use crate::control::{LinkId, Report};
+use crate::control::{LinkId, LinkReport, Report};
 use crate::counters::{Counters, DropReason};
 use crate::train::{Train, Transmit};
 
@@ -216,7 +216,7 @@ impl Paths {
 
 /// Returns the report of a new address that the newest frame of a link came from.
 pub(crate) fn moved(link: LinkId, path: SocketAddr, room: u32) -> Report {
-    Report::Roamed { link, path, room }
+    Report::Link(link, LinkReport::Roamed { path, room })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use weft_wire::NodeAddr;
 
 use crate::bounds;
-use crate::control::{Layer, LinkActivity, LinkId, Report, SessionActivity};
+use crate::control::{Layer, LinkActivity, LinkId, LinkReport, Report, SessionActivity, SessionReport};
 use crate::shares::{Load, Shares};
 
 /// The party that causes a report.
@@ -31,11 +31,11 @@ impl Report {
     pub fn is_proof(&self) -> bool {
         matches!(
             self,
-            Self::LinkProven { .. }
-                | Self::SessionProven { .. }
-                | Self::FastProven { .. }
-                | Self::HopProven { .. }
-                | Self::SessionConfirmed { .. }
+            Self::Link(_, LinkReport::Proven { .. } | LinkReport::HopProven { .. })
+                | Self::Session(
+                    _,
+                    SessionReport::Proven { .. } | SessionReport::FastProven { .. } | SessionReport::Confirmed { .. }
+                )
         )
     }
 
@@ -49,29 +49,11 @@ impl Report {
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
-            Self::EarlyFrame { link, .. }
-            | Self::LinkProven { link, .. }
-            | Self::HopProven { link, .. }
-            | Self::LabelFailed { link, .. }
-            | Self::LinkMessage { link, .. }
-            | Self::Transit { link, .. }
-            | Self::TransitTooLarge { link, .. }
-            | Self::UnknownSession { link, .. }
-            | Self::Arrives { link, .. }
-            | Self::Roamed { link, .. }
-            | Self::Measured {
-                on: Layer::Link(link), ..
-            } => Cause::Link(*link),
-            Self::SessionProven { peer, .. }
-            | Self::FastProven { peer, .. }
-            | Self::SessionConfirmed { peer, .. }
-            | Self::SessionMessage { peer, .. }
-            | Self::EchoReply { peer, .. }
-            | Self::Measured {
-                on: Layer::Session(peer),
-                ..
-            } => Cause::Peer(*peer),
-            Self::Handshake { .. } | Self::Wanted { .. } | Self::Activity { .. } => Cause::Own,
+            Self::Handshake { .. } | Self::Session(_, SessionReport::Wanted) | Self::Activity { .. } => Cause::Own,
+            Self::Link(link, _)
+            | Self::Session(_, SessionReport::Arrives { link })
+            | Self::Measured(Layer::Link(link), _) => Cause::Link(*link),
+            Self::Session(peer, _) | Self::Measured(Layer::Session(peer), _) => Cause::Peer(*peer),
         }
     }
 
@@ -80,9 +62,8 @@ impl Report {
     pub fn bytes(&self) -> usize {
         let more = match self {
             Self::Handshake { datagram, .. } => datagram.len(),
-            Self::LinkMessage { body, .. } | Self::Transit { body, .. } | Self::SessionMessage { body, .. } => {
-                body.len()
-            }
+            Self::Link(_, LinkReport::Message { body, .. } | LinkReport::Transit { body })
+            | Self::Session(_, SessionReport::Message { body, .. }) => body.len(),
             Self::Activity { links, sessions } => {
                 size_of_val::<[LinkActivity]>(links) + size_of_val::<[SessionActivity]>(sessions)
             }
@@ -125,7 +106,7 @@ impl<T> ReportQueue<T> {
             if self.first.len() - self.handshakes >= self.max_proofs {
                 return vec![report];
             }
-            if let Report::LinkProven { link, .. } = report {
+            if let Report::Link(link, LinkReport::Proven { .. }) = report {
                 self.forget_moves(link);
             }
             self.first.push_back((tag, report));
@@ -166,7 +147,7 @@ impl<T> ReportQueue<T> {
     fn forget_moves(&mut self, of: LinkId) {
         let shares = &mut self.shares;
         self.rest.retain(|(_, report)| {
-            let moved = matches!(report, Report::Roamed { link, .. } if *link == of);
+            let moved = matches!(report, Report::Link(link, LinkReport::Roamed { .. }) if *link == of);
             if moved {
                 shares.give_back(report.cause(), report.bytes());
             }

@@ -11,7 +11,7 @@ use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::{Coords, CoordsPair, NodeAddr, fmp};
 
 use crate::clear::{self, Clear, Parties};
-use crate::control::{LinkId, Report};
+use crate::control::{LinkId, LinkReport, Report};
 use crate::counters::DropReason;
 use crate::ecn;
 use crate::frame::{self, Layers};
@@ -59,12 +59,12 @@ impl Lane {
             _ if !admitted => Err(DropReason::ClearForwarded),
             _ if !fits => {
                 let (link, src, dest, len) = (from, parsed.src, parsed.dest, body.len());
-                self.report(Report::TransitTooLarge { link, src, dest, len });
+                self.report(Report::Link(link, LinkReport::TransitTooLarge { src, dest, len }));
                 Err(DropReason::TransitTooLarge)
             }
             _ => {
                 let body = body.to_vec();
-                self.report(Report::Transit { link: from, body });
+                self.report(Report::Link(from, LinkReport::Transit { body }));
                 Ok(())
             }
         }

@@ -17,8 +17,9 @@ use weft_packet::checksum::{self, Checksum};
 use weft_packet::coalesce::Coalescer;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkId, LinkKeys, Report,
-    SessionKeys, Train, Transmit,
+    Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkCommand, LinkId,
+    LinkKeys, LinkReport, Report, SendCommand, SessionCommand, SessionKeys, SessionReport, TableCommand, Train,
+    Transmit,
 };
 use weft_wire::virtio::{GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 use weft_wire::{NodeAddr, fast};
@@ -78,36 +79,37 @@ impl End {
             lane: Lane::new(config),
             train: Train::new(Sent::default(), 64),
         };
-        end.apply(Command::AllowPeer { peer: other });
+        end.apply(Command::Table(TableCommand::AllowPeer { peer: other }));
         let keys = LinkKeys {
             our_index: me.as_bytes()[0].into(),
             their_index: other.as_bytes()[0].into(),
             send: key(1, me, 0),
             recv: key(1, other, 0),
         };
-        end.apply(Command::InstallLink {
-            link: LINK,
-            peer: other,
-            path: address(other),
-            proven: true,
-            keys,
-            usage: EpochUse::Send,
-        });
+        end.apply(Command::Link(
+            LINK,
+            LinkCommand::Install {
+                peer: other,
+                path: address(other),
+                proven: true,
+                keys,
+                usage: EpochUse::Send,
+            },
+        ));
         let keys = SessionKeys {
             id: EpochId(0),
             initiator: me == A,
             send: key(2, me, 0),
             recv: key(2, other, 0),
         };
-        end.apply(Command::InstallSession {
-            peer: other,
-            keys,
-            usage: EpochUse::Send,
-        });
-        end.apply(Command::BindSession {
-            peer: other,
-            link: LINK,
-        });
+        end.apply(Command::Session(
+            other,
+            SessionCommand::Install {
+                keys,
+                usage: EpochUse::Send,
+            },
+        ));
+        end.apply(Command::Session(other, SessionCommand::Bind { link: LINK }));
         end
     }
 
@@ -119,22 +121,24 @@ impl End {
     fn install_fast(&mut self, id: u32, phase_frames: u64) {
         let secret = |from| Secret::from_key(&key(3, from, id));
         let index = |of: NodeAddr| u32::from(of.as_bytes()[0]) << 16 | id;
-        self.apply(Command::InstallFast {
-            peer: self.other,
-            keys: FastKeys {
-                id: EpochId(id),
-                our_index: index(self.me),
-                their_index: index(self.other),
-                max_payload: 9_000,
-                reads_full: true,
-                suite: Suite::Aes256Gcm,
-                secrets: LaneSecrets {
-                    send: secret(self.me),
-                    recv: secret(self.other),
+        self.apply(Command::Session(
+            self.other,
+            SessionCommand::InstallFast {
+                keys: FastKeys {
+                    id: EpochId(id),
+                    our_index: index(self.me),
+                    their_index: index(self.other),
+                    max_payload: 9_000,
+                    reads_full: true,
+                    suite: Suite::Aes256Gcm,
+                    secrets: LaneSecrets {
+                        send: secret(self.me),
+                        recv: secret(self.other),
+                    },
+                    phase_frames,
                 },
-                phase_frames,
             },
-        });
+        ));
     }
 
     fn send(&mut self, hdr: VirtioNetHdr, packet: &[u8]) {
@@ -180,20 +184,14 @@ fn pair(phase_frames: u64) -> (End, End) {
 fn agree(a: &mut End, b: &mut End, id: u32, phase_frames: u64) {
     a.install_fast(id, phase_frames);
     b.install_fast(id, phase_frames);
-    a.apply(Command::ConfirmFast {
-        peer: B,
-        id: EpochId(id),
-    });
-    b.apply(Command::ConfirmFast {
-        peer: A,
-        id: EpochId(id),
-    });
+    a.apply(Command::Session(B, SessionCommand::ConfirmFast { id: EpochId(id) }));
+    b.apply(Command::Session(A, SessionCommand::ConfirmFast { id: EpochId(id) }));
     exchange(a, b);
     for end in [a, b] {
         let proven = end
             .reports()
             .into_iter()
-            .filter(|r| matches!(r, Report::FastProven { .. }));
+            .filter(|r| matches!(r, Report::Session(_, SessionReport::FastProven { .. })));
         assert_eq!(proven.count(), 1);
     }
 }
@@ -319,15 +317,15 @@ proptest! {
         // Answers to the node's own echo requests are reported among the rest.
         let token = 0x0102_0304_0506_0708_u64;
         for end in [&mut one, &mut many] {
-            end.apply(Command::ExpectEcho { token });
+            end.apply(Command::Table(TableCommand::ExpectEcho { token }));
         }
         let mut number = 0u32;
         for (deeds, spoiled) in rounds {
             for deed in &deeds {
                 number += 1;
                 match deed {
-                    0 => a.apply(Command::ConfirmFast { peer: B, id: EpochId(0) }),
-                    1 => a.apply(Command::SendOnLink { link: LINK, epoch: None, msg_type: 0x51, body: vec![7; 20] }),
+                    0 => a.apply(Command::Session(B, SessionCommand::ConfirmFast { id: EpochId(0) })),
+                    1 => a.apply(Command::Send(SendCommand::OnLink { link: LINK, epoch: None, msg_type: 0x51, body: vec![7; 20] })),
                     2 => a.send(VirtioNetHdr::default(), &packet(59, &[1; 9])),
                     4 => {
                         let answer = [&[129, 0, 0, 0, 7, 8][..], &(number as u16).to_be_bytes(), &token.to_be_bytes()];
@@ -454,22 +452,23 @@ fn data_waits_for_an_answer_not_for_a_question() {
         fast::is_fast(&end.take_sent()[0])
     };
     assert!(!goes_fast(&mut a));
-    b.apply(Command::ConfirmFast {
-        peer: A,
-        id: EpochId(0),
-    });
+    b.apply(Command::Session(A, SessionCommand::ConfirmFast { id: EpochId(0) }));
     let question = b.take_sent().remove(0);
     assert_eq!(a.receive(&question), None);
     let answer = a.take_sent().remove(0);
     assert!(!goes_fast(&mut a), "a question shows nothing of the other direction");
     assert_eq!(b.receive(&answer), None);
-    assert!(b.reports().iter().any(|r| matches!(r, Report::FastProven { .. })));
+    assert!(
+        b.reports()
+            .iter()
+            .any(|r| matches!(r, Report::Session(_, SessionReport::FastProven { .. })))
+    );
     // The same answer again proves nothing new.
     assert_eq!(b.receive(&answer), None);
     assert_eq!(
         b.reports()
             .iter()
-            .filter(|r| matches!(r, Report::FastProven { .. }))
+            .filter(|r| matches!(r, Report::Session(_, SessionReport::FastProven { .. })))
             .count(),
         0
     );
@@ -480,24 +479,26 @@ fn keys_that_differ_carry_nothing() {
     let (mut a, mut b) = (End::new(A, B), End::new(B, A));
     a.install_fast(0, 1000);
     let theirs = Secret::from_key(&key(9, A, 9));
-    b.apply(Command::InstallFast {
-        peer: A,
-        keys: FastKeys {
-            id: EpochId(0),
-            our_index: 2 << 16,
-            their_index: 1 << 16,
-            max_payload: 1280,
-            reads_full: true,
-            suite: Suite::Aes256Gcm,
-            secrets: LaneSecrets {
-                send: theirs.clone(),
-                recv: theirs,
+    b.apply(Command::Session(
+        A,
+        SessionCommand::InstallFast {
+            keys: FastKeys {
+                id: EpochId(0),
+                our_index: 2 << 16,
+                their_index: 1 << 16,
+                max_payload: 1280,
+                reads_full: true,
+                suite: Suite::Aes256Gcm,
+                secrets: LaneSecrets {
+                    send: theirs.clone(),
+                    recv: theirs,
+                },
+                phase_frames: 1000,
             },
-            phase_frames: 1000,
         },
-    });
+    ));
     for (end, peer) in [(&mut a, B), (&mut b, A)] {
-        end.apply(Command::ConfirmFast { peer, id: EpochId(0) });
+        end.apply(Command::Session(peer, SessionCommand::ConfirmFast { id: EpochId(0) }));
     }
     exchange(&mut a, &mut b);
     assert_eq!(
@@ -540,10 +541,10 @@ fn no_phase_is_skipped() {
     assert!(frames.iter().all(|frame| b.receive(frame).as_ref() == Some(&probe)));
     // The acknowledgement may be lost. A report then repeats it.
     drop(b.take_sent());
-    b.apply(Command::ReportOnSession {
+    b.apply(Command::Send(SendCommand::ReportOnSession {
         peer: A,
         kind: weft_packet::ReportKind::Receiver,
-    });
+    }));
     exchange(&mut a, &mut b);
     a.send(VirtioNetHdr::default(), &probe);
     assert_ne!(phase(&a.take_sent()[0]), phase(frames.last().unwrap()));
@@ -563,14 +564,8 @@ fn a_new_epoch_takes_over_and_the_old_one_still_opens() {
     assert_eq!(b.receive(&fresh), Some(probe.clone()));
     assert_eq!(b.receive(&late), Some(probe.clone()));
     assert_eq!(b.receive(&late), None);
-    b.apply(Command::RetireSessionEpoch {
-        peer: A,
-        id: EpochId(0),
-    });
-    a.apply(Command::RetireSessionEpoch {
-        peer: B,
-        id: EpochId(0),
-    });
+    b.apply(Command::Session(A, SessionCommand::RetireEpoch { id: EpochId(0) }));
+    a.apply(Command::Session(B, SessionCommand::RetireEpoch { id: EpochId(0) }));
     let unknown = b.lane.counters().drops[DropReason::FastUnknown];
     assert_eq!(b.receive(&late), None);
     assert_eq!(b.lane.counters().drops[DropReason::FastUnknown], unknown + 1);
@@ -588,7 +583,11 @@ fn only_the_newest_keys_move_a_peer() {
     a.send(VirtioNetHdr::default(), &probe);
     let fresh = a.take_sent().remove(0);
     let elsewhere = |port: u16| SocketAddr::from(([198, 51, 100, 1], port));
-    let roamed = |end: &mut End| end.reports().into_iter().any(|r| matches!(r, Report::Roamed { .. }));
+    let roamed = |end: &mut End| {
+        end.reports()
+            .into_iter()
+            .any(|r| matches!(r, Report::Link(_, LinkReport::Roamed { .. })))
+    };
     b.lane.inbound_alone(NOW, elsewhere(1), &late, &mut b.train);
     assert!(!roamed(&mut b));
     b.lane.inbound_alone(NOW, elsewhere(2), &fresh, &mut b.train);
@@ -725,12 +724,12 @@ fn ecn_of_the_underlay_reaches_the_packet() {
 fn a_control_message_that_came_marked_is_counted() {
     let (mut a, mut b) = (End::new(A, B), End::new(B, A));
     for marked in [false, true] {
-        a.apply(Command::SendOnLink {
+        a.apply(Command::Send(SendCommand::OnLink {
             link: LINK,
             epoch: None,
             msg_type: 0x51,
             body: Vec::new(),
-        });
+        }));
         b.lane.outer_ecn(if marked { 3 } else { 2 });
         b.receive(&a.take_sent()[0]);
         b.lane.sample(NOW);

@@ -20,8 +20,8 @@ use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
 use weft_packet::{
-    Command, Counters, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, SessionKeys, Train,
-    Transmit, bounds,
+    Command, Counters, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
+    SessionCommand, SessionKeys, TableCommand, Train, Transmit, bounds,
 };
 use weft_wire::fast::FULL_OVERHEAD;
 use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
@@ -88,45 +88,46 @@ impl End {
             lane: Lane::new(config),
             train: Train::new(Sent::default(), 64),
         };
-        end.apply(Command::AllowPeer { peer: other });
+        end.apply(Command::Table(TableCommand::AllowPeer { peer: other }));
         let keys = LinkKeys {
             our_index: me.as_bytes()[0].into(),
             their_index: other.as_bytes()[0].into(),
             send: key(1, me),
             recv: key(1, other),
         };
-        end.apply(Command::InstallLink {
-            link: LINK,
-            peer: other,
-            path: address(other),
-            proven: true,
-            keys,
-            usage: EpochUse::Send,
-        });
+        end.apply(Command::Link(
+            LINK,
+            LinkCommand::Install {
+                peer: other,
+                path: address(other),
+                proven: true,
+                keys,
+                usage: EpochUse::Send,
+            },
+        ));
         let keys = SessionKeys {
             id: EpochId(0),
             initiator: me == A,
             send: key(2, me),
             recv: key(2, other),
         };
-        end.apply(Command::InstallSession {
-            peer: other,
-            keys,
-            usage: EpochUse::Send,
-        });
-        end.apply(Command::BindSession {
-            peer: other,
-            link: LINK,
-        });
+        end.apply(Command::Session(
+            other,
+            SessionCommand::Install {
+                keys,
+                usage: EpochUse::Send,
+            },
+        ));
+        end.apply(Command::Session(other, SessionCommand::Bind { link: LINK }));
         let (ours, theirs) = if me == A {
             (BEHIND_A, BEHIND_B)
         } else {
             (BEHIND_B, BEHIND_A)
         };
-        end.apply(Command::SetNetworks {
+        end.apply(Command::Table(TableCommand::SetNetworks {
             ours: networks(&ours),
             theirs: networks(&theirs).into_iter().map(|network| (network, other)).collect(),
-        });
+        }));
         end
     }
 
@@ -149,11 +150,11 @@ impl End {
             },
             phase_frames: 1 << 20,
         };
-        self.apply(Command::InstallFast { peer: self.other, keys });
-        self.apply(Command::ConfirmFast {
-            peer: self.other,
-            id: EpochId(0),
-        });
+        self.apply(Command::Session(self.other, SessionCommand::InstallFast { keys }));
+        self.apply(Command::Session(
+            self.other,
+            SessionCommand::ConfirmFast { id: EpochId(0) },
+        ));
     }
 
     fn send(&mut self, hdr: VirtioNetHdr, packet: &[u8]) -> Vec<Vec<u8>> {
@@ -427,10 +428,10 @@ fn nothing_leaves_that_is_not_from_here_or_has_nowhere_to_go() {
         (1, &[10, 9, 0, 1, 10, 7, 0, 1][..], &[3, 0][..])
     );
     // Without networks, IPv4 is not accepted either.
-    a.apply(Command::SetNetworks {
+    a.apply(Command::Table(TableCommand::SetNetworks {
         ours: Vec::new(),
         theirs: Vec::new(),
-    });
+    }));
     assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 10, true)).is_empty());
     assert_eq!((a.counters().drops[DropReason::NotIp], a.counters().icmp_sent), (1, 1));
 }
@@ -458,10 +459,10 @@ fn the_longest_prefix_decides_whose_it_is() {
     let (mut a, mut b) = pair(1_280);
     let theirs = networks(&["10.8.0.0/16", "10.8.9.0/24"]);
     let other = NodeAddr::new([3; 16]);
-    a.apply(Command::SetNetworks {
+    a.apply(Command::Table(TableCommand::SetNetworks {
         ours: networks(&BEHIND_A),
         theirs: vec![(theirs[0], B), (theirs[1], other)],
-    });
+    }));
     // The longer prefix belongs to a node that is not a peer.
     assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 9, 1], 10, true)).is_empty());
     assert_eq!(a.counters().drops[DropReason::NoRoute], 1);
@@ -515,10 +516,10 @@ fn what_does_not_fit_goes_in_pieces_or_is_told() {
 #[test]
 fn pieces_obey_the_same_policy() {
     let (mut a, mut b) = pair(1_280);
-    b.apply(Command::SetNetworks {
+    b.apply(Command::Table(TableCommand::SetNetworks {
         ours: networks(&BEHIND_B),
         theirs: Vec::new(),
-    });
+    }));
     let frames = a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 3_000, false));
     assert!(frames.len() > 1 && b.receive(&frames).is_empty());
     assert_eq!(
@@ -594,10 +595,10 @@ fn packets_wait_for_fast_frames_as_long_as_those_may_come() {
 #[test]
 fn datagrams_of_our_own_do_not_come_back_again() {
     let (mut a, _) = pair(1_280);
-    a.apply(Command::SetNetworks {
+    a.apply(Command::Table(TableCommand::SetNetworks {
         ours: networks(&["192.0.2.1/32"]),
         theirs: vec![(networks(&["192.0.2.0/24"])[0], B)],
-    });
+    }));
     let mut looped = udp([192, 0, 2, 1], [192, 0, 2, 2], 10, true);
     assert_eq!(a.send(WHOLE, &looped).len(), 1, "of somebody else's");
     looped[22..24].copy_from_slice(&2121_u16.to_be_bytes());
@@ -634,7 +635,7 @@ fn packets_that_wait_for_keys_are_bounded_in_bytes_over_all_sessions() {
     let mut a = End::new(A, B, 1_280);
     let peers: Vec<NodeAddr> = (10..22).map(|n| NodeAddr::new([n; 16])).collect();
     for peer in &peers {
-        a.apply(Command::AllowPeer { peer: *peer });
+        a.apply(Command::Table(TableCommand::AllowPeer { peer: *peer }));
     }
     for peer in &peers {
         for _ in 0..20 {

@@ -13,8 +13,9 @@ use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
 use weft_packet::{
-    Audience, Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkId, LinkKeys, Outbound,
-    Place, Report, SessionKeys, Train, Transmit, lane_of,
+    Audience, Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand, LinkId,
+    LinkKeys, Outbound, Place, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, Train, Transmit,
+    lane_of,
 };
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
@@ -75,41 +76,44 @@ impl Node {
             other,
             lanes: (0..lanes).map(lane).collect(),
         };
-        node.apply(&Command::AllowPeer { peer: other });
+        node.apply(&Command::Table(TableCommand::AllowPeer { peer: other }));
         let key = || Key::from_bytes([9; 32]);
-        node.apply(&Command::InstallLink {
-            link: LINK,
-            peer: other,
-            path: address(other),
-            proven: true,
-            keys: LinkKeys {
-                our_index: 1,
-                their_index: 1,
-                send: key(),
-                recv: key(),
+        node.apply(&Command::Link(
+            LINK,
+            LinkCommand::Install {
+                peer: other,
+                path: address(other),
+                proven: true,
+                keys: LinkKeys {
+                    our_index: 1,
+                    their_index: 1,
+                    send: key(),
+                    recv: key(),
+                },
+                usage: EpochUse::Send,
             },
-            usage: EpochUse::Send,
-        });
-        node.apply(&Command::InstallSession {
-            peer: other,
-            keys: SessionKeys {
-                id: EpochId(0),
-                initiator: me == A,
-                send: key(),
-                recv: key(),
+        ));
+        node.apply(&Command::Session(
+            other,
+            SessionCommand::Install {
+                keys: SessionKeys {
+                    id: EpochId(0),
+                    initiator: me == A,
+                    send: key(),
+                    recv: key(),
+                },
+                usage: EpochUse::Send,
             },
-            usage: EpochUse::Send,
-        });
-        node.apply(&Command::PlaceLink {
-            link: LINK,
-            peer: other,
-            path: address(other),
-            left: None,
-        });
-        node.apply(&Command::BindSession {
-            peer: other,
-            link: LINK,
-        });
+        ));
+        node.apply(&Command::Link(
+            LINK,
+            LinkCommand::Place {
+                peer: other,
+                path: address(other),
+                left: None,
+            },
+        ));
+        node.apply(&Command::Session(other, SessionCommand::Bind { link: LINK }));
         node
     }
 
@@ -132,22 +136,24 @@ impl Node {
     fn install(&mut self, lanes: u8) {
         for lane in 0..lanes {
             let secret = |from: NodeAddr| Secret::from_key(&Key::from_bytes([from.as_bytes()[0] ^ lane << 4; 32]));
-            self.apply(&Command::InstallFast {
-                peer: self.other,
-                keys: FastKeys {
-                    id: EpochId(0),
-                    our_index: index(self.me, lane),
-                    their_index: index(self.other, lane),
-                    max_payload: 9_000,
-                    reads_full: true,
-                    suite: Suite::Aes256Gcm,
-                    secrets: LaneSecrets {
-                        send: secret(self.me),
-                        recv: secret(self.other),
+            self.apply(&Command::Session(
+                self.other,
+                SessionCommand::InstallFast {
+                    keys: FastKeys {
+                        id: EpochId(0),
+                        our_index: index(self.me, lane),
+                        their_index: index(self.other, lane),
+                        max_payload: 9_000,
+                        reads_full: true,
+                        suite: Suite::Aes256Gcm,
+                        secrets: LaneSecrets {
+                            send: secret(self.me),
+                            recv: secret(self.other),
+                        },
+                        phase_frames: 1 << 23,
                     },
-                    phase_frames: 1 << 23,
                 },
-            });
+            ));
         }
     }
 
@@ -197,7 +203,7 @@ fn proven(lanes: u8) -> [Node; 2] {
     for a_asks in [true, false] {
         let [asks, answers] = if a_asks { [&mut *a, &mut *b] } else { [&mut *b, &mut *a] };
         let peer = asks.other;
-        asks.apply(&Command::ConfirmFast { peer, id: EpochId(0) });
+        asks.apply(&Command::Session(peer, SessionCommand::ConfirmFast { id: EpochId(0) }));
         for lane in 0..lanes.into() {
             let question = asks.take_sent(lane);
             answers.receive(lane, &question);
@@ -209,7 +215,10 @@ fn proven(lanes: u8) -> [Node; 2] {
         for (number, (lane, _)) in node.lanes.iter_mut().enumerate() {
             let mut reports = std::iter::from_fn(|| lane.poll_report());
             assert!(
-                reports.any(|report| matches!(report, Report::FastProven { direct: true, .. })),
+                reports.any(|report| matches!(
+                    report,
+                    Report::Session(_, SessionReport::FastProven { direct: true, .. })
+                )),
                 "lane {number}"
             );
         }
@@ -276,14 +285,16 @@ fn a_lane_without_keys_leaves_packets_to_the_first_and_waits_before_it_takes_ove
     let [mut a, _] = proven(2);
     assert_eq!(a.send(NOW, 1, &left), Outbound::Done);
     // Nothing goes over the link until it exists again.
-    a.apply(&Command::RemoveLink { link: LINK });
+    a.apply(&Command::Link(LINK, LinkCommand::Remove));
     assert_eq!(a.send(NOW + 1, 1, &left), Outbound::HandOver(0));
-    a.apply(&Command::PlaceLink {
-        link: LINK,
-        peer: B,
-        path: address(B),
-        left: None,
-    });
+    a.apply(&Command::Link(
+        LINK,
+        LinkCommand::Place {
+            peer: B,
+            path: address(B),
+            left: None,
+        },
+    ));
     // Packets that went through the first lane may still be on their way, as long as more of them
     // follow.
     for n in 2..50 {
@@ -311,12 +322,14 @@ fn what_is_no_fast_frame_is_for_the_first() {
 fn who_moves_is_followed_in_every_lane_by_what_the_core_says() {
     let [mut a, _] = proven(2);
     let moved = SocketAddr::from(([198, 51, 100, 1], 9));
-    a.apply(&Command::PlaceLink {
-        link: LINK,
-        peer: B,
-        path: moved,
-        left: None,
-    });
+    a.apply(&Command::Link(
+        LINK,
+        LinkCommand::Place {
+            peer: B,
+            path: moved,
+            left: None,
+        },
+    ));
     assert_eq!(a.send(NOW, 1, &packet(A, B, 1)), Outbound::Done);
     assert_eq!(a.take_sent(1).len(), 1);
     assert_eq!(a.lanes[1].1.out().to, Some(moved));

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Carry, Command, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Relay, Report,
-    SessionKeys, Train, Transmit,
+    Carry, Command, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
+    LinkReport, Relay, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, Train, Transmit,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
@@ -96,14 +96,16 @@ impl Host {
             send: key(1, self.me, peer, 0),
             recv: key(1, peer, self.me, 0),
         };
-        self.apply(Command::InstallLink {
-            link: link(peer),
-            peer,
-            path: address(peer),
-            proven: true,
-            keys,
-            usage: EpochUse::Send,
-        });
+        self.apply(Command::Link(
+            link(peer),
+            LinkCommand::Install {
+                peer,
+                path: address(peer),
+                proven: true,
+                keys,
+                usage: EpochUse::Send,
+            },
+        ));
     }
 
     fn fast_keys(&self, kind: u8, peer: NodeAddr, id: u32, phase_frames: u64) -> FastKeys {
@@ -126,40 +128,41 @@ impl Host {
 
     fn install_hop(&mut self, peer: NodeAddr, id: u32, phase_frames: u64) {
         let keys = self.fast_keys(3, peer, id, phase_frames);
-        self.apply(Command::InstallHop { link: link(peer), keys });
+        self.apply(Command::Link(link(peer), LinkCommand::InstallHop { keys }));
     }
 
     /// Installs a session with the peer that goes through R.
     fn install_session(&mut self, peer: NodeAddr) {
-        self.apply(Command::AllowPeer { peer });
+        self.apply(Command::Table(TableCommand::AllowPeer { peer }));
         let keys = SessionKeys {
             id: EpochId(0),
             initiator: self.me == A,
             send: key(2, self.me, peer, 0),
             recv: key(2, peer, self.me, 0),
         };
-        self.apply(Command::InstallSession {
+        self.apply(Command::Session(
             peer,
-            keys,
-            usage: EpochUse::Send,
-        });
-        self.apply(Command::BindSession { peer, link: link(R) });
+            SessionCommand::Install {
+                keys,
+                usage: EpochUse::Send,
+            },
+        ));
+        self.apply(Command::Session(peer, SessionCommand::Bind { link: link(R) }));
         let keys = self.fast_keys(4, peer, 0, 1 << 20);
-        self.apply(Command::InstallFast { peer, keys });
+        self.apply(Command::Session(peer, SessionCommand::InstallFast { keys }));
         let relay = Relay {
             link: link(R),
             label: FIRST,
             mtu: MTU,
         };
-        self.apply(Command::RelaySession {
-            peer,
-            relay: Some(relay),
-        });
-        self.apply(Command::SetLabel {
-            link: link(R),
-            label: SECOND,
-            to: Carry::Here,
-        });
+        self.apply(Command::Session(peer, SessionCommand::Relay { relay: Some(relay) }));
+        self.apply(Command::Link(
+            link(R),
+            LinkCommand::SetLabel {
+                label: SECOND,
+                to: Carry::Here,
+            },
+        ));
     }
 
     fn send(&mut self, packet: &[u8]) {
@@ -182,7 +185,7 @@ impl Host {
 
     fn failed_labels(&mut self) -> Vec<(LinkId, u32)> {
         let failed = |report| match report {
-            Report::LabelFailed { link, label } => Some((link, label)),
+            Report::Link(link, LinkReport::LabelFailed { label }) => Some((link, label)),
             _ => None,
         };
         self.reports().into_iter().filter_map(failed).collect()
@@ -206,29 +209,26 @@ impl Line {
         line.0[0].install_session(B);
         line.0[2].install_session(A);
         for (from, to) in [(A, B), (B, A)] {
-            line.0[1].apply(Command::SetLabel {
-                link: link(from),
-                label: FIRST,
-                to: Carry::On {
-                    link: link(to),
-                    label: SECOND,
+            line.0[1].apply(Command::Link(
+                link(from),
+                LinkCommand::SetLabel {
+                    label: FIRST,
+                    to: Carry::On {
+                        link: link(to),
+                        label: SECOND,
+                    },
                 },
-            });
+            ));
         }
-        line.0[0].apply(Command::ConfirmFast {
-            peer: B,
-            id: EpochId(0),
-        });
+        line.0[0].apply(Command::Session(B, SessionCommand::ConfirmFast { id: EpochId(0) }));
         line.run();
-        line.0[2].apply(Command::ConfirmFast {
-            peer: A,
-            id: EpochId(0),
-        });
+        line.0[2].apply(Command::Session(A, SessionCommand::ConfirmFast { id: EpochId(0) }));
         line.run();
         for (host, peer) in [(0, B), (2, A)] {
             let proven = line.0[host].reports().into_iter();
-            let proven =
-                proven.filter(|r| matches!(r, Report::FastProven { peer: p, direct: false, .. } if *p == peer));
+            let proven = proven.filter(
+                |r| matches!(r, Report::Session(p, SessionReport::FastProven { direct: false, .. }) if *p == peer),
+            );
             assert_eq!(proven.count(), 1);
         }
         line
@@ -241,11 +241,12 @@ impl Line {
             self.0[other].install_hop(a, id, phase_frames);
             for (host, peer) in [(one, b), (other, a)] {
                 let (link, id) = (link(peer), EpochId(id));
-                self.0[host].apply(Command::ConfirmHop { link, id });
+                self.0[host].apply(Command::Link(link, LinkCommand::ConfirmHop { id }));
                 self.run();
                 let proven = |host: &mut Host, link| {
                     let reports = host.reports().into_iter();
-                    let proven = reports.filter(|r| matches!(r, Report::HopProven { link: l, .. } if *l == link));
+                    let proven =
+                        reports.filter(|r| matches!(r, Report::Link(l, LinkReport::HopProven { .. }) if *l == link));
                     proven.count()
                 };
                 // The answer proves the keys to the node that asked.
@@ -316,7 +317,7 @@ proptest! {
     fn an_altered_frame_ends_where_it_is_noticed(whole: bool, flip: prop::sample::Index) {
         let mut line = Line::new(1 << 20, MTU);
         if whole {
-            line.0[0].apply(Command::SealWhole);
+            line.0[0].apply(Command::Table(TableCommand::SealWhole));
         }
         line.0[0].send(&packet(&[1; 100]));
         let mut frame = line.0[0].sent().remove(0).1;
@@ -373,9 +374,9 @@ proptest! {
         let mut lines = [(); 2].map(|()| Line::new(phase_frames, mtu));
         let mut receives = lines.each_mut().map(|line| {
             if whole {
-                line.0[0].apply(Command::SealWhole);
+                line.0[0].apply(Command::Table(TableCommand::SealWhole));
             }
-            line.0[1].apply(Command::MarkCongestion { link: link(B), on: congested });
+            line.0[1].apply(Command::Link(link(B), LinkCommand::MarkCongestion { on: congested }));
             for n in 0..fates.len() {
                 let len = if n + 1 == fates.len() { last.min(len) } else { len };
                 line.0[0].send(&packet(&vec![n as u8; len]));
@@ -433,7 +434,7 @@ fn a_relay_seals_the_header_alone_or_all() {
     for whole in [false, true] {
         let mut line = Line::new(1 << 20, MTU);
         if whole {
-            line.0[0].apply(Command::SealWhole);
+            line.0[0].apply(Command::Table(TableCommand::SealWhole));
         }
         line.0[0].send(&packet(&[5; 500]));
         let (out, passed) = line.run();
@@ -504,22 +505,26 @@ fn a_frame_passes_a_hop_once() {
 #[test]
 fn a_circle_ends() {
     let mut line = Line::new(1 << 20, MTU);
-    line.0[1].apply(Command::SetLabel {
-        link: link(A),
-        label: FIRST,
-        to: Carry::On {
-            link: link(A),
-            label: 20,
-        },
-    });
-    line.0[0].apply(Command::SetLabel {
-        link: link(R),
-        label: 20,
-        to: Carry::On {
-            link: link(R),
+    line.0[1].apply(Command::Link(
+        link(A),
+        LinkCommand::SetLabel {
             label: FIRST,
+            to: Carry::On {
+                link: link(A),
+                label: 20,
+            },
         },
-    });
+    ));
+    line.0[0].apply(Command::Link(
+        link(R),
+        LinkCommand::SetLabel {
+            label: 20,
+            to: Carry::On {
+                link: link(R),
+                label: FIRST,
+            },
+        },
+    ));
     let before = line.relayed();
     line.0[0].send(&packet(&[1; 100]));
     assert_eq!(line.run().0.len(), 0);
@@ -533,10 +538,7 @@ fn a_circle_ends() {
 fn what_cannot_be_carried_is_dropped_and_told_seldom() {
     // The label does not exist.
     let mut line = Line::new(1 << 20, MTU);
-    line.0[1].apply(Command::RemoveLabel {
-        link: link(A),
-        label: FIRST,
-    });
+    line.0[1].apply(Command::Link(link(A), LinkCommand::RemoveLabel { label: FIRST }));
     for _ in 0..50 {
         line.0[0].send(&packet(&[1; 100]));
     }
@@ -554,11 +556,8 @@ fn what_cannot_be_carried_is_dropped_and_told_seldom() {
 
     // The next link is gone, or its keys are.
     for gone in [
-        Command::RemoveLink { link: link(B) },
-        Command::RetireHop {
-            link: link(B),
-            id: EpochId(0),
-        },
+        Command::Link(link(B), LinkCommand::Remove),
+        Command::Link(link(B), LinkCommand::RetireHop { id: EpochId(0) }),
     ] {
         let mut line = Line::new(1 << 20, MTU);
         line.0[1].apply(gone);
@@ -581,7 +580,7 @@ fn keys_of_hops_move_on_and_are_replaced_without_a_loss() {
         line.agree_on_hops(id, 20);
         for peer in [A, B] {
             let (link, id) = (link(peer), EpochId(id - 1));
-            line.0[1].apply(Command::RetireHop { link, id });
+            line.0[1].apply(Command::Link(link, LinkCommand::RetireHop { id }));
         }
     }
     for host in &line.0 {
@@ -602,18 +601,15 @@ fn the_direct_way_has_to_be_proven_by_itself() {
     let mut line = Line::new(1 << 20, MTU);
     for (host, peer) in [(0, B), (2, A)] {
         line.0[host].install_link(peer);
-        line.0[host].apply(Command::BindSession { peer, link: link(peer) });
+        line.0[host].apply(Command::Session(peer, SessionCommand::Bind { link: link(peer) }));
     }
     let sealed = line.0[0].lane.counters().fast_tx;
     line.0[0].send(&packet(&[1; 100]));
     assert_eq!(line.run().0.len(), 1);
     assert_eq!(line.0[0].lane.counters().fast_tx, sealed, "in a FIPS frame");
-    line.0[0].apply(Command::ConfirmFast {
-        peer: B,
-        id: EpochId(0),
-    });
+    line.0[0].apply(Command::Session(B, SessionCommand::ConfirmFast { id: EpochId(0) }));
     line.run();
-    let direct = |r: &Report| matches!(r, Report::FastProven { direct: true, .. });
+    let direct = |r: &Report| matches!(r, Report::Session(_, SessionReport::FastProven { direct: true, .. }));
     assert!(line.0[0].reports().iter().any(direct));
     line.0[0].send(&packet(&[1; 100]));
     let (out, passed) = line.run();
@@ -625,14 +621,11 @@ fn the_direct_way_has_to_be_proven_by_itself() {
 #[test]
 fn without_a_label_or_keys_of_the_hop_data_goes_in_fips_frames() {
     for take in [
-        Command::RelaySession { peer: B, relay: None },
-        Command::RetireHop {
-            link: link(R),
-            id: EpochId(0),
-        },
+        Command::Session(B, SessionCommand::Relay { relay: None }),
+        Command::Link(link(R), LinkCommand::RetireHop { id: EpochId(0) }),
     ] {
         let mut line = Line::new(1 << 20, MTU);
-        line.0[1].apply(Command::SetRoute { dest: B, link: link(B) });
+        line.0[1].apply(Command::Table(TableCommand::SetRoute { dest: B, link: link(B) }));
         line.0[0].apply(take);
         line.0[0].send(&packet(&[1; 100]));
         let (out, passed) = line.run();
@@ -675,10 +668,7 @@ fn no_packet_becomes_more_datagrams_than_the_other_end_joins() {
             label: FIRST,
             mtu,
         };
-        line.0[0].apply(Command::RelaySession {
-            peer: B,
-            relay: Some(relay),
-        });
+        line.0[0].apply(Command::Session(B, SessionCommand::Relay { relay: Some(relay) }));
         for len in [41, 100, 500, 1_000, 1_200, 1_280] {
             let sent = packet(&vec![5; len - 40]);
             line.0[0].send(&sent);

@@ -256,16 +256,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::net::SocketAddr;
 
-    use weft_packet::LinkId;
+    use weft_packet::{LinkCommand, LinkId, SendCommand};
 
     use super::*;
 
     #[test]
     fn messages_for_a_lane_that_is_behind_are_bounded_in_bytes_and_tables_change_all_the_same() {
         let mut commands = Commands::default();
-        let message = || Command::Transmit {
-            to: SocketAddr::from(([192, 0, 2, 1], 2121)),
-            datagram: vec![0; 1_400],
+        let message = || {
+            Command::Send(SendCommand::Transmit {
+                to: SocketAddr::from(([192, 0, 2, 1], 2121)),
+                datagram: vec![0; 1_400],
+            })
         };
         let taken = (0..10_000).filter(|_| commands.push(message())).count();
         assert!(
@@ -273,7 +275,7 @@ mod tests {
             "{taken}"
         );
         for link in 0..100 {
-            assert!(commands.push(Command::RemoveLink { link: LinkId(link) }));
+            assert!(commands.push(Command::Link(LinkId(link), LinkCommand::Remove)));
         }
         assert!(!commands.push(message()));
     }

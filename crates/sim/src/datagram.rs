@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use weft_packet::Command;
+use weft_packet::{Command, SendCommand};
 use weft_wire::NodeAddr;
 use weft_wire::fsp::{FspPhase, FspPrefix};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
@@ -73,12 +73,16 @@ impl Kind {
     /// The datagram that a command sends, and whether the node `me` forwards it for others.
     pub(crate) fn of(command: &Command, me: NodeAddr) -> (Self, bool) {
         match command {
-            Command::Transmit { datagram, .. } if datagram.first().is_some_and(|b| b & 0x0f == 1) => {
+            Command::Send(SendCommand::Transmit { datagram, .. })
+                if datagram.first().is_some_and(|b| b & 0x0f == 1) =>
+            {
                 (Self::LinkMsg1, false)
             }
-            Command::Transmit { .. } => (Self::LinkMsg2, false),
-            Command::SendOnSession { .. } | Command::Warm { .. } => (Self::SessionControl, false),
-            Command::SendOnLink { msg_type, body, .. } => match LinkMessageType::from_byte(*msg_type) {
+            Command::Send(SendCommand::Transmit { .. }) => (Self::LinkMsg2, false),
+            Command::Send(SendCommand::OnSession { .. }) | Command::Send(SendCommand::Warm { .. }) => {
+                (Self::SessionControl, false)
+            }
+            Command::Send(SendCommand::OnLink { msg_type, body, .. }) => match LinkMessageType::from_byte(*msg_type) {
                 Some(LinkMessageType::SessionDatagram) => of_session(body, me),
                 Some(LinkMessageType::TreeAnnounce) => (Self::Tree, false),
                 Some(LinkMessageType::FilterAnnounce) => (Self::Filter, false),

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Config, Event, Node, Output, PeerConfig};
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::{Command, Lane, LaneConfig, Place, Report, ReportQueue, Train, Transmit};
+use weft_packet::{Command, Lane, LaneConfig, Place, Report, ReportQueue, SendCommand, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 
@@ -160,12 +160,12 @@ impl Host {
     pub(crate) fn say_type(&mut self, now: u64, to: &NodeAddr, msg_type: u8, body: Vec<u8>) {
         if let Some(link) = self.node.link_with(to) {
             let epoch = None;
-            let command = Command::SendOnLink {
+            let command = Command::Send(SendCommand::OnLink {
                 link,
                 epoch,
                 msg_type,
                 body,
-            };
+            });
             self.command(now, command);
         }
     }
@@ -333,7 +333,8 @@ impl Host {
                 match output {
                     Output::Event(event) => self.events.push((now, event)),
                     Output::Lane(mut command) => {
-                        if let (Some(hand), Command::SendOnLink { msg_type, body, .. }) = (&mut self.hand, &mut command)
+                        if let (Some(hand), Command::Send(SendCommand::OnLink { msg_type, body, .. })) =
+                            (&mut self.hand, &mut command)
                         {
                             hand(*msg_type, body);
                         }

@@ -4,7 +4,7 @@
 
 use weft_core::{Config, Output};
 use weft_noise::xk::MSG1_LEN;
-use weft_packet::{Command, LinkId, Report};
+use weft_packet::{Command, LinkId, LinkReport, Report, SendCommand};
 use weft_sim::{HostId, World};
 use weft_wire::link::SessionDatagram;
 use weft_wire::session::SessionSetup;
@@ -56,10 +56,10 @@ impl Row {
         self.sent += 1_000;
         let now = self.world.now() + self.sent;
         let node = &mut self.world.host_mut(self.hosts[1]).node;
-        node.handle_report(now, Report::Transit { link: from, body });
+        node.handle_report(now, Report::Link(from, LinkReport::Transit { body }));
         let (mut passed, mut signals) = (false, Vec::new());
         while let Some(output) = node.poll_output() {
-            let Output::Lane(Command::SendOnLink { link, body, .. }) = output else {
+            let Output::Lane(Command::Send(SendCommand::OnLink { link, body, .. })) = output else {
                 continue;
             };
             let Ok(datagram) = SessionDatagram::parse(&body) else {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use weft_core::{Config, PeerStatus};
-use weft_packet::{DropReason, EpochId, Report};
+use weft_packet::{DropReason, EpochId, Report, SessionReport};
 use weft_sim::{HostId, World};
 use weft_wire::session::SessionMessageType;
 
@@ -137,12 +137,14 @@ fn a_relay_cannot_make_packets_too_big_for_a_path() {
         let tell = move |world: &mut World| {
             let body = told.to_le_bytes().to_vec();
             let peer = key.node_addr();
-            let report = Report::SessionMessage {
+            let report = Report::Session(
                 peer,
-                id: EpochId(0),
-                msg_type: SessionMessageType::PathMtuNotification.to_byte(),
-                body,
-            };
+                SessionReport::Message {
+                    id: EpochId(0),
+                    msg_type: SessionMessageType::PathMtuNotification.to_byte(),
+                    body,
+                },
+            );
             let now = world.now();
             world.host_mut(b).node.handle_report(now, report);
         };

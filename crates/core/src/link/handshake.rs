@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use weft_noise::fast::Seed;
 use weft_noise::tag::{Digest, TagKeys};
 use weft_noise::{Established, Role, ik};
-use weft_packet::{Command, EpochUse, LinkKeys};
+use weft_packet::{EpochUse, LinkCommand, LinkKeys, SendCommand};
 use weft_wire::fmp;
 use weft_wire::link::DisconnectReason;
 
@@ -101,9 +101,9 @@ impl Link {
         });
         let Some((index, answered)) = known else { return false };
         if answered.to != from && !std::mem::replace(&mut answered.elsewhere, true) {
-            ctx.lane(Command::DoubtPath { link: self.id, index });
+            ctx.to_link(self.id, LinkCommand::DoubtPath { index });
         }
-        ctx.lane(Command::Transmit {
+        ctx.lane(SendCommand::Transmit {
             to: from,
             datagram: answered.msg2.clone(),
         });
@@ -171,7 +171,7 @@ impl Link {
             seed: Some(seed),
             hop: None,
         });
-        ctx.lane(Command::Transmit { to: from, datagram });
+        ctx.lane(SendCommand::Transmit { to: from, datagram });
     }
 
     /// Handles the answer to msg1 if it is genuine; otherwise nothing changes.
@@ -241,10 +241,7 @@ impl Link {
                 .filter(|e| e.crossed == Some(ours) && e.stage == Stage::Candidate)
             {
                 epoch.stage = Stage::Draining(now + DRAIN);
-                ctx.lane(Command::Demote {
-                    link: self.id,
-                    index: epoch.index,
-                });
+                ctx.to_link(self.id, LinkCommand::Demote { index: epoch.index });
             }
             return EpochUse::Send;
         }
@@ -315,7 +312,7 @@ impl Link {
             return;
         }
         let (link, peer) = (self.id, self.peer.node_addr());
-        ctx.lane(Command::ArmIndex { link, peer, index });
+        ctx.to_link(link, LinkCommand::ArmIndex { peer, index });
         self.attempt = Some(Box::new(Attempt {
             index,
             initiator,
@@ -366,7 +363,7 @@ impl Link {
                 attempt.asked.push(to);
             }
             let datagram = attempt.msg1.clone();
-            ctx.lane(Command::Transmit { to, datagram });
+            ctx.lane(SendCommand::Transmit { to, datagram });
         }
     }
 
@@ -391,7 +388,7 @@ impl Link {
     pub(crate) fn abandon_attempt(&mut self, ctx: &mut Context) {
         if let Some(attempt) = self.attempt.take() {
             ctx.free_index(attempt.index);
-            ctx.lane(Command::DisarmIndex { index: attempt.index });
+            ctx.to_link(self.id, LinkCommand::DisarmIndex { index: attempt.index });
         }
     }
 
@@ -417,7 +414,7 @@ impl Link {
             self.spend(ctx, &answered);
         }
         ctx.free_index(index);
-        ctx.lane(Command::RetireLinkEpoch { link: self.id, index });
+        ctx.to_link(self.id, LinkCommand::RetireEpoch { index });
         true
     }
 
@@ -445,13 +442,15 @@ impl Link {
             send: keys.send,
             recv: keys.recv,
         };
-        ctx.lane(Command::InstallLink {
-            link: self.id,
-            peer: self.peer.node_addr(),
-            path,
-            proven,
-            keys,
-            usage,
-        });
+        ctx.to_link(
+            self.id,
+            LinkCommand::Install {
+                peer: self.peer.node_addr(),
+                path,
+                proven,
+                keys,
+                usage,
+            },
+        );
     }
 }

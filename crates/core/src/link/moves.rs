@@ -1,7 +1,7 @@
 //! Addresses to which the peer may have roamed, until it has proven one.
 //!
-//! A frame from a new address is a claim ([`Report::Roamed`](weft_packet::Report::Roamed)). This
-//! node probes the peer at that address, with a number that no other node can know, and at the
+//! A frame from a new address is a claim ([`LinkReport::Roamed`](weft_packet::LinkReport::Roamed)).
+//! This node probes the peer at that address, with a number that no other node can know, and at the
 //! address in use. The peer has roamed if it answers at the new address and not at the old one, or
 //! if it has announced a change of its addresses. If both work, the link keeps the old one: a
 //! bystander that sends copies of frames from elsewhere, and forwards the probe, gains nothing (RFC
@@ -10,7 +10,7 @@
 use std::net::SocketAddr;
 
 use rand_core::Rng as _;
-use weft_packet::{Command, PATH_PROBE_LEN};
+use weft_packet::{LinkCommand, PATH_PROBE_LEN};
 use weft_wire::fmp;
 
 use super::Link;
@@ -168,7 +168,7 @@ impl Link {
             asked.room = left;
             let questions = [(Some(asked.to), asked.number), (path, asked.here)];
             for (to, number) in questions.into_iter().filter_map(|(to, number)| Some((to?, number))) {
-                ctx.lane(Command::ProbeLink { link: id, to, number });
+                ctx.to_link(id, LinkCommand::Probe { to, number });
             }
             asked.next = now + (wait << asked.tries);
             asked.tries += 1;
@@ -245,7 +245,7 @@ impl Link {
 
     fn place(&self, ctx: &mut Context, path: SocketAddr, left: Option<SocketAddr>) {
         let (link, peer) = (self.id, self.peer.node_addr());
-        ctx.lane(Command::PlaceLink { link, peer, path, left });
+        ctx.to_link(link, LinkCommand::Place { peer, path, left });
     }
 
     /// Sets the address of the link, which the peer has proven.

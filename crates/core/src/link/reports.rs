@@ -1,6 +1,6 @@
 //! Reports about a link.
 
-use weft_packet::{Command, ReportKind};
+use weft_packet::{LinkCommand, ReportKind, SendCommand};
 use weft_wire::link::LinkMessageType;
 
 use super::{Link, Stage};
@@ -53,7 +53,7 @@ impl Link {
     fn send_report(&mut self, ctx: &mut Context, now: u64, kind: ReportKind) {
         self.liveness.said(now);
         self.reports.sent(now, kind, self.liveness.totals());
-        ctx.lane(Command::ReportOnLink { link: self.id, kind });
+        ctx.lane(SendCommand::ReportOnLink { link: self.id, kind });
     }
 
     /// Makes lanes mark what they forward over the link, for as long as its loss is high.
@@ -61,7 +61,7 @@ impl Link {
         let congested = quality.is_congested(self.congested);
         if std::mem::replace(&mut self.congested, congested) != congested {
             let (link, on) = (self.id, congested);
-            ctx.lane(Command::MarkCongestion { link, on });
+            ctx.to_link(link, LinkCommand::MarkCongestion { on });
         }
     }
 

@@ -10,7 +10,7 @@
 //! Routes that stay form no loops: each leads to the neighbour that had the node's latest message
 //! before this node.
 
-use weft_packet::{Command, LinkId};
+use weft_packet::{LinkId, TableCommand};
 use weft_wire::NodeAddr;
 
 use super::Node;
@@ -72,14 +72,14 @@ impl Node {
     pub(super) fn withdraw_routes_over(&mut self, link: LinkId) {
         self.held.retain(|_, held| held.link != link);
         for dest in self.routes.remove_over(link) {
-            self.ctx.lane(Command::RemoveRoute { dest });
+            self.ctx.lane(TableCommand::RemoveRoute { dest });
         }
     }
 
     /// Withdraws all routes, so that lanes ask again about every node.
     pub(super) fn withdraw_routes(&mut self, now: u64) {
         for (dest, link) in self.routes.drain() {
-            self.ctx.lane(Command::RemoveRoute { dest });
+            self.ctx.lane(TableCommand::RemoveRoute { dest });
             self.hold(now, dest, link, false);
         }
     }
@@ -119,7 +119,7 @@ impl Node {
 
     fn withdraw(&mut self, dest: NodeAddr) -> Option<LinkId> {
         let link = self.routes.remove(&dest)?;
-        self.ctx.lane(Command::RemoveRoute { dest });
+        self.ctx.lane(TableCommand::RemoveRoute { dest });
         Some(link)
     }
 
@@ -128,10 +128,10 @@ impl Node {
     fn publish_route(&mut self, dest: NodeAddr, over: LinkId, asked_by: LinkId) {
         let (changed, displaced) = self.routes.insert(dest, over, asked_by);
         if let Some(dest) = displaced {
-            self.ctx.lane(Command::RemoveRoute { dest });
+            self.ctx.lane(TableCommand::RemoveRoute { dest });
         }
         if changed {
-            self.ctx.lane(Command::SetRoute { dest, link: over });
+            self.ctx.lane(TableCommand::SetRoute { dest, link: over });
         }
     }
 }

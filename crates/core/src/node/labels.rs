@@ -5,7 +5,7 @@
 //! itself or its next hop has accepted one. Until then, and when any part of the path is lost, data
 //! goes in FIPS frames, which have routes of their own. docs/protocol/fast.md, "Labels".
 
-use weft_packet::{Carry, Command, EpochId, LinkId, Relay};
+use weft_packet::{Carry, EpochId, LinkCommand, LinkId, Relay};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{Bind, Bound, LEAST_PAYLOAD, Refusal, Unbind, UnbindBy};
 use weft_wire::link::{BIND, BOUND, UNBIND};
@@ -285,7 +285,7 @@ impl Node {
     fn carry(&mut self, link: LinkId, label: u32, to: Option<LinkId>, carry: Carry) {
         if let Some(served) = self.labels.served.get_mut(&(link, label)) {
             (served.to, served.told) = (to, true);
-            self.ctx.lane(Command::SetLabel { link, label, to: carry });
+            self.ctx.to_link(link, LinkCommand::SetLabel { label, to: carry });
         }
     }
 
@@ -302,7 +302,7 @@ impl Node {
             .remove(&(link, label))
             .is_some_and(|served| served.told)
         {
-            self.ctx.lane(Command::RemoveLabel { link, label });
+            self.ctx.to_link(link, LinkCommand::RemoveLabel { label });
         }
     }
 

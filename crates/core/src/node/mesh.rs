@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
-use weft_packet::{Command, LinkId};
+use weft_packet::{LinkId, SendCommand, TableCommand};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{SessionAck, SessionSetup};
 use weft_wire::{NodeAddr, fmp, fsp};
@@ -171,7 +171,7 @@ impl Node {
                 continue;
             };
             if peer.expected.is_some() {
-                self.ctx.lane(Command::Unexpect { peer: addr });
+                self.ctx.lane(TableCommand::Unexpect { peer: addr });
             }
             peer.link.abandon_attempt(&mut self.ctx);
             peer.link.forget_messages(&mut self.ctx);
@@ -270,7 +270,7 @@ impl Node {
 
     pub(super) fn send_to_neighbour(&mut self, to: NodeAddr, msg_type: u8, body: Vec<u8>) {
         if let Some(link) = self.peers.get(&to).filter(|p| p.link.is_up()).map(|p| p.link.id) {
-            self.ctx.lane(Command::SendOnLink {
+            self.ctx.lane(SendCommand::OnLink {
                 link,
                 epoch: None,
                 msg_type,

@@ -1,6 +1,6 @@
 //! Keeps the status of peers up to date, and reports trouble.
 
-use weft_packet::{Layer, LinkId, Report};
+use weft_packet::{Layer, LinkId, LinkReport, Report, SessionReport};
 use weft_wire::NodeAddr;
 
 use super::{Node, Peer};
@@ -18,23 +18,16 @@ pub(super) enum Subject {
 impl Subject {
     pub(super) fn of(report: &Report) -> Self {
         match report {
-            Report::EarlyFrame { link, .. }
-            | Report::LinkProven { link, .. }
-            | Report::Roamed { link, .. }
-            | Report::LinkMessage { link, .. }
-            | Report::Measured {
-                on: Layer::Link(link), ..
-            } => Self::Link(*link),
-            Report::SessionProven { peer, .. }
-            | Report::SessionConfirmed { peer, .. }
-            | Report::FastProven { peer, .. }
-            | Report::SessionMessage { peer, .. }
-            | Report::Wanted { peer }
-            | Report::Arrives { peer, .. }
-            | Report::Measured {
-                on: Layer::Session(peer),
-                ..
-            } => Self::Peer(*peer),
+            Report::Link(
+                link,
+                LinkReport::EarlyFrame { .. }
+                | LinkReport::Proven { .. }
+                | LinkReport::Roamed { .. }
+                | LinkReport::Message { .. },
+            )
+            | Report::Measured(Layer::Link(link), _) => Self::Link(*link),
+            Report::Session(_, SessionReport::EchoReply { .. }) => Self::None,
+            Report::Session(peer, _) | Report::Measured(Layer::Session(peer), _) => Self::Peer(*peer),
             Report::Activity { links, sessions } => Self::Many(
                 links.iter().map(|told| told.link).collect(),
                 sessions.iter().map(|told| told.peer).collect(),

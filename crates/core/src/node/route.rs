@@ -2,7 +2,7 @@
 //! is none.
 
 use weft_noise::PublicKey;
-use weft_packet::{Command, LinkId};
+use weft_packet::{LinkId, SessionCommand};
 use weft_wire::NodeAddr;
 use weft_wire::session::PathMtuNotification;
 
@@ -146,7 +146,7 @@ impl Node {
         let waited = peer.session.wanted.map_or(0, |since| now.saturating_sub(since));
         if peer.session.route().is_none() && waited >= PATIENCE && !self.mesh.is_looking_for(addr) {
             peer.session.wanted = None;
-            self.ctx.lane(Command::DropQueue { peer: addr });
+            self.ctx.to_session(addr, SessionCommand::DropQueue);
         }
     }
 
@@ -155,7 +155,7 @@ impl Node {
             return;
         };
         if peer.session.route().is_none() && peer.session.wanted.take().is_some() {
-            self.ctx.lane(Command::DropQueue { peer: target });
+            self.ctx.to_session(target, SessionCommand::DropQueue);
         }
     }
 

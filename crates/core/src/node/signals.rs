@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_packet::{Bucket, Command, LinkId, Rate};
+use weft_packet::{Bucket, LinkId, Rate, SendCommand};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::signal::{CoordsRequired, MtuExceeded, PathBroken, Signal};
 use weft_wire::{Coords, NodeAddr};
@@ -159,7 +159,7 @@ impl Node {
         if src.is_empty() || dest.is_empty() || !pace.take(now) {
             return;
         }
-        self.ctx.lane(Command::Warm { peer: addr, src, dest });
+        self.ctx.lane(SendCommand::Warm { peer: addr, src, dest });
     }
 
     /// Sends them if that was postponed and is due.

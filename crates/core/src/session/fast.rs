@@ -8,7 +8,7 @@
 //! "Negotiation".
 
 use weft_noise::fast::{self, Seed, Suite};
-use weft_packet::{Command, EpochId, FastKeys, LinkId, Relay, lane_of};
+use weft_packet::{EpochId, FastKeys, LinkId, Relay, SendCommand, SessionCommand, lane_of};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{CAPABILITIES, CAPABILITIES_ACK, Capabilities, DIGEST_LEN, READS_FULL};
 
@@ -223,7 +223,7 @@ impl Session {
         }
         let (before, peer) = (self.frames(), self.peer.node_addr());
         self.relay = relay;
-        ctx.lane(Command::RelaySession { peer, relay });
+        ctx.to_session(peer, SessionCommand::Relay { relay });
         let frames = self.frames();
         if before != frames {
             ctx.event(Event::FramesChanged {
@@ -245,9 +245,7 @@ impl Session {
     /// Makes data wait from now on if there are no fast frames for it.
     pub(crate) fn require_fast(&mut self, ctx: &mut Context) {
         self.require_fast = true;
-        ctx.lane(Command::RequireFast {
-            peer: self.peer.node_addr(),
-        });
+        ctx.to_session(self.peer.node_addr(), SessionCommand::RequireFast);
     }
 
     /// Records that data with the peer went in fast frames before this process began, so that their
@@ -306,13 +304,13 @@ impl Session {
                 } else {
                     fast.stage = Stage::Asking(suite, asks + 1);
                     fast.next = now + (ASK_AGAIN << asks);
-                    ctx.lane(Command::ConfirmFast { peer, id });
+                    ctx.to_session(peer, SessionCommand::ConfirmFast { id });
                 }
             }
             Stage::Asking(..) | Stage::Proven(_) if labelled || direct => {
                 // Silence proves nothing here: the peer's path to this node may be another one,
                 // without labels. So the wait doubles, up to 16 s.
-                ctx.lane(Command::ConfirmFast { peer, id });
+                ctx.to_session(peer, SessionCommand::ConfirmFast { id });
                 fast.next = now + (ASK_AGAIN << fast.more_asks.min(MAX_ASKS + 1));
                 fast.more_asks += 1;
                 if let Stage::Asking(suite, _) = fast.stage
@@ -343,9 +341,7 @@ impl Session {
         if self.require_fast && !matches!(self.frames(), Frames::Fast(_) | Frames::Relayed(_)) {
             // The senders of waiting packets learn that these are not delivered; later packets wait
             // for the next epoch.
-            ctx.lane(Command::DropQueue {
-                peer: self.peer.node_addr(),
-            });
+            ctx.to_session(self.peer.node_addr(), SessionCommand::DropQueue);
         }
     }
 
@@ -370,7 +366,7 @@ impl Session {
     }
 
     fn send_message(&mut self, ctx: &mut Context, id: EpochId, msg_type: u8, body: Vec<u8>) {
-        ctx.lane(Command::SendOnSession {
+        ctx.lane(SendCommand::OnSession {
             peer: self.peer.node_addr(),
             epoch: Some(id),
             msg_type,
@@ -401,7 +397,7 @@ impl Agreement {
         for keys in all {
             suite = Some(keys.suite);
             self.unproven |= 1 << lane_of(keys.our_index);
-            ctx.lane(Command::InstallFast { peer, keys });
+            ctx.to_session(peer, SessionCommand::InstallFast { keys });
         }
         let Some(suite) = suite else {
             self.stage = Stage::Over(Frames::NoCommonSuite);

@@ -1,7 +1,7 @@
 //! Noise XK of a session: starting, answering, confirming, and giving up.
 
 use weft_noise::{Established, xk};
-use weft_packet::{Command, EpochId, EpochUse, LinkId};
+use weft_packet::{EpochId, EpochUse, LinkId, SessionCommand};
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::{Coords, NodeAddr};
 
@@ -464,9 +464,7 @@ impl Session {
         if initiating.repeat.expired(now) {
             self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(REKEY_RETRY));
             if !self.is_up() && self.wanted.take().is_some() {
-                ctx.lane(Command::DropQueue {
-                    peer: self.peer.node_addr(),
-                });
+                ctx.to_session(self.peer.node_addr(), SessionCommand::DropQueue);
             }
             return;
         }
@@ -509,10 +507,7 @@ impl Session {
     fn withdraw(&mut self, ctx: &mut Context, id: EpochId) {
         self.epochs.iter().filter(|e| e.id == id).for_each(|e| e.free(ctx));
         self.epochs.retain(|e| e.id != id);
-        ctx.lane(Command::RetireSessionEpoch {
-            peer: self.peer.node_addr(),
-            id,
-        });
+        ctx.to_session(self.peer.node_addr(), SessionCommand::RetireEpoch { id });
     }
 }
 
@@ -521,6 +516,7 @@ mod tests {
     use rand_chacha::ChaCha20Rng;
     use rand_core::SeedableRng as _;
     use weft_noise::{Identity, SecretKey};
+    use weft_packet::{Command, SendCommand};
     use weft_wire::link::SessionDatagram;
 
     use super::*;
@@ -531,7 +527,7 @@ mod tests {
     fn sent(ctx: &mut Context) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         while let Some(output) = ctx.next_output() {
-            let Output::Lane(Command::SendOnLink { body, .. }) = output else {
+            let Output::Lane(Command::Send(SendCommand::OnLink { body, .. })) = output else {
                 continue;
             };
             found.push(SessionDatagram::parse(&body).unwrap().payload.to_vec());
@@ -715,7 +711,7 @@ mod tests {
             session.handle_setup(&mut ctx, now, other, &setup);
             let sent = std::iter::from_fn(|| ctx.next_output());
             let over = sent.filter_map(|output| match output {
-                Output::Lane(Command::SendOnLink { link, .. }) => Some(link),
+                Output::Lane(Command::Send(SendCommand::OnLink { link, .. })) => Some(link),
                 _ => None,
             });
             over.collect::<Vec<_>>()

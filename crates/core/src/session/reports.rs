@@ -1,6 +1,6 @@
 //! Reports about a session.
 
-use weft_packet::{Command, ReportKind};
+use weft_packet::{ReportKind, SendCommand};
 
 use super::Session;
 use crate::context::Context;
@@ -37,7 +37,7 @@ impl Session {
                 self.liveness.said(now);
                 self.reports.sent(now, kind, self.liveness.totals());
                 let peer = self.peer.node_addr();
-                ctx.lane(Command::ReportOnSession { peer, kind });
+                ctx.lane(SendCommand::ReportOnSession { peer, kind });
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use weft_packet::{Command, PathSize};
+use weft_packet::{PathSize, SendCommand, SessionCommand};
 use weft_wire::session::{PathMtuNotification, SessionMessageType};
 
 use super::Session;
@@ -84,7 +84,7 @@ impl Session {
         let mut body = vec![0; PathMtuNotification::LEN];
         if (PathMtuNotification { path_mtu }).emit(&mut body).is_ok() {
             self.liveness.said(now);
-            ctx.lane(Command::SendOnSession {
+            ctx.lane(SendCommand::OnSession {
                 peer: self.peer.node_addr(),
                 epoch: None,
                 msg_type: SessionMessageType::PathMtuNotification.to_byte(),
@@ -100,7 +100,7 @@ impl Session {
     fn limit(&self, ctx: &mut Context) {
         if let Some(mtu) = self.path_mtu_out() {
             let peer = self.peer.node_addr();
-            ctx.lane(Command::LimitSession { peer, mtu });
+            ctx.to_session(peer, SessionCommand::Limit { mtu });
         }
     }
 }
@@ -148,13 +148,15 @@ impl Session {
         }
         let ceiling = if path.is_ipv6() { CEILING_V6 } else { CEILING_V4 };
         let prober = Prober::new(now, ceiling.min(self.their_max_payload()), ctx.config.path_raise);
-        ctx.lane(Command::SizePath {
-            peer: self.peer.node_addr(),
-            size: PathSize {
-                payload: prober.current(),
-                settled: false,
+        ctx.to_session(
+            self.peer.node_addr(),
+            SessionCommand::SizePath {
+                size: PathSize {
+                    payload: prober.current(),
+                    settled: false,
+                },
             },
-        });
+        );
         self.probing = Some(Probing { path, prober });
         self.drive_probes(ctx, now);
     }
@@ -200,7 +202,7 @@ impl Session {
             match effect {
                 Effect::Probe { id, size } => {
                     ctx.path_counters.probes += u64::from(size > 0);
-                    ctx.lane(Command::ProbePath { peer, id, size });
+                    ctx.to_session(peer, SessionCommand::ProbePath { id, size });
                 }
                 Effect::Size(payload, change) => {
                     sized = true;
@@ -221,13 +223,15 @@ impl Session {
             }
         }
         if let Some(probing) = self.probing.as_ref().filter(|_| sized) {
-            ctx.lane(Command::SizePath {
+            ctx.to_session(
                 peer,
-                size: PathSize {
-                    payload: probing.prober.current(),
-                    settled: !probing.prober.is_searching(),
+                SessionCommand::SizePath {
+                    size: PathSize {
+                        payload: probing.prober.current(),
+                        settled: !probing.prober.is_searching(),
+                    },
                 },
-            });
+            );
         }
     }
 }

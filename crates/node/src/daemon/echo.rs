@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use weft_packet::Command;
+use weft_packet::{Command, SendCommand};
 use weft_wire::NodeAddr;
 
 use crate::control::Reply;
@@ -59,11 +59,11 @@ impl Echoes {
                 until: sent + timeout,
             },
         );
-        Command::Echo {
+        Command::Send(SendCommand::Echo {
             peer,
             token: self.token,
             seq,
-        }
+        })
     }
 
     /// The echo that an answer belongs to.

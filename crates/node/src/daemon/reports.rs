@@ -59,26 +59,30 @@ impl Reports {
 mod tests {
     use std::net::SocketAddr;
 
-    use weft_packet::LinkId;
+    use weft_packet::{LinkId, LinkReport};
 
     use super::*;
 
     fn message(link: u32) -> Report {
-        Report::LinkMessage {
-            link: LinkId(link),
-            index: 0,
-            msg_type: 0,
-            body: vec![0; 64],
-        }
+        Report::Link(
+            LinkId(link),
+            LinkReport::Message {
+                index: 0,
+                msg_type: 0,
+                body: vec![0; 64],
+            },
+        )
     }
 
     fn proof(index: u32) -> Report {
-        Report::LinkProven {
-            link: LinkId(1),
-            index,
-            proven: true,
-            path: SocketAddr::from(([192, 0, 2, 1], 2121)),
-        }
+        Report::Link(
+            LinkId(1),
+            LinkReport::Proven {
+                index,
+                proven: true,
+                path: SocketAddr::from(([192, 0, 2, 1], 2121)),
+            },
+        )
     }
 
     #[tokio::test]
@@ -107,8 +111,8 @@ mod tests {
             reports.arrived().await;
             for (lane, report) in reports.take(32) {
                 match report {
-                    Report::LinkProven { index, .. } => proofs.push(index),
-                    Report::LinkMessage { .. } if lane == 7 => messages += 1,
+                    Report::Link(_, LinkReport::Proven { index, .. }) => proofs.push(index),
+                    Report::Link(_, LinkReport::Message { .. }) if lane == 7 => messages += 1,
                     _ => {}
                 }
             }

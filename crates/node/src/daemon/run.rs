@@ -8,7 +8,7 @@ use weft_core::{Event, Frames, Node, Output, Path};
 use weft_noise::PublicKey;
 use weft_os::clock::{ContinuityWatch, boottime_ms};
 use weft_os::random::random_bytes;
-use weft_packet::{Command, Report};
+use weft_packet::{Command, Report, SessionReport, TableCommand};
 use weft_plane::Lanes;
 use weft_wire::fast::LEAST_PAYLOAD;
 
@@ -136,7 +136,7 @@ impl Daemon {
     }
 
     fn report(&mut self, lane: u8, report: Report) {
-        if let Report::EchoReply { peer, seq } = report {
+        if let Report::Session(peer, SessionReport::EchoReply { seq }) = report {
             if let Some(waiting) = self.echoes.answered(peer, seq) {
                 self.pong(waiting, true);
             }
@@ -359,7 +359,8 @@ impl Daemon {
                     let timeout = Duration::from_millis(timeout_ms.into());
                     let command = self.echoes.send(key.node_addr(), timeout, reply);
                     let token = self.echoes.token();
-                    self.lanes.send(vec![Command::ExpectEcho { token }, command]);
+                    self.lanes
+                        .send(vec![Command::Table(TableCommand::ExpectEcho { token }), command]);
                 }
                 None => reply.refuse(Refusal::unknown_peer(&peer)),
             },

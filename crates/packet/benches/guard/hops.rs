@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use weft_noise::Key;
 use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
-use weft_packet::{Carry, Command, EpochId, FastKeys, HEADROOM, Lane, LaneConfig, LinkId, Train};
+use weft_packet::{Carry, Command, EpochId, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand, LinkId, Train};
 use weft_wire::fast::{self, Kind, RelayHeader};
 
 use super::{B, MTU, NOW, PAYLOAD, SEGMENTS, Sent, address, install_link, measured};
@@ -42,9 +42,9 @@ impl Neighbour {
             phase_frames: 1 << 23,
         };
         let on = LinkId(link.into());
-        lane.apply(NOW, Command::InstallHop { link: on, keys }, train);
+        lane.apply(NOW, Command::Link(on, LinkCommand::InstallHop { keys }), train);
         let id = EpochId(1);
-        lane.apply(NOW, Command::ConfirmHop { link: on, id }, train);
+        lane.apply(NOW, Command::Link(on, LinkCommand::ConfirmHop { id }), train);
         let mut neighbour = Self {
             cipher: secret(20 + link).cipher(Suite::Aes256Gcm),
             counter: 0,
@@ -110,7 +110,11 @@ pub(super) fn fast_relay(count: usize) {
         label: LABEL,
     };
     let link = LinkId(1);
-    lane.apply(NOW, Command::SetLabel { link, label: LABEL, to }, &mut train);
+    lane.apply(
+        NOW,
+        Command::Link(link, LinkCommand::SetLabel { label: LABEL, to }),
+        &mut train,
+    );
     train.flush();
     train.out_mut().0.clear();
     let mut receives: Vec<Vec<u8>> = Vec::new();

@@ -15,7 +15,7 @@ use super::FastIndex;
 use super::ingress::{Source, Via, asks, frame_content};
 use super::keys::Opened;
 use crate::checksum::Checksum;
-use crate::control::{Carry, EpochId, LinkId, Report};
+use crate::control::{Carry, EpochId, LinkId, LinkReport, Report};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
 use crate::epoch::OpenFailure;
@@ -254,7 +254,7 @@ impl Lane {
                 .prove(odd.key, true);
             self.tables_changed();
             let key = EpochId(odd.key);
-            self.report(Report::HopProven { link: id, id: key });
+            self.report(Report::Link(id, LinkReport::HopProven { id: key }));
         }
         if odd.opened.new_phase {
             self.tell_hop_phase(now, id, Some(odd.key), train);
@@ -319,7 +319,7 @@ impl Lane {
         let Some(link) = self.links.get_mut(&id) else { return };
         if link.last_failed_label == 0 || now.saturating_sub(link.last_failed_label) >= FAILED_LABEL_INTERVAL {
             link.last_failed_label = now.max(1);
-            self.report(Report::LabelFailed { link: id, label });
+            self.report(Report::Link(id, LinkReport::LabelFailed { label }));
         }
     }
 }

@@ -14,7 +14,7 @@ use weft_wire::fast::{self, HEADROOM, Kind};
 use super::border::Border;
 use super::keys::Opened;
 use crate::checksum::Checksum;
-use crate::control::{EpochId, LinkId, Report};
+use crate::control::{EpochId, LinkId, Report, SessionReport};
 use crate::counters::DropReason;
 use crate::echo;
 use crate::ecn::Seen;
@@ -236,7 +236,7 @@ impl Lane {
             None => {}
         }
         for seq in run.echoes {
-            self.report(Report::EchoReply { peer, seq });
+            self.report(Report::Session(peer, SessionReport::EchoReply { seq }));
         }
     }
 
@@ -258,7 +258,7 @@ impl Lane {
             session.fast.prove(odd.id, direct);
             session.splits = true;
             self.tables_changed();
-            self.report(Report::FastProven { peer, id, direct });
+            self.report(Report::Session(peer, SessionReport::FastProven { id, direct }));
             self.flush_queue(now, peer, train);
         }
         if odd.opened.new_phase {

@@ -7,7 +7,7 @@ use weft_wire::virtio::VirtioNetHdr;
 
 use super::Lane;
 use crate::bounds::QUEUED_OF_SESSION;
-use crate::control::{LinkId, Report};
+use crate::control::{LinkId, Report, SessionReport};
 use crate::counters::DropReason;
 use crate::icmp::IcmpError;
 use crate::session::Waiting;
@@ -30,7 +30,7 @@ impl Lane {
         let session = self.sessions.entry(peer).or_default();
         if session.wanted.is_none_or(|at| now.saturating_sub(at) >= WANT_AGAIN) {
             session.wanted = Some(now);
-            self.report(Report::Wanted { peer });
+            self.report(Report::Session(peer, SessionReport::Wanted));
         }
     }
 

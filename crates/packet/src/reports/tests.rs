@@ -1,24 +1,28 @@
 use std::net::SocketAddr;
 
 use super::*;
-use crate::control::EpochId;
+use crate::control::{EpochId, LinkReport, SessionReport};
 
 fn message(link: u32, len: usize) -> Report {
-    Report::LinkMessage {
-        link: LinkId(link),
-        index: 0,
-        msg_type: 0x20,
-        body: vec![0; len],
-    }
+    Report::Link(
+        LinkId(link),
+        LinkReport::Message {
+            index: 0,
+            msg_type: 0x20,
+            body: vec![0; len],
+        },
+    )
 }
 
 fn proof(link: u32) -> Report {
-    Report::LinkProven {
-        link: LinkId(link),
-        index: 0,
-        proven: true,
-        path: SocketAddr::from(([192, 0, 2, 1], 2121)),
-    }
+    Report::Link(
+        LinkId(link),
+        LinkReport::Proven {
+            index: 0,
+            proven: true,
+            path: SocketAddr::from(([192, 0, 2, 1], 2121)),
+        },
+    )
 }
 
 fn handshake() -> Report {
@@ -85,7 +89,7 @@ fn a_proof_that_finds_no_room_is_the_next_one_again() {
     for id in 0..3 {
         let peer = NodeAddr::new([1; 16]);
         assert!(
-            lane.push((), Report::SessionProven { peer, id: EpochId(id) })
+            lane.push((), Report::Session(peer, SessionReport::Proven { id: EpochId(id) }))
                 .is_empty()
         );
     }
@@ -98,7 +102,7 @@ fn a_proof_that_finds_no_room_is_the_next_one_again() {
             }
         }
         heard.extend(std::iter::from_fn(|| core.pop()).map(|(_, report)| match report {
-            Report::SessionProven { id, .. } => id.0,
+            Report::Session(_, SessionReport::Proven { id, .. }) => id.0,
             _ => u32::MAX,
         }));
     }
@@ -109,10 +113,14 @@ fn a_proof_that_finds_no_room_is_the_next_one_again() {
 /// behind the proof, which reports the path.
 #[test]
 fn a_proof_of_a_link_takes_the_place_of_earlier_moves() {
-    let moved = |link: u32| Report::Roamed {
-        link: LinkId(link),
-        path: SocketAddr::from(([192, 0, 2, 9], 2121)),
-        room: 0,
+    let moved = |link: u32| {
+        Report::Link(
+            LinkId(link),
+            LinkReport::Roamed {
+                path: SocketAddr::from(([192, 0, 2, 9], 2121)),
+                room: 0,
+            },
+        )
     };
     let mut queue = ReportQueue::new(bounds::PROOFS);
     for report in [moved(1), moved(2), message(1, 5), proof(1), moved(1)] {
@@ -125,6 +133,6 @@ fn a_proof_of_a_link_takes_the_place_of_earlier_moves() {
         links,
         [(true, link(1)), (false, link(2)), (false, link(1)), (false, link(1))]
     );
-    assert!(matches!(order.last(), Some(Report::Roamed { .. })));
+    assert!(matches!(order.last(), Some(Report::Link(_, LinkReport::Roamed { .. }))));
     assert_eq!((queue.load(), queue.check()), (Load::default(), Ok(())));
 }

@@ -4,7 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use weft_core::{Config, PeerConfig};
-use weft_packet::{Command, EpochId, Layer, LinkActivity, LinkId, Received, Report, SessionActivity, Totals};
+use weft_packet::{
+    Command, EpochId, Layer, LinkActivity, LinkId, LinkReport, Measured, Received, Report, SendCommand,
+    SessionActivity, SessionReport, Totals,
+};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::mmp::ReceiverReport;
@@ -336,12 +339,12 @@ impl Net {
             (LinkMessageType::SessionDatagram.to_byte(), body)
         };
         let (host, epoch) = (&mut self.hosts[id], None);
-        let command = Command::SendOnLink {
+        let command = Command::Send(SendCommand::OnLink {
             link,
             epoch,
             msg_type,
             body,
-        };
+        });
         host.lane.apply(self.now, command, &mut host.train);
         host.train.flush();
     }
@@ -381,52 +384,62 @@ impl Net {
                 },
                 None => return,
             },
-            2 => Report::EarlyFrame { link, index },
-            3 => Report::LinkProven {
+            2 => Report::Link(link, LinkReport::EarlyFrame { index }),
+            3 => Report::Link(
                 link,
-                index,
-                path: from,
-                proven: input.flag(),
-            },
-            4 => Report::SessionProven { peer, id: epoch },
-            5 => Report::SessionConfirmed { peer, id: epoch },
-            6 => Report::LinkMessage {
+                LinkReport::Proven {
+                    index,
+                    path: from,
+                    proven: input.flag(),
+                },
+            ),
+            4 => Report::Session(peer, SessionReport::Proven { id: epoch }),
+            5 => Report::Session(peer, SessionReport::Confirmed { id: epoch }),
+            6 => Report::Link(
                 link,
-                index,
-                msg_type: input.u8(),
-                body: input.bytes().to_vec(),
-            },
-            7 => Report::SessionMessage {
+                LinkReport::Message {
+                    index,
+                    msg_type: input.u8(),
+                    body: input.bytes().to_vec(),
+                },
+            ),
+            7 => Report::Session(
                 peer,
-                id: epoch,
-                msg_type: input.u8(),
-                body: input.bytes().to_vec(),
-            },
-            8 => Report::UnknownSession { link, src: peer },
-            9 => Report::EchoReply { peer, seq: input.u16() },
-            10 => Report::Wanted { peer },
-            11 => Report::Roamed {
+                SessionReport::Message {
+                    id: epoch,
+                    msg_type: input.u8(),
+                    body: input.bytes().to_vec(),
+                },
+            ),
+            8 => Report::Link(link, LinkReport::UnknownSession { src: peer }),
+            9 => Report::Session(peer, SessionReport::EchoReply { seq: input.u16() }),
+            10 => Report::Session(peer, SessionReport::Wanted),
+            11 => Report::Link(
                 link,
-                path: from,
-                room: u32::from(input.u8()),
-            },
-            12 => Report::Measured {
-                on: if input.flag() {
+                LinkReport::Roamed {
+                    path: from,
+                    room: u32::from(input.u8()),
+                },
+            ),
+            12 => Report::Measured(
+                if input.flag() {
                     Layer::Link(link)
                 } else {
                     Layer::Session(peer)
                 },
-                epoch: index,
-                sent: u64::from(input.u32()),
-                clock: input.u32(),
-                report: ReceiverReport {
-                    highest_counter: u64::from(input.u16()),
-                    cumulative_packets_recv: u64::from(input.u16()),
-                    timestamp_echo: input.u32(),
-                    dwell_time: input.u16(),
-                    ..ReceiverReport::default()
+                Measured {
+                    epoch: index,
+                    sent: u64::from(input.u32()),
+                    clock: input.u32(),
+                    report: ReceiverReport {
+                        highest_counter: u64::from(input.u16()),
+                        cumulative_packets_recv: u64::from(input.u16()),
+                        timestamp_echo: input.u32(),
+                        dwell_time: input.u16(),
+                        ..ReceiverReport::default()
+                    },
                 },
-            },
+            ),
             _ => Report::Activity {
                 links: vec![LinkActivity { link, totals, received }],
                 sessions: vec![SessionActivity {

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::{Checksum, complete};
 use weft_packet::{
-    Command, Counters, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkId, LinkKeys, Report,
-    SessionKeys, Train,
+    Command, Counters, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
+    Report, SendCommand, SessionCommand, SessionKeys, TableCommand, Train,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{Network, NodeAddr, session};
@@ -144,7 +144,7 @@ impl Trio {
         for (me, peers) in [(ME, &[HONEST, HOSTILE][..]), (HONEST, &[ME])] {
             let (ours, theirs) = (vec![behind(me)], peers.iter().map(|peer| (behind(*peer), *peer)));
             let theirs = theirs.collect();
-            trio.apply(me, Command::SetNetworks { ours, theirs });
+            trio.apply(me, Command::Table(TableCommand::SetNetworks { ours, theirs }));
         }
         trio
     }
@@ -184,17 +184,19 @@ impl Trio {
         let usage = EpochUse::Send;
         let link = link_to(peer);
         let path = address(peer);
-        self.apply(me, Command::AllowPeer { peer });
+        self.apply(me, Command::Table(TableCommand::AllowPeer { peer }));
         self.apply(
             me,
-            Command::InstallLink {
+            Command::Link(
                 link,
-                peer,
-                path,
-                proven: true,
-                keys,
-                usage,
-            },
+                LinkCommand::Install {
+                    peer,
+                    path,
+                    proven: true,
+                    keys,
+                    usage,
+                },
+            ),
         );
         let keys = SessionKeys {
             id: EpochId(self.id),
@@ -202,8 +204,8 @@ impl Trio {
             send: self.key(2, me, peer),
             recv: self.key(2, peer, me),
         };
-        self.apply(me, Command::InstallSession { peer, keys, usage });
-        self.apply(me, Command::BindSession { peer, link });
+        self.apply(me, Command::Session(peer, SessionCommand::Install { keys, usage }));
+        self.apply(me, Command::Session(peer, SessionCommand::Bind { link }));
     }
 
     fn install_fast(&mut self, me: NodeAddr, peer: NodeAddr, suite: Suite, phase_frames: u64) {
@@ -221,7 +223,7 @@ impl Trio {
             },
             phase_frames,
         };
-        self.apply(me, Command::InstallFast { peer, keys });
+        self.apply(me, Command::Session(peer, SessionCommand::InstallFast { keys }));
     }
 
     /// Installs new keys for both layers; each side sends a confirm.
@@ -233,7 +235,7 @@ impl Trio {
             self.install_fast(me, peer, Suite::Aes256Gcm, phase_frames);
         }
         for (me, peer) in [(ME, HONEST), (HONEST, ME)] {
-            self.apply(me, Command::ConfirmFast { peer, id });
+            self.apply(me, Command::Session(peer, SessionCommand::ConfirmFast { id }));
         }
         self.install_honest_hop();
         self.lossless = true;
@@ -435,22 +437,24 @@ impl Trio {
     fn core_says(&mut self, input: &mut Input<'_>) {
         let (peer, id) = (HOSTILE, EpochId(self.id.wrapping_sub(u32::from(input.u8() & 3))));
         let command = match input.below(8) {
-            0 => Command::SuspendSession { peer },
-            1 => Command::RemoveSession { peer },
-            2 => Command::DenyPeer { peer },
-            3 => Command::AllowPeer { peer },
-            4 => Command::LimitSession {
+            0 => Command::Session(peer, SessionCommand::Suspend),
+            1 => Command::Session(peer, SessionCommand::Remove),
+            2 => Command::Table(TableCommand::DenyPeer { peer }),
+            3 => Command::Table(TableCommand::AllowPeer { peer }),
+            4 => Command::Session(
                 peer,
-                mtu: 1_200 + u16::from(input.u8()),
-            },
-            5 => Command::ConfirmFast { peer, id },
-            6 => Command::RemoveLink { link: link_to(peer) },
-            _ => Command::SendOnSession {
+                SessionCommand::Limit {
+                    mtu: 1_200 + u16::from(input.u8()),
+                },
+            ),
+            5 => Command::Session(peer, SessionCommand::ConfirmFast { id }),
+            6 => Command::Link(link_to(peer), LinkCommand::Remove),
+            _ => Command::Send(SendCommand::OnSession {
                 peer,
                 epoch: input.flag().then_some(id),
                 msg_type: input.u8(),
                 body: vec![0; usize::from(input.u16())],
-            },
+            }),
         };
         self.apply(ME, command);
         self.take_sent();
@@ -576,7 +580,7 @@ mod tests {
     #[test]
     fn packets_that_waited_leave_when_fast_keys_are_proven() {
         let mut trio = fresh();
-        trio.apply(ME, Command::RemoveSession { peer: HOSTILE });
+        trio.apply(ME, Command::Session(HOSTILE, SessionCommand::Remove));
         trio.id += 1;
         trio.install_fips(ME, HOSTILE);
         // To the network behind it, which only fast frames reach, and longer than one frame.

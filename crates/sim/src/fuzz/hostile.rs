@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_noise::{Identity, PublicKey, SecretKey, ik, xk};
-use weft_packet::{Command, EpochId, EpochUse, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train};
+use weft_packet::{
+    Command, EpochId, EpochUse, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, LinkReport, Report, SendCommand,
+    SessionCommand, SessionKeys, TableCommand, Train,
+};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::virtio::VirtioNetHdr;
@@ -57,8 +60,12 @@ impl Hostile {
         });
         let mut train = Train::new(Outbox::default(), 64);
         let peer = target.node_addr();
-        lane.apply(0, Command::AllowPeer { peer }, &mut train);
-        lane.apply(0, Command::BindSession { peer, link: LINK }, &mut train);
+        lane.apply(0, Command::Table(TableCommand::AllowPeer { peer }), &mut train);
+        lane.apply(
+            0,
+            Command::Session(peer, SessionCommand::Bind { link: LINK }),
+            &mut train,
+        );
         Self {
             identity,
             rng: ChaCha20Rng::seed_from_u64(1),
@@ -96,7 +103,7 @@ impl Hostile {
         while let Some(report) = self.lane.poll_report() {
             match report {
                 Report::Handshake { datagram, .. } => self.link_handshake(now, &datagram),
-                Report::LinkMessage { body, .. } => self.session_handshake(&body),
+                Report::Link(_, LinkReport::Message { body, .. }) => self.session_handshake(&body),
                 _ => {}
             }
         }
@@ -125,14 +132,16 @@ impl Hostile {
         };
         self.apply(
             now,
-            Command::InstallLink {
-                link: LINK,
-                peer: self.target.node_addr(),
-                path: self.target_addr,
-                proven: true,
-                keys,
-                usage: EpochUse::Send,
-            },
+            Command::Link(
+                LINK,
+                LinkCommand::Install {
+                    peer: self.target.node_addr(),
+                    path: self.target_addr,
+                    proven: true,
+                    keys,
+                    usage: EpochUse::Send,
+                },
+            ),
         );
     }
 
@@ -165,7 +174,7 @@ impl Hostile {
             recv: keys.recv,
         };
         let (peer, usage) = (self.target.node_addr(), EpochUse::Send);
-        self.apply(now, Command::InstallSession { peer, keys, usage });
+        self.apply(now, Command::Session(peer, SessionCommand::Install { keys, usage }));
     }
 
     /// Sends an IP packet through its session.
@@ -190,13 +199,12 @@ impl Hostile {
             9 => self.answer_session(now, input),
             10 => {
                 let peer = self.target.node_addr();
-                let command = Command::SendOnSession {
+                let command = Command::Send(SendCommand::OnSession {
                     peer,
                     epoch: None,
-                    msg_type: if input.flag() { session::ALIVE } else { input.u8() },
-                    // Not an IP packet, which the accounting would not know.
+                    msg_type: if input.flag() { session::ALIVE } else { input.u8() }, // Not an IP packet, which the accounting would not know.
                     body: vec![0; input.below(4)],
-                };
+                });
                 self.apply(now, command);
             }
             _ => {
@@ -231,14 +239,16 @@ impl Hostile {
         keep(&mut self.dialled, (index, initiator));
         self.apply(
             now,
-            Command::ArmIndex {
-                link: LINK,
-                peer: self.target.node_addr(),
-                index,
-            },
+            Command::Link(
+                LINK,
+                LinkCommand::ArmIndex {
+                    peer: self.target.node_addr(),
+                    index,
+                },
+            ),
         );
         let to = self.target_addr;
-        self.apply(now, Command::Transmit { to, datagram });
+        self.apply(now, Command::Send(SendCommand::Transmit { to, datagram }));
     }
 
     fn answer(&mut self, now: u64, input: &mut Input<'_>) {
@@ -260,19 +270,19 @@ impl Hostile {
         msg2.emit(&mut datagram).unwrap();
         self.install_link(now, self.next_index, msg1.sender_idx, keys);
         let to = self.target_addr;
-        self.apply(now, Command::Transmit { to, datagram });
+        self.apply(now, Command::Send(SendCommand::Transmit { to, datagram }));
     }
 
     fn link_message(&mut self, now: u64, msg_type: u8, body: Vec<u8>) {
         let (link, epoch) = (LINK, None);
         self.apply(
             now,
-            Command::SendOnLink {
+            Command::Send(SendCommand::OnLink {
                 link,
                 epoch,
                 msg_type,
                 body,
-            },
+            }),
         );
     }
 

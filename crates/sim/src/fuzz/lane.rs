@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use weft_noise::Key;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, EpochId, EpochUse, Expected, Lane, LaneConfig, LinkId, LinkKeys, Report, ReportKind, SessionKeys, Train,
-    Transmit, mss,
+    Command, EpochId, EpochUse, Expected, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, Report, ReportKind,
+    SendCommand, SessionCommand, SessionKeys, TableCommand, Train, Transmit, mss,
 };
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
@@ -103,9 +103,9 @@ impl Pair {
             next_epoch: 0,
             reports: Vec::new(),
         };
-        pair.command(Command::AllowPeer { peer: PEER });
-        pair.command(Command::AllowPeer { peer: OTHER });
-        pair.tell_peer(Command::AllowPeer { peer: ME });
+        pair.command(Command::Table(TableCommand::AllowPeer { peer: PEER }));
+        pair.command(Command::Table(TableCommand::AllowPeer { peer: OTHER }));
+        pair.tell_peer(Command::Table(TableCommand::AllowPeer { peer: ME }));
         pair
     }
 
@@ -127,13 +127,17 @@ impl Pair {
             recv,
         };
         let (mine, theirs) = (keys(key(0x10), key(0x20)), keys(key(0x20), key(0x10)));
-        let install = |peer, path, keys, usage| Command::InstallLink {
-            link: LINK,
-            peer,
-            path,
-            proven: true,
-            keys,
-            usage,
+        let install = |peer, path, keys, usage| {
+            Command::Link(
+                LINK,
+                LinkCommand::Install {
+                    peer,
+                    path,
+                    proven: true,
+                    keys,
+                    usage,
+                },
+            )
         };
         self.command(install(PEER, self.path, mine, usage));
         self.tell_peer(install(ME, address(1), theirs, EpochUse::Send));
@@ -147,14 +151,14 @@ impl Pair {
 
     fn peer_session(&mut self) {
         let (peer, keys, usage) = (ME, self.session_keys(0x80, 0x40), EpochUse::Send);
-        self.tell_peer(Command::InstallSession { peer, keys, usage });
-        self.tell_peer(Command::BindSession { peer, link: LINK });
+        self.tell_peer(Command::Session(peer, SessionCommand::Install { keys, usage }));
+        self.tell_peer(Command::Session(peer, SessionCommand::Bind { link: LINK }));
     }
 
     fn my_session(&mut self, usage: EpochUse) {
         let (peer, keys) = (PEER, self.session_keys(0x40, 0x80));
-        self.command(Command::InstallSession { peer, keys, usage });
-        self.command(Command::BindSession { peer, link: LINK });
+        self.command(Command::Session(peer, SessionCommand::Install { keys, usage }));
+        self.command(Command::Session(peer, SessionCommand::Bind { link: LINK }));
     }
 
     fn session_keys(&self, send: u8, recv: u8) -> SessionKeys {
@@ -172,7 +176,7 @@ impl Pair {
     /// last handshake message.
     fn late_session(&mut self, input: &mut Input<'_>, usage: EpochUse) {
         if input.flag() {
-            self.command(Command::RemoveSession { peer: PEER });
+            self.command(Command::Session(PEER, SessionCommand::Remove));
         }
         let msg3 = SessionMsg3 {
             flags: 0,
@@ -201,12 +205,12 @@ impl Pair {
     fn peer_datagram(&mut self, datagram: SessionDatagram<'_>) {
         let mut body = vec![0; datagram.wire_len()];
         datagram.emit(&mut body).unwrap();
-        self.tell_peer(Command::SendOnLink {
+        self.tell_peer(Command::Send(SendCommand::OnLink {
             link: LINK,
             epoch: None,
             msg_type: LinkMessageType::SessionDatagram.to_byte(),
             body,
-        });
+        }));
     }
 
     fn event(&mut self, input: &mut Input<'_>) {
@@ -272,12 +276,12 @@ impl Pair {
                 payload: input.bytes(),
             });
         } else {
-            self.tell_peer(Command::SendOnLink {
+            self.tell_peer(Command::Send(SendCommand::OnLink {
                 link: LINK,
                 epoch: None,
                 msg_type: any_link_type(input),
                 body: input.bytes().to_vec(),
-            });
+            }));
         }
         let frames = self.peer_flush();
         self.maybe_deliver(input, frames);
@@ -298,12 +302,12 @@ impl Pair {
         if let Some(packet) = data_packet(msg_type, &body) {
             self.owe(packet);
         }
-        self.tell_peer(Command::SendOnSession {
+        self.tell_peer(Command::Send(SendCommand::OnSession {
             peer: ME,
             epoch: None,
             msg_type,
             body,
-        });
+        }));
         let frames = self.peer_flush();
         self.maybe_deliver(input, frames);
     }
@@ -426,50 +430,50 @@ impl Pair {
             0 => {
                 self.next_index += 1;
                 let index = self.next_index;
-                Command::ArmIndex { link, peer, index }
+                Command::Link(link, LinkCommand::ArmIndex { peer, index })
             }
-            1 => Command::DisarmIndex { index },
-            2 => Command::RetireLinkEpoch { link: LINK, index },
-            3 => Command::Demote { link, index },
-            4 => Command::RemoveLink { link },
-            5 => Command::RetireSessionEpoch { peer, id },
-            6 => Command::RemoveSession { peer },
-            7 => Command::BindSession { peer, link },
-            8 => Command::AllowPeer { peer },
-            9 => Command::DenyPeer { peer },
-            10 if input.flag() => Command::Unexpect { peer },
-            10 => Command::Expect(Expected {
+            1 => Command::Link(link, LinkCommand::DisarmIndex { index }),
+            2 => Command::Link(LINK, LinkCommand::RetireEpoch { index }),
+            3 => Command::Link(link, LinkCommand::Demote { index }),
+            4 => Command::Link(link, LinkCommand::Remove),
+            5 => Command::Session(peer, SessionCommand::RetireEpoch { id }),
+            6 => Command::Session(peer, SessionCommand::Remove),
+            7 => Command::Session(peer, SessionCommand::Bind { link }),
+            8 => Command::Table(TableCommand::AllowPeer { peer }),
+            9 => Command::Table(TableCommand::DenyPeer { peer }),
+            10 if input.flag() => Command::Table(TableCommand::Unexpect { peer }),
+            10 => Command::Table(TableCommand::Expect(Expected {
                 peer,
                 hosts: [IpAddr::from([192, 0, 2, input.u8()])].into(),
                 tag: None,
-            }),
-            11 => Command::DropQueue { peer },
-            12 => Command::SendOnLink {
+            })),
+            11 => Command::Session(peer, SessionCommand::DropQueue),
+            12 => Command::Send(SendCommand::OnLink {
                 link,
                 epoch: input.flag().then_some(index),
                 msg_type: any_link_type(input),
                 body: vec![0; usize::from(input.u16())],
-            },
-            13 => Command::SendOnSession {
+            }),
+            13 => Command::Send(SendCommand::OnSession {
                 peer,
                 epoch: input.flag().then_some(id),
                 msg_type: input.u8(),
                 body: vec![0; usize::from(input.u16())],
-            },
-            14 => Command::ReportOnLink {
+            }),
+            14 => Command::Send(SendCommand::ReportOnLink {
                 link,
                 kind: any_report(input),
-            },
-            15 => Command::ReportOnSession {
+            }),
+            15 => Command::Send(SendCommand::ReportOnSession {
                 peer,
                 kind: any_report(input),
-            },
-            16 => Command::MarkCongestion { link, on: input.flag() },
-            _ => Command::Echo {
+            }),
+            16 => Command::Link(link, LinkCommand::MarkCongestion { on: input.flag() }),
+            _ => Command::Send(SendCommand::Echo {
                 peer,
                 token: u64::from(input.u8()),
                 seq: input.u16(),
-            },
+            }),
         };
         // An index that was disarmed or retired may no longer be armed or keyed; the numbers are
         // not reused.
@@ -481,7 +485,7 @@ impl Pair {
     /// before.
     fn packets_pass(&mut self) {
         self.now += 10_000;
-        self.command(Command::AllowPeer { peer: PEER });
+        self.command(Command::Table(TableCommand::AllowPeer { peer: PEER }));
         self.rekey(EpochUse::Send, EpochUse::Send);
         let owed = self.owed.values().sum::<u32>();
         let packet = crate::probe(PEER, ME, 0xffff_ffff, 1_000);

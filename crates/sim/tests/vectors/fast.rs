@@ -2,7 +2,7 @@
 
 use weft_noise::fast::{Seed, Suite};
 use weft_noise::{Established, Role};
-use weft_packet::{Command, EpochId, FastKeys, Inbound, Report};
+use weft_packet::{Command, EpochId, FastKeys, Inbound, Report, SendCommand, SessionCommand, SessionReport};
 use weft_wire::checksum::{checksum_fold, pseudo_header_sum_v6};
 use weft_wire::fast::{
     CAPABILITIES, CAPABILITIES_ACK, CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities, PHASE, READS_FULL,
@@ -80,16 +80,16 @@ fn capabilities(book: &mut Book, (a, b): (&mut Node, &mut Node), (link, session)
 
 /// One node sends a message of the session, and the other passes it to its core.
 fn pass(from: &mut Node, to: &mut Node, now: u64, frame: &[u8], msg_type: u8, body: &[u8]) {
-    let command = Command::SendOnSession {
+    let command = Command::Send(SendCommand::OnSession {
         peer: to.node_addr(),
         epoch: Some(ID),
         msg_type,
         body: body.to_vec(),
-    };
+    });
     assert_eq!(from.send(now, command), frame);
     let (_, reports) = to.receive(now + 10, from.addr, frame);
     assert!(
-        matches!(reports.last(), Some(Report::SessionMessage { msg_type: t, body: b, .. }) if (*t, &b[..]) == (msg_type, body))
+        matches!(reports.last(), Some(Report::Session(_, SessionReport::Message { msg_type: t, body: b, .. })) if (*t, &b[..]) == (msg_type, body))
     );
 }
 
@@ -160,7 +160,7 @@ fn install(a: &mut Node, b: &mut Node, (at_a, at_b): (&Established, &Established
             secrets: seed.secrets(ours, theirs, suite, 0),
             phase_frames: PHASE_FRAMES,
         };
-        node.apply(now, Command::InstallFast { peer, keys });
+        node.apply(now, Command::Session(peer, SessionCommand::InstallFast { keys }));
     }
 }
 
@@ -187,7 +187,10 @@ fn confirm(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     book.section("confirm", &[about]);
     let frame = confirm_frame(&keys.from_a[0], true).seal(book);
     let peer = b.node_addr();
-    assert_eq!(a.send(7_002, Command::ConfirmFast { peer, id: ID }), frame);
+    assert_eq!(
+        a.send(7_002, Command::Session(peer, SessionCommand::ConfirmFast { id: ID })),
+        frame
+    );
     let (packet, reports) = b.receive(7_012, a.addr, &frame);
     assert_eq!((packet, reports.len()), (None, 0), "a question proves nothing");
 
@@ -195,7 +198,10 @@ fn confirm(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     let answer = confirm_frame(&keys.from_b, false).seal(book);
     assert_eq!(b.take_sent(), [&answer[..]]);
     let (_, reports) = a.receive(7_022, b.addr, &answer);
-    assert!(matches!(reports[..], [Report::FastProven { id: ID, .. }]));
+    assert!(matches!(
+        reports[..],
+        [Report::Session(_, SessionReport::FastProven { id: ID, .. })]
+    ));
 }
 
 fn ipv6(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
@@ -219,7 +225,10 @@ fn ipv6(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     assert_eq!(a.outbound(8_000, VirtioNetHdr::default(), &ip), whole);
     let (packet, reports) = b.receive(8_010, a.addr, &whole);
     assert_eq!(packet.as_ref(), Some(&ip));
-    assert!(matches!(reports[..], [Report::FastProven { .. }]));
+    assert!(matches!(
+        reports[..],
+        [Report::Session(_, SessionReport::FastProven { .. })]
+    ));
     assert_eq!(b.receive(8_010, a.addr, &whole).0, None, "a replay");
 
     book.section(
@@ -268,16 +277,16 @@ fn second_phase(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
         content: &[session::ALIVE],
     };
     let frame = frame.seal(book);
-    let command = Command::SendOnSession {
+    let command = Command::Send(SendCommand::OnSession {
         peer: b.node_addr(),
         epoch: None,
         msg_type: session::ALIVE,
         body: Vec::new(),
-    };
+    });
     assert_eq!(a.send(8_004, command), frame);
     let (_, reports) = b.receive(8_014, a.addr, &frame);
     assert!(
-        matches!(reports.last(), Some(Report::SessionMessage { msg_type: session::ALIVE, body, .. }) if body.is_empty())
+        matches!(reports.last(), Some(Report::Session(_, SessionReport::Message { msg_type: session::ALIVE, body, .. })) if body.is_empty())
     );
 
     book.section(

@@ -1,6 +1,6 @@
 //! The examples of fast.md, "Content of kind 3": packets of networks behind both nodes.
 
-use weft_packet::Command;
+use weft_packet::{Command, TableCommand};
 use weft_wire::checksum::{checksum_fold, pseudo_header_sum_v4};
 use weft_wire::virtio::{NEEDS_CSUM, VirtioNetHdr};
 use weft_wire::{Network, NodeAddr};
@@ -17,9 +17,11 @@ const NETWORKS: [[&str; 2]; 2] = [["10.1.0.0/16", "2001:db8:1::/48"], ["10.2.0.0
 pub fn full(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     let (a_addr, b_addr) = (a.node_addr(), b.node_addr());
     let [of_a, of_b] = NETWORKS.map(|texts| texts.map(|text| text.parse::<Network>().unwrap()));
-    let command = |ours: [Network; 2], theirs: [Network; 2], peer: NodeAddr| Command::SetNetworks {
-        ours: ours.to_vec(),
-        theirs: theirs.map(|network| (network, peer)).to_vec(),
+    let command = |ours: [Network; 2], theirs: [Network; 2], peer: NodeAddr| {
+        Command::Table(TableCommand::SetNetworks {
+            ours: ours.to_vec(),
+            theirs: theirs.map(|network| (network, peer)).to_vec(),
+        })
     };
     a.apply(8_030, command(of_a, of_b, b_addr));
     b.apply(8_030, command(of_b, of_a, a_addr));

@@ -3,7 +3,10 @@
 
 use weft_noise::fast::{Seed, Suite};
 use weft_noise::{Established, Role, ik, xk};
-use weft_packet::{Carry, Command, EpochId, EpochUse, FastKeys, LinkId, Relay, Report};
+use weft_packet::{
+    Carry, Command, EpochId, EpochUse, FastKeys, LinkCommand, LinkId, LinkReport, Relay, Report, SessionCommand,
+    SessionReport, TableCommand,
+};
 use weft_wire::fast::{CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities, READS_FULL};
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK};
 use weft_wire::virtio::VirtioNetHdr;
@@ -51,7 +54,7 @@ pub fn relayed_frames(
     let ab = schedule(book, ["A", "B"], &link.hop_exporter, &bodies, HOP_AB);
     let seeds = [Seed::hop(at_a, Role::Initiator), Seed::hop(at_b, Role::Responder)];
     for (node, keys) in [&mut *a, &mut *b].into_iter().zip(fast_keys(&seeds, &bodies, HOP_AB)) {
-        node.apply(8_300, Command::InstallHop { link: LINK, keys });
+        node.apply(8_300, Command::Link(LINK, LinkCommand::InstallHop { keys }));
     }
     hop_confirm(book, a, b, &ab);
     let bc = onward(book, b, &mut c);
@@ -76,7 +79,7 @@ fn hop_capabilities(book: &mut Book, (a, b): (&mut Node, &mut Node), link: &Keys
     assert_eq!(a.send(8_200, on_link(HOP_CAPABILITIES, bodies[0].clone())), frame);
     let (_, reports) = b.receive(8_210, a.addr, &frame);
     assert!(
-        matches!(&reports[..], [Report::LinkMessage { msg_type: HOP_CAPABILITIES, body, .. }] if *body == bodies[0])
+        matches!(&reports[..], [Report::Link(_, LinkReport::Message { msg_type: HOP_CAPABILITIES, body, .. })] if *body == bodies[0])
     );
 
     book.section(
@@ -95,7 +98,7 @@ fn hop_capabilities(book: &mut Book, (a, b): (&mut Node, &mut Node), link: &Keys
     assert_eq!(b.send(8_210, on_link(HOP_CAPABILITIES_ACK, body.clone())), frame);
     let (_, reports) = a.receive(8_220, b.addr, &frame);
     assert!(
-        matches!(&reports[..], [Report::LinkMessage { msg_type: HOP_CAPABILITIES_ACK, body: read, .. }] if *read == body)
+        matches!(&reports[..], [Report::Link(_, LinkReport::Message { msg_type: HOP_CAPABILITIES_ACK, body: read, .. })] if *read == body)
     );
     bodies
 }
@@ -175,13 +178,19 @@ fn confirm_frame(keys: &Pair, asks: bool, clock: u32, counter: u64) -> Frame<'_>
 fn hop_confirm(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Pair) {
     book.section("hop confirm", &["A asks 2 ms after the hop's keys began."]);
     let question = confirm_frame(keys, true, 2, 0).seal(book);
-    assert_eq!(a.send(8_302, Command::ConfirmHop { link: LINK, id: ID }), question);
+    assert_eq!(
+        a.send(8_302, Command::Link(LINK, LinkCommand::ConfirmHop { id: ID })),
+        question
+    );
     book.section("hop confirm answered", &["By B, 12 ms after its own began."]);
     let answer = confirm_frame(keys, false, 12, 0).seal(book);
     assert_eq!(b.receive(8_312, a.addr, &question).1.len(), 0);
     assert_eq!(b.take_sent(), [&answer[..]]);
     let (_, reports) = a.receive(8_322, b.addr, &answer);
-    assert!(matches!(reports[..], [Report::HopProven { link: LINK, id: ID }]));
+    assert!(matches!(
+        reports[..],
+        [Report::Link(LINK, LinkReport::HopProven { id: ID })]
+    ));
 }
 
 /// B's link with C and the hop over it, derived in the same way.
@@ -208,22 +217,19 @@ fn onward(book: &mut Book, b: &mut Node, c: &mut Node) -> Pair {
     let [of_b, of_c] = fast_keys(&seeds, &bodies, HOP_BC);
     b.install_link(8_300, (ONWARD, c.addr), &at_b, (1, 2), EpochUse::Send);
     c.install_link(8_300, (LINK, b.addr), &at_c, (2, 1), EpochUse::Send);
-    b.apply(
-        8_300,
-        Command::InstallHop {
-            link: ONWARD,
-            keys: of_b,
-        },
-    );
-    c.apply(8_300, Command::InstallHop { link: LINK, keys: of_c });
+    b.apply(8_300, Command::Link(ONWARD, LinkCommand::InstallHop { keys: of_b }));
+    c.apply(8_300, Command::Link(LINK, LinkCommand::InstallHop { keys: of_c }));
     let question = confirm_frame(&pair, true, 2, 0).seal(&mut Book::default());
-    assert_eq!(b.send(8_302, Command::ConfirmHop { link: ONWARD, id: ID }), question);
+    assert_eq!(
+        b.send(8_302, Command::Link(ONWARD, LinkCommand::ConfirmHop { id: ID })),
+        question
+    );
     assert_eq!(c.receive(8_312, b.addr, &question).1.len(), 0);
     let answer = confirm_frame(&pair, false, 12, 0).seal(&mut Book::default());
     assert_eq!(c.take_sent(), [&answer[..]]);
     assert!(matches!(
         b.receive(8_322, c.addr, &answer).1[..],
-        [Report::HopProven { link: ONWARD, .. }]
+        [Report::Link(ONWARD, LinkReport::HopProven { .. })]
     ));
     pair
 }
@@ -253,13 +259,13 @@ fn session(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node) -> Pair {
     c.install_session(8_400, a_addr, &at_c);
     let [of_a, of_c] = fast_keys(&seeds, &bodies, ENDS_AC);
     for (node, peer, keys, label) in [(&mut *a, c_addr, of_a, TO_C[0]), (&mut *c, a_addr, of_c, TO_A[0])] {
-        node.apply(8_400, Command::InstallFast { peer, keys });
+        node.apply(8_400, Command::Session(peer, SessionCommand::InstallFast { keys }));
         let relay = Some(Relay {
             link: LINK,
             label,
             mtu: MTU,
         });
-        node.apply(8_400, Command::RelaySession { peer, relay });
+        node.apply(8_400, Command::Session(peer, SessionCommand::Relay { relay }));
     }
     let labels = [
         (&mut *b, LINK, TO_C[0], Some((ONWARD, TO_C[1]))),
@@ -275,7 +281,7 @@ fn session(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node) -> Pair {
 
 fn set_label(link: LinkId, label: u32, on: Option<(LinkId, u32)>) -> Command {
     let to = on.map_or(Carry::Here, |(link, label)| Carry::On { link, label });
-    Command::SetLabel { link, label, to }
+    Command::Link(link, LinkCommand::SetLabel { label, to })
 }
 
 /// An end-to-end frame between A and C: over the first hop and over the second.
@@ -333,16 +339,19 @@ fn confirm(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node, hops: [&Pa
     let inner = confirm_frame(hops[2], true, 2, 0).seal_as("inner", book);
     let [first, second] = way.seal(&inner, book);
     let peer = c.node_addr();
-    assert_eq!(a.send(8_402, Command::ConfirmFast { peer, id: ID }), first);
+    assert_eq!(
+        a.send(8_402, Command::Session(peer, SessionCommand::ConfirmFast { id: ID })),
+        first
+    );
     // The first frame from A other than a confirm that asks: it proves B's keys of the hop.
     assert!(matches!(
         b.receive(8_412, a.addr, &first).1[..],
-        [Report::HopProven { link: LINK, .. }]
+        [Report::Link(LINK, LinkReport::HopProven { .. })]
     ));
     assert_eq!(b.take_sent(), [&second[..]]);
     assert!(matches!(
         c.receive(8_422, b.addr, &second).1[..],
-        [Report::HopProven { link: LINK, .. }]
+        [Report::Link(LINK, LinkReport::HopProven { .. })]
     ));
 
     book.section(
@@ -359,11 +368,14 @@ fn confirm(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node, hops: [&Pa
     assert!(matches!(
         reports[..],
         [
-            Report::FastProven {
-                id: ID,
-                direct: false,
-                ..
-            },
+            Report::Session(
+                _,
+                SessionReport::FastProven {
+                    id: ID,
+                    direct: false,
+                    ..
+                }
+            ),
             ..
         ]
     ));
@@ -381,8 +393,8 @@ fn data(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node, hops: [&Pair;
                     "for one that has met congestion. X-Y.datagram = X-Y.header, tag, the sealed X-Y.plain.",
                 ],
             );
-            a.apply(now, Command::SealWhole);
-            b.apply(now, Command::MarkCongestion { link: ONWARD, on: true });
+            a.apply(now, Command::Table(TableCommand::SealWhole));
+            b.apply(now, Command::Link(ONWARD, LinkCommand::MarkCongestion { on: true }));
         } else {
             let about =
                 "A UDP datagram \"hello, C\" from A to C, through B: counter 1 of the ends, 2 of the hops, at 100 ms.";

@@ -22,7 +22,7 @@ mod sizes;
 use std::path::Path;
 
 use weft_noise::{Established, ik, xk};
-use weft_packet::{Command, DropReason, EpochUse, Report};
+use weft_packet::{Command, DropReason, EpochUse, LinkReport, Report, SendCommand, SessionReport};
 use weft_wire::checksum::{checksum_add, checksum_finish, pseudo_header_sum_v6};
 use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, SessionDatagram};
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
@@ -154,11 +154,7 @@ fn heartbeat(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys) {
     let (_, reports) = b.receive(1_012, a.addr, &frame);
     assert!(matches!(
         reports[..],
-        [Report::LinkProven {
-            link: LINK,
-            index: B_INDEX,
-            ..
-        }]
+        [Report::Link(LINK, LinkReport::Proven { index: B_INDEX, .. })]
     ));
 }
 
@@ -271,7 +267,9 @@ fn pass(book: &mut Book, from: &mut Node, to: &mut Node, now: u64, message: &[u8
     datagram.emit(&mut body).unwrap();
     assert_eq!(from.send(now, on_link(0x00, body.clone())), frame);
     let (_, reports) = to.receive(now + 10, from.addr, frame);
-    assert!(matches!(reports.last(), Some(Report::LinkMessage { msg_type: 0, body: read, .. }) if *read == body));
+    assert!(
+        matches!(reports.last(), Some(Report::Link(_, LinkReport::Message { msg_type: 0, body: read, .. })) if *read == body)
+    );
 }
 
 fn alive(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, keys: &Keys) {
@@ -282,16 +280,16 @@ fn alive(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, keys: &K
     let message = from_a(keys, 0, 1, session::ALIVE, &[]).seal(book);
     let frame = carry(book, a, b, link_keys, 3, 51, &message);
     book.bytes("datagram", &frame);
-    let command = Command::SendOnSession {
+    let command = Command::Send(SendCommand::OnSession {
         peer: b.node_addr(),
         epoch: None,
         msg_type: session::ALIVE,
         body: Vec::new(),
-    };
+    });
     assert_eq!(a.send(1_051, command), frame);
     let (_, reports) = b.receive(1_061, a.addr, &frame);
     assert!(
-        matches!(reports.last(), Some(Report::SessionMessage { msg_type: session::ALIVE, body, .. }) if body.is_empty())
+        matches!(reports.last(), Some(Report::Session(_, SessionReport::Message { msg_type: session::ALIVE, body, .. })) if body.is_empty())
     );
 }
 
@@ -331,7 +329,7 @@ fn disconnect(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys) {
     Disconnect { reason }.emit(&mut body).unwrap();
     assert_eq!(a.send(10_000, on_link(msg_type, body.to_vec())), frame);
     let (_, reports) = b.receive(10_010, a.addr, &frame);
-    assert!(matches!(&reports[..], [Report::LinkMessage { body, .. }] if body == &[0]));
+    assert!(matches!(&reports[..], [Report::Link(_, LinkReport::Message { body, .. })] if body == &[0]));
 }
 
 /// UDP, traffic class 0x2e, flow label 0x12345, hop limit 64.
@@ -420,12 +418,12 @@ fn from_b<'a>(keys: &Keys, counter: u64, timestamp: u32, msg_type: u8, body: &'a
 }
 
 fn on_link(msg_type: u8, body: Vec<u8>) -> Command {
-    Command::SendOnLink {
+    Command::Send(SendCommand::OnLink {
         link: LINK,
         epoch: None,
         msg_type,
         body,
-    }
+    })
 }
 
 fn check_keys(keys: &Keys, at_a: &Established, at_b: &Established) {

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use rand_core::{TryCryptoRng, TryRng};
 use weft_noise::{Established, Identity, Key, SecretKey};
 use weft_packet::{
-    Command, EpochId, EpochUse, Lane, LaneConfig, LinkId, LinkKeys, Report, SessionKeys, Train, Transmit,
+    Command, EpochId, EpochUse, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, Report, SessionCommand, SessionKeys,
+    TableCommand, Train, Transmit,
 };
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
@@ -105,25 +106,27 @@ impl Node {
     ) {
         self.apply(
             now,
-            Command::InstallLink {
+            Command::Link(
                 link,
-                peer: keys.remote.node_addr(),
-                path,
-                proven: true,
-                keys: LinkKeys {
-                    our_index,
-                    their_index,
-                    send: copy(&keys.send),
-                    recv: copy(&keys.recv),
+                LinkCommand::Install {
+                    peer: keys.remote.node_addr(),
+                    path,
+                    proven: true,
+                    keys: LinkKeys {
+                        our_index,
+                        their_index,
+                        send: copy(&keys.send),
+                        recv: copy(&keys.recv),
+                    },
+                    usage,
                 },
-                usage,
-            },
+            ),
         );
     }
 
     pub fn install_session(&mut self, now: u64, peer: NodeAddr, keys: &Established) {
-        self.apply(now, Command::AllowPeer { peer });
-        self.apply(now, Command::BindSession { peer, link: LINK });
+        self.apply(now, Command::Table(TableCommand::AllowPeer { peer }));
+        self.apply(now, Command::Session(peer, SessionCommand::Bind { link: LINK }));
         let keys = SessionKeys {
             id: EpochId(0),
             // The vectors show frames without spin bits.
@@ -133,11 +136,13 @@ impl Node {
         };
         self.apply(
             now,
-            Command::InstallSession {
+            Command::Session(
                 peer,
-                keys,
-                usage: EpochUse::Send,
-            },
+                SessionCommand::Install {
+                    keys,
+                    usage: EpochUse::Send,
+                },
+            ),
         );
     }
 }

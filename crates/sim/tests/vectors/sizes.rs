@@ -1,6 +1,6 @@
 //! The examples of sizes.md: a probe with its answer, and a packet in pieces.
 
-use weft_packet::Command;
+use weft_packet::{Command, SessionCommand};
 use weft_wire::fast::{PROBE, PROBE_ANSWER};
 use weft_wire::virtio::VirtioNetHdr;
 
@@ -27,11 +27,7 @@ pub fn probe(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     };
     let question = question.seal(book);
     assert_eq!(question.len(), 60);
-    let command = Command::ProbePath {
-        peer: b.node_addr(),
-        id: 5,
-        size: 60,
-    };
+    let command = Command::Session(b.node_addr(), SessionCommand::ProbePath { id: 5, size: 60 });
     assert_eq!(a.send(8_002, command), question);
 
     book.section("probe answered", &["By B: counter 1 at 1,002 ms."]);
@@ -49,7 +45,7 @@ pub fn probe(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     assert_eq!(b.take_sent(), [&answer[..]]);
     let (_, reports) = a.receive(8_022, b.addr, &answer);
     assert!(
-        matches!(reports[..], [weft_packet::Report::SessionMessage { msg_type: PROBE_ANSWER, id: ID, ref body, .. }]
+        matches!(reports[..], [weft_packet::Report::Session(_, weft_packet::SessionReport::Message { msg_type: PROBE_ANSWER, id: ID, ref body, .. })]
             if *body == 5_u16.to_le_bytes())
     );
 }

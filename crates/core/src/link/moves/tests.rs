@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
 use weft_noise::{Identity, SecretKey};
-use weft_packet::LinkId;
+use weft_packet::{Command, LinkCommand, LinkId, Measured};
 use weft_wire::mmp::ReceiverReport;
 
 use super::super::Epoch;
@@ -52,7 +52,7 @@ impl Bench {
     /// Returns the probed ports since the last call, with the numbers.
     fn asked(&mut self) -> Vec<(u16, u64)> {
         let commands = self.commands().into_iter().filter_map(|command| match command {
-            Command::ProbeLink { to, number, .. } => Some((to.port(), number)),
+            Command::Link(_, LinkCommand::Probe { to, number, .. }) => Some((to.port(), number)),
             _ => None,
         });
         commands.collect()
@@ -62,7 +62,9 @@ impl Bench {
     /// copies.
     fn placed(&mut self) -> Vec<(u16, Option<u16>)> {
         let commands = self.commands().into_iter().filter_map(|command| match command {
-            Command::PlaceLink { path, left, .. } => Some((path.port(), left.map(|left| left.port()))),
+            Command::Link(_, LinkCommand::Place { path, left, .. }) => {
+                Some((path.port(), left.map(|left| left.port())))
+            }
             _ => None,
         });
         commands.collect()
@@ -123,7 +125,13 @@ fn a_long_round_trip_is_waited_for_twice_and_never_more_than_a_second() {
             timestamp_echo: 1,
             ..ReceiverReport::default()
         };
-        assert!(bench.link.metrics.handle_report(NOW, 0, 10, 1 + rtt, &report));
+        let measured = Measured {
+            epoch: 0,
+            sent: 10,
+            clock: 1 + rtt,
+            report,
+        };
+        assert!(bench.link.metrics.handle_report(NOW, &measured));
         bench.roamed(NOW, 2, 9 * PROBE);
         assert_eq!(bench.link.moves_at(), NOW + wait, "{rtt} ms");
     }
@@ -198,7 +206,7 @@ fn who_answers_at_the_new_address_alone_has_moved_a_round_trip_later() {
             matches!(
                 outputs[..],
                 [
-                    Output::Lane(Command::PlaceLink { left: None, .. }),
+                    Output::Lane(Command::Link(_, LinkCommand::Place { left: None, .. })),
                     Output::Event(Event::Roamed { .. })
                 ]
             ),

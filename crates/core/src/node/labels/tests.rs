@@ -4,6 +4,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
 use weft_noise::{Identity, PublicKey, SecretKey};
+use weft_packet::{Command, LinkCommand, SendCommand, SessionCommand};
 
 use super::*;
 use crate::context::Output;
@@ -95,12 +96,16 @@ impl Bench {
     fn did(&mut self) -> Vec<Did> {
         let outputs: Vec<_> = std::iter::from_fn(|| self.node.ctx.next_output()).collect();
         let did = outputs.into_iter().filter_map(|output| match output {
-            Output::Lane(Command::SendOnLink {
+            Output::Lane(Command::Send(SendCommand::OnLink {
                 link, msg_type, body, ..
-            }) => self.sent(self.who(link), msg_type, &body),
-            Output::Lane(Command::SetLabel { link, label, to }) => Some(Set(self.who(link), label, to)),
-            Output::Lane(Command::RemoveLabel { link, label }) => Some(Remove(self.who(link), label)),
-            Output::Lane(Command::RelaySession { relay, .. }) => Some(Did::Relay(relay)),
+            })) => self.sent(self.who(link), msg_type, &body),
+            Output::Lane(Command::Link(link, LinkCommand::SetLabel { label, to })) => {
+                Some(Set(self.who(link), label, to))
+            }
+            Output::Lane(Command::Link(link, LinkCommand::RemoveLabel { label })) => {
+                Some(Remove(self.who(link), label))
+            }
+            Output::Lane(Command::Session(_, SessionCommand::Relay { relay, .. })) => Some(Did::Relay(relay)),
             Output::Event(Event::SizeRefused { told, .. }) => Some(SizeRefused(told)),
             _ => None,
         });

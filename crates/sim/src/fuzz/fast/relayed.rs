@@ -1,7 +1,7 @@
 //! Frames that the lane under test relays for a hostile neighbour, which has the keys of the hop.
 
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
-use weft_packet::{Carry, Command, Counters, DropReason, EpochId, FastKeys};
+use weft_packet::{Carry, Command, Counters, DropReason, EpochId, FastKeys, LinkCommand};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, RelayHeader, SEALED_HEADER};
 
@@ -77,7 +77,7 @@ impl Trio {
             reads_full: false,
         };
         let link = link_to(peer);
-        self.apply(me, Command::InstallHop { link, keys });
+        self.apply(me, Command::Link(link, LinkCommand::InstallHop { keys }));
     }
 
     /// Installs a hop with the honest peer; the next exchange proves it in both directions.
@@ -88,7 +88,7 @@ impl Trio {
         let id = EpochId(self.id);
         for (me, peer) in [(ME, HONEST), (HONEST, ME)] {
             let link = link_to(peer);
-            self.apply(me, Command::ConfirmHop { link, id });
+            self.apply(me, Command::Link(link, LinkCommand::ConfirmHop { id }));
         }
         self.set_label(HONEST, ME, AT_HONEST, Carry::Here);
     }
@@ -116,7 +116,7 @@ impl Trio {
 
     fn set_label(&mut self, me: NodeAddr, with: NodeAddr, label: u32, to: Carry) {
         let link = link_to(with);
-        self.apply(me, Command::SetLabel { link, label, to });
+        self.apply(me, Command::Link(link, LinkCommand::SetLabel { label, to }));
     }
 
     /// Sends frames under the right keys of the hop with any content, each followed by a copy.

@@ -1,0 +1,163 @@
+//! The reports of the lanes: each goes to the link or session that it is about.
+
+use weft_packet::{Layer, LinkActivity, LinkId, LinkReport, Measured, Report, SessionActivity, SessionReport};
+use weft_wire::session::{self, SessionMessageType};
+use weft_wire::{NodeAddr, fast};
+
+use super::Node;
+use super::progress::Subject;
+use super::signals::Cause;
+
+impl Node {
+    /// Handles a report of the lane with this number, from 0. The lanes other than the first report
+    /// on fast frames only: the same as the first one does, for frames of their own.
+    pub fn handle_report_of(&mut self, now: u64, lane: u8, report: Report) {
+        if self.ctx.config.lanes <= 1 {
+            return self.handle_report(now, report);
+        }
+        let merged = match report {
+            Report::Activity { links, sessions } => {
+                let links = links.into_iter().map(|told| self.lanes.link(lane, told)).collect();
+                let sessions = sessions.into_iter().map(|told| self.lanes.session(lane, told));
+                let sessions = sessions.collect();
+                Report::Activity { links, sessions }
+            }
+            Report::Measured(Layer::Session(peer), measured) => {
+                let Some(all) = self.lanes.measured(peer, lane, measured) else {
+                    return;
+                };
+                Report::Measured(Layer::Session(peer), all)
+            }
+            Report::Session(peer, SessionReport::FastProven { id, .. }) if lane > 0 => {
+                return self.with_peer(peer, |_, p| p.session.handle_lane_proven(now, id, lane));
+            }
+            other => other,
+        };
+        self.handle_report(now, merged);
+    }
+
+    /// Handles one report of a lane.
+    pub fn handle_report(&mut self, now: u64, report: Report) {
+        let subject = Subject::of(&report);
+        match report {
+            Report::Handshake { from, datagram } => self.handle_handshake(now, from, &datagram),
+            Report::Link(link, report) => self.handle_link_report(now, link, report),
+            Report::Session(peer, report) => self.handle_session_report(now, peer, report),
+            Report::Measured(on, measured) => self.handle_measured(now, on, &measured),
+            Report::Activity { links, sessions } => self.handle_activity(now, &links, &sessions),
+        }
+        self.note_progress_of(now, &subject);
+    }
+
+    fn handle_link_report(&mut self, now: u64, link: LinkId, report: LinkReport) {
+        match report {
+            LinkReport::EarlyFrame { index } => {
+                self.with_link(link, |_, peer| peer.link.handle_early_frame(now, index));
+            }
+            LinkReport::Proven { index, path, proven } => {
+                let Some(addr) = self.by_link.get(&link).copied() else {
+                    return;
+                };
+                let Some(peer) = self.peers.get_mut(&addr) else { return };
+                let effect = peer.link.handle_proven(&mut self.ctx, now, index, (path, proven));
+                self.apply(now, addr, effect);
+            }
+            LinkReport::Roamed { path, room } => {
+                self.with_link(link, |ctx, peer| peer.link.handle_roamed(ctx, now, path, room));
+            }
+            LinkReport::Message { index, msg_type, body } => {
+                self.handle_link_message(now, link, index, msg_type, &body);
+            }
+            LinkReport::HopProven { id } => self.handle_hop_proven(now, link, id),
+            LinkReport::LabelFailed { label } => self.handle_label_failed(link, label),
+            LinkReport::Transit { body } => self.handle_transit(now, link, body),
+            LinkReport::TransitTooLarge { src, dest, len } => {
+                self.handle_too_large(now, Cause { link, src, dest, len });
+            }
+            LinkReport::UnknownSession { src } => self.handle_unknown_session(now, link, src),
+        }
+    }
+
+    fn handle_session_report(&mut self, now: u64, peer: NodeAddr, report: SessionReport) {
+        match report {
+            SessionReport::Proven { id } => self.with_peer(peer, |ctx, p| p.session.handle_proven(ctx, now, id)),
+            SessionReport::Confirmed { id } => self.with_peer(peer, |ctx, p| p.session.handle_confirmed(ctx, now, id)),
+            SessionReport::FastProven { id, direct } => self.with_peer(peer, |ctx, p| {
+                p.session.handle_fast_proven(ctx, now, id, direct);
+                p.session.follow_path(ctx, now, p.link.path());
+            }),
+            SessionReport::Message { id, msg_type, body } => match msg_type {
+                session::ALIVE => {}
+                fast::CAPABILITIES => {
+                    self.with_peer(peer, |ctx, p| p.session.handle_capabilities(ctx, now, id, &body));
+                }
+                fast::CAPABILITIES_ACK => self.with_peer(peer, |_, p| p.session.handle_capabilities_ack(id, &body)),
+                fast::PROBE_ANSWER => {
+                    self.with_peer(peer, |ctx, p| p.session.handle_probe_answer(ctx, now, &body));
+                }
+                _ => match SessionMessageType::from_byte(msg_type) {
+                    Some(SessionMessageType::PathMtuNotification) => self.handle_path_mtu(now, peer, &body),
+                    Some(_) => {}
+                    None => self.counters.messages_unknown += 1,
+                },
+            },
+            SessionReport::Wanted => self.handle_wanted(now, peer),
+            SessionReport::Arrives { link } => self.handle_arrival(now, peer, link),
+            // The reply is for the caller that asked the lane.
+            SessionReport::EchoReply { .. } => {}
+        }
+    }
+
+    fn handle_measured(&mut self, now: u64, on: Layer, measured: &Measured) {
+        match on {
+            Layer::Link(link) => {
+                self.with_link(link, |_, p| {
+                    p.link.metrics.handle_report(now, measured);
+                });
+                self.note_cost(now, link);
+            }
+            Layer::Session(addr) => {
+                self.with_peer(addr, |_, p| p.session.handle_report(now, measured));
+                let fast = self.peers.get(&addr).filter(|p| p.session.is_fast());
+                if let Some(link) = fast.map(|p| p.link.id) {
+                    self.note_cost(now, link);
+                }
+            }
+        }
+    }
+
+    /// Handles a frame from a neighbour that no session of this node opens. The neighbour is
+    /// authenticated, but may have forged the frame. So it leads only to a handshake, at a low
+    /// rate.
+    fn handle_unknown_session(&mut self, now: u64, link: LinkId, src: NodeAddr) {
+        let Some(from) = self.by_link.get(&link).copied() else {
+            return;
+        };
+        if from != src && !self.ctx.config.mesh {
+            return;
+        }
+        self.mesh.learn_way(now, src, from);
+        self.reroute_one(now, src);
+        self.with_peer(src, |ctx, p| {
+            if p.configured {
+                p.session.handle_unknown(ctx, now, link);
+            }
+        });
+    }
+
+    fn handle_activity(&mut self, now: u64, links: &[LinkActivity], sessions: &[SessionActivity]) {
+        for activity in links {
+            self.with_link(activity.link, |_, p| p.link.handle_activity(now, activity));
+            self.follow_trust_of(now, activity.link);
+        }
+        for activity in sessions {
+            self.with_peer(activity.peer, |ctx, p| {
+                let refused = activity.path_mtu.is_some_and(|mtu| mtu < fast::LEAST_PAYLOAD);
+                ctx.path_counters.refused += u64::from(refused);
+                p.session.handle_activity(now, activity);
+            });
+            self.confirm_way(now, activity.peer);
+            self.relay_session(now, activity.peer);
+        }
+    }
+}

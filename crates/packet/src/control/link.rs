@@ -1,0 +1,210 @@
+//! Commands to a link, and its reports.
+
+use std::net::SocketAddr;
+
+use weft_wire::NodeAddr;
+
+use super::{EpochId, EpochUse, FastKeys, LinkKeys};
+
+/// The number of a link. The core assigns it, and never reuses it in the life of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u32);
+
+/// Where relayed frames with a label go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carry {
+    /// This node is their last hop.
+    Here,
+    /// To the next hop, over this link and with this label.
+    On {
+        /// The link to the next hop.
+        link: LinkId,
+        /// The label by which the next hop knows the destination.
+        label: u32,
+    },
+}
+
+/// A change of a link.
+#[derive(Clone, Debug)]
+pub enum LinkCommand {
+    /// Reserves a receiver index for a handshake in flight, so that the lane notices frames that
+    /// arrive under it before the answer does ([`LinkReport::EarlyFrame`]).
+    ArmIndex {
+        /// The address of the responder.
+        peer: NodeAddr,
+        /// The index of this node, as sent in msg1.
+        index: u32,
+    },
+    /// Releases an index that [`LinkCommand::ArmIndex`] reserved.
+    DisarmIndex {
+        /// The receiver index at this node.
+        index: u32,
+    },
+    /// Adds the link, or adds an epoch to it.
+    Install {
+        /// The address of the neighbour.
+        peer: NodeAddr,
+        /// The address of the peer in the handshake: the destination of this node's answer, or the
+        /// source of the peer's answer.
+        path: SocketAddr,
+        /// Whether the handshake shows that the peer receives what is sent to `path`, once the
+        /// epoch is proven.
+        proven: bool,
+        /// The keys of the epoch.
+        keys: LinkKeys,
+        /// What the keys are used for.
+        usage: EpochUse,
+    },
+    /// The peer has proven that it is at this address: frames of the link go to it from now on. It
+    /// also announces the link to lanes that do not own it.
+    Place {
+        /// The address of the neighbour.
+        peer: NodeAddr,
+        /// The address to send to from now on.
+        path: SocketAddr,
+        /// The address that the link has left, if a copy of every frame still goes to it.
+        left: Option<SocketAddr>,
+    },
+    /// The answer to the handshake of this candidate was also sent to another address, so its proof
+    /// does not show where the peer is.
+    DoubtPath {
+        /// The receiver index of the epoch at this node.
+        index: u32,
+    },
+    /// Asks the peer whether it is at this address, in a link message of type
+    /// [`PROBE`](weft_wire::link::PROBE). [`LinkReport::Roamed`] grants the bytes that may go to an
+    /// unproven address.
+    Probe {
+        /// The address that the probe goes to.
+        to: SocketAddr,
+        /// A number that the answer returns; unpredictable.
+        number: u64,
+    },
+    /// Ends an epoch: its drain is over, or its candidate was never proven.
+    RetireEpoch {
+        /// The receiver index of the epoch at this node.
+        index: u32,
+    },
+    /// Seals with this epoch from now on. A lane promotes a candidate by itself on proof. This
+    /// command settles which epoch seals if the core installed another one while the report of that
+    /// proof was on its way.
+    SelectEpoch {
+        /// The receiver index of the epoch at this node.
+        index: u32,
+    },
+    /// A candidate epoch lost a simultaneous open: it only opens from now on.
+    Demote {
+        /// The receiver index of the epoch at this node.
+        index: u32,
+    },
+    /// Ends the link. Sessions that are bound to it keep their keys and their queue.
+    Remove,
+    /// Opens the fast frames of the hop under these keys from now on, and seals with them once a
+    /// frame has proven them ([`LinkReport::HopProven`]). Their numbers count up within the link.
+    InstallHop {
+        /// The keys of the first lane.
+        keys: FastKeys,
+    },
+    /// Sends the neighbour a fast frame under these keys, which shows that this node holds them,
+    /// and asks for one in return.
+    ConfirmHop {
+        /// The number of the keys within the link.
+        id: EpochId,
+    },
+    /// Ends keys of the hop.
+    RetireHop {
+        /// The number of the keys within the link.
+        id: EpochId,
+    },
+    /// Sets where relayed frames with this label, from the neighbour of this link, go from now on.
+    SetLabel {
+        /// The label in the neighbour's frames.
+        label: u32,
+        /// Where the frames go.
+        to: Carry,
+    },
+    /// Removes a label: frames with it are no longer forwarded.
+    RemoveLabel {
+        /// The label in the neighbour's frames.
+        label: u32,
+    },
+    /// Sets whether datagrams and frames that are forwarded over this link are marked as having
+    /// experienced congestion.
+    MarkCongestion {
+        /// Whether they are marked from now on.
+        on: bool,
+    },
+}
+
+/// A report of a link.
+#[derive(Debug)]
+pub enum LinkReport {
+    /// A frame arrived for an armed index: the peer already uses keys whose handshake answer this
+    /// node never received. It is not authenticated, so it is only a hint.
+    EarlyFrame {
+        /// The index that was armed.
+        index: u32,
+    },
+    /// The first frame under a candidate epoch was authenticated, and the lane now seals with that
+    /// epoch.
+    Proven {
+        /// The receiver index of the epoch at this node.
+        index: u32,
+        /// The address to which the lane now sends.
+        path: SocketAddr,
+        /// Whether the peer has proven that it is at `path`. If not, no more goes to it than
+        /// [`LinkReport::Roamed`] grants.
+        proven: bool,
+    },
+    /// The newest frame came from an address that its peer has not proven. The lane sends a bounded
+    /// number of bytes to it, in addition to the proven address. A link reports at most every
+    /// 100 ms, and the same address at most every 500 ms.
+    Roamed {
+        /// The new address.
+        path: SocketAddr,
+        /// How much the core may send to that address until the next report, in bytes.
+        room: u32,
+    },
+    /// An authenticated link message that is not data of an established session.
+    Message {
+        /// The receiver index, at this node, of the epoch that opened it.
+        index: u32,
+        /// The FMP message type.
+        msg_type: u8,
+        /// The body behind the inner header.
+        body: Vec<u8>,
+    },
+    /// Like [`SessionReport::FastProven`](super::SessionReport::FastProven), for the keys of the
+    /// hop: relayed frames may go over it.
+    HopProven {
+        /// The number of the keys within the link.
+        id: EpochId,
+    },
+    /// The neighbour sends relayed frames with a label that this node does not have, or whose next
+    /// hop cannot take them. The rate of this report is bounded.
+    LabelFailed {
+        /// The label in the neighbour's frames.
+        label: u32,
+    },
+    /// A session datagram between other nodes arrived over the link. The lane has no route for it,
+    /// or it announces coordinates.
+    Transit {
+        /// Its body behind the inner header, as received.
+        body: Vec<u8>,
+    },
+    /// A session datagram between other nodes arrived over the link and is too large for this
+    /// node's links. The lane drops it, and reports its source and destination without its content.
+    TransitTooLarge {
+        /// The source that it names, which is not authenticated.
+        src: NodeAddr,
+        /// The destination that it names.
+        dest: NodeAddr,
+        /// The length of its body behind the inner header, in bytes.
+        len: usize,
+    },
+    /// The authenticated neighbour sent an FSP frame that no session of this node opens.
+    UnknownSession {
+        /// The source that it names, which is not authenticated.
+        src: NodeAddr,
+    },
+}

@@ -1,0 +1,96 @@
+//! Commands to the tables of a whole lane.
+
+use std::net::IpAddr;
+
+use weft_noise::tag::TagKey;
+use weft_wire::{Network, NodeAddr};
+
+use super::LinkId;
+
+/// What identifies the handshake messages of a node before anything of them is authenticated.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// The address of the node.
+    pub peer: NodeAddr,
+    /// The hosts where the node is expected.
+    pub hosts: Vec<IpAddr>,
+    /// The key of the tags on the node's messages, or `None` if it sends no tags.
+    pub tag: Option<TagKey>,
+}
+
+/// The limits on what link handshake messages that prove nothing may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct HandshakeLimits {
+    /// Diffie-Hellmans a second for first messages. Answers to messages of this node may cost half
+    /// as many in addition.
+    pub per_second: u64,
+    /// The key of the hashes and of the random draws, so that no sender can predict these. It is
+    /// needed only while the process runs, and protects nothing else.
+    pub key: [u8; 16],
+}
+
+impl Default for HandshakeLimits {
+    /// 400 Diffie-Hellmans a second, which is 2 % of a core at 50 us each, and a key that is not
+    /// secret: for tests and simulations.
+    fn default() -> Self {
+        Self {
+            per_second: 400,
+            key: [0; 16],
+        }
+    }
+}
+
+/// A change of a table that all links and sessions of a lane share.
+#[derive(Clone, Debug)]
+pub enum TableCommand {
+    /// Allows IP packets between this node and a peer.
+    AllowPeer {
+        /// The peer. Its address in `fd00::/8` follows from it.
+        peer: NodeAddr,
+    },
+    /// Ends what [`TableCommand::AllowPeer`] allowed, and the session with the peer.
+    DenyPeer {
+        /// The address of the peer.
+        peer: NodeAddr,
+    },
+    /// Replaces the networks behind nodes, including this one. Packets to or from them go in fast
+    /// frames with their whole header. The lists need not contain the nodes' own addresses.
+    SetNetworks {
+        /// The networks behind this node that peers may send to, including further addresses of the
+        /// node.
+        ours: Vec<Network>,
+        /// The networks behind each peer: packets to them go to the peer, and the peer may send
+        /// from them. The longest prefix wins.
+        theirs: Vec<(Network, NodeAddr)>,
+    },
+    /// Sets the route of datagrams that this node forwards to a destination.
+    SetRoute {
+        /// The address of the destination.
+        dest: NodeAddr,
+        /// The link of the next hop.
+        link: LinkId,
+    },
+    /// Removes a route: the lane again asks the core about datagrams to this node
+    /// ([`LinkReport::Transit`](super::LinkReport::Transit)).
+    RemoveRoute {
+        /// The address of the destination.
+        dest: NodeAddr,
+    },
+    /// From now on seals relayed frames whole for each hop, those of this node and those that it
+    /// forwards, so that an observer of two hops does not see the same bytes on both.
+    SealWhole,
+    /// Sets the hosts and the tag key of the handshakes that are expected from a node, so that a
+    /// flood of others does not keep them out. Replaces what an earlier command set for the node.
+    Expect(Expected),
+    /// Ends what [`TableCommand::Expect`] set: no handshakes of this node are expected.
+    Unexpect {
+        /// The address of the node.
+        peer: NodeAddr,
+    },
+    /// Announces that any lane may receive the answer to a
+    /// [`SendCommand::Echo`](super::SendCommand::Echo) with this token.
+    ExpectEcho {
+        /// The token of that command.
+        token: u64,
+    },
+}
