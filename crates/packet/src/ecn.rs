@@ -9,7 +9,6 @@ use weft_wire::fmp;
 use weft_wire::ip::{Ipv4Header, version};
 
 use crate::counters::{Counters, DropReason};
-use crate::lane::Lane;
 
 /// The shift of the two ECN bits in the second byte of an IPv6 header.
 const IPV6_SHIFT: u32 = 4;
@@ -83,15 +82,15 @@ impl Seen {
 
     /// Applies the mark to an IP packet of either version.
     #[inline]
-    pub(crate) fn tell(self, packet: &mut [u8]) -> Verdict {
+    pub(crate) fn apply_to(self, packet: &mut [u8]) -> Verdict {
         if self == Self::Nothing {
             return Verdict::Kept;
         }
-        self.tell_packet(packet).unwrap_or(Verdict::Kept)
+        self.apply_to_packet(packet).unwrap_or(Verdict::Kept)
     }
 
     #[cold]
-    fn tell_packet(self, packet: &mut [u8]) -> Option<Verdict> {
+    fn apply_to_packet(self, packet: &mut [u8]) -> Option<Verdict> {
         let v4 = version(packet) == Some(4);
         let [first, before] = *packet.first_chunk::<2>()?;
         let inner = if v4 { before } else { before >> IPV6_SHIFT } & 3;
@@ -119,19 +118,10 @@ impl Seen {
     }
 }
 
-impl Lane {
-    /// Sets the ECN bits of the IP headers of the datagrams that are received next: 0 Not-ECT, 1
-    /// ECT(1), 2 ECT(0), 3 CE (RFC 3168). They apply until the end of the next
-    /// [`Lane::inbound_train`].
-    pub fn outer_ecn(&mut self, bits: u8) {
-        self.outer = Seen::outer(bits);
-    }
-}
-
 /// Applies the mark of a frame to its packet for the TUN, and counts it.
 #[inline]
-pub(crate) fn tell(counters: &mut Counters, seen: Seen, packet: &mut [u8]) -> Result<(), DropReason> {
-    match seen.tell(packet) {
+pub(crate) fn apply(counters: &mut Counters, seen: Seen, packet: &mut [u8]) -> Result<(), DropReason> {
+    match seen.apply_to(packet) {
         Verdict::Kept => Ok(()),
         Verdict::Ce => {
             counters.ce_delivered += 1;
@@ -168,13 +158,13 @@ mod tests {
                 // DSCP and flow label stay unchanged.
                 for dscp in [0, 0xb8, 0xfc] {
                     let mut packet = v4(dscp | inner);
-                    let verdict = seen.tell(&mut packet);
+                    let verdict = seen.apply_to(&mut packet);
                     assert_eq!(verdict == Verdict::Drop, outcome.is_none(), "{inner} {outer}");
                     assert_eq!(packet[1], dscp | outcome.unwrap_or(inner), "{inner} {outer}");
                     assert!(Ipv4Header::parse(&packet).unwrap().has_valid_checksum());
                     let mut packet = [0x60 | dscp >> 4, dscp << 4 | inner << 4 | 0x0f, 0xaa];
                     let expected = dscp << 4 | outcome.unwrap_or(inner) << 4 | 0x0f;
-                    assert_eq!(seen.tell(&mut packet), verdict);
+                    assert_eq!(seen.apply_to(&mut packet), verdict);
                     assert_eq!(packet, [0x60 | dscp >> 4, expected, 0xaa], "{inner} {outer}");
                 }
             }
@@ -185,11 +175,11 @@ mod tests {
     fn a_mark_of_a_node_on_the_way_drops_nothing() {
         for (inner, marked) in [(NOT_ECT, NOT_ECT), (ECT_0, CE), (ECT_1, CE), (CE, CE)] {
             let mut packet = v4(inner);
-            assert_ne!(Seen::Marked.tell(&mut packet), Verdict::Drop);
+            assert_ne!(Seen::Marked.apply_to(&mut packet), Verdict::Drop);
             assert_eq!(packet[1], marked);
         }
         assert_eq!(Seen::marked(true), Seen::Marked);
-        assert_eq!(Seen::Marked.tell(&mut [0x60]), Verdict::Kept);
+        assert_eq!(Seen::Marked.apply_to(&mut [0x60]), Verdict::Kept);
     }
 
     #[test]

@@ -12,24 +12,17 @@
 mod border;
 mod forward;
 mod fragment;
-mod hop;
 mod ingress;
 mod keys;
 mod message;
 mod reassembly;
 mod seal;
-mod size;
-mod way;
 
+pub(crate) use forward::HopIngress;
 pub(crate) use fragment::{ELIDED, MAX_FRAGMENTED};
-pub(crate) use ingress::Source;
+pub(crate) use ingress::{SessionIngress, Source};
 pub(crate) use keys::FastEpoch;
 pub(crate) use reassembly::Reassembly;
-pub(crate) use way::Way;
-
-use weft_wire::NodeAddr;
-
-use crate::control::LinkId;
 
 /// The number of fast keys that one session or link holds at a time: the present ones, earlier and
 /// later ones.
@@ -37,15 +30,6 @@ const MAX_EPOCHS: usize = 4;
 
 /// A bit of the epoch numbers in measurements: the fast frames of an epoch are counted separately.
 const FAST_BIT: u32 = 1 << 31;
-
-/// The owner of the keys that a receiver index of fast frames names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FastIndex {
-    /// The session with this node.
-    Session(NodeAddr),
-    /// The hop over this link.
-    Hop(LinkId),
-}
 
 /// The fast keys of one session, or of one link.
 #[derive(Default)]
@@ -88,12 +72,12 @@ impl Fast {
 
     /// Returns the keys that seal data.
     pub(crate) fn current(&self) -> Option<&FastEpoch> {
-        self.list.iter().find(|e| Some(e.id) == self.current)
+        self.pick(None)
     }
 
     /// Returns the keys that seal data.
     pub(crate) fn current_mut(&mut self) -> Option<&mut FastEpoch> {
-        self.list.iter_mut().find(|e| Some(e.id) == self.current)
+        self.pick_mut(None)
     }
 
     /// Returns the number of the keys that seal data.
@@ -101,8 +85,20 @@ impl Fast {
         self.current
     }
 
+    /// Returns the keys of this number, or those that seal data.
+    fn pick(&self, id: Option<u32>) -> Option<&FastEpoch> {
+        let id = id.or(self.current);
+        self.list.iter().find(|e| Some(e.id) == id)
+    }
+
+    /// Like [`Fast::pick`], for a change.
+    fn pick_mut(&mut self, id: Option<u32>) -> Option<&mut FastEpoch> {
+        let id = id.or(self.current);
+        self.list.iter_mut().find(|e| Some(e.id) == id)
+    }
+
     fn get_mut(&mut self, id: u32) -> Option<&mut FastEpoch> {
-        self.list.iter_mut().find(|e| e.id == id)
+        self.pick_mut(Some(id))
     }
 
     fn by_index_mut(&mut self, our_index: u32) -> Option<&mut FastEpoch> {

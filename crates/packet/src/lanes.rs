@@ -8,11 +8,12 @@
 //! packets that it cannot send itself to the first ([`Outbound::HandOver`]).
 //! docs/decisions/0015-lanes.md.
 
-use weft_wire::NodeAddr;
 use weft_wire::fast::{index_of, is_fast};
 
-use crate::egress::Egress;
 use crate::lane::Lane;
+use crate::sender::Sender;
+use crate::tables::Egress;
+use crate::train::Transmit;
 
 /// The largest number of lanes of a node: as many receiver indices as capabilities hold.
 pub const MAX_LANES: u8 = 16;
@@ -46,7 +47,7 @@ pub enum Outbound {
     HandOver(u8),
 }
 
-/// The lanes that a command is for ([`Command::audience`](crate::Command::audience)).
+/// The lanes that a command is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// The first lane, which owns links, FIPS's sessions, and relayed paths.
@@ -98,6 +99,14 @@ impl Place {
         };
         if named < self.count { named } else { 0 }
     }
+
+    /// Returns the lane that a datagram is for, if it is another one.
+    pub(crate) fn other_owner(self, datagram: &[u8]) -> Option<u8> {
+        if self.is_alone() || self.is_first() && !is_fast(datagram) {
+            return None;
+        }
+        Some(self.owner(datagram)).filter(|owner| *owner != self.number)
+    }
 }
 
 /// Datagrams of one receive for other lanes. They are copies, since a datagram that is opened may
@@ -115,7 +124,7 @@ impl Foreign {
         self.runs.clear();
     }
 
-    fn push(&mut self, owner: u8, datagram: &[u8]) {
+    pub(crate) fn push(&mut self, owner: u8, datagram: &[u8]) {
         self.bytes.extend_from_slice(datagram);
         let end = self.bytes.len();
         match self.runs.last_mut() {
@@ -132,42 +141,29 @@ impl Foreign {
     }
 }
 
-impl Lane {
-    /// Returns the lane that sends packets for this node, if it is another one. That is so if this
+impl<T: Transmit> Sender<'_, T> {
+    /// Returns the lane that sends packets for a node, if it is another one. That is so if this
     /// lane has no fast keys or no path for them, and then for [`SETTLE`], so that its packets do
     /// not overtake the earlier ones.
-    pub(crate) fn yields(&mut self, now: u64, peer: NodeAddr, egress: Egress) -> Option<u8> {
+    pub(crate) fn yields(&mut self, egress: Egress) -> Option<u8> {
         if self.place.is_first() {
             return None;
         }
-        let fast = egress.fast.is_some();
-        let session = self.sessions.entry(peer).or_default();
-        if fast && session.yielded.is_none_or(|at| now.saturating_sub(at) >= SETTLE) {
+        let (now, session) = (self.now, self.tables.sessions.get_mut(egress.session)?);
+        if egress.frames.is_fast() && session.yielded.is_none_or(|at| now.saturating_sub(at) >= SETTLE) {
             return None;
         }
         session.yielded = Some(now);
-        self.counters.handed_out += 1;
+        self.out.counters.handed_out += 1;
         Some(0)
     }
+}
 
-    /// Copies a datagram that is for another lane.
-    pub(crate) fn leave(&mut self, owner: u8, datagram: &[u8]) {
-        self.counters.foreign += 1;
-        self.foreign.push(owner, datagram);
-    }
-
+impl Lane {
     /// Returns the datagrams of the last [`Lane::inbound_train`] that are for other lanes: the
     /// owner, and the datagrams as received, several for one lane one behind the other.
     pub fn foreign(&self) -> impl Iterator<Item = (u8, &[u8])> {
         self.foreign.runs()
-    }
-
-    /// Returns the lane that a datagram is for, if it is another one.
-    pub(crate) fn other_owner(&self, datagram: &[u8]) -> Option<u8> {
-        if self.place.is_alone() || self.place.is_first() && !is_fast(datagram) {
-            return None;
-        }
-        Some(self.place.owner(datagram)).filter(|owner| *owner != self.place.number)
     }
 }
 

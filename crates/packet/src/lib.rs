@@ -36,11 +36,9 @@ mod control;
 mod counters;
 mod echo;
 mod ecn;
-mod egress;
-mod epoch;
 mod fast;
+mod fips;
 pub mod flow;
-mod frame;
 mod gate;
 pub mod icmp;
 mod inbound;
@@ -51,17 +49,19 @@ mod link;
 mod measure;
 mod meter;
 pub mod mss;
-mod networks;
 mod outbound;
+mod outbox;
 mod paths;
+mod queue;
 mod received;
 mod reports;
 mod routed;
+mod sender;
 mod session;
 mod shares;
 pub mod split;
+mod tables;
 mod train;
-mod transit;
 
 pub use bucket::{Bucket, Rate};
 pub use control::{
@@ -70,7 +70,7 @@ pub use control::{
     SessionCommand, SessionKeys, SessionReport, TableCommand, Totals,
 };
 pub use counters::{Counters, DropReason, Drops};
-pub use frame::IPV6_OVERHEAD;
+pub use fips::IPV6_OVERHEAD;
 pub use inbound::Inbound;
 pub use lane::{Lane, LaneConfig};
 pub use lanes::{Audience, LANE_MASK, MAX_LANES, Outbound, Place, lane_of};

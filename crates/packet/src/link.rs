@@ -6,21 +6,22 @@ use std::net::SocketAddr;
 use weft_wire::NodeAddr;
 
 use crate::clear::ClearQuota;
-use crate::control::{Carry, EpochUse, Totals};
-use crate::epoch::Epochs;
+use crate::control::{Carry, EpochUse, LinkId, LinkKeys, Totals};
 use crate::fast::Fast;
-use crate::measure::Told;
+use crate::fips::Epochs;
+use crate::measure::SenderInterval;
 use crate::meter::Meter;
 use crate::paths::Paths;
 
 /// The link with one neighbour, and its keys.
 pub(crate) struct Link {
+    pub(crate) id: LinkId,
     /// The neighbour.
     pub(crate) peer: NodeAddr,
     pub(crate) paths: Paths,
     /// For each epoch that is not proven: its index, the address in its handshake, and whether its
     /// answer went to no other.
-    pub(crate) answered: Vec<(u32, SocketAddr, bool)>,
+    answered: Vec<(u32, SocketAddr, bool)>,
     /// Whether the link has had an epoch that seals.
     in_use: bool,
     pub(crate) epochs: Epochs,
@@ -29,10 +30,9 @@ pub(crate) struct Link {
     /// Whether what is forwarded over the link is marked as having experienced congestion.
     pub(crate) congested: bool,
     pub(crate) meter: Meter,
-    /// Where the interval of the next SenderReport begins.
-    pub(crate) told: Told,
-    /// When [`LinkReport::UnknownSession`](crate::LinkReport::UnknownSession) was last sent for this
-    /// link, in ms: its rate is bounded.
+    /// The beginning of the next SenderReport.
+    pub(crate) sender_interval: SenderInterval,
+    /// When [`LinkReport::UnknownSession`](crate::LinkReport::UnknownSession) was last sent for this link, in ms: its rate is bounded.
     pub(crate) last_unknown: u64,
     /// The quota of session messages in the clear from this neighbour.
     pub(crate) clear: ClearQuota,
@@ -40,16 +40,16 @@ pub(crate) struct Link {
     pub(crate) hop: Fast,
     /// Where relayed frames from this neighbour go, by the label in them.
     pub(crate) labels: BTreeMap<u32, Carry>,
-    /// When [`LinkReport::LabelFailed`](crate::LinkReport::LabelFailed) was last sent for this link,
-    /// in ms.
+    /// When [`LinkReport::LabelFailed`](crate::LinkReport::LabelFailed) was last sent for this link, in ms.
     pub(crate) last_failed_label: u64,
 }
 
 impl Link {
     /// Makes a link with `peer` at `path`. Unless `proven`, the peer still has to prove that it is
     /// at that address.
-    pub(crate) fn new(peer: NodeAddr, (path, proven): (SocketAddr, bool)) -> Self {
+    pub(crate) fn new(id: LinkId, peer: NodeAddr, path: SocketAddr, proven: bool) -> Self {
         Self {
+            id,
             peer,
             paths: Paths::new(path, proven),
             answered: Vec::new(),
@@ -59,7 +59,7 @@ impl Link {
             sampled: Totals::default(),
             congested: false,
             meter: Meter::default(),
-            told: Told::default(),
+            sender_interval: SenderInterval::default(),
             last_unknown: 0,
             clear: ClearQuota::default(),
             hop: Fast::default(),
@@ -104,17 +104,52 @@ impl Link {
         changed.then_some(self.totals)
     }
 
+    /// Installs keys whose handshake shows the peer at `path`, which is either `proven` or still
+    /// has to be. Returns the receiver index of the keys that were removed for them.
+    pub(crate) fn install(
+        &mut self,
+        now: u64,
+        path: SocketAddr,
+        proven: bool,
+        keys: &LinkKeys,
+        usage: EpochUse,
+    ) -> Option<u32> {
+        self.note_path(keys.our_index, path, proven, usage);
+        let evicted = self.epochs.install(
+            now,
+            keys.our_index,
+            keys.their_index,
+            (&keys.send, &keys.recv),
+            usage,
+            usage != EpochUse::Candidate,
+        );
+        if let Some(index) = evicted {
+            self.forget_answer(index);
+        }
+        evicted
+    }
+
+    /// Removes the keys with this receiver index.
+    pub(crate) fn retire(&mut self, index: u32) {
+        self.epochs.retire(index);
+        self.forget_answer(index);
+    }
+
+    fn forget_answer(&mut self, index: u32) {
+        self.answered.retain(|(known, ..)| *known != index);
+    }
+
     /// Records the address that the handshake of an epoch shows for the peer. Only a handshake of
     /// this node changes the path of a link in use, since the initiator of any other may be any
     /// host until its keys are proven.
-    pub(crate) fn note_path(&mut self, index: u32, (path, proven): (SocketAddr, bool), usage: EpochUse) {
+    fn note_path(&mut self, index: u32, path: SocketAddr, proven: bool, usage: EpochUse) {
         let fresh = !self.in_use;
         self.in_use |= usage == EpochUse::Send;
         match usage {
             EpochUse::Send if proven => self.paths.place(path, None),
             EpochUse::Send if fresh => self.paths = Paths::new(path, false),
             EpochUse::Candidate => {
-                self.answered.retain(|(known, ..)| *known != index);
+                self.forget_answer(index);
                 self.answered.reserve_exact(1);
                 self.answered.push((index, path, proven));
             }

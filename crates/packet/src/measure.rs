@@ -9,25 +9,25 @@ use weft_wire::link::LinkMessageType;
 use weft_wire::mmp::{ReceiverReport, ReportFraming, SenderReport};
 use weft_wire::session::SessionMessageType;
 
-use crate::control::{Layer, LinkId, Measured, Report, ReportKind, Totals};
+use crate::control::{EpochId, Layer, Measured, Report, ReportKind, SessionReport, Totals};
 use crate::counters::DropReason;
-use crate::epoch::Epochs;
-use crate::lane::Lane;
-use crate::link::Link;
+use crate::fips::{Epochs, MAX_CONTROL};
 use crate::meter::Meter;
+use crate::sender::Sender;
 use crate::session::Session;
-use crate::train::{Train, Transmit};
+use crate::tables::{LinkKey, SessionKey, Tables};
+use crate::train::Transmit;
 
-/// Where the interval of the next SenderReport begins.
+/// The beginning of the next SenderReport.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct SenderInterval {
     epoch: Option<u32>,
     counter: u64,
     clock: u32,
     bytes: u64,
 }
 
-impl Told {
+impl SenderInterval {
     /// Returns what was sent under the keys in use since their last report, and begins a new
     /// interval.
     fn report(&mut self, keys: Sealed, totals: &Totals) -> Option<SenderReport> {
@@ -62,10 +62,6 @@ struct Sealed {
 }
 
 impl Sealed {
-    fn of_link(link: &Link, now: u64) -> Option<Self> {
-        Self::of(&link.epochs, link.totals.last_tx.min(now))
-    }
-
     fn of_session(session: &Session, now: u64, fast: bool) -> Option<Self> {
         let last = session.totals.last_tx.min(now);
         if !fast {
@@ -92,12 +88,14 @@ fn body(
     now: u64,
     kind: ReportKind,
     framing: ReportFraming,
-    (keys, totals): (Sealed, &Totals),
-    (meter, told): (&mut Meter, &mut Told),
+    keys: Sealed,
+    totals: &Totals,
+    meter: &mut Meter,
+    interval: &mut SenderInterval,
 ) -> Option<Vec<u8>> {
     let mut bytes = vec![0; ReceiverReport::wire_len(framing).max(SenderReport::wire_len(framing))];
     let len = match kind {
-        ReportKind::Sender => told.report(keys, totals)?.emit(&mut bytes, framing),
+        ReportKind::Sender => interval.report(keys, totals)?.emit(&mut bytes, framing),
         ReportKind::Receiver => {
             let about = meter.follows(keys.number).then(|| meter.report(now)).flatten()?;
             about.emit(&mut bytes, framing)
@@ -107,57 +105,76 @@ fn body(
     Some(bytes)
 }
 
-impl Lane {
-    pub(crate) fn report_on_link<T: Transmit>(&mut self, now: u64, id: LinkId, kind: ReportKind, train: &mut Train<T>) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        let body = Sealed::of_link(link, now).and_then(|keys| {
-            let meters = (&mut link.meter, &mut link.told);
-            body(now, kind, ReportFraming::Link, (keys, &link.totals), meters)
-        });
+impl<T: Transmit> Sender<'_, T> {
+    /// Sends a report on a link, or a heartbeat if there is nothing that was received to report.
+    pub(crate) fn report_on_link(&mut self, key: LinkKey, kind: ReportKind) {
+        let Some(link) = self.tables.links.get_mut(key) else {
+            return;
+        };
+        let (now, framing) = (self.now, ReportFraming::Link);
+        let (totals, meter, interval) = (&link.totals, &mut link.meter, &mut link.sender_interval);
+        let keys = Sealed::of(&link.epochs, totals.last_tx.min(now));
+        let body = keys.and_then(|keys| body(now, kind, framing, keys, totals, meter, interval));
         let msg_type = match (kind, &body) {
             (ReportKind::Receiver, None) => LinkMessageType::Heartbeat,
             (ReportKind::Sender, None) => return,
             (ReportKind::Receiver, Some(_)) => LinkMessageType::ReceiverReport,
             (ReportKind::Sender, Some(_)) => LinkMessageType::SenderReport,
         };
-        let body = body.unwrap_or_default();
         if kind == ReportKind::Receiver {
-            self.tell_hop_phase(now, id, None, train);
+            self.announce_hop_phase(key, None);
         }
-        self.send_on_link(now, id, None, msg_type.to_byte(), &body, train);
+        self.link_message(key, None, msg_type.to_byte(), &body.unwrap_or_default());
     }
 
-    pub(crate) fn report_on_session<T: Transmit>(
-        &mut self,
-        now: u64,
-        peer: NodeAddr,
-        kind: ReportKind,
-        train: &mut Train<T>,
-    ) {
-        let fast = self.egress(&peer).fast.is_some();
-        let Some(session) = self.sessions.get_mut(&peer) else {
+    /// Sends a report on a session, if there is anything to report.
+    pub(crate) fn report_on_session(&mut self, key: SessionKey, kind: ReportKind) {
+        let fast = self.tables.egress(key).frames.is_fast();
+        let Some(session) = self.tables.sessions.get_mut(key) else {
             return;
         };
-        let Some(keys) = Sealed::of_session(session, now, fast) else {
-            return;
-        };
-        let meters = (&mut session.meter, &mut session.told);
-        let Some(body) = body(now, kind, ReportFraming::Session, (keys, &session.totals), meters) else {
-            return;
-        };
+        let (now, framing) = (self.now, ReportFraming::Session);
+        let keys = Sealed::of_session(session, now, fast);
+        let (totals, meter, interval) = (&session.totals, &mut session.meter, &mut session.sender_interval);
+        let body = keys.and_then(|keys| body(now, kind, framing, keys, totals, meter, interval));
+        let Some(body) = body else { return };
         if kind == ReportKind::Receiver {
             // The acknowledgement that was sent at once may have been lost.
-            self.tell_phase(now, peer, None, train);
+            self.announce_phase(key, None);
         }
         let msg_type = match kind {
             ReportKind::Sender => SessionMessageType::SenderReport,
             ReportKind::Receiver => SessionMessageType::ReceiverReport,
         };
-        self.send_on_session(now, peer, None, msg_type.to_byte(), &body, train);
+        self.session_message(key, None, msg_type.to_byte(), &body);
+    }
+}
+
+impl Tables {
+    /// Returns the report to the core on a message of a session that is not an IP packet. `number`
+    /// identifies its keys in measurements.
+    pub(crate) fn session_message(
+        &self,
+        now: u64,
+        peer: NodeAddr,
+        id: EpochId,
+        number: u32,
+        msg_type: u8,
+        body: &[u8],
+    ) -> Result<Report, DropReason> {
+        if msg_type == SessionMessageType::ReceiverReport.to_byte() {
+            return self.measured(now, Layer::Session(peer), number, body);
+        }
+        if body.len() > MAX_CONTROL {
+            return Err(DropReason::ControlTooLong);
+        }
+        let body = body.to_vec();
+        Ok(Report::Session(peer, SessionReport::Message { id, msg_type, body }))
     }
 
-    /// Processes the peer's report on what it received under this node's epoch `epoch`.
-    pub(crate) fn measured(&mut self, now: u64, on: Layer, epoch: u32, body: &[u8]) -> Result<(), DropReason> {
+    /// Returns the report to the core on what a peer received under this node's epoch `epoch`.
+    /// `body` is the peer's report.
+    pub(crate) fn measured(&self, now: u64, on: Layer, epoch: u32, body: &[u8]) -> Result<Report, DropReason> {
         let framing = match on {
             Layer::Link(_) => ReportFraming::Link,
             Layer::Session(_) => ReportFraming::Session,
@@ -165,15 +182,15 @@ impl Lane {
         let report = ReceiverReport::parse(body, framing).map_err(|_| DropReason::Malformed)?;
         let of = |epochs: &Epochs| epochs.get(epoch).map(|known| (known.sealed(), known.timestamp(now)));
         let known = match on {
-            Layer::Link(id) => self.links.get(&id).and_then(|link| of(&link.epochs)),
-            Layer::Session(peer) => self.sessions.get(&peer).and_then(|session| {
+            Layer::Link(id) => self.links.find(&id).and_then(|link| of(&link.epochs)),
+            Layer::Session(peer) => self.sessions.find(&peer).and_then(|session| {
                 let fast = session.fast.measured(epoch);
                 let fast = fast.map(|known| (known.sealed(), known.timestamp(now)));
                 fast.or_else(|| of(&session.epochs))
             }),
         };
         let (sent, clock) = known.ok_or(DropReason::NoKeys)?;
-        self.report(Report::Measured(
+        Ok(Report::Measured(
             on,
             Measured {
                 epoch,
@@ -181,7 +198,6 @@ impl Lane {
                 clock,
                 report,
             },
-        ));
-        Ok(())
+        ))
     }
 }

@@ -5,95 +5,73 @@
 
 use std::net::IpAddr;
 
-use weft_wire::NodeAddr;
 use weft_wire::ip::PROTOCOL_UDP;
-use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::DropReason;
-use crate::egress::Egress;
 use crate::icmp::IcmpError;
 use crate::inner::Inner;
-use crate::lane::Lane;
 use crate::lanes::Outbound;
-use crate::networks::{Borders, addresses};
-use crate::train::{Train, Transmit};
+use crate::outbound::TunPacket;
+use crate::sender::Sender;
+use crate::tables::{Egress, addresses};
+use crate::train::Transmit;
 
-impl Lane {
-    /// Processes a packet from the TUN that is not between the addresses of two nodes.
+impl<T: Transmit> Sender<'_, T> {
+    /// Sends a packet that is not between the addresses of two nodes.
     #[cold]
-    pub(crate) fn outbound_routed<T: Transmit>(
-        &mut self,
-        now: u64,
-        hdr: VirtioNetHdr,
-        packet: &[u8],
-        train: &mut Train<T>,
-    ) -> Outbound {
-        let known = addresses(packet).filter(|(source, _)| source.is_ipv6() || !self.networks.is_empty());
-        let Some((source, dest)) = known else {
-            self.counters.drops.count(DropReason::NotIp);
-            return Outbound::Done;
-        };
-        if !self.borders().is_ours(source) {
-            self.counters.drops.count(DropReason::WrongSource);
-            return Outbound::Done;
+    pub(crate) fn send_routed(&mut self, packet: TunPacket<'_>) -> Outbound {
+        match self.try_routed(packet) {
+            Ok(outbound) => outbound,
+            Err(reason) => {
+                self.out.count(reason);
+                Outbound::Done
+            }
         }
-        let Some(peer) = self.borders().peer_behind(dest) else {
-            self.counters.drops.count(DropReason::NoRoute);
-            self.answer(now, IcmpError::NoRoute, packet);
-            return Outbound::Done;
-        };
-        let room = self.egress(&peer).full();
-        if let Some(elsewhere) = self.goes_elsewhere(now, (peer, room), hdr, packet) {
-            return elsewhere;
-        }
-        if !room.reads_full() {
-            self.no_full_frames(now, (peer, room), hdr, packet, train);
-            return Outbound::Done;
-        }
-        if self.is_own_datagram(&peer, dest, packet) {
-            self.counters.drops.count(DropReason::UnderlayLoop);
-            return Outbound::Done;
-        }
-        self.send_in_frames(now, (peer, room), hdr, packet, train);
-        Outbound::Done
     }
 
-    /// Returns the tables that decide between which addresses packets may pass.
-    pub(crate) fn borders(&self) -> Borders<'_> {
-        Borders {
-            me: self.config.me,
-            allowed: &self.allowed,
-            networks: &self.networks,
+    fn try_routed(&mut self, packet: TunPacket<'_>) -> Result<Outbound, DropReason> {
+        let routes = &self.tables.routes;
+        let known = addresses(packet.bytes).filter(|(source, _)| source.is_ipv6() || routes.has_networks());
+        let (source, dest) = known.ok_or(DropReason::NotIp)?;
+        if !routes.is_ours(source) {
+            return Err(DropReason::WrongSource);
         }
+        let Some(session) = routes.peer_behind(dest) else {
+            self.out.answer(self.now, IcmpError::NoRoute, packet.bytes);
+            return Err(DropReason::NoRoute);
+        };
+        let egress = self.tables.egress(session).full();
+        if let Some(elsewhere) = self.goes_elsewhere(egress, packet) {
+            return Ok(elsewhere);
+        }
+        if !egress.reads_full() {
+            self.no_full_frames(egress, packet);
+        } else if self.is_own_datagram(egress, dest, packet.bytes) {
+            return Err(DropReason::UnderlayLoop);
+        } else {
+            self.in_frames(egress, packet);
+        }
+        Ok(Outbound::Done)
     }
 
     /// Handles a packet with its whole header that cannot go in a fast frame. It waits while an
     /// agreement on fast frames is possible. Otherwise it is dropped, and its sender receives an
     /// ICMP error.
-    fn no_full_frames<T: Transmit>(
-        &mut self,
-        now: u64,
-        (peer, room): (NodeAddr, Egress),
-        hdr: VirtioNetHdr,
-        packet: &[u8],
-        train: &mut Train<T>,
-    ) {
-        if room.fast.is_none() && (self.waits_for_fast(peer, hdr, packet) || self.hold(now, peer, hdr, packet, false)) {
+    fn no_full_frames(&mut self, egress: Egress, packet: TunPacket<'_>) {
+        let (fast, session) = (egress.frames.is_fast(), egress.session);
+        if !fast && (self.waits_for_fast(session, packet) || self.hold(egress, packet, false)) {
             return;
         }
-        self.counters.drops.count(DropReason::NoFullFrames);
-        self.answer(now, IcmpError::AddressUnreachable, packet);
+        self.out.count(DropReason::NoFullFrames);
+        self.out.answer(self.now, IcmpError::AddressUnreachable, packet.bytes);
         // The packets that waited meet the same end.
-        self.flush_queue(now, peer, train);
+        self.flush_queue(session);
     }
 
     /// Returns whether this is a datagram of this node to the peer that it would go to next, which
     /// a route has led to the TUN. It would return repeatedly, and grow each time.
-    fn is_own_datagram(&self, peer: &NodeAddr, dest: IpAddr, packet: &[u8]) -> bool {
-        let link = self
-            .sessions
-            .get(peer)
-            .and_then(|session| self.links.get(&session.link?));
+    fn is_own_datagram(&self, egress: Egress, dest: IpAddr, packet: &[u8]) -> bool {
+        let link = egress.link.and_then(|link| self.tables.links.get(link));
         let Some(path) = link.map(|link| link.paths.proven()).filter(|path| path.ip() == dest) else {
             return false;
         };

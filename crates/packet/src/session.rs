@@ -2,15 +2,20 @@
 
 use std::collections::VecDeque;
 
+use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::control::{LinkId, PathSize, Relay, Totals};
-use crate::egress::Egress;
-use crate::epoch::{Epochs, OpenFailure};
 use crate::fast::{Fast, Reassembly};
-use crate::measure::Told;
+use crate::fips::{Epochs, OpenFailure};
+use crate::measure::SenderInterval;
 use crate::meter::Meter;
+use crate::outbound::TunPacket;
+use crate::tables::Egress;
 
+/// The shortest interval between reports of a session's arrival link, in ms. Frames may alternate
+/// between links.
+const ARRIVAL_INTERVAL: u64 = 100;
 /// How long the core may take to install the keys that a handshake message makes, in ms. Frames
 /// that arrive before their keys wait as long.
 pub(crate) const EXPECT_KEYS: u64 = 1000;
@@ -19,8 +24,11 @@ pub(crate) const EXPECT_KEYS: u64 = 1000;
 const FORGET_EXPECTED: u64 = 10 * EXPECT_KEYS;
 
 /// One end-to-end session, its keys, and the packets that wait for them.
-#[derive(Default)]
 pub(crate) struct Session {
+    pub(crate) peer: NodeAddr,
+    /// Whether IP packets may go to the peer and come from it.
+    pub(crate) allowed: bool,
+    /// The link that the session is bound to.
     pub(crate) link: Option<LinkId>,
     /// The frames that packets go in, and the version of the tables from which that was resolved.
     pub(crate) egress: Option<(u64, Egress)>,
@@ -39,7 +47,7 @@ pub(crate) struct Session {
     pub(crate) arrived: Option<(LinkId, u64)>,
     sampled: Totals,
     pub(crate) meter: Meter,
-    pub(crate) told: Told,
+    pub(crate) sender_interval: SenderInterval,
     /// The largest UDP payload on the path to the peer in bytes, as the core has set it.
     pub(crate) limit: Option<u16>,
     /// The size of fast frames that probes have shown.
@@ -57,6 +65,52 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Makes a session without keys.
+    pub(crate) fn new(peer: NodeAddr) -> Self {
+        Self {
+            peer,
+            allowed: false,
+            link: None,
+            egress: None,
+            epochs: Epochs::default(),
+            fast: Fast::default(),
+            relay: None,
+            queue: VecDeque::new(),
+            wanted: None,
+            expecting: None,
+            totals: Totals::default(),
+            last_data: 0,
+            last_data_tx: 0,
+            arrived: None,
+            sampled: Totals::default(),
+            meter: Meter::default(),
+            sender_interval: SenderInterval::default(),
+            limit: None,
+            size: None,
+            splits: false,
+            last_large_tx: 0,
+            reassembly: Reassembly::default(),
+            path_mtu: None,
+            yielded: None,
+        }
+    }
+
+    /// Seals nothing more under the present keys.
+    pub(crate) fn suspend(&mut self) {
+        self.epochs.suspend();
+        self.fast.suspend();
+        self.size = None;
+        self.wanted = None;
+    }
+
+    /// Removes all keys.
+    pub(crate) fn forget_keys(&mut self) {
+        self.epochs = Epochs::default();
+        self.fast = Fast::default();
+        self.size = None;
+        self.wanted = None;
+    }
+
     /// Opens a frame and returns the epoch that opened it, and whether the frame is the newest of
     /// that epoch. FSP frames do not name their epoch, and a failed attempt destroys the bytes. So
     /// while several epochs could match, a copy restores the bytes before each further attempt.
@@ -126,6 +180,17 @@ impl Session {
         self.totals.last_rx = now;
     }
 
+    /// Records that the newest frame arrived over this link. Returns whether that is to be
+    /// reported.
+    pub(crate) fn arrives_over(&mut self, now: u64, link: LinkId) -> bool {
+        let known = |(last, at)| last == link || now.saturating_sub(at) < ARRIVAL_INTERVAL;
+        let due = !self.arrived.is_some_and(known);
+        if due {
+            self.arrived = Some((link, now));
+        }
+        due
+    }
+
     /// Returns the totals if they have changed since the last call.
     pub(crate) fn sample(&mut self) -> Option<Totals> {
         let changed = self.totals != self.sampled;
@@ -140,6 +205,16 @@ pub(crate) struct Waiting {
     pub(crate) packet: Vec<u8>,
     /// Whether it has been counted as one that waits for fast frames.
     pub(crate) for_fast: bool,
+}
+
+impl Waiting {
+    /// Returns the packet.
+    pub(crate) fn packet(&self) -> TunPacket<'_> {
+        TunPacket {
+            hdr: self.hdr,
+            bytes: &self.packet,
+        }
+    }
 }
 
 /// Records that keys may be on their way, because last messages of handshakes were received. Each

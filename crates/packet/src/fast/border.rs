@@ -4,39 +4,35 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 
 use weft_noise::aead::TAG_LEN;
-use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FULL_AT, HEADROOM, Kind, UPPER_AT};
 
 use crate::checksum::{self, Checksum};
 use crate::counters::{Counters, DropReason};
 use crate::ecn::{self, Seen};
-use crate::egress::Egress;
 use crate::inner::Inner;
 use crate::mss;
-use crate::networks::{Borders, addresses};
+use crate::session::Session;
+use crate::tables::{Egress, Routes, addresses};
 
 /// The check of one peer's packets before they go to the TUN.
 pub(super) struct Border<'a> {
-    borders: Borders<'a>,
-    peer: NodeAddr,
-    ends: (Ipv6Addr, Ipv6Addr),
+    routes: &'a Routes,
+    source: Ipv6Addr,
     allowed: bool,
-    room: Egress,
+    egress: Egress,
     /// Source and destination of the last packet that was admitted: packets of one flow arrive
     /// together.
     last: Option<(IpAddr, IpAddr)>,
 }
 
 impl<'a> Border<'a> {
-    /// `room` describes the frames to the peer. It bounds the MSS of TCP connections with it.
-    pub(super) fn new(borders: Borders<'a>, peer: NodeAddr, room: Egress) -> Self {
-        let source = peer.to_ipv6();
+    /// `egress` describes the frames to the peer. It bounds the MSS of TCP connections with it.
+    pub(super) fn new(routes: &'a Routes, session: &Session, egress: Egress) -> Self {
         Self {
-            borders,
-            peer,
-            ends: (source, borders.me.to_ipv6()),
-            allowed: borders.allowed.contains_key(&source.octets()),
-            room,
+            routes,
+            source: session.peer.to_ipv6(),
+            allowed: session.allowed,
+            egress,
             last: None,
         }
     }
@@ -59,7 +55,7 @@ impl<'a> Border<'a> {
             _ => self.expand(room, header.flags)?,
         };
         let packet = room.get_mut(range.clone()).ok_or(DropReason::Malformed)?;
-        ecn::tell(counters, seen, packet)?;
+        ecn::apply(counters, seen, packet)?;
         counters.full_rx += u64::from(header.kind == Kind::Full);
         Ok((range, checksum))
     }
@@ -67,7 +63,7 @@ impl<'a> Border<'a> {
     /// Checks a packet with its whole header that was reassembled from pieces.
     pub(super) fn whole(&mut self, packet: &mut [u8], seen: Seen, counters: &mut Counters) -> Result<(), DropReason> {
         self.let_in(packet, 0)?;
-        ecn::tell(counters, seen, packet)?;
+        ecn::apply(counters, seen, packet)?;
         counters.full_rx += 1;
         Ok(())
     }
@@ -77,12 +73,11 @@ impl<'a> Border<'a> {
     fn expand(&self, room: &mut [u8], flags: u8) -> Result<(Range<usize>, Checksum), DropReason> {
         let end = room.len().checked_sub(TAG_LEN).ok_or(DropReason::Malformed)?;
         let opened = room.get_mut(..end).ok_or(DropReason::Malformed)?;
-        let (source, dest) = self.ends;
-        let start = fast::expand_in_place(opened, HEADROOM + UPPER_AT, source, dest);
+        let start = fast::expand_in_place(opened, HEADROOM + UPPER_AT, self.source, self.routes.me());
         let start = start.map_err(|_| DropReason::Malformed)?;
         let packet = opened.get_mut(start..).ok_or(DropReason::Malformed)?;
         if mss::opens_connection(packet) {
-            mss::clamp(packet, self.room.max_tcp());
+            mss::clamp(packet, self.egress.max_tcp());
         }
         let checksum = if flags & fast::FLAG_PARTIAL == 0 {
             Checksum::Full
@@ -108,16 +103,16 @@ impl<'a> Border<'a> {
         let whole = Inner::parse(packet).is_ok_and(|inner| inner.packet().len() == packet.len());
         let ends = addresses(packet).filter(|_| whole).ok_or(DropReason::Malformed)?;
         if self.last != Some(ends) {
-            if self.borders.peer_behind(ends.0) != Some(self.peer) {
+            if self.routes.peer_behind(ends.0) != Some(self.egress.session) {
                 return Err(DropReason::ForeignSource);
             }
-            if !self.borders.is_ours(ends.1) {
+            if !self.routes.is_ours(ends.1) {
                 return Err(DropReason::ForeignDestination);
             }
             self.last = Some(ends);
         }
         if mss::opens_connection_full(packet) {
-            mss::clamp(packet, self.room.full().max_tcp());
+            mss::clamp(packet, self.egress.full().max_tcp());
         }
         if flags & fast::FLAG_PARTIAL == 0 {
             return Ok(Checksum::Full);

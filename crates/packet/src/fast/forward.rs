@@ -11,18 +11,19 @@ use std::ops::Range;
 
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, LABEL_AT, MAX_HOPS, RelayHeader};
 
-use super::FastIndex;
-use super::ingress::{Source, Via, asks, frame_content};
+use super::ingress::{SessionIngress, Source, Via, asks, frame_content};
 use super::keys::Opened;
+use super::message::phase_in;
 use crate::checksum::Checksum;
-use crate::control::{Carry, EpochId, LinkId, LinkReport, Report};
+use crate::control::{Carry, EpochId, LinkReport};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
-use crate::epoch::OpenFailure;
+use crate::fips::OpenFailure;
 use crate::lane::Lane;
 use crate::link::Link;
 use crate::paths;
 use crate::received::Received;
+use crate::tables::{FastOwner, LinkKey, Tables};
 use crate::train::{Train, Transmit};
 
 /// The shortest interval between reports of failed labels for one link, in ms.
@@ -34,8 +35,10 @@ struct Run {
     bytes: usize,
     /// The label by which the previous hop knows the destination.
     label: u32,
-    /// The link to the next hop, and the label there.
-    to: (LinkId, u32),
+    /// The link to the next hop.
+    next: LinkKey,
+    /// The label by which the next hop knows the destination.
+    next_label: u32,
 }
 
 /// The cause that ends a run.
@@ -56,51 +59,53 @@ struct Odd {
     opened: Opened,
     unproven: bool,
     /// The header of a relayed frame for this hop.
-    told: Option<RelayHeader>,
+    relay: Option<RelayHeader>,
 }
 
-impl Lane {
-    /// Processes the frames under the keys of a hop at the front of `received`: all those with the
-    /// receiver index of the first. Calls `deliver` for each IP packet for the TUN, with its range
-    /// in the room.
-    pub(crate) fn hop_frames<T: Transmit>(
+/// The frames over one hop in one receive, and what their processing needs.
+pub(crate) struct HopIngress<'a, T> {
+    pub(crate) lane: &'a mut Lane,
+    /// The present time, in ms.
+    pub(crate) now: u64,
+    /// The source address of the datagrams.
+    pub(crate) from: SocketAddr,
+    /// The link of the hop.
+    pub(crate) key: LinkKey,
+    pub(crate) train: &'a mut Train<T>,
+}
+
+impl<T: Transmit> HopIngress<'_, T> {
+    /// Processes the frames at the front of `received`: all those with the receiver index of the
+    /// first. Calls `deliver` for each IP packet for the TUN, with its range in the room.
+    pub(crate) fn frames(
         &mut self,
-        now: u64,
-        from: SocketAddr,
-        id: LinkId,
         received: &mut Received<'_>,
-        train: &mut Train<T>,
         deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
     ) {
         let Some(index) = received.head().and_then(|head| fast::index_of(head)) else {
             return;
         };
+        let whole = self.lane.tables.whole;
         loop {
-            let (run, end) = self.open_relayed(now, from, (id, index), received);
+            let (run, end) = self.open_run(index, received);
             if let Some(run) = run {
-                self.forward(now, id, run, self.whole, received, train);
+                self.forward(run, whole, received);
                 received.skip_bytes(run.bytes);
             }
             match end {
                 End::Left => return,
-                End::Dropped(reason) => self.counters.drops.count(reason),
+                End::Dropped(reason) => self.lane.out.count(reason),
                 End::Odd(odd) => {
-                    let done = self.odd_relayed(now, from, (id, &odd), received, train, deliver);
-                    self.counters.note(done);
+                    let done = self.odd(&odd, received, deliver);
+                    self.lane.out.counters.note(done);
                 }
             }
             received.skip();
         }
     }
 
-    /// Opens frames for the hop until one does not belong to the run, and returns the cause.
-    fn open_relayed(
-        &mut self,
-        now: u64,
-        from: SocketAddr,
-        (id, index): (LinkId, u32),
-        received: &mut Received<'_>,
-    ) -> (Option<Run>, End) {
+    /// Opens frames until one does not belong to the run, and returns the cause.
+    fn open_run(&mut self, index: u32, received: &mut Received<'_>) -> (Option<Run>, End) {
         let (frames, step) = received.rest();
         let mut run: Option<Run> = None;
         let mut at = 0;
@@ -112,15 +117,15 @@ impl Lane {
                 _ if fast::index_of(frame) != Some(index) => break,
                 _ => return (run, End::Dropped(DropReason::Malformed)),
             };
-            let odd = match self.open_for_hop(now, from, id, header, frame) {
+            let odd = match self.open(header, frame) {
                 Ok(odd) => odd,
                 Err(reason) => return (run, End::Dropped(reason)),
             };
             let simple = !odd.unproven && !odd.opened.new_phase && odd.header.flags & FLAG_WHOLE == 0;
-            let told = odd.told.filter(|told| simple && told.ttl > 1);
-            let next = told.and_then(|told| match run {
-                Some(run) => (run.label == told.label).then_some(run),
-                None => self.next_run(id, told.label, step),
+            let relay = odd.relay.filter(|relay| simple && relay.ttl > 1);
+            let next = relay.and_then(|relay| match run {
+                Some(run) => (run.label == relay.label).then_some(run),
+                None => self.lane.tables.next_run(self.key, relay.label, step),
             });
             let Some(next) = next else {
                 return (run, End::Odd(odd));
@@ -131,173 +136,156 @@ impl Lane {
         (run, End::Left)
     }
 
-    /// Opens a frame for the hop, and accounts for it.
+    /// Opens a frame, and accounts for it.
     #[inline]
-    fn open_for_hop(
-        &mut self,
-        now: u64,
-        from: SocketAddr,
-        id: LinkId,
-        header: fast::Header,
-        frame: &mut [u8],
-    ) -> Result<Odd, DropReason> {
-        let link = self.links.get_mut(&id).ok_or(DropReason::FastUnknown)?;
+    fn open(&mut self, header: fast::Header, frame: &mut [u8]) -> Result<Odd, DropReason> {
+        let link = self.lane.tables.links.get_mut(self.key);
+        let link = link.ok_or(DropReason::FastUnknown)?;
         let current = link.hop.current_id();
-        let keys = link
-            .hop
-            .by_index_mut(header.receiver_index)
-            .ok_or(DropReason::FastUnknown)?;
+        let keys = link.hop.by_index_mut(header.receiver_index);
+        let keys = keys.ok_or(DropReason::FastUnknown)?;
         let opened = match header.kind {
-            Kind::Relayed => keys.open_hop(now, &header, frame).map_err(OpenFailure::of_fast)?,
+            Kind::Relayed => keys.open_hop(self.now, &header, frame),
             Kind::Message => {
                 let parts = frame.split_at_mut_checked(fast::Header::LEN);
                 let (aad, sealed) = parts.ok_or(DropReason::Malformed)?;
-                keys.open(now, &header, aad, sealed).map_err(OpenFailure::of_fast)?
+                keys.open(self.now, &header, aad, sealed)
             }
             // The two ends of a hop exchange messages only.
             Kind::Ipv6 | Kind::Full | Kind::Fragment => return Err(DropReason::Malformed),
         };
+        let opened = opened.map_err(OpenFailure::of_fast)?;
         let (key, unproven) = (keys.id, !keys.proven);
-        link.received(now, 1, frame.len());
+        link.received(self.now, 1, frame.len());
         link.received_payload(1);
         // A frame from a new address counts as one of the link.
         if opened.newest
             && current == Some(key)
-            && let Some(room) = link.paths.came_from(now, from, frame.len())
+            && let Some(room) = link.paths.came_from(self.now, self.from, frame.len())
         {
-            self.report(paths::moved(id, from, room));
+            self.lane.out.report(paths::moved(link.id, self.from, room));
         }
-        let told = frame.get(LABEL_AT..).filter(|_| header.kind == Kind::Relayed);
+        let relay = frame.get(LABEL_AT..).filter(|_| header.kind == Kind::Relayed);
         Ok(Odd {
             header,
             key,
             opened,
             unproven,
-            told: told.and_then(|told| RelayHeader::parse(told).ok()),
+            relay: relay.and_then(|relay| RelayHeader::parse(relay).ok()),
         })
-    }
-
-    /// Returns an empty run to the next hop of this label of the neighbour, if frames of `len`
-    /// bytes can be forwarded there.
-    fn next_run(&self, id: LinkId, label: u32, len: usize) -> Option<Run> {
-        match *self.links.get(&id)?.labels.get(&label)? {
-            Carry::On { link, label: on } if self.may_forward(link, len) => Some(Run {
-                bytes: 0,
-                label,
-                to: (link, on),
-            }),
-            _ => None,
-        }
-    }
-
-    /// Returns whether frames of this length, in bytes, can go over this link.
-    fn may_forward(&self, next: LinkId, len: usize) -> bool {
-        let ready = self.links.get(&next).is_some_and(|next| next.hop.current().is_some());
-        ready && len <= usize::from(self.config.mtu)
     }
 
     /// Seals the first frames of `received` for their next hop, and sends them. `whole`: seals all
     /// of each frame anew, and not only the part that the hop reads.
-    fn forward<T: Transmit>(
-        &mut self,
-        now: u64,
-        came: LinkId,
-        run: Run,
-        whole: bool,
-        received: &mut Received<'_>,
-        train: &mut Train<T>,
-    ) {
+    fn forward(&mut self, run: Run, whole: bool, received: &mut Received<'_>) {
         let (frames, step) = received.rest();
         let frames = frames.get_mut(..run.bytes).unwrap_or_default();
-        let (next, label) = run.to;
-        let Some(link) = self.links.get_mut(&next) else { return };
-        let (mut sealed, mut marked, came_marked) = (0, 0, self.outer == Seen::Ce);
+        let came_marked = self.lane.outer == Seen::Ce;
+        let Some(link) = self.lane.tables.links.get_mut(run.next) else {
+            return;
+        };
+        let (mut sealed, mut marked) = (0, 0);
         for frame in frames.chunks_mut(step) {
-            let Some(ce) = link.seal_on(label, came_marked, whole, frame) else {
+            let Some(ce) = link.seal_on(run.next_label, came_marked, whole, frame) else {
                 break;
             };
             marked += u64::from(ce);
             sealed += frame.len();
         }
         let count = sealed.div_ceil(step);
-        link.sent(now, count as u64, sealed, true);
-        self.counters.relayed += count as u64;
-        self.counters.ce_forwarded += marked;
+        let counters = &mut self.lane.out.counters;
+        link.sent(self.now, count as u64, sealed, true);
+        counters.relayed += count as u64;
+        counters.ce_forwarded += marked;
         let frames_sealed = frames.get(..sealed).unwrap_or_default();
-        link.paths.send_from(train, &mut self.counters, frames_sealed, step);
-        let spent = link.hop_is_spent();
-        self.note_spent(spent);
+        link.paths.send_from(self.train, counters, frames_sealed, step);
+        if link.hop_is_spent() {
+            self.lane.tables.changed();
+        }
         if sealed < frames.len() {
             let failed = (frames.len() - sealed).div_ceil(step);
-            self.counters.drops.count_many(DropReason::RelayFailed, failed as u64);
-            self.label_failed(now, came, run.label);
+            self.lane.out.count_many(DropReason::RelayFailed, failed as u64);
+            self.label_failed(run.label);
         }
     }
 
     /// Processes the first frame of `received`, which has opened: what it proves about its keys,
     /// and its content.
-    fn odd_relayed<T: Transmit>(
+    fn odd(
         &mut self,
-        now: u64,
-        from: SocketAddr,
-        (id, odd): (LinkId, &Odd),
+        odd: &Odd,
         received: &mut Received<'_>,
-        train: &mut Train<T>,
         deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
     ) -> Result<(), DropReason> {
         let content = frame_content(received.head_in_room().1);
+        let tables = &mut self.lane.tables;
+        let link = tables.links.get_mut(self.key).ok_or(DropReason::NoKeys)?;
+        let (id, key) = (link.id, EpochId(odd.key));
         if odd.unproven && !asks(odd.header.kind, content) {
-            self.links
-                .get_mut(&id)
-                .ok_or(DropReason::NoKeys)?
-                .hop
-                .prove(odd.key, true);
-            self.tables_changed();
-            let key = EpochId(odd.key);
-            self.report(Report::Link(id, LinkReport::HopProven { id: key }));
+            link.hop.prove(odd.key, true);
+            tables.changed();
+            self.lane.out.report_link(id, LinkReport::HopProven { id: key });
         }
         if odd.opened.new_phase {
-            self.tell_hop_phase(now, id, Some(odd.key), train);
+            let mut sender = self.lane.sender(self.now, self.train);
+            sender.announce_hop_phase(self.key, Some(odd.key));
         }
         if odd.header.kind == Kind::Message {
-            return self.hop_message(now, id, odd.key, content, train);
+            return self.message(odd.key, content);
         }
-        let told = odd.told.ok_or(DropReason::Malformed)?;
-        let link = self.links.get(&id).ok_or(DropReason::NoKeys)?;
-        match link.labels.get(&told.label).copied() {
+        let relay = odd.relay.ok_or(DropReason::Malformed)?;
+        let link = self.lane.tables.links.get(self.key).ok_or(DropReason::NoKeys)?;
+        match link.labels.get(&relay.label).copied() {
             None => {
-                self.label_failed(now, id, told.label);
+                self.label_failed(relay.label);
                 Err(DropReason::LabelUnknown)
             }
-            Some(Carry::On { .. }) if told.ttl <= 1 => Err(DropReason::RelayTtl),
+            Some(Carry::On { .. }) if relay.ttl <= 1 => Err(DropReason::RelayTtl),
             Some(Carry::On { .. }) => {
                 let bytes = received.head().map_or(0, |head| head.len());
-                let Some(run) = self.next_run(id, told.label, bytes) else {
-                    self.label_failed(now, id, told.label);
+                let Some(run) = self.lane.tables.next_run(self.key, relay.label, bytes) else {
+                    self.label_failed(relay.label);
                     return Err(DropReason::RelayFailed);
                 };
                 // A node that seals whole frames at each hop does so with every frame. A frame that
                 // arrived so goes on so.
-                let whole = self.whole || odd.header.flags & FLAG_WHOLE != 0;
-                self.forward(now, id, Run { bytes, ..run }, whole, received, train);
+                let whole = self.lane.tables.whole || odd.header.flags & FLAG_WHOLE != 0;
+                self.forward(Run { bytes, ..run }, whole, received);
                 Ok(())
             }
             Some(Carry::Here) => {
-                let marked = told.marks & FLAG_CE != 0 || self.outer == Seen::Ce;
-                let via = Some(Via { link: id, marked });
-                self.relayed_here(now, Source { from, via }, received, train, deliver)
+                let marked = relay.marks & FLAG_CE != 0 || self.lane.outer == Seen::Ce;
+                self.arrived(Via { link: id, marked }, received, deliver)
             }
         }
     }
 
+    /// Processes the message in a frame that opened under the keys `id` of the hop.
+    fn message(&mut self, id: u32, content: &[u8]) -> Result<(), DropReason> {
+        let (&msg_type, body) = content.split_first().ok_or(DropReason::Malformed)?;
+        match msg_type {
+            fast::CONFIRM if body == [fast::CONFIRM_ASKS] => {
+                let mut sender = self.lane.sender(self.now, self.train);
+                sender.hop_message(self.key, Some(id), fast::CONFIRM, &[fast::CONFIRM_ANSWERS]);
+            }
+            fast::PHASE => {
+                let phase = phase_in(body)?;
+                let link = self.lane.tables.links.get_mut(self.key);
+                let keys = link.and_then(|link| link.hop.get_mut(id));
+                keys.ok_or(DropReason::NoKeys)?.acknowledge(phase);
+                self.lane.tables.changed();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Processes the session's frame inside the first frame of `received`, whose last hop is this
     /// node.
-    fn relayed_here<T: Transmit>(
+    fn arrived(
         &mut self,
-        now: u64,
-        source: Source,
+        via: Via,
         received: &mut Received<'_>,
-        train: &mut Train<T>,
         deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
     ) -> Result<(), DropReason> {
         let (outer, room) = received.head_in_room();
@@ -305,22 +293,59 @@ impl Lane {
         let mut inner = Received::new(inner, usize::from(u16::MAX));
         let index = inner.head().and_then(|head| fast::index_of(head));
         let index = index.ok_or(DropReason::Malformed)?;
-        let Some(&FastIndex::Session(peer)) = self.fast_indices.get(&index) else {
+        let Some(&FastOwner::Session(key)) = self.lane.tables.fast_indices.get(&index) else {
             return Err(DropReason::FastUnknown);
         };
+        let source = Source {
+            from: self.from,
+            via: Some(via),
+        };
+        let mut session = SessionIngress {
+            lane: self.lane,
+            now: self.now,
+            source,
+            key,
+            train: self.train,
+        };
         let at = outer + INNER_AT;
-        self.session_frames(now, source, peer, &mut inner, train, &mut |packet, range, checksum| {
+        session.frames(&mut inner, &mut |packet, range, checksum| {
             deliver(packet, at + range.start..at + range.end, checksum);
         });
         Ok(())
     }
 
-    fn label_failed(&mut self, now: u64, id: LinkId, label: u32) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        if link.last_failed_label == 0 || now.saturating_sub(link.last_failed_label) >= FAILED_LABEL_INTERVAL {
-            link.last_failed_label = now.max(1);
-            self.report(Report::Link(id, LinkReport::LabelFailed { label }));
+    fn label_failed(&mut self, label: u32) {
+        let Some(link) = self.lane.tables.links.get_mut(self.key) else {
+            return;
+        };
+        if link.last_failed_label == 0 || self.now.saturating_sub(link.last_failed_label) >= FAILED_LABEL_INTERVAL {
+            link.last_failed_label = self.now.max(1);
+            let id = link.id;
+            self.lane.out.report_link(id, LinkReport::LabelFailed { label });
         }
+    }
+}
+
+impl Tables {
+    /// Returns an empty run to the next hop of this label of a neighbour, if frames of `len` bytes
+    /// can be forwarded there.
+    fn next_run(&self, key: LinkKey, label: u32, len: usize) -> Option<Run> {
+        let Carry::On {
+            link: next,
+            label: next_label,
+        } = *self.links.get(key)?.labels.get(&label)?
+        else {
+            return None;
+        };
+        let next = self.links.key(&next)?;
+        let ready = self.links.get(next)?.hop.current().is_some();
+        let run = Run {
+            bytes: 0,
+            label,
+            next,
+            next_label,
+        };
+        (ready && len <= usize::from(self.config.mtu)).then_some(run)
     }
 }
 

@@ -1,20 +1,19 @@
 //! Packets that do not fit one frame: cut into pieces here, reassembled at the peer.
 
-use weft_wire::NodeAddr;
 use weft_wire::fast::{self, Fragment, Kind};
 use weft_wire::ip::Ipv6Header;
 
+use super::FastEpoch;
 use super::border::Border;
-use super::ingress::{CONTENT_AT, frame_content};
+use super::ingress::{CONTENT_AT, SessionIngress, frame_content};
 use super::reassembly::Taken;
-use super::{FastEpoch, Way};
+use super::seal::HopSeal;
 use crate::counters::DropReason;
-use crate::ecn::{self, Seen};
-use crate::egress::Egress;
-use crate::lane::Lane;
-use crate::networks::Borders;
+use crate::ecn;
+use crate::sender::Sender;
 use crate::split::Splitter;
-use crate::train::{Train, Transmit};
+use crate::tables::{Egress, Encapsulation};
+use crate::train::Transmit;
 
 /// How many bytes the content of a packet's frame is shorter than the packet: the IPv6 header less
 /// the part of it that remains.
@@ -36,49 +35,34 @@ impl FastEpoch {
     }
 }
 
-impl Lane {
+impl<T: Transmit> Sender<'_, T> {
     /// Sends the splitter's packets, of at most [`MAX_FRAGMENTED`] bytes each, in pieces of equal
     /// size: at most [`Fragment::MAX_PIECES`] of each packet.
-    pub(crate) fn seal_fragments<T: Transmit>(
-        &mut self,
-        now: u64,
-        (peer, room): (NodeAddr, Egress),
-        mut splitter: Splitter<'_>,
-        train: &mut Train<T>,
-    ) {
-        let mut packet = std::mem::take(&mut self.scratch);
+    pub(crate) fn in_pieces(&mut self, egress: Egress, mut splitter: Splitter<'_>) {
+        let mut packet = std::mem::take(self.scratch);
         packet.resize(splitter.segment_len(), 0);
         while let Some(len) = splitter.next_into(&mut packet) {
-            let packet = packet.get_mut(..len).unwrap_or_default();
-            if let Err(reason) = self.seal_pieces(now, (peer, room), packet, train) {
-                self.counters.drops.count(reason);
-            }
+            let done = self.pieces(egress, packet.get_mut(..len).unwrap_or_default());
+            self.out.counters.note(done);
         }
-        self.scratch = packet;
+        *self.scratch = packet;
     }
 
-    fn seal_pieces<T: Transmit>(
-        &mut self,
-        now: u64,
-        (peer, room): (NodeAddr, Egress),
-        packet: &mut [u8],
-        train: &mut Train<T>,
-    ) -> Result<(), DropReason> {
-        let session = self.sessions.get_mut(&peer).ok_or(DropReason::NoKeys)?;
-        let way = room.fast.ok_or(DropReason::NoKeys)?;
-        let (link, inner_at) = way.link();
-        let link = self.links.get_mut(&link).ok_or(DropReason::NoKeys)?;
-        let epoch = session.fast.current_mut().ok_or(DropReason::NoKeys)?;
+    fn pieces(&mut self, egress: Egress, packet: &mut [u8]) -> Result<(), DropReason> {
+        let whole = self.tables.whole;
+        let (session, link) = self.tables.pair(egress).ok_or(DropReason::NoKeys)?;
+        let epoch = session.fast.current_mut().filter(|_| egress.frames.is_fast());
+        let epoch = epoch.ok_or(DropReason::NoKeys)?;
         let len = packet.len();
         // The content that one frame would have.
-        let (kind, content) = if room.is_full() {
+        let (kind, content) = if egress.is_full() {
             (Kind::Full, packet)
         } else {
             // The remaining part of the header is right in front of the upper layer.
             (Kind::Ipv6, elide(packet).ok_or(DropReason::MalformedTun)?)
         };
-        let overhead = inner_at + Fragment::OVERHEAD;
-        let count = content.len().div_ceil(room.max_piece().max(1));
+        let inner_at = egress.frames.inner_at();
+        let count = content.len().div_ceil(egress.max_piece().max(1));
         if count > Fragment::MAX_PIECES {
             // The peer does not reassemble so many.
             return Err(DropReason::TooBig);
@@ -92,79 +76,70 @@ impl Lane {
                 offset: (n * each) as u16,
                 total: content.len() as u16,
             };
-            let slot = train.reserve(overhead + piece.len());
+            let slot = self.train.reserve(inner_at + Fragment::OVERHEAD + piece.len());
             let inner = slot.get_mut(inner_at..).unwrap_or_default();
-            let sealed = epoch.seal_piece(now, fragment, piece, inner);
+            let sealed = epoch.seal_piece(self.now, fragment, piece, inner);
             let sealed = inner_at + sealed.ok_or(DropReason::EpochSpent)?;
-            if let Way::Relayed(relay) = way {
-                let hop = link.seal_relayed(relay, self.whole, slot, sealed);
-                hop.ok_or(DropReason::EpochSpent)?;
+            if let Some(mut hop) = HopSeal::of(egress.frames, link.hop.current_mut(), whole)? {
+                let frame = slot.get_mut(..sealed).ok_or(DropReason::EpochSpent)?;
+                hop.seal(frame).ok_or(DropReason::EpochSpent)?;
             }
-            link.sent(now, 1, sealed, true);
-            link.paths.commit(train, &mut self.counters, sealed);
+            link.sent(self.now, 1, sealed, true);
+            link.paths.commit(self.train, &mut self.out.counters, sealed);
         }
-        self.counters.fast_fragmented += 1;
-        let spent = epoch.is_spent() || inner_at != 0 && link.hop_is_spent();
-        session.sent_packets(now, 1, len);
-        self.note_spent(spent);
+        self.out.counters.fast_fragmented += 1;
+        let of_hop = egress.frames != Encapsulation::Fast && link.hop_is_spent();
+        let spent = of_hop || epoch.is_spent();
+        session.sent_packets(self.now, 1, len);
+        if spent {
+            self.tables.changed();
+        }
         Ok(())
     }
+}
 
+impl<T: Transmit> SessionIngress<'_, T> {
     /// Processes the piece in an opened frame behind the headroom of `room`. If it completes a
     /// packet, the packet goes to the TUN.
-    pub(super) fn fast_piece(
-        &mut self,
-        now: u64,
-        peer: NodeAddr,
-        id: u32,
-        room: &[u8],
-        seen: Seen,
-    ) -> Result<(), DropReason> {
-        if !self.allowed.contains_key(&peer.to_ipv6().octets()) {
+    pub(super) fn piece(&mut self, id: u32, room: &[u8]) -> Result<(), DropReason> {
+        let tables = &mut self.lane.tables;
+        let session = tables.sessions.get_mut(self.key).ok_or(DropReason::NoKeys)?;
+        if !session.allowed {
             return Err(DropReason::NotAllowed);
         }
         let (fragment, piece) = Fragment::parse(frame_content(room)).map_err(|_| DropReason::Malformed)?;
-        let session = self.sessions.get_mut(&peer).ok_or(DropReason::NoKeys)?;
         let full = fragment.kind == Kind::Full;
         let headroom = if full { 0 } else { ELIDED };
-        let taken = session.reassembly.take(now, id, fragment, piece, headroom);
+        let taken = session.reassembly.take(self.now, id, fragment, piece, headroom);
         let expired = session.reassembly.take_given_up();
-        self.counters.drops.count_many(DropReason::FragmentExpired, expired);
+        self.lane.out.count_many(DropReason::FragmentExpired, expired);
         match taken {
             Taken::Kept => Ok(()),
             Taken::Conflict => Err(DropReason::Fragment),
-            Taken::Whole(packet) => self.fast_whole(now, peer, packet, full, seen),
+            Taken::Whole(packet) => self.reassembled(packet, full),
         }
     }
 
     /// Processes a packet reassembled from pieces. `full`: it has its whole header.
-    fn fast_whole(
-        &mut self,
-        now: u64,
-        peer: NodeAddr,
-        mut packet: Vec<u8>,
-        full: bool,
-        seen: Seen,
-    ) -> Result<(), DropReason> {
+    fn reassembled(&mut self, mut packet: Vec<u8>, full: bool) -> Result<(), DropReason> {
+        let lane = &mut *self.lane;
+        let (egress, seen) = (lane.tables.egress(self.key), self.source.seen(lane.outer));
+        let session = lane.tables.sessions.get(self.key).ok_or(DropReason::NoKeys)?;
+        let peer = session.peer;
+        let counters = &mut lane.out.counters;
         if full {
-            let room = self.egress(&peer);
-            let borders = Borders {
-                me: self.config.me,
-                allowed: &self.allowed,
-                networks: &self.networks,
-            };
-            Border::new(borders, peer, room).whole(&mut packet, seen, &mut self.counters)?;
+            Border::new(&lane.tables.routes, session, egress).whole(&mut packet, seen, counters)?;
         } else {
-            let ends = (peer.to_ipv6(), self.config.me.to_ipv6());
-            fast::expand_in_place(&mut packet, Ipv6Header::LEN, ends.0, ends.1).map_err(|_| DropReason::Malformed)?;
-            self.hand_over(peer, &mut packet);
-            ecn::tell(&mut self.counters, seen, &mut packet)?;
+            let (source, dest) = (peer.to_ipv6(), lane.tables.routes.me());
+            fast::expand_in_place(&mut packet, Ipv6Header::LEN, source, dest).map_err(|_| DropReason::Malformed)?;
+            lane.admit(self.key, peer, &mut packet);
+            ecn::apply(&mut lane.out.counters, seen, &mut packet)?;
         }
-        let session = self.sessions.get_mut(&peer).ok_or(DropReason::NoKeys)?;
-        session.received_packets(now, 1, packet.len());
-        self.counters.fast_reassembled += 1;
-        self.counters.tun_tx += 1;
-        self.push_reply(packet);
+        let session = lane.tables.sessions.get_mut(self.key).ok_or(DropReason::NoKeys)?;
+        session.received_packets(self.now, 1, packet.len());
+        lane.out.counters.fast_reassembled += 1;
+        lane.out.counters.tun_tx += 1;
+        lane.out.reply(packet);
         Ok(())
     }
 }

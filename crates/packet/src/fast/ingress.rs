@@ -8,21 +8,21 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use weft_noise::aead::TAG_LEN;
-use weft_wire::NodeAddr;
 use weft_wire::fast::{self, HEADROOM, Kind};
 
 use super::border::Border;
 use super::keys::Opened;
+use super::message::{LEAST_PROBE, phase_in};
 use crate::checksum::Checksum;
-use crate::control::{EpochId, LinkId, Report, SessionReport};
+use crate::control::{EpochId, LinkId, SessionReport};
 use crate::counters::DropReason;
 use crate::echo;
 use crate::ecn::Seen;
 use crate::lane::Lane;
 use crate::meter::Arrival;
-use crate::networks::Borders;
 use crate::paths;
 use crate::received::Received;
+use crate::tables::{LinkKey, SessionKey};
 use crate::train::{Train, Transmit};
 
 /// The offset of the content, behind the clock, in a frame.
@@ -49,7 +49,7 @@ pub(crate) struct Via {
 impl Source {
     /// Returns the congestion that the frames have met. `outer` is the mark in the IP header of the
     /// datagram.
-    fn seen(self, outer: Seen) -> Seen {
+    pub(super) fn seen(self, outer: Seen) -> Seen {
         self.via.map_or(outer, |via| Seen::marked(via.marked))
     }
 }
@@ -68,7 +68,7 @@ struct Run {
     /// The sequence numbers of answers to this node's echo requests.
     echoes: Vec<u16>,
     /// The link that the session is bound to.
-    link: Option<LinkId>,
+    link: Option<LinkKey>,
 }
 
 /// A frame that opened and ended a run.
@@ -82,17 +82,22 @@ struct Odd {
     unproven: bool,
 }
 
-impl Lane {
-    /// Processes the frames of the session with `peer` at the front of `received`: all those with
-    /// the receiver index of the first. Calls `deliver` for each IP packet for the TUN, with its
-    /// range in the room.
-    pub(crate) fn session_frames<T: Transmit>(
+/// The frames of one session in one receive, and what their processing needs.
+pub(crate) struct SessionIngress<'a, T> {
+    pub(crate) lane: &'a mut Lane,
+    /// The present time, in ms.
+    pub(crate) now: u64,
+    pub(crate) source: Source,
+    pub(crate) key: SessionKey,
+    pub(crate) train: &'a mut Train<T>,
+}
+
+impl<T: Transmit> SessionIngress<'_, T> {
+    /// Processes the frames at the front of `received`: all those with the receiver index of the
+    /// first. Calls `deliver` for each IP packet for the TUN, with its range in the room.
+    pub(crate) fn frames(
         &mut self,
-        now: u64,
-        source: Source,
-        peer: NodeAddr,
         received: &mut Received<'_>,
-        train: &mut Train<T>,
         deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
     ) {
         let Some(index) = received.head().and_then(|head| fast::index_of(head)) else {
@@ -100,18 +105,18 @@ impl Lane {
         };
         let mut opened = None;
         loop {
-            let (run, odd) = self.open_run(now, source, (peer, index), received, opened, deliver);
-            self.end_run(now, source, peer, run);
+            let (run, odd) = self.open_run(index, received, opened, deliver);
+            self.end_run(run);
             let Some(odd) = odd else { return };
-            self.note_odd(now, source, peer, &odd, frame_content(received.head_in_room().1), train);
+            self.note_odd(&odd, frame_content(received.head_in_room().1));
             opened = Some(odd.header).filter(|header| matches!(header.kind, Kind::Ipv6 | Kind::Full));
             if opened.is_none() {
                 let room = received.head_in_room().1;
                 let done = match odd.header.kind {
-                    Kind::Fragment => self.fast_piece(now, peer, odd.id, room, source.seen(self.outer)),
-                    _ => self.fast_message(now, peer, odd.id, frame_content(room), train),
+                    Kind::Fragment => self.piece(odd.id, room),
+                    _ => self.message(odd.id, frame_content(room)),
                 };
-                self.counters.note(done);
+                self.lane.out.counters.note(done);
                 received.skip();
             }
         }
@@ -122,37 +127,31 @@ impl Lane {
     #[inline]
     fn open_run(
         &mut self,
-        now: u64,
-        source: Source,
-        (peer, index): (NodeAddr, u32),
+        index: u32,
         received: &mut Received<'_>,
         mut opened: Option<fast::Header>,
         deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum),
     ) -> (Run, Option<Odd>) {
         let mut run = Run::default();
         let mut odd = None;
-        let (token, seen) = (self.echo_token, source.seen(self.outer));
-        // `Lane::borders` would borrow the whole lane.
-        let egress = self.egress(&peer);
-        let borders = Borders {
-            me: self.config.me,
-            allowed: &self.allowed,
-            networks: &self.networks,
-        };
-        let mut border = Border::new(borders, peer, egress);
-        let Some(session) = self.sessions.get_mut(&peer) else {
+        let (now, lane) = (self.now, &mut *self.lane);
+        let (token, seen) = (lane.echo_token, self.source.seen(lane.outer));
+        let egress = lane.tables.egress(self.key);
+        let Some(session) = lane.tables.sessions.get_mut(self.key) else {
             received.skip();
-            self.counters.drops.count(DropReason::NoKeys);
+            lane.out.count(DropReason::NoKeys);
             return (run, None);
         };
+        let counters = &mut lane.out.counters;
+        let mut border = Border::new(&lane.tables.routes, session, egress);
         let current = session.fast.current_id();
         let Some(keys) = session.fast.by_index_mut(index) else {
             received.skip();
-            self.counters.drops.count(DropReason::FastUnknown);
+            counters.drops.count(DropReason::FastUnknown);
             return (run, None);
         };
         let current = current == Some(keys.id);
-        let unproven = !keys.proven || !keys.direct && source.via.is_none();
+        let unproven = !keys.proven || !keys.direct && self.source.via.is_none();
         loop {
             let (at, room) = received.head_in_room();
             let header = match opened.take() {
@@ -163,7 +162,7 @@ impl Lane {
                         Ok(header) if header.receiver_index == index && header.kind != Kind::Relayed => header,
                         _ if fast::index_of(frame) != Some(index) => break,
                         _ => {
-                            self.counters.drops.count(DropReason::Malformed);
+                            counters.drops.count(DropReason::Malformed);
                             received.skip();
                             continue;
                         }
@@ -174,7 +173,7 @@ impl Lane {
                     let opened = match keys.open(now, &header, aad, sealed) {
                         Ok(opened) => opened,
                         Err(failure) => {
-                            self.counters.drops.count(failure.of_fast());
+                            counters.drops.count(failure.of_fast());
                             received.skip();
                             continue;
                         }
@@ -201,7 +200,7 @@ impl Lane {
                     header
                 }
             };
-            match border.packet(&header, room, seen, &mut self.counters) {
+            match border.packet(&header, room, seen, counters) {
                 Ok((range, checksum)) => {
                     run.packets += 1;
                     run.packet_bytes += range.len();
@@ -211,83 +210,134 @@ impl Lane {
                     }
                     deliver(packet, at + range.start..at + range.end, checksum);
                 }
-                Err(reason) => self.counters.drops.count(reason),
+                Err(reason) => counters.drops.count(reason),
             }
             received.skip();
         }
         if run.packets > 0 {
             session.received_packets(now, run.packets, run.packet_bytes);
         }
-        run.link = session.link;
+        run.link = egress.link;
         (run, odd)
     }
 
-    fn end_run(&mut self, now: u64, source: Source, peer: NodeAddr, run: Run) {
-        self.counters.fast_rx += run.frames;
-        self.counters.tun_tx += run.packets;
-        match source.via {
+    fn end_run(&mut self, run: Run) {
+        let counters = &mut self.lane.out.counters;
+        counters.fast_rx += run.frames;
+        counters.tun_tx += run.packets;
+        match self.source.via {
             Some(via) => {
-                self.counters.relayed_rx += run.frames;
+                counters.relayed_rx += run.frames;
                 if run.newest {
-                    self.note_arrival(now, via.link, peer);
+                    self.note_arrival(via.link);
                 }
             }
-            None if run.frames > 0 => self.heard(now, source.from, peer, &run),
+            None if run.frames > 0 => self.heard(&run),
             None => {}
         }
+        if run.echoes.is_empty() {
+            return;
+        }
+        let Some(session) = self.lane.tables.sessions.get(self.key) else {
+            return;
+        };
         for seq in run.echoes {
-            self.report(Report::Session(peer, SessionReport::EchoReply { seq }));
+            self.lane
+                .out
+                .report_session(session.peer, SessionReport::EchoReply { seq });
         }
     }
 
     /// Records what a frame proves about its keys.
-    fn note_odd<T: Transmit>(
-        &mut self,
-        now: u64,
-        source: Source,
-        peer: NodeAddr,
-        odd: &Odd,
-        content: &[u8],
-        train: &mut Train<T>,
-    ) {
+    fn note_odd(&mut self, odd: &Odd, content: &[u8]) {
+        let tables = &mut self.lane.tables;
         if odd.unproven
             && !asks(odd.header.kind, content)
-            && let Some(session) = self.sessions.get_mut(&peer)
+            && let Some(session) = tables.sessions.get_mut(self.key)
         {
-            let (id, direct) = (EpochId(odd.id), source.via.is_none());
+            let (id, direct) = (EpochId(odd.id), self.source.via.is_none());
             session.fast.prove(odd.id, direct);
             session.splits = true;
-            self.tables_changed();
-            self.report(Report::Session(peer, SessionReport::FastProven { id, direct }));
-            self.flush_queue(now, peer, train);
+            let peer = session.peer;
+            tables.changed();
+            self.lane
+                .out
+                .report_session(peer, SessionReport::FastProven { id, direct });
+            self.lane.sender(self.now, self.train).flush_queue(self.key);
         }
         if odd.opened.new_phase {
-            self.tell_phase(now, peer, Some(odd.id), train);
+            self.lane
+                .sender(self.now, self.train)
+                .announce_phase(self.key, Some(odd.id));
         }
     }
 
     /// Accounts for the frames of a run that the peer itself sent.
-    fn heard(&mut self, now: u64, from: SocketAddr, peer: NodeAddr, run: &Run) {
-        let Some(id) = self.direct_link(run.link, peer) else {
+    fn heard(&mut self, run: &Run) {
+        let tables = &mut self.lane.tables;
+        let Some(session) = tables.sessions.get(self.key) else {
             return;
         };
-        let Some(link) = self.links.get_mut(&id) else { return };
-        link.received(now, run.frames, run.bytes);
+        let Some(key) = tables.direct_link(run.link, session.peer) else {
+            return;
+        };
+        let Some(link) = tables.links.get_mut(key) else { return };
+        link.received(self.now, run.frames, run.bytes);
         link.received_payload(run.frames);
         if run.newest {
-            if let Some(room) = link.paths.came_from(now, from, run.bytes) {
-                self.report(paths::moved(id, from, room));
+            let id = link.id;
+            if let Some(room) = link.paths.came_from(self.now, self.source.from, run.bytes) {
+                self.lane.out.report(paths::moved(id, self.source.from, room));
             }
-            self.note_arrival(now, id, peer);
+            self.note_arrival(id);
         }
     }
 
-    /// Returns the link with this node itself, which is normally the one that its session is bound
-    /// to.
-    fn direct_link(&self, bound: Option<LinkId>, peer: NodeAddr) -> Option<LinkId> {
-        let is_direct = |id: &LinkId| self.links.get(id).is_some_and(|link| link.peer == peer);
-        let other = || self.links.iter().find(|(_, link)| link.peer == peer).map(|(id, _)| *id);
-        bound.filter(is_direct).or_else(other)
+    /// Records that the newest frame of the session arrived over this link.
+    fn note_arrival(&mut self, link: LinkId) {
+        if let Some(session) = self.lane.tables.sessions.get_mut(self.key)
+            && session.arrives_over(self.now, link)
+        {
+            self.lane
+                .out
+                .report_session(session.peer, SessionReport::Arrives { link });
+        }
+    }
+
+    /// Processes the message in a frame that opened under the keys of epoch `id`.
+    fn message(&mut self, id: u32, content: &[u8]) -> Result<(), DropReason> {
+        let (&msg_type, body) = content.split_first().ok_or(DropReason::Malformed)?;
+        let tables = &mut self.lane.tables;
+        let session = tables.sessions.get_mut(self.key).ok_or(DropReason::NoKeys)?;
+        session.received_message(self.now);
+        let answer = match msg_type {
+            fast::CONFIRM if body == [fast::CONFIRM_ASKS] => (fast::CONFIRM, &[fast::CONFIRM_ANSWERS][..]),
+            fast::CONFIRM => return Ok(()),
+            fast::PROBE => {
+                let number = body.get(..LEAST_PROBE).ok_or(DropReason::Malformed)?;
+                (fast::PROBE_ANSWER, number)
+            }
+            fast::PHASE => {
+                let phase = phase_in(body)?;
+                session.fast.get_mut(id).ok_or(DropReason::NoKeys)?.acknowledge(phase);
+                tables.changed();
+                // Sends the packets that waited for the acknowledgement, if no other keys could
+                // seal them.
+                self.lane.sender(self.now, self.train).flush_queue(self.key);
+                return Ok(());
+            }
+            _ => {
+                let number = session.fast.get_mut(id).ok_or(DropReason::NoKeys)?.number();
+                let peer = session.peer;
+                let report = tables.session_message(self.now, peer, EpochId(id), number, msg_type, body)?;
+                self.lane.out.report(report);
+                return Ok(());
+            }
+        };
+        self.lane
+            .sender(self.now, self.train)
+            .fast_message(self.key, Some(id), answer.0, answer.1);
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ use weft_wire::fast;
 
 use super::FAST_BIT;
 use crate::control::FastKeys;
-use crate::epoch::OpenFailure;
+use crate::fips::OpenFailure;
 
 /// How long the previous key still opens late frames, in ms (L5).
 const DRAIN: u64 = 10_000;
@@ -41,7 +41,7 @@ pub(crate) struct FastEpoch {
     pub(super) proven: bool,
     /// Whether such a frame arrived over a direct path, so that this node's frames reach the peer
     /// directly too.
-    pub(super) direct: bool,
+    pub(crate) direct: bool,
     /// The number of packets sent in pieces so far.
     fragmented: u32,
     send: Sending,
@@ -160,7 +160,7 @@ impl FastEpoch {
 
     /// Returns whether nothing more may be sealed at present. An acknowledgement of the peer may
     /// change that, unless the counter is used up.
-    pub(super) fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.send.is_spent()
     }
 

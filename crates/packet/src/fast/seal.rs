@@ -3,89 +3,139 @@
 //! A payload is not copied. The headers of a packet are written to the buffer that is sent, and the
 //! cipher reads what follows them from the buffer of the TUN's read.
 
-use weft_wire::NodeAddr;
-use weft_wire::fast::{self, FULL_AT, HEADROOM, Kind, UPPER_AT};
+use weft_wire::fast::{self, FULL_AT, HEADROOM, INNER_AT, Kind, LABEL_AT, MAX_HOPS, RelayHeader, UPPER_AT};
 
-use super::{FastEpoch, Way};
+use super::FastEpoch;
 use crate::counters::DropReason;
-use crate::egress::Egress;
-use crate::lane::Lane;
+use crate::link::Link;
 use crate::mss;
+use crate::sender::{Encapsulate, Placed, Sealing, Sender};
 use crate::split::Splitter;
-use crate::train::{Train, Transmit};
+use crate::tables::{Egress, Encapsulation};
+use crate::train::Transmit;
 
 /// The offset of the body of a message in its frame.
 const BODY_AT: usize = fast::Header::LEN + fast::TIMESTAMP_LEN + 1;
 
-impl Lane {
-    /// Sends the splitter's packets in fast frames, of the kind and over the path that `room`
-    /// specifies.
-    pub(crate) fn seal_fast<T: Transmit>(
-        &mut self,
-        now: u64,
-        (peer, room): (NodeAddr, Egress),
-        mut splitter: Splitter<'_>,
-        train: &mut Train<T>,
-    ) {
-        let (Some(way), Some(session)) = (room.fast, self.sessions.get_mut(&peer)) else {
-            self.counters.drops.count(DropReason::NoKeys);
-            return;
-        };
-        let (link, inner_at) = way.link();
-        let (Some(link), Some(epoch)) = (self.links.get_mut(&link), session.fast.current_mut()) else {
-            self.counters.drops.count(DropReason::NoKeys);
-            return;
+/// Makes fast frames of packets.
+struct FastFrames<'a> {
+    keys: &'a mut FastEpoch,
+    /// What the next hop needs, if it relays the frames.
+    hop: Option<HopSeal<'a>>,
+    /// Whether the packets keep their whole header.
+    full: bool,
+    /// The size of the largest TCP packet that the hosts shall agree on, in bytes.
+    max_tcp: usize,
+}
+
+/// Seals for the next hop the frames of this node that are relayed.
+pub(super) struct HopSeal<'a> {
+    keys: &'a mut FastEpoch,
+    label: u32,
+    /// Whether all of a frame is sealed, and not only the part that the hop reads.
+    whole: bool,
+}
+
+impl<T: Transmit> Sender<'_, T> {
+    pub(crate) fn fast_packets(&mut self, egress: Egress, mut splitter: Splitter<'_>) -> Result<(), DropReason> {
+        let whole = self.tables.whole;
+        let (session, link) = self.tables.pair(egress).ok_or(DropReason::NoKeys)?;
+        let Link { hop, paths, .. } = link;
+        let mut frames = FastFrames {
+            keys: session.fast.current_mut().ok_or(DropReason::NoKeys)?,
+            hop: HopSeal::of(egress.frames, hop.current_mut(), whole)?,
+            full: egress.is_full(),
+            max_tcp: egress.max_tcp(),
         };
         splitter.elide_checksums();
-        if inner_at == 0 && room.is_large(splitter.segment_len()) {
-            session.last_large_tx = now;
+        let is_large = frames.hop.is_none() && egress.is_large(splitter.segment_len());
+        let sealing = Sealing {
+            now: self.now,
+            paths,
+            counters: &mut self.out.counters,
+            train: self.train,
+        };
+        let sent = sealing.all(&mut frames, splitter, usize::from(egress.payload()));
+        let spent = frames.are_spent();
+        if is_large {
+            session.last_large_tx = self.now;
         }
-        let (max_frame, max_tcp) = (usize::from(room.payload()), room.max_tcp());
-        let (mut frames, mut bytes, mut carried) = (0, 0, 0);
-        loop {
-            let began = T::clock();
-            let slot = train.reserve_with_headroom(max_frame);
-            let Some(inner) = slot.get_mut(inner_at..) else { break };
-            let Some(packet) = place(&mut splitter, inner, room.is_full(), max_tcp) else {
-                break;
-            };
-            let split = T::clock();
-            let sealed = epoch.seal_packet(now, &packet, inner).map(|len| inner_at + len);
-            let sealed = sealed.filter(|len| match way {
-                Way::Direct(_) => true,
-                Way::Relayed(relay) => {
-                    let frame = slot.get_mut(HEADROOM..);
-                    frame.is_some_and(|frame| link.seal_relayed(relay, self.whole, frame, *len).is_some())
-                }
-            });
-            let Some(len) = sealed else {
-                self.counters.drops.count(DropReason::EpochSpent);
-                break;
-            };
-            train.out_mut().sealed(split - began, T::clock() - split);
-            (frames, bytes, carried) = (frames + 1, bytes + len, carried + packet.len);
-            link.paths.commit(train, &mut self.counters, len);
+        self.out.counters.fast_tx += sent.frames;
+        self.out.counters.full_tx += if egress.is_full() { sent.frames } else { 0 };
+        self.out.counters.relayed_tx += if egress.frames == Encapsulation::Fast {
+            0
+        } else {
+            sent.frames
+        };
+        link.sent(self.now, sent.frames, sent.bytes, true);
+        session.sent_packets(self.now, sent.frames, sent.carried);
+        if spent {
+            self.tables.changed();
         }
-        self.counters.fast_tx += frames;
-        self.counters.full_tx += if room.is_full() { frames } else { 0 };
-        self.counters.relayed_tx += if inner_at != 0 { frames } else { 0 };
-        link.sent(now, frames, bytes, true);
-        let spent = epoch.is_spent() || inner_at != 0 && link.hop_is_spent();
-        session.sent_packets(now, frames, carried);
-        self.note_spent(spent);
+        Ok(())
     }
 }
 
-/// A packet in its frame, before sealing.
-struct Placed<'a> {
-    kind: Kind,
-    flags: u8,
-    /// The length of the packet with its IP header, in bytes.
-    len: usize,
-    /// The end of the content in the frame.
-    end: usize,
-    /// The last bytes of the content, which are not in the frame.
-    rest: &'a [u8],
+impl Encapsulate for FastFrames<'_> {
+    #[inline]
+    fn place<'s>(&self, splitter: &mut Splitter<'s>, slot: &mut [u8]) -> Option<Placed<'s>> {
+        place(splitter, slot.get_mut(self.inner_at()..)?, self.full, self.max_tcp)
+    }
+
+    #[inline]
+    fn seal(&mut self, now: u64, packet: &Placed<'_>, slot: &mut [u8]) -> Option<usize> {
+        let inner_at = self.inner_at();
+        let kind = if self.full { Kind::Full } else { Kind::Ipv6 };
+        let frame = slot.get_mut(HEADROOM..)?;
+        let inner = frame.get_mut(inner_at..)?;
+        let content = (packet.end, packet.rest);
+        let len = inner_at + self.keys.seal_stamped(now, kind, packet.flags, inner, content)?;
+        if let Some(hop) = &mut self.hop {
+            hop.seal(frame.get_mut(..len)?)?;
+        }
+        Some(len)
+    }
+}
+
+impl FastFrames<'_> {
+    fn inner_at(&self) -> usize {
+        if self.hop.is_some() { INNER_AT } else { 0 }
+    }
+
+    fn are_spent(&self) -> bool {
+        self.keys.is_spent() || self.hop.as_ref().is_some_and(HopSeal::is_spent)
+    }
+}
+
+impl<'a> HopSeal<'a> {
+    /// Returns what the next hop needs of frames in this encapsulation, under the keys of the hop.
+    pub(super) fn of(
+        frames: Encapsulation,
+        keys: Option<&'a mut FastEpoch>,
+        whole: bool,
+    ) -> Result<Option<Self>, DropReason> {
+        let Encapsulation::Relayed { label } = frames else {
+            return Ok(None);
+        };
+        let keys = keys.ok_or(DropReason::NoKeys)?;
+        Ok(Some(Self { keys, label, whole }))
+    }
+
+    /// Seals a frame whose inner frame is at [`INNER_AT`].
+    #[inline]
+    pub(super) fn seal(&mut self, frame: &mut [u8]) -> Option<()> {
+        let header = RelayHeader {
+            label: self.label,
+            ttl: MAX_HOPS,
+            marks: 0,
+        };
+        frame.get_mut(LABEL_AT..INNER_AT)?.copy_from_slice(&header.to_bytes());
+        self.keys.seal_hop(frame, self.whole)
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.keys.is_spent()
+    }
 }
 
 /// Writes the part of the splitter's next packet that has to be written to its place in the frame.
@@ -97,14 +147,7 @@ fn place<'a>(splitter: &mut Splitter<'a>, room: &mut [u8], full: bool, max_tcp: 
         let room = room.get_mut(HEADROOM + FULL_AT..)?;
         let (len, flags, rest) = next_packet(splitter, room, max_tcp, mss::opens_connection_full)?;
         let end = FULL_AT + len;
-        let kind = Kind::Full;
-        return Some(Placed {
-            kind,
-            flags,
-            len,
-            end,
-            rest,
-        });
+        return Some(Placed { len, end, rest, flags });
     }
     // The packet is written so that its upper layer is at its place in the frame. Its header is
     // longer than the frame's form of it, so it begins in the headroom.
@@ -115,14 +158,8 @@ fn place<'a>(splitter: &mut Splitter<'a>, room: &mut [u8], full: bool, max_tcp: 
     let (len, flags, rest) = packet?;
     room.get_mut(HEADROOM + UPPER_AT - fast::IPV6_REST..HEADROOM + UPPER_AT)?
         .copy_from_slice(&header?);
-    let (kind, end) = (Kind::Ipv6, len - HEADROOM);
-    Some(Placed {
-        kind,
-        flags,
-        len,
-        end,
-        rest,
-    })
+    let end = len - HEADROOM;
+    Some(Placed { len, end, rest, flags })
 }
 
 /// Writes the splitter's next packet to the front of `room`. Returns its length, the flag that
@@ -149,13 +186,6 @@ fn next_packet<'a>(
 }
 
 impl FastEpoch {
-    /// Seals the content behind [`HEADROOM`] bytes of `room`, and returns the length of the frame,
-    /// or `None` if nothing more may be sealed under these keys.
-    fn seal_packet(&mut self, now: u64, packet: &Placed<'_>, room: &mut [u8]) -> Option<usize> {
-        let frame = room.get_mut(HEADROOM..)?;
-        self.seal_stamped(now, packet.kind, packet.flags, frame, (packet.end, packet.rest))
-    }
-
     /// Seals a session message into `frame` and returns the length of the frame.
     pub(super) fn seal_message(&mut self, now: u64, msg_type: u8, body: &[u8], frame: &mut [u8]) -> Option<usize> {
         let end = BODY_AT + body.len();

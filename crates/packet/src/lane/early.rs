@@ -5,7 +5,6 @@
 //! that they arrived over, and frames are given up after [`EXPECT_KEYS`].
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use weft_wire::NodeAddr;
 
@@ -13,19 +12,23 @@ use super::Lane;
 use crate::bounds;
 use crate::control::LinkId;
 use crate::counters::DropReason;
+use crate::fips::{FipsIngress, SessionFrame};
 use crate::inbound::Inbound;
 use crate::session::EXPECT_KEYS;
 use crate::shares::{Load, Shares};
-use crate::train::{Train, Transmit};
+use crate::train::Transmit;
 
 struct EarlyFrame {
     since: u64,
-    link: LinkId,
-    peer: NodeAddr,
+    frame: SessionFrame,
     /// The datagram, opened at link level.
     datagram: Vec<u8>,
-    /// The range of its FSP message.
-    at: Range<usize>,
+}
+
+impl EarlyFrame {
+    fn is_of(&self, peer: NodeAddr) -> bool {
+        self.frame.src == peer
+    }
 }
 
 /// The frames that wait for keys; see the module.
@@ -47,16 +50,17 @@ impl Early {
     /// hold more than their share.
     fn push(&mut self, frame: EarlyFrame) -> u64 {
         let mut dropped = 0;
+        let (link, peer) = (frame.frame.link, frame.frame.src);
         // Any neighbour may claim that its messages are of this session. One neighbour takes no
         // places of another.
-        let of_session = |other: &&EarlyFrame| (other.peer, other.link) == (frame.peer, frame.link);
+        let of_session = |other: &&EarlyFrame| other.is_of(peer) && other.frame.link == link;
         if self.frames.iter().filter(of_session).count() >= bounds::EARLY_OF_SESSION {
             return 1;
         }
         let bytes = frame.datagram.len();
-        while !self.shares.take(frame.link, bytes) {
+        while !self.shares.take(link, bytes) {
             dropped += 1;
-            let most = self.shares.displaces(frame.link, bytes);
+            let most = self.shares.displaces(link, bytes);
             if !most.is_some_and(|most| self.drop_newest(most)) {
                 return dropped;
             }
@@ -66,7 +70,7 @@ impl Early {
     }
 
     fn drop_newest(&mut self, of: LinkId) -> bool {
-        let at = self.frames.iter().rposition(|frame| frame.link == of);
+        let at = self.frames.iter().rposition(|frame| frame.frame.link == of);
         let newest = at.and_then(|at| self.frames.remove(at));
         if let Some(frame) = &newest {
             self.shares.give_back(of, frame.datagram.len());
@@ -76,13 +80,13 @@ impl Early {
 
     /// Removes and returns the frames of one session.
     fn take(&mut self, peer: NodeAddr) -> VecDeque<EarlyFrame> {
-        if !self.frames.iter().any(|frame| frame.peer == peer) {
+        if !self.frames.iter().any(|frame| frame.is_of(peer)) {
             return VecDeque::new();
         }
-        let (taken, left): (VecDeque<_>, VecDeque<_>) = self.frames.drain(..).partition(|frame| frame.peer == peer);
+        let (taken, left): (VecDeque<_>, VecDeque<_>) = self.frames.drain(..).partition(|frame| frame.is_of(peer));
         self.frames = left;
         for frame in &taken {
-            self.shares.give_back(frame.link, frame.datagram.len());
+            self.shares.give_back(frame.frame.link, frame.datagram.len());
         }
         taken
     }
@@ -97,7 +101,7 @@ impl Early {
         let old = |frame: &EarlyFrame| now.saturating_sub(frame.since) >= EXPECT_KEYS;
         let mut count = 0;
         while let Some(frame) = self.frames.pop_front_if(|frame| old(frame)) {
-            self.shares.give_back(frame.link, frame.datagram.len());
+            self.shares.give_back(frame.frame.link, frame.datagram.len());
             count += 1;
         }
         count
@@ -109,37 +113,38 @@ impl Early {
     }
 }
 
-impl Lane {
+impl<T: Transmit> FipsIngress<'_, T> {
     /// Keeps a frame whose keys the core is about to install.
-    pub(crate) fn keep_early(&mut self, now: u64, link: LinkId, peer: NodeAddr, datagram: &[u8], at: Range<usize>) {
-        let longest = bounds::EARLY_LONGEST.max(self.config.mtu.into());
+    pub(crate) fn keep_early(&mut self, frame: SessionFrame, datagram: &[u8]) {
+        let lane = &mut *self.lane;
+        let longest = bounds::EARLY_LONGEST.max(lane.tables.config.mtu.into());
         if datagram.len() > longest {
-            self.counters.drops.count(DropReason::Early);
+            lane.out.count(DropReason::Early);
             return;
         }
-        let dropped = self.early.push(EarlyFrame {
-            since: now,
-            link,
-            peer,
+        let dropped = lane.early.push(EarlyFrame {
+            since: self.now,
+            frame,
             datagram: datagram.to_vec(),
-            at,
         });
-        self.counters.drops.count_many(DropReason::Early, dropped);
+        lane.out.count_many(DropReason::Early, dropped);
     }
 
     /// Opens the frames that arrived before the keys of this session.
-    pub(super) fn take_early<T: Transmit>(&mut self, now: u64, peer: NodeAddr, train: &mut Train<T>) {
-        for mut frame in self.early.take(peer) {
-            match self.session_frame(now, frame.link, peer, &mut frame.datagram, frame.at, train) {
-                Ok(Inbound::Packet(range, _)) => {
-                    self.push_reply(frame.datagram.get(range).unwrap_or_default().to_vec());
-                }
+    pub(super) fn take_early(&mut self, peer: NodeAddr) {
+        for mut early in self.lane.early.take(peer) {
+            let done = self.session_frame(early.frame, &mut early.datagram);
+            let out = &mut self.lane.out;
+            match done {
+                Ok(Inbound::Packet(range, _)) => out.reply(early.datagram.get(range).unwrap_or_default().to_vec()),
                 Ok(Inbound::Done) => {}
-                Err(reason) => self.counters.drops.count(reason),
+                Err(reason) => out.count(reason),
             }
         }
     }
+}
 
+impl Lane {
     /// Returns the number and size of the frames that wait for keys, for tests.
     #[doc(hidden)]
     pub fn early_load(&self) -> Load {
@@ -156,10 +161,13 @@ mod tests {
     fn frame(link: u32, peer: NodeAddr) -> EarlyFrame {
         EarlyFrame {
             since: 0,
-            link: LinkId(link),
-            peer,
+            frame: SessionFrame {
+                link: LinkId(link),
+                src: peer,
+                path_mtu: 0,
+                at: 0..1_000,
+            },
             datagram: vec![0; 1_000],
-            at: 0..1_000,
         }
     }
 

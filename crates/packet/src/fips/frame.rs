@@ -5,12 +5,17 @@
 //! in place.
 
 use weft_noise::aead::TAG_LEN;
+use weft_wire::fast::HEADROOM;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{DataPorts, SessionMessageType};
 use weft_wire::shim::{self, ShimHeader};
 use weft_wire::{CoordsPair, NodeAddr, fmp, fsp};
 
-use crate::epoch::Epoch;
+use super::epoch::{Epoch, Epochs};
+use crate::lane::LaneConfig;
+use crate::mss;
+use crate::sender::{Encapsulate, Placed};
+use crate::split::Splitter;
 
 /// The offset of the FSP message in a frame: behind link header, inner header and session datagram
 /// header.
@@ -21,7 +26,7 @@ const BODY_OFFSET: usize = FSP_OFFSET + fsp::EncryptedHeader::LEN + fsp::FspInne
 const UPPER_OFFSET: usize = BODY_OFFSET + DataPorts::LEN + ShimHeader::LEN;
 /// The offset at which an IPv6 packet is written in its slot, so that its payload is at its place
 /// in the frame.
-pub(crate) const IP_OFFSET: usize = UPPER_OFFSET - IPV6_HEADER;
+const IP_OFFSET: usize = UPPER_OFFSET - IPV6_HEADER;
 const IPV6_HEADER: usize = 40;
 
 /// The bytes that a frame adds to an IPv6 packet: 77 (FIPS wire-formats, "Overhead Budget").
@@ -39,13 +44,64 @@ pub(crate) struct Ends {
     pub(crate) path_mtu: u16,
 }
 
+impl Ends {
+    /// Returns the addresses and the size for frames of this node to `dest`.
+    pub(crate) fn of(config: &LaneConfig, dest: NodeAddr) -> Self {
+        Self {
+            src: config.me,
+            dest,
+            path_mtu: config.mtu,
+        }
+    }
+}
+
+/// Makes FIPS frames of the packets of one session.
+pub(crate) struct FipsFrames<'a> {
+    pub(crate) layers: Layers<'a>,
+    pub(crate) ends: Ends,
+    /// The size of the largest TCP packet that the hosts shall agree on, in bytes.
+    pub(crate) max_tcp: usize,
+}
+
+impl Encapsulate for FipsFrames<'_> {
+    #[inline]
+    fn place<'s>(&self, splitter: &mut Splitter<'s>, slot: &mut [u8]) -> Option<Placed<'s>> {
+        let room = slot.get_mut(HEADROOM + IP_OFFSET..)?;
+        let len = splitter.next_into(room)?;
+        let packet = room.get_mut(..len)?;
+        if mss::opens_connection(packet) {
+            mss::clamp(packet, self.max_tcp);
+        }
+        Some(Placed {
+            len,
+            end: IP_OFFSET + len,
+            rest: &[],
+            flags: 0,
+        })
+    }
+
+    #[inline]
+    fn seal(&mut self, now: u64, packet: &Placed<'_>, slot: &mut [u8]) -> Option<usize> {
+        self.layers
+            .seal_ip(now, self.ends, slot.get_mut(HEADROOM..)?, packet.len)
+    }
+}
+
 /// The epochs of both layers for one frame. The counters are taken when the frame is sealed.
 pub(crate) struct Layers<'a> {
     pub(crate) link: &'a mut Epoch,
     pub(crate) session: &'a mut Epoch,
 }
 
-impl Layers<'_> {
+impl<'a> Layers<'a> {
+    /// Returns the epochs that seal: of the session the one with this number, or the present one.
+    pub(crate) fn of(link: &'a mut Epochs, session: &'a mut Epochs, id: Option<u32>) -> Option<Self> {
+        Some(Self {
+            link: link.current_mut()?,
+            session: session.pick_mut(id)?,
+        })
+    }
+
     /// Wraps the IPv6 packet of `ip_len` bytes at [`IP_OFFSET`] of `slot` and returns the length of
     /// the frame, or `None` if an epoch has no counter left.
     pub(crate) fn seal_ip(&mut self, now: u64, ends: Ends, slot: &mut [u8], ip_len: usize) -> Option<usize> {
@@ -90,9 +146,7 @@ impl Layers<'_> {
 
         self.seal_datagram(now, ends, slot, end + TAG_LEN)
     }
-}
 
-impl Layers<'_> {
     /// Writes a CoordsWarmup: coordinates in the clear between the session header and an empty
     /// sealed message.
     pub(crate) fn seal_warmup(

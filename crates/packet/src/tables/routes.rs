@@ -1,72 +1,117 @@
-//! Networks behind nodes: the peer that a packet goes to, and the packets that a peer may send
-//! ("cryptokey routing", as WireGuard calls it).
+//! Routes: the peer that a packet goes to, and the packets that a peer may send ("cryptokey
+//! routing", as WireGuard calls it).
 //!
-//! Nodes' own addresses in `fd00::/8` are not in these tables: they follow from keys.
+//! The address of a node in `fd00::/8` follows from its key. Networks behind nodes are configured.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use weft_wire::ip::{Ipv4Header, Ipv6Header, version};
 use weft_wire::{Network, NodeAddr};
 
-/// All networks that a lane knows.
+use super::slab::Key;
+use crate::session::Session;
+
+/// The session key of a peer.
+type Peer = Key<Session>;
+
+/// The tables that decide which peer a packet goes to, and between which addresses packets pass.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    me: Ipv6Addr,
+    /// The peers that IP packets may go to and come from, by their IPv6 address.
+    peers: BTreeMap<[u8; 16], Peer>,
+    networks: Networks,
+}
+
+impl Routes {
+    /// Makes the tables of the node with this address, without peers.
+    pub(crate) fn new(me: NodeAddr) -> Self {
+        Self {
+            me: me.to_ipv6(),
+            peers: BTreeMap::new(),
+            networks: Networks::default(),
+        }
+    }
+
+    /// Returns the address of this node.
+    pub(crate) fn me(&self) -> Ipv6Addr {
+        self.me
+    }
+
+    /// Lets IP packets go to a peer and come from it.
+    pub(crate) fn allow(&mut self, peer: NodeAddr, key: Peer) {
+        self.peers.insert(peer.to_ipv6().octets(), key);
+    }
+
+    /// Ends what [`Routes::allow`] has begun.
+    pub(crate) fn deny(&mut self, peer: NodeAddr) {
+        self.peers.remove(&peer.to_ipv6().octets());
+    }
+
+    /// Replaces all networks. `ours` are those that peers may send to, including further addresses
+    /// of this node; `theirs` are behind peers. Of two equal networks the last is used.
+    pub(crate) fn set_networks(&mut self, ours: &[Network], theirs: &[(Network, NodeAddr)]) {
+        self.networks = Networks::new(ours, theirs);
+    }
+
+    /// Returns whether there are networks.
+    pub(crate) fn has_networks(&self) -> bool {
+        !self.networks.is_empty()
+    }
+
+    /// Returns the peer that a packet from the address of this node to that of a peer goes to.
+    #[inline]
+    pub(crate) fn between_nodes(&self, packet: &[u8]) -> Option<Peer> {
+        let header = packet.first_chunk::<{ Ipv6Header::LEN }>()?;
+        let [source, dest] = header.get(Ipv6Header::SRC_AT..)?.as_chunks::<16>().0.first_chunk()?;
+        let ours = version(packet) == Some(6) && *source == self.me.octets();
+        self.peers.get(dest).filter(|_| ours).copied()
+    }
+
+    /// Returns whether peers may send to this address, and packets from it may go to them.
+    pub(crate) fn is_ours(&self, address: IpAddr) -> bool {
+        address == IpAddr::V6(self.me) || self.networks.is_ours(address)
+    }
+
+    /// Returns the peer that has this address, or whose network contains it with the longest
+    /// prefix.
+    pub(crate) fn peer_behind(&self, address: IpAddr) -> Option<Peer> {
+        if let IpAddr::V6(ip) = address
+            && let Some(peer) = self.peers.get(&ip.octets())
+        {
+            return Some(*peer);
+        }
+        let node = self.networks.behind(address)?;
+        self.peers.get(&node.to_ipv6().octets()).copied()
+    }
+}
+
+/// The networks behind nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Networks {
+struct Networks {
     ours: Table<()>,
     theirs: Table<NodeAddr>,
 }
 
 impl Networks {
-    /// Makes the tables. `ours` are the networks that peers may send to, including further
-    /// addresses of this node; `theirs` are behind peers. Of two equal networks the last is used.
-    pub(crate) fn new(ours: &[Network], theirs: &[(Network, NodeAddr)]) -> Self {
+    fn new(ours: &[Network], theirs: &[(Network, NodeAddr)]) -> Self {
         Self {
             ours: ours.iter().map(|network| (*network, ())).collect(),
             theirs: theirs.iter().copied().collect(),
         }
     }
 
-    /// Returns whether there are no networks.
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.ours.is_empty() && self.theirs.is_empty()
     }
 
-    /// Returns whether an address is in one of the networks of this node.
-    pub(crate) fn is_ours(&self, address: IpAddr) -> bool {
+    fn is_ours(&self, address: IpAddr) -> bool {
         self.ours.get(address).is_some()
     }
 
-    /// Returns the peer whose network contains an address with the longest prefix.
-    pub(crate) fn behind(&self, address: IpAddr) -> Option<NodeAddr> {
+    fn behind(&self, address: IpAddr) -> Option<NodeAddr> {
         self.theirs.get(address).copied()
-    }
-}
-
-/// The tables that decide between which addresses packets may pass.
-#[derive(Clone, Copy)]
-pub(crate) struct Borders<'a> {
-    pub(crate) me: NodeAddr,
-    /// The nodes that may send to this node, by their addresses.
-    pub(crate) allowed: &'a BTreeMap<[u8; 16], NodeAddr>,
-    pub(crate) networks: &'a Networks,
-}
-
-impl Borders<'_> {
-    /// Returns whether peers may send to this address, and packets from it may go to them.
-    pub(crate) fn is_ours(self, address: IpAddr) -> bool {
-        address == IpAddr::V6(self.me.to_ipv6()) || self.networks.is_ours(address)
-    }
-
-    /// Returns the allowed peer that has this address, or whose network contains it with the
-    /// longest prefix.
-    pub(crate) fn peer_behind(self, address: IpAddr) -> Option<NodeAddr> {
-        if let IpAddr::V6(ip) = address
-            && let Some(peer) = self.allowed.get(&ip.octets())
-        {
-            return Some(*peer);
-        }
-        let allowed = |peer: &NodeAddr| self.allowed.contains_key(&peer.to_ipv6().octets());
-        self.networks.behind(address).filter(allowed)
     }
 }
 

@@ -1,0 +1,231 @@
+//! Session datagrams for this node, from the wire: handshake messages and signals, and frames under
+//! the keys of a session.
+
+use std::ops::Range;
+
+use weft_noise::aead::TAG_LEN;
+use weft_wire::link::SessionDatagram;
+use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
+use weft_wire::{NodeAddr, fsp, shim};
+
+use super::{FipsIngress, OpenFailure, Proof};
+use crate::checksum::Checksum;
+use crate::clear::{self, Clear, Parties};
+use crate::control::{EpochId, LinkId, LinkReport, SessionReport};
+use crate::counters::DropReason;
+use crate::ecn::{self, Seen};
+use crate::inbound::Inbound;
+use crate::meter::Arrival;
+use crate::session::{Expecting, Session};
+use crate::tables::{LinkKey, SessionKey};
+use crate::train::Transmit;
+
+/// The shortest interval between reports of unknown sessions for one link, in ms.
+const UNKNOWN_SESSION_INTERVAL: u64 = 200;
+
+/// A frame of a session, in a datagram that is open at link level.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionFrame {
+    /// The link that the datagram arrived over.
+    pub(crate) link: LinkId,
+    /// The source that the datagram names.
+    pub(crate) src: NodeAddr,
+    /// The path MTU that the datagram reports, in bytes.
+    pub(crate) path_mtu: u16,
+    /// The range of the frame in the datagram.
+    pub(crate) at: Range<usize>,
+}
+
+impl<T: Transmit> FipsIngress<'_, T> {
+    /// Processes a session datagram, whose body is at `at`, for this node or for another one.
+    /// Returns `None` for a handshake message or error signal for this node, which the core
+    /// processes.
+    pub(super) fn session_datagram(
+        &mut self,
+        key: LinkKey,
+        datagram: &mut [u8],
+        at: Range<usize>,
+    ) -> Result<Option<Inbound>, DropReason> {
+        let draw = clear::draw(datagram);
+        let parsed = datagram
+            .get(at.clone())
+            .and_then(|body| SessionDatagram::parse(body).ok());
+        let parsed = parsed.and_then(|d| Some((d, fsp::FspPrefix::parse(d.payload).ok()?)));
+        let (parsed, prefix) = parsed.ok_or(DropReason::Malformed)?;
+        let (now, tables) = (self.now, &mut self.lane.tables);
+        if parsed.dest != tables.config.me {
+            self.transit(key, datagram, at)?;
+            return Ok(Some(Inbound::Done));
+        }
+        let link = tables.links.get_mut(key).ok_or(DropReason::NoKeys)?;
+        let (src, phase) = (parsed.src, fsp::FspPhase::from_nibble(prefix.phase));
+        if phase == Some(fsp::FspPhase::Established) && !prefix.is_signal() {
+            let frame = SessionFrame {
+                link: link.id,
+                src,
+                path_mtu: parsed.path_mtu,
+                at: at.end - parsed.payload.len()..at.end,
+            };
+            return self.session_frame(frame, datagram).map(Some);
+        }
+        // The rate of each link is bounded.
+        let kind = Clear::of(parsed.payload).ok_or(DropReason::Clear)?;
+        let parties = Parties {
+            neighbour: link.peer,
+            src,
+            dest: parsed.dest,
+            me: parsed.dest,
+        };
+        if !link.clear.take(now, kind, parties, draw) {
+            return Err(DropReason::Clear);
+        }
+        if let Ok(msg3) = SessionMsg3::parse(parsed.payload)
+            && let Some(session) = tables.sessions.find_mut(&src)
+            && session.allowed
+        {
+            session.expecting = Some(Expecting::renewed(session.expecting, now, msg3.noise));
+        }
+        Ok(None)
+    }
+
+    /// Opens a frame of a session in place, and processes its content.
+    pub(crate) fn session_frame(&mut self, frame: SessionFrame, datagram: &mut [u8]) -> Result<Inbound, DropReason> {
+        let at = frame.at.clone();
+        let message = datagram.get_mut(at.clone()).ok_or(DropReason::Malformed)?;
+        let parsed = fsp::EncryptedMessage::parse(message).map_err(|_| DropReason::Malformed)?;
+        let header = parsed.header;
+        let sealed_at = message.len() - parsed.ciphertext.len();
+        let (clear, sealed) = message.split_at_mut(sealed_at);
+        let aad = clear.get(..fsp::EncryptedHeader::LEN).ok_or(DropReason::Malformed)?;
+        let key_bit = header.flags & fsp::FLAG_KEY_EPOCH != 0;
+        let lane = &mut *self.lane;
+        let session = lane.tables.sessions.key(&frame.src);
+        let opened = session.and_then(|key| {
+            let session = lane.tables.sessions.get_mut(key)?;
+            Some((
+                key,
+                session.open(header.counter, key_bit, aad, sealed, &mut lane.scratch),
+            ))
+        });
+        let (key, id, newest) = match opened {
+            Some((key, Ok((id, newest)))) => (key, id, newest),
+            Some((_, Err(OpenFailure::Replay))) => return Err(DropReason::SessionReplay),
+            Some((_, Err(OpenFailure::Tag))) | None => {
+                self.no_keys(frame, datagram)?;
+                return Ok(Inbound::Done);
+            }
+        };
+        if newest
+            && let Some(session) = lane.tables.sessions.get_mut(key)
+            && session.arrives_over(self.now, frame.link)
+        {
+            lane.out
+                .report_session(frame.src, SessionReport::Arrives { link: frame.link });
+        }
+        self.session_proof(key, id, key_bit);
+        let plain_at = at.start + sealed_at;
+        let plain = datagram.get(plain_at..at.end - TAG_LEN).ok_or(DropReason::Malformed)?;
+        let (inner, body) = fsp::FspInner::parse(plain).map_err(|_| DropReason::Malformed)?;
+        let is_packet = inner.msg_type == SessionMessageType::Data.to_byte()
+            && DataPorts::parse(body).is_ok_and(|(ports, _)| ports.dst == IPV6_SHIM_PORT);
+        let session = self.lane.tables.sessions.get_mut(key).ok_or(DropReason::NoKeys)?;
+        session.path_mtu = Some(frame.path_mtu);
+        if let Some(epoch) = session.epochs.pick_mut(Some(id)).filter(|_| newest) {
+            epoch.observe_spin(inner.inner_flags & fsp::INNER_FLAG_SPIN != 0);
+        }
+        if session.epochs.seals_with(id) {
+            let arrival = Arrival {
+                epoch: id,
+                counter: header.counter,
+                timestamp: inner.timestamp,
+                bytes: plain.len(),
+                ce: ecn::is_marked(datagram),
+            };
+            session.meter.receive(self.now, arrival);
+        }
+        if is_packet {
+            session.received_packets(self.now, 1, body.len());
+            let shim_at = plain_at + fsp::FspInner::LEN + DataPorts::LEN;
+            return self.ip_packet(key, datagram, shim_at, at.end - TAG_LEN);
+        }
+        session.received_message(self.now);
+        let tables = &self.lane.tables;
+        let report = tables.session_message(self.now, frame.src, EpochId(id), id, inner.msg_type, body)?;
+        self.lane.out.report(report);
+        Ok(Inbound::Done)
+    }
+
+    /// Rebuilds the IPv6 header in front of the payload, over the headers of the frame.
+    fn ip_packet(
+        &mut self,
+        key: SessionKey,
+        datagram: &mut [u8],
+        shim_at: usize,
+        end: usize,
+    ) -> Result<Inbound, DropReason> {
+        let lane = &mut *self.lane;
+        let session = lane.tables.sessions.get(key).ok_or(DropReason::NoKeys)?;
+        let peer = session.peer;
+        if !session.allowed {
+            return Err(DropReason::NotAllowed);
+        }
+        let seen = match lane.outer {
+            Seen::Ce => Seen::Ce,
+            _ if ecn::is_marked(datagram) => Seen::Marked,
+            outer => outer,
+        };
+        let opened = datagram.get_mut(..end).ok_or(DropReason::Malformed)?;
+        let start = shim::expand_in_place(opened, shim_at, peer.to_ipv6(), lane.tables.routes.me());
+        let start = start.map_err(|_| DropReason::Malformed)?;
+        let packet = opened.get_mut(start..).ok_or(DropReason::Malformed)?;
+        lane.admit(key, peer, packet);
+        ecn::apply(&mut lane.out.counters, seen, packet)?;
+        lane.out.counters.tun_tx += 1;
+        Ok(Inbound::Packet(start..end, Checksum::Full))
+    }
+
+    fn session_proof(&mut self, key: SessionKey, id: u32, key_bit: bool) {
+        let tables = &mut self.lane.tables;
+        let Some(session) = tables.sessions.get_mut(key) else {
+            return;
+        };
+        let (peer, proof) = (session.peer, session.epochs.authenticated(id, key_bit));
+        let id = EpochId(id);
+        match proof {
+            Proof::None => {}
+            Proof::Confirmed => self.lane.out.report_session(peer, SessionReport::Confirmed { id }),
+            Proof::Promoted => {
+                tables.changed();
+                self.lane.out.report_session(peer, SessionReport::Proven { id });
+                self.lane.sender(self.now, self.train).flush_queue(key);
+            }
+        }
+    }
+
+    /// Handles a frame that no epoch opens: its keys may still be on their way from the core, or
+    /// this node may have lost them.
+    fn no_keys(&mut self, frame: SessionFrame, datagram: &[u8]) -> Result<(), DropReason> {
+        let (now, link, src) = (self.now, frame.link, frame.src);
+        let expecting = |s: &Session| s.expecting.filter(|expecting| expecting.is_open(now));
+        let session = self.lane.tables.sessions.find(&src);
+        if let Some((session, expecting)) = session.and_then(|s| Some((s, expecting(s)?))) {
+            // A failed attempt to open has destroyed the frame, so a frame can wait only if no
+            // epoch was tried.
+            let waits = session.epochs.ids().next().is_none();
+            if waits {
+                self.keep_early(frame, datagram);
+            }
+            // Handshake messages that lead to no keys must not hide that this node has lost its
+            // keys.
+            if !expecting.in_vain(now) {
+                return if waits { Ok(()) } else { Err(DropReason::Early) };
+            }
+        }
+        let known = self.lane.tables.links.find_mut(&link).ok_or(DropReason::NoKeys)?;
+        if known.last_unknown == 0 || now.saturating_sub(known.last_unknown) >= UNKNOWN_SESSION_INTERVAL {
+            known.last_unknown = now.max(1);
+            self.lane.out.report_link(link, LinkReport::UnknownSession { src });
+        }
+        Err(DropReason::SessionTag)
+    }
+}

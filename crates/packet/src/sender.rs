@@ -1,0 +1,258 @@
+//! Sending: packets and messages, sealed under the keys in the tables into one train.
+//!
+//! The packets of one TUN read are sealed in one loop, whatever their encapsulation
+//! ([`Encapsulate`]). Messages are sealed one by one: those of a link here, those of a session in
+//! FIPS frames here and in fast frames in `fast/message.rs`.
+
+use std::net::SocketAddr;
+
+use weft_wire::link::{LinkMessageType, PROBE};
+use weft_wire::{NodeAddr, fmp};
+
+use crate::counters::{Counters, DropReason};
+use crate::fips::FipsFrames;
+use crate::fips::frame::{self, Ends, Layers, SESSION_OVERHEAD};
+use crate::lanes::Place;
+use crate::link::Link;
+use crate::outbox::Outbox;
+use crate::paths::Paths;
+use crate::shares::Shares;
+use crate::split::Splitter;
+use crate::tables::{Egress, Encapsulation, LinkKey, SessionKey, Tables};
+use crate::train::{Train, Transmit};
+
+/// What is needed to send: see the module.
+pub(crate) struct Sender<'a, T> {
+    /// The present time, in ms.
+    pub(crate) now: u64,
+    pub(crate) tables: &'a mut Tables,
+    pub(crate) out: &'a mut Outbox,
+    pub(crate) place: Place,
+    /// The shares of the sessions in the packets that wait in their queues.
+    pub(crate) queued: &'a mut Shares<NodeAddr>,
+    /// A buffer.
+    pub(crate) scratch: &'a mut Vec<u8>,
+    pub(crate) train: &'a mut Train<T>,
+}
+
+/// One way to make frames of packets.
+pub(crate) trait Encapsulate {
+    /// Writes the part of the splitter's next packet that has to be written to its place in `slot`,
+    /// which begins with the headroom of [`Train::reserve_with_headroom`]. Returns `None` if there
+    /// is no further packet.
+    fn place<'s>(&self, splitter: &mut Splitter<'s>, slot: &mut [u8]) -> Option<Placed<'s>>;
+
+    /// Seals a packet where it was placed, and returns the length of the frame, or `None` if
+    /// nothing more may be sealed under these keys.
+    fn seal(&mut self, now: u64, packet: &Placed<'_>, slot: &mut [u8]) -> Option<usize>;
+}
+
+/// A packet in its frame, before sealing.
+pub(crate) struct Placed<'a> {
+    /// The length of the packet with its IP header, in bytes.
+    pub(crate) len: usize,
+    /// The end of the packet in the frame.
+    pub(crate) end: usize,
+    /// The last bytes of the packet, which are not in the frame.
+    pub(crate) rest: &'a [u8],
+    /// The flags of the frame.
+    pub(crate) flags: u8,
+}
+
+/// The frames that were sent of one TUN read.
+#[derive(Default)]
+pub(crate) struct Sent {
+    pub(crate) frames: u64,
+    /// The length of the frames, in bytes.
+    pub(crate) bytes: usize,
+    /// The length of the packets in them, in bytes.
+    pub(crate) carried: usize,
+}
+
+impl<T: Transmit> Sender<'_, T> {
+    /// Sends the splitter's packets in frames as `egress` specifies.
+    pub(crate) fn packets(&mut self, egress: Egress, splitter: Splitter<'_>) {
+        let done = match egress.frames {
+            Encapsulation::Fips => self.fips_packets(egress, splitter),
+            Encapsulation::Fast | Encapsulation::Relayed { .. } => self.fast_packets(egress, splitter),
+        };
+        self.out.counters.note(done);
+    }
+
+    fn fips_packets(&mut self, egress: Egress, splitter: Splitter<'_>) -> Result<(), DropReason> {
+        let config = self.tables.config;
+        let (session, link) = self.tables.pair(egress).ok_or(DropReason::NoKeys)?;
+        let mut frames = FipsFrames {
+            layers: Layers::of(&mut link.epochs, &mut session.epochs, None).ok_or(DropReason::NoKeys)?,
+            ends: Ends::of(&config, session.peer),
+            max_tcp: egress.max_tcp(),
+        };
+        let sealing = Sealing {
+            now: self.now,
+            paths: &mut link.paths,
+            counters: &mut self.out.counters,
+            train: self.train,
+        };
+        let sent = sealing.all(&mut frames, splitter, egress.max_inner() + frame::IPV6_OVERHEAD);
+        link.sent(self.now, sent.frames, sent.bytes, true);
+        session.sent_packets(self.now, sent.frames, sent.carried);
+        Ok(())
+    }
+
+    /// Seals a message to the neighbour of a link under the keys of `epoch`, or the present ones.
+    pub(crate) fn link_message(&mut self, key: LinkKey, epoch: Option<u32>, msg_type: u8, body: &[u8]) {
+        let done = self.try_link_message(key, epoch, msg_type, body);
+        self.out.counters.note(done);
+    }
+
+    fn try_link_message(
+        &mut self,
+        key: LinkKey,
+        epoch: Option<u32>,
+        msg_type: u8,
+        body: &[u8],
+    ) -> Result<(), DropReason> {
+        let link = self.tables.links.get_mut(key).ok_or(DropReason::NoKeys)?;
+        let len = link.seal(self.now, epoch, msg_type, body, self.train)?;
+        let payload = msg_type == LinkMessageType::SessionDatagram.to_byte();
+        link.sent(self.now, 1, len, payload);
+        link.paths.commit(self.train, &mut self.out.counters, len);
+        Ok(())
+    }
+
+    /// Asks the peer of a link whether it is at `to`, if the link has keys.
+    pub(crate) fn probe_link(&mut self, key: LinkKey, to: SocketAddr, number: u64) {
+        let Some(link) = self.tables.links.get_mut(key) else {
+            return;
+        };
+        match link.seal(self.now, None, PROBE, &number.to_le_bytes(), self.train) {
+            Ok(len) => {
+                link.sent(self.now, 1, len, false);
+                self.train.commit(to, len);
+            }
+            Err(DropReason::NoKeys) => {}
+            Err(reason) => self.out.counters.drops.count(reason),
+        }
+    }
+
+    /// Forwards the body of a session datagram to the next hop.
+    pub(crate) fn forward(&mut self, key: LinkKey, marked: bool, body: &[u8]) -> Result<(), DropReason> {
+        let link = self.tables.links.get_mut(key).ok_or(DropReason::ForwardFailed)?;
+        // A mark stays for the rest of the path.
+        let marked = marked || link.congested;
+        let flags = if marked { fmp::FLAG_CE } else { 0 };
+        let msg_type = LinkMessageType::SessionDatagram.to_byte();
+        let len = match link.seal_flagged(self.now, None, flags, msg_type, body, self.train) {
+            Err(DropReason::NoKeys) => return Err(DropReason::ForwardFailed),
+            sealed => sealed?,
+        };
+        self.out.counters.ce_forwarded += u64::from(marked);
+        self.out.counters.forwarded += 1;
+        link.sent(self.now, 1, len, true);
+        link.paths.commit(self.train, &mut self.out.counters, len);
+        Ok(())
+    }
+
+    /// Seals a message to the peer of a session: in a fast frame if possible and no `epoch` is
+    /// named, else in a FIPS frame under the keys of `epoch`, or the present ones.
+    pub(crate) fn session_message(&mut self, key: SessionKey, epoch: Option<u32>, msg_type: u8, body: &[u8]) {
+        if epoch.is_none() && self.fast_message(key, None, msg_type, body) {
+            return;
+        }
+        let done = self.fips_message(key, epoch, msg_type, body);
+        self.out.counters.note(done);
+    }
+
+    fn fips_message(
+        &mut self,
+        key: SessionKey,
+        epoch: Option<u32>,
+        msg_type: u8,
+        body: &[u8],
+    ) -> Result<(), DropReason> {
+        let (config, egress) = (self.tables.config, self.tables.egress(key));
+        let (session, link) = self.tables.pair(egress).ok_or(DropReason::NoKeys)?;
+        let ends = Ends::of(&config, session.peer);
+        let slot = self.train.reserve(SESSION_OVERHEAD + body.len());
+        let layers = Layers::of(&mut link.epochs, &mut session.epochs, epoch);
+        let mut layers = layers.ok_or(DropReason::NoKeys)?;
+        let len = layers.seal_message(self.now, ends, msg_type, body, slot);
+        let len = len.ok_or(DropReason::EpochSpent)?;
+        link.sent(self.now, 1, len, true);
+        session.sent_message(self.now);
+        link.paths.commit(self.train, &mut self.out.counters, len);
+        Ok(())
+    }
+}
+
+/// Where the frames of one TUN read go.
+pub(crate) struct Sealing<'a, T> {
+    /// The present time, in ms.
+    pub(crate) now: u64,
+    pub(crate) paths: &'a mut Paths,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) train: &'a mut Train<T>,
+}
+
+impl<T: Transmit> Sealing<'_, T> {
+    /// Seals and sends the splitter's packets in frames of at most `max_frame` bytes.
+    #[inline]
+    pub(crate) fn all<E: Encapsulate>(self, frames: &mut E, mut splitter: Splitter<'_>, max_frame: usize) -> Sent {
+        let Self {
+            now,
+            paths,
+            counters,
+            train,
+        } = self;
+        let mut sent = Sent::default();
+        loop {
+            let began = T::clock();
+            let slot = train.reserve_with_headroom(max_frame);
+            let Some(packet) = frames.place(&mut splitter, slot) else {
+                return sent;
+            };
+            let split = T::clock();
+            let Some(len) = frames.seal(now, &packet, slot) else {
+                counters.drops.count(DropReason::EpochSpent);
+                return sent;
+            };
+            train.out_mut().sealed(split - began, T::clock() - split);
+            sent.frames += 1;
+            sent.bytes += len;
+            sent.carried += packet.len;
+            paths.commit(train, counters, len);
+        }
+    }
+}
+
+impl Link {
+    /// Seals a link message into the room that `train` has next, under the keys of `epoch` or the
+    /// present ones, and returns the length of the frame.
+    pub(crate) fn seal<T: Transmit>(
+        &mut self,
+        now: u64,
+        epoch: Option<u32>,
+        msg_type: u8,
+        body: &[u8],
+        train: &mut Train<T>,
+    ) -> Result<usize, DropReason> {
+        self.seal_flagged(now, epoch, 0, msg_type, body, train)
+    }
+
+    fn seal_flagged<T: Transmit>(
+        &mut self,
+        now: u64,
+        epoch: Option<u32>,
+        flags: u8,
+        msg_type: u8,
+        body: &[u8],
+        train: &mut Train<T>,
+    ) -> Result<usize, DropReason> {
+        let epoch = self.epochs.pick_mut(epoch).ok_or(DropReason::NoKeys)?;
+        let end = frame::LINK_BODY_OFFSET + body.len();
+        let slot = train.reserve(end + fmp::TAG_LEN);
+        let room = slot.get_mut(frame::LINK_BODY_OFFSET..end);
+        room.ok_or(DropReason::ControlTooLong)?.copy_from_slice(body);
+        frame::seal_link(epoch, now, flags, msg_type, slot, end).ok_or(DropReason::EpochSpent)
+    }
+}

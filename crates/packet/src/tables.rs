@@ -1,0 +1,260 @@
+//! The tables of a lane: its links and sessions, and what leads to them.
+//!
+//! A frame leads to its owner by the receiver index in it, and a packet to its session by the
+//! destination. Each is one search. Everything else is reached by [`Key`]s.
+//!
+//! The core's commands write the tables, and so does a frame that proves keys. Each change begins a
+//! new version ([`Tables::changed`]): what sessions keep is of one version.
+
+mod egress;
+mod routes;
+mod slab;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use weft_wire::NodeAddr;
+
+use crate::control::{EpochUse, FastKeys, LinkId, LinkKeys};
+use crate::fast::FastEpoch;
+use crate::lane::LaneConfig;
+use crate::link::Link;
+use crate::session::Session;
+
+pub(crate) use egress::{Egress, Encapsulation, FastPath};
+pub(crate) use routes::{Routes, addresses};
+pub(crate) use slab::{Key, Slab};
+
+/// The key of a link.
+pub(crate) type LinkKey = Key<Link>;
+/// The key of a session.
+pub(crate) type SessionKey = Key<Session>;
+
+/// The meaning of a receiver index of FIPS frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Index {
+    /// The index of an epoch of this link.
+    Keyed(LinkKey),
+    /// The index of a handshake in flight for this link; `true` once an early frame was reported.
+    Armed(LinkId, bool),
+}
+
+/// The owner of the keys that a receiver index of fast frames names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FastOwner {
+    /// A session.
+    Session(SessionKey),
+    /// The hop over a link.
+    Hop(LinkKey),
+}
+
+/// The tables of a lane; see the module.
+pub(crate) struct Tables {
+    pub(crate) config: LaneConfig,
+    pub(crate) links: Slab<LinkId, Link>,
+    pub(crate) sessions: Slab<NodeAddr, Session>,
+    /// The meaning of each receiver index of FIPS frames.
+    pub(crate) indices: BTreeMap<u32, Index>,
+    /// The owner of each receiver index of fast frames.
+    pub(crate) fast_indices: BTreeMap<u32, FastOwner>,
+    pub(crate) routes: Routes,
+    /// The link of the next hop, for the destinations of forwarded datagrams.
+    pub(crate) next_hops: BTreeMap<NodeAddr, LinkId>,
+    /// The nodes that receive data in fast frames only.
+    pub(crate) fast_only: BTreeSet<NodeAddr>,
+    /// Whether relayed frames are sealed whole at each hop.
+    pub(crate) whole: bool,
+    version: u64,
+}
+
+impl Tables {
+    /// Makes empty tables.
+    pub(crate) fn new(config: LaneConfig) -> Self {
+        Self {
+            config,
+            links: Slab::new(),
+            sessions: Slab::new(),
+            indices: BTreeMap::new(),
+            fast_indices: BTreeMap::new(),
+            routes: Routes::new(config.me),
+            next_hops: BTreeMap::new(),
+            fast_only: BTreeSet::new(),
+            whole: false,
+            version: 0,
+        }
+    }
+
+    /// Records that the tables, or the keys in them, have changed: what sessions keep is resolved
+    /// again.
+    pub(crate) fn changed(&mut self) {
+        self.version = self.version.wrapping_add(1);
+    }
+
+    /// Returns the session with a node, which is made if there is none.
+    pub(crate) fn session_with(&mut self, peer: NodeAddr) -> SessionKey {
+        self.sessions.key_or_insert(peer, || Session::new(peer))
+    }
+
+    /// Returns whether a node receives data in fast frames only.
+    pub(crate) fn is_fast_only(&self, key: SessionKey) -> bool {
+        let session = self.sessions.get(key);
+        session.is_some_and(|session| self.fast_only.contains(&session.peer))
+    }
+
+    /// Returns a session and the link that it is bound to.
+    #[inline]
+    pub(crate) fn pair(&mut self, egress: Egress) -> Option<(&mut Session, &mut Link)> {
+        let link = self.links.get_mut(egress.link?)?;
+        Some((self.sessions.get_mut(egress.session)?, link))
+    }
+
+    /// Returns the link with this node itself. `bound`, which its session is bound to, normally is.
+    pub(crate) fn direct_link(&self, bound: Option<LinkKey>, peer: NodeAddr) -> Option<LinkKey> {
+        let is_direct = |key: &LinkKey| self.links.get(*key).is_some_and(|link| link.peer == peer);
+        let other = || {
+            self.links
+                .iter()
+                .find(|(_, link)| link.peer == peer)
+                .map(|(key, _)| key)
+        };
+        bound.filter(is_direct).or_else(other)
+    }
+
+    /// Returns a link, which is made if there is none, with its peer at `path`. Unless `proven`,
+    /// the peer still has to prove that it is there.
+    pub(crate) fn link_with(&mut self, id: LinkId, peer: NodeAddr, path: SocketAddr, proven: bool) -> LinkKey {
+        self.links.key_or_insert(id, || Link::new(id, peer, path, proven))
+    }
+
+    /// Installs the keys of a link. `path` and `proven` are as in [`Tables::link_with`].
+    pub(crate) fn install_link(
+        &mut self,
+        now: u64,
+        key: LinkKey,
+        path: SocketAddr,
+        proven: bool,
+        keys: &LinkKeys,
+        usage: EpochUse,
+    ) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        if let Some(index) = link.install(now, path, proven, keys, usage) {
+            self.indices.remove(&index);
+        }
+        self.indices.insert(keys.our_index, Index::Keyed(key));
+    }
+
+    /// Ends the wait for the handshake that has this receiver index.
+    pub(crate) fn disarm(&mut self, index: u32) {
+        if matches!(self.indices.get(&index), Some(Index::Armed(..))) {
+            self.indices.remove(&index);
+        }
+    }
+
+    /// Removes the keys of a link that have this receiver index.
+    pub(crate) fn retire_link_epoch(&mut self, id: LinkId, index: u32) {
+        if let Some(link) = self.links.find_mut(&id) {
+            link.retire(index);
+        }
+        self.indices.remove(&index);
+    }
+
+    /// Removes a link, its keys and its labels.
+    pub(crate) fn remove_link(&mut self, id: LinkId) {
+        let Some((_, link)) = self.links.remove(&id) else {
+            return;
+        };
+        for index in link.epochs.ids() {
+            self.indices.remove(&index);
+        }
+        for index in link.hop.indices() {
+            self.fast_indices.remove(&index);
+        }
+    }
+
+    /// Installs fast keys of the session with a node.
+    pub(crate) fn install_fast(&mut self, now: u64, peer: NodeAddr, keys: &FastKeys) {
+        let key = self.session_with(peer);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let replaced = session.fast.install(FastEpoch::new(now, keys));
+        self.index_fast(replaced, keys.our_index, FastOwner::Session(key));
+    }
+
+    /// Installs keys for the relayed frames of a link.
+    pub(crate) fn install_hop(&mut self, now: u64, id: LinkId, keys: &FastKeys) {
+        let Some(key) = self.links.key(&id) else { return };
+        let Some(link) = self.links.get_mut(key) else { return };
+        let replaced = link.hop.install(FastEpoch::new(now, keys));
+        self.index_fast(replaced, keys.our_index, FastOwner::Hop(key));
+    }
+
+    /// Removes keys for the relayed frames of a link.
+    pub(crate) fn retire_hop(&mut self, id: LinkId, key: u32) {
+        let retired = self.links.find_mut(&id).and_then(|link| link.hop.retire(key));
+        if let Some(index) = retired {
+            self.fast_indices.remove(&index);
+        }
+    }
+
+    /// Removes one epoch of a session, and the fast keys of the same number.
+    pub(crate) fn retire_session_epoch(&mut self, peer: NodeAddr, id: u32) {
+        let Some(session) = self.sessions.find_mut(&peer) else {
+            return;
+        };
+        session.epochs.retire(id);
+        if let Some(index) = session.fast.retire(id) {
+            self.fast_indices.remove(&index);
+        }
+    }
+
+    /// Removes all keys of a session.
+    pub(crate) fn remove_session_keys(&mut self, peer: NodeAddr) {
+        if let Some(session) = self.sessions.find_mut(&peer) {
+            for index in session.fast.indices() {
+                self.fast_indices.remove(&index);
+            }
+            session.forget_keys();
+        }
+    }
+
+    /// Changes a link, if there is one.
+    pub(crate) fn with_link(&mut self, id: LinkId, change: impl FnOnce(&mut Link)) {
+        self.links.find_mut(&id).map(change);
+    }
+
+    /// Changes the session with a node, if there is one.
+    pub(crate) fn with_known(&mut self, peer: NodeAddr, change: impl FnOnce(&mut Session)) {
+        self.sessions.find_mut(&peer).map(change);
+    }
+
+    /// Changes the session with a node, which is made if there is none.
+    pub(crate) fn with_session(&mut self, peer: NodeAddr, change: impl FnOnce(&mut Session)) {
+        let key = self.session_with(peer);
+        self.sessions.get_mut(key).map(change);
+    }
+
+    /// Lets IP packets go to a node and come from it.
+    pub(crate) fn allow(&mut self, peer: NodeAddr) {
+        self.with_session(peer, |session| session.allowed = true);
+        let key = self.session_with(peer);
+        self.routes.allow(peer, key);
+    }
+
+    /// Removes the session with a node. No IP packets go to the node or come from it any longer.
+    pub(crate) fn deny(&mut self, peer: NodeAddr) {
+        self.routes.deny(peer);
+        if let Some((_, session)) = self.sessions.remove(&peer) {
+            for index in session.fast.indices() {
+                self.fast_indices.remove(&index);
+            }
+        }
+    }
+
+    fn index_fast(&mut self, replaced: Option<u32>, index: u32, owner: FastOwner) {
+        if let Some(replaced) = replaced {
+            self.fast_indices.remove(&replaced);
+        }
+        self.fast_indices.insert(index, owner);
+    }
+}
