@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, LABEL_AT, MAX_HOPS, RelayHeader};
 
+use super::FastEpoch;
 use super::ingress::{SessionIngress, Source, Via, asks, frame_content};
 use super::keys::Opened;
 use super::message::phase_in;
@@ -51,15 +52,39 @@ enum End {
     Odd(Odd),
 }
 
+/// Frames of a hop that were opened one after the other.
+#[derive(Default)]
+struct Batch {
+    /// The length of those that belong to the run, in bytes.
+    bytes: usize,
+    /// The number of frames that opened, and their length in bytes.
+    opened: u64,
+    opened_bytes: usize,
+    /// Whether one of them, under the keys in use, has the highest counter of all.
+    newest: bool,
+}
+
 /// A frame that opened and does not belong to a run.
 struct Odd {
     header: fast::Header,
+    /// The length of the frame, in bytes.
+    len: usize,
     /// The number of its keys.
     key: u32,
     opened: Opened,
     unproven: bool,
     /// The header of a relayed frame for this hop.
     relay: Option<RelayHeader>,
+}
+
+impl Odd {
+    /// Returns the label of a frame that needs nothing but to be forwarded.
+    #[inline]
+    fn forwarded(&self) -> Option<u32> {
+        let simple = !self.unproven && !self.opened.new_phase && self.header.flags & FLAG_WHOLE == 0;
+        let relay = self.relay.filter(|relay| simple && relay.ttl > 1);
+        relay.map(|relay| relay.label)
+    }
 }
 
 /// The frames over one hop in one receive, and what their processing needs.
@@ -108,71 +133,47 @@ impl<T: Transmit> HopIngress<'_, T> {
     fn open_run(&mut self, index: u32, received: &mut Received<'_>) -> (Option<Run>, End) {
         let (frames, step) = received.rest();
         let mut run: Option<Run> = None;
-        let mut at = 0;
-        while let Some(rest) = frames.get_mut(at..) {
-            let len = rest.len().min(step);
-            let frame = rest.get_mut(..len).unwrap_or_default();
-            let header = match fast::Header::parse(frame) {
-                Ok(header) if header.receiver_index == index => header,
-                _ if fast::index_of(frame) != Some(index) => break,
-                _ => return (run, End::Dropped(DropReason::Malformed)),
+        loop {
+            let (at, label) = run.map_or((0, None), |run| (run.bytes, Some(run.label)));
+            let Some(link) = self.lane.tables.links.get_mut(self.key) else {
+                return (run, End::Dropped(DropReason::FastUnknown));
             };
-            let odd = match self.open(header, frame) {
-                Ok(odd) => odd,
-                Err(reason) => return (run, End::Dropped(reason)),
-            };
-            let simple = !odd.unproven && !odd.opened.new_phase && odd.header.flags & FLAG_WHOLE == 0;
-            let relay = odd.relay.filter(|relay| simple && relay.ttl > 1);
-            let next = relay.and_then(|relay| match run {
-                Some(run) => (run.label == relay.label).then_some(run),
-                None => self.lane.tables.next_run(self.key, relay.label, step),
+            let rest = frames.get_mut(at..).unwrap_or_default();
+            let (batch, end) = link.open_frames(self.now, index, label, rest, step);
+            run = run.map(|run| Run {
+                bytes: at + batch.bytes,
+                ..run
             });
-            let Some(next) = next else {
-                return (run, End::Odd(odd));
-            };
-            at += len;
-            run = Some(Run { bytes: at, ..next });
+            self.account(&batch);
+            let End::Odd(odd) = end else { return (run, end) };
+            let first = odd.forwarded().filter(|_| run.is_none());
+            let tables = &self.lane.tables;
+            match first.and_then(|label| tables.next_run(self.key, label, step)) {
+                Some(next) => {
+                    let bytes = odd.len;
+                    run = Some(Run { bytes, ..next });
+                }
+                None => return (run, End::Odd(odd)),
+            }
         }
-        (run, End::Left)
     }
 
-    /// Opens a frame, and accounts for it.
-    #[inline]
-    fn open(&mut self, header: fast::Header, frame: &mut [u8]) -> Result<Odd, DropReason> {
-        let link = self.lane.tables.links.get_mut(self.key);
-        let link = link.ok_or(DropReason::FastUnknown)?;
-        let current = link.hop.current_id();
-        let keys = link.hop.by_index_mut(header.receiver_index);
-        let keys = keys.ok_or(DropReason::FastUnknown)?;
-        let opened = match header.kind {
-            Kind::Relayed => keys.open_hop(self.now, &header, frame),
-            Kind::Message => {
-                let parts = frame.split_at_mut_checked(fast::Header::LEN);
-                let (aad, sealed) = parts.ok_or(DropReason::Malformed)?;
-                keys.open(self.now, &header, aad, sealed)
-            }
-            // The two ends of a hop exchange messages only.
-            Kind::Ipv6 | Kind::Full | Kind::Fragment => return Err(DropReason::Malformed),
+    /// Accounts for opened frames.
+    fn account(&mut self, batch: &Batch) {
+        let Some(link) = self.lane.tables.links.get_mut(self.key) else {
+            return;
         };
-        let opened = opened.map_err(OpenFailure::of_fast)?;
-        let (key, unproven) = (keys.id, !keys.proven);
-        link.received(self.now, 1, frame.len());
-        link.received_payload(1);
-        // A frame from a new address counts as one of the link.
-        if opened.newest
-            && current == Some(key)
-            && let Some(room) = link.paths.came_from(self.now, self.from, frame.len())
+        if batch.opened == 0 {
+            return;
+        }
+        link.received(self.now, batch.opened, batch.opened_bytes);
+        link.received_payload(batch.opened);
+        // Frames from a new address count as those of the link.
+        if batch.newest
+            && let Some(room) = link.paths.came_from(self.now, self.from, batch.opened_bytes)
         {
             self.lane.out.report(paths::moved(link.id, self.from, room));
         }
-        let relay = frame.get(LABEL_AT..).filter(|_| header.kind == Kind::Relayed);
-        Ok(Odd {
-            header,
-            key,
-            opened,
-            unproven,
-            relay: relay.and_then(|relay| RelayHeader::parse(relay).ok()),
-        })
     }
 
     /// Seals the first frames of `received` for their next hop, and sends them. `whole`: seals all
@@ -350,6 +351,54 @@ impl Tables {
 }
 
 impl Link {
+    /// Opens frames with this receiver index while they are to be forwarded under `label`, and
+    /// returns what ends that.
+    fn open_frames(
+        &mut self,
+        now: u64,
+        index: u32,
+        label: Option<u32>,
+        frames: &mut [u8],
+        step: usize,
+    ) -> (Batch, End) {
+        let mut batch = Batch::default();
+        let current = self.hop.current_id();
+        let Some(keys) = self.hop.by_index_mut(index) else {
+            return (batch, End::Dropped(DropReason::FastUnknown));
+        };
+        let (key, unproven) = (keys.id, !keys.proven);
+        while let Some(rest) = frames.get_mut(batch.bytes..) {
+            let len = rest.len().min(step);
+            let frame = rest.get_mut(..len).unwrap_or_default();
+            let header = match fast::Header::parse(frame) {
+                Ok(header) if header.receiver_index == index => header,
+                _ if fast::index_of(frame) != Some(index) => break,
+                _ => return (batch, End::Dropped(DropReason::Malformed)),
+            };
+            let opened = match keys.open_of_hop(now, &header, frame) {
+                Ok(opened) => opened,
+                Err(reason) => return (batch, End::Dropped(reason)),
+            };
+            batch.opened += 1;
+            batch.opened_bytes += len;
+            batch.newest |= opened.newest && current == Some(key);
+            let relay = frame.get(LABEL_AT..).filter(|_| header.kind == Kind::Relayed);
+            let odd = Odd {
+                header,
+                len,
+                key,
+                opened,
+                unproven,
+                relay: relay.and_then(|relay| RelayHeader::parse(relay).ok()),
+            };
+            if label.is_none() || odd.forwarded() != label {
+                return (batch, End::Odd(odd));
+            }
+            batch.bytes += len;
+        }
+        (batch, End::Left)
+    }
+
     /// Seals an opened frame for the next hop, and returns whether it is marked as having
     /// experienced congestion. Returns `None` if the keys of the hop are spent.
     fn seal_on(&mut self, label: u32, came_marked: bool, whole: bool, frame: &mut [u8]) -> Option<bool> {
@@ -365,5 +414,23 @@ impl Link {
         *place = on.to_bytes();
         self.hop.current_mut()?.seal_hop(frame, whole)?;
         Some(ce != 0)
+    }
+}
+
+impl FastEpoch {
+    /// Opens in place what this hop reads of a frame.
+    #[inline]
+    fn open_of_hop(&mut self, now: u64, header: &fast::Header, frame: &mut [u8]) -> Result<Opened, DropReason> {
+        let opened = match header.kind {
+            Kind::Relayed => self.open_hop(now, header, frame),
+            Kind::Message => {
+                let parts = frame.split_at_mut_checked(fast::Header::LEN);
+                let (aad, sealed) = parts.ok_or(DropReason::Malformed)?;
+                self.open(now, header, aad, sealed)
+            }
+            // The two ends of a hop exchange messages only.
+            Kind::Ipv6 | Kind::Full | Kind::Fragment => return Err(DropReason::Malformed),
+        };
+        opened.map_err(OpenFailure::of_fast)
     }
 }

@@ -22,6 +22,8 @@ struct FastFrames<'a> {
     keys: &'a mut FastEpoch,
     /// What the next hop needs, if it relays the frames.
     hop: Option<HopSeal<'a>>,
+    /// The offset of the frame to the peer in what is sent, in bytes.
+    inner_at: usize,
     /// Whether the packets keep their whole header.
     full: bool,
     /// The size of the largest TCP packet that the hosts shall agree on, in bytes.
@@ -44,6 +46,7 @@ impl<T: Transmit> Sender<'_, T> {
         let mut frames = FastFrames {
             keys: session.fast.current_mut().ok_or(DropReason::NoKeys)?,
             hop: HopSeal::of(egress.frames, hop.current_mut(), whole)?,
+            inner_at: egress.frames.inner_at(),
             full: egress.is_full(),
             max_tcp: egress.max_tcp(),
         };
@@ -79,17 +82,16 @@ impl<T: Transmit> Sender<'_, T> {
 impl Encapsulate for FastFrames<'_> {
     #[inline]
     fn place<'s>(&self, splitter: &mut Splitter<'s>, slot: &mut [u8]) -> Option<Placed<'s>> {
-        place(splitter, slot.get_mut(self.inner_at()..)?, self.full, self.max_tcp)
+        place(splitter, slot.get_mut(self.inner_at..)?, self.full, self.max_tcp)
     }
 
     #[inline]
     fn seal(&mut self, now: u64, packet: &Placed<'_>, slot: &mut [u8]) -> Option<usize> {
-        let inner_at = self.inner_at();
         let kind = if self.full { Kind::Full } else { Kind::Ipv6 };
         let frame = slot.get_mut(HEADROOM..)?;
-        let inner = frame.get_mut(inner_at..)?;
+        let inner = frame.get_mut(self.inner_at..)?;
         let content = (packet.end, packet.rest);
-        let len = inner_at + self.keys.seal_stamped(now, kind, packet.flags, inner, content)?;
+        let len = self.inner_at + self.keys.seal_stamped(now, kind, packet.flags, inner, content)?;
         if let Some(hop) = &mut self.hop {
             hop.seal(frame.get_mut(..len)?)?;
         }
@@ -98,10 +100,6 @@ impl Encapsulate for FastFrames<'_> {
 }
 
 impl FastFrames<'_> {
-    fn inner_at(&self) -> usize {
-        if self.hop.is_some() { INNER_AT } else { 0 }
-    }
-
     fn are_spent(&self) -> bool {
         self.keys.is_spent() || self.hop.as_ref().is_some_and(HopSeal::is_spent)
     }
