@@ -1,8 +1,9 @@
 //! Features of network interfaces, as ethtool(8) shows and changes them: the ioctl `SIOCETHTOOL` of `linux/ethtool.h`.
 
-use std::ffi::c_char;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::syscall;
 
@@ -105,17 +106,14 @@ impl Port {
         if !syscall::valid_interface_name(name) {
             return Err(EthtoolError::InvalidName(name.to_owned()));
         }
-        // SAFETY: no pointers are passed.
-        let fd = syscall::check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) });
-        let fd = fd.map_err(|source| EthtoolError::Refused {
-            interface: name.to_owned(),
-            source,
-        })?;
-        Ok(Self {
-            // SAFETY: the call above just created `fd`, and nothing else owns it.
-            socket: unsafe { OwnedFd::from_raw_fd(fd) },
-            name: name.to_owned(),
-        })
+        let name = name.to_owned();
+        match socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None) {
+            Ok(socket) => Ok(Self { socket, name }),
+            Err(error) => Err(EthtoolError::Refused {
+                interface: name,
+                source: error.into(),
+            }),
+        }
     }
 
     /// The kernel's features. Their number depends on the kernel, not on the interface, and does
@@ -153,11 +151,7 @@ impl Port {
 
     /// One ioctl. `request` is the command's structure, with all the room that its lengths promise.
     fn call(&self, request: &mut [u32]) -> Result<(), EthtoolError> {
-        // SAFETY: `ifreq` is plain data, for which all zeros is a value.
-        let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in ifreq.ifr_name.iter_mut().zip(self.name.bytes()) {
-            *to = from as c_char;
-        }
+        let mut ifreq = syscall::interface_request(&self.name);
         ifreq.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
         // SAFETY: `ifreq` contains the interface name, zero-padded, and points to `request`, which
         // lives through the call, is aligned for its words, and is as long as the lengths in it

@@ -5,20 +5,21 @@
 //! | [`tun`] | the TUN interface: virtio header, TSO/USO, several queues |
 //! | [`tap`] | the TAP interface: Ethernet frames, for the lab |
 //! | [`udp`] | the UDP socket: GSO out, GRO in, never fragments, counts each fallback |
-//! | [`icmp`] | pings that are never fragmented |
+//! | [`socket`], [`icmp`] | one interface only; pings that are never fragmented |
 //! | [`tcp`] | the kernel's figures of a TCP connection |
 //! | [`poll`] | waiting for descriptors, and waking a thread that waits |
 //! | [`netlink`] | interfaces, addresses and routes of one network namespace |
 //! | [`ethtool`] | the offloads of an interface |
 //! | [`sysctl`] | the per-interface settings that netlink does not reach |
 //! | [`netns`] | network namespaces held by a descriptor, and threads and processes inside them |
-//! | [`process`] | capabilities, memory and CPU time |
+//! | [`process`] | privileges, memory and CPU time |
 //! | [`lock`], [`clock`], [`random`] | a file lock, a clock that counts suspend, random bytes |
 //!
-//! `unsafe` lives here and, for loads and stores of vectors, in weft-gcm: every block here is one
-//! system call or the reading of its result, with the reason why it is sound. Never here: threads
-//! that serve packets (weft-plane), policy about which address or route to set (weft-node),
-//! topologies (weft-lab).
+//! System calls go through rustix, which is safe. `unsafe` lives here, for the calls that rustix
+//! lacks (docs/decisions/0030-rustix.md), and, for loads and stores of vectors, in weft-gcm: every
+//! block here is one system call or the reading of its result, with the reason why it is sound.
+//! Never here: threads that serve packets (weft-plane), policy about which address or route to set
+//! (weft-node), topologies (weft-lab).
 //!
 //! Linux only. A port adds a sibling of each module with the same public items.
 #![allow(unsafe_code)]
@@ -44,6 +45,8 @@ pub mod poll;
 pub mod process;
 #[cfg(target_os = "linux")]
 pub mod random;
+#[cfg(target_os = "linux")]
+pub mod socket;
 #[cfg(target_os = "linux")]
 mod syscall;
 #[cfg(target_os = "linux")]

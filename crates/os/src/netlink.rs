@@ -12,7 +12,6 @@ mod route;
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,12 +19,12 @@ use netlink_packet_core::{
     DecodeError, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 pub use self::address::InterfaceAddress;
 pub use self::link::{Interface, VethEnd};
 pub use self::monitor::Monitor;
 pub use self::route::Route;
-use crate::syscall;
 
 /// The kernel never builds a longer answer (32 KiB) for a reader with a buffer of this size.
 const ANSWER_LEN: usize = 65_536;
@@ -49,14 +48,8 @@ impl Netlink {
     /// # Errors
     /// [`NetlinkError::Io`] if the system returns no netlink socket.
     pub fn open() -> Result<Self, NetlinkError> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        // SAFETY: no pointers are passed.
-        let fd = syscall::check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
-            .map_err(NetlinkError::Io)?;
-        // SAFETY: the call above just created `fd`, and nothing else owns it.
-        let socket = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self {
-            socket,
+            socket: open_socket(SocketFlags::CLOEXEC)?,
             sequence: 0,
             answer: vec![0; ANSWER_LEN],
         })
@@ -161,6 +154,12 @@ impl Netlink {
             }
         }
     }
+}
+
+fn open_socket(flags: SocketFlags) -> Result<File, NetlinkError> {
+    // NETLINK_ROUTE is number 0, which rustix calls no protocol.
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None);
+    Ok(socket.map_err(|error| NetlinkError::Io(error.into()))?.into())
 }
 
 /// Why the kernel did not execute a request. `what` names it, as in "set the MTU".

@@ -11,15 +11,16 @@ mod visit;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, Command};
 use std::thread;
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
 pub use self::user::{Access, enter, probe};
 pub(crate) use self::user::{IdMaps, enter_user_namespace};
 use crate::netlink::{Netlink, NetlinkError};
-use crate::syscall;
 
 /// A network namespace without a name.
 #[derive(Debug)]
@@ -108,9 +109,10 @@ impl NetNs {
     /// Moves the calling thread into the namespace. Makes one system call and allocates nothing, so it
     /// may run between fork and exec.
     fn join(&self) -> io::Result<()> {
-        // SAFETY: no pointers are passed, and only this thread changes.
-        syscall::check(unsafe { libc::setns(self.fd.as_raw_fd(), libc::CLONE_NEWNET) })?;
-        Ok(())
+        Ok(move_into_link_name_space(
+            self.fd.as_fd(),
+            Some(LinkNameSpaceType::Network),
+        )?)
     }
 }
 

@@ -1,11 +1,16 @@
 //! Waiting: an epoll set with level-triggered readiness, an event descriptor, and a timer.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::syscall;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 /// The readiness to wait for on a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,13 +24,12 @@ pub enum Interest {
 }
 
 impl Interest {
-    fn bits(self) -> u32 {
-        let bits = match self {
-            Self::Readable => libc::EPOLLIN,
-            Self::Writable => libc::EPOLLOUT,
-            Self::Both => libc::EPOLLIN | libc::EPOLLOUT,
-        };
-        bits as u32
+    fn flags(self) -> EventFlags {
+        match self {
+            Self::Readable => EventFlags::IN,
+            Self::Writable => EventFlags::OUT,
+            Self::Both => EventFlags::IN | EventFlags::OUT,
+        }
     }
 }
 
@@ -41,34 +45,32 @@ pub struct Event {
 }
 
 /// Room for the events of one [`Poller::wait`].
-#[derive(Debug)]
-pub struct Events {
-    list: Vec<libc::epoll_event>,
-    len: usize,
-}
+pub struct Events(Vec<epoll::Event>);
 
 impl Events {
     /// Room for `capacity` events at a time, at least one.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        let empty = libc::epoll_event { events: 0, u64: 0 };
-        Self {
-            list: vec![empty; capacity.clamp(1, 1024)],
-            len: 0,
-        }
+        Self(Vec::with_capacity(capacity.clamp(1, 1024)))
     }
 
     /// The events of the last wait.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
-        self.list.iter().take(self.len).map(|event| {
-            let bits = event.events as i32;
-            let broken = bits & (libc::EPOLLERR | libc::EPOLLHUP) != 0;
+        self.0.iter().map(|event| {
+            let (flags, data) = (event.flags, event.data);
+            let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
             Event {
-                token: event.u64,
-                readable: broken || bits & libc::EPOLLIN != 0,
-                writable: broken || bits & libc::EPOLLOUT != 0,
+                token: data.u64(),
+                readable: broken || flags.contains(EventFlags::IN),
+                writable: broken || flags.contains(EventFlags::OUT),
             }
         })
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 
@@ -85,10 +87,7 @@ impl Poller {
     /// # Errors
     /// If the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointers are passed.
-        let fd = syscall::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the call above just created `fd`, and nothing else owns it.
-        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self { epoll })
     }
 
@@ -97,7 +96,12 @@ impl Poller {
     /// # Errors
     /// `AlreadyExists` if it is in the set.
     pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, fd.as_fd(), token, interest.bits())
+        Ok(epoll::add(
+            &self.epoll,
+            fd,
+            EventData::new_u64(token),
+            interest.flags(),
+        )?)
     }
 
     /// Changes the interest and the token of a descriptor.
@@ -105,7 +109,12 @@ impl Poller {
     /// # Errors
     /// `NotFound` if it is not in the set.
     pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_MOD, fd.as_fd(), token, interest.bits())
+        Ok(epoll::modify(
+            &self.epoll,
+            fd,
+            EventData::new_u64(token),
+            interest.flags(),
+        )?)
     }
 
     /// Removes a descriptor from the set.
@@ -113,7 +122,7 @@ impl Poller {
     /// # Errors
     /// `NotFound` if it is not in the set.
     pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, fd.as_fd(), 0, 0)
+        Ok(epoll::delete(&self.epoll, fd)?)
     }
 
     /// Waits until something is ready or `timeout` has passed (rounded up to a millisecond; `None`
@@ -122,33 +131,12 @@ impl Poller {
     /// # Errors
     /// No error that a caller could act on.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
-        events.len = 0;
-        let timeout = timeout.map_or(-1, milliseconds);
-        // SAFETY: the kernel writes at most `list.len()` events, all inside the vector.
-        let result = syscall::check(unsafe {
-            libc::epoll_wait(
-                self.epoll.as_raw_fd(),
-                events.list.as_mut_ptr(),
-                events.list.len() as i32,
-                timeout,
-            )
-        });
-        match result {
-            Ok(count) => events.len = count as usize,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        events.0.clear();
+        let timeout = timeout.map(whole_milliseconds);
+        match epoll::wait(&self.epoll, spare_capacity(&mut events.0), timeout.as_ref()) {
+            Err(Errno::INTR) => Ok(0),
+            result => Ok(result?),
         }
-        Ok(events.len)
-    }
-
-    fn control(&self, operation: i32, fd: BorrowedFd<'_>, token: u64, bits: u32) -> io::Result<()> {
-        let mut event = libc::epoll_event {
-            events: bits,
-            u64: token,
-        };
-        // SAFETY: `event` lives through the call and both descriptors are open.
-        syscall::check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd.as_raw_fd(), &raw mut event) })?;
-        Ok(())
     }
 }
 
@@ -162,21 +150,21 @@ impl Poller {
 /// # Errors
 /// No error that a caller could act on.
 pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
-    let mut waiting = libc::pollfd {
-        fd: fd.as_fd().as_raw_fd(),
-        events: libc::POLLOUT,
-        revents: 0,
-    };
-    // SAFETY: one entry, which lives through the call.
-    match syscall::check(unsafe { libc::poll(&raw mut waiting, 1, milliseconds(timeout)) }) {
-        Ok(ready) => Ok(ready > 0),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
-        Err(error) => Err(error),
+    let mut waiting = [PollFd::new(&fd, PollFlags::OUT)];
+    match poll(&mut waiting, Some(&whole_milliseconds(timeout))) {
+        Err(Errno::INTR) => Ok(true),
+        result => Ok(result? > 0),
     }
 }
 
-fn milliseconds(timeout: Duration) -> libc::c_int {
-    libc::c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
+/// Rounds up to milliseconds, of which epoll(7) takes at most [`i32::MAX`].
+fn whole_milliseconds(timeout: Duration) -> Timespec {
+    let milliseconds = timeout.as_nanos().div_ceil(1_000_000);
+    let milliseconds = i32::try_from(milliseconds).unwrap_or(i32::MAX);
+    Timespec {
+        tv_sec: (milliseconds / 1000).into(),
+        tv_nsec: (milliseconds % 1000 * 1_000_000).into(),
+    }
 }
 
 impl AsFd for Poller {
@@ -198,11 +186,8 @@ impl EventFd {
     /// # Errors
     /// If the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointers are passed.
-        let fd = syscall::check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: the call above just created `fd`, and nothing else owns it.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        Ok(Self { file })
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { file: fd.into() })
     }
 
     /// Makes the descriptor readable.
@@ -236,13 +221,9 @@ impl Timer {
     /// # Errors
     /// If the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointers are passed.
-        let fd = syscall::check(unsafe {
-            libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK)
-        })?;
-        // SAFETY: the call above just created `fd`, and nothing else owns it.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        Ok(Self { file })
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let fd = timerfd_create(TimerfdClockId::Boottime, flags)?;
+        Ok(Self { file: fd.into() })
     }
 
     /// Makes the descriptor readable once, `delay` from now, and replaces any earlier setting; at
@@ -253,18 +234,14 @@ impl Timer {
     pub fn set(&self, delay: Duration) -> io::Result<()> {
         // A value of zero would disarm the timer.
         let delay = delay.max(Duration::from_nanos(1));
-        let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let once = libc::itimerspec {
-            it_interval: never,
-            it_value: libc::timespec {
-                tv_sec: delay.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: delay.as_secs().try_into().unwrap_or(i64::MAX),
                 tv_nsec: delay.subsec_nanos().into(),
             },
         };
-        // SAFETY: `once` lives through the call, and nothing is written back.
-        syscall::check(unsafe {
-            libc::timerfd_settime(self.file.as_raw_fd(), 0, &raw const once, std::ptr::null_mut())
-        })?;
+        timerfd_settime(&self.file, TimerfdTimerFlags::empty(), &once)?;
         Ok(())
     }
 
@@ -347,8 +324,7 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         assert!(wait_writable(&writer, Duration::ZERO).unwrap());
         let mut pipe = File::from(OwnedFd::from(writer));
-        // SAFETY: no pointers are passed.
-        syscall::check(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).unwrap();
+        rustix::io::ioctl_fionbio(&pipe, true).unwrap();
         while pipe.write(&[0; 4096]).is_ok() {}
         assert!(!wait_writable(&pipe, Duration::from_millis(1)).unwrap());
         // The reader is gone, which a write would report.

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::io;
 
 use rand_core::{TryCryptoRng, TryRng};
-
-use crate::syscall;
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The kernel's generator behind the trait of `rand_core`. It has no state, so a copy of this
 /// process's memory reveals nothing about earlier output, and two copies of a machine generate
@@ -49,13 +49,7 @@ impl TryCryptoRng for SystemRng {}
 pub fn random_bytes(buf: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while let Some(rest) = buf.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        // SAFETY: the pointer and the length describe `rest`, which is writable.
-        let result = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
-        match syscall::check_len(result) {
-            Ok(len) => filled += len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+        filled += retry_on_intr(|| getrandom(&mut *rest, GetRandomFlags::empty()))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The kernel's figures of a TCP connection (`TCP_INFO` of tcp(7)).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::syscall;
@@ -41,7 +41,7 @@ impl TcpInfo {
     /// The error of getsockopt(2) for a socket that is not a TCP socket.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let mut bytes = [0; RAW_LEN];
-        read(socket.as_fd(), &mut bytes)?;
+        syscall::option_bytes(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
         Ok(Self::parse(&bytes))
     }
 
@@ -77,22 +77,6 @@ fn u64_at(raw: &[u8; RAW_LEN], at: usize) -> u64 {
     raw.get(at..)
         .and_then(<[u8]>::first_chunk)
         .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-}
-
-fn read(fd: BorrowedFd<'_>, bytes: &mut [u8; RAW_LEN]) -> io::Result<()> {
-    let mut len = RAW_LEN as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, all of them into `bytes`, for which every
-    // value is valid.
-    syscall::check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            bytes.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    })?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{self, Write as _};
-use std::net::UdpSocket;
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+
+use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
 
 use crate::netns::{self, Access, IdMaps};
 
@@ -130,7 +131,7 @@ fn run_again(name: &str) {
 ///
 /// # Errors
 /// What the system says.
-pub fn send_without_checksum(socket: &UdpSocket) -> io::Result<()> {
+pub fn send_without_checksum(socket: impl AsFd) -> io::Result<()> {
     crate::syscall::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
 }
 
@@ -139,7 +140,6 @@ pub fn send_without_checksum(socket: &UdpSocket) -> io::Result<()> {
 ///
 /// # Errors
 /// What the system says.
-pub fn allow_fragments(socket: &UdpSocket) -> io::Result<()> {
-    let (level, option) = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
-    crate::syscall::set_option(socket.as_fd(), level, option, libc::IP_PMTUDISC_DONT)
+pub fn allow_fragments(socket: impl AsFd) -> io::Result<()> {
+    Ok(set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DONT)?)
 }

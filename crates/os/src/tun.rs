@@ -216,11 +216,7 @@ pub(crate) fn open_device() -> Result<File, TunError> {
 
 /// Calls TUNSETIFF; returns the name that the kernel chose.
 pub(crate) fn attach(file: &File, name: &str, flags: libc::c_int) -> Result<String, TunError> {
-    // SAFETY: `ifreq` is plain old data for which all zeros is a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *slot = byte as libc::c_char;
-    }
+    let mut request = syscall::interface_request(name);
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };

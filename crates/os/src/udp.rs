@@ -19,9 +19,11 @@ mod share;
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use self::address::RawAddress;
 pub use self::bind::{BindError, BindOptions, BufferSizes};
@@ -61,20 +63,17 @@ impl UdpSocket {
     /// [`BindError`] has a variant for each cause.
     pub fn bind(address: SocketAddr, options: BindOptions) -> Result<Self, BindError> {
         let ipv6 = address.is_ipv6();
-        let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
-        let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: no pointers are passed.
-        let fd =
-            syscall::check(unsafe { libc::socket(family, kind, 0) }).map_err(|error| BindError::new(address, error))?;
-        // SAFETY: the call above just created `fd`, and nothing else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-
+        let family = if ipv6 {
+            AddressFamily::INET6
+        } else {
+            AddressFamily::INET
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let fd = socket_with(family, SocketType::DGRAM, flags, None)
+            .map_err(|error| BindError::new(address, error.into()))?;
         let dual_stack = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !options.ipv6_only;
         bind::configure(fd.as_fd(), ipv6, dual_stack, options).map_err(BindError::Option)?;
-        let raw = RawAddress::new(address, ipv6);
-        // SAFETY: `raw` describes an initialised socket address and its length.
-        syscall::check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr(), raw.len()) })
-            .map_err(|error| BindError::new(address, error))?;
+        rustix::net::bind(&fd, &address).map_err(|error| BindError::new(address, error.into()))?;
         let local = bind::local_address(fd.as_fd()).map_err(BindError::Option)?;
 
         Self::finish(fd, local, options).map_err(BindError::Option)

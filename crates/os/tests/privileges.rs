@@ -9,6 +9,9 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::process::{DumpableBehavior, dumpable_behavior};
 use weft_os::netlink::{Netlink, NetlinkError};
 use weft_os::netns::{self, NamespaceError, NetNs};
 use weft_os::process::{
@@ -118,8 +121,11 @@ fn check_standing(user: &UserChange, capabilities: &str) {
 
 /// Checks which parts of the system are inaccessible.
 fn check_reach(landlock: &Part, user: &UserChange, secret: &Path) {
-    // SAFETY: no pointers are passed.
-    assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 0, "core dumps are off");
+    assert_eq!(
+        dumpable_behavior(),
+        Ok(DumpableBehavior::NotDumpable),
+        "core dumps are off"
+    );
     let refused = |result: std::io::Result<()>| result.unwrap_err().kind() == ErrorKind::PermissionDenied;
     let append = |path: &str| OpenOptions::new().append(true).open(path).map(drop);
     if *landlock == Part::Active || user.ids().is_some() {
@@ -156,12 +162,8 @@ fn check_reach(landlock: &Part, user: &UserChange, secret: &Path) {
             "{name}"
         );
     }
-    // SAFETY: no pointers are passed.
-    let raw = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
-    assert_eq!(
-        (raw, std::io::Error::last_os_error().raw_os_error()),
-        (-1, Some(libc::EAFNOSUPPORT))
-    );
+    let raw = socket(AddressFamily::PACKET, SocketType::RAW, None);
+    assert_eq!(raw.unwrap_err(), Errno::AFNOSUPPORT);
 }
 
 /// Uses what a daemon needs after it dropped its rights: netlink, threads, files of its own,

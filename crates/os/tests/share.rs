@@ -1,13 +1,15 @@
 //! Several UDP sockets with one port, over the loopback of a namespace of their own.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
-#![allow(unsafe_code, reason = "waits for edges, which nothing else here does")]
 
 mod common;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use weft_os::netns::NetNs;
 use weft_os::test_support::in_namespaces;
 use weft_os::udp::{BindError, BindOptions, RECEIVE_BUFFER_LEN, Steering, UdpSocket};
@@ -211,16 +213,8 @@ struct Edges(OwnedFd);
 
 impl Edges {
     fn of_room(socket: &UdpSocket) -> Self {
-        // SAFETY: the call creates a descriptor that nothing else owns.
-        let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(0)) };
-        let mut event = libc::epoll_event {
-            events: (libc::EPOLLOUT | libc::EPOLLET) as u32,
-            u64: 0,
-        };
-        let socket = socket.as_fd().as_raw_fd();
-        // SAFETY: `event` lives through the call.
-        let added = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, socket, &raw mut event) };
-        assert_eq!(added, 0);
+        let epoll = epoll::create(CreateFlags::empty()).unwrap();
+        epoll::add(&epoll, socket, EventData::new_u64(0), EventFlags::OUT | EventFlags::ET).unwrap();
         let edges = Self(epoll);
         assert!(edges.came(), "there is room to begin with");
         edges
@@ -228,8 +222,8 @@ impl Edges {
 
     /// Whether a notification arrived since the last call.
     fn came(&self) -> bool {
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: there is room for the one event.
-        unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, 0) == 1 }
+        let mut events = Vec::with_capacity(1);
+        let at_once = Some(&Timespec::default());
+        epoll::wait(&self.0, spare_capacity(&mut events), at_once).unwrap() == 1
     }
 }

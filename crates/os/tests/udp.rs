@@ -4,11 +4,11 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, AsRawFd as _};
 
+use rustix::net::sockopt::{set_ip_tos, set_ipv6_tclass};
 use weft_os::netlink::Netlink;
 use weft_os::netns::NetNs;
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::{in_namespaces, send_without_checksum};
 use weft_os::udp::{BindError, BindOptions, MAX_SEGMENTS, RECEIVE_BUFFER_LEN, Received, UdpSocket, is_too_long};
 
 fn bind(address: &str, options: BindOptions) -> UdpSocket {
@@ -117,15 +117,11 @@ fn a_receive_tells_the_ecn_bits() {
     });
 }
 
-#[allow(unsafe_code, reason = "a socket option that only this test wants")]
-fn set_traffic_class(socket: &UdpSocket, ipv6: bool, class: i32) {
-    let (level, option) = match ipv6 {
-        true => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
-        false => (libc::IPPROTO_IP, libc::IP_TOS),
-    };
-    // SAFETY: the pointer and the length describe `class`.
-    let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw const class).cast(), 4) };
-    assert_eq!(result, 0);
+fn set_traffic_class(socket: &UdpSocket, ipv6: bool, class: u8) {
+    match ipv6 {
+        true => set_ipv6_tclass(socket, class.into()).unwrap(),
+        false => set_ip_tos(socket, class).unwrap(),
+    }
 }
 
 fn check_ecn() {
@@ -152,7 +148,7 @@ fn check_ecn() {
                     let mut got = 0;
                     while got < len {
                         let received = receive(&b, &mut buf);
-                        assert_eq!(i32::from(received.ecn), class & 3, "{receiver} {sender} {gro} {class}");
+                        assert_eq!(received.ecn, class & 3, "{receiver} {sender} {gro} {class}");
                         got += received.len;
                     }
                 }
@@ -168,25 +164,13 @@ fn a_refused_super_datagram_is_sent_one_by_one() {
     });
 }
 
-#[allow(unsafe_code, reason = "a socket option that only this test wants")]
 fn check_fallback() {
     let (a, b) = (
         bind("127.0.0.1:0", BindOptions::default()),
         bind("127.0.0.1:0", BindOptions::default()),
     );
     // Without checksums the kernel does not split.
-    let on: i32 = 1;
-    // SAFETY: the pointer and the length describe `on`.
-    let result = unsafe {
-        libc::setsockopt(
-            a.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NO_CHECK,
-            (&raw const on).cast(),
-            4,
-        )
-    };
-    assert_eq!(result, 0);
+    send_without_checksum(&a).unwrap();
     let bytes = payload(2500);
     let expected: Vec<Vec<u8>> = bytes.chunks(1000).map(<[u8]>::to_vec).collect();
     for round in 1..=2 {

@@ -2,14 +2,23 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use super::NetlinkError;
-use crate::syscall;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{SocketFlags, bind};
+
+use super::{NetlinkError, open_socket};
 
 /// Room for one notification. The kernel truncates a longer one, of which only the kind matters
 /// here.
 const NOTICE_LEN: usize = 8192;
+
+/// The groups of notifications (`linux/rtnetlink.h`).
+const GROUPS: libc::c_int = libc::RTMGRP_LINK
+    | libc::RTMGRP_IPV4_IFADDR
+    | libc::RTMGRP_IPV6_IFADDR
+    | libc::RTMGRP_IPV4_ROUTE
+    | libc::RTMGRP_IPV6_ROUTE;
 
 /// A socket that becomes readable when an address, a route or a link changes in the network namespace of the thread
 /// that opened it. Not blocking.
@@ -24,28 +33,10 @@ impl Monitor {
     /// # Errors
     /// [`NetlinkError::Io`] if the system returns no netlink socket.
     pub fn open() -> Result<Self, NetlinkError> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: no pointers are passed.
-        let fd = syscall::check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
-            .map_err(NetlinkError::Io)?;
-        // SAFETY: the call above just created `fd`, and nothing else owns it.
-        let socket = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        let groups = [
-            libc::RTNLGRP_LINK,
-            libc::RTNLGRP_IPV4_IFADDR,
-            libc::RTNLGRP_IPV6_IFADDR,
-            libc::RTNLGRP_IPV4_ROUTE,
-            libc::RTNLGRP_IPV6_ROUTE,
-        ];
-        for group in groups {
-            syscall::set_option(
-                socket.as_fd(),
-                libc::SOL_NETLINK,
-                libc::NETLINK_ADD_MEMBERSHIP,
-                group as i32,
-            )
-            .map_err(NetlinkError::Io)?;
-        }
+        let socket = open_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        // The kernel chooses the port.
+        let address = SocketAddrNetlink::new(0, GROUPS as u32);
+        bind(&socket, &address).map_err(|error| NetlinkError::Io(error.into()))?;
         Ok(Self { socket })
     }
 

@@ -6,8 +6,10 @@ use std::process::{Child, Command};
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+
 use super::NetNs;
-use crate::syscall;
 
 struct Job {
     command: Command,
@@ -15,7 +17,7 @@ struct Job {
 }
 
 pub(super) fn spawn_inside(namespace: NetNs, command: &mut Command) -> io::Result<Child> {
-    let parent = std::process::id();
+    let parent = getpid();
     let prepare = move || {
         namespace.join()?;
         die_with_parent(parent)
@@ -56,15 +58,12 @@ fn spawner() -> io::Result<&'static mpsc::Sender<Job>> {
     Ok(SPAWNER.get_or_init(|| sender))
 }
 
-fn die_with_parent(parent: u32) -> io::Result<()> {
-    // SAFETY: no pointers are passed.
-    syscall::check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
-    // SAFETY: cannot fail and touches nothing.
-    let now = unsafe { libc::getppid() };
+fn die_with_parent(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have ended before the call above.
-    if u32::try_from(now) == Ok(parent) {
+    if getppid() == Some(parent) {
         Ok(())
     } else {
-        Err(io::Error::from_raw_os_error(libc::ESRCH))
+        Err(Errno::SRCH.into())
     }
 }

@@ -4,6 +4,11 @@ use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Pid, WaitOptions, getegid, geteuid, waitpid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
 use super::NamespaceError;
 use crate::{process, syscall};
 
@@ -63,12 +68,10 @@ pub(crate) struct IdMaps {
 
 impl IdMaps {
     pub(crate) fn new() -> Self {
-        // SAFETY: both cannot fail and access no memory.
-        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
         let line = |id| CString::new(format!("0 {id} 1")).unwrap_or_default();
         Self {
-            uid: line(uid),
-            gid: line(gid),
+            uid: line(geteuid().as_raw()),
+            gid: line(getegid().as_raw()),
         }
     }
 }
@@ -76,8 +79,7 @@ impl IdMaps {
 /// Moves a process of one thread into a new user namespace. Makes system calls only, so it may run
 /// between fork and exec.
 pub(crate) fn enter_user_namespace(maps: &IdMaps) -> io::Result<()> {
-    // SAFETY: no pointers are passed.
-    syscall::check(unsafe { libc::unshare(libc::CLONE_NEWUSER) })?;
+    unshare(UnshareFlags::NEWUSER)?;
     // Linux 3.19 and later require this before a group map without privileges.
     write(c"/proc/self/setgroups", c"deny")?;
     write(c"/proc/self/uid_map", &maps.uid)?;
@@ -112,9 +114,13 @@ fn explain_user(source: io::Error) -> NamespaceError {
 
 /// Moves the calling thread into a new network namespace.
 pub(super) fn new_net_namespace() -> io::Result<()> {
-    // SAFETY: no pointers are passed.
-    syscall::check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
-    Ok(())
+    unshare(UnshareFlags::NEWNET)
+}
+
+/// Moves the calling thread, or its process, into a new namespace.
+fn unshare(namespace: UnshareFlags) -> io::Result<()> {
+    // SAFETY: no namespace takes descriptors away from other threads; only `FILES` would.
+    Ok(unsafe { unshare_unsafe(namespace) }?)
 }
 
 /// Runs `attempt` in a forked child, which ends at once; returns the child's error. A child rather
@@ -123,41 +129,27 @@ pub(super) fn new_net_namespace() -> io::Result<()> {
 fn try_in_child(attempt: impl FnOnce() -> io::Result<()>) -> Result<io::Result<()>, NamespaceError> {
     // SAFETY: the child makes system calls only, as documented above, and leaves by `_exit`.
     let child = syscall::check(unsafe { libc::fork() }).map_err(|source| NamespaceError::io("fork", source))?;
-    if child == 0 {
+    let Some(child) = Pid::from_raw(child) else {
         let code = match attempt() {
             Ok(()) => 0,
             Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
         };
         // SAFETY: ends the child without running anything of the parent's.
         unsafe { libc::_exit(code) }
-    }
-    let mut status = 0;
-    loop {
-        // SAFETY: the kernel writes one `int` through a pointer to one.
-        match syscall::check(unsafe { libc::waitpid(child, &raw mut status, 0) }) {
-            Ok(_) => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(source) => return Err(NamespaceError::io("wait for a child process", source)),
-        }
-    }
-    Ok(match libc::WEXITSTATUS(status) {
+    };
+    let ended = retry_on_intr(|| waitpid(Some(child), WaitOptions::empty()));
+    let ended = ended.map_err(|error| NamespaceError::io("wait for a child process", error.into()))?;
+    Ok(match ended.and_then(|(_, status)| status.exit_status()) {
+        Some(0) => Ok(()),
+        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
         // A system call filter may kill the child instead of refusing the call.
-        _ if !libc::WIFEXITED(status) => Err(io::Error::from_raw_os_error(libc::EPERM)),
-        0 => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(errno)),
+        None => Err(Errno::PERM.into()),
     })
 }
 
 /// Writes a file with system calls only.
 fn write(path: &CStr, text: &CStr) -> io::Result<()> {
-    let bytes = text.to_bytes();
-    // SAFETY: `path` ends in a NUL byte; the pointer and the length describe `bytes`; the descriptor is
-    // the one opened here.
-    unsafe {
-        let fd = syscall::check(libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC))?;
-        let written = syscall::check_len(libc::write(fd, bytes.as_ptr().cast(), bytes.len()));
-        libc::close(fd);
-        written?;
-    }
+    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, text.to_bytes())?;
     Ok(())
 }

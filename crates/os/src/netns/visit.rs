@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
 use super::{NamespaceError, NetNs};
-use crate::{process, syscall};
+use crate::process;
 
 impl NetNs {
     /// Opens the network namespace that the process `pid` holds as its descriptor `fd`. If that
@@ -32,9 +34,8 @@ impl NetNs {
                 Ok(threads) => return Err(NamespaceError::SeveralThreads(threads)),
                 Err(error) => return Err(NamespaceError::io("count the threads", error)),
             }
-            // SAFETY: no pointers are passed.
-            syscall::check(unsafe { libc::setns(user.as_raw_fd(), libc::CLONE_NEWUSER) })
-                .map_err(|e| NamespaceError::io("enter the user namespace of the process", e))?;
+            move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))
+                .map_err(|e| NamespaceError::io("enter the user namespace of the process", e.into()))?;
         }
         Ok(Self { fd: net.into() })
     }

@@ -1,10 +1,10 @@
 //! Restricting the files that a process can access: Landlock (landlock(7), `linux/landlock.h`).
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::syscall;
 
@@ -91,15 +91,7 @@ struct PathBeneathAttr {
 impl Ruleset {
     /// An empty list: nothing is permitted.
     pub(super) fn new() -> Result<Self, RulesetError> {
-        // SAFETY: a query for the version reads no pointer.
-        let abi = unsafe {
-            libc::syscall(
-                libc::SYS_landlock_create_ruleset,
-                std::ptr::null::<RulesetAttr>(),
-                0_usize,
-                CREATE_RULESET_VERSION,
-            )
-        };
+        let abi = create_ruleset(None, 0, CREATE_RULESET_VERSION).unwrap_or(0);
         let abi = u32::try_from(abi).ok().filter(|abi| *abi > 0);
         let abi = abi.ok_or(RulesetError::Unsupported)?;
         let attr = RulesetAttr {
@@ -113,9 +105,7 @@ impl Ruleset {
             4..6 => 16,
             _ => size_of::<RulesetAttr>(),
         };
-        // SAFETY: the kernel reads `size` bytes of `attr`, at most its length.
-        let fd = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attr, size, 0_u32) };
-        let fd = syscall::check(fd as i32).map_err(RulesetError::System)?;
+        let fd = create_ruleset(Some(&attr), size, 0).map_err(RulesetError::System)?;
         Ok(Self {
             // SAFETY: the descriptor is new and belongs to this value alone.
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
@@ -131,12 +121,8 @@ impl Ruleset {
             path: path.to_owned(),
             source,
         };
-        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| failed(io::ErrorKind::InvalidInput.into()))?;
-        // SAFETY: `name` ends in a NUL byte and lives through the call.
-        let fd =
-            syscall::check(unsafe { libc::open(name.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) }).map_err(failed)?;
-        // SAFETY: the descriptor is new and belongs to this value alone.
-        let parent = unsafe { OwnedFd::from_raw_fd(fd) };
+        let parent = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let parent = parent.map_err(|error| failed(error.into()))?;
         let directory = std::fs::metadata(path).map_err(failed)?.is_dir();
         let mask = if directory { u64::MAX } else { OF_FILES };
         let rule = PathBeneathAttr {
@@ -166,6 +152,15 @@ impl Ruleset {
         syscall::check(done as i32).map_err(RulesetError::System)?;
         Ok(self.abi)
     }
+}
+
+/// Returns a new descriptor, or the version of the kernel's interface. `size` is at most that of
+/// `attr`.
+fn create_ruleset(attr: Option<&RulesetAttr>, size: usize, flags: u32) -> io::Result<i32> {
+    let attr = attr.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the kernel reads `size` bytes of `attr`, and none without it.
+    let result = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, attr, size, flags) };
+    syscall::check(result as i32)
 }
 
 /// All accesses that the kernel's interface of this version can restrict.

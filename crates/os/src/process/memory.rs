@@ -2,15 +2,10 @@
 
 use std::io;
 
-use super::capabilities::prctl;
-use super::privileges::PrivilegeError;
-use crate::syscall;
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 
-/// The type of a resource limit's number, of which the C libraries have two.
-#[cfg(target_env = "gnu")]
-type Resource = libc::__rlimit_resource_t;
-#[cfg(not(target_env = "gnu"))]
-type Resource = libc::c_int;
+use super::privileges::PrivilegeError;
 
 /// Forbids core dumps of this process, for good: neither a file nor the program of `core_pattern`
 /// gets its memory, and processes without CAP_SYS_PTRACE cannot attach to it. Programs that it
@@ -23,8 +18,13 @@ type Resource = libc::c_int;
 /// # Errors
 /// [`PrivilegeError::Io`]; not known to occur.
 pub fn forbid_core_dumps() -> Result<(), PrivilegeError> {
-    let done = set_limit(libc::RLIMIT_CORE, 0, 0).and_then(|()| prctl(libc::PR_SET_DUMPABLE, 0));
-    done.map(drop).map_err(|e| PrivilegeError::new("forbid core dumps", e))
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    setrlimit(Resource::Core, none)
+        .and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable))
+        .map_err(|e| PrivilegeError::new("forbid core dumps", e))
 }
 
 /// Keeps the memory of this process out of swap, present and future, each page from its first use on.
@@ -35,16 +35,17 @@ pub fn forbid_core_dumps() -> Result<(), PrivilegeError> {
 /// # Errors
 /// [`LockMemoryError`]; nothing is locked then.
 pub fn lock_memory() -> Result<(), LockMemoryError> {
-    let limit = limit(libc::RLIMIT_MEMLOCK).map_err(LockMemoryError::System)?;
-    if limit.rlim_cur != libc::RLIM_INFINITY
-        && set_limit(libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY, libc::RLIM_INFINITY).is_err()
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    if let Some(limit) = getrlimit(Resource::Memlock).current
+        && setrlimit(Resource::Memlock, unlimited).is_err()
     {
-        return Err(LockMemoryError::Limit(limit.rlim_cur));
+        return Err(LockMemoryError::Limit(limit));
     }
-    let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
-    // SAFETY: no pointers are passed; locking changes no contents.
-    syscall::check(unsafe { libc::mlockall(flags) }).map_err(LockMemoryError::System)?;
-    Ok(())
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    mlockall(flags).map_err(|error| LockMemoryError::System(error.into()))
 }
 
 /// Why memory is not locked.
@@ -71,22 +72,5 @@ pub fn ignore_stop_signals() -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
     }
-    Ok(())
-}
-
-fn limit(resource: Resource) -> io::Result<libc::rlimit> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel fills in `limit`, which lives through the call.
-    syscall::check(unsafe { libc::getrlimit(resource, &raw mut limit) })?;
-    Ok(limit)
-}
-
-fn set_limit(resource: Resource, rlim_cur: libc::rlim_t, rlim_max: libc::rlim_t) -> io::Result<()> {
-    let limit = libc::rlimit { rlim_cur, rlim_max };
-    // SAFETY: `limit` is initialised and lives through the call.
-    syscall::check(unsafe { libc::setrlimit(resource, &raw const limit) })?;
     Ok(())
 }

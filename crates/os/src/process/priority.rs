@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use libc::c_int;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::syscall;
 
@@ -23,21 +24,16 @@ pub struct Turns {
 /// # Errors
 /// The error of the system call if the limit is above the present one: that needs CAP_SYS_RESOURCE.
 pub fn permit_nice(nice: i8) -> io::Result<()> {
-    let wanted = (20 - i32::from(nice)) as libc::rlim_t;
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel fills in `limit`, which lives through the call.
-    syscall::check(unsafe { libc::getrlimit(libc::RLIMIT_NICE, &raw mut limit) })?;
-    if limit.rlim_cur >= wanted {
+    let wanted = 20_u64.saturating_add_signed((-nice).into());
+    let limit = getrlimit(Resource::Nice);
+    if limit.current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }
-    limit.rlim_cur = wanted;
-    limit.rlim_max = limit.rlim_max.max(wanted);
-    // SAFETY: `limit` is initialised and lives through the call.
-    syscall::check(unsafe { libc::setrlimit(libc::RLIMIT_NICE, &raw const limit) })?;
-    Ok(())
+    let raised = Rlimit {
+        current: Some(wanted),
+        maximum: limit.maximum.map(|maximum| maximum.max(wanted)),
+    };
+    Ok(setrlimit(Resource::Nice, raised)?)
 }
 
 /// The scheduling parameters of the calling thread.

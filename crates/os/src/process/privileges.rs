@@ -3,7 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use super::capabilities::{CAP_NET_ADMIN, CAP_SYS_NICE, CapabilitySets, bit, prctl, shrink_bounding_set};
+use rustix::thread::{CapabilitySet, clear_ambient_capability_set, set_no_new_privs};
+
+use super::capabilities::{apply, current, empty_bounding_set};
 use super::landlock::{Access, Ruleset, RulesetError};
 use super::memory::forbid_core_dumps;
 use super::user::{Ids, become_user, service_user};
@@ -88,12 +90,12 @@ impl Rights<'_> {
         }
         // While every path can still be opened.
         let ruleset = self.files.map(ruleset);
-        shrink_bounding_set(0)?;
+        empty_bounding_set()?;
         if let Some(ids) = self.user {
             become_user(ids)?;
         }
         self.keep_capabilities()?;
-        prctl(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(|e| PrivilegeError::new("forbid new privileges", e))?;
+        set_no_new_privs(true).map_err(|e| PrivilegeError::new("forbid new privileges", e))?;
         forbid_core_dumps()?;
         let landlock = ruleset.map_or(Part::Unused, |ruleset| {
             Part::of(ruleset.and_then(Ruleset::enforce).map(drop))
@@ -106,19 +108,16 @@ impl Rights<'_> {
     }
 
     fn keep_capabilities(&self) -> Result<(), PrivilegeError> {
-        let kept = [(self.net_admin, CAP_NET_ADMIN), (self.nice, CAP_SYS_NICE)];
-        let kept = kept
-            .into_iter()
-            .filter(|(keeps, _)| *keeps)
-            .fold(0, |all, (_, n)| all | bit(n));
-        let mut sets = CapabilitySets::current().map_err(|e| PrivilegeError::new("read the capabilities", e))?;
+        let mut kept = CapabilitySet::empty();
+        kept.set(CapabilitySet::NET_ADMIN, self.net_admin);
+        kept.set(CapabilitySet::SYS_NICE, self.nice);
+        let mut sets = current()?;
         // An error means a kernel without ambient capabilities.
-        let _ = prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as u64);
+        let _ = clear_ambient_capability_set();
         sets.permitted &= kept;
         sets.effective = sets.permitted;
-        sets.inheritable = 0;
-        sets.apply()
-            .map_err(|e| PrivilegeError::new("drop the capabilities", e))
+        sets.inheritable = CapabilitySet::empty();
+        apply(sets)
     }
 }
 
@@ -202,7 +201,8 @@ pub enum PrivilegeError {
 }
 
 impl PrivilegeError {
-    pub(super) fn new(what: &'static str, source: io::Error) -> Self {
+    pub(super) fn new(what: &'static str, source: impl Into<io::Error>) -> Self {
+        let source = source.into();
         Self::Io { what, source }
     }
 }

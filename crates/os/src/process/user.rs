@@ -1,16 +1,17 @@
 //! The user that a daemon started by root becomes.
 
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use super::capabilities::{CAP_SETGID, CAP_SETUID, CapabilitySets, bit, prctl};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat};
+use rustix::process::{parent_process_death_signal, set_parent_process_death_signal};
+use rustix::thread::{
+    CapabilitySet, capabilities, set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+
 use super::privileges::PrivilegeError;
-use crate::syscall;
 
 /// The user of the daemon on systems that have one for it.
 const SERVICE_USER: &str = "weft";
@@ -71,9 +72,9 @@ pub fn service_user() -> io::Result<UserChange> {
             uid: FALLBACK_ID,
             gid: FALLBACK_ID,
         });
-    let may = CapabilitySets::current()?.effective;
+    let may = capabilities(None)?.effective;
     let impossible = |why: &str| Ok(UserChange::Impossible(why.to_owned()));
-    if may & bit(CAP_SETUID) == 0 || may & bit(CAP_SETGID) == 0 {
+    if !may.contains(CapabilitySet::SETUID | CapabilitySet::SETGID) {
         return impossible("the capabilities CAP_SETUID and CAP_SETGID are missing");
     }
     let mapped = |file: &str, id| fs::read_to_string(file).is_ok_and(|map| is_mapped(&map, id));
@@ -99,34 +100,23 @@ pub fn is_service_group(gid: u32) -> bool {
 /// Makes a process of one thread this user, with no other group, and keeps its permitted
 /// capabilities.
 pub(super) fn become_user(ids: Ids) -> Result<(), PrivilegeError> {
-    let with_parent = death_signal().map_err(|e| PrivilegeError::new("read the signal at a parent's end", e))?;
-    prctl(libc::PR_SET_KEEPCAPS, 1).map_err(|e| PrivilegeError::new("keep capabilities over a change of user", e))?;
-    // SAFETY: no group is passed, so no pointer is read.
-    syscall::check(unsafe { libc::setgroups(0, std::ptr::null()) })
-        .map_err(|e| PrivilegeError::new("leave the groups", e))?;
-    let Ids { uid, gid } = ids;
-    // SAFETY: no pointers are passed.
-    syscall::check(unsafe { libc::setresgid(gid, gid, gid) })
-        .map_err(|e| PrivilegeError::new("change the group", e))?;
-    // SAFETY: no pointers are passed.
-    syscall::check(unsafe { libc::setresuid(uid, uid, uid) }).map_err(|e| PrivilegeError::new("change the user", e))?;
-    prctl(libc::PR_SET_KEEPCAPS, 0).map_err(|e| PrivilegeError::new("stop to keep capabilities", e))?;
+    let with_parent =
+        parent_process_death_signal().map_err(|e| PrivilegeError::new("read the signal at a parent's end", e))?;
+    set_keep_capabilities(true).map_err(|e| PrivilegeError::new("keep capabilities over a change of user", e))?;
+    // The ids belong to threads, and this is the only one.
+    set_thread_groups(&[]).map_err(|e| PrivilegeError::new("leave the groups", e))?;
+    let (uid, gid) = (Uid::from_raw(ids.uid), Gid::from_raw(ids.gid));
+    set_thread_res_gid(gid, gid, gid).map_err(|e| PrivilegeError::new("change the group", e))?;
+    set_thread_res_uid(uid, uid, uid).map_err(|e| PrivilegeError::new("change the user", e))?;
+    set_keep_capabilities(false).map_err(|e| PrivilegeError::new("stop to keep capabilities", e))?;
     // The kernel resets it at a change of user.
-    prctl(libc::PR_SET_PDEATHSIG, with_parent)
+    set_parent_process_death_signal(with_parent)
         .map_err(|e| PrivilegeError::new("keep the signal at a parent's end", e))?;
     let all = own_ids("Uid:").map_err(|e| PrivilegeError::new("read the user", e))?;
-    if all.iter().any(|id| *id != uid) {
-        return Err(PrivilegeError::new("change every user id", io::ErrorKind::Other.into()));
+    if all.iter().any(|id| *id != ids.uid) {
+        return Err(PrivilegeError::new("change every user id", io::ErrorKind::Other));
     }
     Ok(())
-}
-
-/// The signal that this process gets when its parent ends; 0 for none.
-fn death_signal() -> io::Result<u64> {
-    let mut signal: libc::c_int = 0;
-    // SAFETY: the kernel writes one `int` through a pointer to one.
-    syscall::check(unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut signal) })?;
-    Ok(u64::try_from(signal).unwrap_or_default())
 }
 
 /// Changes the owner of `path`: of the file itself, never of the target of a link. A file with
@@ -135,12 +125,8 @@ fn death_signal() -> io::Result<u64> {
 /// # Errors
 /// `NotFound` if there is none; the error of the system call.
 pub fn give_file(path: &Path, ids: Ids) -> io::Result<()> {
-    let name = CString::new(path.as_os_str().as_bytes())?;
-    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: `name` ends in a NUL byte and lives through the call.
-    let fd = syscall::check(unsafe { libc::open(name.as_ptr(), flags) })?;
-    // SAFETY: the descriptor is new and belongs to this value alone.
-    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let metadata = file.metadata()?;
     if metadata.uid() == ids.uid {
         return Ok(());
@@ -148,10 +134,8 @@ pub fn give_file(path: &Path, ids: Ids) -> io::Result<()> {
     if metadata.is_symlink() || metadata.nlink() != 1 {
         return Err(io::Error::other("a link, which is given to no other user"));
     }
-    // SAFETY: the path is empty and ends in a NUL byte: the call applies to the open file.
-    let done = unsafe { libc::fchownat(file.as_raw_fd(), c"".as_ptr(), ids.uid, ids.gid, libc::AT_EMPTY_PATH) };
-    syscall::check(done)?;
-    Ok(())
+    let (uid, gid) = (Uid::from_raw(ids.uid), Gid::from_raw(ids.gid));
+    Ok(chownat(&file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?)
 }
 
 /// The real, effective, saved and file system id of the calling process.

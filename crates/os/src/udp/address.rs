@@ -1,11 +1,14 @@
 //! Socket addresses in the kernel's format.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// A `sockaddr_in` or `sockaddr_in6` in room for either.
+/// A `sockaddr_in` (ip(7)) or a `sockaddr_in6` (ipv6(7)) in room for either: family, port, then the
+/// address, in IPv6 after the flow label and before the interface. Family and interface have the
+/// byte order of the machine.
 #[derive(Clone, Copy)]
+#[repr(C, align(4))]
 pub(super) struct RawAddress {
-    storage: libc::sockaddr_in6,
+    bytes: [u8; V6_LEN],
     len: libc::socklen_t,
 }
 
@@ -16,8 +19,7 @@ impl RawAddress {
     /// Room for the kernel to write an address into.
     pub(super) fn empty() -> Self {
         Self {
-            // SAFETY: `sockaddr_in6` is plain old data for which all zeros is a value.
-            storage: unsafe { std::mem::zeroed() },
+            bytes: [0; V6_LEN],
             len: V6_LEN as libc::socklen_t,
         }
     }
@@ -25,57 +27,44 @@ impl RawAddress {
     /// Converts `address` for a socket of the given version; for an IPv6 socket, IPv4 addresses are
     /// mapped.
     pub(super) fn new(address: SocketAddr, ipv6_socket: bool) -> Self {
+        let mut raw = Self::empty();
+        raw.bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
         match address {
-            SocketAddr::V4(v4) if ipv6_socket => {
-                let ip = v4.ip().to_ipv6_mapped();
-                Self::v6(SocketAddrV6::new(ip, v4.port(), 0, 0))
+            SocketAddr::V4(v4) if ipv6_socket => raw.set_v6(v4.ip().to_ipv6_mapped(), 0),
+            SocketAddr::V4(v4) => {
+                raw.set_family(libc::AF_INET);
+                raw.bytes[4..8].copy_from_slice(&v4.ip().octets());
+                raw.len = V4_LEN as libc::socklen_t;
             }
-            SocketAddr::V4(v4) => Self::v4(v4),
-            SocketAddr::V6(v6) => Self::v6(v6),
+            SocketAddr::V6(v6) => raw.set_v6(*v6.ip(), v6.scope_id()),
         }
-    }
-
-    fn v4(address: SocketAddrV4) -> Self {
-        let mut raw = Self::empty();
-        let v4 = libc::sockaddr_in {
-            sin_family: libc::AF_INET as libc::sa_family_t,
-            sin_port: address.port().to_be(),
-            sin_addr: libc::in_addr {
-                s_addr: u32::from_ne_bytes(address.ip().octets()),
-            },
-            sin_zero: [0; 8],
-        };
-        // SAFETY: `sockaddr_in6` is larger than `sockaddr_in` and aligned at least as strictly, and
-        // both are plain old data.
-        unsafe { (&raw mut raw.storage).cast::<libc::sockaddr_in>().write(v4) };
-        raw.len = V4_LEN as libc::socklen_t;
         raw
     }
 
-    fn v6(address: SocketAddrV6) -> Self {
-        let mut raw = Self::empty();
-        raw.storage.sin6_family = libc::AF_INET6 as libc::sa_family_t;
-        raw.storage.sin6_port = address.port().to_be();
-        raw.storage.sin6_addr.s6_addr = address.ip().octets();
-        raw.storage.sin6_scope_id = address.scope_id();
-        raw
+    fn set_v6(&mut self, ip: Ipv6Addr, interface: u32) {
+        self.set_family(libc::AF_INET6);
+        self.bytes[8..24].copy_from_slice(&ip.octets());
+        self.bytes[24..].copy_from_slice(&interface.to_ne_bytes());
+    }
+
+    fn set_family(&mut self, family: libc::c_int) {
+        self.bytes[..2].copy_from_slice(&(family as libc::sa_family_t).to_ne_bytes());
     }
 
     /// The address that the kernel wrote; a mapped IPv4 address is returned as IPv4.
     pub(super) fn decode(&self) -> Option<SocketAddr> {
-        match i32::from(self.storage.sin6_family) {
+        let [f0, f1, p0, p1, a, b, c, d, rest @ ..] = &self.bytes;
+        let port = u16::from_be_bytes([*p0, *p1]);
+        match libc::c_int::from(libc::sa_family_t::from_ne_bytes([*f0, *f1])) {
             libc::AF_INET if self.len as usize >= V4_LEN => {
-                // SAFETY: see `v4`; the storage is initialised whatever the kernel wrote.
-                let v4 = unsafe { (&raw const self.storage).cast::<libc::sockaddr_in>().read() };
-                let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
-                Some(SocketAddr::from((ip, u16::from_be(v4.sin_port))))
+                Some(SocketAddr::from((Ipv4Addr::new(*a, *b, *c, *d), port)))
             }
             libc::AF_INET6 if self.len as usize >= V6_LEN => {
-                let ip = Ipv6Addr::from(self.storage.sin6_addr.s6_addr);
-                let port = u16::from_be(self.storage.sin6_port);
+                let (ip, interface) = rest.split_first_chunk::<16>()?;
+                let ip = Ipv6Addr::from(*ip);
                 Some(match ip.to_ipv4_mapped() {
                     Some(v4) => SocketAddr::from((v4, port)),
-                    None => SocketAddrV6::new(ip, port, 0, self.storage.sin6_scope_id).into(),
+                    None => SocketAddrV6::new(ip, port, 0, u32::from_ne_bytes(interface.try_into().ok()?)).into(),
                 })
             }
             _ => None,
@@ -83,7 +72,7 @@ impl RawAddress {
     }
 
     pub(super) fn as_ptr(&self) -> *const libc::sockaddr {
-        (&raw const self.storage).cast()
+        self.bytes.as_ptr().cast()
     }
 
     pub(super) fn len(&self) -> libc::socklen_t {
@@ -92,7 +81,7 @@ impl RawAddress {
 
     /// For calls that write an address of at most [`RawAddress::len`] bytes.
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
-        (&raw mut self.storage).cast()
+        self.bytes.as_mut_ptr().cast()
     }
 
     /// The length that the kernel reported.

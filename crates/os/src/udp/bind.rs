@@ -1,10 +1,11 @@
 //! Binding: options, granted buffer sizes, errors.
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 
-use super::address::RawAddress;
+use rustix::net::sockopt;
+
 use super::bpf;
 use crate::syscall;
 
@@ -67,20 +68,16 @@ impl BufferSizes {
     }
 
     pub(super) fn set(fd: BorrowedFd<'_>, options: BindOptions) -> io::Result<Self> {
-        let grant = |force, plain, wanted: usize| {
-            // The kernel doubles the value to make room for its overhead, and reports the doubled
-            // one.
-            let value = i32::try_from(wanted).unwrap_or(i32::MAX / 2);
-            if syscall::set_option(fd, libc::SOL_SOCKET, force, value).is_err() {
-                syscall::set_option(fd, libc::SOL_SOCKET, plain, value)?;
-            }
-            let granted = syscall::option(fd, libc::SOL_SOCKET, plain)?;
-            Ok::<usize, io::Error>(usize::try_from(granted).unwrap_or(0) / 2)
-        };
+        // The kernel doubles a size to make room for its overhead, and reports the doubled one.
+        let size = |wanted: usize| wanted.min(i32::MAX as usize / 2);
         let (wanted_receive, wanted_send) = (options.receive_buffer, options.send_buffer);
+        sockopt::set_socket_recv_buffer_size_force(fd, size(wanted_receive))
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, size(wanted_receive)))?;
+        sockopt::set_socket_send_buffer_size_force(fd, size(wanted_send))
+            .or_else(|_| sockopt::set_socket_send_buffer_size(fd, size(wanted_send)))?;
         Ok(Self {
-            receive: grant(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, wanted_receive)?,
-            send: grant(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, wanted_send)?,
+            receive: sockopt::socket_recv_buffer_size(fd)? / 2,
+            send: sockopt::socket_send_buffer_size(fd)? / 2,
             wanted_receive,
             wanted_send,
         })
@@ -130,15 +127,14 @@ impl BindError {
 /// Sets the options that must be set before the socket is bound.
 pub(super) fn configure(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool, options: BindOptions) -> io::Result<()> {
     if options.reuse_port {
-        syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+        sockopt::set_socket_reuseport(fd, true)?;
     }
     if options.deaf {
         // A filter that returns 0 keeps no byte.
         bpf::attach(fd, libc::SO_ATTACH_FILTER, &mut [bpf::END_WITH_0])?;
     }
     if ipv6 {
-        let only = i32::from(!dual_stack);
-        syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, only)?;
+        sockopt::set_ipv6_v6only(fd, !dual_stack)?;
     }
     forbid_fragments(fd, ipv6, dual_stack)
 }
@@ -146,17 +142,12 @@ pub(super) fn configure(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool, option
 /// Sets DF, and makes the socket ignore the kernel's path MTU.
 pub(super) fn forbid_fragments(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool) -> io::Result<()> {
     if ipv6 {
-        syscall::set_option(
-            fd,
-            libc::IPPROTO_IPV6,
-            libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_PMTUDISC_PROBE,
-        )?;
+        sockopt::set_ipv6_mtu_discover(fd, sockopt::Ipv6PathMtuDiscovery::PROBE)?;
         // IPv6 would otherwise fragment at the sender, down to the MTU of the interface.
         syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
     }
     if !ipv6 || dual_stack {
-        syscall::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+        sockopt::set_ip_mtu_discover(fd, sockopt::Ipv4PathMtuDiscovery::PROBE)?;
     }
     Ok(())
 }
@@ -164,20 +155,19 @@ pub(super) fn forbid_fragments(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool)
 /// Makes each receive report the ECN bits of the IP header.
 pub(super) fn ask_for_ecn(fd: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
     if ipv6 {
-        syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+        sockopt::set_ipv6_recvtclass(fd, true)?;
         // For IPv4 on the same socket. A socket for IPv6 alone may refuse it, and does not need it.
-        let _ = syscall::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+        let _ = sockopt::set_ip_recvtos(fd, true);
         return Ok(());
     }
-    syscall::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
+    Ok(sockopt::set_ip_recvtos(fd, true)?)
 }
 
-/// Returns the address of the bound socket.
+/// Returns the address of the bound socket; a mapped IPv4 address as IPv4.
 pub(super) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
-    let mut raw = RawAddress::empty();
-    let mut len = raw.len();
-    // SAFETY: the kernel writes at most `len` bytes, the size of the storage behind the pointer.
-    syscall::check(unsafe { libc::getsockname(fd.as_raw_fd(), raw.as_mut_ptr(), &raw mut len) })?;
-    raw.set_len(len);
-    raw.decode().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let address = SocketAddr::try_from(rustix::net::getsockname(fd)?)?;
+    Ok(match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::from((ip, address.port())),
+        IpAddr::V6(_) => address,
+    })
 }

@@ -32,8 +32,7 @@ pub(super) fn send(fd: BorrowedFd<'_>, to: &RawAddress, bytes: &[u8], segment_si
         iov_len: bytes.len(),
     };
     let mut control = Control([0; 64]);
-    // SAFETY: `msghdr` is plain old data for which all zeros is a value.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    let mut header = empty_header();
     header.msg_name = to.as_ptr().cast_mut().cast();
     header.msg_namelen = to.len();
     header.msg_iov = &raw mut part;
@@ -50,6 +49,12 @@ pub(super) fn send(fd: BorrowedFd<'_>, to: &RawAddress, bytes: &[u8], segment_si
             result => return result,
         }
     }
+}
+
+#[inline(always)]
+fn empty_header() -> libc::msghdr {
+    // SAFETY: `msghdr` is plain old data for which all zeros is a value.
+    unsafe { std::mem::zeroed() }
 }
 
 fn write_segment_size(header: &mut libc::msghdr, control: &mut Control, size: u16) {
@@ -77,8 +82,7 @@ pub(super) fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<RawRecei
     };
     let mut control = Control([0; 64]);
     let mut from = RawAddress::empty();
-    // SAFETY: `msghdr` is plain old data for which all zeros is a value.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    let mut header = empty_header();
     header.msg_name = from.as_mut_ptr().cast();
     header.msg_namelen = from.len();
     header.msg_iov = &raw mut part;

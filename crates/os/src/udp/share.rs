@@ -16,8 +16,9 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use rustix::net::sockopt;
+
 use super::{BindError, BindOptions, UdpSocket, bpf};
-use crate::syscall;
 
 /// The rule by which a datagram selects a socket. A datagram that selects none is for the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +30,6 @@ pub struct Steering {
     /// The bits of that byte which select.
     pub mask: u8,
 }
-
-/// The maximum hop limit.
-const HIGHEST: libc::c_int = 255;
 
 impl Steering {
     /// The rule for `count` sockets as a classic BPF program over the payload. A datagram that is
@@ -73,8 +71,7 @@ impl UdpSocket {
     pub fn share(&mut self, count: u8, options: BindOptions, steering: Steering) -> io::Result<Vec<UdpSocket>> {
         // The first socket was bound without the option, so a port in use was refused. The kernel
         // lets it be set afterwards, and forms a group when the second socket binds.
-        let reuse = |on| syscall::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, on);
-        reuse(1)?;
+        sockopt::set_socket_reuseport(&self.fd, true)?;
         // A sending socket of an earlier attempt would be numbered among the receivers.
         self.sender = None;
         match self.group(count, options, steering) {
@@ -83,7 +80,7 @@ impl UdpSocket {
                 Ok(others)
             }
             Err(error) => {
-                let _ = reuse(0);
+                let _ = sockopt::set_socket_reuseport(&self.fd, false);
                 Err(error)
             }
         }
@@ -122,17 +119,14 @@ impl UdpSocket {
     /// Makes the socket send with a hop limit that is `by` above the system's, or below it if there
     /// is no room above.
     fn raise_hop_limit(&self, by: u8, options: BindOptions) -> io::Result<()> {
-        let raise = |level, option| {
-            let usual = syscall::option(self.fd.as_fd(), level, option)?;
-            let by = libc::c_int::from(by);
-            let other = if usual + by > HIGHEST { usual - by } else { usual + by };
-            syscall::set_option(self.fd.as_fd(), level, option, other)
-        };
+        let raised = |usual: u8| usual.checked_add(by).unwrap_or(usual.saturating_sub(by));
         if self.ipv6 {
-            raise(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS)?;
+            let usual = sockopt::ipv6_unicast_hops(&self.fd)?;
+            sockopt::set_ipv6_unicast_hops(&self.fd, Some(raised(usual)))?;
         }
         if !self.ipv6 || !options.ipv6_only {
-            raise(libc::IPPROTO_IP, libc::IP_TTL)?;
+            let usual = sockopt::ip_ttl(&self.fd)?;
+            sockopt::set_ip_ttl(&self.fd, raised(usual as u8).into())?;
         }
         Ok(())
     }
