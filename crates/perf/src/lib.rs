@@ -46,7 +46,9 @@ pub mod udp;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{SocketType, bind};
+use weft_os::socket::bind_to_interface;
 
 /// The TCP port at which a node accepts runs, on its mesh address.
 pub const PORT: u16 = 2125;
@@ -57,12 +59,12 @@ pub const PORT: u16 = 2125;
 /// # Errors
 /// The error of the system call; before Linux 5.7, binding to an interface takes CAP_NET_RAW.
 pub fn listen(address: SocketAddr, device: &str) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.bind_device(Some(device.as_bytes()))?;
+    let socket = tcp::socket_for(address, SocketType::STREAM)?;
+    bind_to_interface(&socket, device)?;
     // A daemon that restarts can bind the port at once.
-    socket.set_reuse_address(true)?;
-    socket.bind(&SockAddr::from(address))?;
-    socket.listen(16)?;
+    set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &address)?;
+    rustix::net::listen(&socket, 16)?;
     Ok(socket.into())
 }
 

@@ -2,10 +2,16 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    Timeout, set_socket_recv_buffer_size, set_socket_timeout, set_tcp_congestion, tcp_congestion,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use weft_os::socket::bind_to_interface;
 
 use crate::message::Token;
 use crate::plan::{Load, MAX_STREAMS, Plan};
@@ -122,11 +128,15 @@ pub fn receive(mut stream: &TcpStream, stop: &AtomicBool, counts: &StreamCounts)
 /// # Errors
 /// The error of the system or the peer.
 pub fn connect(to: SocketAddr, plan: &Plan, token: Token, outgoing: bool) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = socket_for(to, SocketType::STREAM)?;
     configure(&socket, plan, outgoing)?;
-    socket.connect_timeout(&SockAddr::from(to), OPEN)?;
+    // It limits connect(2), too, which reports INPROGRESS then (socket(7)).
+    set_socket_timeout(&socket, Timeout::Send, Some(OPEN))?;
+    match rustix::net::connect(&socket, &to) {
+        Err(Errno::INPROGRESS) => return Err(io::ErrorKind::TimedOut.into()),
+        connected => connected?,
+    }
     let mut stream = TcpStream::from(socket);
-    stream.set_write_timeout(Some(OPEN))?;
     let mut join = token.0.to_vec();
     join.push(if outgoing { FORWARD } else { REVERSE });
     stream.write_all(&join)?;
@@ -140,12 +150,12 @@ pub fn connect(to: SocketAddr, plan: &Plan, token: Token, outgoing: bool) -> io:
 /// The error of the system.
 pub fn listen(address: IpAddr, device: Option<&str>, plan: &Plan) -> io::Result<TcpListener> {
     let address = SocketAddr::new(address, 0);
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = socket_for(address, SocketType::STREAM)?;
     bind_device(&socket, device);
     // Accepted connections inherit the buffer; it must be set before the window is first announced.
     configure(&socket, plan, false)?;
-    socket.bind(&SockAddr::from(address))?;
-    socket.listen(2 * i32::from(MAX_STREAMS))?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, 2 * i32::from(MAX_STREAMS))?;
     Ok(socket.into())
 }
 
@@ -175,7 +185,7 @@ pub fn accept(
         _ => return Ok(None),
     };
     if !forward {
-        congestion(socket2::SockRef::from(&stream), plan)?;
+        congestion(&stream, plan)?;
     }
     Ok(Some((stream, forward)))
 }
@@ -183,9 +193,7 @@ pub fn accept(
 /// The congestion control of a connection, by name; empty if the system does not report it.
 #[must_use]
 pub fn congestion_of(stream: &TcpStream) -> String {
-    let name = socket2::SockRef::from(stream).tcp_congestion().unwrap_or_default();
-    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(name).into_owned()
+    tcp_congestion(stream).unwrap_or_default()
 }
 
 /// Follows the token: the client sends on this connection.
@@ -194,34 +202,42 @@ const FORWARD: u8 = b'F';
 /// Follows the token: the server sends.
 const REVERSE: u8 = b'R';
 
+/// A new socket for the IP version of `address`.
+pub(crate) fn socket_for(address: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    Ok(socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
+}
+
 /// Makes a socket accept packets from `device` only. Before Linux 5.7 that takes a capability that
 /// the process lacks; the token then has to suffice.
-pub(crate) fn bind_device(socket: &Socket, device: Option<&str>) {
+pub(crate) fn bind_device(socket: &OwnedFd, device: Option<&str>) {
     if let Some(device) = device {
-        let _ = socket.bind_device(Some(device.as_bytes()));
+        let _ = bind_to_interface(socket, device);
     }
 }
 
-fn configure(socket: &Socket, plan: &Plan, outgoing: bool) -> io::Result<()> {
+fn configure(socket: &OwnedFd, plan: &Plan, outgoing: bool) -> io::Result<()> {
     if let Load::Tcp {
         window: Some(window), ..
     } = plan.load
     {
         // The kernel doubles it, for its overhead.
-        socket.set_recv_buffer_size(window as usize / 2)?;
+        set_socket_recv_buffer_size(socket, window as usize / 2)?;
     }
     if outgoing {
-        congestion(socket2::SockRef::from(socket), plan)?;
+        congestion(socket, plan)?;
     }
     Ok(())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "a reference already")]
-fn congestion(socket: socket2::SockRef<'_>, plan: &Plan) -> io::Result<()> {
+fn congestion(socket: impl AsFd, plan: &Plan) -> io::Result<()> {
     match &plan.load {
         Load::Tcp {
             congestion: Some(name), ..
-        } => socket.set_tcp_congestion(name.as_bytes()),
+        } => Ok(set_tcp_congestion(socket, name)?),
         _ => Ok(()),
     }
 }

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use rustix::net::SocketType;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 
 use crate::arrivals::{ArrivalCounts, Arrivals};
 use crate::challenge::{self, Challenge};
 use crate::message::Token;
 use crate::plan::MAX_SIZE;
-use crate::tcp::{TICK, bind_device};
+use crate::tcp::{TICK, bind_device, socket_for};
 
 /// Size of the socket buffers, so that a moment without a CPU causes no loss.
 pub(crate) const BUFFER: usize = 4 << 20;
@@ -83,12 +84,12 @@ impl Received {
 /// The error of the system.
 pub fn bind(address: IpAddr, device: Option<&str>) -> io::Result<UdpSocket> {
     let address = SocketAddr::new(address, 0);
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    let socket = socket_for(address, SocketType::DGRAM)?;
     bind_device(&socket, device);
     // The kernel grants what its limits allow.
-    socket.set_recv_buffer_size(BUFFER)?;
-    socket.set_send_buffer_size(BUFFER)?;
-    socket.bind(&SockAddr::from(address))?;
+    set_socket_recv_buffer_size(&socket, BUFFER)?;
+    set_socket_send_buffer_size(&socket, BUFFER)?;
+    rustix::net::bind(&socket, &address)?;
     Ok(socket.into())
 }
 
