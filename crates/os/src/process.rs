@@ -18,7 +18,7 @@ pub use self::capabilities::{give_up_nice, has_net_admin};
 pub use self::heap::heap_in_use;
 pub use self::landlock::{Access, RulesetError};
 pub use self::memory::{LockMemoryError, forbid_core_dumps, ignore_stop_signals, lock_memory};
-pub use self::priority::{Turns, permit_nice, set_thread_turns, thread_turns};
+pub use self::priority::{Scheduling, permit_nice, set_thread_scheduling, thread_scheduling};
 pub use self::privileges::{
     Confinement, Part, PrivilegeError, Rights, drop_all_privileges, drop_privileges_to_net_admin,
     drop_privileges_to_net_admin_and_nice,

@@ -15,14 +15,14 @@ mod counters;
 mod handle;
 mod handover;
 mod lanes;
+mod priority;
 mod trace;
 mod tunnel;
-mod turns;
 mod underlay;
 mod worker;
 
 pub use counters::{PlaneCounters, Snapshot};
 pub use handle::{LaneSetup, ReportSink, StartError};
 pub use lanes::Lanes;
+pub use priority::LANE_NICE;
 pub use trace::{Queue, Sizes, Stage, Trace, Work};
-pub use turns::LANE_NICE;

@@ -15,13 +15,13 @@ use weft_wire::virtio::VirtioNetHdr;
 use crate::counters::PlaneCounters;
 use crate::trace::{Stage, Tracer};
 use crate::underlay::{Outlet, Underlay};
-use crate::worker::TURN;
+use crate::worker::READS;
 
 /// Maximum number of packets in one receive: the limit of segments in one send of the kernel
 /// (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
 const MAX_RECEIVED: usize = 128;
 /// Packets in a batch: as many as the receives of one round can contain.
-const BATCH: usize = TURN * MAX_RECEIVED;
+const BATCH: usize = READS * MAX_RECEIVED;
 /// Duration of one wait for a full TUN.
 const WAIT: Duration = Duration::from_millis(10);
 /// How long the TUN may accept nothing before the lane stops waiting for it, ns. From then on each

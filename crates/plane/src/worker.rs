@@ -17,18 +17,18 @@ use weft_wire::virtio::VirtioNetHdr;
 use crate::counters::{Losses, PlaneCounters, Snapshot};
 use crate::handle::{LaneSetup, ReportSink, Shared};
 use crate::handover::{self, Handover};
+use crate::priority::Priority;
 use crate::trace::{Off, On, Queue, Stage, Tracer};
 use crate::tunnel::Tunnel;
-use crate::turns::Priority;
 use crate::underlay::Underlay;
 
 /// Receives, or reads of super-packets from the TUN, before the other direction is served. Up to 64
 /// KiB each: more would delay acknowledgements, and with them the sender; fewer would cost more
 /// rounds (docs/experiments/2026-11-21-turns.md). For small packets the number of reads is larger,
 /// see [`goes_on`].
-pub(crate) const TURN: usize = 4;
+pub(crate) const READS: usize = 4;
 /// Rounds before samples are checked.
-const TURNS: usize = 16;
+const ROUNDS: usize = 16;
 /// Datagrams of one receive between two checks for commands and reports. For the TUN the interval
 /// is one read, which is a packet or a super-packet of 64 KiB.
 const AT_ONCE: usize = 32;
@@ -100,7 +100,7 @@ impl<R: Tracer> Worker<R> {
             handover: Handover::default(),
             poller,
             datagrams,
-            receive: (0..TURN).map(|_| handover::buffer()).collect(),
+            receive: (0..READS).map(|_| handover::buffer()).collect(),
             read: handover::buffer(),
             commands: VecDeque::new(),
             next_sample: 0,
@@ -172,7 +172,7 @@ impl<R: Tracer> Worker<R> {
                     _ => packets = true,
                 }
             }
-            if packets && self.take_turns().is_err() {
+            if packets && self.move_packets().is_err() {
                 tracing::error!("the TUN interface is gone and the packet thread ends");
                 break;
             }
@@ -209,9 +209,9 @@ impl<R: Tracer> Worker<R> {
 
     /// Processes small batches of both directions alternately while there are full ones. An error
     /// means that the TUN is gone.
-    fn take_turns(&mut self) -> io::Result<()> {
+    fn move_packets(&mut self) -> io::Result<()> {
         self.active = true;
-        for _ in 0..TURNS {
+        for _ in 0..ROUNDS {
             let (now, mut more) = (boottime_ms(), false);
             for socket in 0..self.train.out().sockets().count() {
                 more |= self.wire_to_tun(now, socket);
@@ -283,7 +283,7 @@ impl<R: Tracer> Worker<R> {
     fn tun_to_wire(&mut self, now: u64) -> io::Result<bool> {
         let (mut reads, mut bytes, waits) = (0, 0, self.waits());
         // A send that waited for room has delayed the receive direction, so the round ends sooner.
-        while goes_on(reads, bytes) && (reads < TURN || self.waits() == waits) {
+        while goes_on(reads, bytes) && (reads < READS || self.waits() == waits) {
             let began = R::clock();
             let len = match self.tunnel.tun.read(&mut self.read) {
                 Ok(len) => len,
@@ -402,7 +402,7 @@ impl<R: Tracer> Worker<R> {
 /// Whether a round that has read the TUN `reads` times, `bytes` bytes in all, reads it again: small
 /// packets that wait are read until they fill a train, so that they share its system call.
 fn goes_on(reads: usize, bytes: usize) -> bool {
-    reads < TURN || reads < MAX_TRAIN_SEGMENTS && bytes < MAX_TRAIN_BYTES
+    reads < READS || reads < MAX_TRAIN_SEGMENTS && bytes < MAX_TRAIN_BYTES
 }
 
 /// The ranges of the parts of a receive of `len` bytes, of [`AT_ONCE`] datagrams each but the last.
@@ -437,11 +437,11 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_takes_a_few_large_packets_or_a_train_of_small_ones() {
+    fn a_round_takes_a_few_large_packets_or_a_train_of_small_ones() {
         let reads = |len: usize| (0..).find(|reads| !goes_on(*reads, reads * len)).unwrap();
         assert_eq!(
             [65_545, 20_000, 1_300, 100].map(reads),
-            [TURN, TURN, 51, MAX_TRAIN_SEGMENTS]
+            [READS, READS, 51, MAX_TRAIN_SEGMENTS]
         );
     }
 }

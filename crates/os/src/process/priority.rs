@@ -10,7 +10,7 @@ use crate::syscall;
 
 /// The scheduling parameters of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turns {
+pub struct Scheduling {
     /// The nice value, -20 to 19; the lower, the larger the thread's share of a busy CPU.
     pub nice: i8,
     /// The time slice, from 0.1 to 100 ms: the shorter, the sooner the thread runs after it wakes.
@@ -40,12 +40,12 @@ pub fn permit_nice(nice: i8) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of the system call; not known to occur.
-pub fn thread_turns() -> io::Result<Turns> {
+pub fn thread_scheduling() -> io::Result<Scheduling> {
     let mut attributes = Attributes::default();
     // SAFETY: the kernel writes at most the size that is passed; 0 is this thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, SIZE, 0) };
     syscall::check(result as c_int)?;
-    Ok(Turns {
+    Ok(Scheduling {
         nice: attributes.nice as i8,
         slice: Duration::from_nanos(attributes.runtime),
     })
@@ -56,12 +56,12 @@ pub fn thread_turns() -> io::Result<Turns> {
 /// # Errors
 /// `PermissionDenied` for a nice value below both its own and the process's limit; nothing changes
 /// then.
-pub fn set_thread_turns(turns: Turns) -> io::Result<()> {
+pub fn set_thread_scheduling(scheduling: Scheduling) -> io::Result<()> {
     let attributes = Attributes {
         size: SIZE,
         policy: libc::SCHED_OTHER as u32,
-        nice: turns.nice.into(),
-        runtime: turns.slice.as_nanos() as u64,
+        nice: scheduling.nice.into(),
+        runtime: scheduling.slice.as_nanos() as u64,
         ..Attributes::default()
     };
     // SAFETY: `attributes` has the size that it declares, and lives through the call; 0 is this
@@ -100,39 +100,39 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_changes_its_own_turns_alone() {
-        let before = thread_turns().unwrap();
+    fn a_thread_changes_its_own_scheduling_alone() {
+        let before = thread_scheduling().unwrap();
         in_a_thread(|| {
             let slice = SHORT;
-            set_thread_turns(Turns { nice: 19, slice }).unwrap();
-            assert_eq!(thread_turns().unwrap().nice, 19);
+            set_thread_scheduling(Scheduling { nice: 19, slice }).unwrap();
+            assert_eq!(thread_scheduling().unwrap().nice, 19);
         });
-        assert_eq!(thread_turns().unwrap(), before);
+        assert_eq!(thread_scheduling().unwrap(), before);
     }
 
     #[test]
     fn permitted_nice_values_are_set_and_reset_and_others_are_refused() {
         in_a_thread(|| {
             let (before, first) = (
-                thread_turns().unwrap(),
-                Turns {
+                thread_scheduling().unwrap(),
+                Scheduling {
                     nice: -10,
                     slice: SHORT,
                 },
             );
             // A process that may not raise the limit may still have CAP_SYS_NICE.
             let permitted = permit_nice(first.nice);
-            match set_thread_turns(first) {
+            match set_thread_scheduling(first) {
                 Ok(()) => {
-                    for turns in [first, before, first] {
-                        set_thread_turns(turns).unwrap();
-                        assert_eq!(thread_turns().unwrap().nice, turns.nice);
+                    for scheduling in [first, before, first] {
+                        set_thread_scheduling(scheduling).unwrap();
+                        assert_eq!(thread_scheduling().unwrap().nice, scheduling.nice);
                     }
                 }
                 Err(refused) => {
                     let kinds = [permitted.unwrap_err().kind(), refused.kind()];
                     assert_eq!(kinds, [io::ErrorKind::PermissionDenied; 2]);
-                    assert_eq!(thread_turns().unwrap(), before);
+                    assert_eq!(thread_scheduling().unwrap(), before);
                 }
             }
         });

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use weft_os::process::{Turns, set_thread_turns, thread_turns};
+use weft_os::process::{Scheduling, set_thread_scheduling, thread_scheduling};
 
 /// Nice value of a thread with raised priority.
 pub const LANE_NICE: i8 = -10;
@@ -22,7 +22,7 @@ const BULK: u64 = 16 * 1024;
 #[derive(Default)]
 pub(crate) struct Priority {
     /// The parameters at the start and the raised ones; `None` if it is not configured, or refused.
-    turns: Option<[Turns; 2]>,
+    scheduling: Option<[Scheduling; 2]>,
     first: bool,
     /// Whether the system permits it, after the first attempt.
     pub(crate) granted: Option<bool>,
@@ -33,13 +33,13 @@ pub(crate) struct Priority {
 impl Priority {
     /// Tests in the current thread whether the system permits it.
     pub(crate) fn ask() -> Self {
-        let first = Turns {
+        let first = Scheduling {
             nice: LANE_NICE,
             slice: SLICE,
         };
-        let asked = thread_turns().and_then(|own| {
-            set_thread_turns(first)?;
-            set_thread_turns(own)?;
+        let asked = thread_scheduling().and_then(|own| {
+            set_thread_scheduling(first)?;
+            set_thread_scheduling(own)?;
             Ok([own, first])
         });
         if let Err(error) = &asked {
@@ -47,7 +47,7 @@ impl Priority {
         }
         Self {
             granted: Some(asked.is_ok()),
-            turns: asked.ok(),
+            scheduling: asked.ok(),
             ..Self::default()
         }
     }
@@ -63,15 +63,15 @@ impl Priority {
     pub(crate) fn review(&mut self) {
         let bulk = self.bytes > BULK * self.calls;
         (self.calls, self.bytes) = (0, 0);
-        let Some([own, first]) = self.turns.filter(|_| bulk != self.first) else {
+        let Some([own, first]) = self.scheduling.filter(|_| bulk != self.first) else {
             return;
         };
         let (before, then) = if bulk { (own, first) } else { (first, own) };
         // Another nice value was set on purpose (renice), and stays.
-        if thread_turns().is_ok_and(|now| now.nice != before.nice) {
+        if thread_scheduling().is_ok_and(|now| now.nice != before.nice) {
             tracing::info!("the packet thread keeps the nice value that it was given");
-            (self.turns, self.granted) = (None, Some(false));
-        } else if set_thread_turns(then).is_ok() {
+            (self.scheduling, self.granted) = (None, Some(false));
+        } else if set_thread_scheduling(then).is_ok() {
             self.first = bulk;
         }
     }
@@ -85,15 +85,15 @@ mod tests {
     fn a_nice_value_given_from_outside_stays() {
         std::thread::spawn(|| {
             let mut priority = Priority::ask();
-            let given = Turns {
+            let given = Scheduling {
                 nice: 15,
                 slice: Duration::ZERO,
             };
-            set_thread_turns(given).unwrap();
+            set_thread_scheduling(given).unwrap();
             for bytes in [60_000, 100, 60_000] {
                 priority.moved(bytes);
                 priority.review();
-                assert_eq!(thread_turns().unwrap().nice, 15);
+                assert_eq!(thread_scheduling().unwrap().nice, 15);
             }
             assert_eq!(priority.granted, Some(false));
         })
@@ -102,9 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn bulk_goes_first_and_small_packets_take_turns() {
+    fn bulk_goes_first_and_small_packets_do_not() {
         std::thread::spawn(|| {
-            let nice = || thread_turns().unwrap().nice;
+            let nice = || thread_scheduling().unwrap().nice;
             let own = nice();
             let permitted = weft_os::process::permit_nice(LANE_NICE).is_ok();
             let mut priority = Priority::ask();
