@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use weft_packet::{Audience, Command};
 
+use crate::bind::Bind;
 use crate::counters::Snapshot;
-use crate::handle::{LaneSetup, LaneThread, Shared, StartError};
+use crate::device::Device;
+use crate::handle::{LaneThread, StartError};
+use crate::setup::LaneSetup;
+use crate::shared::Shared;
 use crate::trace::Trace;
 
 /// The running lanes of a node. Dropping them stops their threads and waits for them.
@@ -21,7 +25,11 @@ impl Lanes {
     /// # Errors
     ///
     /// [`StartError`]; sockets and TUN are then closed, and no thread runs.
-    pub fn start(setups: Vec<LaneSetup>) -> Result<Self, StartError> {
+    pub fn start<D, B>(setups: Vec<LaneSetup<D, B>>) -> Result<Self, StartError>
+    where
+        D: Device + Send + 'static,
+        B: Bind + Send + 'static,
+    {
         let shared = setups.iter().map(|_| Shared::new().map(Arc::new));
         let shared: Arc<[Arc<Shared>]> = shared.collect::<Result<_, _>>().map_err(StartError::Poll)?;
         let start = |(at, setup)| LaneThread::start(setup, at, shared.clone());
@@ -41,7 +49,7 @@ impl Lanes {
         };
         if others.is_empty() {
             let for_first = |command: &Command| !matches!(command.audience(), Audience::Others);
-            return first.send(commands.into_iter().filter(for_first));
+            return first.shared.send(commands.into_iter().filter(for_first));
         }
         let mut each: Vec<Vec<Command>> = self.threads.iter().map(|_| Vec::new()).collect();
         for command in commands {
@@ -57,24 +65,24 @@ impl Lanes {
             }
         }
         for (thread, commands) in self.threads.iter().zip(each) {
-            thread.send(commands);
+            thread.shared.send(commands);
         }
     }
 
     /// The counters of each lane.
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        self.threads.iter().map(LaneThread::snapshot).collect()
+        self.threads.iter().map(|thread| thread.shared.snapshot()).collect()
     }
 
     /// Starts or stops the tracing of all lanes.
     pub fn set_traced(&self, on: bool) {
-        self.threads.iter().for_each(|thread| thread.set_traced(on));
+        self.threads.iter().for_each(|thread| thread.shared.set_traced(on));
     }
 
     /// The trace of each lane, as of its last sample; `None` for a lane that is not traced or has
     /// no sample yet.
     pub fn traces(&self) -> Vec<Option<Trace>> {
-        self.threads.iter().map(LaneThread::trace).collect()
+        self.threads.iter().map(|thread| thread.shared.trace()).collect()
     }
 
     /// Whether a thread has ended, which happens only if it was stopped or its TUN is gone.
@@ -84,6 +92,6 @@ impl Lanes {
 
     /// Executes the commands queued so far, stops the threads, and waits for them.
     pub fn stop(self) {
-        self.threads.iter().for_each(LaneThread::tell_to_stop);
+        self.threads.iter().for_each(|thread| thread.shared.tell_to_stop());
     }
 }

@@ -4,24 +4,20 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::time::Duration;
 
-use weft_os::clock::monotonic_ns;
-use weft_os::poll::wait_writable;
-use weft_os::tun::{Offloads, Tun};
 use weft_os::udp::is_transient;
 use weft_packet::checksum::Checksum;
 use weft_packet::coalesce::{BatchFull, Coalescer, Group, MAX_SEGMENTS};
 use weft_wire::virtio::VirtioNetHdr;
 
+use crate::bind::Bind;
 use crate::counters::PlaneCounters;
+use crate::device::Device;
 use crate::trace::{Stage, Tracer};
-use crate::underlay::{Outlet, Underlay};
-use crate::worker::READS;
+use crate::underlay::Underlay;
 
 /// Maximum number of packets in one receive: the limit of segments in one send of the kernel
 /// (UDP_MAX_SEGMENTS; 64 before Linux 6.9).
 const MAX_RECEIVED: usize = 128;
-/// Packets in a batch: as many as the receives of one round can contain.
-const BATCH: usize = READS * MAX_RECEIVED;
 /// Duration of one wait for a full TUN.
 const WAIT: Duration = Duration::from_millis(10);
 /// How long the TUN may accept nothing before the lane stops waiting for it, ns. From then on each
@@ -33,40 +29,6 @@ const MAX_SLICES: usize = 2 + MAX_SEGMENTS;
 /// not pay for a long one.
 const FEW: usize = 6;
 
-/// The destination of a lane's packets: a TUN, or in tests a fake with scripted failures.
-pub(crate) trait Sink {
-    /// The super-packets that it accepts.
-    fn offloads(&self) -> Offloads;
-
-    /// As [`Tun::writev`].
-    fn writev(&self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
-
-    /// Waits until a write may succeed, at most for `time`.
-    fn wait_for_room(&self, time: Duration);
-
-    /// Nanoseconds on a monotonic clock.
-    fn now(&self) -> u64;
-}
-
-impl Sink for Tun {
-    fn offloads(&self) -> Offloads {
-        Tun::offloads(self)
-    }
-
-    #[inline(always)]
-    fn writev(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        Tun::writev(self, parts)
-    }
-
-    fn wait_for_room(&self, time: Duration) {
-        let _ = wait_writable(self, time);
-    }
-
-    fn now(&self) -> u64 {
-        monotonic_ns()
-    }
-}
-
 /// The position of a packet in the batch's buffers.
 #[derive(Clone)]
 struct Place {
@@ -75,8 +37,8 @@ struct Place {
 }
 
 /// Writes packets to the TUN.
-pub(crate) struct Tunnel<T = Tun> {
-    pub(crate) tun: T,
+pub(crate) struct Tunnel<D> {
+    pub(crate) tun: D,
     coalescer: Coalescer,
     places: Vec<Place>,
     /// Packets that did not fit in the batch and are not counted yet.
@@ -85,18 +47,19 @@ pub(crate) struct Tunnel<T = Tun> {
     full_since: Option<u64>,
 }
 
-impl<T: Sink> Tunnel<T> {
-    pub(crate) fn new(tun: T) -> Self {
-        let offloads = tun.offloads();
+impl<D: Device> Tunnel<D> {
+    /// A tunnel for batches of `receives` receives.
+    pub(crate) fn new(tun: D, receives: usize) -> Self {
+        let (offloads, batch) = (tun.offloads(), receives * MAX_RECEIVED);
         let coalescer = if offloads.tcp {
-            Coalescer::new(BATCH, offloads.udp)
+            Coalescer::new(batch, offloads.udp)
         } else {
-            Coalescer::joining_nothing(BATCH)
+            Coalescer::joining_nothing(batch)
         };
         Self {
             tun,
             coalescer,
-            places: Vec::with_capacity(BATCH),
+            places: Vec::with_capacity(batch),
             refused: 0,
             full_since: None,
         }
@@ -112,7 +75,7 @@ impl<T: Sink> Tunnel<T> {
     }
 
     /// Writes the batch and empties it.
-    pub(crate) fn write_batch<R: Tracer, S: Outlet>(&mut self, buffers: &[Box<[u8]>], io: &mut Underlay<R, S>) {
+    pub(crate) fn write_batch<R: Tracer, B: Bind>(&mut self, buffers: &[Box<[u8]>], io: &mut Underlay<R, B>) {
         io.counters.tun_write_dropped += std::mem::take(&mut self.refused);
         if self.places.is_empty() {
             return;
@@ -146,7 +109,7 @@ impl<T: Sink> Tunnel<T> {
     }
 
     /// Writes one whole IP packet.
-    pub(crate) fn write_one<R: Tracer, S: Outlet>(&mut self, packet: &[u8], io: &mut Underlay<R, S>) {
+    pub(crate) fn write_one<R: Tracer, B: Bind>(&mut self, packet: &[u8], io: &mut Underlay<R, B>) {
         let virtio = VirtioNetHdr::default().to_bytes();
         let slices = [IoSlice::new(&virtio), IoSlice::new(packet)];
         let began = R::clock();
@@ -178,8 +141,8 @@ fn gather<'b>(
 }
 
 /// Writes a group of `packets` packets, waiting for room if needed. Returns the bytes written.
-fn write<T: Sink>(
-    tun: &T,
+fn write<D: Device>(
+    tun: &D,
     full_since: &mut Option<u64>,
     slices: &[IoSlice<'_>],
     packets: usize,
@@ -214,7 +177,9 @@ fn write<T: Sink>(
 mod tests {
     use std::cell::{Cell, RefCell};
     use std::collections::VecDeque;
+    use std::os::fd::{AsFd, BorrowedFd};
 
+    use weft_os::tun::Offloads;
     use weft_os::udp::UdpSocket;
 
     use super::*;
@@ -233,13 +198,23 @@ mod tests {
         now: Cell<u64>,
     }
 
-    impl Sink for &Fake {
+    impl AsFd for Fake {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            panic!("no thread waits for it")
+        }
+    }
+
+    impl Device for &Fake {
         fn offloads(&self) -> Offloads {
             Offloads {
                 checksum: true,
                 tcp: true,
                 udp: true,
             }
+        }
+
+        fn read(&self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
         }
 
         fn writev(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -280,7 +255,7 @@ mod tests {
     }
 
     /// Passes a batch of packets of one flow to the tunnel, which writes them in one call.
-    fn write_train(tunnel: &mut Tunnel<&Fake>, io: &mut Underlay<Off>, packets: u8) {
+    fn write_train(tunnel: &mut Tunnel<&Fake>, io: &mut Underlay<Off, UdpSocket>, packets: u8) {
         let buffer: Vec<u8> = (0..packets).flat_map(packet).collect();
         let buffers = [buffer.into_boxed_slice()];
         for n in 0..usize::from(packets) {
@@ -290,15 +265,15 @@ mod tests {
         tunnel.write_batch(&buffers, io);
     }
 
-    fn io() -> Underlay<Off> {
-        Underlay::new(Vec::<UdpSocket>::new())
+    fn io() -> Underlay<Off, UdpSocket> {
+        Underlay::new(Vec::new())
     }
 
     #[test]
     fn what_a_full_interface_refuses_for_a_while_is_written() {
         let fake = Fake::default();
         fake.failures.replace([WOULD_BLOCK; 50].into());
-        let (mut tunnel, mut io) = (Tunnel::new(&fake), io());
+        let (mut tunnel, mut io) = (Tunnel::new(&fake, 4), io());
         write_train(&mut tunnel, &mut io, 64);
         assert_eq!(fake.pieces.get(), MAX_SLICES, "the longest train uses all of the list");
         tunnel.write_one(&packet(1), &mut io);
@@ -318,7 +293,7 @@ mod tests {
     #[test]
     fn a_lost_super_packet_counts_as_its_packets() {
         let fake = Fake::default();
-        let (mut tunnel, mut io) = (Tunnel::new(&fake), io());
+        let (mut tunnel, mut io) = (Tunnel::new(&fake, 4), io());
         fake.failures.replace([IO].into());
         write_train(&mut tunnel, &mut io, 45);
         assert_eq!((io.counters.tun_write_failed, io.counters.tun_write_dropped), (45, 0));

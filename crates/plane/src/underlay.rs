@@ -4,10 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weft_os::clock::monotonic_ns;
-use weft_os::udp::{UdpSocket, is_too_long, is_transient};
+use weft_os::udp::{is_too_long, is_transient};
 use weft_packet::Transmit;
 
+use crate::bind::Bind;
 use crate::counters::PlaneCounters;
 use crate::trace::{Queue, Stage, Tracer};
 
@@ -23,59 +23,18 @@ const PAUSE: Duration = Duration::from_micros(1);
 /// a dead device does not stop the whole lane.
 const PATIENCE: u64 = 1_000_000_000;
 
-/// The sender of a lane's trains: a UDP socket, or in tests a fake with scripted failures.
-pub(crate) trait Outlet {
-    /// The local address of the socket.
-    fn local_address(&self) -> SocketAddr;
-
-    /// As [`UdpSocket::send`].
-    fn send(&self, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize>;
-
-    /// Waits until the socket has room, at most for `time`.
-    fn wait_for_room(&self, time: Duration);
-
-    /// Waits for `time`.
-    fn pause(&self, time: Duration);
-
-    /// Nanoseconds on a monotonic clock.
-    fn now(&self) -> u64;
-}
-
-impl Outlet for UdpSocket {
-    fn local_address(&self) -> SocketAddr {
-        UdpSocket::local_address(self)
-    }
-
-    #[inline(always)]
-    fn send(&self, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
-        UdpSocket::send(self, to, bytes, segment_size)
-    }
-
-    fn wait_for_room(&self, time: Duration) {
-        let _ = UdpSocket::wait_for_room(self, time);
-    }
-
-    fn pause(&self, time: Duration) {
-        std::thread::sleep(time);
-    }
-
-    fn now(&self) -> u64 {
-        monotonic_ns()
-    }
-}
-
 /// Sends trains. A full socket makes the lane wait, and so fills the TUN's queue and slows the
 /// applications behind it (L16).
-pub(crate) struct Underlay<R, S = UdpSocket> {
-    sockets: Vec<S>,
+pub(crate) struct Underlay<R, B> {
+    sockets: Vec<B>,
     pub(crate) counters: PlaneCounters,
     pub(crate) tracer: R,
     /// When the kernel began to refuse for lack of room, if it has accepted nothing since.
     full_since: Option<u64>,
 }
 
-impl<R: Tracer, S: Outlet> Underlay<R, S> {
-    pub(crate) fn new(sockets: Vec<S>) -> Self {
+impl<R: Tracer, B: Bind> Underlay<R, B> {
+    pub(crate) fn new(sockets: Vec<B>) -> Self {
         Self {
             sockets,
             counters: PlaneCounters::default(),
@@ -85,7 +44,7 @@ impl<R: Tracer, S: Outlet> Underlay<R, S> {
     }
 
     /// Switches tracing on or off.
-    pub(crate) fn retraced<N: Tracer>(self) -> Underlay<N, S> {
+    pub(crate) fn retraced<N: Tracer>(self) -> Underlay<N, B> {
         Underlay {
             sockets: self.sockets,
             counters: self.counters,
@@ -94,16 +53,16 @@ impl<R: Tracer, S: Outlet> Underlay<R, S> {
         }
     }
 
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = &S> {
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = &B> {
         self.sockets.iter()
     }
 
-    pub(crate) fn socket(&self, at: usize) -> Option<&S> {
+    pub(crate) fn socket(&self, at: usize) -> Option<&B> {
         self.sockets.get(at)
     }
 }
 
-impl<R: Tracer, S: Outlet> Transmit for Underlay<R, S> {
+impl<R: Tracer, B: Bind> Transmit for Underlay<R, B> {
     #[inline(always)]
     fn clock() -> u64 {
         R::clock()
@@ -176,6 +135,9 @@ impl<R: Tracer, S: Outlet> Transmit for Underlay<R, S> {
 mod tests {
     use std::cell::{Cell, RefCell};
     use std::collections::VecDeque;
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    use weft_os::udp::{Received, UdpCounters};
 
     use super::*;
     use crate::trace::Off;
@@ -199,7 +161,13 @@ mod tests {
         pauses: Cell<u32>,
     }
 
-    impl Outlet for &Fake {
+    impl AsFd for Fake {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            panic!("no thread waits for it")
+        }
+    }
+
+    impl Bind for &Fake {
         fn local_address(&self) -> SocketAddr {
             TO
         }
@@ -216,6 +184,18 @@ mod tests {
             let len = bytes.len().min(most);
             self.taken.borrow_mut().extend(&bytes[..len]);
             Ok(len)
+        }
+
+        fn recv(&self, _: &mut [u8]) -> io::Result<Received> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn counters(&self) -> UdpCounters {
+            UdpCounters::default()
+        }
+
+        fn gso(&self) -> bool {
+            true
         }
 
         fn wait_for_room(&self, time: Duration) {

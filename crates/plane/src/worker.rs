@@ -1,6 +1,8 @@
 //! A lane's thread: it waits, processes batches of both directions alternately, and blocks neither
 //! for long.
 
+mod handover;
+
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -10,14 +12,17 @@ use std::time::Duration;
 use weft_os::clock::boottime_ms;
 use weft_os::poll::{Events, Interest, Poller, Timer};
 use weft_os::tun::VNET_HEADER_LEN;
-use weft_os::udp::UdpSocket;
 use weft_packet::{Command, HEADROOM, Lane, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Outbound, Train};
 use weft_wire::virtio::VirtioNetHdr;
 
+use self::handover::Handover;
+use crate::bind::Bind;
 use crate::counters::{Losses, PlaneCounters, Snapshot};
-use crate::handle::{LaneSetup, ReportSink, Shared};
-use crate::handover::{self, Handover};
+use crate::device::Device;
+use crate::inbox;
 use crate::priority::Priority;
+use crate::setup::{LaneSetup, ReportSink};
+use crate::shared::Shared;
 use crate::trace::{Off, On, Queue, Stage, Tracer};
 use crate::tunnel::Tunnel;
 use crate::underlay::Underlay;
@@ -26,7 +31,7 @@ use crate::underlay::Underlay;
 /// KiB each: more would delay acknowledgements, and with them the sender; fewer would cost more
 /// rounds (docs/experiments/2026-11-21-turns.md). For small packets the number of reads is larger,
 /// see [`goes_on`].
-pub(crate) const READS: usize = 4;
+const READS: usize = 4;
 /// Rounds before samples are checked.
 const ROUNDS: usize = 16;
 /// Datagrams of one receive between two checks for commands and reports. For the TUN the interval
@@ -41,7 +46,7 @@ const WAKE_TOKEN: u64 = 2;
 const SAMPLE_TOKEN: u64 = 3;
 
 /// Runs a lane until it is stopped, or its TUN is gone. `preferred`: it may raise its priority.
-pub(crate) fn run(mut worker: Worker<Off>, preferred: bool) {
+pub(crate) fn run<D: Device, B: Bind>(mut worker: Worker<Off, D, B>, preferred: bool) {
     if preferred {
         worker.priority = Priority::ask();
     }
@@ -51,23 +56,24 @@ pub(crate) fn run(mut worker: Worker<Off>, preferred: bool) {
     }
 }
 
-pub(crate) struct Worker<R> {
-    pub(crate) lane: Lane,
-    pub(crate) tunnel: Tunnel,
-    pub(crate) train: Train<Underlay<R>>,
+/// What a lane's thread owns, with a device `D`, sockets `B` and a tracer `R`.
+pub(crate) struct Worker<R, D, B> {
+    lane: Lane,
+    tunnel: Tunnel<D>,
+    train: Train<Underlay<R, B>>,
     reports: ReportSink,
-    pub(crate) shared: Arc<Shared>,
+    shared: Arc<Shared>,
     /// All lanes, including this one, in the order of their numbers.
-    pub(crate) lanes: Arc<[Arc<Shared>]>,
-    pub(crate) handover: Handover,
+    lanes: Arc<[Arc<Shared>]>,
+    handover: Handover,
     poller: Poller,
     /// The sockets, a set within `poller`: through it, a datagram wakes this thread like any other
     /// event. A socket wakes with the hint that its waker is about to sleep, so the scheduler may
     /// queue this thread behind the waker, on the CPU of a sender or an interrupt, which keeps
     /// running (docs/decisions/0017-waking.md).
     datagrams: Poller,
-    pub(crate) receive: Vec<Box<[u8]>>,
-    pub(crate) read: Box<[u8]>,
+    receive: Vec<Box<[u8]>>,
+    read: Box<[u8]>,
     commands: VecDeque<Command>,
     next_sample: u64,
     /// Ends the wait when the next sample is due. Set once for each sample, not for each wait.
@@ -79,8 +85,8 @@ pub(crate) struct Worker<R> {
     losses: Losses,
 }
 
-impl<R: Tracer> Worker<R> {
-    pub(crate) fn new(setup: LaneSetup, shared: Arc<Shared>, lanes: Arc<[Arc<Shared>]>) -> io::Result<Self> {
+impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
+    pub(crate) fn new(setup: LaneSetup<D, B>, shared: Arc<Shared>, lanes: Arc<[Arc<Shared>]>) -> io::Result<Self> {
         let (poller, datagrams) = (Poller::new()?, Poller::new()?);
         for (token, socket) in (0..).zip(&setup.sockets) {
             datagrams.add(socket, token, Interest::Readable)?;
@@ -92,7 +98,7 @@ impl<R: Tracer> Worker<R> {
         poller.add(&sampler, SAMPLE_TOKEN, Interest::Readable)?;
         Ok(Self {
             lane: setup.lane,
-            tunnel: Tunnel::new(setup.tun),
+            tunnel: Tunnel::new(setup.tun, READS),
             train: Train::new(Underlay::new(setup.sockets), setup.batch),
             reports: setup.reports,
             shared,
@@ -100,8 +106,8 @@ impl<R: Tracer> Worker<R> {
             handover: Handover::default(),
             poller,
             datagrams,
-            receive: (0..READS).map(|_| handover::buffer()).collect(),
-            read: handover::buffer(),
+            receive: (0..READS).map(|_| inbox::buffer()).collect(),
+            read: inbox::buffer(),
             commands: VecDeque::new(),
             next_sample: 0,
             sampler,
@@ -113,7 +119,7 @@ impl<R: Tracer> Worker<R> {
     }
 
     /// Switches tracing on or off.
-    fn retraced<N: Tracer>(self) -> Worker<N> {
+    fn retraced<N: Tracer>(self) -> Worker<N, D, B> {
         self.shared.publish_trace(None);
         Worker {
             lane: self.lane,
@@ -173,6 +179,8 @@ impl<R: Tracer> Worker<R> {
                 }
             }
             if packets && self.move_packets().is_err() {
+                // Packets that were read before.
+                self.train.flush();
                 tracing::error!("the TUN interface is gone and the packet thread ends");
                 break;
             }
@@ -183,12 +191,12 @@ impl<R: Tracer> Worker<R> {
 
     /// The start of a stage: the time, and the time of all stages so far, for [`Self::note`].
     #[inline(always)]
-    pub(crate) fn mark(&self) -> (u64, u64) {
+    fn mark(&self) -> (u64, u64) {
         (R::clock(), self.train.out().tracer.inner())
     }
 
     #[inline(always)]
-    pub(crate) fn note(&mut self, stage: Stage, since: u64, inner: u64, packets: usize, bytes: usize) -> u64 {
+    fn note(&mut self, stage: Stage, since: u64, inner: u64, packets: usize, bytes: usize) -> u64 {
         let tracer = &mut self.train.out_mut().tracer;
         tracer.note(stage, since, inner, packets, bytes)
     }
@@ -392,9 +400,9 @@ impl<R: Tracer> Worker<R> {
                 commands_dropped: self.shared.commands_dropped(),
                 ..underlay.counters
             },
-            sockets: underlay.sockets().map(UdpSocket::counters).collect(),
+            sockets: underlay.sockets().map(Bind::counters).collect(),
             preferred: self.priority.granted,
-            gso_refused: !underlay.sockets().all(UdpSocket::gso),
+            gso_refused: !underlay.sockets().all(Bind::gso),
         });
     }
 }

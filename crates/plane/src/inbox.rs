@@ -1,30 +1,17 @@
-//! Handover between lanes: packets and datagrams that one lane reads and another owns.
-//!
-//! It is needed if the kernel delivers to a lane that is not the owner: a flow whose packets come
-//! out of this lane's TUN queue while only the first lane can send them, and datagrams that were
-//! coalesced with those of another lane. A buffer changes its owner without a copy; if only a part
-//! of it belongs to another lane, that part is copied. A lane touches another's inbox only here.
+//! The inbox of a lane: packets and datagrams that another lane has read and this one owns. A
+//! buffer changes its owner without a copy.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use weft_os::tun::READ_BUFFER_LEN;
-use weft_os::udp::{RECEIVE_BUFFER_LEN, Received};
-use weft_packet::{HEADROOM, Outbound, bounds};
-use weft_wire::virtio::VirtioNetHdr;
-
-use crate::trace::{Queue as Waits, Stage, Tracer};
-use crate::worker::Worker;
+use weft_os::udp::RECEIVE_BUFFER_LEN;
+use weft_packet::{HEADROOM, bounds};
 
 /// Empty buffers kept for reuse.
 const MAX_SPARE: usize = 8;
-/// Duration of one wait for a full inbox, and the number of waits before the batch is dropped: a
-/// second in all, as for a socket.
-const WAIT: Duration = Duration::from_micros(100);
-const MAX_WAITS: u32 = 10_000;
 /// Room for a read of the TUN or a receive, with the header that must precede it.
 const BUFFER_LEN: usize = if READ_BUFFER_LEN > HEADROOM + RECEIVE_BUFFER_LEN {
     READ_BUFFER_LEN
@@ -39,14 +26,14 @@ pub(crate) fn buffer() -> Box<[u8]> {
 
 /// A buffer that one lane hands to another.
 pub(crate) struct Parcel {
-    buffer: Box<[u8]>,
-    content: Content,
+    pub(crate) buffer: Box<[u8]>,
+    pub(crate) content: Content,
     /// When it was handed over, ns, if the giving lane is traced; else 0.
-    given: u64,
+    pub(crate) given: u64,
 }
 
 #[derive(Clone, Copy)]
-enum Content {
+pub(crate) enum Content {
     /// A read of the TUN, of this many bytes.
     Packet(usize),
     /// Datagrams from one address: their bytes behind the headroom, the length `step` of each but
@@ -88,7 +75,7 @@ impl Queue {
 
 /// The result of a handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Given {
+pub(crate) enum Given {
     /// It is queued; the owner has already been woken.
     Waits,
     /// It is the first in the queue: wake the owner.
@@ -99,7 +86,7 @@ enum Given {
 
 impl Inbox {
     /// Queues the buffer and replaces it by an empty one.
-    fn give(&self, buffer: &mut Box<[u8]>, content: Content, now_ns: u64) -> Given {
+    pub(crate) fn give(&self, buffer: &mut Box<[u8]>, content: Content, now_ns: u64) -> Given {
         let mut queue = self.lock();
         if !queue.has_room(content) {
             return Given::Full;
@@ -120,7 +107,7 @@ impl Inbox {
     }
 
     /// Moves the whole queue into `into`, which is empty, and returns the empty buffers.
-    fn take(&self, into: &mut VecDeque<Parcel>, empty: &mut Vec<Box<[u8]>>) {
+    pub(crate) fn take(&self, into: &mut VecDeque<Parcel>, empty: &mut Vec<Box<[u8]>>) {
         if !self.waits.load(Ordering::Relaxed) {
             return;
         }
@@ -138,138 +125,10 @@ impl Inbox {
     }
 }
 
-/// A lane's own buffers for handovers.
-#[derive(Default)]
-pub(crate) struct Handover {
-    taken: VecDeque<Parcel>,
-    empty: Vec<Box<[u8]>>,
-    /// The buffer in which datagrams of another lane are collected.
-    scratch: Option<Box<[u8]>>,
-}
-
-impl<R: Tracer> Worker<R> {
-    /// Hands the last read of the TUN to its owner.
-    pub(crate) fn give_packet(&mut self, owner: u8, len: usize) {
-        let lanes = self.lanes.clone();
-        let Some(lane) = lanes.get(usize::from(owner)) else {
-            return;
-        };
-        let began = R::clock();
-        let mut given = lane.inbox.give(&mut self.read, Content::Packet(len), began);
-        let full = given == Given::Full;
-        // As with a full socket, the backlog moves to the TUN's queue and the applications behind
-        // it (L16). No deadlock is possible: the first lane hands over no packets, and no lane
-        // waits with datagrams.
-        for _ in 0..MAX_WAITS {
-            if given != Given::Full {
-                break;
-            }
-            self.train.out_mut().counters.handed_waits += 1;
-            std::thread::sleep(WAIT);
-            given = lane.inbox.give(&mut self.read, Content::Packet(len), R::clock());
-        }
-        if R::ON && full {
-            let tracer = &mut self.train.out_mut().tracer;
-            tracer.waited(Waits::FullInbox, R::clock() - began);
-        }
-        self.after_giving(owner, given, 1);
-    }
-
-    /// Hands those datagrams of the last receive that belong to other lanes to their owners.
-    pub(crate) fn give_foreign(&mut self, received: &Received) {
-        if self.lane.foreign().next().is_none() {
-            return;
-        }
-        for owner in 0..self.lanes.len() as u8 {
-            if self.lane.foreign().any(|(of, _)| of == owner) {
-                self.give_datagrams(owner, received);
-            }
-        }
-    }
-
-    fn give_datagrams(&mut self, owner: u8, received: &Received) {
-        let Some(lane) = self.lanes.get(usize::from(owner)) else {
-            return;
-        };
-        let mut scratch = self.handover.scratch.take().unwrap_or_else(buffer);
-        let mut end = HEADROOM;
-        // All datagrams have one length, except the last of the whole receive; if it is in here, it
-        // is the last here too.
-        for (_, run) in self.lane.foreign().filter(|(of, _)| *of == owner) {
-            if let Some(room) = scratch.get_mut(end..end + run.len()) {
-                room.copy_from_slice(run);
-                end += run.len();
-            }
-        }
-        let len = end - HEADROOM;
-        let content = Content::Datagrams {
-            from: received.from,
-            len,
-            step: received.segment_size,
-            ecn: received.ecn,
-        };
-        let given = lane.inbox.give(&mut scratch, content, R::clock());
-        self.handover.scratch = Some(scratch);
-        self.after_giving(owner, given, len.div_ceil(received.segment_size.max(1)) as u64);
-    }
-
-    fn after_giving(&mut self, owner: u8, given: Given, count: u64) {
-        match (given, self.lanes.get(usize::from(owner))) {
-            (Given::First, Some(lane)) => lane.wake.wake(),
-            (Given::Full, _) => self.train.out_mut().counters.handed_dropped += count,
-            _ => {}
-        }
-    }
-
-    /// Processes everything that other lanes handed over. Returns whether there was anything.
-    pub(crate) fn take_handed(&mut self, now: u64) -> bool {
-        self.shared
-            .inbox
-            .take(&mut self.handover.taken, &mut self.handover.empty);
-        let any = !self.handover.taken.is_empty();
-        while let Some(mut parcel) = self.handover.taken.pop_front() {
-            self.train.out_mut().counters.handed_in += 1;
-            if R::ON && parcel.given > 0 {
-                let waited = R::clock().saturating_sub(parcel.given);
-                self.train.out_mut().tracer.waited(Waits::Inbox, waited);
-            }
-            self.take_parcel(now, &mut parcel);
-            self.handover.empty.push(parcel.buffer);
-        }
-        any
-    }
-
-    fn take_parcel(&mut self, now: u64, parcel: &mut Parcel) {
-        let (began, inner) = self.mark();
-        match parcel.content {
-            Content::Packet(len) => {
-                let read = parcel.buffer.get(..len).unwrap_or_default();
-                if let Ok((header, packet)) = VirtioNetHdr::parse(read)
-                    && let Outbound::HandOver(_) = self.lane.send_packet(now, header, packet, &mut self.train)
-                {
-                    // Only the first lane is handed packets, and it hands none over.
-                    self.train.out_mut().counters.handed_dropped += 1;
-                }
-                self.note(Stage::Route, began, inner, 1, 0);
-            }
-            Content::Datagrams { from, len, step, ecn } => {
-                let room = parcel.buffer.get_mut(..HEADROOM + len).unwrap_or_default();
-                let tunnel = &mut self.tunnel;
-                self.lane.outer_ecn(ecn);
-                self.lane
-                    .inbound_train(now, from, room, step, &mut self.train, |packet, range, checksum| {
-                        tunnel.push(0, range, packet, checksum);
-                    });
-                self.note(Stage::Open, began, inner, len.div_ceil(step.max(1)), 0);
-                self.tunnel
-                    .write_batch(std::slice::from_ref(&parcel.buffer), self.train.out_mut());
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn filled(byte: u8) -> Box<[u8]> {
