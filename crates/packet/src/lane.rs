@@ -21,7 +21,7 @@ use crate::mss;
 use crate::outbox::Outbox;
 use crate::sender::Sender;
 use crate::shares::Shares;
-use crate::tables::{SessionKey, Tables};
+use crate::tables::{Egress, SessionKey, Tables};
 use crate::train::{Train, Transmit};
 
 mod apply;
@@ -94,7 +94,7 @@ impl Lane {
     pub fn max_inner_to(&self, peer: &NodeAddr) -> usize {
         let session = self.tables.sessions.key(peer);
         let egress = session.map(|key| self.tables.resolve_egress(key));
-        egress.map_or_else(|| self.max_inner(), |egress| egress.max_inner())
+        egress.map_or_else(|| self.max_inner(), Egress::max_inner)
     }
 
     /// Returns the size of the largest TCP packet that the hosts at both ends of a session over

@@ -152,14 +152,14 @@ impl<T: Transmit> FipsIngress<'_, T> {
             }
             Some(LinkMessageType::SessionDatagram) => match self.session_datagram(key, datagram, at.clone())? {
                 Some(inbound) => Ok(inbound),
-                None => self.to_core(key, header, inner.msg_type, datagram, at),
+                None => self.pass_to_core(key, header, inner.msg_type, datagram, at),
             },
-            _ => self.to_core(key, header, inner.msg_type, datagram, at),
+            _ => self.pass_to_core(key, header, inner.msg_type, datagram, at),
         }
     }
 
     /// Passes the message whose body is at `at` to the core.
-    fn to_core(
+    fn pass_to_core(
         &mut self,
         key: LinkKey,
         header: &fmp::EstablishedHeader,
