@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weft_sim::fuzz::core(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weft_fuzz::core(data));

@@ -10,8 +10,8 @@
 //!
 //! To add a request: a variant of [`Request`] with its number and its parameters in `message`, an
 //! arm in `server::Broker::carry_out` that checks them and calls into weft-os, and the capability
-//! that it needs in `server::give_up_rights`. The fuzz target and the round trip of `message` then
-//! cover it.
+//! that it needs in `server::give_up_rights`. The fuzz target `broker` and the round trip of
+//! `message` then cover it.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -20,8 +20,6 @@
 //! | `client` | the daemon's side |
 
 mod client;
-#[doc(hidden)]
-pub mod fuzz;
 mod message;
 mod server;
 

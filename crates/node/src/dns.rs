@@ -12,8 +12,6 @@
 //! a path to other servers. The system's own configuration is not edited: queries for other names
 //! go to the same servers as before.
 
-#[doc(hidden)]
-pub mod fuzz;
 pub mod message;
 mod resolved;
 mod responder;

@@ -20,11 +20,15 @@ use crate::packet::Probe;
 const SAMPLE: u64 = 250;
 
 /// A datagram that a lane has sent.
-pub(crate) struct Sent {
-    pub(crate) to: SocketAddr,
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) kind: Kind,
-    pub(crate) trail: Vec<HostId>,
+pub struct Sent {
+    /// Its destination.
+    pub to: SocketAddr,
+    /// Its payload.
+    pub bytes: Vec<u8>,
+    /// What it contains.
+    pub kind: Kind,
+    /// The hosts that have forwarded the message inside; empty for one of this host.
+    pub trail: Vec<HostId>,
 }
 
 /// The datagrams of a lane until the world takes them.
@@ -101,7 +105,8 @@ pub struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(seed: u64, addr: SocketAddr, config: Config) -> Self {
+    /// A host with the key and the random numbers of `seed`, and no peers.
+    pub fn new(seed: u64, addr: SocketAddr, config: Config) -> Self {
         let identity = identity(seed);
         let key = identity.public();
         let (node, lane, others) = start(seed, 0, config);
@@ -176,7 +181,8 @@ impl Host {
         self.hand = Some(Box::new(hand));
     }
 
-    pub(crate) fn add_peer(&mut self, now: u64, peer: PeerConfig) {
+    /// Adds a peer to the node, or replaces its addresses. `now` is in ms, here and below.
+    pub fn add_peer(&mut self, now: u64, peer: PeerConfig) {
         let from = peer.key.node_addr();
         self.sources.insert(from.to_ipv6().octets(), from);
         self.peers.retain(|known| known.key != peer.key);
@@ -186,7 +192,7 @@ impl Host {
     }
 
     /// Restarts the process, with the same key and configuration and no other state.
-    pub(crate) fn restart(&mut self, now: u64) {
+    pub fn restart(&mut self, now: u64) {
         self.starts += 1;
         (self.node, self.lane, self.others) = start(self.seed, self.starts, self.config);
         self.running = true;
@@ -198,8 +204,8 @@ impl Host {
         self.settle(now);
     }
 
-    /// When the core takes the next report.
-    pub(crate) fn next_report(&self) -> Option<u64> {
+    /// When the core takes the next report, ms.
+    pub fn next_report(&self) -> Option<u64> {
         let due = self.pending.next_tags().map(|(due, _)| *due).min()?;
         Some(due.max(self.core_free_at()))
     }
@@ -216,11 +222,12 @@ impl Host {
     }
 
     /// Drops all reports that wait for the core, except proofs, as when it is too far behind.
-    pub(crate) fn lose_reports(&mut self) {
+    pub fn lose_reports(&mut self) {
         self.pending.drop_all_but_proofs();
     }
 
-    pub(crate) fn send_ip(&mut self, now: u64, packet: &[u8]) {
+    /// Sends an IPv6 packet, as an application of this host.
+    pub fn send_ip(&mut self, now: u64, packet: &[u8]) {
         self.train.out_mut().kind = Kind::Data;
         self.outbound(now, packet);
         self.train.flush();
@@ -239,7 +246,8 @@ impl Host {
         self.carrying.clear();
     }
 
-    pub(crate) fn receive(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {
+    /// Receives a datagram at the socket of the lane that owns it.
+    pub fn receive(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {
         let socket = self.place().owner(datagram);
         self.receive_at(now, socket, from, datagram);
     }
@@ -263,7 +271,8 @@ impl Host {
         self.settle(now);
     }
 
-    pub(crate) fn timeout(&mut self, now: u64) {
+    /// Reports the lanes' activity to the core, and runs its timers that are due.
+    pub fn timeout(&mut self, now: u64) {
         self.each_lane().for_each(|lane| lane.sample(now));
         self.sample_at = u64::MAX;
         if self.each_lane().any(|lane| lane.gives_up_soon()) {
@@ -289,7 +298,7 @@ impl Host {
     }
 
     /// The datagrams that the lane has sent since the last call.
-    pub(crate) fn take_sent(&mut self) -> Vec<Sent> {
+    pub fn take_sent(&mut self) -> Vec<Sent> {
         std::mem::take(&mut self.train.out_mut().sent)
     }
 
@@ -313,7 +322,7 @@ impl Host {
     }
 
     /// Passes reports to the core and commands to the lane until both are idle.
-    pub(crate) fn settle(&mut self, now: u64) {
+    pub fn settle(&mut self, now: u64) {
         loop {
             let mut quiet = true;
             while let Some((lane, report)) = self.next_of_lanes(Lane::poll_report) {
@@ -367,7 +376,6 @@ impl Host {
         out.kind = kind;
         let before = out.sent.len();
         self.apply(now, command);
-        self.train.flush();
         let sent = self.train.out_mut().sent.get_mut(before..).unwrap_or_default();
         if !sent.is_empty() {
             if carried {

@@ -80,8 +80,8 @@ impl Host {
         packets
     }
 
-    /// Executes a command in the lanes that it concerns.
-    pub(crate) fn apply(&mut self, now: u64, command: Command) {
+    /// Executes a command in the lanes that it concerns, and sends what they write.
+    pub fn apply(&mut self, now: u64, command: Command) {
         let (first, others) = match command.audience() {
             Audience::First => (true, 0..0),
             Audience::One(0) => (true, 0..0),
@@ -95,6 +95,7 @@ impl Host {
         if first {
             self.lane.apply(now, command, &mut self.train);
         }
+        self.train.flush();
     }
 }
 

@@ -4,10 +4,8 @@
 //! - [`Host`]: one node with its lanes, its address, and the IP packets that reached it.
 //! - [`scenario`]: whole runs as data, their figures, and the reduction of a failure to a short
 //!   one.
-//! - [`lies`]: forged messages of a neighbour.
 //! - [`Shape`], [`Topology`]: which node dials which. [`Conditions`], [`NatKind`]: the network
 //!   between them.
-//! - [`fuzz`]: the same code, and the pure crates below it, under arbitrary bytes.
 //! - [`Datagram`], [`Kind`]: what is in flight and what it contains, so that a rule can drop "the
 //!   first msg3".
 //!
@@ -16,10 +14,8 @@
 //! Never here: sockets, threads, the system's clock, and protocol knowledge of its own.
 
 mod datagram;
-pub mod fuzz;
 mod host;
 mod lanes;
-pub mod lies;
 mod nat;
 mod network;
 mod packet;
@@ -30,7 +26,7 @@ mod trace;
 mod world;
 
 pub use datagram::{Datagram, Fate, Kind};
-pub use host::{Hand, Host};
+pub use host::{Hand, Host, Sent};
 pub use nat::{MAPPING_LIFE, NatKind};
 pub use network::Conditions;
 pub use packet::{Probe, probe};

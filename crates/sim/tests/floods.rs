@@ -8,8 +8,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use weft_core::{Config, Event};
+use weft_fuzz::forged;
 use weft_packet::DropReason;
-use weft_sim::{Fate, HostId, Kind, World, lies};
+use weft_sim::{Fate, HostId, Kind, World};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 
@@ -95,7 +96,7 @@ fn frames_without_keys_make_no_new_ones_while_a_session_is_heard() {
         for ms in 0..30_000 {
             if ms % 20 == 0 {
                 for (src, dest) in [(ends[0], ends[1]), (ends[1], ends[0])] {
-                    world.say(m, r, DATAGRAM, lies::datagram(src, dest, 64, &junk(ms)));
+                    world.say(m, r, DATAGRAM, forged::datagram(src, dest, 64, &junk(ms)));
                 }
             }
             if ms % 50 == 0 {
@@ -118,7 +119,7 @@ fn frames_without_keys_make_an_idle_pair_shake_hands_ever_more_seldom() {
     for ms in 0..60_000 {
         if ms % 20 == 0 {
             for (src, dest) in [(ends[0], ends[1]), (ends[1], ends[0])] {
-                world.say(m, r, DATAGRAM, lies::datagram(src, dest, 64, &junk(ms)));
+                world.say(m, r, DATAGRAM, forged::datagram(src, dest, 64, &junk(ms)));
             }
         }
         world.run(1);
@@ -145,7 +146,7 @@ fn lost_keys_are_replaced_despite_forged_last_messages() {
             if forged && ms % 20 == 0 {
                 let mut msg3 = vec![3, 0, 76, 0, 0, 73, 0];
                 msg3.extend([9; 73]);
-                world.say(m, r, DATAGRAM, lies::datagram(ends[0], ends[1], 64, &msg3));
+                world.say(m, r, DATAGRAM, forged::datagram(ends[0], ends[1], 64, &msg3));
             }
             if ms % 20 == 0 {
                 world.send(a, b, ms, 200);
@@ -175,15 +176,15 @@ fn error_signals_amplify_nothing() {
         let mut path = vec![nobody(n)];
         path.extend((0..50).map(|k| nobody(1_000_000 + n * 64 + k)));
         path.extend(&at_r);
-        let planted = lies::setup(&path, &at_r);
-        world.say(m, r, DATAGRAM, lies::datagram(nobody(n), at_r[0], 64, &planted));
+        let planted = forged::setup(&path, &at_r);
+        world.say(m, r, DATAGRAM, forged::datagram(nobody(n), at_r[0], 64, &planted));
     }
     world.run(500);
     let sent = count(&mut world, r, v, None);
     let mut bytes = 0;
     for ms in 0..2_000_u32 {
         for n in 0..50 {
-            let body = lies::datagram(victim, nobody((ms * 50 + n) % 500), 64, &[0; 40]);
+            let body = forged::datagram(victim, nobody((ms * 50 + n) % 500), 64, &[0; 40]);
             bytes += body.len() + 37;
             world.say(m, r, DATAGRAM, body);
         }
@@ -214,7 +215,7 @@ fn error_signals_bring_coordinates_once_a_second() {
     world.run(5_000);
     let sent = count(&mut world, b, r, Some(Kind::SessionControl));
     let liar = addr(&world, m);
-    let signal = lies::datagram(liar, addr(&world, b), 64, &lies::signal(liar, addr(&world, a), &[]));
+    let signal = forged::datagram(liar, addr(&world, b), 64, &forged::signal(liar, addr(&world, a), &[]));
     for _ in 0..5_000 {
         world.say(m, b, DATAGRAM, signal.clone());
         world.say(m, b, DATAGRAM, signal.clone());
@@ -230,11 +231,11 @@ fn error_signals_bring_coordinates_once_a_second() {
 fn a_repeated_setup_is_answered_ten_times_a_second_at_most() {
     let (mut world, [a, b, r, m]) = pair_and_liar(6, true);
     let acks = count(&mut world, b, r, Some(Kind::Ack));
-    let body = lies::datagram(
+    let body = forged::datagram(
         addr(&world, a),
         addr(&world, b),
         64,
-        &lies::setup(&[addr(&world, a)], &[addr(&world, b)]),
+        &forged::setup(&[addr(&world, a)], &[addr(&world, b)]),
     );
     for _ in 0..2_000 {
         for _ in 0..5 {
@@ -263,7 +264,7 @@ fn no_message_is_carried_further_than_64_hops() {
             );
         }
     });
-    let body = lies::datagram(addr(&world, hosts[0]), addr(&world, hosts[2]), 255, &junk(1));
+    let body = forged::datagram(addr(&world, hosts[0]), addr(&world, hosts[2]), 255, &junk(1));
     world.say(hosts[0], hosts[1], DATAGRAM, body);
     world.run(100);
     assert_eq!(ttls.get(), SessionDatagram::DEFAULT_TTL - 1);
@@ -297,7 +298,7 @@ fn made_up_places_do_not_replace_a_proven_one() {
     assert_eq!(known(&world).as_ref(), Some(&true_place));
     // At a rate at which the node still processes each of them: 250 a second.
     for n in 0..5_000 {
-        let payload = lies::setup(&[nobody(n), liar, at_near, root], &[at_near, root]);
+        let payload = forged::setup(&[nobody(n), liar, at_near, root], &[at_near, root]);
         // To a different node each time, as the rate limit applies to each destination.
         let mut dest = [7; 16];
         dest[0] = n as u8;
@@ -305,10 +306,10 @@ fn made_up_places_do_not_replace_a_proven_one() {
             m,
             near,
             DATAGRAM,
-            lies::datagram(nobody(n), NodeAddr::new(dest), 64, &payload),
+            forged::datagram(nobody(n), NodeAddr::new(dest), 64, &payload),
         );
-        let lie = lies::setup(&[at_far, liar, at_near, root], &[at_near, root]);
-        world.say(m, near, DATAGRAM, lies::datagram(at_far, liar, 64, &lie));
+        let lie = forged::setup(&[at_far, liar, at_near, root], &[at_near, root]);
+        world.say(m, near, DATAGRAM, forged::datagram(at_far, liar, 64, &lie));
         world.run(4);
     }
     assert_eq!(known(&world).as_ref(), Some(&true_place));
@@ -339,7 +340,7 @@ fn filters_without_a_pause_take_no_way_from_the_lane() {
     for ms in 0..5_000_u32 {
         for n in 0..5 {
             let number = u64::from(ms) * 5 + n;
-            let filter = lies::filter(1_000_000 + number, 8 + (number as usize % 900));
+            let filter = forged::filter(1_000_000 + number, 8 + (number as usize % 900));
             world.say(m, r, LinkMessageType::FilterAnnounce, filter);
         }
         world.send(a, c, ms, 200);

@@ -13,9 +13,10 @@ use std::rc::Rc;
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Admit, Config, Event};
+use weft_fuzz::forged;
 use weft_noise::{SecretKey, xk};
 use weft_packet::DropReason;
-use weft_sim::{Fate, HostId, Kind, World, lies};
+use weft_sim::{Fate, HostId, Kind, World};
 use weft_wire::link::LinkMessageType;
 use weft_wire::session::{SessionAck, SessionSetup};
 use weft_wire::{Coords, NodeAddr};
@@ -49,7 +50,7 @@ fn setup(noise: &[u8; xk::MSG1_LEN], src: &[NodeAddr], dest: &[NodeAddr]) -> Vec
     };
     let mut out = vec![0; setup.wire_len()];
     setup.emit(&mut out).unwrap();
-    lies::datagram(src[0], dest[0], 64, &out)
+    forged::datagram(src[0], dest[0], 64, &out)
 }
 
 fn ack(point: &[u8; xk::MSG1_LEN], number: u32, src: NodeAddr, dest: NodeAddr) -> Vec<u8> {
@@ -65,14 +66,14 @@ fn ack(point: &[u8; xk::MSG1_LEN], number: u32, src: NodeAddr, dest: NodeAddr) -
     };
     let mut out = vec![0; ack.wire_len()];
     ack.emit(&mut out).unwrap();
-    lies::datagram(src, dest, 64, &out)
+    forged::datagram(src, dest, 64, &out)
 }
 
 fn msg3(number: u32, src: NodeAddr, dest: NodeAddr) -> Vec<u8> {
     let mut message = vec![3, 0, 76, 0, 0, 73, 0];
     message.extend([9; xk::MSG3_LEN]);
     message[20..24].copy_from_slice(&number.to_le_bytes());
-    lies::datagram(src, dest, 64, &message)
+    forged::datagram(src, dest, 64, &message)
 }
 
 /// The messages of the attacker, 5 times in each millisecond and in each direction.
@@ -133,7 +134,7 @@ impl Net {
             self.sent += 1;
             let point = &self.points[self.sent as usize % self.points.len()];
             for (src, dest) in [(addr_a, addr_b), (addr_b, addr_a)] {
-                let lies = match flood {
+                let forged = match flood {
                     Flood::None => Vec::new(),
                     Flood::Setups => vec![setup(point, &[src], &[dest])],
                     Flood::Acks => vec![ack(point, self.sent, src, dest)],
@@ -144,7 +145,7 @@ impl Net {
                         _ => msg3(self.sent, src, dest),
                     }],
                 };
-                for lie in lies {
+                for lie in forged {
                     for via in self.through.clone() {
                         self.world
                             .say(self.m, via, LinkMessageType::SessionDatagram, lie.clone());

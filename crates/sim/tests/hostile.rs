@@ -11,7 +11,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use weft_core::Config;
-use weft_sim::{Fate, HostId, Kind, Shape, Topology, World, lies};
+use weft_fuzz::forged;
+use weft_sim::{Fate, HostId, Kind, Shape, Topology, World};
 use weft_wire::NodeAddr;
 use weft_wire::link::LinkMessageType;
 
@@ -144,7 +145,7 @@ fn floods_of_look_ups_cost_bounded_memory() {
         target[..4].copy_from_slice(&number.to_be_bytes());
         net.say(
             LinkMessageType::LookupRequest,
-            &lies::request(u64::from(number), &origin, NodeAddr::new(target)),
+            &forged::request(u64::from(number), &origin, NodeAddr::new(target)),
         );
     });
     assert_eq!((lost, net.stolen.get()), (0, 0));
@@ -157,7 +158,7 @@ fn filters_full_of_ones_draw_nothing() {
         let ones = [8_192, 5_938, 5_937][number as usize % 3];
         net.say(
             LinkMessageType::FilterAnnounce,
-            &lies::filter(1_000_000 + u64::from(number), ones),
+            &forged::filter(1_000_000 + u64::from(number), ones),
         );
     });
     assert_eq!((lost, net.stolen.get()), (0, 0));
@@ -169,7 +170,7 @@ fn false_coordinates_of_who_asks_move_nothing() {
     let lost = net.endure(20, 20, |net, number| {
         for (victim, other) in net.pair(number) {
             let place = [victim, net.addr(LIAR)];
-            let request = lies::request(u64::from(number), &place, other);
+            let request = forged::request(u64::from(number), &place, other);
             net.say(LinkMessageType::LookupRequest, &request);
         }
     });
@@ -185,8 +186,8 @@ fn handshakes_in_the_name_of_both_ends_cost_no_packet() {
         let lost = net.endure(20, per_second, |net, number| {
             for (victim, other) in net.pair(number) {
                 let liar = net.addr(LIAR);
-                let setup = lies::setup(&[victim, liar], &[other, liar]);
-                let datagram = lies::datagram(victim, other, 64, &setup);
+                let setup = forged::setup(&[victim, liar], &[other, liar]);
+                let datagram = forged::datagram(victim, other, 64, &setup);
                 net.say(LinkMessageType::SessionDatagram, &datagram);
             }
         });
@@ -200,7 +201,7 @@ fn forged_proofs_move_nothing() {
     let lost = net.endure(20, 20, |net, number| {
         for (victim, _) in net.pair(number) {
             let place = [victim, net.addr(LIAR)];
-            let response = lies::response(u64::from(number), &place);
+            let response = forged::response(u64::from(number), &place);
             net.say(LinkMessageType::LookupResponse, &response);
         }
     });
@@ -214,8 +215,8 @@ fn error_signals_move_nothing() {
         for (victim, other) in net.pair(number) {
             let liar = net.addr(LIAR);
             for coords in [&[victim, liar][..], &[]] {
-                let signal = lies::signal(liar, victim, coords);
-                let datagram = lies::datagram(liar, other, 64, &signal);
+                let signal = forged::signal(liar, victim, coords);
+                let datagram = forged::datagram(liar, other, 64, &signal);
                 net.say(LinkMessageType::SessionDatagram, &datagram);
             }
         }
@@ -231,7 +232,7 @@ fn a_root_that_does_not_exist_moves_nothing_that_works() {
     let root = NodeAddr::new([0; 16]);
     let lost = net.endure(30, 1, |net, number| {
         let unix = 1_701_000_000 + u64::from(number);
-        let body = lies::tree(&identity, unix + 10_000_000, unix, &[root]);
+        let body = forged::tree(&identity, unix + 10_000_000, unix, &[root]);
         net.say(LinkMessageType::TreeAnnounce, &body);
     });
     for id in 0..NODES {
@@ -255,7 +256,7 @@ fn a_false_place_near_the_root_moves_nothing_that_works() {
     let root = *net.world.host(0).node.coords().last().unwrap();
     let lost = net.endure(30, 1, |net, number| {
         let unix = 1_701_000_000 + u64::from(number);
-        let body = lies::tree(&identity, unix + 10_000_000, unix, &[root]);
+        let body = forged::tree(&identity, unix + 10_000_000, unix, &[root]);
         net.say(LinkMessageType::TreeAnnounce, &body);
     });
     assert_eq!((lost, net.stolen.get()), (0, 0));

@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use weft_core::{Config, Event};
+use weft_fuzz::forged;
 use weft_packet::bounds;
-use weft_sim::{HostId, World, lies};
+use weft_sim::{HostId, World};
 use weft_wire::NodeAddr;
 use weft_wire::link::LinkMessageType;
 
@@ -35,7 +36,7 @@ fn a_datagram_that_is_too_large_to_be_carried_costs_no_memory() {
     world.add_peer(m, r, true);
     world.run(5_000);
     let to = NodeAddr::new([0x77; 16]);
-    let body = lies::datagram(world.host(m).node_addr(), to, 64, &vec![0u8; 60_000]);
+    let body = forged::datagram(world.host(m).node_addr(), to, 64, &vec![0u8; 60_000]);
     world.host_mut(r).core_delay = 60_000;
     let mut most = 0;
     for _ in 0..1_000 {
@@ -77,7 +78,7 @@ fn frames_that_wait_for_keys_are_bounded_in_bytes_and_given_up() {
                 frame[2..4].copy_from_slice(&1u16.to_le_bytes());
                 let said = std::iter::once(&msg3).chain(std::iter::repeat_n(&frame, 16));
                 for body in said {
-                    let body = lies::datagram(name, us, 64, body);
+                    let body = forged::datagram(name, us, 64, body);
                     world.say(m, b, LinkMessageType::SessionDatagram, body);
                 }
             }
@@ -135,7 +136,7 @@ fn one_neighbours_flood_loses_nobody_elses_proofs_and_reports() {
         for n in 0..10_u32 {
             let mut to = [0x77; 16];
             to[..4].copy_from_slice(&(10 * ms + n).to_le_bytes());
-            let body = lies::datagram(liar, NodeAddr::new(to), 64, &[0; 60]);
+            let body = forged::datagram(liar, NodeAddr::new(to), 64, &[0; 60]);
             world.say(m, r, LinkMessageType::SessionDatagram, body);
         }
         if ms % 20 == 0 {

@@ -6,8 +6,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weft_core::{Config, Event, LinkDown, PeerState, PeerStatus, SessionDown, Standing, Trouble};
+use weft_fuzz::forged;
 use weft_packet::DropReason;
-use weft_sim::{Fate, HostId, Kind, World, lies};
+use weft_sim::{Fate, HostId, Kind, World};
 
 fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
     let key = world.host(peer).key;
@@ -448,7 +449,7 @@ fn beside(seed: u64, config: Config, bad: bool) -> (usize, [u64; 4], Option<u32>
         if bad {
             // Authentic frames that ask for an answer, or are malformed.
             world.say_type(villain, node, 0xf1, vec![7; 4]);
-            world.say_type(villain, node, 0x00, lies::datagram(own, other, 64, &[3; 90]));
+            world.say_type(villain, node, 0x00, forged::datagram(own, other, 64, &[3; 90]));
             if ms % 50 == 0 {
                 world.send(villain, node, ms, 200);
             }

@@ -176,11 +176,6 @@ mod tests {
                 prop_assert_eq!(Reply::decode(&bytes[2..]), Ok(reply));
             }
         }
-
-        #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            super::super::fuzz::broker(&bytes);
-        }
     }
 
     #[test]

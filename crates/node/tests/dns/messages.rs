@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 use simple_dns::rdata::RData;
 use simple_dns::{OPCODE, Packet, PacketFlag, RCODE, TYPE};
-use weft_node::dns::fuzz;
 use weft_node::dns::message::{MAX_RESPONSE, NEGATIVE_TTL, TTL, UDP_PAYLOAD};
 use weft_node::dns::zone::Outcome;
 
@@ -145,7 +144,7 @@ fn edns_is_answered_in_kind() {
         let mut request = request.clone();
         request[opt + 6] = version;
         request[opt + 7] = flags;
-        fuzz::dns(&request);
+        weft_fuzz::dns(&request);
         let mut out = Vec::new();
         zone().respond(&request, &mut out);
         assert_eq!((out[3], out[7]), (0, answers));
@@ -192,7 +191,7 @@ fn what_is_malformed() {
     ] {
         let mut out = Vec::new();
         let outcome = zone().respond(&request, &mut out);
-        fuzz::dns(&request);
+        weft_fuzz::dns(&request);
         match rcode {
             None => assert_eq!((outcome, out.len()), (Outcome::Ignored, 0), "{request:02x?}"),
             Some(rcode) => {
@@ -218,7 +217,7 @@ fn unknown_types_and_classes() {
         let mut out = Vec::new();
         zone().respond(&request, &mut out);
         assert_eq!((out[3], &out[6..8]), (rcode, &[0, 0][..]), "{change:?}");
-        fuzz::dns(&request);
+        weft_fuzz::dns(&request);
     }
 }
 
@@ -246,7 +245,7 @@ proptest! {
         if edns {
             request = with_edns(request);
         }
-        fuzz::dns(&request.build_bytes_vec().unwrap());
+        weft_fuzz::dns(&request.build_bytes_vec().unwrap());
         let (_, bytes) = respond(&request);
         prop_assert!(bytes.len() <= MAX_RESPONSE);
         let response = Packet::parse(&bytes).unwrap();
@@ -258,7 +257,7 @@ proptest! {
 
     #[test]
     fn no_bytes_break_a_promise(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        fuzz::dns(&bytes);
+        weft_fuzz::dns(&bytes);
     }
 
     /// Bytes that begin like a question.
@@ -275,6 +274,6 @@ proptest! {
             bytes.extend(b"\x03bob\x04fips\0\0\x1c\0\x01");
         }
         bytes.extend(body);
-        fuzz::dns(&bytes);
+        weft_fuzz::dns(&bytes);
     }
 }

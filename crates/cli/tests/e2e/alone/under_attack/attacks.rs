@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng as _, SeedableRng};
+use weft_fuzz::forged;
 use weft_noise::{Identity, PublicKey, SecretKey, ik, xk};
-use weft_sim::lies;
 use weft_wire::fmp::{EstablishedHeader, Msg1, Msg2};
 use weft_wire::link::LinkMessageType;
 use weft_wire::session::{SessionAck, SessionSetup};
@@ -161,22 +161,22 @@ impl Attack {
                 let mut junk = vec![0; 34];
                 junk[2] = 6;
                 junk[4..8].copy_from_slice(&n.to_le_bytes());
-                lies::datagram(src, dest, 64, &junk)
+                forged::datagram(src, dest, 64, &junk)
             }),
             Self::Signals => said(scene, |_, n, src, dest| {
                 let me = key(0).node_addr();
                 match n % 4 {
-                    0 => lies::datagram(me, dest, 64, &lies::signal(me, src, &[])),
-                    1 => lies::datagram(me, dest, 64, &lies::signal(me, src, &[src, me])),
+                    0 => forged::datagram(me, dest, 64, &forged::signal(me, src, &[])),
+                    1 => forged::datagram(me, dest, 64, &forged::signal(me, src, &[src, me])),
                     // No node has a route to it, and the error signal goes to the peer.
-                    _ => lies::datagram(src, nobody(n), 64, &[0; 65]),
+                    _ => forged::datagram(src, nobody(n), 64, &[0; 65]),
                 }
             }),
             Self::Filters => {
                 let (mut member, mut n) = (scene.member(A), 0_u64);
                 Box::new(move || {
                     n += 1;
-                    let filter = lies::filter(1_000_000 + n, 8 + n as usize % 900);
+                    let filter = forged::filter(1_000_000 + n, 8 + n as usize % 900);
                     member.say(LinkMessageType::FilterAnnounce.to_byte(), &filter);
                     1
                 })
@@ -382,7 +382,7 @@ fn session_setup(points: &[[u8; xk::MSG1_LEN]], n: u32, src: NodeAddr, dest: Nod
     };
     let mut out = vec![0; setup.wire_len()];
     setup.emit(&mut out).unwrap();
-    lies::datagram(src, dest, 64, &out)
+    forged::datagram(src, dest, 64, &out)
 }
 
 fn session_ack(points: &[[u8; xk::MSG1_LEN]], n: u32, src: NodeAddr, dest: NodeAddr) -> Vec<u8> {
@@ -398,7 +398,7 @@ fn session_ack(points: &[[u8; xk::MSG1_LEN]], n: u32, src: NodeAddr, dest: NodeA
     };
     let mut out = vec![0; ack.wire_len()];
     ack.emit(&mut out).unwrap();
-    lies::datagram(src, dest, 64, &out)
+    forged::datagram(src, dest, 64, &out)
 }
 
 /// For each of the crowd in turn a SessionMsg3, and 16 frames behind it.
@@ -424,7 +424,7 @@ fn early_frames(scene: &Scene) -> Box<dyn Flood> {
         n += 1;
         member.say(
             LinkMessageType::SessionDatagram.to_byte(),
-            &lies::datagram(from, to, 64, &payload),
+            &forged::datagram(from, to, 64, &payload),
         );
         1
     })

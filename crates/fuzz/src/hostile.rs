@@ -8,7 +8,7 @@ use rand_core::SeedableRng;
 use weft_noise::{Identity, PublicKey, SecretKey, ik, xk};
 use weft_packet::{
     Command, EpochId, EpochUse, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, LinkReport, Report, SendCommand,
-    SessionCommand, SessionKeys, TableCommand, Train,
+    SessionCommand, SessionKeys, TableCommand, Train, Transmit,
 };
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
@@ -16,11 +16,21 @@ use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{Coords, NodeAddr, fmp, session};
 
 use super::input::Input;
-use crate::host::Outbox;
 
 const LINK: LinkId = LinkId(1);
 /// Maximum number of messages of each kind that it keeps.
 const MAX_KEPT: usize = 64;
+
+/// The datagrams that its lane has sent, with their destinations.
+#[derive(Default)]
+struct Outbox(Vec<(SocketAddr, Vec<u8>)>);
+
+impl Transmit for Outbox {
+    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+        self.0
+            .extend(train.chunks(segment).map(|datagram| (to, datagram.to_vec())));
+    }
+}
 
 /// Its state towards one honest node.
 pub(super) struct Hostile {
@@ -93,8 +103,7 @@ impl Hostile {
     /// Returns the datagrams that it has sent since the last call, with their destinations.
     pub(super) fn take_sent(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         self.train.flush();
-        let sent = std::mem::take(&mut self.train.out_mut().sent);
-        sent.into_iter().map(|sent| (sent.to, sent.bytes)).collect()
+        std::mem::take(&mut self.train.out_mut().0)
     }
 
     /// Receives a datagram and remembers what is useful to it.

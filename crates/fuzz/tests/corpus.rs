@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
-use weft_sim::fuzz::{TARGETS, Target};
+use weft_fuzz::{TARGETS, Target};
 
 /// Reports the input when a target panics.
 struct Running<'a>(&'a str, &'a dyn std::fmt::Debug);
@@ -80,15 +80,14 @@ fn random(name: &str, count: u64, max: usize) {
 
 #[test]
 fn every_target_has_a_test() {
-    let names = TARGETS.map(|(name, _)| name);
-    assert_eq!(
-        names,
-        ["wire", "split", "coalesce", "lane", "fast", "core", "mesh", "handshake"]
-    );
+    let names: Vec<_> = TARGETS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, TESTED);
 }
 
 macro_rules! tests {
     ($($name:ident: $count:literal of up to $max:literal bytes;)*) => {
+        const TESTED: &[&str] = &[$(stringify!($name)),*];
+
         $(mod $name {
             #[test]
             fn replays_its_corpus() {
@@ -112,4 +111,6 @@ tests! {
     core: 3000 of up to 300 bytes;
     mesh: 150 of up to 300 bytes;
     handshake: 60 of up to 300 bytes;
+    dns: 40_000 of up to 600 bytes;
+    broker: 40_000 of up to 600 bytes;
 }

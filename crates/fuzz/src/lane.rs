@@ -488,7 +488,7 @@ impl Pair {
         self.command(Command::Table(TableCommand::AllowPeer { peer: PEER }));
         self.rekey(EpochUse::Send, EpochUse::Send);
         let owed = self.owed.values().sum::<u32>();
-        let packet = crate::probe(PEER, ME, 0xffff_ffff, 1_000);
+        let packet = weft_sim::probe(PEER, ME, 0xffff_ffff, 1_000);
         self.owe(packet.clone());
         self.peer
             .outbound(self.now, VirtioNetHdr::default(), &packet, &mut self.peer_train);
@@ -502,7 +502,7 @@ impl Pair {
         );
 
         let at = self.answers.len();
-        let packet = crate::probe(ME, PEER, 0xffff_fffe, 1_000);
+        let packet = weft_sim::probe(ME, PEER, 0xffff_fffe, 1_000);
         self.me
             .outbound(self.now, VirtioNetHdr::default(), &packet, &mut self.my_train);
         self.my_flush();

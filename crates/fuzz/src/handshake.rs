@@ -11,7 +11,7 @@ use weft_core::{Config, Event};
 use weft_noise::PublicKey;
 
 use super::input::Input;
-use crate::{Fate, HostId, World};
+use weft_sim::{Fate, HostId, World};
 
 mod attack;
 

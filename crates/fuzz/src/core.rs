@@ -14,8 +14,8 @@ use weft_wire::mmp::ReceiverReport;
 
 use super::hostile::Hostile;
 use super::input::Input;
-use crate::host::Host;
-use crate::probe;
+use weft_sim::Host;
+use weft_sim::probe;
 
 /// Number of honest nodes. Node 2 is the hostile one.
 const HONEST: usize = 2;
@@ -345,8 +345,7 @@ impl Net {
             msg_type,
             body,
         });
-        host.lane.apply(self.now, command, &mut host.train);
-        host.train.flush();
+        host.apply(self.now, command);
     }
 
     /// Passes a core a report that its lane never sent.

@@ -466,7 +466,7 @@ impl Trio {
         self.now += 10_000;
         self.rekey_honest(1 << 20);
         let (of_me, of_honest) = (self.me.counters().fast_rx, self.honest.counters().fast_rx);
-        let (hdr, there) = (VirtioNetHdr::default(), crate::probe(ME, HONEST, 0xffff_ffff, 1_000));
+        let (hdr, there) = (VirtioNetHdr::default(), weft_sim::probe(ME, HONEST, 0xffff_ffff, 1_000));
         self.me.outbound(self.now, hdr, &there, &mut self.train);
         let frame = self
             .take_sent()
@@ -476,7 +476,7 @@ impl Trio {
             .honest
             .inbound_alone(self.now, address(ME), &frame, &mut self.honest_train);
         assert_eq!(arrived, Some(there));
-        let back = crate::probe(HONEST, ME, 0xffff_fffe, 1_000);
+        let back = weft_sim::probe(HONEST, ME, 0xffff_fffe, 1_000);
         self.honest.outbound(self.now, hdr, &back, &mut self.honest_train);
         let frame = self
             .honest_sent()

@@ -9,7 +9,9 @@ use weft_wire::NodeAddr;
 use weft_wire::link::LinkMessageType;
 
 use super::input::Input;
-use crate::{Conditions, Datagram, Fate, HostId, World, lies};
+use weft_sim::{Conditions, Datagram, Fate, HostId, World};
+
+use crate::forged;
 
 /// Sizes of the mesh. Each node hears of all others, so the work grows with the square: most sizes
 /// are small.
@@ -182,23 +184,23 @@ impl Net {
                 let above = self.path(input);
                 (
                     LinkMessageType::TreeAnnounce,
-                    lies::tree(&identity, self.sequence, unix, &above),
+                    forged::tree(&identity, self.sequence, unix, &above),
                 )
             }
             2 => {
                 let ones = [0, 100, 5_937, 5_938, 8_192][input.below(5)];
-                (LinkMessageType::FilterAnnounce, lies::filter(self.sequence, ones))
+                (LinkMessageType::FilterAnnounce, forged::filter(self.sequence, ones))
             }
             3 => {
                 let (origin, target) = (self.path(input), self.anyone(input));
                 let id = u64::from(input.u8());
-                (LinkMessageType::LookupRequest, lies::request(id, &origin, target))
+                (LinkMessageType::LookupRequest, forged::request(id, &origin, target))
             }
             4 => {
                 let target = self.path(input);
                 (
                     LinkMessageType::LookupResponse,
-                    lies::response(u64::from(input.u8()), &target),
+                    forged::response(u64::from(input.u8()), &target),
                 )
             }
             5 => {
@@ -206,16 +208,16 @@ impl Net {
                 let payload = input.bytes();
                 (
                     LinkMessageType::SessionDatagram,
-                    lies::datagram(src, dest, ttl, payload),
+                    forged::datagram(src, dest, ttl, payload),
                 )
             }
             6 => {
                 let (src, dest, about) = (self.anyone(input), self.anyone(input), self.anyone(input));
                 let coords = if input.flag() { self.path(input) } else { Vec::new() };
-                let payload = lies::signal(src, about, &coords);
+                let payload = forged::signal(src, about, &coords);
                 (
                     LinkMessageType::SessionDatagram,
-                    lies::datagram(src, dest, 64, &payload),
+                    forged::datagram(src, dest, 64, &payload),
                 )
             }
             _ => {

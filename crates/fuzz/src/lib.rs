@@ -1,5 +1,10 @@
 //! Fuzz targets as ordinary functions: they take bytes, and panic if a promise is broken.
 //!
+//! | module | what it is |
+//! |---|---|
+//! | [`TARGETS`] | the targets by name, listed below |
+//! | [`forged`] | link messages that are well formed and untrue |
+//!
 //! - [`wire`]: every parser of weft-wire on the same bytes; what parses is emitted unchanged.
 //! - [`split`]: a TUN read against a plain model of segmentation, and the other operations on its
 //!   packets.
@@ -11,20 +16,25 @@
 //! - [`mesh`]: up to eight nodes that relay for each other, some of which send forged messages.
 //! - [`handshake`]: two nodes and an attacker that forges, replays, spoofs and floods, and drops
 //!   nothing.
+//! - [`dns`]: any request to the DNS responder, and the properties of its response.
+//! - [`broker`]: any request to the process that keeps root's rights, and any reply.
 //!
 //! The targets of `fuzz/` are these functions under libFuzzer; the tests run their corpus and some
-//! random bytes on any toolchain. These functions report failures by panics, so they are not for
-//! use in a daemon.
+//! random bytes on any toolchain. Failures are panics, so this crate is a dependency of tests and of
+//! fuzz targets, never of the `weft` binary.
+//!
+//! Never here: parsers and state machines, which are those of the crates under test.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a panic is how a broken promise is told"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic reports a broken promise")]
 
+#[cfg(feature = "node")]
+mod broker;
 mod coalesce;
 mod core;
+#[cfg(feature = "node")]
+mod dns;
 mod fast;
+pub mod forged;
 mod handshake;
 mod hostile;
 mod input;
@@ -34,8 +44,12 @@ mod model;
 mod split;
 mod wire;
 
+#[cfg(feature = "node")]
+pub use self::broker::broker;
+pub use self::core::core;
+#[cfg(feature = "node")]
+pub use self::dns::dns;
 pub use coalesce::coalesce;
-pub use core::core;
 pub use fast::fast;
 pub use handshake::handshake;
 pub use lane::lane;
@@ -47,7 +61,7 @@ pub use wire::wire;
 pub type Target = fn(&[u8]);
 
 /// All targets by name, which is also the name of their corpus.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: &[(&str, Target)] = &[
     ("wire", wire),
     ("split", split),
     ("coalesce", coalesce),
@@ -56,4 +70,8 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("core", core),
     ("mesh", mesh),
     ("handshake", handshake),
+    #[cfg(feature = "node")]
+    ("dns", dns),
+    #[cfg(feature = "node")]
+    ("broker", broker),
 ];

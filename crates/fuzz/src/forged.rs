@@ -1,5 +1,5 @@
 //! Forged bodies of link messages: well formed, signed with the sender's own key if the format
-//! needs it, and untrue.
+//! needs it, and untrue. Tests of several crates send them as a hostile neighbour.
 
 use weft_noise::Identity;
 use weft_wire::filter::{FILTER_LEN, FilterAnnounce};
@@ -12,8 +12,8 @@ use weft_wire::{Coords, NodeAddr};
 
 /// A TreeAnnounce: the sender claims to be below `above`, whose first is its parent; if `above` is
 /// empty, it claims to be a root.
-pub fn tree(liar: &Identity, sequence: u64, unix: u64, above: &[NodeAddr]) -> Vec<u8> {
-    let me = liar.node_addr();
+pub fn tree(sender: &Identity, sequence: u64, unix: u64, above: &[NodeAddr]) -> Vec<u8> {
+    let me = sender.node_addr();
     let parent = above.first().copied().unwrap_or(me);
     let path: Vec<_> = std::iter::once(me)
         .chain(above.iter().copied())
@@ -28,7 +28,7 @@ pub fn tree(liar: &Identity, sequence: u64, unix: u64, above: &[NodeAddr]) -> Ve
         timestamp: unix,
         parent,
         ancestry: Ancestry::new(&path),
-        signature: &liar.sign(&declaration_bytes(me, parent, sequence, unix)),
+        signature: &sender.sign(&declaration_bytes(me, parent, sequence, unix)),
     };
     written(announce.wire_len(), |out| announce.emit(out).is_ok())
 }

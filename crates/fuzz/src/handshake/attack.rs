@@ -16,7 +16,9 @@ use weft_wire::{Coords, NodeAddr, fast, fmp};
 
 use super::super::input::Input;
 use super::{A, B, MALLORY};
-use crate::{Datagram, HostId, World, lies};
+use weft_sim::{Datagram, HostId, World};
+
+use crate::forged;
 
 /// Maximum number of datagrams kept for replay.
 const MAX_KEPT: usize = 64;
@@ -265,16 +267,16 @@ impl Attacker {
             }
             How::Signal => {
                 let path = &nodes[..usize::from(attack.variant & 3)];
-                payload = lies::signal(src, other, path);
+                payload = forged::signal(src, other, path);
                 Ok(0)
             }
             _ => {
-                payload = lies::setup(&[src, nodes[MALLORY]], &[me, nodes[MALLORY]]);
+                payload = forged::setup(&[src, nodes[MALLORY]], &[me, nodes[MALLORY]]);
                 Ok(0)
             }
         };
         if written.is_ok() {
-            let body = lies::datagram(src, me, 64, &payload);
+            let body = forged::datagram(src, me, 64, &payload);
             world.say(MALLORY, attack.on, LinkMessageType::SessionDatagram, body);
         }
     }
