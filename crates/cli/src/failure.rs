@@ -4,22 +4,16 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use weft_lab::bench::BenchError;
-use weft_lab::demo::DemoError;
-use weft_lab::scenario::hold::HoldError;
-use weft_lab::scenario::run::RunError;
-use weft_lab::scenario::source::SourceError;
 use weft_node::broker::BrokerError;
 use weft_node::config::ConfigError;
 use weft_node::control::ControlError;
 use weft_node::daemon::DaemonError;
 use weft_node::keyfile::{BadSecret, KeyFileError};
-use weft_node::logging::{LoggingError, causes};
+use weft_node::logging::LoggingError;
 use weft_node::state::StateError;
 use weft_os::process::PrivilegeError;
 use weft_perf::far::FarError;
 use weft_perf::near::NearError;
-use weft_sim::scenario::ScenarioError;
 
 /// The text of each is one line, except for the first three.
 #[derive(Debug, thiserror::Error)]
@@ -45,18 +39,12 @@ pub(crate) enum Failure {
     Import { from: String, problem: BadSecret },
     #[error("the key cannot be read ({source}): {}; check the path", .path.display())]
     ImportFile { path: PathBuf, source: io::Error },
-    #[error("the scenario cannot be read ({source}): {}; check the path", .path.display())]
-    ScenarioFile { path: PathBuf, source: io::Error },
-    #[error("{problem}, in {}; see docs/guides/simulation.md", .path.display())]
-    Scenario { path: PathBuf, problem: ScenarioError },
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error(transparent)]
     Broker(#[from] BrokerError),
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    #[error("{}", causes(.0))]
-    Demo(DemoError),
     #[error("{peer} {error}")]
     Perf { peer: String, error: NearError },
     #[error("the test cannot be served ({0}); it is the daemon that starts this command")]
@@ -68,29 +56,15 @@ pub(crate) enum Failure {
     Plot { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Privileges(#[from] PrivilegeError),
-    #[error("{}", causes(.0))]
-    Bench(BenchError),
-    #[error("some runs do not count; the report says which and why")]
-    Incomplete,
+    #[cfg(feature = "lab")]
     #[error(transparent)]
-    LabFile(#[from] SourceError),
-    #[error("{}", causes(.0))]
-    LabRun(RunError),
-    #[error("{}", causes(.0))]
-    LabHold(#[from] HoldError),
-    /// A command on a host of the lab has reported the reason itself.
-    #[error("the command ended with {0}")]
-    Ended(u8),
-    #[error("{failed} of {steps} steps failed; {} has logs, statuses and results.json", .out.display())]
-    LabFailed { failed: usize, steps: usize, out: PathBuf },
+    Tool(#[from] crate::tools::ToolFailure),
     #[error(transparent)]
     Logging(#[from] LoggingError),
     #[error("standard output cannot be written ({0}); check where it goes")]
     Output(io::Error),
     #[error("signals cannot be caught ({0}); try again")]
     Signals(io::Error),
-    #[error("the path of this program is unknown ({0}); start it by its full path")]
-    OwnPath(io::Error),
 }
 
 impl Failure {
@@ -98,42 +72,21 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         match &self {
             Self::Closed => return ExitCode::SUCCESS,
-            Self::Told | Self::Helped | Self::Invalid | Self::Ended(_) => {}
+            Self::Told | Self::Helped | Self::Invalid => {}
+            #[cfg(feature = "lab")]
+            Self::Tool(failure) if failure.is_reported() => {}
             // If standard error is closed as well, nothing more can be done.
             other => drop(writeln!(io::stderr(), "weft: {other}")),
         }
         match self {
             // The disk is full or closed; the user's input is valid.
             Self::Config(ConfigError::Unwritable { .. }) => ExitCode::FAILURE,
-            Self::ScenarioFile { source, .. } if source.kind() == io::ErrorKind::NotFound => ExitCode::from(2),
-            Self::Usage(_) | Self::Helped | Self::Config(_) | Self::Scenario { .. } => ExitCode::from(2),
-            Self::Bench(
-                BenchError::SameArm(..) | BenchError::NotEmpty(_) | BenchError::NoArms(_) | BenchError::Congestion(..),
-            ) => ExitCode::from(2),
-            Self::LabFile(_) | Self::LabRun(RunError::NotEmpty(_) | RunError::NoLink(..)) => ExitCode::from(2),
-            Self::Invalid | Self::Incomplete => ExitCode::from(3),
-            Self::LabHold(HoldError::NoHost(..)) => ExitCode::from(2),
-            Self::Ended(code) => ExitCode::from(code),
+            Self::Usage(_) | Self::Helped | Self::Config(_) => ExitCode::from(2),
+            Self::Invalid => ExitCode::from(3),
             Self::Daemon(error) => ExitCode::from(error.exit_code()),
+            #[cfg(feature = "lab")]
+            Self::Tool(failure) => ExitCode::from(failure.exit_code()),
             _ => ExitCode::FAILURE,
-        }
-    }
-}
-
-impl From<DemoError> for Failure {
-    fn from(error: DemoError) -> Self {
-        match error {
-            DemoError::Output(error) => error.into(),
-            other => Self::Demo(other),
-        }
-    }
-}
-
-impl From<RunError> for Failure {
-    fn from(error: RunError) -> Self {
-        match error {
-            RunError::Output(error) => error.into(),
-            other => Self::LabRun(other),
         }
     }
 }

@@ -1,23 +1,23 @@
-//! The `weft` command: a thin layer over the control socket, the state directory and the lab.
+//! The `weft` command: a thin layer over the control socket and the state directory.
+//! The feature `lab`, which is on by default, adds the demo, the simulator and the lab.
 //!
 //! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration;
 //! 3 measured, but what was measured changed meanwhile. An error is one line on standard error:
 //! what, where, what to do.
 
 mod broker;
-mod demo;
 mod down;
 mod failure;
 mod human;
 mod identity;
 mod interrupt;
-mod lab;
 mod output;
 mod peers;
 mod perf;
 mod ping;
-mod sim;
 mod status;
+#[cfg(feature = "lab")]
+mod tools;
 mod trace;
 mod up;
 mod version;
@@ -69,13 +69,9 @@ enum Command {
     Identity(identity::Action),
     /// Show version and commit
     Version(version::Args),
-    /// Show five nodes at work in network namespaces of this machine
-    Demo(demo::Args),
-    /// Run a mesh of many nodes on a virtual clock and print figures
-    Sim(Box<sim::Args>),
-    /// Build networks in namespaces of this machine, run scenarios in them, measure tunnels side by side
-    #[command(subcommand)]
-    Lab(lab::Action),
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Tools(tools::Command),
 }
 
 fn main() -> ExitCode {
@@ -111,8 +107,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Identity(action @ identity::Action::Show { .. }) => identity::run(daemon()?, action),
         Command::Identity(action) => identity::run(paths()?, action),
         Command::Version(args) => version::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Sim(args) => sim::run(&args),
-        Command::Lab(action) => lab::run(action),
+        #[cfg(feature = "lab")]
+        Command::Tools(command) => tools::run(command),
     }
 }

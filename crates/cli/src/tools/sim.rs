@@ -11,6 +11,7 @@ use weft_sim::{Conditions, Shape};
 
 use crate::failure::Failure;
 use crate::output::Out;
+use crate::tools::ToolFailure;
 
 /// Maximum number of runs that shrinking a scenario may take.
 const SHRINK_RUNS: u32 = 500;
@@ -188,12 +189,12 @@ fn percent() -> clap::builder::RangedU64ValueParser<u32> {
     clap::builder::RangedU64ValueParser::new().range(0..=100)
 }
 
-fn read(path: &Path) -> Result<Scenario, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|source| Failure::ScenarioFile {
+fn read(path: &Path) -> Result<Scenario, ToolFailure> {
+    let text = std::fs::read_to_string(path).map_err(|source| ToolFailure::ScenarioFile {
         path: path.to_owned(),
         source,
     })?;
-    text.parse().map_err(|problem| Failure::Scenario {
+    text.parse().map_err(|problem| ToolFailure::Scenario {
         path: path.to_owned(),
         problem,
     })

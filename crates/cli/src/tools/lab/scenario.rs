@@ -7,6 +7,7 @@ use weft_lab::scenario::source::{READY, Source};
 
 use crate::failure::Failure;
 use crate::output::Out;
+use crate::tools::ToolFailure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
@@ -38,15 +39,16 @@ pub(crate) fn run(args: Run) -> Result<(), Failure> {
         settings: args.set,
         out,
         pcap: args.pcap,
-        weft: std::env::current_exe().map_err(Failure::OwnPath)?,
+        weft: std::env::current_exe().map_err(ToolFailure::OwnPath)?,
     };
     let outcome = run::run(&options, &mut std::io::stdout().lock())?;
     if outcome.failed > 0 {
-        return Err(Failure::LabFailed {
+        return Err(ToolFailure::LabFailed {
             failed: outcome.failed,
             steps: outcome.steps,
             out: outcome.out,
-        });
+        }
+        .into());
     }
     let text = format!("{} steps, all as expected: {}\n", outcome.steps, outcome.out.display());
     Out::new().text(&text)

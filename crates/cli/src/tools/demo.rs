@@ -3,6 +3,7 @@
 use weft_lab::demo::{self, Options};
 
 use crate::failure::Failure;
+use crate::tools::ToolFailure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -18,7 +19,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     demo::run(&Options {
         json: args.json,
         keep: args.keep,
-        weft: std::env::current_exe().map_err(Failure::OwnPath)?,
+        weft: std::env::current_exe().map_err(ToolFailure::OwnPath)?,
     })?;
     Ok(())
 }

@@ -14,6 +14,7 @@ use weft_lab::bench::{self, Options};
 
 use crate::failure::Failure;
 use crate::output::Out;
+use crate::tools::ToolFailure;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Action {
@@ -110,12 +111,12 @@ fn bench(args: Bench) -> Result<(), Failure> {
         out: args.out,
         congestion: args.congestion,
         wire: args.wire,
-        weft: std::env::current_exe().map_err(Failure::OwnPath)?,
+        weft: std::env::current_exe().map_err(ToolFailure::OwnPath)?,
         same: args.same,
         command: command(),
         record: args.record,
     };
-    let outcome = bench::run(&options, &mut std::io::stdout().lock()).map_err(Failure::Bench)?;
+    let outcome = bench::run(&options, &mut std::io::stdout().lock()).map_err(ToolFailure::Bench)?;
     let mut out = Out::new();
     let report = outcome.report.display();
     out.text(&format!(
@@ -127,7 +128,7 @@ fn bench(args: Bench) -> Result<(), Failure> {
     }
     match outcome.void + outcome.missing {
         0 => Ok(()),
-        _ => Err(Failure::Incomplete),
+        _ => Err(ToolFailure::Incomplete.into()),
     }
 }
 

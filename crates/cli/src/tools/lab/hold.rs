@@ -13,6 +13,7 @@ use weft_lab::scenario::source::Source;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::Out;
+use crate::tools::ToolFailure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Up {
@@ -69,7 +70,7 @@ fn start(args: &Up, folder: &Path) -> Result<String, Failure> {
         source,
     };
     let errors = File::create(&log).map_err(failed)?;
-    let mut command = Command::new(std::env::current_exe().map_err(Failure::OwnPath)?);
+    let mut command = Command::new(std::env::current_exe().map_err(ToolFailure::OwnPath)?);
     command
         .args(["lab", "hold"])
         .arg(&args.from)
@@ -131,10 +132,10 @@ pub(crate) fn exec(args: &Exec) -> Result<(), Failure> {
     let status = lab.exec(&args.host, command, || interrupt = Interrupt::catch().ok())?;
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
-        (Some(code), _) => Err(Failure::Ended(u8::try_from(code).unwrap_or(1))),
-        (None, signal) => Err(Failure::Ended(
-            signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(1),
-        )),
+        (Some(code), _) => Err(ToolFailure::Ended(u8::try_from(code).unwrap_or(1)).into()),
+        (None, signal) => {
+            Err(ToolFailure::Ended(signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(1)).into())
+        }
     }
 }
 
@@ -148,7 +149,7 @@ pub(crate) fn down() -> Result<(), Failure> {
 
 pub(crate) fn hold(args: &Hold) -> Result<(), Failure> {
     let source = Source::open(&args.from, &args.set)?;
-    let weft = std::env::current_exe().map_err(Failure::OwnPath)?;
+    let weft = std::env::current_exe().map_err(ToolFailure::OwnPath)?;
     hold::hold(&source, &weft, &args.folder, &mut io::stdout().lock())?;
     Ok(())
 }

@@ -1,0 +1,95 @@
+//! The reasons why the demo, a simulation, a scenario or a bench fails, and their exit status.
+
+use std::io;
+use std::path::PathBuf;
+
+use weft_lab::bench::BenchError;
+use weft_lab::demo::DemoError;
+use weft_lab::scenario::hold::HoldError;
+use weft_lab::scenario::run::RunError;
+use weft_lab::scenario::source::SourceError;
+use weft_node::logging::causes;
+use weft_sim::scenario::ScenarioError;
+
+use crate::failure::Failure;
+
+/// The text of each is one line.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ToolFailure {
+    #[error("the scenario cannot be read ({source}): {}; check the path", .path.display())]
+    ScenarioFile { path: PathBuf, source: io::Error },
+    #[error("{problem}, in {}; see docs/guides/simulation.md", .path.display())]
+    Scenario { path: PathBuf, problem: ScenarioError },
+    #[error("{}", causes(.0))]
+    Demo(DemoError),
+    #[error("{}", causes(.0))]
+    Bench(BenchError),
+    #[error("some runs do not count; the report says which and why")]
+    Incomplete,
+    #[error(transparent)]
+    LabFile(#[from] SourceError),
+    #[error("{}", causes(.0))]
+    LabRun(RunError),
+    #[error("{}", causes(.0))]
+    LabHold(#[from] HoldError),
+    /// A command on a host of the lab has reported the reason itself.
+    #[error("the command ended with {0}")]
+    Ended(u8),
+    #[error("{failed} of {steps} steps failed; {} has logs, statuses and results.json", .out.display())]
+    LabFailed { failed: usize, steps: usize, out: PathBuf },
+    #[error("the path of this program is unknown ({0}); start it by its full path")]
+    OwnPath(io::Error),
+}
+
+impl ToolFailure {
+    /// Whether a command on a host of the lab has reported the reason.
+    pub(crate) fn is_reported(&self) -> bool {
+        matches!(self, Self::Ended(_))
+    }
+
+    /// The exit status.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::ScenarioFile { source, .. } if source.kind() == io::ErrorKind::NotFound => 2,
+            Self::Scenario { .. } => 2,
+            Self::Bench(
+                BenchError::SameArm(..) | BenchError::NotEmpty(_) | BenchError::NoArms(_) | BenchError::Congestion(..),
+            ) => 2,
+            Self::LabFile(_) | Self::LabRun(RunError::NotEmpty(_) | RunError::NoLink(..)) => 2,
+            Self::LabHold(HoldError::NoHost(..)) => 2,
+            Self::Incomplete => 3,
+            Self::Ended(code) => *code,
+            _ => 1,
+        }
+    }
+}
+
+impl From<DemoError> for Failure {
+    fn from(error: DemoError) -> Self {
+        match error {
+            DemoError::Output(error) => error.into(),
+            other => ToolFailure::Demo(other).into(),
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Output(error) => error.into(),
+            other => ToolFailure::LabRun(other).into(),
+        }
+    }
+}
+
+impl From<SourceError> for Failure {
+    fn from(error: SourceError) -> Self {
+        ToolFailure::LabFile(error).into()
+    }
+}
+
+impl From<HoldError> for Failure {
+    fn from(error: HoldError) -> Self {
+        ToolFailure::LabHold(error).into()
+    }
+}
