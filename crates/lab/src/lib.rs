@@ -10,11 +10,10 @@
 //! | [`traffic`] | pings, TCP with verified content, UDP flows |
 //! | [`burden`] | a machine too slow for its daemon |
 //! | [`relay`] | a middlebox that drops, duplicates, delays or corrupts chosen datagrams |
-//! | [`scenario`] | topologies and steps in them, as files: `weft lab run`, `up`, `down` |
+//! | [`scenario`] | topologies and steps in them, as files: `weft lab run`, `up`, `down`, `weft demo` |
 //! | [`stats`] | the statistics of a few runs, with confidence intervals |
 //! | [`mod@bench`], [`null`] | tunnels measured side by side; a tunnel that does nothing |
 //! | [`interrupt`], [`random`] | Ctrl-C; random numbers from a seed |
-//! | [`demo`] | `weft demo`: five nodes, real traffic, figures |
 //!
 //! The lab runs the built `weft` binary and reads its JSON, as a user would; it never calls the
 //! node's code. Nothing has to be installed, and root is not needed if unprivileged user namespaces
@@ -25,7 +24,6 @@ pub mod burden;
 pub mod cable;
 pub mod child;
 pub mod daemon;
-pub mod demo;
 pub mod emulator;
 pub mod fips;
 pub mod host;

@@ -160,6 +160,15 @@ fn a_fault_of_a_step_names_its_line_and_what_to_do() {
         ("at = \"1s\"", "step 2: a step has either do = \"...\" (cut, heal, "),
         ("do = \"cut\"\nexpect = \"quiet\"", "step 2: a step has either do = "),
         (
+            "do = \"paths\"\namong = [\"a\"]",
+            "step 2 (paths among a): among: write two or more different nodes",
+        ),
+        (
+            "expect = \"answers\"\namong = [\"a\", \"plain\"]\nwithin = \"1s\"",
+            "step 2 (expect answers among a, plain): plain has no node",
+        ),
+        ("do = \"hold\"\nfor = \"1s\"", "step 2 (hold): unknown field `for`"),
+        (
             "do = \"dance\"",
             "step 2 (dance): nothing is done by this name; write cut, heal, ",
         ),

@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use weft_lab::bench::BenchError;
-use weft_lab::demo::DemoError;
 use weft_lab::scenario::hold::HoldError;
 use weft_lab::scenario::run::RunError;
 use weft_lab::scenario::source::SourceError;
@@ -20,8 +19,6 @@ pub(crate) enum ToolFailure {
     ScenarioFile { path: PathBuf, source: io::Error },
     #[error("{problem}, in {}; see docs/guides/simulation.md", .path.display())]
     Scenario { path: PathBuf, problem: ScenarioError },
-    #[error("{}", causes(.0))]
-    Demo(DemoError),
     #[error("{}", causes(.0))]
     Bench(BenchError),
     #[error("some runs do not count; the report says which and why")]
@@ -60,15 +57,6 @@ impl ToolFailure {
             Self::Incomplete => 3,
             Self::Ended(code) => *code,
             _ => 1,
-        }
-    }
-}
-
-impl From<DemoError> for Failure {
-    fn from(error: DemoError) -> Self {
-        match error {
-            DemoError::Output(error) => error.into(),
-            other => ToolFailure::Demo(other).into(),
         }
     }
 }

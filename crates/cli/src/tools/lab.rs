@@ -3,7 +3,7 @@
 mod compare;
 mod hold;
 mod null;
-mod scenario;
+pub(super) mod scenario;
 
 use std::path::PathBuf;
 

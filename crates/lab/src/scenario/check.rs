@@ -148,7 +148,14 @@ pub(super) fn step(scenario: &Scenario, at: usize) -> Result<(), String> {
         }
     };
     match &step.action {
-        Action::Wait(_) => Ok(()),
+        Action::Wait(_) | Action::Hold(_) => Ok(()),
+        Action::Paths(step) => {
+            among(scenario, &step.among)?;
+            match &step.history {
+                Some([from, to]) => pair(from, to),
+                None => Ok(()),
+            }
+        }
         Action::Cut(step) => find_link(scenario, &step.link).map(drop),
         Action::Heal(step) => find_link(scenario, &step.link).map(drop),
         Action::Change(step) => {
@@ -235,11 +242,12 @@ fn expectation(
     match expect {
         Expect::Path(expect) => {
             pair(&expect.from, &expect.to)?;
-            match (expect.is.as_str(), expect.is.strip_prefix("via ")) {
+            let path = expect.is.strip_prefix("not ").unwrap_or(&expect.is);
+            match (path, path.strip_prefix("via ")) {
                 ("direct" | "none", _) => Ok(()),
                 (_, Some(relay)) => node(scenario, relay),
                 _ => Err(format!(
-                    "is = {:?}; write \"direct\", \"via NAME\" or \"none\"",
+                    "is = {:?}; write \"direct\", \"via NAME\" or \"none\", or \"not \" and one of these",
                     expect.is
                 )),
             }
@@ -249,6 +257,7 @@ fn expectation(
             bounds(expect.at_least.is_some() || expect.at_most.is_some())
         }
         Expect::Answer(expect) => pair(&expect.from, &expect.to),
+        Expect::Answers(expect) => among(scenario, &expect.among),
         Expect::Load(expect) => {
             let load = before.iter().find(|step| step.name.as_ref() == Some(&expect.of));
             let load = load.ok_or_else(|| format!("no earlier step is called {:?}", expect.of))?;
@@ -281,6 +290,16 @@ fn node(scenario: &Scenario, name: &str) -> Result<(), String> {
         None => Err(format!("there is no host {name:?}")),
         Some(host) if !host.node => Err(format!("{name} has no node")),
         Some(_) => Ok(()),
+    }
+}
+
+/// Checks a list of nodes that are looked at in pairs.
+fn among(scenario: &Scenario, names: &[String]) -> Result<(), String> {
+    names.iter().try_for_each(|name| node(scenario, name))?;
+    let different: BTreeSet<_> = names.iter().collect();
+    match different.len() == names.len() && names.len() > 1 {
+        true => Ok(()),
+        false => Err("among: write two or more different nodes".to_owned()),
     }
 }
 

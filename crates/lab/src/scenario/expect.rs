@@ -4,7 +4,8 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use super::expected::{
-    ExpectAnswer, ExpectFrames, ExpectLargest, ExpectLoad, ExpectPath, ExpectQuiet, ExpectSize, ExpectState, Fate,
+    ExpectAnswer, ExpectAnswers, ExpectFrames, ExpectLargest, ExpectLoad, ExpectPath, ExpectQuiet, ExpectSize,
+    ExpectState, Fate,
 };
 use super::load::Report;
 use super::topology::{Stage, StageError};
@@ -101,11 +102,16 @@ fn settle<T: PartialEq + Display>(
 pub(super) fn path(stage: &Stage, expect: &ExpectPath) -> Result<Finding, LookError> {
     let ways = ways(&expect.from, &expect.to, expect.both);
     let look = |from: &str, to: &str| path_of(stage, from, to);
-    settle(&ways, expect.within, &expect.is, look, |seen| *seen == expect.is)
+    settle(&ways, expect.within, &expect.is, look, |seen| {
+        match expect.is.strip_prefix("not ") {
+            Some(other) => seen != other,
+            None => *seen == expect.is,
+        }
+    })
 }
 
 /// `direct`, `via NAME` or `none`.
-fn path_of(stage: &Stage, from: &str, to: &str) -> Result<String, LookError> {
+pub(super) fn path_of(stage: &Stage, from: &str, to: &str) -> Result<String, LookError> {
     let target = &stage.node(to)?.identity.npub;
     let peer = stage.daemon(from)?.peer(target).map_err(StageError::Daemon)?;
     let path = peer.unwrap_or_default();
@@ -178,6 +184,33 @@ pub(super) fn answer(stage: &Stage, expect: &ExpectAnswer) -> Result<Finding, Lo
         }
     }
     let seen = format!("answered after {:.1} s", start.elapsed().as_secs_f64());
+    Ok(Finding::new(true, seen, ""))
+}
+
+pub(super) fn answers(stage: &Stage, expect: &ExpectAnswers) -> Result<Finding, LookError> {
+    let start = Instant::now();
+    let mut pairs = 0;
+    for (n, from) in expect.among.iter().enumerate() {
+        for to in expect.among.iter().skip(n + 1) {
+            let finding = answer(
+                stage,
+                &ExpectAnswer {
+                    from: from.clone(),
+                    to: to.clone(),
+                    both: true,
+                    within: Time(expect.within.0.saturating_sub(start.elapsed())),
+                },
+            )?;
+            if !finding.holds {
+                return Ok(finding);
+            }
+            pairs += 1;
+        }
+    }
+    let seen = format!(
+        "{pairs} pairs answer in both directions after {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
     Ok(Finding::new(true, seen, ""))
 }
 

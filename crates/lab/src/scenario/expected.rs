@@ -18,6 +18,8 @@ pub enum Expect {
     State(ExpectState),
     /// A node answers another's echo.
     Answer(ExpectAnswer),
+    /// Several nodes answer each other's echoes.
+    Answers(ExpectAnswers),
     /// The result of a load.
     Load(ExpectLoad),
     /// The largest packet that passes whole.
@@ -38,7 +40,7 @@ pub struct ExpectPath {
     pub from: String,
     /// The peer.
     pub to: String,
-    /// `direct`, `via NAME`, or `none`.
+    /// `direct`, `via NAME` or `none`; with `not ` in front of it, anything else.
     pub is: String,
     /// Whether the reverse direction is checked as well.
     #[serde(default)]
@@ -80,6 +82,16 @@ pub struct ExpectAnswer {
     #[serde(default)]
     pub both: bool,
     /// Time limit of the first answer.
+    pub within: Time,
+}
+
+/// `expect = "answers"`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectAnswers {
+    /// The nodes: each sends echoes to each other one.
+    pub among: Vec<String>,
+    /// Time limit of all first answers.
     pub within: Time,
 }
 
@@ -178,7 +190,7 @@ pub struct ExpectQuiet {
 }
 
 /// All expectations by name.
-pub(super) const EXPECTATIONS: &str = "path, state, answer, load, largest, size, frames or quiet";
+pub(super) const EXPECTATIONS: &str = "path, state, answer, answers, load, largest, size, frames or quiet";
 
 /// Reads the rest of a step that expects something of this kind.
 pub(super) fn expectation(kind: &str, table: Table) -> Result<Expect, String> {
@@ -186,6 +198,7 @@ pub(super) fn expectation(kind: &str, table: Table) -> Result<Expect, String> {
         "path" => Expect::Path(read(table)?),
         "state" => Expect::State(read(table)?),
         "answer" => Expect::Answer(read(table)?),
+        "answers" => Expect::Answers(read(table)?),
         "load" => Expect::Load(read(table)?),
         "largest" => Expect::Largest(read(table)?),
         "size" => Expect::Size(read(table)?),
@@ -202,6 +215,7 @@ impl fmt::Display for Expect {
             Self::Path(e) => write!(f, "path {} {} {} {}", e.from, to(e.both), e.to, e.is),
             Self::State(e) => write!(f, "state {} {} {}", e.from, to(e.both), e.to),
             Self::Answer(e) => write!(f, "answer {} {} {}", e.from, to(e.both), e.to),
+            Self::Answers(e) => write!(f, "answers among {}", e.among.join(", ")),
             Self::Load(e) => write!(f, "load {}", e.of),
             Self::Largest(e) => write!(f, "largest {} to {}", e.from, e.to),
             Self::Size(e) => write!(f, "size {} {} {} {}", e.from, to(e.both), e.to, e.is),

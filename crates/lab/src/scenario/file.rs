@@ -23,6 +23,8 @@ pub struct Scenario {
     pub name: String,
     /// Its purpose, in a sentence.
     pub about: String,
+    /// A picture of its topology, printed before a run; empty: none.
+    pub drawing: String,
     /// The seed of all random decisions.
     pub seed: u64,
     /// Switches, by name.
@@ -138,6 +140,8 @@ struct Raw {
     name: String,
     #[serde(default)]
     about: String,
+    #[serde(default)]
+    drawing: String,
     #[serde(default = "one")]
     seed: u64,
     #[serde(default)]
@@ -193,6 +197,7 @@ impl Scenario {
         let mut scenario = Self {
             name: raw.name,
             about: raw.about,
+            drawing: raw.drawing,
             seed: raw.seed,
             networks: raw.networks,
             nats: place.tables("nat", raw.nat, read)?,

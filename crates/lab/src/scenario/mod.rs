@@ -5,29 +5,32 @@
 //! | [`source`] | a scenario's text: a file, or a built-in one |
 //! | [`file`](mod@file), [`steps`], [`expected`], [`flaws`], [`units`] | the file format |
 //! | `check` | validation |
-//! | [`topology`], [`wire`], `told` | machines, networks and links, built; the configurations of nodes |
+//! | [`topology`], [`wire`], `node_config` | machines, networks and links, built; the configurations of nodes |
 //! | [`load`] | traffic that a step starts |
 //! | [`mod@expect`] | checking of expectations |
-//! | [`run`], `act`, [`results`] | a run from the first step to the last, and its results |
+//! | [`run`], `execute`, `observe`, [`results`] | a run from the first step to the last, and its results |
+//! | [`story`] | how a run is printed |
 //! | [`hold`] | a topology that persists, and commands in it |
 //! | [`pcap`] | captures of links |
 //!
 //! docs/guides/lab.md explains how to write one.
 
-mod act;
 mod check;
+mod execute;
 pub mod expect;
 pub mod expected;
 pub mod file;
 pub mod flaws;
 pub mod hold;
 pub mod load;
+mod node_config;
+mod observe;
 pub mod pcap;
 pub mod results;
 pub mod run;
 pub mod source;
 pub mod steps;
-mod told;
+pub mod story;
 pub mod topology;
 pub mod units;
 pub mod wire;

@@ -54,9 +54,49 @@ pub struct StepResult {
     pub ok: bool,
     /// What was found.
     pub seen: String,
+    /// The chapter that it begins, `NAME: TEXT`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chapter: Option<String>,
+    /// Its measurements.
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+/// The measurements of a step.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Record {
     /// The load that it started, or judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Report>,
+    /// What the daemons of the sender and of the receiver used for a TCP stream that it waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<[Usage; 2]>,
+    /// The paths of nodes to each other.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathResult>,
+    /// The paths of a node to a peer so far and the reason of each, in order, for display.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
+}
+
+/// What a daemon used.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Usage {
+    /// CPU seconds for 10^9 bytes of the stream.
+    pub cpu_s_per_gb: f64,
+    /// Resident memory after the stream, bytes.
+    pub rss_bytes: u64,
+}
+
+/// The path of one node to another.
+#[derive(Debug, Clone, Serialize)]
+pub struct PathResult {
+    /// The node.
+    pub from: String,
+    /// The peer.
+    pub to: String,
+    /// `direct`, `via NAME` or `none`.
+    pub path: String,
 }
 
 /// A node.

@@ -1,5 +1,5 @@
-//! `weft lab run`: a scenario from its first step to its last, reported live, with all results in
-//! one folder.
+//! `weft lab run` and `weft demo`: a scenario from its first step to its last, reported live, with
+//! all results in one folder.
 //!
 //! | in the folder | what it is |
 //! |---|---|
@@ -14,13 +14,15 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use super::act::Run;
+use super::execute::Run;
 use super::file::LinkSpec;
 use super::pcap::Capture;
 use super::results::{self, LinkResult, Results};
 use super::source::Source;
+use super::steps::Action;
+use super::story::{Story, Style};
 use super::topology::{Stage, StageError};
 use crate::emulator::Witness;
 use crate::interrupt::Interrupts;
@@ -33,12 +35,19 @@ pub struct Options {
     pub source: Source,
     /// The settings that replaced the file's values, for the record.
     pub settings: Vec<String>,
-    /// The folder for results: created if it does not exist, must be empty.
-    pub out: PathBuf,
+    /// The folder for results: created if it does not exist, must be empty. `None`: a temporary
+    /// one, which stays only if a step failed or the network was kept.
+    pub out: Option<PathBuf>,
     /// Links to capture in addition to those that the file names; `all` is all of them.
     pub pcap: Vec<String>,
     /// The weft program.
     pub weft: PathBuf,
+    /// The form of the output.
+    pub style: Style,
+    /// Whether a step `hold` waits for Ctrl-C; otherwise it is left out.
+    pub keep: bool,
+    /// Whether the steps behind a failed one are left out.
+    pub stop_at_failure: bool,
 }
 
 /// The outcome of a run.
@@ -103,43 +112,58 @@ impl RunError {
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, RunError> {
     let scenario = &options.source.scenario;
     let wanted = pcaps(options)?;
-    prepare(&options.out)?;
-    World::enter()?;
-    let world = World::new()?;
-    let _interrupts = Interrupts::catch(world.directory().to_owned()).map_err(RunError::Signals)?;
+    if let Some(out) = &options.out {
+        prepare(out)?;
+    }
+    let access = World::enter()?;
+    let mut world = World::new()?;
+    let interrupts = Interrupts::catch(world.directory().to_owned()).map_err(RunError::Signals)?;
     let (begin, started) = (Instant::now(), SystemTime::now());
-    let copy = options.out.join("scenario.toml");
+    let folder = options.out.clone().unwrap_or_else(|| world.directory().join("results"));
+    fs::create_dir_all(&folder).map_err(RunError::file(&folder))?;
+    let copy = folder.join("scenario.toml");
     fs::write(&copy, &options.source.text).map_err(RunError::file(&copy))?;
-    let say = |out: &mut dyn Write, text: &str| writeln!(out, "{text}").map_err(RunError::Output);
-    let title = [scenario.name.as_str(), scenario.about.as_str()];
-    let title: Vec<_> = title.into_iter().filter(|text| !text.is_empty()).collect();
-    say(out, &title.join(": "))?;
-    let stage = Stage::set(scenario, &world, &options.weft).map_err(|source| {
-        let logs = options.out.join("logs");
-        let _ = keep_logs(world.directory(), &logs);
-        RunError::Build { source, logs }
-    })?;
+    let mut story = Story::new(options.style, out);
+    story.title(scenario).map_err(RunError::Output)?;
+    let stage = match Stage::set(scenario, &world, &options.weft) {
+        Ok(stage) => stage,
+        Err(source) => {
+            let logs = folder.join("logs");
+            let _ = keep_logs(world.directory(), &logs);
+            if options.out.is_none() {
+                world.keep_directory();
+            }
+            return Err(RunError::Build { source, logs });
+        }
+    };
     let mut run = Run {
         stage,
-        folder: &options.out,
+        folder: &folder,
         loads: BTreeMap::new(),
         reports: BTreeMap::new(),
         steps: Vec::new(),
         start: Instant::now(),
     };
     let captures = run.capture(&wanted)?;
-    say(out, &run.shape(begin.elapsed()))?;
+    let took = begin.elapsed().as_secs_f64();
+    story.built(&run.shape(), took).map_err(RunError::Output)?;
     run.start = Instant::now();
     for step in &scenario.steps {
+        if matches!(step.action, Action::Hold(_)) {
+            if !options.keep {
+                continue;
+            }
+            world.keep_directory();
+            story.hand_over(&run.stage, access).map_err(RunError::Output)?;
+            interrupts.wait();
+        }
         let result = run.step(step)?;
-        let mark = if result.ok { "ok    " } else { "FAILED" };
-        let (what, seen) = (&result.what, &result.seen);
-        let line = match seen.as_str() {
-            "" => what.clone(),
-            seen => format!("{what}: {seen}"),
-        };
-        say(out, &format!("{:5.1}  {mark}  {line}", result.at + result.seconds))?;
+        story.step(&result).map_err(RunError::Output)?;
+        let ok = result.ok;
         run.steps.push(result);
+        if !ok && options.stop_at_failure {
+            break;
+        }
     }
     run.statuses("")?;
     let failed: Vec<_> = run
@@ -164,15 +188,19 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, RunError> 
         steps: std::mem::take(&mut run.steps),
     };
     drop(run);
-    keep_logs(world.directory(), &options.out.join("logs"))?;
-    let path = options.out.join("results.json");
+    keep_logs(world.directory(), &folder.join("logs"))?;
+    if options.out.is_none() && !results.ok {
+        world.keep_directory();
+    }
+    let path = folder.join("results.json");
     let text = serde_json::to_string_pretty(&results).map_err(io::Error::other);
     text.and_then(|text| fs::write(&path, text + "\n"))
         .map_err(RunError::file(&path))?;
+    story.end(&results).map_err(RunError::Output)?;
     Ok(Outcome {
         failed: failed.len(),
         steps: results.steps.len(),
-        out: options.out.clone(),
+        out: folder,
     })
 }
 
@@ -226,7 +254,7 @@ impl Run<'_> {
     }
 
     /// Describes what was built, in a line.
-    fn shape(&self, took: Duration) -> String {
+    fn shape(&self) -> String {
         let counts = [
             (self.stage.nodes().count(), "nodes"),
             (self.stage.places().count() - self.stage.nodes().count(), "plain hosts"),
@@ -235,7 +263,7 @@ impl Run<'_> {
         ];
         let parts = counts.iter().filter(|(count, _)| *count > 0);
         let parts: Vec<_> = parts.map(|(count, what)| format!("{what}: {count}")).collect();
-        format!("{}; up after {:.1} s", parts.join(", "), took.as_secs_f64())
+        parts.join(", ")
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Step {
     pub at: Option<Time>,
     /// Its name for later steps.
     pub name: Option<String>,
+    /// The chapter that begins with it, `NAME: TEXT`.
+    pub chapter: Option<String>,
     /// Its action.
     pub action: Action,
 }
@@ -52,8 +54,27 @@ pub enum Action {
     Tcp(TcpLoad),
     /// A UDP flow from one node to another.
     Udp(UdpLoad),
+    /// Record the paths between nodes.
+    Paths(Paths),
+    /// With the option to keep the topology: wait for Ctrl-C. Without: nothing.
+    Hold(Nothing),
     /// Check an expectation.
     Expect(Expect),
+}
+
+/// A step without keys.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// `do = "paths"`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paths {
+    /// The nodes.
+    pub among: Vec<String>,
+    /// A node and its peer, whose path changes are recorded too.
+    pub history: Option<[String; 2]>,
 }
 
 /// `do = "wait"`
@@ -189,7 +210,7 @@ pub struct UdpLoad {
     pub background: bool,
 }
 
-const DEEDS: &str = "cut, heal, change, roam, stop, kill, start, restart, forget, ping, tcp, udp or wait";
+const DEEDS: &str = "cut, heal, change, roam, stop, kill, start, restart, forget, ping, tcp, udp, paths, hold or wait";
 
 impl Step {
     /// Parses a step; an error contains the step's title for messages.
@@ -207,6 +228,7 @@ impl Step {
         let body = || {
             let at = take(&mut table, "at")?;
             let name = take(&mut table, "name")?;
+            let chapter = take(&mut table, "chapter")?;
             let action = if is_deed {
                 deed(&kind, table)?
             } else {
@@ -216,6 +238,7 @@ impl Step {
                 number,
                 at,
                 name,
+                chapter,
                 action,
             })
         };
@@ -253,6 +276,8 @@ fn deed(kind: &str, table: Table) -> Result<Action, String> {
         "ping" => Action::Ping(read(table)?),
         "tcp" => Action::Tcp(read(table)?),
         "udp" => Action::Udp(read(table)?),
+        "paths" => Action::Paths(read(table)?),
+        "hold" => Action::Hold(read(table)?),
         _ => return Err(format!("nothing is done by this name; write {DEEDS}")),
     })
 }
@@ -285,6 +310,8 @@ impl fmt::Display for Action {
             Self::Ping(step) => write!(f, "ping {} to {}", step.from, step.to),
             Self::Tcp(step) => write!(f, "tcp {} to {}", step.from, step.to),
             Self::Udp(step) => write!(f, "udp {} to {}", step.from, step.to),
+            Self::Paths(step) => write!(f, "paths among {}", step.among.join(", ")),
+            Self::Hold(_) => f.write_str("hold"),
             Self::Expect(expect) => write!(f, "expect {expect}"),
         }
     }

@@ -10,7 +10,7 @@ use weft_os::netlink::NetlinkError;
 
 use super::check;
 use super::file::{LinkSpec, Scenario};
-use super::told;
+use super::node_config;
 use super::wire::{Plug, Wire};
 use crate::daemon::{Daemon, DaemonError, Identity};
 use crate::emulator::Witness;
@@ -157,7 +157,7 @@ impl Stage {
             };
             place.node = Some(Node {
                 identity: identity.clone(),
-                spec: told::spec(scenario, name, host, &identities),
+                spec: node_config::spec(scenario, name, host, &identities),
                 daemon: None,
                 running: false,
             });

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use weft_lab::scenario::run::{self, Options};
+use weft_lab::scenario::run::{self, Options, Outcome};
 use weft_lab::scenario::source::{READY, Source};
+use weft_lab::scenario::story::Style;
 
 use crate::failure::Failure;
 use crate::output::Out;
@@ -37,11 +38,21 @@ pub(crate) fn run(args: Run) -> Result<(), Failure> {
     let options = Options {
         source,
         settings: args.set,
-        out,
+        out: Some(out),
         pcap: args.pcap,
         weft: std::env::current_exe().map_err(ToolFailure::OwnPath)?,
+        style: Style::Steps,
+        keep: false,
+        stop_at_failure: false,
     };
-    let outcome = run::run(&options, &mut std::io::stdout().lock())?;
+    let outcome = perform(&options)?;
+    let text = format!("{} steps, all as expected: {}\n", outcome.steps, outcome.out.display());
+    Out::new().text(&text)
+}
+
+/// Runs a scenario; a failed step is a failure.
+pub(crate) fn perform(options: &Options) -> Result<Outcome, Failure> {
+    let outcome = run::run(options, &mut std::io::stdout().lock())?;
     if outcome.failed > 0 {
         return Err(ToolFailure::LabFailed {
             failed: outcome.failed,
@@ -50,8 +61,7 @@ pub(crate) fn run(args: Run) -> Result<(), Failure> {
         }
         .into());
     }
-    let text = format!("{} steps, all as expected: {}\n", outcome.steps, outcome.out.display());
-    Out::new().text(&text)
+    Ok(outcome)
 }
 
 pub(crate) fn list(args: &List) -> Result<(), Failure> {

@@ -207,7 +207,7 @@ fn a_wrong_file_and_a_wrong_link_are_the_users_fault() {
 #[test]
 fn the_list_has_every_ready_scenario_and_its_file() {
     let listed = text(&lab(&["list"]).output().unwrap().stdout);
-    assert_eq!(listed.lines().count(), 9, "{listed}");
+    assert_eq!(listed.lines().count(), 10, "{listed}");
     assert!(listed.contains("roaming-laptop      a laptop moves "), "{listed}");
     let file = text(&lab(&["list", "wan-26ms"]).output().unwrap().stdout);
     assert!(file.starts_with("name = \"wan-26ms\"\n"), "{file}");

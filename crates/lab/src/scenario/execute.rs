@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use super::expect::{self, Finding, LookError};
 use super::expected::{Expect, ExpectLoad};
 use super::load::{Load, LoadError, Report};
-use super::results::StepResult;
+use super::observe;
+use super::results::{Record, StepResult};
 use super::run::RunError;
-use super::steps::{Action, PingLoad, Roam, Step, TcpLoad, UdpLoad};
+use super::steps::{Action, Paths, PingLoad, Roam, Step, TcpLoad, UdpLoad};
 use super::topology::{Stage, StageError};
 use crate::world::WorldError;
 
@@ -32,9 +33,9 @@ impl Run<'_> {
             std::thread::sleep((self.start + at.0).saturating_duration_since(Instant::now()));
         }
         let begin = self.start.elapsed();
-        let (ok, seen, load) = match self.act(step) {
-            Ok((finding, load)) => (finding.holds, finding.seen, load),
-            Err(error) => (false, chain(&error), None),
+        let (ok, seen, record) = match self.execute(step) {
+            Ok((finding, record)) => (finding.holds, finding.seen, record),
+            Err(error) => (false, chain(&error), Record::default()),
         };
         let result = StepResult {
             number: step.number,
@@ -44,7 +45,8 @@ impl Run<'_> {
             seconds: rounded(self.start.elapsed().saturating_sub(begin)),
             ok,
             seen,
-            load,
+            chapter: step.chapter.clone(),
+            record,
         };
         if !ok {
             self.statuses(&format!("step-{}-", step.number))?;
@@ -52,11 +54,14 @@ impl Run<'_> {
         Ok(result)
     }
 
-    fn act(&mut self, step: &Step) -> Result<(Finding, Option<Report>), StepError> {
+    fn execute(&mut self, step: &Step) -> Result<(Finding, Record), StepError> {
         let seen = match &step.action {
             Action::Expect(Expect::Load(expect)) => return self.judge(expect),
-            Action::Expect(expect) => return Ok((self.look(expect)?, None)),
+            Action::Expect(expect) => return Ok((self.look(expect)?, Record::default())),
             Action::Ping(_) | Action::Tcp(_) | Action::Udp(_) => return self.load(step),
+            Action::Paths(paths) => return self.paths(paths),
+            // The run waits, which has the signals.
+            Action::Hold(_) => String::new(),
             Action::Wait(wait) => {
                 std::thread::sleep(wait.time.0);
                 String::new()
@@ -96,7 +101,7 @@ impl Run<'_> {
                 format!("mappings: {count}")
             }
         };
-        Ok((Finding { holds: true, seen }, None))
+        Ok((Finding { holds: true, seen }, Record::default()))
     }
 
     fn look(&self, expect: &Expect) -> Result<Finding, LookError> {
@@ -105,6 +110,7 @@ impl Run<'_> {
             Expect::Path(expect) => expect::path(stage, expect),
             Expect::State(expect) => expect::state(stage, expect),
             Expect::Answer(expect) => expect::answer(stage, expect),
+            Expect::Answers(expect) => expect::answers(stage, expect),
             Expect::Largest(expect) => expect::largest(stage, expect),
             Expect::Size(expect) => expect::size(stage, expect),
             Expect::Frames(expect) => expect::frames(stage, expect),
@@ -118,7 +124,8 @@ impl Run<'_> {
     }
 
     /// Starts a load, and waits for its end unless it runs in the background.
-    fn load(&mut self, step: &Step) -> Result<(Finding, Option<Report>), StepError> {
+    fn load(&mut self, step: &Step) -> Result<(Finding, Record), StepError> {
+        let before = observe::cpu(&self.stage, &step.action);
         let load = Load::start(&self.stage, &step.action)?;
         let load = load.ok_or_else(|| StepError::Plain("this is not a load".to_owned()))?;
         let (Action::Ping(PingLoad { background, .. })
@@ -130,25 +137,44 @@ impl Run<'_> {
         if let (true, Some(name)) = (background, &step.name) {
             self.loads.insert(name.clone(), load);
             let seen = "in the background".to_owned();
-            return Ok((Finding { holds: true, seen }, None));
+            return Ok((Finding { holds: true, seen }, Record::default()));
         }
         let report = load.finish()?;
         if let Some(name) = &step.name {
             self.reports.insert(name.clone(), report.clone());
         }
         let holds = !matches!(&report, Report::Tcp(report) if !report.hash_ok);
-        let seen = report.to_string();
-        Ok((Finding { holds, seen }, Some(report)))
+        let usage = observe::usage(&self.stage, &step.action, before, &report);
+        let seen = match &usage {
+            Some(usage) => format!("{report}, {}", observe::describe(usage)),
+            None => report.to_string(),
+        };
+        let record = Record {
+            load: Some(report),
+            usage,
+            ..Record::default()
+        };
+        Ok((Finding { holds, seen }, record))
     }
 
     /// Ends a load if it is still running, and judges it.
-    fn judge(&mut self, expect: &ExpectLoad) -> Result<(Finding, Option<Report>), StepError> {
+    fn judge(&mut self, expect: &ExpectLoad) -> Result<(Finding, Record), StepError> {
         if let Some(load) = self.loads.remove(&expect.of) {
             self.reports.insert(expect.of.clone(), load.finish()?);
         }
         let report = self.reports.get(&expect.of);
         let report = report.ok_or_else(|| StepError::Plain(format!("{} showed nothing", expect.of)))?;
-        Ok((expect::load(report, expect), Some(report.clone())))
+        let record = Record {
+            load: Some(report.clone()),
+            ..Record::default()
+        };
+        Ok((expect::load(report, expect), record))
+    }
+
+    fn paths(&self, paths: &Paths) -> Result<(Finding, Record), StepError> {
+        let record = observe::paths(&self.stage, paths)?;
+        let seen = observe::table(&paths.among, &record, paths.history.as_ref());
+        Ok((Finding { holds: true, seen }, record))
     }
 
     fn end(&mut self, node: &str, kill: bool) -> Result<String, StepError> {
