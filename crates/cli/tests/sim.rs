@@ -57,8 +57,17 @@ fn a_failure_is_told_shrunk_and_1() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cut.scenario");
     // All packets are lost, and the scenario nevertheless expects one.
-    let text = "weft-scenario 1\nmesh line of 5\nduration 9000\nat 0 loss 1000\nat 2000 know 0 4\nat 3000 send 0 4\n\
-                at 3000 send 1 2\nat 9000 expect 0 4\n";
+    let text = r#"
+        mesh = { shape = "line", nodes = 5 }
+        duration = "9s"
+        step = [
+            { at = "0ms", do = "loss", share = 1.0 },
+            { at = "2s", do = "know", between = [0, 4] },
+            { at = "3s", do = "send", from = 0, to = 4 },
+            { at = "3s", do = "send", from = 1, to = 2 },
+            { at = "9s", do = "expect", from = 0, to = 4 },
+        ]
+    "#;
     std::fs::write(&path, text).unwrap();
     let text = stdout(&sim(&[path.to_str().unwrap(), "--shrink"]), 1);
     assert!(
@@ -66,19 +75,24 @@ fn a_failure_is_told_shrunk_and_1() {
         "{text}"
     );
     let (_, short) = text.split_once("The same with less:").unwrap();
-    assert!(short.contains("expect 0 4") && !short.contains("send 1 2"), "{short}");
+    let expects = short.contains("do = \"expect\", from = 0, to = 4");
+    assert!(expects && !short.contains("from = 1, to = 2"), "{short}");
 }
 
 #[test]
 fn wrong_usage_is_one_line_and_2() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("odd.scenario");
-    std::fs::write(&path, "weft-scenario 1\nmesh line of 2\nat 5 explode\n").unwrap();
+    let odd = "mesh = { shape = \"line\", nodes = 2 }\n\nstep = [{ at = \"5ms\", do = \"explode\" }]\n";
+    std::fs::write(&path, odd).unwrap();
     for (arguments, says) in [
         (&["--nodes", "0"][..], "0 is not in"),
         (&["--loss", "101"], "101 is not in"),
         (&["--topology", "star"], "star"),
-        (&[path.to_str().unwrap()], "line 3: \"explode\" is not a statement"),
+        (
+            &[path.to_str().unwrap()],
+            "odd.scenario: line 3, step 1 (explode): unknown variant `explode`",
+        ),
     ] {
         let output = sim(arguments);
         assert_eq!(stdout(&output, 2), "");

@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 pub use self::figures::{Figures, Latency};
 pub use self::plan::Plan;
 pub use self::run::{Failure, Outcome};
-pub use self::text::ScenarioError;
+pub use weft_scenario::FileError;
+
 use crate::{Conditions, HostId, NatKind, Shape};
 
 /// One run. Times are ms from its beginning.

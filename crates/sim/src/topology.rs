@@ -27,14 +27,26 @@ pub enum Shape {
     },
 }
 
+impl Shape {
+    /// Its name in scenario files.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Line => "line",
+            Self::Ring => "ring",
+            Self::Grid => "grid",
+            Self::Tree => "tree",
+            Self::Random { .. } => "random",
+        }
+    }
+}
+
+/// Its name, and its degree if it has one.
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Line => f.write_str("line"),
-            Self::Ring => f.write_str("ring"),
-            Self::Grid => f.write_str("grid"),
-            Self::Tree => f.write_str("tree"),
-            Self::Random { degree } => write!(f, "random {degree}"),
+            Self::Random { degree } => write!(f, "{} {degree}", self.name()),
+            Self::Line | Self::Ring | Self::Grid | Self::Tree => f.write_str(self.name()),
         }
     }
 }

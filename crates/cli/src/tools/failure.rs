@@ -8,7 +8,7 @@ use weft_lab::scenario::hold::HoldError;
 use weft_lab::scenario::run::RunError;
 use weft_lab::scenario::source::SourceError;
 use weft_node::logging::causes;
-use weft_sim::scenario::ScenarioError;
+use weft_sim::scenario::FileError;
 
 use crate::failure::Failure;
 
@@ -17,8 +17,8 @@ use crate::failure::Failure;
 pub(crate) enum ToolFailure {
     #[error("the scenario cannot be read ({source}): {}; check the path", .path.display())]
     ScenarioFile { path: PathBuf, source: io::Error },
-    #[error("{problem}, in {}; see docs/guides/simulation.md", .path.display())]
-    Scenario { path: PathBuf, problem: ScenarioError },
+    #[error("{0}; see docs/guides/simulation.md")]
+    Scenario(FileError),
     #[error("{}", causes(.0))]
     Bench(BenchError),
     #[error("some runs do not count; the report says which and why")]
@@ -48,7 +48,7 @@ impl ToolFailure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::ScenarioFile { source, .. } if source.kind() == io::ErrorKind::NotFound => 2,
-            Self::Scenario { .. } => 2,
+            Self::Scenario(_) => 2,
             Self::Bench(
                 BenchError::SameArm(..) | BenchError::NotEmpty(_) | BenchError::NoArms(_) | BenchError::Congestion(..),
             ) => 2,

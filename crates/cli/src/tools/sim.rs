@@ -194,10 +194,7 @@ fn read(path: &Path) -> Result<Scenario, ToolFailure> {
         path: path.to_owned(),
         source,
     })?;
-    text.parse().map_err(|problem| ToolFailure::Scenario {
-        path: path.to_owned(),
-        problem,
-    })
+    Scenario::parse(&path.display().to_string(), &text).map_err(ToolFailure::Scenario)
 }
 
 /// From the kernel's account of this process (proc(5), VmHWM).

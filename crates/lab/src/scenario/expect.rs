@@ -9,9 +9,9 @@ use super::expected::{
 };
 use super::load::Report;
 use super::topology::{Stage, StageError};
-use super::units::Time;
 use crate::daemon::PeerState;
 use crate::traffic::{PingOptions, Pinger, TrafficError};
+use weft_scenario::units::Time;
 
 /// Polling interval.
 const POLL: Duration = Duration::from_millis(50);

@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::Deserialize;
 use toml::Table;
+use weft_scenario::read;
 
-use super::file::read;
-use super::units::{Rate, Time};
 use crate::daemon::PeerState;
+use weft_scenario::units::{Rate, Time};
 
 /// An expectation.
 #[derive(Debug, Clone)]

@@ -8,8 +8,10 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use toml::{Spanned, Table, Value};
+use weft_scenario::{Text, known, read};
+
+pub use weft_scenario::FileError;
 
 use super::check;
 use super::flaws::{FLAW_KEYS, Flaws};
@@ -169,18 +171,6 @@ impl Raw {
     }
 }
 
-/// A fault of a scenario: one line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: {at}: {what}")]
-pub struct FileError {
-    /// The file, or the name of a ready scenario.
-    pub file: String,
-    /// The line, and the table or the step.
-    pub at: String,
-    /// The fault, and the remedy.
-    pub what: String,
-}
-
 impl Scenario {
     /// Parses a scenario. `file` is its name for errors; each of `settings` is a `KEY=VALUE` that
     /// replaces the file's value, such as `link.uplink.delay=50ms`.
@@ -188,8 +178,8 @@ impl Scenario {
     /// # Errors
     /// [`FileError`] for the first fault.
     pub fn parse(file: &str, text: &str, settings: &[String]) -> Result<Self, FileError> {
-        let place = Place { file, text };
-        let mut raw: Raw = toml::from_str(text).map_err(|error| place.error(error.span(), "", error.message()))?;
+        let place = Text { file, text };
+        let mut raw: Raw = place.parse()?;
         for setting in settings {
             set(&mut raw, setting).map_err(|what| place.fault("--set", what))?;
         }
@@ -200,9 +190,9 @@ impl Scenario {
             drawing: raw.drawing,
             seed: raw.seed,
             networks: raw.networks,
-            nats: place.tables("nat", raw.nat, read)?,
-            hosts: place.tables("host", raw.host, read)?,
-            links: place.tables("link", raw.link, link)?,
+            nats: tables(place, "nat", raw.nat, read)?,
+            hosts: tables(place, "host", raw.host, read)?,
+            links: tables(place, "link", raw.link, link)?,
             steps: Vec::new(),
         };
         for (table, number) in raw.step.into_iter().zip(1..) {
@@ -245,49 +235,22 @@ impl LinkSpec {
     }
 }
 
-/// The place of a fault.
-struct Place<'a> {
-    file: &'a str,
-    text: &'a str,
-}
-
-impl Place<'_> {
-    fn error(&self, span: Option<Range<usize>>, section: &str, what: &str) -> FileError {
-        let before = span.and_then(|span| self.text.get(..span.start));
-        let line = before.map(|before| before.matches('\n').count() + 1);
-        let at = match (line, section) {
-            (Some(line), "") => format!("line {line}"),
-            (Some(line), section) => format!("line {line}, {section}"),
-            (None, "") => "the file".to_owned(),
-            (None, section) => section.to_owned(),
-        };
-        self.fault(&at, one_line(what))
+/// Reads the tables of a kind, such as `host`.
+fn tables<T>(
+    text: Text<'_>,
+    kind: &str,
+    raw: BTreeMap<String, Spanned<Table>>,
+    read: impl Fn(Table) -> Result<T, String>,
+) -> Result<BTreeMap<String, T>, FileError> {
+    let mut tables = BTreeMap::new();
+    for (name, table) in raw {
+        let span = table.span();
+        let fault = |what: String| text.error(Some(span.clone()), &format!("{kind}.{name}"), &what);
+        check::name(&name).map_err(fault)?;
+        let table = read(table.into_inner()).map_err(fault)?;
+        tables.insert(name, table);
     }
-
-    fn fault(&self, at: &str, what: String) -> FileError {
-        FileError {
-            file: self.file.to_owned(),
-            at: at.to_owned(),
-            what,
-        }
-    }
-
-    fn tables<T>(
-        &self,
-        kind: &str,
-        raw: BTreeMap<String, Spanned<Table>>,
-        read: impl Fn(Table) -> Result<T, String>,
-    ) -> Result<BTreeMap<String, T>, FileError> {
-        let mut tables = BTreeMap::new();
-        for (name, table) in raw {
-            let span = table.span();
-            let fault = |what: String| self.error(Some(span.clone()), &format!("{kind}.{name}"), &what);
-            check::name(&name).map_err(fault)?;
-            let table = read(table.into_inner()).map_err(fault)?;
-            tables.insert(name, table);
-        }
-        Ok(tables)
-    }
+    Ok(tables)
 }
 
 /// The endpoint in `NAME@ADDRESS:PORT`, and the name.
@@ -324,28 +287,6 @@ fn link(mut table: Table) -> Result<LinkSpec, String> {
         pcap: raw.pcap,
         flaws: both,
     })
-}
-
-/// Refuses keys that are in none of the lists.
-pub(super) fn known(table: &Table, lists: &[&[&str]]) -> Result<(), String> {
-    let all = lists.concat();
-    match table.keys().find(|key| !all.contains(&key.as_str())) {
-        None => Ok(()),
-        Some(key) => Err(format!("there is no {key:?} here; there are {}", all.join(", "))),
-    }
-}
-
-/// Deserialises a table.
-pub(super) fn read<T: DeserializeOwned>(table: Table) -> Result<T, String> {
-    Value::Table(table)
-        .try_into()
-        .map_err(|error: toml::de::Error| one_line(&error.to_string()))
-}
-
-/// Joins a message of several lines to one.
-fn one_line(text: &str) -> String {
-    let words: Vec<_> = text.split_whitespace().collect();
-    words.join(" ")
 }
 
 /// Applies one `KEY=VALUE`.

@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 use toml::Table;
+use weft_scenario::read;
 
-use super::file::read;
-use super::units::{Rate, Size, Time};
 use crate::emulator::{Impairments, TooBig};
+use weft_scenario::units::{Rate, Size, Time};
 
 /// The keys of [`Flaws`].
 pub(super) const FLAW_KEYS: &[&str] = &[

@@ -3,7 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`source`] | a scenario's text: a file, or a built-in one |
-//! | [`file`](mod@file), [`steps`], [`expected`], [`flaws`], [`units`] | the file format |
+//! | [`file`](mod@file), [`steps`], [`expected`], [`flaws`] | the file format, read by weft-scenario |
 //! | `check` | validation |
 //! | [`topology`], [`wire`], `node_config` | machines, networks and links, built; the configurations of nodes |
 //! | [`load`] | traffic that a step starts |
@@ -32,5 +32,4 @@ pub mod source;
 pub mod steps;
 pub mod story;
 pub mod topology;
-pub mod units;
 pub mod wire;

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::Deserialize;
 use toml::{Table, Value};
+use weft_scenario::{known, read};
 
 use super::expected::{EXPECTATIONS, Expect, expectation};
-use super::file::{known, read};
 use super::flaws::{FLAW_KEYS, Flaws};
-use super::units::{Rate, Size, Time};
+use weft_scenario::units::{Rate, Size, Time};
 
 /// One step.
 #[derive(Debug, Clone)]
