@@ -13,8 +13,8 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use weft_lab::cable::Direction;
 use weft_lab::emulator::{Cable, Impairments};
-use weft_lab::relay::Direction;
 use weft_lab::world::World;
 use weft_os::process::usage_of;
 use weft_perf::end::{DaemonLook, DaemonView};

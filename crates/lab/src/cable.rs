@@ -9,7 +9,6 @@ use weft_os::netlink::{InterfaceAddress, NetlinkError};
 
 use crate::emulator::{Emulator, Impairments, PipeCounts, Witness};
 use crate::host::Host;
-use crate::relay::Direction;
 use crate::world::WorldError;
 
 /// A cable between two hosts.
@@ -78,6 +77,15 @@ impl Link {
         self.b.heal()?;
         self.a.wait_until_usable()
     }
+}
+
+/// A direction on a cable, or through a middlebox between two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the first host to the second.
+    AToB,
+    /// From the second host to the first.
+    BToA,
 }
 
 /// A cable between two hosts whose frames pass through a program; see [`crate::emulator`].

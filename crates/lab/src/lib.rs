@@ -8,11 +8,11 @@
 //! | [`child`], [`log`] | a process under test: its exit, its log, its resource use |
 //! | [`daemon`], [`fips`], [`spec`] | a weft daemon, the reference daemon, the settings of both |
 //! | [`traffic`] | pings, TCP with verified content, UDP flows |
-//! | [`burden`] | a machine too slow for its daemon |
+//! | [`cpu_hog`] | a machine too slow for its daemon |
 //! | [`relay`] | a middlebox that drops, duplicates, delays or corrupts chosen datagrams |
 //! | [`scenario`] | topologies and steps in them, as files: `weft lab run`, `up`, `down`, `weft demo` |
 //! | [`stats`] | the statistics of a few runs, with confidence intervals |
-//! | [`mod@bench`], [`null`] | tunnels measured side by side; a tunnel that does nothing |
+//! | [`mod@bench`], [`passthrough`] | tunnels measured side by side; a tunnel that does nothing |
 //! | [`interrupt`], [`random`] | Ctrl-C; random numbers from a seed |
 //!
 //! The lab runs the built `weft` binary and reads its JSON, as a user would; it never calls the
@@ -20,9 +20,9 @@
 //! are enabled. Never here: protocol formats, and system calls that need `unsafe` (weft-os).
 
 pub mod bench;
-pub mod burden;
 pub mod cable;
 pub mod child;
+pub mod cpu_hog;
 pub mod daemon;
 pub mod emulator;
 pub mod fips;
@@ -30,7 +30,7 @@ pub mod host;
 pub mod interrupt;
 pub mod log;
 pub mod nat;
-pub mod null;
+pub mod passthrough;
 pub mod random;
 pub mod relay;
 pub mod scenario;

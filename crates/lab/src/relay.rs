@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::cable::Direction;
 use crate::host::Host;
 use crate::world::WorldError;
 
@@ -27,15 +28,6 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Socket buffer in bytes: large, so that the relay drops only by rule.
 const SOCKET_BUFFER: usize = 8 << 20;
-
-/// The direction of a datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-pub enum Direction {
-    /// From the first leg's peer to the second's.
-    AToB,
-    /// From the second leg's peer to the first's.
-    BToA,
-}
 
 /// The rule's decision about a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use weft_lab::cable::Direction;
 use weft_lab::emulator::{Cable, Impairments, TooBig};
 use weft_lab::host::Host;
-use weft_lab::relay::Direction;
 use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow, ping, transfer};
 use weft_lab::world::{EmulatedLink, World};
 use weft_os::test_support::in_namespaces;

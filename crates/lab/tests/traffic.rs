@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use weft_lab::cable::Direction;
 use weft_lab::host::Host;
-use weft_lab::relay::{Direction, Leg, RelayError, UdpRelay, Verdict, drop_first, pass};
+use weft_lab::relay::{Leg, RelayError, UdpRelay, Verdict, drop_first, pass};
 use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow, TrafficError, UdpFlow, UdpOptions, transfer};
 use weft_lab::world::{Link, World};
 use weft_os::test_support::in_namespaces;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use weft_lab::relay::{Direction, Verdict, fmp_phase};
+use weft_lab::cable::Direction;
+use weft_lab::relay::{Verdict, fmp_phase};
 use weft_lab::traffic::{PingOptions, ProbeReport};
 use weft_os::test_support::in_namespaces;
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weft_lab::relay::{Direction, Verdict, fmp_phase};
+use weft_lab::cable::Direction;
+use weft_lab::relay::{Verdict, fmp_phase};
 use weft_lab::traffic::PingOptions;
 use weft_os::test_support::in_namespaces;
 

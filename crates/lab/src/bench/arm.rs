@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 pub enum Kind {
     /// No tunnel: the cable alone.
     Direct,
-    /// The null tunnel: super-packets through UDP, no cryptography (see [`crate::null`]).
+    /// The null tunnel: super-packets through UDP, no cryptography (see [`crate::passthrough`]).
     Null,
     /// A weft daemon.
     Weft,

@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::flaws::Flaws;
-use crate::cable::{Port, Socket, parse_all};
+use crate::cable::{Direction, Port, Socket, parse_all};
 use crate::emulator::{Cable, Emulator, Impairments, PipeCounts, Witness};
 use crate::host::Host;
-use crate::relay::Direction;
 use crate::world::{Switch, WorldError, tap};
 
 /// An end of a link.

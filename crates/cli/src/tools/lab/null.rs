@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use weft_lab::null;
+use weft_lab::passthrough;
 use weft_noise::fast::Suite;
 use weft_os::tun::{Tun, TunOptions};
 use weft_os::udp::{BindOptions, UdpSocket};
@@ -45,9 +45,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.port));
     let socket = Arc::new(UdpSocket::bind(address, BindOptions::default()).map_err(|error| failed(&error))?);
     let (of_tun, of_socket) = (Arc::clone(&tun), Arc::clone(&socket));
-    let [sealing, opening] = [(); 2].map(|()| args.seal.map(null::cipher));
-    let outward = move |peer, segment| null::outward(&of_tun, &of_socket, peer, segment, sealing.as_ref());
+    let [sealing, opening] = [(); 2].map(|()| args.seal.map(passthrough::cipher));
+    let outward = move |peer, segment| passthrough::outward(&of_tun, &of_socket, peer, segment, sealing.as_ref());
     let (peer, segment) = (args.peer, args.segment);
     std::thread::spawn(move || drop(outward(peer, segment)));
-    null::inward(&tun, &socket, opening.as_ref()).map_err(|error| failed(&error))
+    passthrough::inward(&tun, &socket, opening.as_ref()).map_err(|error| failed(&error))
 }

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use weft_lab::cable::Direction;
 use weft_lab::daemon::{Daemon, PeerState};
 use weft_lab::host::Host;
-use weft_lab::relay::{Direction, Leg, UdpRelay, Verdict, fmp_phase};
+use weft_lab::relay::{Leg, UdpRelay, Verdict, fmp_phase};
 use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow, UdpFlow, UdpOptions};
 use weft_lab::world::{Switch, World};
 use weft_os::udp::{BindOptions, MAX_SEGMENTS, UdpSocket};

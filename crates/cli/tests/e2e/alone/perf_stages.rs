@@ -4,7 +4,7 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use weft_lab::burden::Burden;
+use weft_lab::cpu_hog::CpuHog;
 use weft_lab::daemon::Daemon;
 use weft_perf::held::By;
 use weft_perf::report::Report;
@@ -102,7 +102,7 @@ fn stages_behind_a_run_and_then_no_longer() {
 fn the_end_without_processor_is_named_with_its_stages() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
-        let burden = Burden::on(pair.a.pid(), &[pair.b.pid()]).unwrap();
+        let hog = CpuHog::on(pair.a.pid(), &[pair.b.pid()]).unwrap();
         for arguments in [&["--time", "3"][..], &["--time", "3", "--reverse"]] {
             let ran = report(&pair.a, arguments);
             let held = ran.directions[0].held_up_by.as_ref().unwrap();
@@ -117,7 +117,7 @@ fn the_end_without_processor_is_named_with_its_stages() {
             let shares: f64 = held.stages.iter().map(|stage| stage.share).sum();
             assert!(shares <= held.busy.unwrap() + 1e-6 && shares > 0.0, "{held:#?}");
         }
-        drop(burden);
+        drop(hog);
         pair.finish();
     });
 }

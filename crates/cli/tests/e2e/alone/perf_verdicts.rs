@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use weft_lab::burden::Burden;
 use weft_lab::cable::EmulatedLink;
+use weft_lab::cpu_hog::CpuHog;
 use weft_lab::daemon::Daemon;
 use weft_lab::emulator::{Cable, Impairments};
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
@@ -90,7 +90,7 @@ fn ms(ms: u64) -> Duration {
 fn a_sender_without_processor() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
-        let burden = Burden::on(pair.a.pid(), &[pair.b.pid()]).unwrap();
+        let hog = CpuHog::on(pair.a.pid(), &[pair.b.pid()]).unwrap();
         let report = perf(&pair.a, &["--time", "5"]);
         assert_verdict(&report, "near-cpu");
         assert!(
@@ -101,7 +101,7 @@ fn a_sender_without_processor() {
         // The same host, measured from the other end.
         let reverse = perf(&pair.a, &["--time", "5", "--reverse"]);
         assert_verdict(&reverse, "near-cpu");
-        drop(burden);
+        drop(hog);
         pair.finish();
     });
 }
@@ -110,7 +110,7 @@ fn a_sender_without_processor() {
 fn a_slow_far_end() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
-        let burden = Burden::on(pair.b.pid(), &[pair.a.pid()]).unwrap();
+        let hog = CpuHog::on(pair.b.pid(), &[pair.a.pid()]).unwrap();
         let report = perf(&pair.a, &["--time", "5"]);
         assert_verdict(&report, "far-cpu");
         assert!(
@@ -118,7 +118,7 @@ fn a_slow_far_end() {
             "{}",
             evidence(&report)
         );
-        drop(burden);
+        drop(hog);
         pair.finish();
     });
 }

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use weft_lab::cable::Direction;
 use weft_lab::daemon::{Daemon, DaemonError};
 use weft_lab::emulator::{Cable, Impairments, TooBig};
-use weft_lab::relay::Direction;
 use weft_lab::spec::DEFAULT_PORT;
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;

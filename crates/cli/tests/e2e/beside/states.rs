@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use weft_lab::cable::Direction;
 use weft_lab::daemon::{Daemon, Identity, PeerState};
-use weft_lab::relay::{Direction, Leg, UdpRelay, Verdict};
+use weft_lab::relay::{Leg, UdpRelay, Verdict};
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
 

@@ -19,14 +19,14 @@ const NICE: i32 = 15;
 /// sessions (autogroup) would take the time of several from the processes of this session that are
 /// to have enough.
 #[derive(Debug)]
-pub struct Burden {
+pub struct CpuHog {
     confined: Vec<u32>,
     before: CpuSet,
     stop: Arc<AtomicBool>,
     burner: Option<JoinHandle<()>>,
 }
 
-impl Burden {
+impl CpuHog {
     /// Confines the process `pid` of this machine to one CPU, the last that this process may use,
     /// raises its nice value, and starts a thread there that never sleeps. This also applies to
     /// threads that it starts later. The processes `others`, and those that the calling thread
@@ -41,7 +41,7 @@ impl Burden {
         let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| before.is_set(*cpu)).unwrap_or(0);
         one.set(last);
         rest.unset(last);
-        let mut burden = Self {
+        let mut hog = Self {
             confined: [&[pid], others].concat(),
             before,
             stop: Arc::default(),
@@ -51,7 +51,7 @@ impl Burden {
             sched_setaffinity(tid, &one)?;
             setpriority_process(tid, NICE)?;
         }
-        let stop = Arc::clone(&burden.stop);
+        let stop = Arc::clone(&hog.stop);
         let body = move || {
             // If it cannot be confined, it loads another CPU, and the measurement shows that.
             let _ = sched_setaffinity(None, &one);
@@ -59,18 +59,18 @@ impl Burden {
                 std::hint::spin_loop();
             }
         };
-        burden.burner = Some(std::thread::Builder::new().name("burner".to_owned()).spawn(body)?);
+        hog.burner = Some(std::thread::Builder::new().name("burner".to_owned()).spawn(body)?);
         if rest.count() > 0 {
             for other in others {
                 confine(*other, &rest)?;
             }
             sched_setaffinity(None, &rest)?;
         }
-        Ok(burden)
+        Ok(hog)
     }
 }
 
-impl Drop for Burden {
+impl Drop for CpuHog {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(burner) = self.burner.take() {
@@ -111,13 +111,13 @@ mod tests {
     use weft_os::process::threads_of;
 
     #[test]
-    fn a_burdened_process_waits_for_its_turn() {
+    fn a_slowed_process_waits_for_its_turn() {
         let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let burden = Burden::on(busy.id(), &[]).unwrap();
+        let hog = CpuHog::on(busy.id(), &[]).unwrap();
         let before = threads_of(busy.id()).unwrap().remove(0);
         std::thread::sleep(Duration::from_millis(500));
         let after = threads_of(busy.id()).unwrap().remove(0);
-        drop(burden);
+        drop(hog);
         busy.kill().unwrap();
         busy.wait().unwrap();
         let (ran, waited) = (after.cpu - before.cpu, after.waited - before.waited);
@@ -126,6 +126,6 @@ mod tests {
 
     #[test]
     fn a_missing_process_cannot_be_slowed_down() {
-        assert!(Burden::on(5_000_000, &[]).is_err());
+        assert!(CpuHog::on(5_000_000, &[]).is_err());
     }
 }

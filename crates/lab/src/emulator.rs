@@ -4,7 +4,7 @@
 //!
 //! ```no_run
 //! # use std::time::Duration;
-//! # use weft_lab::{emulator::{Cable, Impairments}, relay::Direction, world::{World, WorldError}};
+//! # use weft_lab::{emulator::{Cable, Impairments}, cable::Direction, world::{World, WorldError}};
 //! # fn main() -> Result<(), WorldError> {
 //! let world = World::new()?;
 //! let (a, b) = (world.host("a")?, world.host("b")?);
@@ -44,7 +44,7 @@ use weft_os::tun::VNET_HEADER_LEN;
 
 pub use self::pipe::{GATHER, Impairments, Pipe, PipeCounts, TooBig};
 use self::super_frame::on_the_wire;
-use crate::relay::Direction;
+use crate::cable::Direction;
 
 /// Frames that are read before due frames are written.
 const BATCH: usize = 64;
