@@ -60,7 +60,7 @@ impl Run<'_> {
             Action::Expect(expect) => return Ok((self.look(expect)?, Record::default())),
             Action::Ping(_) | Action::Tcp(_) | Action::Udp(_) => return self.load(step),
             Action::Paths(paths) => return self.paths(paths),
-            // The run waits, which has the signals.
+            // The run waits, as it has the signals.
             Action::Hold(_) => String::new(),
             Action::Wait(wait) => {
                 std::thread::sleep(wait.time.0);

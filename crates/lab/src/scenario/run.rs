@@ -147,45 +147,21 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, RunError> 
     let captures = run.capture(&wanted)?;
     let took = begin.elapsed().as_secs_f64();
     story.built(&run.shape(), took).map_err(RunError::Output)?;
-    run.start = Instant::now();
-    for step in &scenario.steps {
-        if matches!(step.action, Action::Hold(_)) {
-            if !options.keep {
-                continue;
-            }
-            world.keep_directory();
-            story.hand_over(&run.stage, access).map_err(RunError::Output)?;
-            interrupts.wait();
-        }
-        let result = run.step(step)?;
-        story.step(&result).map_err(RunError::Output)?;
-        let ok = result.ok;
-        run.steps.push(result);
-        if !ok && options.stop_at_failure {
-            break;
-        }
-    }
+    run.perform(options, &mut story, |story, stage| {
+        world.keep_directory();
+        story.hand_over(scenario, stage, access).map_err(RunError::Output)?;
+        interrupts.wait();
+        Ok(())
+    })?;
     run.statuses("")?;
-    let failed: Vec<_> = run
-        .steps
-        .iter()
-        .filter(|step| !step.ok)
-        .map(|step| step.number)
-        .collect();
     let results = Results {
-        schema: "weft.lab/1",
-        scenario: scenario.name.clone(),
         settings: options.settings.clone(),
         started_unix: started
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default()
             .as_secs(),
         seconds: begin.elapsed().as_secs_f64(),
-        ok: failed.is_empty(),
-        nodes: results::nodes(&run.stage),
-        links: run.links(&captures),
-        nats: results::nats(&run.stage),
-        steps: std::mem::take(&mut run.steps),
+        ..run.results(&scenario.name, &captures)
     };
     drop(run);
     keep_logs(world.directory(), &folder.join("logs"))?;
@@ -198,13 +174,55 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, RunError> 
         .map_err(RunError::file(&path))?;
     story.end(&results).map_err(RunError::Output)?;
     Ok(Outcome {
-        failed: failed.len(),
+        failed: results.steps.iter().filter(|step| !step.ok).count(),
         steps: results.steps.len(),
         out: folder,
     })
 }
 
 impl Run<'_> {
+    /// Executes the steps; `hold` is called at steps of this name, if the network is to be kept.
+    fn perform(
+        &mut self,
+        options: &Options,
+        story: &mut Story<'_>,
+        mut hold: impl FnMut(&mut Story<'_>, &Stage) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        self.start = Instant::now();
+        for step in &options.source.scenario.steps {
+            if matches!(step.action, Action::Hold(_)) {
+                if options.keep {
+                    hold(story, &self.stage)?;
+                }
+                continue;
+            }
+            let result = self.step(step)?;
+            story.step(&result).map_err(RunError::Output)?;
+            let ok = result.ok;
+            self.steps.push(result);
+            if !ok && options.stop_at_failure {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The results of the steps and of the network, without times.
+    fn results(&mut self, scenario: &str, captures: &BTreeMap<String, Vec<String>>) -> Results {
+        Results {
+            schema: "weft.lab/1",
+            scenario: scenario.to_owned(),
+            settings: Vec::new(),
+            started_unix: 0,
+            seconds: 0.0,
+            ok: self.steps.iter().all(|step| step.ok),
+            nodes: results::nodes(&self.stage),
+            links: self.links(captures),
+            nats: results::nats(&self.stage),
+            steps: std::mem::take(&mut self.steps),
+        }
+    }
+
     /// Captures the frames of these links.
     fn capture(&self, links: &[String]) -> Result<BTreeMap<String, Vec<String>>, RunError> {
         let folder = self.folder.join("pcap");

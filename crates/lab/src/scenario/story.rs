@@ -85,14 +85,21 @@ impl<'a> Story<'a> {
     }
 
     /// Prints how to look into a network that is kept.
-    pub(super) fn hand_over(&mut self, stage: &Stage, access: Access) -> io::Result<()> {
+    pub(super) fn hand_over(&mut self, scenario: &Scenario, stage: &Stage, access: Access) -> io::Result<()> {
         self.end_chapter()?;
         let user = match access {
             Access::Privileged => "",
             Access::UserNamespace => " -U --preserve-credentials",
         };
         let mut text = String::from("\nThe network stays until Ctrl-C. Commands inside, for example:\n");
-        let nodes: Vec<_> = stage.nodes().collect();
+        // A node without peers answers none of these pings.
+        let has_peers = |name: &String| {
+            scenario
+                .hosts
+                .get(name)
+                .is_some_and(|host| !(host.dials.is_empty() && host.knows.is_empty()))
+        };
+        let nodes: Vec<_> = stage.nodes().filter(|(name, _)| has_peers(name)).collect();
         for ((_, node), (_, other)) in nodes.iter().zip(nodes.iter().rev()) {
             let Some(daemon) = node.daemon() else { continue };
             text += &format!(
