@@ -482,8 +482,12 @@ impl Net {
                 panic!("host {id} at {} ms: {broken}", self.now);
             }
             if self.knows[id] == Knows::All && host.next_report().is_none() {
-                assert_eq!(node.held_links(), lane.held_links(), "host {id}: core and lane");
-                assert_eq!(node.held_sessions(), lane.held_sessions(), "host {id}: core and lane");
+                assert_eq!(node.held_links(), lane.inspect().links(), "host {id}: core and lane");
+                assert_eq!(
+                    node.held_sessions(),
+                    lane.inspect().sessions(),
+                    "host {id}: core and lane"
+                );
             }
             let me = host.node_addr();
             for (_, got) in host.received.drain(..) {

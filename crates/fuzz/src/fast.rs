@@ -295,7 +295,7 @@ impl Trio {
     fn host_writes(&mut self, input: &mut Input<'_>) {
         let (hdr, packet) = tun_read(input, ME, &[HONEST, HONEST, HOSTILE, ME]);
         let withheld = input.below(8) == 7;
-        let reference = cut(hdr, &packet, self.me.max_inner_to(&HONEST));
+        let reference = cut(hdr, &packet, self.me.inspect().max_inner_to(&HONEST));
         let before = *self.me.counters();
         self.me.outbound(self.now, hdr, &packet, &mut self.train);
         let frames = self.take_sent();
@@ -380,7 +380,7 @@ impl Trio {
     /// A host behind the honest peer sends to this node's.
     fn honest_sends(&mut self, input: &mut Input<'_>) {
         let (hdr, packet) = tun_read(input, HONEST, &[ME]);
-        let reference = cut(hdr, &packet, self.honest.max_inner_to(&ME));
+        let reference = cut(hdr, &packet, self.honest.inspect().max_inner_to(&ME));
         let before = *self.honest.counters();
         self.honest.outbound(self.now, hdr, &packet, &mut self.honest_train);
         let fast = self.honest.counters().fast_tx > before.fast_tx;
@@ -590,11 +590,11 @@ mod tests {
         model::make_ipv4(&mut packet);
         trio.me
             .outbound(trio.now, VirtioNetHdr::default(), &packet, &mut trio.train);
-        assert_eq!(trio.me.queued(&HOSTILE), 1);
+        assert_eq!(trio.me.inspect().queued(&HOSTILE), 1);
         let before = trio.me.counters().fast_fragmented;
         // Proves its keys with one frame.
         trio.rekey_hostile(Suite::Aes256Gcm);
-        assert_eq!(trio.me.queued(&HOSTILE), 0);
+        assert_eq!(trio.me.inspect().queued(&HOSTILE), 0);
         assert_eq!(trio.me.counters().fast_fragmented, before + 1);
     }
 }

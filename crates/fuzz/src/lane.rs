@@ -335,7 +335,11 @@ impl Pair {
     /// A datagram that no key of this node has sealed: it is counted or reported, and has no other
     /// effect.
     fn forged(&mut self, from: usize, datagram: &[u8]) {
-        let (counters, links, sessions) = (*self.me.counters(), self.me.held_links(), self.me.held_sessions());
+        let (counters, links, sessions) = (
+            *self.me.counters(),
+            self.me.inspect().links(),
+            self.me.inspect().sessions(),
+        );
         let packet = self
             .me
             .inbound_alone(self.now, address(from), datagram, &mut self.my_train);
@@ -348,7 +352,10 @@ impl Pair {
             *self.me.counters() != one_more || reported > 0,
             "dropped without a trace"
         );
-        assert_eq!((links, sessions), (self.me.held_links(), self.me.held_sessions()));
+        assert_eq!(
+            (links, sessions),
+            (self.me.inspect().links(), self.me.inspect().sessions())
+        );
     }
 
     /// A corrupted genuine frame.
@@ -515,7 +522,7 @@ impl Pair {
     }
 
     fn owe(&mut self, mut packet: Vec<u8>) {
-        mss::clamp(&mut packet, self.me.max_tcp());
+        mss::clamp(&mut packet, self.me.inspect().max_tcp());
         *self.owed.entry(packet).or_default() += 1;
     }
 
@@ -629,9 +636,9 @@ pub(super) fn tun_read(input: &mut Input<'_>, from: NodeAddr, to: &[NodeAddr]) -
 }
 
 fn segments(hdr: VirtioNetHdr, packet: &[u8], lane: &Lane) -> Vec<Vec<u8>> {
-    let mut segments = cut(hdr, packet, lane.max_inner());
+    let mut segments = cut(hdr, packet, lane.inspect().max_inner());
     for segment in &mut segments {
-        mss::clamp(segment, lane.max_tcp());
+        mss::clamp(segment, lane.inspect().max_tcp());
     }
     segments
 }

@@ -14,20 +14,20 @@ use crate::control::{HandshakeLimits, LinkActivity, Report, SessionActivity, Ses
 use crate::counters::{Counters, DropReason};
 use crate::echo;
 use crate::ecn::Seen;
-use crate::fips::IPV6_OVERHEAD;
 use crate::gate::Gate;
 use crate::lanes::{Foreign, Place};
 use crate::mss;
 use crate::outbox::Outbox;
 use crate::sender::Sender;
 use crate::shares::Shares;
-use crate::tables::{Egress, SessionKey, Tables};
+use crate::tables::{SessionKey, Tables};
 use crate::train::{Train, Transmit};
 
 mod apply;
 mod check;
 mod early;
 
+pub use check::Inspection;
 use early::Early;
 
 /// The settings of a lane, fixed when it is made.
@@ -84,26 +84,6 @@ impl Lane {
         }
     }
 
-    /// Returns the size of the largest IP packet in one FIPS frame of this node's own link, in
-    /// bytes.
-    pub fn max_inner(&self) -> usize {
-        usize::from(self.tables.config.mtu) - IPV6_OVERHEAD
-    }
-
-    /// Returns the size of the largest IP packet in one frame to this node, in bytes.
-    pub fn max_inner_to(&self, peer: &NodeAddr) -> usize {
-        let session = self.tables.sessions.key(peer);
-        let egress = session.map(|key| self.tables.resolve_egress(key));
-        egress.map_or_else(|| self.max_inner(), Egress::max_inner)
-    }
-
-    /// Returns the size of the largest TCP packet that the hosts at both ends of a session over
-    /// this node's own link shall agree on, in bytes; see
-    /// [`cautious_payload`](crate::mss::cautious_payload).
-    pub fn max_tcp(&self) -> usize {
-        usize::from(mss::cautious_payload(self.tables.config.mtu)) - IPV6_OVERHEAD
-    }
-
     /// Sets the ECN bits of the IP headers of the datagrams that are received next: 0 Not-ECT, 1
     /// ECT(1), 2 ECT(0), 3 CE (RFC 3168). They apply until the end of the next
     /// [`Lane::inbound_train`].
@@ -138,11 +118,6 @@ impl Lane {
     /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.out.counters
-    }
-
-    /// Returns the number of packets that wait for a session with `peer`.
-    pub fn queued(&self, peer: &NodeAddr) -> usize {
-        self.tables.sessions.find(peer).map_or(0, |s| s.queue.len())
     }
 
     /// Returns whether something waits that [`Lane::sample`] gives up after a time, so that calls

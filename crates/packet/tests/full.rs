@@ -574,11 +574,14 @@ fn packets_wait_for_fast_frames_as_long_as_those_may_come() {
     let packet = udp([10, 7, 0, 1], [10, 8, 0, 1], 10, true);
     assert!(a.send(WHOLE, &packet).is_empty());
     assert_eq!(
-        (a.lane.queued(&B), a.counters().drops[DropReason::NoFullFrames]),
+        (
+            a.lane.inspect().queued(&B),
+            a.counters().drops[DropReason::NoFullFrames]
+        ),
         (1, 0)
     );
     agree(&mut a, &mut b, true);
-    assert_eq!((a.lane.queued(&B), b.counters().full_rx), (0, 1));
+    assert_eq!((a.lane.inspect().queued(&B), b.counters().full_rx), (0, 1));
 
     let mut a = End::new(A, B, 1_280);
     assert!(a.send(WHOLE, &packet).is_empty());
@@ -586,7 +589,10 @@ fn packets_wait_for_fast_frames_as_long_as_those_may_come() {
     assert!(a.send(WHOLE, &packet).is_empty());
     // Both senders receive an error.
     assert_eq!(
-        (a.lane.queued(&B), a.counters().drops[DropReason::NoFullFrames]),
+        (
+            a.lane.inspect().queued(&B),
+            a.counters().drops[DropReason::NoFullFrames]
+        ),
         (0, 2)
     );
     assert_eq!(a.counters().icmp_sent, 2);
@@ -642,7 +648,7 @@ fn packets_that_wait_for_keys_are_bounded_in_bytes_over_all_sessions() {
             a.send(WHOLE, &ipv6(A.to_ipv6(), peer.to_ipv6(), 60_000));
         }
     }
-    let queued: Vec<usize> = peers.iter().map(|peer| a.lane.queued(peer)).collect();
+    let queued: Vec<usize> = peers.iter().map(|peer| a.lane.inspect().queued(peer)).collect();
     assert!(
         queued.iter().sum::<usize>() * 60_000 <= bounds::QUEUED.bytes,
         "{queued:?}"

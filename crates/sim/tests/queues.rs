@@ -84,7 +84,7 @@ fn frames_that_wait_for_keys_are_bounded_in_bytes_and_given_up() {
             }
             // After the links' delay, and before anything is dropped.
             world.run(60);
-            let load = world.host(b).lane.early_load();
+            let load = world.host(b).lane.inspect().early();
             most = weft_packet::Load {
                 count: most.count.max(load.count),
                 bytes: most.bytes.max(load.bytes),
@@ -98,7 +98,7 @@ fn frames_that_wait_for_keys_are_bounded_in_bytes_and_given_up() {
     assert!(most.count > 0, "nothing waited");
     assert!(most.bytes <= bounds::EARLY.bytes / 4, "one neighbour holds {most:?}");
     world.run(2_000);
-    assert_eq!(world.host(b).lane.early_load().count, 0);
+    assert_eq!(world.host(b).lane.inspect().early().count, 0);
     assert!(counter(&world, b, "early_dropped") > 30_000);
 }
 

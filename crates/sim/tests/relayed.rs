@@ -345,9 +345,9 @@ fn unused_labels_expire() {
     world.run(1_000);
     stream(&mut world, a, b, 200);
     assert_eq!(frames(&world, a, b), RELAYED);
-    assert!(world.host(h[1]).lane.labels_held() >= 2);
+    assert!(world.host(h[1]).lane.inspect().labels() >= 2);
     world.run(200_000);
-    assert_eq!([0, 1, 2].map(|at| world.host(h[at]).lane.labels_held()), [0, 0, 0]);
+    assert_eq!([0, 1, 2].map(|at| world.host(h[at]).lane.inspect().labels()), [0, 0, 0]);
     // And they work again.
     world.send(a, b, 0, 100);
     world.run(1_000);
@@ -383,17 +383,17 @@ fn a_neighbour_gets_no_more_labels_than_its_share() {
     world.run(1_000);
     check(&world, &h);
     assert!(
-        world.host(relay).lane.labels_held() <= 257,
+        world.host(relay).lane.inspect().labels() <= 257,
         "{}",
-        world.host(relay).lane.labels_held()
+        world.host(relay).lane.inspect().labels()
     );
     assert!(counters(&world, relay, "labels_refused") > 4_000);
     // The others' data continues, and labels that are not bound again expire.
     assert_eq!(stream(&mut world, a, b, 3_000), (3_000, 3_000));
     assert!(
-        world.host(relay).lane.labels_held() <= 4,
+        world.host(relay).lane.inspect().labels() <= 4,
         "{}",
-        world.host(relay).lane.labels_held()
+        world.host(relay).lane.inspect().labels()
     );
     assert!(counters(&world, relay, "labels_expired") > 200);
 }

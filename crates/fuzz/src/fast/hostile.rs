@@ -136,7 +136,7 @@ impl Trio {
 
     /// Delivers frames of one length in one receive. Their packets stay in place.
     fn deliver_train(&mut self, crafted: &[Crafted]) {
-        let (before, waiting) = (*self.me.counters(), self.me.queued(&HOSTILE));
+        let (before, waiting) = (*self.me.counters(), self.me.inspect().queued(&HOSTILE));
         let frames = crafted.iter().map(|one| one.frame.as_slice());
         let arrived = train_in(&mut self.me, &mut self.train, (self.now, HOSTILE), frames);
         let opened = self.me.counters().fast_rx - before.fast_rx;
@@ -174,7 +174,7 @@ impl Trio {
         }
         let (mut start, mut delivered) = (0, Vec::new());
         for (one, end) in crafted.iter().zip(ends) {
-            let (before, waiting) = (*self.me.counters(), self.me.queued(&HOSTILE));
+            let (before, waiting) = (*self.me.counters(), self.me.inspect().queued(&HOSTILE));
             let opened = before.fast_rx;
             let room = &mut buffer[start..end];
             let inbound = self.me.inbound(self.now, address(HOSTILE), room, &mut self.train);

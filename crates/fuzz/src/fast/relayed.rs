@@ -162,7 +162,7 @@ impl Trio {
             intact = by == 0;
             authentic = intact || at >= INNER_AT + fast::Header::LEN && !whole;
         }
-        let (before, waiting) = (*self.me.counters(), self.me.queued(&HOSTILE));
+        let (before, waiting) = (*self.me.counters(), self.me.inspect().queued(&HOSTILE));
         let got = self
             .me
             .inbound_alone(self.now, address(HOSTILE), &frame, &mut self.train);

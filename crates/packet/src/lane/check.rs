@@ -8,8 +8,10 @@ use super::Lane;
 use crate::bounds;
 use crate::control::LinkId;
 use crate::fast::Reassembly;
-use crate::fips::{Epochs, MAX_EPOCHS};
-use crate::tables::{FastOwner, Index};
+use crate::fips::{Epochs, IPV6_OVERHEAD, MAX_EPOCHS};
+use crate::mss;
+use crate::shares::Load;
+use crate::tables::{Egress, FastOwner, Index};
 
 /// The epochs of one link or session: all that open, and the one that seals.
 type HeldEpochs = (BTreeSet<u32>, Option<u32>);
@@ -73,24 +75,76 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns the number of labels that neighbours may use in relayed frames.
+    /// Returns a view of the lane for tests and simulation.
     #[doc(hidden)]
-    pub fn labels_held(&self) -> usize {
-        self.tables.links.iter().map(|(_, link)| link.labels.len()).sum()
+    pub fn inspect(&self) -> Inspection<'_> {
+        Inspection(self)
+    }
+}
+
+/// A view of a lane for tests and simulation.
+#[derive(Clone, Copy)]
+pub struct Inspection<'a>(&'a Lane);
+
+impl Inspection<'_> {
+    /// Returns the number of labels that neighbours may use in relayed frames.
+    #[must_use]
+    pub fn labels(self) -> usize {
+        self.0.tables.links.iter().map(|(_, link)| link.labels.len()).sum()
     }
 
     /// Returns the epochs of every link that has any.
-    #[doc(hidden)]
-    pub fn held_links(&self) -> BTreeMap<LinkId, HeldEpochs> {
-        let held = self.tables.links.iter().map(|(_, link)| (link.id, held(&link.epochs)));
+    #[must_use]
+    pub fn links(self) -> BTreeMap<LinkId, HeldEpochs> {
+        let held = self
+            .0
+            .tables
+            .links
+            .iter()
+            .map(|(_, link)| (link.id, held(&link.epochs)));
         held.filter(|(_, (ids, _))| !ids.is_empty()).collect()
     }
 
     /// Returns the epochs of every session that has any.
-    #[doc(hidden)]
-    pub fn held_sessions(&self) -> BTreeMap<NodeAddr, HeldEpochs> {
-        let held = self.tables.sessions.iter().map(|(_, s)| (s.peer, held(&s.epochs)));
+    #[must_use]
+    pub fn sessions(self) -> BTreeMap<NodeAddr, HeldEpochs> {
+        let held = self.0.tables.sessions.iter().map(|(_, s)| (s.peer, held(&s.epochs)));
         held.filter(|(_, (ids, _))| !ids.is_empty()).collect()
+    }
+
+    /// Returns the number of packets that wait for a session with `peer`.
+    #[must_use]
+    pub fn queued(self, peer: &NodeAddr) -> usize {
+        self.0.tables.sessions.find(peer).map_or(0, |s| s.queue.len())
+    }
+
+    /// Returns the number and size of the frames that wait for keys.
+    #[must_use]
+    pub fn early(self) -> Load {
+        self.0.early.load()
+    }
+
+    /// Returns the size of the largest IP packet in one FIPS frame of this node's own link, in
+    /// bytes.
+    #[must_use]
+    pub fn max_inner(self) -> usize {
+        usize::from(self.0.tables.config.mtu) - IPV6_OVERHEAD
+    }
+
+    /// Returns the size of the largest IP packet in one frame to this node, in bytes.
+    #[must_use]
+    pub fn max_inner_to(self, peer: &NodeAddr) -> usize {
+        let session = self.0.tables.sessions.key(peer);
+        let egress = session.map(|key| self.0.tables.resolve_egress(key));
+        egress.map_or_else(|| self.max_inner(), Egress::max_inner)
+    }
+
+    /// Returns the size of the largest TCP packet that the hosts at both ends of a session over
+    /// this node's own link shall agree on, in bytes; see
+    /// [`cautious_payload`](crate::mss::cautious_payload).
+    #[must_use]
+    pub fn max_tcp(self) -> usize {
+        usize::from(mss::cautious_payload(self.0.tables.config.mtu)) - IPV6_OVERHEAD
     }
 }
 

@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 
 use weft_wire::NodeAddr;
 
-use super::Lane;
 use crate::bounds;
 use crate::control::LinkId;
 use crate::counters::DropReason;
@@ -141,14 +140,6 @@ impl<T: Transmit> FipsIngress<'_, T> {
                 Err(reason) => out.count(reason),
             }
         }
-    }
-}
-
-impl Lane {
-    /// Returns the number and size of the frames that wait for keys, for tests.
-    #[doc(hidden)]
-    pub fn early_load(&self) -> Load {
-        self.early.load()
     }
 }
 
