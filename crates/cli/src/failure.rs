@@ -12,8 +12,8 @@ use weft_node::keyfile::{BadSecret, KeyFileError};
 use weft_node::logging::LoggingError;
 use weft_node::state::StateError;
 use weft_os::process::PrivilegeError;
-use weft_perf::far::FarError;
-use weft_perf::near::NearError;
+use weft_perf::client::ClientError;
+use weft_perf::server::ServerError;
 
 /// The text of each is one line, except for the first three.
 #[derive(Debug, thiserror::Error)]
@@ -46,9 +46,9 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     #[error("{peer} {error}")]
-    Perf { peer: String, error: NearError },
+    Perf { peer: String, error: ClientError },
     #[error("the test cannot be served ({0}); it is the daemon that starts this command")]
-    PerfServe(#[from] FarError),
+    PerfServe(#[from] ServerError),
     /// The figures were reported, and the reason why they are invalid.
     #[error("the run is invalid")]
     Invalid,

@@ -14,11 +14,10 @@ use weft_node::control::{self, ControlCommand, Refusal};
 use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_node::status::{PathStatus, PeerStatus, Status};
+use weft_perf::client::{self, ClientError, Second};
 use weft_perf::human as text;
-use weft_perf::near::{self, NearError, Second};
 use weft_perf::plan::{self, Direction, Load, Plan};
 use weft_perf::plot;
-use weft_perf::quic;
 use weft_perf::report::{Peer, Report, SecondReport, Staged};
 
 use crate::failure::Failure;
@@ -116,7 +115,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     };
     let far = SocketAddr::from((peer.address, weft_perf::PORT));
     let mut failed = None;
-    let outcome = near::run(far, &plan, view(), &mut |second: &Second| {
+    let outcome = client::run(far, &plan, view(), &mut |second: &Second| {
         let line = text::second(&SecondReport::new(&plan, second));
         // The run continues, because the server should not be left in the middle of it.
         failed = failed.take().or(tell.text(&mut out, &line).err());
@@ -154,11 +153,11 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
 /// Runs the same load again while both daemons measure their stages. A failure does not affect the
 /// run.
 fn staged(far: SocketAddr, plan: &Plan, view: impl Fn() -> Box<View>) -> Staged {
-    let mut again = near::run_staged(far, plan, view());
+    let mut again = client::run_staged(far, plan, view());
     // The server process of the first run may not have ended yet.
-    if let Err(NearError::Refused(_)) = again {
+    if let Err(ClientError::Refused(_)) = again {
         std::thread::sleep(AGAIN);
-        again = near::run_staged(far, plan, view());
+        again = client::run_staged(far, plan, view());
     }
     match again {
         Ok(outcome) => Staged::Measured(Box::new(outcome)),
@@ -206,7 +205,7 @@ impl Args {
         } else if self.quic {
             Load::Quic {
                 rate: self.rate,
-                size: self.size.unwrap_or(whole.min(quic::SIZE)),
+                size: self.size.unwrap_or(whole.min(plan::QUIC_SIZE)),
             }
         } else if self.pps {
             Load::Udp {

@@ -17,11 +17,11 @@ use weft_lab::cable::Direction;
 use weft_lab::emulator::{Cable, Impairments};
 use weft_lab::world::World;
 use weft_os::process::usage_of;
-use weft_perf::end::{DaemonLook, DaemonView};
-use weft_perf::far::{self, Far};
+use weft_perf::client;
+use weft_perf::endpoint::{DaemonLook, DaemonView};
 use weft_perf::limits::Limits;
-use weft_perf::near;
 use weft_perf::plan::{self, Load, Plan};
+use weft_perf::server::{self, Server};
 
 struct NoDaemon;
 
@@ -81,7 +81,7 @@ fn run(impairments: Impairments, seconds: u32) {
         scope.spawn(|| {
             b.run(|| {
                 let (control, _) = listener.accept().unwrap();
-                far::serve(Far {
+                server::serve(Server {
                     control,
                     device: None,
                     view: Box::new(NoDaemon),
@@ -93,19 +93,19 @@ fn run(impairments: Impairments, seconds: u32) {
         let before = cpu();
         (
             before,
-            a.run(|| near::run(address, &plan, Box::new(NoDaemon), &mut |_| {}))
+            a.run(|| client::run(address, &plan, Box::new(NoDaemon), &mut |_| {}))
                 .unwrap()
                 .unwrap(),
         )
     });
     let spent = cpu() - before;
-    let received = outcome.far.received.unwrap();
-    let tcp = outcome.near.sent.and_then(|sent| sent.tcp).unwrap();
+    let received = outcome.server.received.unwrap();
+    let tcp = outcome.client.sent.and_then(|sent| sent.tcp).unwrap();
     let counts = link.counts(Direction::AToB);
     let each: Vec<_> = outcome
         .seconds
         .iter()
-        .filter_map(|second| second.far.as_ref())
+        .filter_map(|second| second.server.as_ref())
         .collect();
     let each: Vec<_> = each
         .iter()
@@ -113,7 +113,7 @@ fn run(impairments: Impairments, seconds: u32) {
         .collect();
     println!(
         "{:.0} Mbit/s ({}), {:.2} CPU s/GB, {} of {} sent again, rtt {:.1} ms, lost {} of {}, overflowed {}",
-        weft_perf::mbit_s(received.bytes, outcome.far.seconds),
+        weft_perf::mbit_s(received.bytes, outcome.server.seconds),
         each.join(" "),
         spent / (received.bytes as f64 / 1e9),
         tcp.retransmits,

@@ -216,7 +216,7 @@ fn a_far_end_that_goes_away_voids_the_run() {
             std::thread::sleep(Duration::from_secs(3));
             stage.link.cut().unwrap();
             let error = run.join().unwrap().unwrap_err();
-            assert!(matches!(error, RunError::Near(_)), "{error:?}");
+            assert!(matches!(error, RunError::Client(_)), "{error:?}");
         });
     });
 }

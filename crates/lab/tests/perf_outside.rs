@@ -11,12 +11,12 @@ use weft_lab::host::Host;
 use weft_lab::world::{Link, World};
 use weft_os::test_support::in_namespaces;
 use weft_perf::challenge;
-use weft_perf::end::{DaemonLook, DaemonView};
-use weft_perf::far::{self, Far, FarError};
+use weft_perf::client::{self, ClientError, Outcome};
+use weft_perf::endpoint::{DaemonLook, DaemonView};
 use weft_perf::limits::Limits;
-use weft_perf::message::Token;
-use weft_perf::near::{self, NearError, Outcome};
 use weft_perf::plan::{Direction, Load, Plan};
+use weft_perf::server::{self, Server, ServerError};
+use weft_perf::token::Token;
 use weft_perf::udp;
 
 /// The client, the remote address of the direct link.
@@ -65,14 +65,14 @@ impl Lab {
     }
 
     /// Starts a server for one run. Returns its result, and its address.
-    fn far(&self, limits: Limits, link: Option<&str>) -> (JoinHandle<Result<(), FarError>>, SocketAddr) {
+    fn far(&self, limits: Limits, link: Option<&str>) -> (JoinHandle<Result<(), ServerError>>, SocketAddr) {
         let link = link.map(|address| SocketAddr::new(ip(address), 2121));
         let listener = self.b.run(|| TcpListener::bind((FAR, 0))).unwrap().unwrap();
         let at = listener.local_addr().unwrap();
         let b = self.b.clone();
         let serve = move || {
             let (control, _) = listener.accept().unwrap();
-            far::serve(Far {
+            server::serve(Server {
                 control,
                 device: None,
                 view: Box::new(View(link)),
@@ -83,9 +83,9 @@ impl Lab {
     }
 
     /// Runs the regular client.
-    fn run(&self, limits: Limits, plan: &Plan) -> (Result<Outcome, NearError>, Result<(), FarError>) {
+    fn run(&self, limits: Limits, plan: &Plan) -> (Result<Outcome, ClientError>, Result<(), ServerError>) {
         let (far, at) = self.far(limits, Some(NEAR));
-        let near = || near::run(at, plan, Box::new(View(None)), &mut |_| {});
+        let near = || client::run(at, plan, Box::new(View(None)), &mut |_| {});
         let outcome = self.a.run(near).unwrap();
         (outcome, far.join().unwrap())
     }
@@ -126,8 +126,8 @@ fn flow(ready: &Value) -> (SocketAddr, Token) {
 }
 
 /// Whether the server found no flow to send to, by either of two timeouts of equal length.
-fn has_no_flow(served: &Result<(), FarError>) -> bool {
-    matches!(served, Err(FarError::Flow(_) | FarError::Flows { .. }))
+fn has_no_flow(served: &Result<(), ServerError>) -> bool {
+    matches!(served, Err(ServerError::Flow(_) | ServerError::Flows { .. }))
 }
 
 /// The datagrams that wait at a socket.
@@ -171,7 +171,7 @@ fn a_greeting_whose_answer_is_not_returned_brings_no_flow() {
 }
 
 #[test]
-fn a_near_end_that_stops_saying_what_came_stops_the_flow() {
+fn a_client_that_stops_saying_what_came_stops_the_flow() {
     in_namespaces(|| {
         let lab = Lab::new();
         let (far, at) = lab.far(ALLOWED, Some(NEAR));
@@ -181,7 +181,7 @@ fn a_near_end_that_stops_saying_what_came_stops_the_flow() {
         udp::greet(&socket, to, token, Duration::from_secs(10)).unwrap();
         control.write_all(b"\"start\"\n").unwrap();
         // The datagrams arrive, but the client does not confirm it.
-        assert!(matches!(far.join().unwrap(), Err(FarError::Unanswered)));
+        assert!(matches!(far.join().unwrap(), Err(ServerError::Unanswered)));
         assert!(waiting(&socket).len() > 10);
         let mut told = BufReader::new(control).lines().map(Result::unwrap);
         let why = "{\"failed\":\"the server's datagrams outside the tunnel no longer arrive; the test stopped\"}";
@@ -207,7 +207,7 @@ fn datagrams_flow_while_they_arrive() {
             };
             let (outcome, far) = lab.run(ALLOWED, &plan);
             far.unwrap();
-            assert!(outcome.unwrap().near.received.unwrap().bytes > 1_000_000);
+            assert!(outcome.unwrap().client.received.unwrap().bytes > 1_000_000);
         }
     });
 }
@@ -238,7 +238,7 @@ fn a_link_that_moves_ends_the_run() {
                 let (control, _) = listener.accept().unwrap();
                 let view = Box::new(Moving(0, moved));
                 let (device, limits) = (None, ALLOWED);
-                far::serve(Far {
+                server::serve(Server {
                     control,
                     device,
                     view,
@@ -250,9 +250,9 @@ fn a_link_that_moves_ends_the_run() {
         let plan = flood(15, Some(1_000_000));
         let near = lab
             .a
-            .run(|| near::run(at, &plan, Box::new(View(None)), &mut |_| {}))
+            .run(|| client::run(at, &plan, Box::new(View(None)), &mut |_| {}))
             .unwrap();
-        assert!(matches!(far.join().unwrap(), Err(FarError::LinkMoved)));
+        assert!(matches!(far.join().unwrap(), Err(ServerError::LinkMoved)));
         let why = near.unwrap_err().to_string();
         assert!(why.contains("has roamed or ended"), "{why}");
     });
@@ -272,7 +272,7 @@ fn refusals_say_what_and_why() {
                 Limits::default(),
                 Some(NEAR),
                 FAR,
-                "(perf.raw is false there); leave --raw out",
+                "(its perf.raw is false); leave --raw out",
             ),
             (
                 ALLOWED,
@@ -295,7 +295,7 @@ fn refusals_say_what_and_why() {
             let (_control, answer) = lab.ask(at, &raw(asked));
             let why = answer["refused"].as_str().unwrap();
             assert!(why.contains(words) && !why.contains('\n'), "{asked}: {why}");
-            assert!(matches!(far.join().unwrap(), Err(FarError::Refused(_))));
+            assert!(matches!(far.join().unwrap(), Err(ServerError::Refused(_))));
         }
         let hour = Plan {
             raw: None,
@@ -303,9 +303,9 @@ fn refusals_say_what_and_why() {
         };
         let (far, at) = lab.far(Limits::default(), Some(NEAR));
         let (_control, answer) = lab.ask(at, &hour);
-        let why = "a test takes at most 120 s there (perf.max_s); ask for less with --time";
+        let why = "a test takes at most 120 s (its perf.max_s); lower --time";
         assert_eq!(answer["refused"], why);
-        assert!(matches!(far.join().unwrap(), Err(FarError::Refused(_))));
+        assert!(matches!(far.join().unwrap(), Err(ServerError::Refused(_))));
     });
 }
 
@@ -327,7 +327,7 @@ fn no_load_exceeds_the_ceiling_of_rate() {
             let plan = Plan { load, ..flood(2, None) };
             let (outcome, far) = lab.run(limits, &plan);
             far.unwrap();
-            let far = outcome.unwrap().far;
+            let far = outcome.unwrap().server;
             let sent = far.sent.unwrap().bytes as f64;
             // Blocks and trains that were started, and 10 ms that a stalled flow makes up for.
             let most = limits.rate as f64 / 8.0 * (far.seconds + 0.1) + 40.0 * 1200.0;
@@ -361,7 +361,7 @@ fn a_run_that_is_never_stopped_ends_by_itself() {
                 let _ = control.write_all(format!("{came}\n").as_bytes());
             }
         }
-        assert!(matches!(far.join().unwrap(), Err(FarError::Near(_))));
+        assert!(matches!(far.join().unwrap(), Err(ServerError::Client(_))));
         // One second, the overrun, and the second in which it is noticed.
         let seconds = 1 + Limits::OVERRUN.as_secs() + 1;
         assert!((500_000..limits.rate / 8 * (seconds + 1)).contains(&bytes), "{bytes}");

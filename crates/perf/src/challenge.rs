@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use weft_os::random::random_bytes;
 
-use crate::message::Token;
+use crate::token::Token;
 
 /// Interval between two numbers in the flow.
 pub const EVERY: Duration = Duration::from_millis(200);

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::end::{PathSeen, TcpSent};
+use crate::account::{PathSeen, TcpSent};
+use crate::client::STAGED;
 use crate::latency::Latency;
 use crate::meter::{ProcessLoad, Spent};
-use crate::near::STAGED;
 use crate::plan::{Direction, Load, Plan};
 use crate::report::{DirectionReport, Report, SecondReport, UdpReport, Way};
 
@@ -49,7 +49,14 @@ pub fn heading_of_stages() -> String {
 #[must_use]
 pub fn columns() -> String {
     row([
-        "second", "upload", "download", "retrans", "missing", "RTT", "CPU here", "CPU peer",
+        "second",
+        "upload",
+        "download",
+        "retransmitted",
+        "missing",
+        "RTT",
+        "CPU",
+        "CPU of peer",
     ])
 }
 
@@ -67,11 +74,11 @@ pub fn second(second: &SecondReport) -> String {
             .rtt
             .median()
             .map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms")),
-        &percent(second.near.cpu_percent()),
+        &percent(second.client.cpu_percent()),
         &second
-            .far
+            .server
             .as_ref()
-            .map_or_else(|| "-".to_owned(), |far| percent(far.cpu_percent())),
+            .map_or_else(|| "-".to_owned(), |server| percent(server.cpu_percent())),
     ])
 }
 
@@ -86,19 +93,19 @@ pub fn summary(report: &Report) -> String {
     if !report.directions.is_empty() {
         line(&mut text, "", &rtt("under load", &report.rtt.loaded));
     }
-    line(&mut text, "this node", &spent(&report.near));
-    line(&mut text, "peer", &spent(&report.far));
+    line(&mut text, "this node", &spent(&report.client));
+    line(&mut text, "peer", &spent(&report.server));
     if let Some(rate) = report.mbit_s_per_cpu_percent {
         line(
             &mut text,
             "efficiency",
-            &format!("{rate:.2} Mbit/s for each 1 % of a CPU, both ends together"),
+            &format!("{rate:.2} Mbit/s for each 1 % of a CPU, client and server together"),
         );
     }
     if report.plan.raw.is_none() {
         line(&mut text, "path", &path(&report.path));
-        if report.far_path.start.is_some() {
-            line(&mut text, "reverse", &path(&report.far_path));
+        if report.server_path.start.is_some() {
+            line(&mut text, "reverse", &path(&report.server_path));
         }
     }
     for direction in &report.directions {
@@ -115,10 +122,9 @@ pub fn summary(report: &Report) -> String {
         for reason in &verdict.evidence {
             let _ = writeln!(text, "  - {reason}");
         }
-        if let Some(held) = &direction.held_up_by {
-            let _ = writeln!(text, "Held up by{which}: {}", held.text);
-            for reason in &held.evidence {
-                let _ = writeln!(text, "  - {reason}");
+        if let Some(held) = &direction.thread_verdict {
+            for line in std::iter::once(&held.text).chain(&held.evidence) {
+                let _ = writeln!(text, "  - stages: {line}");
             }
         }
     }
@@ -217,7 +223,7 @@ fn line(text: &mut String, name: &str, value: &str) {
 
 fn row(cells: [&str; 8]) -> String {
     let mut text = String::new();
-    for (cell, width) in cells.into_iter().zip([6, 15, 15, 8, 8, 11, 10, 10]) {
+    for (cell, width) in cells.into_iter().zip([6, 15, 15, 15, 9, 11, 8, 13]) {
         let _ = write!(text, "{cell:>width$}");
     }
     text.push('\n');

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::end::TcpSent;
+use crate::account::TcpSent;
 use crate::meter::{ProcessLoad, Spent};
 
 /// A thread that wants to run for this share of the time has none to spare: the rest are the
@@ -39,7 +39,7 @@ const WHOLE: f64 = 0.95;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
     /// Whether the client sends.
-    pub sender_is_near: bool,
+    pub sender_is_client: bool,
     /// CPU time at the sender.
     pub sender: Spent,
     /// CPU time at the receiver.
@@ -80,9 +80,11 @@ pub enum Flow {
 #[serde(rename_all = "kebab-case")]
 pub enum Bottleneck {
     /// The client's CPU.
-    NearCpu,
+    #[serde(rename = "near-cpu")]
+    ClientCpu,
     /// The server's CPU.
-    FarCpu,
+    #[serde(rename = "far-cpu")]
+    ServerCpu,
     /// The rate of the path: its queue is full, or the congestion control has found its rate.
     PathRate,
     /// Loss without a full queue.
@@ -100,8 +102,8 @@ impl Bottleneck {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Self::NearCpu => "this node's CPU",
-            Self::FarCpu => "the peer's CPU",
+            Self::ClientCpu => "this node's CPU",
+            Self::ServerCpu => "the peer's CPU",
             Self::PathRate => "the rate of the path",
             Self::Loss => "loss on the path",
             Self::Window => "the window",
@@ -138,7 +140,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
 
 /// A thread that may be the bottleneck.
 struct Suspect<'a> {
-    near: bool,
+    client: bool,
     daemon: bool,
     load: &'a ProcessLoad,
 }
@@ -152,7 +154,7 @@ impl Suspect<'_> {
     }
 
     fn line(&self) -> String {
-        let whose = if self.near { "this node's" } else { "the peer's" };
+        let whose = if self.client { "this node's" } else { "the peer's" };
         let what = if self.daemon { "daemon" } else { "test" };
         match &self.load.busiest {
             Some(thread) => format!(
@@ -172,10 +174,10 @@ impl Evidence {
     fn processor(&self, from: f64) -> Option<Verdict> {
         let suspect = self.busiest()?;
         (suspect.wanting() >= from).then(|| Verdict {
-            is: if suspect.near {
-                Bottleneck::NearCpu
+            is: if suspect.client {
+                Bottleneck::ClientCpu
             } else {
-                Bottleneck::FarCpu
+                Bottleneck::ServerCpu
             },
             evidence: vec![suspect.line()],
         })
@@ -185,16 +187,16 @@ impl Evidence {
         // A sender without a rate has no time to spare by its nature; the question is where its
         // datagrams are lost.
         let floods = matches!(self.flow, Flow::Udp { asked: None, loss, .. } if loss >= FLOOD);
-        let near = self.sender_is_near;
+        let client = self.sender_is_client;
         let suspects = [
-            (near, true, &self.sender.daemon),
-            (near, false, if floods { &None } else { &self.sender.test }),
-            (!near, true, &self.receiver.daemon),
-            (!near, false, &self.receiver.test),
+            (client, true, &self.sender.daemon),
+            (client, false, if floods { &None } else { &self.sender.test }),
+            (!client, true, &self.receiver.daemon),
+            (!client, false, &self.receiver.test),
         ];
-        let suspects = suspects.into_iter().filter_map(|(near, daemon, load)| {
+        let suspects = suspects.into_iter().filter_map(|(client, daemon, load)| {
             let load = load.as_ref()?;
-            Some(Suspect { near, daemon, load })
+            Some(Suspect { client, daemon, load })
         });
         suspects.max_by(|a, b| a.wanting().total_cmp(&b.wanting()))
     }

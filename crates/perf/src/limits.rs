@@ -70,22 +70,22 @@ impl Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverLimit {
     /// It goes outside the tunnel.
-    #[error("it serves no tests outside the tunnel (perf.raw is false there); leave --raw out")]
+    #[error("it serves no tests outside the tunnel (its perf.raw is false); leave --raw out")]
     Raw,
     /// It takes too long.
-    #[error("a test takes at most {most} s there (perf.max_s); ask for less with --time")]
+    #[error("a test takes at most {most} s (its perf.max_s); lower --time")]
     Seconds {
         /// The limit.
         most: u32,
     },
     /// It has too many connections.
-    #[error("a test has at most {most} streams there (perf.max_streams); ask for fewer with --streams")]
+    #[error("a test has at most {most} streams (its perf.max_streams); lower --streams")]
     Streams {
         /// The limit.
         most: u16,
     },
     /// This end would exceed its rate.
-    #[error("it sends at most {} Mbit/s there (perf.max_mbit_s); ask for less with --rate", .most / 1_000_000)]
+    #[error("it sends at most {} Mbit/s (its perf.max_mbit_s); lower --rate", .most / 1_000_000)]
     Rate {
         /// The limit in bit/s.
         most: u64,
@@ -130,18 +130,18 @@ mod tests {
             ..usual
         };
         for (plan, words) in [
-            (hour, "at most 120 s there (perf.max_s)"),
+            (hour, "at most 120 s (its perf.max_s)"),
             (
                 plan(tcp(64, None), Direction::Forward),
-                "at most 16 streams there (perf.max_streams)",
+                "at most 16 streams (its perf.max_streams)",
             ),
             (
                 plan(tcp(1, Some(MAX_RATE)), Direction::Both),
-                "at most 10000 Mbit/s there (perf.max_mbit_s)",
+                "at most 10000 Mbit/s (its perf.max_mbit_s)",
             ),
             (
                 plan(udp(Some(MAX_RATE)), Direction::Reverse),
-                "at most 10000 Mbit/s there (perf.max_mbit_s)",
+                "at most 10000 Mbit/s (its perf.max_mbit_s)",
             ),
         ] {
             let refused = limits.check(&plan).unwrap_err().to_string();

@@ -1,13 +1,13 @@
 //! The control protocol: JSON, one message a line, over one TCP connection inside the tunnel.
 //!
-//! Client: [`Hello`]. Server: [`FromFar::Ready`], or [`FromFar::Refused`] and the end. The client
+//! Client: [`Hello`]. Server: [`FromServer::Ready`], or [`FromServer::Refused`] and the end. The client
 //! opens its flows, each of which begins with the token, and measures round trips on the idle path.
-//! Then client [`ToFar::Start`], server [`FromFar::Started`], and a [`FromFar::Second`] each
-//! second; client [`ToFar::Stop`], server [`FromFar::Done`]. An end that loses the connection
+//! Then client [`ToServer::Start`], server [`FromServer::Started`], and a [`FromServer::Second`] each
+//! second; client [`ToServer::Stop`], server [`FromServer::Done`]. An end that loses the connection
 //! aborts the run. If the server sends datagrams outside the tunnel, the client returns their
-//! numbers once a second ([`ToFar::Came`], [`challenge`](crate::challenge)). With [`Hello::stages`]
+//! numbers once a second ([`ToServer::Came`], [`challenge`](crate::challenge)). With [`Hello::stages`]
 //! both ends make their daemons measure the stages of the packet path meanwhile, and report them at
-//! the end ([`EndReport::stages`]).
+//! the end ([`EndpointReport::stages`]).
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::account::{EndpointReport, EndpointSecond};
 use crate::challenge::Challenge;
-use crate::end::{EndReport, EndSecond};
 use crate::plan::Plan;
+use crate::token::Token;
 
 /// The schema of the first message; the number changes when client and server could misunderstand
 /// each other.
@@ -69,7 +70,7 @@ impl Hello {
 /// Later messages of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ToFar {
+pub enum ToServer {
     /// Every flow is open: start the load.
     Start,
     /// Time is up.
@@ -81,7 +82,7 @@ pub enum ToFar {
 /// Messages of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum FromFar {
+pub enum FromServer {
     /// The run is refused, for the reason in the text.
     Refused(String),
     /// The ports and the token of the flows.
@@ -89,9 +90,9 @@ pub enum FromFar {
     /// The load runs.
     Started,
     /// One second of it.
-    Second(Box<EndSecond>),
+    Second(Box<EndpointSecond>),
     /// The account of the whole run.
-    Done(Box<EndReport>),
+    Done(Box<EndpointReport>),
     /// The run failed, for the reason in the text.
     Failed(String),
 }
@@ -107,42 +108,6 @@ pub struct Ready {
     pub probe: u16,
     /// The token with which every flow begins.
     pub token: Token,
-}
-
-/// A secret of one run, which proves that a flow belongs to it: outside the tunnel the source
-/// address does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct Token(pub [u8; Self::LEN]);
-
-impl Token {
-    /// Its length in bytes.
-    pub const LEN: usize = 16;
-
-    /// Whether `bytes` begin with it. In constant time, since any host may try.
-    #[must_use]
-    pub fn begins(&self, bytes: &[u8]) -> bool {
-        let Some(found) = bytes.first_chunk::<{ Self::LEN }>() else {
-            return false;
-        };
-        self.0.iter().zip(found).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
-    }
-}
-
-impl From<Token> for String {
-    fn from(token: Token) -> Self {
-        hex::encode(token.0)
-    }
-}
-
-impl TryFrom<String> for Token {
-    type Error = hex::FromHexError;
-
-    fn try_from(text: String) -> Result<Self, hex::FromHexError> {
-        let mut token = [0; Self::LEN];
-        hex::decode_to_slice(text, &mut token)?;
-        Ok(Self(token))
-    }
 }
 
 /// Writes one message.
@@ -212,19 +177,6 @@ impl Messages {
     }
 }
 
-/// Text of the peer, sanitised for display: one line of printable characters, at most `longest` of
-/// them.
-#[must_use]
-pub fn printable(text: &str, longest: usize) -> String {
-    let shown = |c: char| if c.is_control() || is_direction(c) { ' ' } else { c };
-    text.chars().take(longest).map(shown).collect()
-}
-
-/// Characters that change the direction of the text around them (Unicode, UAX #9).
-fn is_direction(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,19 +204,19 @@ mod tests {
     fn messages_pass_one_by_one() {
         let (a, b) = pair();
         let token = Token([7; Token::LEN]);
-        let ready = FromFar::Ready(Ready {
+        let ready = FromServer::Ready(Ready {
             tcp: 1,
             udp: 2,
             probe: 3,
             token,
         });
         write(&a, &ready).unwrap();
-        write(&a, &FromFar::Started).unwrap();
+        write(&a, &FromServer::Started).unwrap();
         drop(a);
         let mut messages = Messages::new(b);
-        assert_eq!(messages.receive::<FromFar>().unwrap(), ready);
-        assert_eq!(messages.receive::<FromFar>().unwrap(), FromFar::Started);
-        let end = messages.receive::<FromFar>().unwrap_err();
+        assert_eq!(messages.receive::<FromServer>().unwrap(), ready);
+        assert_eq!(messages.receive::<FromServer>().unwrap(), FromServer::Started);
+        let end = messages.receive::<FromServer>().unwrap_err();
         assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -278,27 +230,10 @@ mod tests {
         ] {
             let (mut a, b) = pair();
             let writer = std::thread::spawn(move || a.write_all(&bytes));
-            let error = Messages::new(b).receive::<ToFar>().unwrap_err();
+            let error = Messages::new(b).receive::<ToServer>().unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
             // The reader may have closed before everything was written.
             let _ = writer.join().unwrap();
         }
-    }
-
-    #[test]
-    fn only_the_token_begins_a_flow() {
-        let token = Token([3; Token::LEN]);
-        assert!(token.begins(&[3; Token::LEN]));
-        assert!(token.begins(&[3; 40]));
-        assert!(!token.begins(&[3; Token::LEN - 1]));
-        let mut other = [3; Token::LEN];
-        other[15] = 4;
-        assert!(!token.begins(&other));
-    }
-
-    #[test]
-    fn text_of_the_peer_is_sanitised() {
-        assert_eq!(printable("a\x1b[31m\nb\u{202e}c", 100), "a [31m b c");
-        assert_eq!(printable("abcdef", 3), "abc");
     }
 }

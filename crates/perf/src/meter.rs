@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use weft_os::process::{ThreadUsage, Usage, threads_of, usage_of};
 
-use crate::message::printable;
+use crate::text::printable;
 
 /// Threads of the test without load: a wait for a CPU of theirs limits nothing.
 const BESIDE: [&str; 3] = ["perf-probe", "perf-echo", "perf-control"];

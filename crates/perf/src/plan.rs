@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quic;
-
 /// The longest run, in seconds.
 pub const MAX_SECONDS: u32 = 3600;
 
@@ -27,6 +25,13 @@ pub const MAX_SIZE: u16 = 9000;
 
 /// The smallest datagram of a QUIC-like load, in bytes: it contains an answer.
 pub const MIN_QUIC_SIZE: u16 = 48;
+
+/// Default payload of a datagram of a QUIC-like load, in bytes: the size that every path must carry for QUIC (RFC 9000, section
+/// 14).
+pub const QUIC_SIZE: u16 = 1200;
+
+/// The largest datagram of a QUIC-like load, in bytes: a train of them is one send.
+pub const MAX_QUIC_SIZE: u16 = 1500;
 
 /// The lowest rate, in bit/s.
 pub const MIN_RATE: u64 = 1000;
@@ -79,7 +84,7 @@ pub enum Load {
         /// Maximum payload rate in each direction, in bit/s; `None`: the rate of the path.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rate: Option<u64>,
-        /// Payload of each, in bytes: [`MIN_QUIC_SIZE`] to [`quic::MAX_SIZE`].
+        /// Payload of each, in bytes: [`MIN_QUIC_SIZE`] to [`MAX_QUIC_SIZE`].
         size: u16,
     },
     /// No load: round trips only.
@@ -171,7 +176,7 @@ impl Plan {
                 check_rate(*rate)
             }
             Load::Quic { rate, size } => {
-                within("size", (*size).into(), MIN_QUIC_SIZE.into(), quic::MAX_SIZE.into())?;
+                within("size", (*size).into(), MIN_QUIC_SIZE.into(), MAX_QUIC_SIZE.into())?;
                 check_rate(*rate)
             }
             Load::None => Ok(()),
@@ -245,7 +250,7 @@ mod tests {
         let udp = |rate, size| plan(Load::Udp { rate, size });
         assert_eq!(udp(None, 64).check(), Ok(()));
         let quic = |size| plan(Load::Quic { rate: None, size });
-        assert_eq!(quic(quic::SIZE).check(), Ok(()));
+        assert_eq!(quic(QUIC_SIZE).check(), Ok(()));
         let bad = [
             Plan {
                 seconds: 0,
@@ -259,7 +264,7 @@ mod tests {
             udp(None, MIN_SIZE - 1),
             udp(None, MAX_SIZE + 1),
             quic(MIN_QUIC_SIZE - 1),
-            quic(quic::MAX_SIZE + 1),
+            quic(MAX_QUIC_SIZE + 1),
         ];
         for plan in bad {
             assert!(matches!(plan.check(), Err(BadPlan::Range { .. })), "{plan:?}");
@@ -292,7 +297,7 @@ mod tests {
             },
             Load::Quic {
                 rate: None,
-                size: quic::SIZE,
+                size: QUIC_SIZE,
             },
             Load::None,
         ] {

@@ -37,8 +37,10 @@ pub fn svg(report: &Report, title: &str) -> String {
         (
             "CPU, %",
             vec![
-                of("this node", COLOURS[0], &|second| Some(second.near.cpu_percent())),
-                of("peer", COLOURS[1], &|second| Some(second.far.as_ref()?.cpu_percent())),
+                of("this node", COLOURS[0], &|second| Some(second.client.cpu_percent())),
+                of("peer", COLOURS[1], &|second| {
+                    Some(second.server.as_ref()?.cpu_percent())
+                }),
             ],
         ),
         (

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::latency::Latency;
-use crate::message::Token;
-use crate::tcp::TICK;
+use crate::socket::TICK;
+use crate::token::Token;
 
 /// Interval between probes: short enough for a P99 of a few seconds, long enough to be no load.
 pub const INTERVAL: Duration = Duration::from_millis(10);
@@ -16,16 +16,16 @@ pub const INTERVAL: Duration = Duration::from_millis(10);
 /// Length of a probe: token and number.
 const LEN: usize = Token::LEN + 8;
 
-/// Returns probes from `there`, until `stop`.
+/// Returns probes from `remote`, until `stop`.
 ///
 /// # Errors
 /// The errors of the socket.
-pub fn echo(socket: &UdpSocket, token: Token, there: IpAddr, stop: &AtomicBool) -> io::Result<()> {
+pub fn echo(socket: &UdpSocket, token: Token, remote: IpAddr, stop: &AtomicBool) -> io::Result<()> {
     socket.set_read_timeout(Some(TICK))?;
     let mut probe = [0; LEN];
     while !stop.load(Ordering::Relaxed) {
         match socket.recv_from(&mut probe) {
-            Ok((LEN, from)) if from.ip().to_canonical() == there && token.begins(&probe) => {
+            Ok((LEN, from)) if from.ip().to_canonical() == remote && token.begins(&probe) => {
                 // A probe that cannot be returned counts as lost.
                 let _ = socket.send_to(&probe, from);
             }
@@ -113,15 +113,15 @@ mod tests {
 
     #[test]
     fn probes_come_back() {
-        let here = IpAddr::from([127, 0, 0, 1]);
+        let local = IpAddr::from([127, 0, 0, 1]);
         let token = Token([1; Token::LEN]);
-        let sockets = [(); 2].map(|()| crate::udp::bind(here, None).unwrap());
-        let [near, far] = &sockets;
-        near.connect(far.local_addr().unwrap()).unwrap();
+        let sockets = [(); 2].map(|()| crate::udp::bind(local, None).unwrap());
+        let [client, server] = &sockets;
+        client.connect(server.local_addr().unwrap()).unwrap();
         let (stop, probes) = (AtomicBool::new(false), Probes::default());
         std::thread::scope(|scope| {
-            let echoing = scope.spawn(|| echo(far, token, here, &stop));
-            let probing = scope.spawn(|| run(near, token, &stop, &probes));
+            let echoing = scope.spawn(|| echo(server, token, local, &stop));
+            let probing = scope.spawn(|| run(client, token, &stop, &probes));
             let until = Instant::now() + Duration::from_secs(10);
             while probes.stretch().ms.len() < 3 && Instant::now() < until {
                 std::thread::sleep(INTERVAL);

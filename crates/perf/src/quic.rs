@@ -18,16 +18,10 @@ use weft_os::poll::{Events, Interest, Poller};
 use weft_os::udp::{BindOptions, RECEIVE_BUFFER_LEN, UdpSocket, is_too_long};
 
 pub use self::window::{Feedback, Window};
-use crate::message::Token;
-use crate::tcp::TICK;
-use crate::udp::{BUFFER, CATCH_UP, FULL, HEADER_LEN, Received, Sent, is_passing, read, stamp};
-
-/// Default payload of a datagram: the size that every path must carry for QUIC (RFC 9000, section
-/// 14).
-pub const SIZE: u16 = 1200;
-
-/// The largest, in bytes: a train of them is one send.
-pub const MAX_SIZE: u16 = 1500;
+use crate::plan::MAX_QUIC_SIZE;
+use crate::socket::{CATCH_UP, TICK};
+use crate::token::Token;
+use crate::udp::{BUFFER, FULL, HEADER_LEN, Received, Sent, is_passing, read, stamp};
 
 /// Maximum number of datagrams in a train (L44).
 const TRAIN: u64 = 40;
@@ -82,7 +76,7 @@ impl Flow {
     /// the socket, except for lack of room and for those that the network reports about earlier
     /// datagrams.
     pub fn send(&self, size: u16, rate: Option<u64>, stop: &AtomicBool, sent: &Sent) -> io::Result<()> {
-        let size = usize::from(size.clamp(ANSWER_LEN as u16, MAX_SIZE));
+        let size = usize::from(size.clamp(ANSWER_LEN as u16, MAX_QUIC_SIZE));
         let mut train = vec![0x5a; size * TRAIN as usize];
         for datagram in train.chunks_mut(size) {
             if let Some(head) = datagram.first_chunk_mut() {
@@ -235,6 +229,7 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::QUIC_SIZE;
     use crate::udp;
     use std::net::IpAddr;
 
@@ -256,7 +251,7 @@ mod tests {
             for end in 0..2 {
                 let (flow, sent, received) = (&flows[end], &sent[end], &received[end]);
                 let (stop_sending, stop) = (&stop_sending, &stop);
-                scope.spawn(move || flow.send(SIZE, None, stop_sending, sent).unwrap());
+                scope.spawn(move || flow.send(QUIC_SIZE, None, stop_sending, sent).unwrap());
                 scope.spawn(move || flow.receive(stop, Some(received)).unwrap());
             }
             let until = Instant::now() + Duration::from_secs(20);
@@ -271,7 +266,7 @@ mod tests {
             assert!(counts.datagrams >= 1000 && counts.duplicates == 0, "{counts:?}");
             assert!(counts.datagrams <= sent[1 - end].datagrams.load(Ordering::Relaxed));
             let bytes = received[end].bytes.load(Ordering::Relaxed);
-            assert_eq!(bytes, counts.datagrams * u64::from(SIZE));
+            assert_eq!(bytes, counts.datagrams * u64::from(QUIC_SIZE));
             assert!(flows[end].window().size() > 10, "answers open the window");
             if flows[end].socket.gso() {
                 assert!(flows[end].socket.counters().gso_sends > 0);
@@ -284,12 +279,12 @@ mod tests {
         let here = IpAddr::from([127, 0, 0, 1]);
         let sockets = [(); 2].map(|()| udp::bind(here, None).unwrap());
         sockets[0].connect(sockets[1].local_addr().unwrap()).unwrap();
-        let [near, far] = sockets;
-        let flow = Flow::new(near, TOKEN).unwrap();
+        let [client, server] = sockets;
+        let flow = Flow::new(client, TOKEN).unwrap();
         let (sent, stop) = (Sent::default(), AtomicBool::new(false));
         let start = Instant::now();
         std::thread::scope(|scope| {
-            scope.spawn(|| flow.send(SIZE, None, &stop, &sent).unwrap());
+            scope.spawn(|| flow.send(QUIC_SIZE, None, &stop, &sent).unwrap());
             let until = Instant::now() + Duration::from_secs(20);
             // Twice the time of silence.
             while sent.datagrams.load(Ordering::Relaxed) < 14 && Instant::now() < until {
@@ -301,6 +296,6 @@ mod tests {
         let most = 10 + 2 * (start.elapsed().as_millis() as u64 / 200);
         let sent = sent.datagrams.load(Ordering::Relaxed);
         assert!((14..=most).contains(&sent), "{sent} of {most}");
-        drop(far);
+        drop(server);
     }
 }

@@ -1,19 +1,20 @@
 //! The result of a run, as the document `weft.perf/1`.
 //!
 //! Within one version fields are added, never changed or removed. Rates are payload in Mbit/s, as
-//! the receiver counted them; CPU is in percent of one CPU; shares are 0 to 1.
+//! the receiver counted them; CPU is in percent of one CPU; shares are 0 to 1. In the document the
+//! client is `near`, and the server `far`.
 
 use serde::{Deserialize, Serialize};
 
-use crate::end::{PathSeen, TcpSent};
-use crate::held::{HeldUpBy, Measured, held_up};
+use crate::account::{PathSeen, TcpSent};
+use crate::client::{Outcome, Second};
 use crate::judge::{Evidence, Flow, Verdict, judge};
 use crate::latency::Latency;
 use crate::mbit_s;
 use crate::meter::Spent;
-use crate::near::{Outcome, Second};
 use crate::plan::{Load, Plan};
-use crate::stages::EndStages;
+use crate::stages::EndpointStages;
+use crate::thread_verdict::{Measured, ThreadVerdict, thread_verdict};
 
 /// The schema of [`Report`].
 pub const SCHEMA: &str = "weft.perf/1";
@@ -35,22 +36,27 @@ pub struct Report {
     /// The path that the client's daemon used.
     pub path: PathSeen,
     /// The return path, as the server's daemon reports it.
-    pub far_path: PathSeen,
+    #[serde(rename = "far_path")]
+    pub server_path: PathSeen,
     /// The load of each direction, and its bottleneck.
     pub directions: Vec<DirectionReport>,
     /// Round trips.
     pub rtt: Rtt,
     /// CPU time and memory of the client.
-    pub near: Spent,
+    #[serde(rename = "near")]
+    pub client: Spent,
     /// CPU time and memory of the server.
-    pub far: Spent,
+    #[serde(rename = "far")]
+    pub server: Spent,
     /// All directions together: Mbit/s for each percent of a CPU that daemons and test of both ends
     /// used.
     pub mbit_s_per_cpu_percent: Option<f64>,
     /// Mbit/s for each percent of a CPU that the client alone used.
-    pub near_mbit_s_per_cpu_percent: Option<f64>,
+    #[serde(rename = "near_mbit_s_per_cpu_percent")]
+    pub client_mbit_s_per_cpu_percent: Option<f64>,
     /// Mbit/s for each percent of a CPU that the server alone used.
-    pub far_mbit_s_per_cpu_percent: Option<f64>,
+    #[serde(rename = "far_mbit_s_per_cpu_percent")]
+    pub server_mbit_s_per_cpu_percent: Option<f64>,
     /// Second by second.
     pub seconds: Vec<SecondReport>,
     /// The work of the packet threads while the load ran again after the run; `None` if that was
@@ -64,9 +70,11 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StagesReport {
     /// Packet threads of the client; `None` if they were not measured.
-    pub near: Option<EndStages>,
+    #[serde(rename = "near")]
+    pub client: Option<EndpointStages>,
     /// Packet threads of the server.
-    pub far: Option<EndStages>,
+    #[serde(rename = "far")]
+    pub server: Option<EndpointStages>,
     /// Why neither was measured, for display.
     pub not_measured: Option<String>,
 }
@@ -120,8 +128,8 @@ pub struct DirectionReport {
     /// The bottleneck.
     pub bottleneck: Verdict,
     /// The bottleneck down to the stage of the packet path; `None` if no stages were measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_up_by: Option<HeldUpBy>,
+    #[serde(rename = "held_up_by", default, skip_serializing_if = "Option::is_none")]
+    pub thread_verdict: Option<ThreadVerdict>,
 }
 
 /// A direction.
@@ -175,9 +183,11 @@ pub struct SecondReport {
     /// Round trips in this second.
     pub rtt: Latency,
     /// CPU time and memory of the client.
-    pub near: Spent,
+    #[serde(rename = "near")]
+    pub client: Spent,
     /// CPU time and memory of the server.
-    pub far: Option<Spent>,
+    #[serde(rename = "far")]
+    pub server: Option<Spent>,
     /// The path at the end of the second, as the client's daemon reports it.
     pub path: Option<String>,
 }
@@ -186,21 +196,21 @@ impl SecondReport {
     /// Combines both accounts of one second.
     #[must_use]
     pub fn new(plan: &Plan, second: &Second) -> Self {
-        let far = second.far.as_ref();
+        let server = second.server.as_ref();
         let reverse = plan.direction.reverse() && plan.load != Load::None;
         let forward = plan.direction.forward() && plan.load != Load::None;
         Self {
             second: second.number,
-            forward_mbit_s: far
+            forward_mbit_s: server
                 .filter(|_| forward)
-                .map(|far| mbit_s(far.received_bytes, far.seconds)),
-            reverse_mbit_s: reverse.then(|| mbit_s(second.near.received_bytes, second.near.seconds)),
-            retransmits: second.near.retransmits + far.map_or(0, |far| far.retransmits),
-            missing: second.near.missing + far.map_or(0, |far| far.missing),
+                .map(|server| mbit_s(server.received_bytes, server.seconds)),
+            reverse_mbit_s: reverse.then(|| mbit_s(second.client.received_bytes, second.client.seconds)),
+            retransmits: second.client.retransmits + server.map_or(0, |server| server.retransmits),
+            missing: second.client.missing + server.map_or(0, |server| server.missing),
             rtt: second.rtt,
-            near: second.near.spent.clone(),
-            far: far.map(|far| far.spent.clone()),
-            path: second.near.path.clone(),
+            client: second.client.spent.clone(),
+            server: server.map(|server| server.spent.clone()),
+            path: second.client.path.clone(),
         }
     }
 }
@@ -209,7 +219,7 @@ impl Report {
     /// Combines the accounts of both ends.
     #[must_use]
     pub fn new(peer: Peer, plan: &Plan, outcome: &Outcome, staged: &Staged) -> Self {
-        let (near, far) = (&outcome.near, &outcome.far);
+        let (client, server) = (&outcome.client, &outcome.server);
         let staged = staged.sound(plan);
         let ways = [
             (Way::Forward, plan.direction.forward()),
@@ -221,26 +231,26 @@ impl Report {
         let directions: Vec<_> = ways.map(|(way, _)| direction(plan, outcome, &staged, way)).collect();
         let total: f64 = directions.iter().map(|direction| direction.mbit_s).sum();
         let per_cpu = |percent: f64| (percent > 0.0 && total > 0.0).then(|| total / percent);
-        let (near_cpu, far_cpu) = (near.spent.cpu_percent(), far.spent.cpu_percent());
-        let invalid_because = invalid(plan, &near.path, &far.path);
+        let (client_cpu, server_cpu) = (client.spent.cpu_percent(), server.spent.cpu_percent());
+        let invalid_because = invalid(plan, &client.path, &server.path);
         Self {
             schema: SCHEMA.to_owned(),
             peer,
             plan: plan.clone(),
             valid: invalid_because.is_none(),
             invalid_because,
-            path: near.path.clone(),
-            far_path: far.path.clone(),
+            path: client.path.clone(),
+            server_path: server.path.clone(),
             directions,
             rtt: Rtt {
                 idle: outcome.idle,
                 loaded: outcome.loaded,
             },
-            near: near.spent.clone(),
-            far: far.spent.clone(),
-            mbit_s_per_cpu_percent: per_cpu(near_cpu + far_cpu),
-            near_mbit_s_per_cpu_percent: per_cpu(near_cpu),
-            far_mbit_s_per_cpu_percent: per_cpu(far_cpu),
+            client: client.spent.clone(),
+            server: server.spent.clone(),
+            mbit_s_per_cpu_percent: per_cpu(client_cpu + server_cpu),
+            client_mbit_s_per_cpu_percent: per_cpu(client_cpu),
+            server_mbit_s_per_cpu_percent: per_cpu(server_cpu),
             seconds: outcome
                 .seconds
                 .iter()
@@ -255,7 +265,7 @@ impl Staged {
     /// Returns it, as failed if its path changed.
     fn sound(&self, plan: &Plan) -> Self {
         match self {
-            Self::Measured(outcome) => match invalid(plan, &outcome.near.path, &outcome.far.path) {
+            Self::Measured(outcome) => match invalid(plan, &outcome.client.path, &outcome.server.path) {
                 Some(why) => Self::Failed(why),
                 None => self.clone(),
             },
@@ -267,8 +277,8 @@ impl Staged {
         match self {
             Self::Unwanted => None,
             Self::Measured(outcome) => Some(StagesReport {
-                near: outcome.near.stages.clone(),
-                far: outcome.far.stages.clone(),
+                client: outcome.client.stages.clone(),
+                server: outcome.server.stages.clone(),
                 not_measured: None,
             }),
             Self::Failed(why) => Some(StagesReport {
@@ -278,24 +288,24 @@ impl Staged {
         }
     }
 
-    fn held_up(&self, way: Way, run_mbit_s: f64, verdict: &Verdict) -> Option<HeldUpBy> {
+    fn thread_verdict(&self, way: Way, run_mbit_s: f64, verdict: &Verdict) -> Option<ThreadVerdict> {
         let Self::Measured(outcome) = self else { return None };
         let receiver = match way {
-            Way::Forward => &outcome.far,
-            Way::Reverse => &outcome.near,
+            Way::Forward => &outcome.server,
+            Way::Reverse => &outcome.client,
         };
         let again = mbit_s(receiver.received.map_or(0, |received| received.bytes), receiver.seconds);
         let measured = Measured {
-            near: outcome.near.stages.as_ref(),
-            far: outcome.far.stages.as_ref(),
+            client: outcome.client.stages.as_ref(),
+            server: outcome.server.stages.as_ref(),
             rate: (run_mbit_s > 0.0).then(|| again / run_mbit_s),
         };
-        Some(held_up(&measured, verdict.is))
+        Some(thread_verdict(&measured, verdict.is))
     }
 }
 
 /// Why a run is invalid: its path changed. Outside the tunnel the path does not matter.
-fn invalid(plan: &Plan, near: &PathSeen, far: &PathSeen) -> Option<String> {
+fn invalid(plan: &Plan, client: &PathSeen, server: &PathSeen) -> Option<String> {
     if plan.raw.is_some() {
         return None;
     }
@@ -309,13 +319,13 @@ fn invalid(plan: &Plan, near: &PathSeen, far: &PathSeen) -> Option<String> {
             )
         })
     };
-    changed("the", near).or_else(|| changed("the peer's", far))
+    changed("the", client).or_else(|| changed("the peer's", server))
 }
 
 fn direction(plan: &Plan, outcome: &Outcome, staged: &Staged, way: Way) -> DirectionReport {
     let (sender, receiver) = match way {
-        Way::Forward => (&outcome.near, &outcome.far),
-        Way::Reverse => (&outcome.far, &outcome.near),
+        Way::Forward => (&outcome.client, &outcome.server),
+        Way::Reverse => (&outcome.server, &outcome.client),
     };
     let bytes = receiver.received.map_or(0, |received| received.bytes);
     let rate = mbit_s(bytes, receiver.seconds);
@@ -356,7 +366,7 @@ fn direction(plan: &Plan, outcome: &Outcome, staged: &Staged, way: Way) -> Direc
         },
     };
     let bottleneck = judge(&Evidence {
-        sender_is_near: way == Way::Forward,
+        sender_is_client: way == Way::Forward,
         sender: sender.spent.clone(),
         receiver: receiver.spent.clone(),
         mbit_s: rate,
@@ -371,7 +381,7 @@ fn direction(plan: &Plan, outcome: &Outcome, staged: &Staged, way: Way) -> Direc
         mbit_s: rate,
         tcp,
         udp,
-        held_up_by: staged.held_up(way, rate, &bottleneck),
+        thread_verdict: staged.thread_verdict(way, rate, &bottleneck),
         bottleneck,
     }
 }

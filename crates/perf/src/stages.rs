@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::printable;
 use crate::meter::{Reading, ThreadLoad};
+use crate::text::printable;
 
 /// The stage in which a packet thread has nothing to do.
 pub const IDLE: &str = "wait";
@@ -50,7 +50,7 @@ pub struct LaneTotals {
 
 /// The work of the packet threads of one end under load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct EndStages {
+pub struct EndpointStages {
     /// Each packet thread, lane 0 first.
     pub lanes: Vec<LaneStages>,
 }
@@ -75,7 +75,7 @@ pub struct StageShare {
     pub share: f64,
 }
 
-impl EndStages {
+impl EndpointStages {
     /// Returns it with all text sanitised for display and its size limited, as it came from the
     /// peer.
     #[must_use]
@@ -200,7 +200,7 @@ impl StageWatch {
     }
 
     /// The work between the first recorded answer and the last; `None` if there were not enough.
-    pub(crate) fn outcome(&self) -> Option<EndStages> {
+    pub(crate) fn outcome(&self) -> Option<EndpointStages> {
         let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
         let threads = last.reading.threads_since(&first.reading, THREAD);
         let thread = |at: usize| {
@@ -213,7 +213,7 @@ impl StageWatch {
             threads.iter().find(|thread| thread.name == name).cloned()
         };
         let lanes = last.lanes.iter().zip(&first.lanes).enumerate();
-        Some(EndStages {
+        Some(EndpointStages {
             lanes: lanes
                 .map(|(at, (last, first))| LaneStages {
                     thread: thread(at),
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    fn watched(looks: Vec<Vec<LaneTotals>>) -> Option<EndStages> {
+    fn watched(looks: Vec<Vec<LaneTotals>>) -> Option<EndpointStages> {
         let (mut watch, meter) = (StageWatch::default(), Meter::new(None));
         for lanes in looks {
             watch.note(lanes, meter.read());
@@ -336,11 +336,11 @@ mod tests {
         let longest: Vec<&str> = longest.iter().map(|stage| stage.stage.as_str()).collect();
         assert_eq!(longest, ["control", "open", "tun-write"]);
         assert_eq!(LaneStages::default().busy(), 0.0);
-        let nothing = EndStages {
+        let nothing = EndpointStages {
             lanes: vec![LaneStages::default()],
         };
         assert_eq!(nothing.busiest(), None);
-        assert_eq!(EndStages::default().busiest(), None);
+        assert_eq!(EndpointStages::default().busiest(), None);
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
     fn what_the_peer_reports_is_sanitised() {
         let many: Vec<(String, u64)> = (0..100).map(|n| (format!("{n}\n"), 1)).collect();
         let many: Vec<(&str, u64)> = many.iter().map(|(name, ms)| (name.as_str(), *ms)).collect();
-        let end = EndStages {
+        let end = EndpointStages {
             lanes: vec![stages(&many); 100],
         };
         let end = end.tamed();

@@ -7,24 +7,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::net::SocketType;
 use rustix::net::sockopt::{
     Timeout, set_socket_recv_buffer_size, set_socket_timeout, set_tcp_congestion, tcp_congestion,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use weft_os::socket::bind_to_interface;
 
-use crate::message::Token;
 use crate::plan::{Load, MAX_STREAMS, Plan};
-use crate::udp::CATCH_UP;
+use crate::socket::{CATCH_UP, TICK, bind_device, socket_for};
+use crate::token::Token;
 
 /// Bytes written at a time.
 const BLOCK: usize = 128 << 10;
 
 /// Bytes read at a time.
 const READ_BLOCK: usize = 256 << 10;
-
-/// How often a waiting thread checks whether it must end.
-pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Blocks a second of a stream with a rate, so that it is even.
 const PACE: u64 = 100;
@@ -160,7 +156,7 @@ pub fn listen(address: IpAddr, device: Option<&str>, plan: &Plan) -> io::Result<
 }
 
 /// Accepts one connection of the load; the flag is true if the peer will send on it. `None` if it
-/// does not come from `there`, or does not know the token.
+/// does not come from `remote`, or does not know the token.
 ///
 /// # Errors
 /// The error of the listening socket.
@@ -168,10 +164,10 @@ pub fn accept(
     listener: &TcpListener,
     plan: &Plan,
     token: Token,
-    there: IpAddr,
+    remote: IpAddr,
 ) -> io::Result<Option<(TcpStream, bool)>> {
     let (mut stream, from) = listener.accept()?;
-    if from.ip().to_canonical() != there {
+    if from.ip().to_canonical() != remote {
         return Ok(None);
     }
     let mut join = [0; Token::LEN + 1];
@@ -201,23 +197,6 @@ const FORWARD: u8 = b'F';
 
 /// Follows the token: the server sends.
 const REVERSE: u8 = b'R';
-
-/// A new socket for the IP version of `address`.
-pub(crate) fn socket_for(address: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    Ok(socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
-}
-
-/// Makes a socket accept packets from `device` only. Before Linux 5.7 that takes a capability that
-/// the process lacks; the token then has to suffice.
-pub(crate) fn bind_device(socket: &OwnedFd, device: Option<&str>) {
-    if let Some(device) = device {
-        let _ = bind_to_interface(socket, device);
-    }
-}
 
 fn configure(socket: &OwnedFd, plan: &Plan, outgoing: bool) -> io::Result<()> {
     if let Load::Tcp {

@@ -11,9 +11,9 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_s
 
 use crate::arrivals::{ArrivalCounts, Arrivals};
 use crate::challenge::{self, Challenge};
-use crate::message::Token;
 use crate::plan::MAX_SIZE;
-use crate::tcp::{TICK, bind_device, socket_for};
+use crate::socket::{CATCH_UP, TICK, bind_device, socket_for};
+use crate::token::Token;
 
 /// Size of the socket buffers, so that a moment without a CPU causes no loss.
 pub(crate) const BUFFER: usize = 4 << 20;
@@ -26,9 +26,6 @@ const GREET: Duration = Duration::from_millis(200);
 
 /// Pause after the system had no room for a datagram.
 pub(crate) const FULL: Duration = Duration::from_micros(50);
-
-/// Maximum time whose datagrams are sent at once after a stall.
-pub(crate) const CATCH_UP: Duration = Duration::from_millis(10);
 
 /// Length of the header of each datagram of the load: token, number, time.
 pub(crate) const HEADER_LEN: usize = Token::LEN + 16;
@@ -117,7 +114,7 @@ pub fn greet(socket: &UdpSocket, to: SocketAddr, token: Token, limit: Duration) 
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// Waits for a greeting from `there`, connects to its source and returns it. With `challenges`, the
+/// Waits for a greeting from `remote`, connects to its source and returns it. With `challenges`, the
 /// sender must first return a random number from the same address and port.
 ///
 /// # Errors
@@ -125,7 +122,7 @@ pub fn greet(socket: &UdpSocket, to: SocketAddr, token: Token, limit: Duration) 
 pub fn await_greeting(
     socket: &UdpSocket,
     token: Token,
-    there: IpAddr,
+    remote: IpAddr,
     challenges: bool,
     limit: Duration,
 ) -> io::Result<()> {
@@ -137,7 +134,7 @@ pub fn await_greeting(
     let mut asked: Option<(SocketAddr, Challenge)> = None;
     while Instant::now() < until {
         let said = match socket.recv_from(&mut greeting) {
-            Ok((len, from)) if from.ip().to_canonical() == there => greeting.get(..len).map(|said| (said, from)),
+            Ok((len, from)) if from.ip().to_canonical() == remote => greeting.get(..len).map(|said| (said, from)),
             Ok(_) => None,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => return Err(error),
@@ -166,6 +163,7 @@ pub fn await_greeting(
     }
     Err(io::ErrorKind::TimedOut.into())
 }
+
 /// Sends datagrams of `size` bytes until `stop`, at `rate` bit/s of them if it is given.
 ///
 /// # Errors
@@ -288,19 +286,19 @@ mod tests {
 
     #[test]
     fn the_ends_find_each_other_and_count() {
-        let here = IpAddr::from([127, 0, 0, 1]);
-        let (near, far) = (bind(here, None).unwrap(), bind(here, None).unwrap());
-        let to = far.local_addr().unwrap();
+        let local = IpAddr::from([127, 0, 0, 1]);
+        let (client, server) = (bind(local, None).unwrap(), bind(local, None).unwrap());
+        let to = server.local_addr().unwrap();
         let stop = AtomicBool::new(false);
         let (sent, received) = (Sent::default(), Received::default());
         let limit = Duration::from_secs(10);
         std::thread::scope(|scope| {
             let taking = scope.spawn(|| {
-                await_greeting(&far, TOKEN, here, true, limit)?;
-                receive(&far, TOKEN, &stop, &received)
+                await_greeting(&server, TOKEN, local, true, limit)?;
+                receive(&server, TOKEN, &stop, &received)
             });
-            greet(&near, to, TOKEN, limit).unwrap();
-            let sending = scope.spawn(|| send(&near, TOKEN, 100, Some(8_000_000), &stop, &sent));
+            greet(&client, to, TOKEN, limit).unwrap();
+            let sending = scope.spawn(|| send(&client, TOKEN, 100, Some(8_000_000), &stop, &sent));
             let until = Instant::now() + limit;
             while received.counts().datagrams < 100 && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));

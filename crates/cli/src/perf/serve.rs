@@ -8,8 +8,8 @@ use std::os::fd::AsFd as _;
 use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_os::process::drop_all_privileges;
-use weft_perf::far::{self, Far, FarError};
 use weft_perf::limits::Limits;
+use weft_perf::server::{self, Server, ServerError};
 
 use super::view::View;
 use crate::failure::Failure;
@@ -39,13 +39,13 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     // It answers other nodes and needs no rights for that.
     drop_all_privileges()?;
     let control = io::stdin().as_fd().try_clone_to_owned();
-    let control = TcpStream::from(control.map_err(FarError::Flow)?);
+    let control = TcpStream::from(control.map_err(ServerError::Flow)?);
     let daemon = std::os::unix::process::parent_id();
     let view = match args.peer {
         IpAddr::V6(address) => View::new(paths.control(), PeerRef::Address(address), Some(daemon)),
         IpAddr::V4(_) => return Err(Failure::Usage("a mesh address is an IPv6 address".to_owned())),
     };
-    match far::serve(Far {
+    match server::serve(Server {
         control,
         device: Some(args.device.clone()),
         view: Box::new(view),
@@ -58,12 +58,12 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     }) {
         // A failure of the client is not an error of this node.
         Err(
-            FarError::Near(_)
-            | FarError::Refused(_)
-            | FarError::Flows { .. }
-            | FarError::Unanswered
-            | FarError::LinkMoved
-            | FarError::DaemonEnded,
+            ServerError::Client(_)
+            | ServerError::Refused(_)
+            | ServerError::Flows { .. }
+            | ServerError::Unanswered
+            | ServerError::LinkMoved
+            | ServerError::DaemonEnded,
         ) => Err(Failure::Told),
         Err(error) => Err(error.into()),
         Ok(()) => Ok(()),

@@ -6,7 +6,7 @@ use weft_node::control::{self, ControlCommand};
 use weft_node::peer::PeerRef;
 use weft_node::status::{PathStatus, Peers};
 use weft_node::trace::{LaneTrace, TraceDocument};
-use weft_perf::end::{DaemonLook, DaemonView};
+use weft_perf::endpoint::{DaemonLook, DaemonView};
 use weft_perf::stages::{LaneTotals, StageWork};
 
 /// How long the daemon continues to measure stages after a query of a test, in milliseconds: longer

@@ -1,8 +1,7 @@
 //! The cases: the measurements of every arm in every round.
 
 use serde::Serialize;
-use weft_perf::plan::{Direction, Load, Plan};
-use weft_perf::quic;
+use weft_perf::plan::{Direction, Load, Plan, QUIC_SIZE};
 
 /// One case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -153,7 +152,7 @@ impl Case {
             },
             CaseLoad::Quic => Load::Quic {
                 rate: None,
-                size: quic::SIZE,
+                size: QUIC_SIZE,
             },
         };
         Plan {

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use weft_os::process::usage_of;
-use weft_perf::end::{DaemonLook, DaemonView};
-use weft_perf::far::{self, Far};
+use weft_perf::client::{self, ClientError, Outcome};
+use weft_perf::endpoint::{DaemonLook, DaemonView};
 use weft_perf::latency::Latency;
 use weft_perf::limits::Limits;
-use weft_perf::near::{self, NearError, Outcome};
 use weft_perf::plan::Plan;
+use weft_perf::server::{self, Server};
 
 use super::driver::{EndPoint, Stage, Tunnel, underlay};
 use super::matrix::Case;
@@ -108,7 +108,7 @@ pub enum RunError {
     Ended,
     /// The load's server failed.
     #[error("the server {0}")]
-    Near(#[from] NearError),
+    Client(#[from] ClientError),
     /// Nothing arrived at all.
     #[error("nothing arrived")]
     Nothing,
@@ -180,7 +180,7 @@ pub fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, plan: &Plan) -> Resu
         return Err(RunError::PathChanged { from, to });
     }
     let forward = case.is_forward();
-    let received = if forward { &outcome.far } else { &outcome.near };
+    let received = if forward { &outcome.server } else { &outcome.client };
     let received = received.received.as_ref().ok_or(RunError::Nothing)?;
     if received.bytes == 0 {
         return Err(RunError::Nothing);
@@ -219,7 +219,7 @@ fn load(stage: &Stage, tunnel: &Tunnel, plan: &Plan) -> Result<Outcome, RunError
             far.run(|| {
                 let (control, _) = listener.accept().ok()?;
                 let view = Box::new(NoDaemon);
-                far::serve(Far {
+                server::serve(Server {
                     control,
                     device: None,
                     view,
@@ -228,7 +228,8 @@ fn load(stage: &Stage, tunnel: &Tunnel, plan: &Plan) -> Result<Outcome, RunError
                 .ok()
             })
         });
-        let outcome = near.run(|| near::run(SocketAddr::new(address, PORT), plan, Box::new(NoDaemon), &mut |_| {}))?;
+        let outcome =
+            near.run(|| client::run(SocketAddr::new(address, PORT), plan, Box::new(NoDaemon), &mut |_| {}))?;
         if outcome.is_err() {
             // Releases a server to which no connection came.
             drop(near.run(|| TcpStream::connect_timeout(&SocketAddr::new(address, PORT), CONNECT)));
@@ -324,9 +325,9 @@ fn prove_route(stage: &Stage, tunnel: &Tunnel, before: &Counts, after: &Counts, 
 
 fn figures(outcome: &Outcome, forward: bool, before: &Counts, after: &Counts) -> Figures {
     let (sender, receiver) = if forward {
-        (&outcome.near, &outcome.far)
+        (&outcome.client, &outcome.server)
     } else {
-        (&outcome.far, &outcome.near)
+        (&outcome.server, &outcome.client)
     };
     let bytes = receiver.received.map_or(0, |received| received.bytes);
     let arrivals = receiver.received.and_then(|received| received.udp);
@@ -341,8 +342,12 @@ fn figures(outcome: &Outcome, forward: bool, before: &Counts, after: &Counts) ->
     };
     let cpu = [0, 1].map(|end| after.cpu[end] - before.cpu[end]);
     let gb = bytes as f64 / 1e9;
-    let of_second = |second: &near::Second| {
-        let end = if forward { second.far.as_ref()? } else { &second.near };
+    let of_second = |second: &client::Second| {
+        let end = if forward {
+            second.server.as_ref()?
+        } else {
+            &second.client
+        };
         Some(weft_perf::mbit_s(end.received_bytes, end.seconds))
     };
     Figures {

@@ -20,9 +20,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout, timeout_at};
 use weft_packet::{Bucket, Rate};
-use weft_perf::far::LONGEST_BESIDE;
 use weft_perf::limits::Limits;
-use weft_perf::message::FromFar;
+use weft_perf::message::FromServer;
+use weft_perf::server::LONGEST_BESIDE;
 use weft_wire::FIPS_PREFIX;
 
 use crate::config::{Config, PerfAllow};
@@ -394,7 +394,7 @@ fn start(stream: TcpStream, peer: IpAddr, launch: &Launch) -> io::Result<Child> 
 /// Sends the reason and waits until it was read: a connection that is closed with unread bytes in
 /// it is reset, and the answer is lost.
 async fn refuse(mut stream: TcpStream, why: &str) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&FromFar::Refused(why.to_owned()))?;
+    let mut line = serde_json::to_vec(&FromServer::Refused(why.to_owned()))?;
     line.push(b'\n');
     stream.write_all(&line).await?;
     stream.shutdown().await?;

@@ -39,7 +39,7 @@ fn tcp() -> TcpSent {
 
 fn over_tcp(tcp: TcpSent) -> Evidence {
     Evidence {
-        sender_is_near: true,
+        sender_is_client: true,
         sender: spent(),
         receiver: spent(),
         mbit_s: 10.0,
@@ -77,17 +77,17 @@ fn a_thread_without_time_to_spare() {
     let mut evidence = over_tcp(lossy);
     evidence.loaded_ms = Some(80.0);
     evidence.sender.daemon = load(0.11, 0.87);
-    assert_eq!(is(&evidence), Bottleneck::NearCpu);
-    evidence.sender_is_near = false;
-    assert_eq!(is(&evidence), Bottleneck::FarCpu);
-    evidence.sender_is_near = true;
+    assert_eq!(is(&evidence), Bottleneck::ClientCpu);
+    evidence.sender_is_client = false;
+    assert_eq!(is(&evidence), Bottleneck::ServerCpu);
+    evidence.sender_is_client = true;
     evidence.receiver.daemon = load(0.99, 0.0);
-    assert_eq!(is(&evidence), Bottleneck::FarCpu);
+    assert_eq!(is(&evidence), Bottleneck::ServerCpu);
     assert!(judge(&evidence).evidence[0].contains("daemon: thread t ran 99 %"));
     evidence.receiver.daemon = load(0.5, 0.1);
     evidence.sender.daemon = load(0.5, 0.1);
     evidence.receiver.test = load(0.95, 0.04);
-    assert_eq!(is(&evidence), Bottleneck::FarCpu);
+    assert_eq!(is(&evidence), Bottleneck::ServerCpu);
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn datagrams() {
     flood.sender.test = load(1.0, 0.0);
     assert_eq!(is(&flood), Bottleneck::PathRate);
     flood.receiver.daemon = load(0.97, 0.0);
-    assert_eq!(is(&flood), Bottleneck::FarCpu);
+    assert_eq!(is(&flood), Bottleneck::ServerCpu);
     let mut whole = over_udp(None, 100.0, 0.0);
     whole.sender.test = load(1.0, 0.0);
-    assert_eq!(is(&whole), Bottleneck::NearCpu);
+    assert_eq!(is(&whole), Bottleneck::ClientCpu);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_busy_thread_where_nothing_is_lost() {
     let mut evidence = over_tcp(tcp());
     evidence.loaded_ms = Some(60.0);
     evidence.receiver.daemon = load(0.5, 0.2);
-    assert_eq!(is(&evidence), Bottleneck::FarCpu);
+    assert_eq!(is(&evidence), Bottleneck::ServerCpu);
     evidence.flow = Flow::Tcp {
         tcp: TcpSent {
             retransmits: 100,

@@ -6,9 +6,9 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use weft_lab::cpu_hog::CpuHog;
 use weft_lab::daemon::Daemon;
-use weft_perf::held::By;
 use weft_perf::report::Report;
-use weft_perf::stages::{EndStages, LaneStages};
+use weft_perf::stages::{EndpointStages, LaneStages};
+use weft_perf::thread_verdict::By;
 
 use crate::common::{MINUTE, Pair, Underlay, WEFT, alone};
 
@@ -36,7 +36,7 @@ pub(crate) fn traced(daemon: &Daemon) -> bool {
 }
 
 /// The only packet thread of an end.
-fn only(end: Option<&EndStages>) -> &LaneStages {
+fn only(end: Option<&EndpointStages>) -> &LaneStages {
     match &*end.unwrap().lanes {
         [lane] => lane,
         lanes => panic!("{lanes:?}"),
@@ -57,7 +57,7 @@ fn stages_behind_a_run_and_then_no_longer() {
         assert!(ran.directions[0].seconds < 2.9, "{}", ran.directions[0].seconds);
         let stages = ran.stages.as_ref().unwrap();
         assert_eq!(stages.not_measured, None);
-        let (near, far) = (only(stages.near.as_ref()), only(stages.far.as_ref()));
+        let (near, far) = (only(stages.client.as_ref()), only(stages.server.as_ref()));
         for (lane, worked) in [
             (near, ["tun-read", "split", "seal", "udp-send"]),
             (far, ["udp-receive", "open", "coalesce", "tun-write"]),
@@ -78,7 +78,7 @@ fn stages_behind_a_run_and_then_no_longer() {
             near.stages["udp-send"].packets > 4 * near.stages["udp-send"].calls,
             "{near:#?}"
         );
-        let held = ran.directions[0].held_up_by.as_ref().unwrap();
+        let held = ran.directions[0].thread_verdict.as_ref().unwrap();
         assert!(held.by != By::Unknown, "{held:#?}");
         assert_eq!(held.lane, None, "there is one alone");
 
@@ -86,7 +86,7 @@ fn stages_behind_a_run_and_then_no_longer() {
         let text = String::from_utf8_lossy(&output.stdout);
         println!("{text}");
         assert_eq!(output.status.code(), Some(0), "{text}");
-        let line = text.lines().find(|line| line.starts_with("Held up by: "));
+        let line = text.lines().find(|line| line.starts_with("  - stages: "));
         assert!(line.is_some_and(|line| line.contains(" packet thread")), "{text}");
         let stage = ["udp-send", "tun-write", "seal", "open", "tun-read"];
         assert!(stage.iter().any(|stage| text.contains(stage)), "{text}");
@@ -105,8 +105,8 @@ fn the_end_without_processor_is_named_with_its_stages() {
         let hog = CpuHog::on(pair.a.pid(), &[pair.b.pid()]).unwrap();
         for arguments in [&["--time", "3"][..], &["--time", "3", "--reverse"]] {
             let ran = report(&pair.a, arguments);
-            let held = ran.directions[0].held_up_by.as_ref().unwrap();
-            assert_eq!(held.by, By::NearLane, "{held:#?}");
+            let held = ran.directions[0].thread_verdict.as_ref().unwrap();
+            assert_eq!(held.by, By::ClientLane, "{held:#?}");
             // The point at which a thread loses its processor is random, and so is the order of its
             // stages.
             assert!(held.text.starts_with("this node's packet thread, "), "{held:#?}");
@@ -130,7 +130,7 @@ fn a_load_that_leaves_the_packet_path_idle() {
         });
         let ran = report(&pair.a, &["--time", "2", "--udp", "--rate", "5M", "--both"]);
         for direction in &ran.directions {
-            let held = direction.held_up_by.as_ref().unwrap();
+            let held = direction.thread_verdict.as_ref().unwrap();
             assert_eq!(held.by, By::Elsewhere, "{held:#?}");
             assert!(
                 held.text.ends_with("; but the sender, which had no more to send"),
@@ -154,12 +154,12 @@ fn the_busiest_of_two_packet_threads() {
         });
         let ran = report(&pair.a, &["--time", "2", "--streams", "8"]);
         let stages = ran.stages.as_ref().unwrap();
-        for end in [&stages.near, &stages.far] {
+        for end in [&stages.client, &stages.server] {
             let lanes = &end.as_ref().unwrap().lanes;
             let names: Vec<_> = lanes.iter().map(|lane| &*lane.thread.as_ref().unwrap().name).collect();
             assert_eq!(names, ["weft-lane-0", "weft-lane-1"]);
         }
-        let held = ran.directions[0].held_up_by.as_ref().unwrap();
+        let held = ran.directions[0].thread_verdict.as_ref().unwrap();
         match held.lane {
             Some(lane) => assert!(held.text.contains(&format!("packet thread {lane} of 2")), "{held:#?}"),
             None => assert_eq!(held.by, By::Elsewhere, "{held:#?}"),

@@ -22,15 +22,15 @@ fn outside_the_tunnel_only_where_it_is_configured() {
         for (arguments, why) in [
             (
                 &["b", "--time", "1", "--raw"][..],
-                "it serves no tests outside the tunnel (perf.raw is false there); leave --raw out",
+                "it serves no tests outside the tunnel (its perf.raw is false); leave --raw out",
             ),
             (
                 &["b", "--time", "3600"],
-                "a test takes at most 120 s there (perf.max_s); ask for less with --time",
+                "a test takes at most 120 s (its perf.max_s); lower --time",
             ),
             (
                 &["b", "--time", "1", "--streams", "64"],
-                "a test has at most 16 streams there (perf.max_streams); ask for fewer with --streams",
+                "a test has at most 16 streams (its perf.max_streams); lower --streams",
             ),
         ] {
             let refused = perf(&pair.a, arguments);
@@ -89,7 +89,7 @@ fn one_at_a_time() {
 }
 
 #[test]
-fn a_near_end_that_leaves_frees_the_far_end() {
+fn a_client_that_leaves_frees_the_server() {
     beside(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let mut command = Command::new(WEFT);
@@ -204,7 +204,7 @@ fn an_end_in_the_middle_leaves_measuring_off() {
             String::from_utf8_lossy(&output.stderr)
         );
         let ran: Report = serde_json::from_slice(&output.stdout).unwrap();
-        assert!(ran.directions[0].mbit_s > 1.0 && ran.directions[0].held_up_by.is_none());
+        assert!(ran.directions[0].mbit_s > 1.0 && ran.directions[0].thread_verdict.is_none());
         let why = ran.stages.unwrap().not_measured.unwrap();
         assert!(why.starts_with("the peer stopped answering after "), "{why}");
         wait_until(PATIENCE, "an end of it", || !traced(&pair.a));

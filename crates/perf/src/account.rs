@@ -4,13 +4,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::arrivals::ArrivalCounts;
-use crate::message::printable;
 use crate::meter::Spent;
-use crate::stages::EndStages;
+use crate::stages::EndpointStages;
+use crate::text::printable;
 
 /// One second of a run at one end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct EndSecond {
+pub struct EndpointSecond {
     /// Its duration in seconds.
     pub seconds: f64,
     /// Bytes of payload sent.
@@ -29,7 +29,7 @@ pub struct EndSecond {
 
 /// A run at one end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EndReport {
+pub struct EndpointReport {
     /// Duration of the load in seconds.
     pub seconds: f64,
     /// What this end sent; `None` if it does not send.
@@ -42,7 +42,7 @@ pub struct EndReport {
     pub path: PathSeen,
     /// The work of the local packet threads; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stages: Option<EndStages>,
+    pub stages: Option<EndpointStages>,
 }
 
 /// What one end sent.
@@ -117,7 +117,7 @@ pub struct PathSeen {
 
 impl PathSeen {
     /// Records the daemon's report.
-    pub(super) fn note(&mut self, path: Option<String>) {
+    pub(crate) fn note(&mut self, path: Option<String>) {
         // A daemon that does not answer for a moment has not changed its path.
         let Some(path) = path.map(|path| printable(&path, MAX_PATH_LEN)) else {
             return;
@@ -134,7 +134,7 @@ impl PathSeen {
 /// The longest text for a path, in characters.
 pub const MAX_PATH_LEN: usize = 120;
 
-impl EndReport {
+impl EndpointReport {
     /// Returns it with all text sanitised for display, as it came from the peer.
     #[must_use]
     pub fn tamed(mut self) -> Self {
@@ -145,12 +145,12 @@ impl EndReport {
         if let Some(tcp) = self.sent.as_mut().and_then(|sent| sent.tcp.as_mut()) {
             tcp.congestion = printable(&tcp.congestion, 15);
         }
-        self.stages = self.stages.map(EndStages::tamed);
+        self.stages = self.stages.map(EndpointStages::tamed);
         self
     }
 }
 
-impl EndSecond {
+impl EndpointSecond {
     /// Returns it with all text sanitised for display, as it came from the peer.
     #[must_use]
     pub fn tamed(mut self) -> Self {

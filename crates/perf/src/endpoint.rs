@@ -1,8 +1,6 @@
 //! The common part of client and server: the threads of the load, a sample each second, the account
 //! at the end.
 
-mod account;
-
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use weft_os::tcp::TcpInfo;
 
-pub use self::account::{EndReport, EndSecond, MAX_PATH_LEN, PathSeen, Received, Sent, TcpSent, UdpSent};
+use crate::account::{EndpointReport, EndpointSecond, PathSeen, Received, Sent, TcpSent, UdpSent};
 use crate::challenge::Challenge;
-use crate::message::Token;
 use crate::meter::{Meter, Reading};
 use crate::plan::{Load, Plan};
 use crate::stages::{LaneTotals, StageWatch};
 use crate::tcp::{self, Pace, StreamCounts};
+use crate::token::Token;
 use crate::{quic, udp};
 
 /// What the local daemon knows of the peer.
@@ -60,7 +58,7 @@ pub struct Flows {
 }
 
 /// A running client or server. Its threads end when it is dropped.
-pub struct End {
+pub struct Endpoint {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     view: Box<dyn DaemonView>,
@@ -102,7 +100,7 @@ struct Mark {
     reading: Reading,
 }
 
-impl End {
+impl Endpoint {
     /// Starts the load. `plan` is seen from this end: forward is outgoing. `ceiling` is the most
     /// that this end sends, in bit/s, regardless of the plan.
     ///
@@ -247,7 +245,7 @@ impl End {
     ///
     /// # Errors
     /// If a connection of the load broke.
-    pub fn second(&mut self) -> io::Result<EndSecond> {
+    pub fn second(&mut self) -> io::Result<EndpointSecond> {
         if let Some(error) = self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(error);
         }
@@ -261,7 +259,7 @@ impl End {
             self.rtt_ms.1 += 1;
         }
         let last = std::mem::replace(&mut self.last, now.clone());
-        Ok(EndSecond {
+        Ok(EndpointSecond {
             seconds: (now.at - last.at).as_secs_f64(),
             sent_bytes: now.sent_bytes - last.sent_bytes,
             received_bytes: now.received_bytes - last.received_bytes,
@@ -295,7 +293,7 @@ impl End {
 
     /// Ends the load and returns the account.
     #[must_use]
-    pub fn finish(mut self) -> EndReport {
+    pub fn finish(mut self) -> EndpointReport {
         self.stop_sending();
         let path = self.view.look().path;
         self.path.note(path);
@@ -303,7 +301,7 @@ impl End {
         let time = end.at.saturating_duration_since(self.start.at);
         let sends = !self.shared.outgoing.is_empty() || self.shared.udp_sent.is_some();
         let takes = !self.shared.incoming.is_empty() || self.shared.udp_received.is_some();
-        EndReport {
+        EndpointReport {
             seconds: time.as_secs_f64(),
             sent: sends.then(|| self.sent(&end, time)),
             received: takes.then(|| Received {
@@ -372,7 +370,7 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         self.shared.stop_sending.store(true, Ordering::Relaxed);
         self.shared.stop.store(true, Ordering::Relaxed);

@@ -4,11 +4,11 @@ use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::time::Instant;
 
-use super::FarError;
+use super::ServerError;
 use crate::challenge::{self, Arriving, Challenge};
-use crate::end::{End, Flows};
-use crate::message::Token;
+use crate::endpoint::{Endpoint, Flows};
 use crate::plan::Plan;
+use crate::token::Token;
 
 /// The conditions that end such a run. Inside the tunnel a source address belongs to a key, and TCP
 /// stops by itself.
@@ -27,8 +27,8 @@ struct Challenger {
 
 impl Guard {
     /// A guard for a run whose flows are open; forward is the direction that leaves this end.
-    pub(super) fn of(plan: &Plan, there: IpAddr, flows: &Flows) -> io::Result<Self> {
-        let link = plan.raw.map(|_| there);
+    pub(super) fn of(plan: &Plan, remote: IpAddr, flows: &Flows) -> io::Result<Self> {
+        let link = plan.raw.map(|_| remote);
         let sends = link.is_some() && plan.direction.forward();
         let socket = flows
             .udp
@@ -72,16 +72,16 @@ impl Guard {
     }
 
     /// Checks whether the run may continue.
-    pub(super) fn check(&self, end: &End) -> Result<(), FarError> {
-        let Some(there) = self.link else { return Ok(()) };
+    pub(super) fn check(&self, end: &Endpoint) -> Result<(), ServerError> {
+        let Some(remote) = self.link else { return Ok(()) };
         let look = end.look();
         let link = look.link.map(|link| link.ip().to_canonical());
         // A daemon that did not answer in time reports neither path nor link.
-        if look.path.is_some() && link != Some(there) {
-            return Err(FarError::LinkMoved);
+        if look.path.is_some() && link != Some(remote) {
+            return Err(ServerError::LinkMoved);
         }
         match &self.datagrams {
-            Some(flow) if !flow.arriving.goes_on(Instant::now()) => Err(FarError::Unanswered),
+            Some(flow) if !flow.arriving.goes_on(Instant::now()) => Err(ServerError::Unanswered),
             _ => Ok(()),
         }
     }

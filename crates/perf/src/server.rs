@@ -1,5 +1,5 @@
 //! The server: a process that serves one run over a connection that the daemon has accepted, and
-//! ends.
+//! addresses.
 
 mod guard;
 
@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use weft_os::random::random_bytes;
 
 use self::guard::Guard;
-use crate::end::{DaemonView, End, Flows};
-use crate::ends::Ends;
+use crate::addresses::Addresses;
+use crate::endpoint::{DaemonView, Endpoint, Flows};
 use crate::limits::Limits;
-use crate::message::{FromFar, Hello, Messages, Ready, SCHEMA, ToFar, Token, write};
+use crate::message::{FromServer, Hello, Messages, Ready, SCHEMA, ToServer, write};
 use crate::plan::{MAX_RATE, Plan};
+use crate::token::Token;
 use crate::{probe, tcp, udp};
 
 /// How long the client may take for its first message, and for each of the flows.
@@ -41,7 +42,7 @@ const ORDERS: usize = 16;
 const LINGER: Duration = Duration::from_millis(500);
 
 /// A server for one run.
-pub struct Far {
+pub struct Server {
     /// The connection that the daemon accepted.
     pub control: TcpStream,
     /// The tunnel's interface: unless the run goes outside, packets are accepted from it only.
@@ -54,10 +55,10 @@ pub struct Far {
 
 /// Why a run was not served to its end.
 #[derive(Debug, thiserror::Error)]
-pub enum FarError {
+pub enum ServerError {
     /// The connection to the client ended, fell silent or carried an invalid message.
     #[error("the client disconnected ({0})")]
-    Near(#[source] io::Error),
+    Client(#[source] io::Error),
     /// The client requested something impossible, and was told so.
     #[error("refused: {0}")]
     Refused(String),
@@ -86,28 +87,28 @@ pub enum FarError {
 /// Serves one run.
 ///
 /// # Errors
-/// [`FarError`], which the client has been told if it was still connected.
-pub fn serve(far: Far) -> Result<(), FarError> {
-    let Far {
+/// [`ServerError`], which the client has been told if it was still connected.
+pub fn serve(server: Server) -> Result<(), ServerError> {
+    let Server {
         control,
         device,
         mut view,
         limits,
-    } = far;
-    control.set_write_timeout(Some(PATIENCE)).map_err(FarError::Near)?;
-    control.set_read_timeout(Some(PATIENCE)).map_err(FarError::Near)?;
-    control.set_nodelay(true).map_err(FarError::Near)?;
-    let mut messages = Messages::new(control.try_clone().map_err(FarError::Near)?);
-    let hello: Hello = messages.receive().map_err(FarError::Near)?;
+    } = server;
+    control.set_write_timeout(Some(PATIENCE)).map_err(ServerError::Client)?;
+    control.set_read_timeout(Some(PATIENCE)).map_err(ServerError::Client)?;
+    control.set_nodelay(true).map_err(ServerError::Client)?;
+    let mut messages = Messages::new(control.try_clone().map_err(ServerError::Client)?);
+    let hello: Hello = messages.receive().map_err(ServerError::Client)?;
     let result = refusal(&hello, &limits)
-        .map_or(Ok(()), |why| Err(FarError::Refused(why)))
-        .and_then(|()| ends(&control, &hello.plan, &mut *view))
-        .and_then(|ends| Sockets::open(ends, &hello.plan, device.as_deref()))
+        .map_or(Ok(()), |why| Err(ServerError::Refused(why)))
+        .and_then(|()| addresses(&control, &hello.plan, &mut *view))
+        .and_then(|addresses| Sockets::open(addresses, &hello.plan, device.as_deref()))
         .and_then(|sockets| run(&control, messages, hello, sockets, view, limits));
     match &result {
-        Err(FarError::Refused(why)) => drop(write(&control, &FromFar::Refused(why.clone()))),
-        Err(FarError::Near(_)) | Ok(()) => {}
-        Err(error) => drop(write(&control, &FromFar::Failed(error.to_string()))),
+        Err(ServerError::Refused(why)) => drop(write(&control, &FromServer::Refused(why.clone()))),
+        Err(ServerError::Client(_)) | Ok(()) => {}
+        Err(error) => drop(write(&control, &FromServer::Failed(error.to_string()))),
     }
     result
 }
@@ -129,16 +130,16 @@ fn refusal(hello: &Hello, limits: &Limits) -> Option<String> {
 }
 
 /// Determines the addresses of the run.
-fn ends(control: &TcpStream, plan: &Plan, view: &mut dyn DaemonView) -> Result<Ends, FarError> {
+fn addresses(control: &TcpStream, plan: &Plan, view: &mut dyn DaemonView) -> Result<Addresses, ServerError> {
     match plan.raw {
-        Some(asked) => Ends::outside(asked, view.look().link).map_err(|not| FarError::Refused(not.to_string())),
-        None => Ends::inside(control).map_err(FarError::Near),
+        Some(asked) => Addresses::outside(asked, view.look().link).map_err(|not| ServerError::Refused(not.to_string())),
+        None => Addresses::inside(control).map_err(ServerError::Client),
     }
 }
 
 /// The sockets at which the client's flows arrive.
 struct Sockets {
-    ends: Ends,
+    addresses: Addresses,
     token: Token,
     tcp: TcpListener,
     udp: UdpSocket,
@@ -146,14 +147,14 @@ struct Sockets {
 }
 
 impl Sockets {
-    fn open(ends: Ends, plan: &Plan, device: Option<&str>) -> Result<Self, FarError> {
+    fn open(addresses: Addresses, plan: &Plan, device: Option<&str>) -> Result<Self, ServerError> {
         let device = device.filter(|_| plan.raw.is_none());
-        let address = ends.here;
-        let refused = |error: io::Error| FarError::Refused(format!("it cannot listen on {address}: {error}"));
+        let address = addresses.local;
+        let refused = |error: io::Error| ServerError::Refused(format!("it cannot listen on {address}: {error}"));
         let mut token = [0; Token::LEN];
-        random_bytes(&mut token).map_err(FarError::Flow)?;
+        random_bytes(&mut token).map_err(ServerError::Flow)?;
         Ok(Self {
-            ends,
+            addresses,
             token: Token(token),
             tcp: tcp::listen(address, device, plan).map_err(refused)?,
             udp: udp::bind(address, device).map_err(refused)?,
@@ -178,16 +179,16 @@ fn run(
     sockets: Sockets,
     view: Box<dyn DaemonView>,
     limits: Limits,
-) -> Result<(), FarError> {
+) -> Result<(), ServerError> {
     let Hello {
         plan,
         stages,
         challenges,
         ..
     } = hello;
-    let ready = sockets.ready().map_err(FarError::Flow)?;
+    let ready = sockets.ready().map_err(ServerError::Flow)?;
     let Sockets {
-        ends,
+        addresses,
         token,
         tcp,
         udp,
@@ -196,82 +197,84 @@ fn run(
     let gathering = Gathering {
         plan: plan.clone(),
         token,
-        there: ends.there,
+        remote: addresses.remote,
         challenges,
     };
-    let flows = gathering.start(tcp, udp).map_err(FarError::Flow)?;
-    let _echo = Echo::start(probe, token, ends.there).map_err(FarError::Flow)?;
-    write(control, &FromFar::Ready(ready)).map_err(FarError::Near)?;
-    control.set_read_timeout(None).map_err(FarError::Near)?;
+    let flows = gathering.start(tcp, udp).map_err(ServerError::Flow)?;
+    let _echo = Echo::start(probe, token, addresses.remote).map_err(ServerError::Flow)?;
+    write(control, &FromServer::Ready(ready)).map_err(ServerError::Client)?;
+    control.set_read_timeout(None).map_err(ServerError::Client)?;
     let orders = listen_for_orders(messages);
     match orders.recv_timeout(UNTIL_START) {
-        Ok(Ok(ToFar::Start)) => {}
-        Ok(Ok(ToFar::Stop | ToFar::Came(_))) => return Ok(()),
-        Ok(Err(error)) => return Err(FarError::Near(error)),
-        Err(_) => return Err(FarError::Near(io::ErrorKind::TimedOut.into())),
+        Ok(Ok(ToServer::Start)) => {}
+        Ok(Ok(ToServer::Stop | ToServer::Came(_))) => return Ok(()),
+        Ok(Err(error)) => return Err(ServerError::Client(error)),
+        Err(_) => return Err(ServerError::Client(io::ErrorKind::TimedOut.into())),
     }
     let flows = flows
         .recv_timeout(PATIENCE)
-        .unwrap_or(Err(FarError::Flows { joined: 0, expected: 1 }))?;
+        .unwrap_or(Err(ServerError::Flows { joined: 0, expected: 1 }))?;
     // From here on, forward is the direction that leaves this end.
     let turned = Plan {
         direction: plan.direction.turned(),
         ..plan
     };
-    let mut guard = Guard::of(&turned, ends.there, &flows).map_err(FarError::Flow)?;
+    let mut guard = Guard::of(&turned, addresses.remote, &flows).map_err(ServerError::Flow)?;
     let ceiling = (limits.rate < MAX_RATE).then_some(limits.rate);
-    let mut end = End::start(&turned, ceiling, flows, view).map_err(FarError::Flow)?;
+    let mut end = Endpoint::start(&turned, ceiling, flows, view).map_err(ServerError::Flow)?;
     if stages {
         end.watch_stages();
     }
-    write(control, &FromFar::Started).map_err(FarError::Near)?;
+    write(control, &FromServer::Started).map_err(ServerError::Client)?;
     seconds(control, &orders, &turned, &mut end, &mut guard)?;
     end.stop_sending();
     std::thread::sleep(LINGER);
-    write(control, &FromFar::Done(Box::new(end.finish()))).map_err(FarError::Near)
+    write(control, &FromServer::Done(Box::new(end.finish()))).map_err(ServerError::Client)
 }
 
 /// Sends a sample each second until the client sends a stop, or sends nothing for too long.
 fn seconds(
     control: &TcpStream,
-    orders: &Receiver<io::Result<ToFar>>,
+    orders: &Receiver<io::Result<ToServer>>,
     plan: &Plan,
-    end: &mut End,
+    end: &mut Endpoint,
     guard: &mut Guard,
-) -> Result<(), FarError> {
+) -> Result<(), ServerError> {
     let daemon = parent_id();
     let start = Instant::now();
     let mut next = start;
     loop {
         next += Duration::from_secs(1);
         while Instant::now() < next {
-            guard.challenge().map_err(FarError::Flow)?;
+            guard.challenge().map_err(ServerError::Flow)?;
             let until = guard.next_challenge().map_or(next, |at| next.min(at));
             match orders.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Ok(ToFar::Stop)) => return Ok(()),
-                Ok(Ok(ToFar::Came(challenge))) => guard.came_back(challenge),
-                Ok(Ok(ToFar::Start)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Err(error)) => return Err(FarError::Near(error)),
-                Err(RecvTimeoutError::Disconnected) => return Err(FarError::Near(io::ErrorKind::UnexpectedEof.into())),
+                Ok(Ok(ToServer::Stop)) => return Ok(()),
+                Ok(Ok(ToServer::Came(challenge))) => guard.came_back(challenge),
+                Ok(Ok(ToServer::Start)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Err(error)) => return Err(ServerError::Client(error)),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(ServerError::Client(io::ErrorKind::UnexpectedEof.into()));
+                }
             }
             guard.check(end)?;
         }
         if parent_id() != daemon {
-            return Err(FarError::DaemonEnded);
+            return Err(ServerError::DaemonEnded);
         }
         if start.elapsed() > plan.time() + Limits::OVERRUN {
             end.stop_sending();
         }
         if start.elapsed() > plan.time() + LATE {
-            return Err(FarError::Near(io::ErrorKind::TimedOut.into()));
+            return Err(ServerError::Client(io::ErrorKind::TimedOut.into()));
         }
-        let second = end.second().map_err(FarError::Flow)?;
-        write(control, &FromFar::Second(Box::new(second))).map_err(FarError::Near)?;
+        let second = end.second().map_err(ServerError::Flow)?;
+        write(control, &FromServer::Second(Box::new(second))).map_err(ServerError::Client)?;
     }
 }
 
 /// Reads the client's messages as they arrive.
-fn listen_for_orders(mut messages: Messages) -> Receiver<io::Result<ToFar>> {
+fn listen_for_orders(mut messages: Messages) -> Receiver<io::Result<ToServer>> {
     // A client that sends faster than the server reads is blocked.
     let (sender, orders) = mpsc::sync_channel(ORDERS);
     std::thread::spawn(move || {
@@ -290,13 +293,13 @@ fn listen_for_orders(mut messages: Messages) -> Receiver<io::Result<ToFar>> {
 struct Gathering {
     plan: Plan,
     token: Token,
-    there: IpAddr,
+    remote: IpAddr,
     challenges: bool,
 }
 
 impl Gathering {
     /// Accepts the flows as they arrive.
-    fn start(self, listener: TcpListener, socket: UdpSocket) -> io::Result<Receiver<Result<Flows, FarError>>> {
+    fn start(self, listener: TcpListener, socket: UdpSocket) -> io::Result<Receiver<Result<Flows, ServerError>>> {
         let (sender, flows) = mpsc::channel();
         std::thread::Builder::new()
             .name("perf-gather".to_owned())
@@ -307,12 +310,12 @@ impl Gathering {
         Ok(flows)
     }
 
-    fn all(&self, listener: &TcpListener, socket: UdpSocket) -> Result<Flows, FarError> {
+    fn all(&self, listener: &TcpListener, socket: UdpSocket) -> Result<Flows, ServerError> {
         let (outgoing, incoming) = self.accept_all(listener)?;
         let udp = self.plan.sends_datagrams();
         if udp {
-            let greeted = udp::await_greeting(&socket, self.token, self.there, self.challenges, PATIENCE);
-            greeted.map_err(FarError::Flow)?;
+            let greeted = udp::await_greeting(&socket, self.token, self.remote, self.challenges, PATIENCE);
+            greeted.map_err(ServerError::Flow)?;
         }
         Ok(Flows {
             outgoing,
@@ -322,14 +325,14 @@ impl Gathering {
         })
     }
 
-    fn accept_all(&self, listener: &TcpListener) -> Result<(Vec<TcpStream>, Vec<TcpStream>), FarError> {
+    fn accept_all(&self, listener: &TcpListener) -> Result<(Vec<TcpStream>, Vec<TcpStream>), ServerError> {
         let plan = &self.plan;
         let each = usize::from(plan.streams());
         let expected = |wanted: bool| if wanted { each } else { 0 };
         let (takes, gives) = (expected(plan.direction.forward()), expected(plan.direction.reverse()));
         let (mut outgoing, mut incoming) = (Vec::new(), Vec::new());
         while outgoing.len() < gives || incoming.len() < takes {
-            match tcp::accept(listener, plan, self.token, self.there).map_err(FarError::Flow)? {
+            match tcp::accept(listener, plan, self.token, self.remote).map_err(ServerError::Flow)? {
                 Some((stream, true)) if incoming.len() < takes => incoming.push(stream),
                 Some((stream, false)) if outgoing.len() < gives => outgoing.push(stream),
                 // Another host, a wrong token, or one connection too many.
@@ -344,10 +347,10 @@ impl Gathering {
 struct Echo(Arc<AtomicBool>);
 
 impl Echo {
-    fn start(socket: UdpSocket, token: Token, there: IpAddr) -> io::Result<Self> {
+    fn start(socket: UdpSocket, token: Token, remote: IpAddr) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let of_thread = Arc::clone(&stop);
-        let body = move || probe::echo(&socket, token, there, &of_thread);
+        let body = move || probe::echo(&socket, token, remote, &of_thread);
         std::thread::Builder::new().name("perf-echo".to_owned()).spawn(body)?;
         Ok(Self(stop))
     }

@@ -19,18 +19,18 @@ fn lane(percent: &[(&str, u64)]) -> LaneStages {
     }
 }
 
-fn end(lanes: impl IntoIterator<Item = LaneStages>) -> EndStages {
-    EndStages {
+fn end(lanes: impl IntoIterator<Item = LaneStages>) -> EndpointStages {
+    EndpointStages {
         lanes: lanes.into_iter().collect(),
     }
 }
 
-fn judged(near: Option<&EndStages>, far: Option<&EndStages>, verdict: Bottleneck) -> HeldUpBy {
+fn judged(client: Option<&EndpointStages>, server: Option<&EndpointStages>, verdict: Bottleneck) -> ThreadVerdict {
     let rate = Some(0.9);
-    held_up(&Measured { near, far, rate }, verdict)
+    thread_verdict(&Measured { client, server, rate }, verdict)
 }
 
-fn sender() -> EndStages {
+fn sender() -> EndpointStages {
     end([lane(&[
         ("udp-send", 41),
         ("seal", 22),
@@ -40,14 +40,14 @@ fn sender() -> EndStages {
     ])])
 }
 
-fn receiver() -> EndStages {
+fn receiver() -> EndpointStages {
     end([lane(&[("tun-write", 30), ("open", 20), ("udp-receive", 10)])])
 }
 
 #[test]
 fn the_thread_without_time_to_spare_and_its_stages() {
-    let held = judged(Some(&sender()), Some(&receiver()), Bottleneck::NearCpu);
-    assert_eq!((held.by, held.lane), (By::NearLane, None));
+    let held = judged(Some(&sender()), Some(&receiver()), Bottleneck::ClientCpu);
+    assert_eq!((held.by, held.lane), (By::ClientLane, None));
     assert_eq!(
         held.text,
         "this node's packet thread, 97 % busy: udp-send 41 %, seal 22 %, tun-read 15 %"
@@ -61,7 +61,7 @@ fn the_thread_without_time_to_spare_and_its_stages() {
     );
     // With client and server swapped.
     let held = judged(Some(&receiver()), Some(&sender()), Bottleneck::Unclear);
-    assert_eq!(held.by, By::FarLane);
+    assert_eq!(held.by, By::ServerLane);
     assert!(
         held.text.starts_with("the peer's packet thread, 97 % busy: udp-send"),
         "{}",
@@ -111,8 +111,8 @@ fn not_the_packet_path() {
 fn a_cpu_that_was_the_bottleneck_is_recognised_from_a_lower_share() {
     let busy = end([lane(&[("open", 70)])]);
     assert_eq!(
-        judged(Some(&busy), Some(&receiver()), Bottleneck::NearCpu).by,
-        By::NearLane
+        judged(Some(&busy), Some(&receiver()), Bottleneck::ClientCpu).by,
+        By::ClientLane
     );
     assert_eq!(
         judged(Some(&busy), Some(&receiver()), Bottleneck::Unclear).by,
@@ -120,7 +120,7 @@ fn a_cpu_that_was_the_bottleneck_is_recognised_from_a_lower_share() {
     );
     // A program beside the daemon is the one without time to spare.
     assert_eq!(
-        judged(Some(&receiver()), Some(&receiver()), Bottleneck::FarCpu).by,
+        judged(Some(&receiver()), Some(&receiver()), Bottleneck::ServerCpu).by,
         By::Elsewhere
     );
 }
@@ -133,10 +133,10 @@ fn a_thread_that_gets_no_cpu() {
         running: 0.58,
         waiting: 0.4,
     });
-    let held = judged(Some(&sender()), Some(&starved), Bottleneck::FarCpu);
+    let held = judged(Some(&sender()), Some(&starved), Bottleneck::ServerCpu);
     assert_eq!(held.by, By::BothLanes);
-    let held = judged(Some(&receiver()), Some(&starved), Bottleneck::FarCpu);
-    assert_eq!(held.by, By::FarLane);
+    let held = judged(Some(&receiver()), Some(&starved), Bottleneck::ServerCpu);
+    assert_eq!(held.by, By::ServerLane);
     assert_eq!(
         held.text,
         "the peer's packet thread, which ran 58 % of the time and waited 40 % for a CPU: \
@@ -148,18 +148,18 @@ fn a_thread_that_gets_no_cpu() {
 fn a_thread_that_waits_for_room() {
     let stuck = end([lane(&[("queue", 80), ("udp-send", 15)])]);
     let held = judged(Some(&stuck), Some(&receiver()), Bottleneck::PathRate);
-    assert_eq!(held.by, By::NearQueue);
+    assert_eq!(held.by, By::ClientQueue);
     assert!(held.text.contains("waited 80 % of the time for room"), "{}", held.text);
     assert_eq!(held.stages[0].stage, "udp-send");
     assert_eq!(
         judged(Some(&receiver()), Some(&stuck), Bottleneck::PathRate).by,
-        By::FarQueue
+        By::ServerQueue
     );
-    assert_eq!(judged(None, Some(&stuck), Bottleneck::PathRate).by, By::FarQueue);
+    assert_eq!(judged(None, Some(&stuck), Bottleneck::PathRate).by, By::ServerQueue);
     // A working thread takes precedence.
     assert_eq!(
         judged(Some(&stuck), Some(&sender()), Bottleneck::PathRate).by,
-        By::FarLane
+        By::ServerLane
     );
 }
 
@@ -186,7 +186,7 @@ fn the_busiest_of_several() {
         lane(&[]),
     ]);
     let held = judged(Some(&many), Some(&receiver()), Bottleneck::Unclear);
-    assert_eq!((held.by, held.lane), (By::NearLane, Some(1)));
+    assert_eq!((held.by, held.lane), (By::ClientLane, Some(1)));
     assert_eq!(
         held.text,
         "this node's packet thread 1 of 3, 95 % busy: seal 80 %, udp-send 15 %"
@@ -204,7 +204,7 @@ fn what_was_not_measured() {
     assert_eq!(neither.text, "unknown: neither end measured its packet threads");
     assert_eq!(neither.evidence.len(), 2);
     // An end with empty measurements was not measured either.
-    for empty in [EndStages::default(), end([LaneStages::default()])] {
+    for empty in [EndpointStages::default(), end([LaneStages::default()])] {
         assert_eq!(judged(Some(&empty), Some(&empty), Bottleneck::Window), neither);
     }
     let one = judged(Some(&receiver()), None, Bottleneck::Loss);
@@ -219,20 +219,38 @@ fn what_was_not_measured() {
             .any(|line| line.starts_with("the peer reported no stages")),
         "{one:?}"
     );
-    assert_eq!(judged(None, Some(&sender()), Bottleneck::Unclear).by, By::FarLane);
+    assert_eq!(judged(None, Some(&sender()), Bottleneck::Unclear).by, By::ServerLane);
 }
 
 #[test]
 fn another_load_than_that_of_the_run() {
     for (rate, told) in [(Some(0.4), true), (Some(2.5), true), (Some(0.6), false), (None, false)] {
-        let (near, far) = (sender(), receiver());
+        let (client, server) = (sender(), receiver());
         let measured = Measured {
-            near: Some(&near),
-            far: Some(&far),
+            client: Some(&client),
+            server: Some(&server),
             rate,
         };
-        let held = held_up(&measured, Bottleneck::NearCpu);
+        let held = thread_verdict(&measured, Bottleneck::ClientCpu);
         let says = held.evidence.iter().any(|line| line.contains("of the rate passed"));
-        assert_eq!((says, held.by), (told, By::NearLane), "{rate:?}");
+        assert_eq!((says, held.by), (told, By::ClientLane), "{rate:?}");
+    }
+}
+
+/// The document `weft.perf/1` never renames a value.
+#[test]
+fn the_document_keeps_its_names() {
+    let names = [
+        (By::ClientLane, "near-lane"),
+        (By::ServerLane, "far-lane"),
+        (By::BothLanes, "both-lanes"),
+        (By::ClientQueue, "near-queue"),
+        (By::ServerQueue, "far-queue"),
+    ];
+    for (by, name) in names {
+        assert_eq!(serde_json::to_value(by).unwrap(), name);
+    }
+    for (verdict, name) in [(Bottleneck::ClientCpu, "near-cpu"), (Bottleneck::ServerCpu, "far-cpu")] {
+        assert_eq!(serde_json::to_value(verdict).unwrap(), name);
     }
 }

@@ -8,11 +8,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::end::{DaemonView, End, EndReport, EndSecond, Flows};
+use crate::account::{EndpointReport, EndpointSecond};
+use crate::endpoint::{DaemonView, Endpoint, Flows};
 use crate::latency::Latency;
-use crate::message::{FromFar, Hello, Messages, Ready, ToFar, printable, write};
+use crate::message::{FromServer, Hello, Messages, Ready, ToServer, write};
 use crate::plan::Plan;
 use crate::probe::{self, Probes};
+use crate::text::printable;
 use crate::{tcp, udp};
 
 /// How long the server may take to accept the connection, and for an answer.
@@ -21,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the idle path is probed.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How long the load runs again while stages are measured, in seconds. In the first of them it
-/// finds its rate.
+/// Duration of the second run, in seconds, in which stages are measured. In the first of them the
+/// load finds its rate.
 pub const STAGED: u32 = 3;
 
 /// How long the server may be silent while the load runs; its samples share the path with the load.
@@ -38,9 +40,9 @@ const MAX_WHY: usize = 200;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The client's account.
-    pub near: EndReport,
+    pub client: EndpointReport,
     /// The server's account.
-    pub far: EndReport,
+    pub server: EndpointReport,
     /// Round trips before the load.
     pub idle: Latency,
     /// Round trips under it.
@@ -55,18 +57,18 @@ pub struct Second {
     /// Its number, from 1.
     pub number: u32,
     /// The client's.
-    pub near: EndSecond,
+    pub client: EndpointSecond,
     /// The server's; `None` if its account did not arrive.
-    pub far: Option<EndSecond>,
+    pub server: Option<EndpointSecond>,
     /// Round trips in this second.
     pub rtt: Latency,
 }
 
 /// Why a run has no outcome. One line each, about the server only.
 #[derive(Debug, thiserror::Error)]
-pub enum NearError {
+pub enum ClientError {
     /// Nothing listens at this address.
-    #[error("accepts no tests: nothing listens at {0}; perf.allow may be \"off\" there, or its weft too old")]
+    #[error("accepts no tests: nothing listens at {0}; its perf.allow may be \"off\", or its weft too old")]
     NotListening(SocketAddr),
     /// There is no answer.
     #[error("cannot be reached at {address} ({source}); see `weft ping`")]
@@ -91,7 +93,7 @@ pub enum NearError {
         source: io::Error,
     },
     /// The server sent a message that does not belong here.
-    #[error("does not follow the protocol; is weft the same version there?")]
+    #[error("does not follow the protocol; use the same version of weft at both ends")]
     Protocol,
     /// A flow could not be opened.
     #[error("accepts no flow at {address} ({source}); does a firewall on the path pass TCP and UDP?")]
@@ -105,7 +107,7 @@ pub enum NearError {
     #[error("cannot be sent this load: {0}")]
     Load(#[source] io::Error),
     /// An error of the local system.
-    #[error("the test cannot run here ({0})")]
+    #[error("the test cannot run on this host ({0})")]
     Here(#[source] io::Error),
 }
 
@@ -113,22 +115,22 @@ pub enum NearError {
 /// [`PORT`](crate::PORT), and reports each second.
 ///
 /// # Errors
-/// [`NearError`].
+/// [`ClientError`].
 pub fn run(
     control: SocketAddr,
     plan: &Plan,
     view: Box<dyn DaemonView>,
     tell: &mut dyn FnMut(&Second),
-) -> Result<Outcome, NearError> {
+) -> Result<Outcome, ClientError> {
     measure(control, &Hello::new(plan.clone()), view, tell)
 }
 
-/// Runs the load of `plan` again for [`STAGED`] seconds, while both daemons measure the stages of
+/// Runs the load of `plan` a second time, for [`STAGED`] seconds, while both daemons measure the stages of
 /// their packet paths. Measuring costs CPU time, so no other figure of this outcome is used.
 ///
 /// # Errors
-/// [`NearError`].
-pub fn run_staged(control: SocketAddr, plan: &Plan, view: Box<dyn DaemonView>) -> Result<Outcome, NearError> {
+/// [`ClientError`].
+pub fn run_staged(control: SocketAddr, plan: &Plan, view: Box<dyn DaemonView>) -> Result<Outcome, ClientError> {
     let plan = Plan {
         seconds: STAGED,
         ..plan.clone()
@@ -141,10 +143,10 @@ fn measure(
     hello: &Hello,
     view: Box<dyn DaemonView>,
     tell: &mut dyn FnMut(&Second),
-) -> Result<Outcome, NearError> {
+) -> Result<Outcome, ClientError> {
     let plan = &hello.plan;
-    let mut far = Connection::open(control)?;
-    let ready = far.ask(hello)?;
+    let mut server = Connection::open(control)?;
+    let ready = server.ask(hello)?;
     let address = plan.raw.unwrap_or(control.ip());
     let flows = open_flows(address, &ready, plan)?;
     let prober = Prober::start(SocketAddr::new(address, ready.probe), &ready)?;
@@ -152,43 +154,43 @@ fn measure(
         std::thread::sleep(IDLE);
     }
     let idle = prober.probes.restart();
-    far.tell(ToFar::Start)?;
-    match far.next(PATIENCE)? {
-        FromFar::Started => {}
+    server.tell(ToServer::Start)?;
+    match server.next(PATIENCE)? {
+        FromServer::Started => {}
         other => return Err(unexpected(other)),
     }
     // Round trips between the two measurements belong to neither.
     let _ = prober.probes.restart();
-    let mut end = End::start(plan, None, flows, view).map_err(NearError::Here)?;
+    let mut end = Endpoint::start(plan, None, flows, view).map_err(ClientError::Here)?;
     if hello.stages {
         end.watch_stages();
     }
     let mut run = Run::new(plan);
-    run.load(&mut far, &mut end, &prober, tell)?;
+    run.load(&mut server, &mut end, &prober, tell)?;
     end.stop_sending();
     let loaded = prober.probes.restart();
-    far.tell(ToFar::Stop)?;
-    let report = run.await_report(&mut far, tell)?;
+    server.tell(ToServer::Stop)?;
+    let report = run.await_report(&mut server, tell)?;
     Ok(run.outcome(end.finish(), report, (idle, loaded)))
 }
 
 /// The control connection.
 struct Connection {
     stream: TcpStream,
-    incoming: Receiver<io::Result<FromFar>>,
+    incoming: Receiver<io::Result<FromServer>>,
     /// Start of the load.
     started: Option<Instant>,
 }
 
 impl Connection {
-    fn open(address: SocketAddr) -> Result<Self, NearError> {
+    fn open(address: SocketAddr) -> Result<Self, ClientError> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|source| match source.kind() {
-            io::ErrorKind::ConnectionRefused => NearError::NotListening(address),
-            _ => NearError::Unreachable { address, source },
+            io::ErrorKind::ConnectionRefused => ClientError::NotListening(address),
+            _ => ClientError::Unreachable { address, source },
         })?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(NearError::Here)?;
-        stream.set_nodelay(true).map_err(NearError::Here)?;
-        let mut messages = Messages::new(stream.try_clone().map_err(NearError::Here)?);
+        stream.set_write_timeout(Some(PATIENCE)).map_err(ClientError::Here)?;
+        stream.set_nodelay(true).map_err(ClientError::Here)?;
+        let mut messages = Messages::new(stream.try_clone().map_err(ClientError::Here)?);
         let (sender, incoming) = mpsc::channel();
         let body = move || {
             loop {
@@ -200,7 +202,7 @@ impl Connection {
             }
         };
         let named = std::thread::Builder::new().name("perf-control".to_owned());
-        named.spawn(body).map_err(NearError::Here)?;
+        named.spawn(body).map_err(ClientError::Here)?;
         Ok(Self {
             stream,
             incoming,
@@ -208,52 +210,54 @@ impl Connection {
         })
     }
 
-    fn ask(&mut self, hello: &Hello) -> Result<Ready, NearError> {
+    fn ask(&mut self, hello: &Hello) -> Result<Ready, ClientError> {
         // A client that was refused at once finds the reason in the receive buffer.
         let _ = write(&self.stream, hello);
         match self.next(PATIENCE)? {
-            FromFar::Ready(ready) => Ok(ready),
+            FromServer::Ready(ready) => Ok(ready),
             other => Err(unexpected(other)),
         }
     }
 
-    fn tell(&self, order: ToFar) -> Result<(), NearError> {
+    fn tell(&self, order: ToServer) -> Result<(), ClientError> {
         write(&self.stream, &order).map_err(|source| self.gone(source))
     }
 
-    fn next(&self, limit: Duration) -> Result<FromFar, NearError> {
+    fn next(&self, limit: Duration) -> Result<FromServer, ClientError> {
         match self.incoming.recv_timeout(limit) {
             Ok(message) => self.understood(message),
             Err(_) => Err(self.gone(io::ErrorKind::TimedOut.into())),
         }
     }
 
-    fn understood(&self, message: io::Result<FromFar>) -> Result<FromFar, NearError> {
+    fn understood(&self, message: io::Result<FromServer>) -> Result<FromServer, ClientError> {
         message.map_err(|source| match source.kind() {
-            io::ErrorKind::InvalidData => NearError::Protocol,
+            io::ErrorKind::InvalidData => ClientError::Protocol,
             _ => self.gone(source),
         })
     }
 
-    fn gone(&self, source: io::Error) -> NearError {
+    fn gone(&self, source: io::Error) -> ClientError {
         let after = self.started.map_or(0.0, |started| started.elapsed().as_secs_f64());
-        NearError::Gone { after, source }
+        ClientError::Gone { after, source }
     }
 }
 
-fn unexpected(message: FromFar) -> NearError {
+fn unexpected(message: FromServer) -> ClientError {
     match message {
-        FromFar::Refused(why) => NearError::Refused(printable(&why, MAX_WHY)),
-        FromFar::Failed(why) => NearError::Failed(printable(&why, MAX_WHY)),
-        FromFar::Ready(_) | FromFar::Started | FromFar::Second(_) | FromFar::Done(_) => NearError::Protocol,
+        FromServer::Refused(why) => ClientError::Refused(printable(&why, MAX_WHY)),
+        FromServer::Failed(why) => ClientError::Failed(printable(&why, MAX_WHY)),
+        FromServer::Ready(_) | FromServer::Started | FromServer::Second(_) | FromServer::Done(_) => {
+            ClientError::Protocol
+        }
     }
 }
 
-fn open_flows(address: IpAddr, ready: &Ready, plan: &Plan) -> Result<Flows, NearError> {
+fn open_flows(address: IpAddr, ready: &Ready, plan: &Plan) -> Result<Flows, ClientError> {
     let to = SocketAddr::new(address, ready.tcp);
     let connect = |outgoing| {
         let opened = tcp::connect(to, plan, ready.token, outgoing);
-        opened.map_err(|source| NearError::Flow { address: to, source })
+        opened.map_err(|source| ClientError::Flow { address: to, source })
     };
     let connections = |wanted: bool, outgoing| {
         let count = if wanted { plan.streams() } else { 0 };
@@ -263,8 +267,8 @@ fn open_flows(address: IpAddr, ready: &Ready, plan: &Plan) -> Result<Flows, Near
     let incoming = connections(plan.direction.reverse(), false)?;
     let udp = if plan.sends_datagrams() {
         let to = SocketAddr::new(address, ready.udp);
-        let failed = |source| NearError::Flow { address: to, source };
-        let socket = udp::bind(any(address), None).map_err(NearError::Here)?;
+        let failed = |source| ClientError::Flow { address: to, source };
+        let socket = udp::bind(any(address), None).map_err(ClientError::Here)?;
         udp::greet(&socket, to, ready.token, PATIENCE).map_err(failed)?;
         Some(socket)
     } else {
@@ -294,18 +298,18 @@ struct Prober {
 }
 
 impl Prober {
-    fn start(to: SocketAddr, ready: &Ready) -> Result<Self, NearError> {
+    fn start(to: SocketAddr, ready: &Ready) -> Result<Self, ClientError> {
         let open = || -> io::Result<UdpSocket> {
             let socket = udp::bind(any(to.ip()), None)?;
             socket.connect(to)?;
             Ok(socket)
         };
-        let socket = open().map_err(NearError::Here)?;
+        let socket = open().map_err(ClientError::Here)?;
         let (probes, stop) = (Arc::new(Probes::default()), Arc::new(AtomicBool::new(false)));
         let (of_thread, ended, token) = (Arc::clone(&probes), Arc::clone(&stop), ready.token);
         let body = move || probe::run(&socket, token, &ended, &of_thread);
         let named = std::thread::Builder::new().name("perf-probe".to_owned());
-        let thread = Some(named.spawn(body).map_err(NearError::Here)?);
+        let thread = Some(named.spawn(body).map_err(ClientError::Here)?);
         Ok(Self { probes, stop, thread })
     }
 }
@@ -322,8 +326,8 @@ impl Drop for Prober {
 /// The state of the load.
 struct Run {
     seconds: u32,
-    near: Vec<(EndSecond, Latency)>,
-    far: Vec<EndSecond>,
+    client: Vec<(EndpointSecond, Latency)>,
+    server: Vec<EndpointSecond>,
     told: Vec<Second>,
     heard: Instant,
     started: Instant,
@@ -333,8 +337,8 @@ impl Run {
     fn new(plan: &Plan) -> Self {
         Self {
             seconds: plan.seconds,
-            near: Vec::new(),
-            far: Vec::new(),
+            client: Vec::new(),
+            server: Vec::new(),
             told: Vec::new(),
             heard: Instant::now(),
             started: Instant::now(),
@@ -344,59 +348,63 @@ impl Run {
     /// Runs until time is up.
     fn load(
         &mut self,
-        far: &mut Connection,
-        end: &mut End,
+        server: &mut Connection,
+        end: &mut Endpoint,
         prober: &Prober,
         tell: &mut dyn FnMut(&Second),
-    ) -> Result<(), NearError> {
-        far.started = Some(self.started);
+    ) -> Result<(), ClientError> {
+        server.started = Some(self.started);
         for second in 1..=self.seconds {
             let until = self.started + Duration::from_secs(second.into());
             loop {
-                match far
+                match server
                     .incoming
                     .recv_timeout(until.saturating_duration_since(Instant::now()))
                 {
-                    Ok(message) => self.hear(far.understood(message)?)?,
+                    Ok(message) => self.hear(server.understood(message)?)?,
                     Err(RecvTimeoutError::Timeout) => break,
-                    Err(RecvTimeoutError::Disconnected) => return Err(far.gone(io::ErrorKind::UnexpectedEof.into())),
+                    Err(RecvTimeoutError::Disconnected) => return Err(server.gone(io::ErrorKind::UnexpectedEof.into())),
                 }
                 self.tell_new(tell);
             }
             if self.heard.elapsed() > SILENCE {
-                return Err(far.gone(io::ErrorKind::TimedOut.into()));
+                return Err(server.gone(io::ErrorKind::TimedOut.into()));
             }
             let sample = end.second().map_err(|source| match source.kind() {
-                io::ErrorKind::InvalidInput => NearError::Load(source),
-                _ => far.gone(source),
+                io::ErrorKind::InvalidInput => ClientError::Load(source),
+                _ => server.gone(source),
             })?;
             if let Some(challenge) = end.challenge() {
-                far.tell(ToFar::Came(challenge))?;
+                server.tell(ToServer::Came(challenge))?;
             }
-            self.near.push((sample, prober.probes.lap()));
+            self.client.push((sample, prober.probes.lap()));
             self.tell_new(tell);
         }
         Ok(())
     }
 
-    fn hear(&mut self, message: FromFar) -> Result<(), NearError> {
+    fn hear(&mut self, message: FromServer) -> Result<(), ClientError> {
         self.heard = Instant::now();
         match message {
             // Samples beyond the expected number are dropped.
-            FromFar::Second(_) if self.far.len() >= self.seconds as usize => Ok(()),
-            FromFar::Second(second) => {
-                self.far.push(second.tamed());
+            FromServer::Second(_) if self.server.len() >= self.seconds as usize => Ok(()),
+            FromServer::Second(second) => {
+                self.server.push(second.tamed());
                 Ok(())
             }
             other => Err(unexpected(other)),
         }
     }
 
-    fn await_report(&mut self, far: &mut Connection, tell: &mut dyn FnMut(&Second)) -> Result<EndReport, NearError> {
+    fn await_report(
+        &mut self,
+        server: &mut Connection,
+        tell: &mut dyn FnMut(&Second),
+    ) -> Result<EndpointReport, ClientError> {
         let until = Instant::now() + DONE;
         loop {
-            match far.next(until.saturating_duration_since(Instant::now()))? {
-                FromFar::Done(report) => return Ok(report.tamed()),
+            match server.next(until.saturating_duration_since(Instant::now()))? {
+                FromServer::Done(report) => return Ok(report.tamed()),
                 message => self.hear(message)?,
             }
             self.tell_new(tell);
@@ -406,12 +414,12 @@ impl Run {
     /// Reports the seconds for which both accounts have arrived.
     fn tell_new(&mut self, tell: &mut dyn FnMut(&Second)) {
         let from = self.told.len();
-        let both = self.near.iter().zip(&self.far).enumerate().skip(from);
-        for (n, ((near, rtt), far)) in both {
+        let both = self.client.iter().zip(&self.server).enumerate().skip(from);
+        for (n, ((client, rtt), server)) in both {
             let second = Second {
                 number: n as u32 + 1,
-                near: near.clone(),
-                far: Some(far.clone()),
+                client: client.clone(),
+                server: Some(server.clone()),
                 rtt: *rtt,
             };
             tell(&second);
@@ -419,19 +427,24 @@ impl Run {
         }
     }
 
-    fn outcome(mut self, near: EndReport, far: EndReport, (idle, loaded): (Latency, Latency)) -> Outcome {
+    fn outcome(
+        mut self,
+        client: EndpointReport,
+        server: EndpointReport,
+        (idle, loaded): (Latency, Latency),
+    ) -> Outcome {
         // The server may have stopped just before its last sample.
-        for (n, (second, rtt)) in self.near.iter().enumerate().skip(self.told.len()) {
+        for (n, (second, rtt)) in self.client.iter().enumerate().skip(self.told.len()) {
             self.told.push(Second {
                 number: n as u32 + 1,
-                near: second.clone(),
-                far: None,
+                client: second.clone(),
+                server: None,
                 rtt: *rtt,
             });
         }
         Outcome {
-            near,
-            far,
+            client,
+            server,
             idle,
             loaded,
             seconds: self.told,

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{BUSY, Bottleneck, SATURATED};
-use crate::stages::{EndStages, LaneStages, QUEUE, StageShare};
+use crate::stages::{EndpointStages, LaneStages, QUEUE, StageShare};
 
 /// Two threads whose busy shares differ by less count as equally busy.
 const TIE: f64 = 0.05;
@@ -27,9 +27,9 @@ const ALIKE: f64 = 0.5;
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
     /// Packet threads of the client; `None` if it did not measure them.
-    pub near: Option<&'a EndStages>,
+    pub client: Option<&'a EndpointStages>,
     /// Packet threads of the server.
-    pub far: Option<&'a EndStages>,
+    pub server: Option<&'a EndpointStages>,
     /// The rate meanwhile as a share of the run's; `None` if there was none.
     pub rate: Option<f64>,
 }
@@ -39,15 +39,19 @@ pub struct Measured<'a> {
 #[serde(rename_all = "kebab-case")]
 pub enum By {
     /// The packet thread of the client's daemon.
-    NearLane,
+    #[serde(rename = "near-lane")]
+    ClientLane,
     /// The packet thread of the server's daemon.
-    FarLane,
+    #[serde(rename = "far-lane")]
+    ServerLane,
     /// Both packet threads, equally busy.
     BothLanes,
     /// The queue behind the client's daemon: its packet thread waits for room to send.
-    NearQueue,
+    #[serde(rename = "near-queue")]
+    ClientQueue,
     /// The queue behind the server's daemon.
-    FarQueue,
+    #[serde(rename = "far-queue")]
+    ServerQueue,
     /// Not the packet path: no packet thread is busy.
     Elsewhere,
     /// Unknown: one end was not measured, and the other is not the limit.
@@ -56,7 +60,7 @@ pub enum By {
 
 /// What limited a run, down to the stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HeldUpBy {
+pub struct ThreadVerdict {
     /// The limit.
     pub by: By,
     /// The number of the packet thread, from 0; `None` if there is only one, or none is named.
@@ -74,18 +78,18 @@ pub struct HeldUpBy {
 /// Names the packet thread that limited a run and the stages that took its time, or reports that
 /// none did. `verdict` is the verdict on the run itself.
 #[must_use]
-pub fn held_up(measured: &Measured<'_>, verdict: Bottleneck) -> HeldUpBy {
-    let near = Suspect::of(true, measured.near);
-    let far = Suspect::of(false, measured.far);
-    let mut held = match (&near, &far) {
-        (Some(near), Some(far)) => both_known(near, far, verdict),
+pub fn thread_verdict(measured: &Measured<'_>, verdict: Bottleneck) -> ThreadVerdict {
+    let client = Suspect::of(true, measured.client);
+    let server = Suspect::of(false, measured.server);
+    let mut held = match (&client, &server) {
+        (Some(client), Some(server)) => both_known(client, server, verdict),
         (Some(known), None) | (None, Some(known)) => one_known(known, verdict),
-        (None, None) => HeldUpBy::nobody(
+        (None, None) => ThreadVerdict::of_no_thread(
             By::Unknown,
             "unknown: neither end measured its packet threads".to_owned(),
         ),
     };
-    for (suspect, whose) in [(&near, "this node"), (&far, "the peer")] {
+    for (suspect, whose) in [(&client, "this node"), (&server, "the peer")] {
         match suspect {
             Some(suspect) if !held.text.contains(&suspect.line()) => held.evidence.push(suspect.line()),
             Some(_) => {}
@@ -104,38 +108,38 @@ pub fn held_up(measured: &Measured<'_>, verdict: Bottleneck) -> HeldUpBy {
     held
 }
 
-fn both_known(near: &Suspect<'_>, far: &Suspect<'_>, verdict: Bottleneck) -> HeldUpBy {
+fn both_known(client: &Suspect<'_>, server: &Suspect<'_>, verdict: Bottleneck) -> ThreadVerdict {
     let from = threshold(verdict);
-    let (a, b) = (near.lane.pressure(), far.lane.pressure());
+    let (a, b) = (client.lane.pressure(), server.lane.pressure());
     if a.min(b) >= from && (a - b).abs() < TIE {
-        let busier = if a >= b { near } else { far };
-        return HeldUpBy {
+        let busier = if a >= b { client } else { server };
+        return ThreadVerdict {
             by: By::BothLanes,
-            text: format!("{}; and {}", near.line(), far.line()),
-            ..busier.held(By::BothLanes)
+            text: format!("{}; and {}", client.line(), server.line()),
+            ..busier.limits(By::BothLanes)
         };
     }
-    let busier = if a >= b { near } else { far };
+    let busier = if a >= b { client } else { server };
     if a.max(b) >= from {
-        return busier.held(busier.lane_is());
+        return busier.limits(busier.lane_is());
     }
     // A thread that waits for room could use that time.
-    if let Some(stuck) = [near, far].into_iter().find(|suspect| suspect.is_stuck()) {
+    if let Some(stuck) = [client, server].into_iter().find(|suspect| suspect.is_stuck()) {
         return stuck.waits_for_room();
     }
     let idle = |suspect: &Suspect<'_>| 100.0 * suspect.idle();
     let text = format!(
         "not the packet path: this node's packet thread had nothing to do {:.0} % of the time, the peer's {:.0} %; {}",
-        idle(near),
-        idle(far),
+        idle(client),
+        idle(server),
         otherwise(verdict)
     );
-    HeldUpBy::nobody(By::Elsewhere, text)
+    ThreadVerdict::of_no_thread(By::Elsewhere, text)
 }
 
-fn one_known(known: &Suspect<'_>, verdict: Bottleneck) -> HeldUpBy {
+fn one_known(known: &Suspect<'_>, verdict: Bottleneck) -> ThreadVerdict {
     if known.lane.pressure() >= threshold(verdict) {
-        return known.held(known.lane_is());
+        return known.limits(known.lane_is());
     }
     if known.is_stuck() {
         return known.waits_for_room();
@@ -146,13 +150,13 @@ fn one_known(known: &Suspect<'_>, verdict: Bottleneck) -> HeldUpBy {
         100.0 * known.idle(),
         otherwise(verdict)
     );
-    HeldUpBy::nobody(By::Unknown, text)
+    ThreadVerdict::of_no_thread(By::Unknown, text)
 }
 
 /// A CPU that is the bottleneck is recognised from a lower share on.
 fn threshold(verdict: Bottleneck) -> f64 {
     match verdict {
-        Bottleneck::NearCpu | Bottleneck::FarCpu => BUSY,
+        Bottleneck::ClientCpu | Bottleneck::ServerCpu => BUSY,
         _ => SATURATED,
     }
 }
@@ -166,25 +170,25 @@ fn otherwise(verdict: Bottleneck) -> String {
 
 /// The busiest packet thread of one end.
 struct Suspect<'a> {
-    near: bool,
+    client: bool,
     at: usize,
-    of: &'a EndStages,
+    of: &'a EndpointStages,
     lane: &'a LaneStages,
 }
 
 impl<'a> Suspect<'a> {
-    fn of(near: bool, end: Option<&'a EndStages>) -> Option<Self> {
+    fn of(client: bool, end: Option<&'a EndpointStages>) -> Option<Self> {
         let of = end?;
         let (at, lane) = of.busiest()?;
-        Some(Self { near, at, of, lane })
+        Some(Self { client, at, of, lane })
     }
 
     const fn lane_is(&self) -> By {
-        if self.near { By::NearLane } else { By::FarLane }
+        if self.client { By::ClientLane } else { By::ServerLane }
     }
 
     const fn whose(&self) -> &'static str {
-        if self.near { "this node's" } else { "the peer's" }
+        if self.client { "this node's" } else { "the peer's" }
     }
 
     /// The share of the time in which it neither worked nor waited for room.
@@ -239,8 +243,8 @@ impl<'a> Suspect<'a> {
         (self.several()).then(|| format!("{} other packet threads were busy: {}", self.whose(), others.join(", ")))
     }
 
-    fn held(&self, by: By) -> HeldUpBy {
-        HeldUpBy {
+    fn limits(&self, by: By) -> ThreadVerdict {
+        ThreadVerdict {
             by,
             lane: self.several().then_some(self.at),
             busy: Some(self.lane.busy()),
@@ -250,19 +254,22 @@ impl<'a> Suspect<'a> {
         }
     }
 
-    fn waits_for_room(&self) -> HeldUpBy {
+    fn waits_for_room(&self) -> ThreadVerdict {
         let text = format!(
             "what lies behind {}: it waited {:.0} % of the time for room in a full socket, or at another packet thread",
             self.name(),
             self.lane.share(QUEUE) * 100.0
         );
-        let by = if self.near { By::NearQueue } else { By::FarQueue };
-        HeldUpBy { text, ..self.held(by) }
+        let by = if self.client { By::ClientQueue } else { By::ServerQueue };
+        ThreadVerdict {
+            text,
+            ..self.limits(by)
+        }
     }
 }
 
-impl HeldUpBy {
-    fn nobody(by: By, text: String) -> Self {
+impl ThreadVerdict {
+    fn of_no_thread(by: By, text: String) -> Self {
         Self {
             by,
             lane: None,

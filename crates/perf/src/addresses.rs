@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 
 /// Both addresses of the flows of a run, seen from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub struct Addresses {
     /// The server's own address, on which its sockets listen.
-    pub here: IpAddr,
+    pub local: IpAddr,
     /// The client's address: flows and greetings from others are ignored.
-    pub there: IpAddr,
+    pub remote: IpAddr,
 }
 
 /// Why a run cannot go outside the tunnel.
@@ -23,32 +23,32 @@ pub enum NotOutside {
     #[error("its link with this node is at {0}, which is not an address of another machine; leave --raw out")]
     Within(IpAddr),
     /// The requested address is not that of the link.
-    #[error("its own address on the link is {here}, not {asked}; it may be behind NAT; leave --raw out")]
+    #[error("its own address on the link is {local}, not {asked}; it may be behind NAT; leave --raw out")]
     Elsewhere {
         /// The address of the link.
-        here: IpAddr,
+        local: IpAddr,
         /// The requested address.
         asked: IpAddr,
     },
     /// The system does not report a source address for the link.
-    #[error("it has no route to {there} ({source}); leave --raw out")]
+    #[error("it has no route to {remote} ({source}); leave --raw out")]
     NoRoute {
         /// The remote address of the link.
-        there: IpAddr,
+        remote: IpAddr,
         /// What the system said.
         source: io::Error,
     },
 }
 
-impl Ends {
+impl Addresses {
     /// The addresses of the control connection. Inside the tunnel they belong to keys.
     ///
     /// # Errors
     /// If the connection has ended.
     pub fn inside(control: &TcpStream) -> io::Result<Self> {
         Ok(Self {
-            here: control.local_addr()?.ip().to_canonical(),
-            there: control.peer_addr()?.ip().to_canonical(),
+            local: control.local_addr()?.ip().to_canonical(),
+            remote: control.peer_addr()?.ip().to_canonical(),
         })
     }
 
@@ -59,18 +59,18 @@ impl Ends {
     /// [`NotOutside`].
     pub fn outside(asked: IpAddr, link: Option<SocketAddr>) -> Result<Self, NotOutside> {
         let link = link.ok_or(NotOutside::NoLink)?;
-        let there = link.ip().to_canonical();
-        if is_within(there) {
-            return Err(NotOutside::Within(there));
+        let remote = link.ip().to_canonical();
+        if is_within(remote) {
+            return Err(NotOutside::Within(remote));
         }
-        let here = local_towards(link).map_err(|source| NotOutside::NoRoute { there, source })?;
-        Self::of_link(asked.to_canonical(), here, there)
+        let local = local_towards(link).map_err(|source| NotOutside::NoRoute { remote, source })?;
+        Self::of_link(asked.to_canonical(), local, remote)
     }
 
-    fn of_link(asked: IpAddr, here: IpAddr, there: IpAddr) -> Result<Self, NotOutside> {
-        match asked == here && !is_within(here) {
-            true => Ok(Self { here, there }),
-            false => Err(NotOutside::Elsewhere { here, asked }),
+    fn of_link(asked: IpAddr, local: IpAddr, remote: IpAddr) -> Result<Self, NotOutside> {
+        match asked == local && !is_within(local) {
+            true => Ok(Self { local, remote }),
+            false => Err(NotOutside::Elsewhere { local, asked }),
         }
     }
 }
@@ -101,8 +101,11 @@ mod tests {
 
     #[test]
     fn raw_is_the_local_address_of_the_link_or_nothing() {
-        let (here, there) = (ip("192.0.2.2"), ip("192.0.2.1"));
-        assert_eq!(Ends::of_link(here, here, there).unwrap(), Ends { here, there });
+        let (local, remote) = (ip("192.0.2.2"), ip("192.0.2.1"));
+        assert_eq!(
+            Addresses::of_link(local, local, remote).unwrap(),
+            Addresses { local, remote }
+        );
         for asked in [
             "127.0.0.1",
             "127.0.0.5",
@@ -113,7 +116,7 @@ mod tests {
             "198.51.100.2",
             "224.0.0.1",
         ] {
-            let refused = Ends::of_link(ip(asked), here, there).unwrap_err();
+            let refused = Addresses::of_link(ip(asked), local, remote).unwrap_err();
             assert!(matches!(refused, NotOutside::Elsewhere { .. }), "{asked}: {refused}");
             let words = refused.to_string();
             assert!(
@@ -130,9 +133,12 @@ mod tests {
             ("0.0.0.0", "0.0.0.0:2121"),
             ("::1", "[::1]:2121"),
         ] {
-            let refused = Ends::outside(ip(asked), Some(link.parse().unwrap()));
+            let refused = Addresses::outside(ip(asked), Some(link.parse().unwrap()));
             assert!(matches!(refused, Err(NotOutside::Within(_))), "{refused:?}");
         }
-        assert!(matches!(Ends::outside(ip("192.0.2.2"), None), Err(NotOutside::NoLink)));
+        assert!(matches!(
+            Addresses::outside(ip("192.0.2.2"), None),
+            Err(NotOutside::NoLink)
+        ));
     }
 }
