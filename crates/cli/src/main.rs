@@ -54,7 +54,7 @@ enum Command {
     Peers(peers::Args),
     /// Send echoes to a peer and show the path they take
     Ping(ping::Args),
-    /// Measure what passes between here and a peer, and name what holds it up
+    /// Measure throughput and round trips to a peer, and name the bottleneck
     Perf(Box<perf::Args>),
     /// Show where the time of a running node's packet path goes, stage by stage
     Trace(trace::Args),

@@ -37,8 +37,8 @@ const SMALL: u16 = 64;
 /// Default rate of datagrams, bit/s.
 const DEFAULT_RATE: u64 = 10_000_000;
 
-/// Pause before the run that measures stages is requested again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Pause before the run that measures stages is requested a second time.
+const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// Congestion control of TCP, such as cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Outside the tunnel: directly between the two machines
+    /// Outside the tunnel: directly between the two hosts
     #[arg(long)]
     raw: bool,
     /// Skip the second run, which measures the stages of the packet path
@@ -150,16 +150,16 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     if report.valid { Ok(()) } else { Err(Failure::Invalid) }
 }
 
-/// Runs the same load again while both daemons measure their stages. A failure does not affect the
+/// Runs the same load a second time while both daemons measure their stages. A failure does not affect the
 /// run.
 fn staged(far: SocketAddr, plan: &Plan, view: impl Fn() -> Box<View>) -> Staged {
-    let mut again = client::run_staged(far, plan, view());
+    let mut staged = client::run_staged(far, plan, view());
     // The server process of the first run may not have ended yet.
-    if let Err(ClientError::Refused(_)) = again {
-        std::thread::sleep(AGAIN);
-        again = client::run_staged(far, plan, view());
+    if let Err(ClientError::Refused(_)) = staged {
+        std::thread::sleep(RETRY);
+        staged = client::run_staged(far, plan, view());
     }
-    match again {
+    match staged {
         Ok(outcome) => Staged::Measured(Box::new(outcome)),
         Err(error) => Staged::Failed(format!("the peer {error}")),
     }
