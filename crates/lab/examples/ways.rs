@@ -19,6 +19,7 @@ use weft_lab::daemon::{Daemon, Identity};
 use weft_lab::fips::FipsDaemon;
 use weft_lab::host::Host;
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
+use weft_lab::stats::Summary;
 use weft_lab::world::World;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -115,10 +116,10 @@ fn main() -> Result<()> {
     for round in 1..=rounds {
         for (way, runs) in ways.iter().zip(&mut runs) {
             let both = measure(way, &weft, &fips, seconds)?;
-            for ((direction, run), runs) in ["there", "back"].iter().zip(both).zip(runs) {
+            for ((direction, run), runs) in ["upload", "download"].iter().zip(both).zip(runs) {
                 let [sender, receiver, relay] = run.cpu_per_gb;
                 println!(
-                    "round {round}  {:<26} {direction:<6} {:7.0} Mbit/s  CPU s/GB {sender:.2} + {receiver:.2}, relay {relay:.2}",
+                    "round {round}  {:<26} {direction:<8} {:7.0} Mbit/s  CPU s/GB {sender:.2} + {receiver:.2}, relay {relay:.2}",
                     way.name, run.mbit_s
                 );
                 runs.push(run);
@@ -129,22 +130,23 @@ fn main() -> Result<()> {
         "\n| way | direction | Mbit/s | of the first | CPU s/GB, sender + receiver | relay |\n|---|---|---|---|---|---|"
     );
     for (way, both) in ways.iter().zip(&runs) {
-        for (n, direction) in ["there", "back"].iter().enumerate() {
-            let rate = spread(both[n].iter().map(|run| run.mbit_s));
-            let ratio = spread(
-                both[n]
-                    .iter()
-                    .zip(&runs[0][n])
-                    .map(|(run, first)| run.mbit_s / first.mbit_s),
-            );
-            let cpu = [0, 1, 2].map(|node| spread(both[n].iter().map(|run| run.cpu_per_gb[node])).1);
+        for (n, direction) in ["upload", "download"].iter().enumerate() {
+            let rate = summary(both[n].iter().map(|run| run.mbit_s))?;
+            let pairs = both[n].iter().zip(&runs[0][n]);
+            let ratio = summary(pairs.map(|(run, first)| run.mbit_s / first.mbit_s))?;
+            let cpu = |node: usize| summary(both[n].iter().map(|run| run.cpu_per_gb[node]));
+            let cpu = [cpu(0)?.median, cpu(1)?.median, cpu(2)?.median];
             println!(
                 "| {} | {direction} | {:.0} [{:.0}-{:.0}] | {:.2} [{:.2}-{:.2}] | {:.2} + {:.2} | {:.2} |",
-                way.name, rate.1, rate.0, rate.2, ratio.1, ratio.0, ratio.2, cpu[0], cpu[1], cpu[2]
+                way.name, rate.median, rate.min, rate.max, ratio.median, ratio.min, ratio.max, cpu[0], cpu[1], cpu[2]
             );
         }
     }
     Ok(())
+}
+
+fn summary(values: impl Iterator<Item = f64>) -> Result<Summary> {
+    Ok(Summary::of(&values.collect::<Vec<_>>())?)
 }
 
 /// Builds the path, and sends over it in both directions.
@@ -183,7 +185,7 @@ fn measure(way: &Way, weft: &Path, fips: &Path, seconds: u64) -> Result<[Run; 2]
         }
         nodes.push(start(kind, &hosts[n], (weft, fips), &ids[n], spec)?);
     }
-    let there = stream((&hosts[0], &hosts[1]), ids[1].address, seconds, &nodes)?;
+    let upload = stream((&hosts[0], &hosts[1]), ids[1].address, seconds, &nodes)?;
     if let (Node::Weft(node), true) = (&nodes[0], !way.frames.is_empty()) {
         let status = node.peer(&ids[1].npub)?.ok_or("the peer is not known")?;
         let kind = &status["session"]["frames"]["kind"];
@@ -191,9 +193,9 @@ fn measure(way: &Way, weft: &Path, fips: &Path, seconds: u64) -> Result<[Run; 2]
             return Err(format!("{}: frames are {kind}", way.name).into());
         }
     }
-    let mut back = stream((&hosts[1], &hosts[0]), ids[0].address, seconds, &nodes)?;
-    back.cpu_per_gb.swap(0, 1);
-    Ok([there, back])
+    let mut download = stream((&hosts[1], &hosts[0]), ids[0].address, seconds, &nodes)?;
+    download.cpu_per_gb.swap(0, 1);
+    Ok([upload, download])
 }
 
 fn start(kind: Kind, host: &Host, (weft, fips): (&Path, &Path), id: &Identity, spec: &NodeSpec) -> Result<Node> {
@@ -256,17 +258,4 @@ fn connect(from: &Host, to: &Host, address: Ipv6Addr) -> Result<(TcpStream, TcpS
             Err(_) => {}
         }
     }
-}
-
-/// Minimum, median, maximum. The median of an even number of values is the mean of the two in the
-/// middle.
-fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let (last, half) = (values.len() - 1, values.len() / 2);
-    (
-        values[0],
-        f64::midpoint(values[last - half], values[half]),
-        values[last],
-    )
 }

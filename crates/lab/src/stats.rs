@@ -1,20 +1,18 @@
 //! Statistics of a few runs, with their uncertainty (L37).
 //!
 //! - [`Summary`]: one arm by itself, with warnings.
-//! - [`welch`], [`Ratio`]: two arms, by their means; [`paired_ratio`]: by the rounds in which both
-//!   ran.
-//! - [`median_interval`]: the uncertainty of a median, by resampling.
-//! - `student`: the t distribution.
+//! - [`paired_ratio`]: two arms, by the rounds in which both ran.
+//! - [`median_interval`], [`ratio_of_medians`]: the uncertainty of a median, and of the ratio of two,
+//!   by resampling.
 //!
 //! Means and variances are those of samples (`n - 1`). Everything here is pure; random numbers come
 //! from a seed.
 
 mod compare;
 mod resample;
-mod student;
 
-pub use compare::{Ratio, Welch, paired_ratio, ratio_of_means, welch};
-pub use resample::median_interval;
+pub use compare::{Ratio, paired_ratio};
+pub use resample::{median_interval, ratio_of_medians};
 
 /// A coefficient of variation above this is flagged.
 const UNSTEADY: f64 = 0.03;
@@ -174,6 +172,14 @@ mod tests {
         assert!(close(s.p10, 3.4) && close(s.p90, 7.6), "{s:?}");
         assert_eq!((s.n, s.min, s.max, s.unsteady), (8, 2.0, 9.0, true));
         assert_eq!(s.outliers, [0, 6, 7]);
+    }
+
+    #[test]
+    fn the_median_of_an_even_count_is_between_the_two_in_the_middle() {
+        let median = |runs: &[f64]| Summary::of(runs).unwrap().median;
+        assert_eq!(median(&[1.0, 3.0]), 2.0);
+        assert_eq!(median(&[9.0, 1.0, 2.0, 4.0]), 3.0);
+        assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
     }
 
     #[test]

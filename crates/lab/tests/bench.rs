@@ -5,14 +5,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use weft_lab::bench::arm::Arm;
-use weft_lab::bench::driver::{self, Stage, Tunnel, UNDERLAY};
+use weft_lab::bench::bound::By;
+use weft_lab::bench::conditions::{Conditions, Queue, Regime};
+use weft_lab::bench::driver::{self, Subject, Tunnel};
 use weft_lab::bench::matrix::{CASES, Case};
 use weft_lab::bench::measure::{self, Figures, RunError, converge};
+use weft_lab::bench::stage::{Cable, Stage, set_congestion};
+use weft_lab::cable::Link;
 use weft_lab::world::World;
 use weft_os::netlink::{Netlink, Route};
 use weft_os::poll::{Events, Interest, Poller};
 use weft_os::test_support::in_namespaces;
-use weft_os::udp::{BindOptions, RECEIVE_BUFFER_LEN, UdpCounters, UdpSocket};
+use weft_os::udp::{BindOptions, RECEIVE_BUFFER_LEN, UdpCounters, UdpSocket, is_too_long};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -26,15 +30,29 @@ fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<
 
 /// Two hosts, a cable, and no tunnel.
 fn direct() -> (World, Stage, Tunnel) {
-    direct_over(false)
+    direct_in(&Conditions::default())
 }
 
-fn direct_over(wire: bool) -> (World, Stage, Tunnel) {
+fn direct_in(conditions: &Conditions) -> (World, Stage, Tunnel) {
     let world = World::new().unwrap();
-    let stage = Stage::set(&world, world.directory().join("stage"), wire).unwrap();
+    let stage = Stage::set(&world, world.directory().join("stage"), conditions).unwrap();
     let arm: Arm = "direct".parse().unwrap();
-    let tunnel = driver::start(&arm, Path::new("/nowhere"), Path::new("/nowhere"), &stage).unwrap();
+    let nowhere = Path::new("/nowhere");
+    let subject = Subject {
+        arm: &arm,
+        program: nowhere,
+        weft: nowhere,
+    };
+    let tunnel = driver::start(&subject, &stage).unwrap();
     (world, stage, tunnel)
+}
+
+/// The plain cable of two hosts.
+fn link(stage: &Stage) -> &Link {
+    match &stage.cables[0].cable {
+        Cable::Plain(link) => link,
+        Cable::Emulated(_) => panic!("the cable is emulated"),
+    }
 }
 
 #[test]
@@ -70,9 +88,12 @@ fn a_run_has_figures_both_ways() {
 fn a_cable_like_a_wire_carries_datagrams_one_by_one() {
     in_namespaces(|| {
         for (wire, at_least, at_most) in [(false, 1, 10), (true, 40, 50)] {
-            let (_world, stage, _tunnel) = direct_over(wire);
+            let (_world, stage, _tunnel) = direct_in(&Conditions {
+                wire,
+                ..Conditions::default()
+            });
             let bind = |end: usize| {
-                let address = format!("{}:0", UNDERLAY[end]).parse().unwrap();
+                let address = format!("{}:0", stage.underlay(end).unwrap()).parse().unwrap();
                 let bind = || UdpSocket::bind(address, BindOptions::default()).unwrap();
                 stage.hosts[end].run(bind).unwrap()
             };
@@ -113,7 +134,7 @@ fn receive(socket: &UdpSocket, datagrams: u64) -> UdpCounters {
 fn sent(stage: &Stage) -> u64 {
     let read = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let text = stage.hosts[0].run(read).unwrap();
-    let name = format!("{}:", stage.link.a().name());
+    let name = format!("{}:", link(stage).a().name());
     let line = text
         .lines()
         .find_map(|line| line.trim_start().strip_prefix(&name))
@@ -179,10 +200,10 @@ fn rubbish_comes_to_open_ports() {
 fn a_tunnel_that_carries_nothing_is_not_measured() {
     in_namespaces(|| {
         let (_world, stage, tunnel) = direct();
-        stage.link.cut().unwrap();
+        link(&stage).cut().unwrap();
         let error = converge(&stage, &tunnel, Duration::from_secs(1)).unwrap_err();
         assert!(matches!(error, RunError::NotConverged { .. }), "{error:?}");
-        stage.link.heal().unwrap();
+        link(&stage).heal().unwrap();
         converge(&stage, &tunnel, LIMIT).unwrap();
     });
 }
@@ -193,7 +214,7 @@ fn a_route_that_changes_during_a_run_voids_it() {
     in_namespaces(|| {
         let (world, stage, tunnel) = direct();
         converge(&stage, &tunnel, LIMIT).unwrap();
-        let [a, b] = &stage.hosts;
+        let (a, b) = (&stage.hosts[0], &stage.hosts[1]);
         let other = world.link((a, &["10.97.0.1/24"]), (b, &["10.97.0.2/24"])).unwrap();
         std::thread::scope(|scope| {
             let run = scope.spawn(|| measure(&stage, &tunnel, &case("tcp"), 8));
@@ -214,7 +235,7 @@ fn a_far_end_that_goes_away_voids_the_run() {
         std::thread::scope(|scope| {
             let run = scope.spawn(|| measure(&stage, &tunnel, &case("tcp"), 15));
             std::thread::sleep(Duration::from_secs(3));
-            stage.link.cut().unwrap();
+            link(&stage).cut().unwrap();
             let error = run.join().unwrap().unwrap_err();
             assert!(matches!(error, RunError::Client(_)), "{error:?}");
         });
@@ -244,5 +265,139 @@ fn a_tunnel_whose_process_has_ended_voids_the_run() {
             assert!(matches!(error, RunError::Ended), "{error:?}");
             child.wait().unwrap();
         }
+    });
+}
+
+/// What a regime says, a report shows: the round trip, the loss and the rate.
+#[test]
+fn a_regime_is_what_the_figures_show() {
+    in_namespaces(|| {
+        let conditions = Conditions {
+            regime: Regime {
+                delay: Duration::from_millis(10),
+                loss: 0.05,
+                rate: Some(50_000_000),
+                queue: Some(Queue::Time(Duration::from_millis(20))),
+            },
+            ..Conditions::default()
+        };
+        let (_world, stage, tunnel) = direct_in(&conditions);
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        let tcp = measure(&stage, &tunnel, &case("tcp"), 2).unwrap();
+        assert!((20.0..100.0).contains(&tcp.idle.p50_ms), "{tcp:?}");
+        assert!(tcp.mbit_s > 0.1 && tcp.mbit_s < 50.0, "{tcp:?}");
+        assert!(tcp.cable_lost > 0 && tcp.retransmits.unwrap() > 0, "{tcp:?}");
+        // Ten times the rate: what passes is the rate, and the queue stays full.
+        let udp = measure(&stage, &tunnel, &case("udp500"), 2).unwrap();
+        assert!((20.0..50.0).contains(&udp.mbit_s), "{udp:?}");
+        assert!(udp.cable_overflowed > 1000 && udp.loss.unwrap() > 0.5, "{udp:?}");
+        assert!(udp.loaded.p50_ms > 35.0, "{udp:?}");
+        let bound = udp.bound.unwrap();
+        assert!(
+            matches!(bound.by, By::PathRate | By::Machine | By::Load | By::Cable),
+            "{bound:?}"
+        );
+        let media = udp.media.unwrap();
+        assert!(media.received < media.sent && media.longest_gap_ms > 30.0, "{media:?}");
+    });
+}
+
+/// Without impairments a media stream has no gap that a viewer notices; an outage is one.
+#[test]
+fn a_media_stream_shows_an_outage() {
+    in_namespaces(|| {
+        let (_world, stage, tunnel) = direct();
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        let calm = measure(&stage, &tunnel, &case("udp500"), 1).unwrap().media.unwrap();
+        assert_eq!(calm.sent, calm.received, "{calm:?}");
+        assert!((16.0..500.0).contains(&calm.longest_gap_ms), "{calm:?}");
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| measure(&stage, &tunnel, &case("udp500"), 4));
+            std::thread::sleep(Duration::from_secs(2));
+            link(&stage).cut().unwrap();
+            std::thread::sleep(Duration::from_secs(1));
+            link(&stage).heal().unwrap();
+            let media = run.join().unwrap().unwrap().media.unwrap();
+            assert!((1000.0..3000.0).contains(&media.longest_gap_ms), "{media:?}");
+        });
+    });
+}
+
+#[test]
+fn several_clients_share_one_relay() {
+    in_namespaces(|| {
+        let conditions = Conditions {
+            relayed: true,
+            clients: 2,
+            ..Conditions::default()
+        };
+        let (_world, stage, tunnel) = direct_in(&conditions);
+        assert_eq!((stage.hosts.len(), stage.cables.len(), tunnel.ends.len()), (4, 3, 3));
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        let relay = stage.relay().unwrap();
+        let at_relay = |stage: &Stage| {
+            let read = || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+            let text = stage.hosts[relay].run(read).unwrap();
+            let line = text.lines().filter(|line| line.starts_with("Ip:")).nth(1).unwrap();
+            // The sixth figure is ForwDatagrams.
+            line.split_whitespace().nth(6).unwrap().parse::<u64>().unwrap()
+        };
+        for name in ["tcp", "tcp-back"] {
+            let before = at_relay(&stage);
+            // A client without payload, or a server that got less than all, would void the run.
+            let figures = measure(&stage, &tunnel, &case(name), 1).unwrap();
+            assert!(figures.mbit_s > 1.0 && figures.seconds.len() == 1, "{figures:?}");
+            assert!(at_relay(&stage) > before + 100, "the relay forwards");
+        }
+    });
+}
+
+/// A datagram of the MTU passes whole, one of a byte more does not.
+#[test]
+fn an_mtu_is_that_of_packets() {
+    in_namespaces(|| {
+        let conditions = Conditions {
+            mtu: Some(1300),
+            ..Conditions::default()
+        };
+        let (_world, stage, tunnel) = direct_in(&conditions);
+        converge(&stage, &tunnel, LIMIT).unwrap();
+        assert_eq!(tunnel.mtu, 1300);
+        for (from, to) in [(0, 1), (1, 0)] {
+            let bind = |end: usize| {
+                let address = format!("{}:0", stage.underlay(end).unwrap()).parse().unwrap();
+                stage.hosts[end]
+                    .run(|| UdpSocket::bind(address, BindOptions::default()).unwrap())
+                    .unwrap()
+            };
+            let (from, to) = (bind(from), bind(to));
+            let headers = 20 + 8;
+            assert_eq!(
+                from.send(to.local_address(), &[7; 1300 - 28], None).unwrap(),
+                1300 - headers
+            );
+            let error = from.send(to.local_address(), &[7; 1301 - 28], None).unwrap_err();
+            assert!(is_too_long(&error), "{error}");
+            assert_eq!(receive(&to, 1).segments_received, 1);
+        }
+        assert_eq!(measure(&stage, &tunnel, &case("tcp"), 1).unwrap().mtu, 1300);
+    });
+}
+
+/// `reno` is one that every namespace accepts.
+#[test]
+fn a_congestion_control_is_that_of_the_namespace() {
+    in_namespaces(|| {
+        let conditions = Conditions {
+            congestion: "reno".to_owned(),
+            ..Conditions::default()
+        };
+        let (_world, stage, _tunnel) = direct_in(&conditions);
+        for host in &stage.hosts {
+            let path = "/proc/sys/net/ipv4/tcp_congestion_control";
+            let found = host.run(|| std::fs::read_to_string(path).unwrap()).unwrap();
+            assert_eq!(found.trim(), "reno");
+        }
+        assert_eq!(set_congestion(&stage.hosts[0], "carrier-pigeon").unwrap(), "reno");
     });
 }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::{PathSeen, TcpSent};
+use crate::account::{EndpointReport, PathSeen, TcpSent};
 use crate::client::{Outcome, Second};
 use crate::judge::{Evidence, Flow, Verdict, judge};
 use crate::latency::Latency;
@@ -290,15 +290,12 @@ impl Staged {
 
     fn thread_verdict(&self, way: Way, run_mbit_s: f64, verdict: &Verdict) -> Option<ThreadVerdict> {
         let Self::Measured(outcome) = self else { return None };
-        let receiver = match way {
-            Way::Forward => &outcome.server,
-            Way::Reverse => &outcome.client,
-        };
-        let again = mbit_s(receiver.received.map_or(0, |received| received.bytes), receiver.seconds);
+        let [_, receiver] = sender_and_receiver(outcome, way);
+        let staged_mbit_s = received_mbit_s(receiver);
         let measured = Measured {
             client: outcome.client.stages.as_ref(),
             server: outcome.server.stages.as_ref(),
-            rate: (run_mbit_s > 0.0).then(|| again / run_mbit_s),
+            rate: (run_mbit_s > 0.0).then(|| staged_mbit_s / run_mbit_s),
         };
         Some(thread_verdict(&measured, verdict.is))
     }
@@ -322,65 +319,85 @@ fn invalid(plan: &Plan, client: &PathSeen, server: &PathSeen) -> Option<String> 
     changed("the", client).or_else(|| changed("the peer's", server))
 }
 
-fn direction(plan: &Plan, outcome: &Outcome, staged: &Staged, way: Way) -> DirectionReport {
-    let (sender, receiver) = match way {
-        Way::Forward => (&outcome.client, &outcome.server),
-        Way::Reverse => (&outcome.server, &outcome.client),
-    };
-    let bytes = receiver.received.map_or(0, |received| received.bytes);
-    let rate = mbit_s(bytes, receiver.seconds);
+/// The accounts of sender and receiver of one direction.
+fn sender_and_receiver(outcome: &Outcome, way: Way) -> [&EndpointReport; 2] {
+    match way {
+        Way::Forward => [&outcome.client, &outcome.server],
+        Way::Reverse => [&outcome.server, &outcome.client],
+    }
+}
+
+/// The rate that the receiver of one direction counted, in Mbit/s.
+fn received_mbit_s(receiver: &EndpointReport) -> f64 {
+    mbit_s(receiver.received.map_or(0, |received| received.bytes), receiver.seconds)
+}
+
+/// The measurements of one direction of a run, for [`judge`].
+#[must_use]
+pub fn evidence(plan: &Plan, outcome: &Outcome, way: Way) -> Evidence {
+    let [sender, receiver] = sender_and_receiver(outcome, way);
     let sent = sender.sent.as_ref();
-    let udp = sent.and_then(|sent| sent.udp).map(|udp| {
-        let arrived = receiver.received.and_then(|received| received.udp).unwrap_or_default();
-        // A datagram that arrived between the two accounts is not counted as lost.
-        let lost = udp.datagrams.saturating_sub(arrived.datagrams);
-        UdpReport {
-            sent: udp.datagrams,
-            refused: udp.refused,
-            received: arrived.datagrams,
-            lost,
-            loss: lost as f64 / udp.datagrams.max(1) as f64,
-            duplicates: arrived.duplicates,
-            reordered: arrived.reordered,
-            jitter_ms: arrived.jitter_ms,
-            packets_s: arrived.datagrams as f64 / receiver.seconds.max(1e-9),
-            sent_mbit_s: mbit_s(sent.map_or(0, |sent| sent.bytes), sender.seconds),
-        }
-    });
-    let tcp = sent.and_then(|sent| sent.tcp.clone());
     let asked = match plan.load {
         Load::Tcp { rate, .. } | Load::Udp { rate, .. } | Load::Quic { rate, .. } => {
             rate.map(|rate| rate as f64 * 1e-6)
         }
         Load::None => None,
     };
-    let flow = match (&tcp, &udp) {
-        (Some(tcp), _) => Flow::Tcp {
-            tcp: tcp.clone(),
+    let udp = udp_report(sender, receiver);
+    let flow = match sent.and_then(|sent| sent.tcp.clone()) {
+        Some(tcp) => Flow::Tcp {
+            tcp,
             paced: sent.map_or(0.0, |sent| sent.paced),
         },
-        (None, udp) => Flow::Udp {
+        None => Flow::Udp {
             asked,
             sent_mbit_s: udp.map_or(0.0, |udp| udp.sent_mbit_s),
             loss: udp.map_or(0.0, |udp| udp.loss),
         },
     };
-    let bottleneck = judge(&Evidence {
+    Evidence {
         sender_is_client: way == Way::Forward,
         sender: sender.spent.clone(),
         receiver: receiver.spent.clone(),
-        mbit_s: rate,
+        mbit_s: received_mbit_s(receiver),
         flow,
         idle_ms: outcome.idle.median(),
         loaded_ms: outcome.loaded.median(),
-    });
+    }
+}
+
+/// The datagrams of one direction; `None` if its load has none.
+fn udp_report(sender: &EndpointReport, receiver: &EndpointReport) -> Option<UdpReport> {
+    let sent = sender.sent.as_ref()?;
+    let udp = sent.udp?;
+    let arrived = receiver.received.and_then(|received| received.udp).unwrap_or_default();
+    // A datagram that arrived between the two accounts is not counted as lost.
+    let lost = udp.datagrams.saturating_sub(arrived.datagrams);
+    Some(UdpReport {
+        sent: udp.datagrams,
+        refused: udp.refused,
+        received: arrived.datagrams,
+        lost,
+        loss: lost as f64 / udp.datagrams.max(1) as f64,
+        duplicates: arrived.duplicates,
+        reordered: arrived.reordered,
+        jitter_ms: arrived.jitter_ms,
+        packets_s: arrived.datagrams as f64 / receiver.seconds.max(1e-9),
+        sent_mbit_s: mbit_s(sent.bytes, sender.seconds),
+    })
+}
+
+fn direction(plan: &Plan, outcome: &Outcome, staged: &Staged, way: Way) -> DirectionReport {
+    let [sender, receiver] = sender_and_receiver(outcome, way);
+    let rate = received_mbit_s(receiver);
+    let bottleneck = judge(&evidence(plan, outcome, way));
     DirectionReport {
         direction: way,
         seconds: receiver.seconds,
-        bytes,
+        bytes: receiver.received.map_or(0, |received| received.bytes),
         mbit_s: rate,
-        tcp,
-        udp,
+        tcp: sender.sent.as_ref().and_then(|sent| sent.tcp.clone()),
+        udp: udp_report(sender, receiver),
         thread_verdict: staged.thread_verdict(way, rate, &bottleneck),
         bottleneck,
     }

@@ -50,7 +50,11 @@ impl ToolFailure {
             Self::ScenarioFile { source, .. } if source.kind() == io::ErrorKind::NotFound => 2,
             Self::Scenario(_) => 2,
             Self::Bench(
-                BenchError::SameArm(..) | BenchError::NotEmpty(_) | BenchError::NoArms(_) | BenchError::Congestion(..),
+                BenchError::SameArm(..)
+                | BenchError::NotEmpty(_)
+                | BenchError::NoArms(_)
+                | BenchError::Relayed(_)
+                | BenchError::Congestion(..),
             ) => 2,
             Self::LabFile(_) | Self::LabRun(RunError::NotEmpty(_) | RunError::NoLink(..)) => 2,
             Self::LabHold(HoldError::NoHost(..)) => 2,

@@ -76,6 +76,31 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// Whether the bench can set it up with a relay.
+    #[must_use]
+    pub const fn relays(self) -> bool {
+        matches!(
+            self,
+            Self::Direct | Self::Null | Self::Weft | Self::WireguardGo | Self::Boringtun | Self::Gotatun
+        )
+    }
+
+    /// How `--threads` sets its threads, and its default, for display.
+    #[must_use]
+    pub fn threads(self, threads: Option<u16>) -> String {
+        let set = |how: &str| threads.map_or_else(|| format!("{how}: its default"), |n| format!("{how}={n}"));
+        match self {
+            Self::Direct => "none".to_owned(),
+            Self::Null => "2, one for each direction".to_owned(),
+            Self::Weft => set("lanes"),
+            Self::WireguardGo | Self::Nebula => set("GOMAXPROCS"),
+            Self::Boringtun => set("--threads"),
+            Self::Fips | Self::Nvpn | Self::Gotatun | Self::Meshguard => "its default".to_owned(),
+        }
+    }
+}
+
 /// A setting of an arm, such as `udp.mtu=1420` for weft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
@@ -103,7 +128,7 @@ pub struct Arm {
 pub enum BadArm {
     /// An unknown kind.
     #[error(
-        "no arm is called {0:?}; there are direct, null, weft, fips, nvpn, wireguard-go, boringtun, gotatun, nebula and meshguard"
+        "no arm is called {0:?}; the arms are direct, null, weft, fips, nvpn, wireguard-go, boringtun, gotatun, nebula and meshguard"
     )]
     Kind(String),
     /// Nothing between two commas, or an empty part.
@@ -113,7 +138,7 @@ pub enum BadArm {
     #[error("{0} takes no settings; only weft, null, wireguard-go and boringtun do")]
     Settings(&'static str),
     /// Two arms with one label.
-    #[error("two arms are called {0:?}; name them apart, as in new={0}")]
+    #[error("two arms are called {0:?}; give one a label of its own, as in new={0}")]
     SameLabel(String),
 }
 
@@ -191,8 +216,8 @@ impl Arm {
     /// The name of the missing program.
     pub fn program(&self, weft: &Path) -> Result<PathBuf, String> {
         if let Some(binary) = &self.binary {
-            let there = binary.is_file();
-            return there
+            return binary
+                .is_file()
                 .then(|| binary.clone())
                 .ok_or_else(|| binary.display().to_string());
         }

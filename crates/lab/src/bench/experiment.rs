@@ -39,7 +39,7 @@ pub enum ExperimentError {
     #[error("{} exists; records are not overwritten: choose another name", .0.display())]
     Exists(PathBuf),
     /// The folder for it does not exist.
-    #[error("there is no folder {}; run this in the project's folder", .0.display())]
+    #[error("the folder {} does not exist; run this in the project's folder", .0.display())]
     NoFolder(PathBuf),
 }
 
@@ -104,8 +104,12 @@ impl Experiment {
             "\n**To repeat.** `{}`\n\n**Every run:** [{data}]({DATA}/{data}).\n\n## Runs\n",
             setup.command
         ));
-        // Plots stay with the raw data; the report's sections become part of one here.
-        for line in report.lines().skip(1).filter(|line| !line.starts_with("![")) {
+        // Plots and the tables as CSV stay with the raw data; the report's sections become part of one here.
+        for line in report
+            .lines()
+            .skip(1)
+            .filter(|line| !line.starts_with("![") && !line.starts_with("[As CSV]"))
+        {
             if line.is_empty() && text.ends_with("\n\n") {
                 continue;
             }
@@ -130,7 +134,11 @@ mod tests {
             command: "weft lab bench --record x".to_owned(),
             rounds: 1,
             seconds: 1,
+            layout: "two hosts and one cable".to_owned(),
+            regime: "no delay, loss or limit".to_owned(),
             congestion: "cubic".to_owned(),
+            namespace_congestion: "bbr".to_owned(),
+            mtu: None,
             wire: false,
             machine: Vec::new(),
             arms: Vec::new(),

@@ -3,6 +3,9 @@
 use serde::Serialize;
 use weft_perf::plan::{Direction, Load, Plan, QUIC_SIZE};
 
+use super::churn::Event;
+use super::measure::Figures;
+
 /// One case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Case {
@@ -26,6 +29,48 @@ enum CaseLoad {
     Udp(u64, u16),
     /// QUIC-like trains.
     Quic,
+    /// None but the media stream, while this happens.
+    Churn(Event),
+}
+
+/// What a case measures first of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Throughput in Mbit/s.
+    Mbit,
+    /// Packets a second.
+    Packets,
+    /// Seconds without payload.
+    Gap,
+}
+
+impl Unit {
+    /// Its name in tables and plots.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mbit => "Mbit/s",
+            Self::Packets => "packets/s",
+            Self::Gap => "s without payload",
+        }
+    }
+
+    /// The figure in this unit.
+    #[must_use]
+    pub fn of(self, figures: &Figures) -> f64 {
+        match self {
+            Self::Mbit => figures.mbit_s,
+            Self::Packets => figures.packets_s.unwrap_or(0.0),
+            Self::Gap => figures.gap_s.unwrap_or(0.0),
+        }
+    }
+
+    /// The unit of the case with this name, Mbit/s if it is unknown.
+    #[must_use]
+    pub fn of_case(name: &str) -> Self {
+        let case = CASES.iter().find(|case| case.name == name);
+        case.map_or(Self::Mbit, Case::unit)
+    }
 }
 
 const fn case(name: &'static str, about: &'static str, load: CaseLoad, direction: Direction) -> Case {
@@ -39,7 +84,7 @@ const fn case(name: &'static str, about: &'static str, load: CaseLoad, direction
 }
 
 /// All cases. The first ones are the default of `--cases`.
-pub const CASES: [Case; 17] = [
+pub const CASES: [Case; 22] = [
     case("tcp", "one TCP stream, upload", CaseLoad::Tcp(1), Direction::Forward),
     case(
         "tcp-back",
@@ -121,6 +166,31 @@ pub const CASES: [Case; 17] = [
         CaseLoad::Udp(2_000_000_000, 1200),
         Direction::Reverse,
     ),
+    case("tcp2", "2 TCP streams, upload", CaseLoad::Tcp(2), Direction::Forward),
+    case(
+        "tcp2-back",
+        "2 TCP streams, download",
+        CaseLoad::Tcp(2),
+        Direction::Reverse,
+    ),
+    case(
+        "restart",
+        "time without payload when the server's process is killed and starts again at once",
+        CaseLoad::Churn(Event::Restart),
+        Direction::Forward,
+    ),
+    case(
+        "rejoin",
+        "time without payload when the client's process starts again, 3 s after it was killed",
+        CaseLoad::Churn(Event::Rejoin),
+        Direction::Forward,
+    ),
+    case(
+        "roam",
+        "time without payload when the client's host changes its address",
+        CaseLoad::Churn(Event::Roam),
+        Direction::Forward,
+    ),
     Case {
         rubbish: true,
         ..case(
@@ -154,6 +224,7 @@ impl Case {
                 rate: None,
                 size: QUIC_SIZE,
             },
+            CaseLoad::Churn(_) => Load::None,
         };
         Plan {
             load,
@@ -175,26 +246,33 @@ impl Case {
         self.rubbish
     }
 
-    /// Whether the result is packets a second.
+    /// What it measures first of all.
     #[must_use]
-    pub fn counts_packets(&self) -> bool {
-        matches!(self.load, CaseLoad::Udp(0, _))
+    pub fn unit(&self) -> Unit {
+        match self.load {
+            CaseLoad::Udp(0, _) => Unit::Packets,
+            CaseLoad::Churn(_) => Unit::Gap,
+            CaseLoad::Tcp(_) | CaseLoad::Udp(..) | CaseLoad::Quic => Unit::Mbit,
+        }
     }
 
-    /// Whether the load keeps to a rate, so that the result is CPU time rather than throughput.
+    /// The event of a case that measures the time without payload after one.
     #[must_use]
-    pub fn is_paced(&self) -> bool {
-        matches!(self.load, CaseLoad::Udp(rate, _) if rate > 0)
+    pub fn event(&self) -> Option<Event> {
+        match self.load {
+            CaseLoad::Churn(event) => Some(event),
+            CaseLoad::Tcp(_) | CaseLoad::Udp(..) | CaseLoad::Quic => None,
+        }
     }
 }
 
-/// Parses `--cases`: names with commas between, or `all`.
+/// Parses `--cases`: names with commas between, or `all` for all loads, without the events.
 ///
 /// # Errors
 /// The name that is not a case.
 pub fn parse_cases(text: &str) -> Result<Vec<Case>, String> {
     if text == "all" {
-        return Ok(CASES.to_vec());
+        return Ok(CASES.into_iter().filter(|case| case.event().is_none()).collect());
     }
     let find = |name: &str| {
         CASES
@@ -223,7 +301,9 @@ mod tests {
     fn cases_are_read_by_name() {
         let names = |text| parse_cases(text).map(|cases| cases.iter().map(|case| case.name).collect::<Vec<_>>());
         assert_eq!(names("tcp,pps64"), Ok(vec!["tcp", "pps64"]));
-        assert_eq!(names("all").map(|all| all.len()), Ok(CASES.len()));
+        let all = names("all").unwrap();
+        assert_eq!(all.len(), CASES.len() - 3);
+        assert!(!all.contains(&"roam") && all.contains(&"tcp-rubbish"));
         assert_eq!(names("tcp,,"), Err(String::new()));
     }
 }

@@ -6,22 +6,27 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use weft_os::process::usage_of;
+use weft_perf::account::EndpointReport;
 use weft_perf::client::{self, ClientError, Outcome};
 use weft_perf::endpoint::{DaemonLook, DaemonView};
 use weft_perf::latency::Latency;
 use weft_perf::limits::Limits;
+use weft_perf::meter::ThreadLoad;
 use weft_perf::plan::Plan;
+use weft_perf::report::{Way, evidence};
 use weft_perf::server::{self, Server};
 
-use super::driver::{EndPoint, Stage, Tunnel, underlay};
+use super::bound::{Bound, By, Cpu, bound};
+use super::counts::{Counts, Used};
+use super::driver::{DriverError, Tunnel};
 use super::matrix::Case;
+use super::media::{Media, Stream};
 use super::rubbish;
+use super::stage::Stage;
 use crate::daemon::DaemonError;
 use crate::host::Host;
 use crate::world::WorldError;
@@ -29,7 +34,8 @@ use crate::world::WorldError;
 /// Consecutive connections that must succeed before a tunnel counts as up.
 const IN_A_ROW: u32 = 3;
 
-/// The port of the load's server: not that of `weft perf`, which a weft daemon uses.
+/// The TCP port of the first client's server: not that of `weft perf`, which a weft daemon uses. The
+/// others follow.
 const PORT: u16 = 2126;
 
 /// Time limit of one connection.
@@ -43,9 +49,9 @@ const POLL: Duration = Duration::from_millis(50);
 const ROUTE_SHARE: f64 = 0.95;
 
 /// The figures of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Payload received, in Mbit/s.
+    /// Payload received, in Mbit/s, all clients together.
     pub mbit_s: f64,
     /// Datagrams received, per second; `None` for TCP.
     pub packets_s: Option<f64>,
@@ -53,7 +59,7 @@ pub struct Figures {
     pub loss: Option<f64>,
     /// Retransmitted TCP segments; `None` for UDP.
     pub retransmits: Option<u64>,
-    /// Round trips before the load, ms.
+    /// Round trips of the first client before the load, ms.
     pub idle: Latency,
     /// Round trips under load, ms.
     pub loaded: Latency,
@@ -68,6 +74,40 @@ pub struct Figures {
     pub rss_mib: f64,
     /// Payload received in each second, Mbit/s.
     pub seconds: Vec<f64>,
+    /// Mbit/s for each percent of a CPU that the sender's and the receiver's tunnel processes used;
+    /// `None` without a tunnel.
+    #[serde(default)]
+    pub mbit_s_per_cpu_percent: Option<[f64; 2]>,
+    /// CPU seconds of the relay's tunnel processes.
+    #[serde(default)]
+    pub relay_cpu_s: f64,
+    /// Threads of the sender's and the receiver's tunnel processes.
+    #[serde(default)]
+    pub threads: [u32; 2],
+    /// The share of the machine's CPU time that was idle under load, 0 to 1.
+    #[serde(default)]
+    pub idle_cpu: f64,
+    /// MTU inside the tunnel, bytes.
+    #[serde(default)]
+    pub mtu: u32,
+    /// The kind of frames of a weft daemon.
+    #[serde(default)]
+    pub frames: Option<String>,
+    /// The media stream beside the load, or through an event.
+    #[serde(default)]
+    pub media: Option<Media>,
+    /// Packets that emulated cables lost at random.
+    #[serde(default)]
+    pub cable_lost: u64,
+    /// Packets that the queues of emulated cables had no room for.
+    #[serde(default)]
+    pub cable_overflowed: u64,
+    /// What bound the run.
+    #[serde(default)]
+    pub bound: Option<Bound>,
+    /// Seconds without payload after an event; `None` for a load.
+    #[serde(default)]
+    pub gap_s: Option<f64>,
 }
 
 /// Why a run has no figures.
@@ -115,6 +155,12 @@ pub enum RunError {
     /// The host has no port for the invalid datagrams.
     #[error("no invalid datagrams were sent: the second host has no open UDP port")]
     NoRubbish,
+    /// Payload did not return after an event, or never came.
+    #[error("no payload within {} s", .0.as_secs())]
+    NoReturn(Duration),
+    /// The hosts or the tunnel could not be used.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
     /// A daemon did not report the path of its packets.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
@@ -126,31 +172,33 @@ pub enum RunError {
     System(#[from] io::Error),
 }
 
-/// Waits until the tunnel carries TCP, at most for `limit`; an attempt in progress may take two
-/// seconds more.
+/// Waits until every client reaches the server over TCP, each at most for `limit`; an attempt in
+/// progress may take two seconds more.
 ///
 /// # Errors
 /// [`RunError::NotConverged`].
 pub fn converge(stage: &Stage, tunnel: &Tunnel, limit: Duration) -> Result<(), RunError> {
-    let [near, far] = &stage.hosts;
-    let address = tunnel.ends[1].address;
-    let end = Instant::now() + limit;
-    let mut good = 0;
-    while good < IN_A_ROW {
-        match connect(near, far, address)? {
-            Ok(()) => good += 1,
-            Err(_) if Instant::now() < end => {
-                good = 0;
-                std::thread::sleep(POLL);
+    let server = &stage.hosts[stage.server()];
+    let address = tunnel.ends[stage.server()].address;
+    for client in &stage.hosts[..stage.server()] {
+        let end = Instant::now() + limit;
+        let mut good = 0;
+        while good < IN_A_ROW {
+            match connect(client, server, address)? {
+                Ok(()) => good += 1,
+                Err(_) if Instant::now() < end => {
+                    good = 0;
+                    std::thread::sleep(POLL);
+                }
+                Err(last) => return Err(RunError::NotConverged { address, limit, last }),
             }
-            Err(last) => return Err(RunError::NotConverged { address, limit, last }),
         }
     }
     Ok(())
 }
 
-fn connect(near: &Host, far: &Host, address: IpAddr) -> Result<io::Result<()>, WorldError> {
-    let listener = match far.run(|| TcpListener::bind((address, 0)))? {
+fn connect(client: &Host, server: &Host, address: IpAddr) -> Result<io::Result<()>, WorldError> {
+    let listener = match server.run(|| TcpListener::bind((address, 0)))? {
         Ok(listener) => listener,
         Err(error) => return Ok(Err(error)),
     };
@@ -158,45 +206,79 @@ fn connect(near: &Host, far: &Host, address: IpAddr) -> Result<io::Result<()>, W
         Ok(to) => to,
         Err(error) => return Ok(Err(error)),
     };
-    let connected = near.run(|| TcpStream::connect_timeout(&to, CONNECT))?;
+    let connected = client.run(|| TcpStream::connect_timeout(&to, CONNECT))?;
     Ok(connected.map(drop))
 }
 
-/// Measures one case under the load of `plan`.
+/// Measures one case under the load of `plan`, from every client at once.
 ///
 /// # Errors
 /// [`RunError`]: the run is void.
 pub fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, plan: &Plan) -> Result<Figures, RunError> {
     let paths = tunnel.paths()?;
     let before = Counts::take(stage, tunnel)?;
-    let outcome = if case.has_rubbish() {
-        amid_rubbish(stage, || load(stage, tunnel, plan))?
-    } else {
-        load(stage, tunnel, plan)?
+    // The ports of the tunnel alone, not those of the measurement.
+    let ports = match case.has_rubbish() {
+        true => Some(rubbish::open_ports(&stage.hosts[stage.server()])?),
+        false => None,
     };
+    let (outcomes, media) = beside_media(stage, tunnel, case.is_forward(), || match &ports {
+        Some(ports) => amid_rubbish(stage, ports, || load(stage, tunnel, plan)),
+        None => load(stage, tunnel, plan),
+    })?;
     let after = Counts::take(stage, tunnel)?;
     let now = tunnel.paths()?;
     if let Some((from, to)) = paths.into_iter().zip(now).find(|(from, to)| from != to) {
         return Err(RunError::PathChanged { from, to });
     }
-    let forward = case.is_forward();
-    let received = if forward { &outcome.server } else { &outcome.client };
-    let received = received.received.as_ref().ok_or(RunError::Nothing)?;
-    if received.bytes == 0 {
-        return Err(RunError::Nothing);
-    }
-    prove_route(stage, tunnel, &before, &after, received.bytes)?;
-    Ok(figures(&outcome, forward, &before, &after))
+    let run = Run {
+        outcomes: &outcomes,
+        forward: case.is_forward(),
+        before: &before,
+        after: &after,
+    };
+    run.prove_route(stage, tunnel)?;
+    Ok(Figures {
+        mtu: tunnel.mtu,
+        frames: tunnel.frames()?,
+        media: Some(media),
+        ..run.figures(plan)
+    })
 }
 
-/// Runs the load while the first host sends invalid datagrams to the ports that the second had open
-/// before it.
-fn amid_rubbish(stage: &Stage, load: impl FnOnce() -> Result<Outcome, RunError>) -> Result<Outcome, RunError> {
-    let [near, far] = &stage.hosts;
-    let ports = rubbish::open_ports(far)?;
+/// Runs the load beside a media stream in its direction.
+fn beside_media(
+    stage: &Stage,
+    tunnel: &Tunnel,
+    forward: bool,
+    load: impl FnOnce() -> Result<Vec<Outcome>, RunError>,
+) -> Result<(Vec<Outcome>, Media), RunError> {
+    let ends = [0, stage.server()];
+    let [from, to] = if forward { ends } else { [ends[1], ends[0]] };
+    let stream = Stream::open(&stage.hosts[from], &stage.hosts[to], tunnel.ends[to].address)??;
+    let stop = AtomicBool::new(false);
+    let (outcomes, arrivals) = std::thread::scope(|scope| {
+        let streaming = scope.spawn(|| stream.run(&stop, &|| {}));
+        let outcomes = load();
+        stop.store(true, Ordering::Relaxed);
+        (outcomes, streaming.join())
+    });
+    let arrivals = arrivals.map_err(|_| io::Error::other("the media stream panicked"))?;
+    Ok((outcomes?, arrivals.media()))
+}
+
+/// Runs the load while the server's neighbour sends invalid datagrams to these ports of the server.
+fn amid_rubbish(
+    stage: &Stage,
+    ports: &[u16],
+    load: impl FnOnce() -> Result<Vec<Outcome>, RunError>,
+) -> Result<Vec<Outcome>, RunError> {
+    let server = stage.server();
+    let from = stage.neighbours(server).next().map_or(0, |(host, _)| host);
+    let to = IpAddr::V4(stage.underlay(server)?);
     let stop = AtomicBool::new(false);
     let (outcome, sent) = std::thread::scope(|scope| {
-        let flood = scope.spawn(|| rubbish::flood(near, IpAddr::V4(underlay(1)), &ports, &stop));
+        let flood = scope.spawn(|| rubbish::flood(&stage.hosts[from], to, ports, &stop));
         let outcome = load();
         stop.store(true, Ordering::Relaxed);
         (outcome, flood.join())
@@ -208,15 +290,31 @@ fn amid_rubbish(stage: &Stage, load: impl FnOnce() -> Result<Outcome, RunError>)
     outcome
 }
 
-/// Runs both ends of the load, each on its host.
-fn load(stage: &Stage, tunnel: &Tunnel, plan: &Plan) -> Result<Outcome, RunError> {
-    let [near, far] = &stage.hosts;
-    let address = tunnel.ends[1].address;
-    let listener = far.run(|| TcpListener::bind(SocketAddr::new(address, PORT)))??;
+/// Runs both ends of the load of every client, each on its host.
+fn load(stage: &Stage, tunnel: &Tunnel, plan: &Plan) -> Result<Vec<Outcome>, RunError> {
+    let address = tunnel.ends[stage.server()].address;
+    let clients = (PORT..).zip(&stage.hosts[..stage.server()]);
+    std::thread::scope(|scope| {
+        let one = |(port, client)| {
+            let at = SocketAddr::new(address, port);
+            scope.spawn(move || of_client(client, &stage.hosts[stage.server()], at, plan))
+        };
+        let running: Vec<_> = clients.map(one).collect();
+        let outcomes = running.into_iter().map(|thread| {
+            let panicked = |_| io::Error::other("the load of a client panicked");
+            thread.join().map_err(panicked)?
+        });
+        outcomes.collect()
+    })
+}
+
+/// Runs both ends of the load of one client; its server listens at `at`.
+fn of_client(client: &Host, server: &Host, at: SocketAddr, plan: &Plan) -> Result<Outcome, RunError> {
+    let listener = server.run(|| TcpListener::bind(at))??;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // If this fails, the client reports the reason.
-            far.run(|| {
+            server.run(|| {
                 let (control, _) = listener.accept().ok()?;
                 let view = Box::new(NoDaemon);
                 server::serve(Server {
@@ -228,11 +326,10 @@ fn load(stage: &Stage, tunnel: &Tunnel, plan: &Plan) -> Result<Outcome, RunError
                 .ok()
             })
         });
-        let outcome =
-            near.run(|| client::run(SocketAddr::new(address, PORT), plan, Box::new(NoDaemon), &mut |_| {}))?;
+        let outcome = client.run(|| client::run(at, plan, Box::new(NoDaemon), &mut |_| {}))?;
         if outcome.is_err() {
             // Releases a server to which no connection came.
-            drop(near.run(|| TcpStream::connect_timeout(&SocketAddr::new(address, PORT), CONNECT)));
+            drop(client.run(|| TcpStream::connect_timeout(&at, CONNECT)));
         }
         Ok(outcome?)
     })
@@ -247,136 +344,174 @@ impl DaemonView for NoDaemon {
     }
 }
 
-/// The kernel's counters at one moment.
-struct Counts {
-    /// CPU seconds of each end's processes.
-    cpu: [f64; 2],
-    rss: [u64; 2],
-    /// Bytes that each end's tunnel interface received and sent.
-    bytes: [u64; 2],
-    softirq: f64,
+/// A run that has ended.
+struct Run<'a> {
+    outcomes: &'a [Outcome],
+    forward: bool,
+    before: &'a Counts,
+    after: &'a Counts,
 }
 
-impl Counts {
-    fn take(stage: &Stage, tunnel: &Tunnel) -> Result<Self, RunError> {
-        let [a, b] = [used(&tunnel.ends[0])?, used(&tunnel.ends[1])?];
-        let bytes = |end: usize| interface_bytes(&stage.hosts[end], &tunnel.ends[end].device);
-        Ok(Self {
-            cpu: [a.0, b.0],
-            rss: [a.1, b.1],
-            bytes: [bytes(0)?, bytes(1)?],
-            softirq: softirq()?,
-        })
-    }
-}
-
-/// CPU seconds and memory in bytes of one end's processes.
-fn used(end: &EndPoint) -> Result<(f64, u64), RunError> {
-    let mut sum = (0.0, 0);
-    for pid in &end.processes {
-        // A process that has ended and was not waited for is still listed, without memory.
-        let usage = usage_of(*pid).ok().filter(|usage| usage.rss_bytes > 0);
-        let usage = usage.ok_or(RunError::Ended)?;
-        sum = (sum.0 + usage.cpu.as_secs_f64(), sum.1 + usage.rss_bytes);
-    }
-    Ok(sum)
-}
-
-/// Bytes that passed an interface of a host, in both directions (`/proc/net/dev`).
-fn interface_bytes(host: &Host, device: &str) -> Result<u64, RunError> {
-    // Not /proc/self, which is the main thread's namespace.
-    let text = host.run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
-    let bytes = device_bytes(&text, device);
-    Ok(bytes.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no interface {device}")))?)
-}
-
-fn device_bytes(text: &str, device: &str) -> Option<u64> {
-    let line = text
-        .lines()
-        .find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'))?;
-    let fields: Vec<u64> = line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-    Some(fields.first()? + fields.get(8)?)
-}
-
-/// Seconds that all CPUs spent in soft interrupts since the machine started (`/proc/stat`).
-fn softirq() -> io::Result<f64> {
-    const TICKS: f64 = 100.0;
-    let text = std::fs::read_to_string(Path::new("/proc/stat"))?;
-    let field = text.lines().next().and_then(|line| line.split_whitespace().nth(7));
-    let ticks: Option<f64> = field.and_then(|field| field.parse().ok());
-    Ok(ticks.ok_or(io::ErrorKind::InvalidData)? / TICKS)
-}
-
-/// Fails unless both ends' tunnel interfaces counted the received payload.
-fn prove_route(stage: &Stage, tunnel: &Tunnel, before: &Counts, after: &Counts, payload: u64) -> Result<(), RunError> {
-    for end in 0..2 {
-        let counted = after.bytes[end].saturating_sub(before.bytes[end]);
-        if (counted as f64) < payload as f64 * ROUTE_SHARE {
-            return Err(RunError::WrongRoute {
-                device: tunnel.ends[end].device.clone(),
-                host: stage.hosts[end].name().to_owned(),
-                counted,
-                payload,
-            });
+impl Run<'_> {
+    /// The accounts of sender and receiver of one client's load.
+    fn ends<'o>(&self, outcome: &'o Outcome) -> [&'o EndpointReport; 2] {
+        match self.forward {
+            true => [&outcome.client, &outcome.server],
+            false => [&outcome.server, &outcome.client],
         }
     }
-    Ok(())
-}
 
-fn figures(outcome: &Outcome, forward: bool, before: &Counts, after: &Counts) -> Figures {
-    let (sender, receiver) = if forward {
-        (&outcome.client, &outcome.server)
-    } else {
-        (&outcome.server, &outcome.client)
-    };
-    let bytes = receiver.received.map_or(0, |received| received.bytes);
-    let arrivals = receiver.received.and_then(|received| received.udp);
-    let sent = sender.sent.as_ref();
-    let datagrams = sent.and_then(|sent| sent.udp).map(|udp| udp.datagrams);
-    let loss = |got: u64, sent: u64| {
-        if sent == 0 {
-            0.0
-        } else {
-            1.0 - (got.min(sent) as f64 / sent as f64)
+    fn bytes(&self, outcome: &Outcome) -> u64 {
+        self.ends(outcome)[1].received.map_or(0, |received| received.bytes)
+    }
+
+    /// Fails unless the tunnel interfaces of the clients and of the server counted the received
+    /// payload.
+    fn prove_route(&self, stage: &Stage, tunnel: &Tunnel) -> Result<(), RunError> {
+        let each: Vec<u64> = self.outcomes.iter().map(|outcome| self.bytes(outcome)).collect();
+        if each.contains(&0) {
+            return Err(RunError::Nothing);
         }
-    };
-    let cpu = [0, 1].map(|end| after.cpu[end] - before.cpu[end]);
-    let gb = bytes as f64 / 1e9;
-    let of_second = |second: &client::Second| {
-        let end = if forward {
-            second.server.as_ref()?
+        let all = each.iter().sum();
+        for (host, payload) in each.into_iter().chain([all]).enumerate() {
+            let counted = self.after.bytes[host].saturating_sub(self.before.bytes[host]);
+            if (counted as f64) < payload as f64 * ROUTE_SHARE {
+                return Err(RunError::WrongRoute {
+                    device: tunnel.ends[host].device.clone(),
+                    host: stage.hosts[host].name().to_owned(),
+                    counted,
+                    payload,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// CPU seconds of the tunnel: clients, server, relay.
+    fn cpu(&self) -> [f64; 3] {
+        let hosts = self.before.hosts.iter().zip(&self.after.hosts);
+        let mut each: Vec<f64> = hosts.map(|(before, after)| after.cpu_s - before.cpu_s).collect();
+        let (relay, server) = (each.pop().unwrap_or(0.0), each.pop().unwrap_or(0.0));
+        [each.iter().sum(), server, relay]
+    }
+
+    fn figures(&self, plan: &Plan) -> Figures {
+        let bytes: u64 = self.outcomes.iter().map(|outcome| self.bytes(outcome)).sum();
+        let load_s = self
+            .outcomes
+            .iter()
+            .map(|outcome| self.ends(outcome)[1].seconds)
+            .fold(0.0, f64::max);
+        let sum = |of: &dyn Fn(&Outcome) -> Option<f64>| -> Option<f64> { self.outcomes.iter().map(of).sum() };
+        let arrived = |outcome: &Outcome| Some(self.ends(outcome)[1].received?.udp?.datagrams as f64);
+        let sent = |outcome: &Outcome| Some(self.ends(outcome)[0].sent.as_ref()?.udp?.datagrams as f64);
+        let mbit_s = sum(&|outcome| Some(weft_perf::mbit_s(self.bytes(outcome), self.ends(outcome)[1].seconds)));
+        let mbit_s = mbit_s.unwrap_or(0.0);
+        let [clients, server, relay] = self.cpu();
+        let cpu = if self.forward {
+            [clients, server]
         } else {
-            &second.client
+            [server, clients]
         };
-        Some(weft_perf::mbit_s(end.received_bytes, end.seconds))
-    };
-    Figures {
-        mbit_s: weft_perf::mbit_s(bytes, receiver.seconds),
-        packets_s: arrivals.map(|arrivals| arrivals.datagrams as f64 / receiver.seconds),
-        loss: arrivals
-            .zip(datagrams)
-            .map(|(arrivals, sent)| loss(arrivals.datagrams, sent)),
-        retransmits: sent.and_then(|sent| sent.tcp.as_ref()).map(|tcp| tcp.retransmits),
-        idle: outcome.idle,
-        loaded: outcome.loaded,
-        cpu_s_per_gb: (cpu[0] + cpu[1] > 0.0 && gb > 0.0).then(|| (cpu[0] + cpu[1]) / gb),
-        cpu_s: if forward { cpu } else { [cpu[1], cpu[0]] },
-        softirq_s: after.softirq - before.softirq,
-        rss_mib: after.rss[0].max(after.rss[1]) as f64 / f64::from(1 << 20),
-        seconds: outcome.seconds.iter().filter_map(of_second).collect(),
+        let (gb, all) = (bytes as f64 / 1e9, clients + server + relay);
+        let per_percent = cpu.map(|cpu| mbit_s / (cpu / load_s * 100.0));
+        let largest = |of: fn(&Used) -> u64| self.after.hosts.iter().map(of).max().unwrap_or(0);
+        let server_at = self.outcomes.len();
+        let threads = [0, server_at].map(|host| self.after.hosts[host].threads);
+        let first = &self.outcomes[0];
+        Figures {
+            mbit_s,
+            packets_s: sum(&|outcome| Some(arrived(outcome)? / self.ends(outcome)[1].seconds)),
+            loss: sum(&arrived).zip(sum(&sent)).map(|(arrived, sent)| match sent {
+                0.0 => 0.0,
+                sent => 1.0 - arrived.min(sent) / sent,
+            }),
+            retransmits: sum(&|outcome| Some(self.ends(outcome)[0].sent.as_ref()?.tcp.as_ref()?.retransmits as f64))
+                .map(|sum| sum as u64),
+            idle: first.idle,
+            loaded: first.loaded,
+            cpu_s_per_gb: (all > 0.0 && gb > 0.0).then(|| all / gb),
+            cpu_s: cpu,
+            mbit_s_per_cpu_percent: (cpu[0] > 0.0 && cpu[1] > 0.0 && load_s > 0.0).then_some(per_percent),
+            relay_cpu_s: relay,
+            threads: if self.forward {
+                threads
+            } else {
+                [threads[1], threads[0]]
+            },
+            softirq_s: self.after.machine.softirq - self.before.machine.softirq,
+            idle_cpu: self.idle(load_s),
+            rss_mib: largest(|used| used.rss_bytes) as f64 / f64::from(1 << 20),
+            seconds: self.seconds(),
+            cable_lost: self.after.dropped[0] - self.before.dropped[0],
+            cable_overflowed: self.after.dropped[1] - self.before.dropped[1],
+            bound: Some(self.bound(first, plan, load_s)),
+            ..Figures::default()
+        }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Payload received in each second, all clients together.
+    fn seconds(&self) -> Vec<f64> {
+        let of_second = |second: &client::Second| {
+            let end = if self.forward {
+                second.server.as_ref()?
+            } else {
+                &second.client
+            };
+            Some(weft_perf::mbit_s(end.received_bytes, end.seconds))
+        };
+        let mut all: Vec<f64> = Vec::new();
+        for outcome in self.outcomes {
+            for (n, rate) in outcome.seconds.iter().filter_map(of_second).enumerate() {
+                match all.get_mut(n) {
+                    Some(sum) => *sum += rate,
+                    None => all.push(rate),
+                }
+            }
+        }
+        all
+    }
 
-    #[test]
-    fn bytes_of_an_interface_are_those_both_ways() {
-        let text = "Inter-|   Receive |  Transmit\n face |bytes packets\n    lo:       0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n \
-                    weft0: 1000 9 0 0 0 0 0 0 234 8 0 0 0 0 0 0\n weft01: 7 7 0 0 0 0 0 0 7 7 0 0 0 0 0 0\n";
-        assert_eq!(device_bytes(text, "weft0"), Some(1234));
-        assert_eq!(device_bytes(text, "weft01"), Some(14));
-        assert_eq!(device_bytes(text, "weft"), None);
+    /// The share of the machine's CPU time that was idle under the load of `load_s` seconds. Before
+    /// the load the machine does little.
+    fn idle(&self, load_s: f64) -> f64 {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
+        let busy = self.after.machine.busy - self.before.machine.busy;
+        (1.0 - busy / (cores * load_s.max(1e-3))).clamp(0.0, 1.0)
+    }
+
+    /// What bound the run, by the first client's flow.
+    fn bound(&self, first: &Outcome, plan: &Plan, load_s: f64) -> Bound {
+        let wall = (self.after.at - self.before.at).as_secs_f64();
+        // Threads slept before the load.
+        let under_load = |thread: ThreadLoad| ThreadLoad {
+            running: (thread.running * wall / load_s.max(1e-3)).min(1.0),
+            waiting: (thread.waiting * wall / load_s.max(1e-3)).min(1.0),
+            ..thread
+        };
+        let mut cpu = Cpu {
+            idle: self.idle(load_s),
+            ..Cpu::default()
+        };
+        let last = self.after.hosts.len() - 1;
+        for (host, (before, after)) in self.before.hosts.iter().zip(&self.after.hosts).enumerate() {
+            let by = match (host == last, (host < last - 1) == self.forward) {
+                (true, _) => By::Relay,
+                (false, true) => By::Sender,
+                (false, false) => By::Receiver,
+            };
+            for (before, after) in before.processes.iter().zip(&after.processes) {
+                let busiest = after.since(before).daemon.and_then(|load| load.busiest);
+                cpu.tunnels.extend(busiest.map(|thread| (by, under_load(thread))));
+            }
+        }
+        // The threads of the load have ended, and cables belong to the same process.
+        let load = self.ends(first).map(|end| end.spent.test.as_ref()?.busiest.clone());
+        cpu.load = load
+            .into_iter()
+            .flatten()
+            .max_by(|a, b| a.wanting().total_cmp(&b.wanting()));
+        let way = if self.forward { Way::Forward } else { Way::Reverse };
+        bound(&cpu, evidence(plan, first, way))
     }
 }

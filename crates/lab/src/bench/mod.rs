@@ -2,10 +2,14 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`conditions`] | what is equal for all arms: network, MTU, threads |
 //! | [`arm`] | the subjects of the comparison, as in `--arms` |
+//! | [`stage`] | the hosts and cables of a run |
 //! | [`driver`] | setting up each kind of tunnel, and detecting that it is up |
 //! | [`matrix`] | the cases |
 //! | [`measure`] | one run, and whether it is valid |
+//! | [`media`], [`churn`] | the longest gap of a media stream, beside a load and through an event |
+//! | [`mod@bound`] | what bound a run |
 //! | [`rubbish`] | datagrams that no tunnel can open |
 //! | [`setup`] | the machine and the programs |
 //! | [`record`] | the figures of every run: JSON lines and CSV |
@@ -19,16 +23,22 @@
 //! thus affects all of them (L37).
 
 pub mod arm;
+pub mod bound;
+pub mod churn;
 pub mod compare;
+pub mod conditions;
+mod counts;
 pub mod driver;
 pub mod experiment;
 pub mod matrix;
 pub mod measure;
+pub mod media;
 pub mod plot;
 pub mod record;
 pub mod report;
 pub mod rubbish;
 pub mod setup;
+pub mod stage;
 pub mod table;
 
 use std::fs;
@@ -39,12 +49,14 @@ use rustix::net::{AddressFamily, SocketType};
 use serde::Serialize;
 
 use self::arm::{Arm, Kind};
-use self::driver::{DriverError, Stage, Tunnel};
+use self::conditions::Conditions;
+use self::driver::{DriverError, Subject, Tunnel};
 use self::experiment::Experiment;
 use self::matrix::Case;
 use self::measure::{Figures, RunError};
 use self::record::{Record, Records, Result as RunResult};
 use self::setup::Setup;
+use self::stage::Stage;
 use crate::interrupt::Interrupts;
 use crate::world::{World, WorldError};
 
@@ -61,12 +73,10 @@ pub struct Options {
     pub seconds: u32,
     /// The folder for the results. Created if it does not exist; must be empty.
     pub out: PathBuf,
-    /// The congestion control of the load's TCP, such as cubic. It does not depend on the system's
-    /// default, because a sender that paces, such as BBR, measures its own estimate of the path as
-    /// much as the path.
-    pub congestion: String,
-    /// Whether the cable carries UDP like a wire, datagram by datagram, instead of whole trains.
-    pub wire: bool,
+    /// What is equal for all arms. The congestion control does not depend on the system's default,
+    /// because a sender that paces, such as BBR, measures its own estimate of the path as much as
+    /// the path.
+    pub conditions: Conditions,
     /// The weft program.
     pub weft: PathBuf,
     /// Whether arms may be the same program with the same settings: their ratio then shows the
@@ -110,7 +120,7 @@ pub enum BenchError {
     NotEmpty(PathBuf),
     /// TCP does not offer this congestion control.
     #[error(
-        "TCP here has no congestion control {0:?} ({1}); /proc/sys/net/ipv4/tcp_available_congestion_control has those that are loaded"
+        "this kernel has no congestion control {0:?} for TCP ({1}); /proc/sys/net/ipv4/tcp_available_congestion_control has those that are loaded"
     )]
     Congestion(String, #[source] io::Error),
     /// Two arms are the same.
@@ -118,6 +128,9 @@ pub enum BenchError {
         "{0:?} and {1:?} are the same program with the same settings; their ratio would be noise (--same measures just that)"
     )]
     SameArm(String, String),
+    /// The bench cannot set an arm up with a relay.
+    #[error("{0} cannot be measured with a relay; leave it out, or --relayed")]
+    Relayed(String),
     /// No arm has a program.
     #[error("none of the arms can run: {0}")]
     NoArms(String),
@@ -159,13 +172,22 @@ pub struct Missing {
 /// # Errors
 /// [`BenchError`]; a void run is not an error, see [`Outcome::void`].
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, BenchError> {
-    has_congestion(&options.congestion).map_err(|error| BenchError::Congestion(options.congestion.clone(), error))?;
+    let congestion = &options.conditions.congestion;
+    has_congestion(congestion).map_err(|error| BenchError::Congestion(congestion.clone(), error))?;
+    if let Some(arm) = options
+        .arms
+        .iter()
+        .find(|arm| options.conditions.relayed && !arm.kind.relays())
+    {
+        return Err(BenchError::Relayed(arm.label.clone()));
+    }
     prepare(&options.out)?;
     let (entrants, missing) = entrants(options)?;
     World::enter()?;
     let world = World::new()?;
     let _interrupts = Interrupts::catch(world.directory().to_owned()).map_err(BenchError::Signals)?;
-    let setup = Setup::look(options, &entrants, &missing);
+    let namespace_congestion = stage::set_congestion(&world.host("probe")?, congestion)?;
+    let setup = Setup::look(options, &entrants, &missing, &namespace_congestion);
     let mut records = Records::create(&options.out).map_err(BenchError::file(&options.out))?;
     for round in 1..=options.rounds {
         // The order is reversed in every second round.
@@ -249,7 +271,8 @@ fn same(a: &Entrant, b: &Entrant) -> bool {
         && (a.arm.kind == Kind::Direct || a.program == b.program || content(a) == content(b))
 }
 
-/// Runs one arm in a round. Each run is reported when it is over.
+/// Runs one arm in a round. Each run is reported when it is over. The cases of loads share a stage;
+/// each event has one of its own, as it changes it.
 fn run_arm(
     world: &World,
     options: &Options,
@@ -258,13 +281,12 @@ fn run_arm(
     tell: &mut dyn FnMut(Record) -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
     let label = &entrant.arm.label;
-    let folder = world.directory().join(format!("{round}-{}", label.replace('/', "_")));
-    let ready = set_up(world, options, entrant, folder);
-    for case in &options.cases {
-        let result = match &ready {
-            Ok((stage, tunnel)) => run_case(stage, tunnel, case, options).map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
+    let folder = |case: &str| {
+        world
+            .directory()
+            .join(format!("{round}-{}{case}", label.replace('/', "_")))
+    };
+    let mut tell_of = |case: &Case, result: Result<Figures, String>| {
         tell(Record {
             round,
             arm: label.clone(),
@@ -273,17 +295,71 @@ fn run_arm(
                 Ok(figures) => RunResult::Figures(Box::new(figures)),
                 Err(why) => RunResult::Void(why),
             },
-        })?;
+        })
+    };
+    let (events, loads): (Vec<&Case>, Vec<&Case>) = options.cases.iter().partition(|case| case.event().is_some());
+    if !loads.is_empty() {
+        let ready = set_up(world, options, entrant, folder(""));
+        let up = ready.as_ref().map_err(ToString::to_string).and_then(|(stage, tunnel)| {
+            let settled = bring_up(stage, tunnel).map_err(|error| error.to_string());
+            settled.map(|()| (stage, tunnel))
+        });
+        for case in loads {
+            let result = match &up {
+                Ok((stage, tunnel)) => run_case(stage, tunnel, case, options).map_err(|error| error.to_string()),
+                Err(why) => Err(why.clone()),
+            };
+            tell_of(case, result)?;
+        }
+        if let Ok((stage, _)) = &ready {
+            keep_logs(stage, &options.out);
+        }
     }
-    if let Ok((stage, _)) = &ready {
-        keep_logs(stage, &options.out);
+    for case in events {
+        let ready = set_up(world, options, entrant, folder(&format!("-{}", case.name)));
+        let result = match ready {
+            Ok((stage, mut tunnel)) => {
+                let result = run_event(&stage, &mut tunnel, case, options, entrant);
+                keep_logs(&stage, &options.out);
+                result.map_err(|error| error.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        tell_of(case, result)?;
     }
     Ok(())
 }
 
+/// Waits until packets pass, and until they have their final frames.
+fn bring_up(stage: &Stage, tunnel: &Tunnel) -> Result<(), RunError> {
+    measure::converge(stage, tunnel, driver::READY)?;
+    Ok(tunnel.settle()?)
+}
+
 fn run_case(stage: &Stage, tunnel: &Tunnel, case: &Case, options: &Options) -> Result<Figures, RunError> {
     measure::converge(stage, tunnel, driver::READY)?;
-    measure::measure(stage, tunnel, case, &case.plan(options.seconds, &options.congestion))
+    let plan = case.plan(options.seconds, &options.conditions.congestion);
+    measure::measure(stage, tunnel, case, &plan)
+}
+
+fn run_event(
+    stage: &Stage,
+    tunnel: &mut Tunnel,
+    case: &Case,
+    options: &Options,
+    entrant: &Entrant,
+) -> Result<Figures, RunError> {
+    bring_up(stage, tunnel)?;
+    let event = case.event().ok_or(RunError::Nothing)?;
+    churn::measure(stage, tunnel, &subject(options, entrant), event)
+}
+
+fn subject<'a>(options: &'a Options, entrant: &'a Entrant) -> Subject<'a> {
+    Subject {
+        arm: &entrant.arm,
+        program: &entrant.program,
+        weft: &options.weft,
+    }
 }
 
 fn set_up(
@@ -292,8 +368,8 @@ fn set_up(
     entrant: &Entrant,
     folder: PathBuf,
 ) -> Result<(Stage, Tunnel), DriverError> {
-    let stage = Stage::set(world, folder, options.wire)?;
-    let tunnel = driver::start(&entrant.arm, &entrant.program, &options.weft, &stage)?;
+    let stage = Stage::set(world, folder, &options.conditions)?;
+    let tunnel = driver::start(&subject(options, entrant), &stage)?;
     Ok((stage, tunnel))
 }
 

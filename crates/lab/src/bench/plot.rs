@@ -129,7 +129,7 @@ fn label(value: f64) -> String {
 }
 
 fn begin(case: &Case, height: f64) -> Drawing {
-    let unit = if case.counts_packets() { "packets/s" } else { "Mbit/s" };
+    let unit = case.unit().name();
     let mut svg = Drawing::new(WIDTH, height);
     let title = format!("{}: {} ({unit})", case.name, case.about);
     svg.text((8.0, 20.0), Anchor::Start, &title);
@@ -147,7 +147,7 @@ mod tests {
     fn plots_have_a_bar_or_a_word_for_every_arm_and_no_stray_markup() {
         let arms = ["a<b".to_owned(), "dead".to_owned()];
         let records = [run(1, "a<b", 100.0), run(2, "a<b", 110.0)];
-        let bars = bars(&CASES[0], &rows(&arms, "tcp", false, &records));
+        let bars = bars(&CASES[0], &rows(&arms, "tcp", &records));
         assert_eq!(bars.matches("<rect").count(), 2, "the background and one bar");
         assert!(bars.contains("a&lt;b") && bars.contains(">void<"));
         let lines = over_time(&CASES[0], &arms, &records);

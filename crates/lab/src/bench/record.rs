@@ -77,13 +77,29 @@ impl Record {
             format!("{:.3}", f.loaded.p50_ms),
             format!("{:.3}", f.loaded.p99_ms),
             format!("{:.3}", f.loaded.max_ms),
+            or_empty(f.mbit_s_per_cpu_percent.map(|both| both[0])),
+            or_empty(f.mbit_s_per_cpu_percent.map(|both| both[1])),
+            format!("{:.3}", f.relay_cpu_s),
+            f.threads[0].to_string(),
+            f.threads[1].to_string(),
+            format!("{:.3}", f.idle_cpu),
+            f.mtu.to_string(),
+            f.frames.clone().unwrap_or_default(),
+            or_empty(f.media.map(|media| media.longest_gap_ms)),
+            f.media.map_or_else(String::new, |media| {
+                media.sent.saturating_sub(media.received).to_string()
+            }),
+            f.cable_lost.to_string(),
+            f.cable_overflowed.to_string(),
+            or_empty(f.gap_s),
+            f.bound.as_ref().map_or("", |bound| bound.by.words()).to_owned(),
             void,
         ]
         .join(",")
     }
 }
 
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 33] = [
     "round",
     "arm",
     "case",
@@ -102,6 +118,20 @@ const COLUMNS: [&str; 19] = [
     "loaded_p50_ms",
     "loaded_p99_ms",
     "loaded_max_ms",
+    "mbit_s_per_cpu_percent_sender",
+    "mbit_s_per_cpu_percent_receiver",
+    "cpu_s_relay",
+    "threads_sender",
+    "threads_receiver",
+    "idle_cpu",
+    "mtu",
+    "frames",
+    "media_gap_ms",
+    "media_lost",
+    "cable_lost",
+    "cable_overflowed",
+    "gap_s",
+    "bound",
     "void",
 ];
 
@@ -112,6 +142,9 @@ impl fmt::Display for Record {
         match &self.result {
             Result::Void(why) => write!(f, "VOID: {why}"),
             Result::Figures(figures) => {
+                if let Some(gap) = figures.gap_s {
+                    return write!(f, "{gap:>9.3} s without payload");
+                }
                 write!(f, "{:>9.1} Mbit/s", figures.mbit_s)?;
                 if let Some(cpu) = figures.cpu_s_per_gb {
                     write!(f, "  {cpu:>6.2} CPU s/GB")?;
@@ -123,7 +156,14 @@ impl fmt::Display for Record {
                     f,
                     "  ping {:.2} / {:.2} ms",
                     figures.loaded.avg_ms, figures.loaded.p99_ms
-                )
+                )?;
+                if let Some(media) = figures.media {
+                    write!(f, "  media gap {:.0} ms", media.longest_gap_ms)?;
+                }
+                match &figures.bound {
+                    Some(bound) => write!(f, "  bound by {}", bound.by.words()),
+                    None => Ok(()),
+                }
             }
         }
     }
@@ -187,6 +227,8 @@ pub(super) mod tests {
             softirq_s: 0.5,
             rss_mib: 9.0,
             seconds: vec![mbit_s; 3],
+            mbit_s_per_cpu_percent: Some([mbit_s / 50.0, mbit_s / 100.0]),
+            ..Figures::default()
         };
         Record {
             round,

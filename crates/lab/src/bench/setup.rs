@@ -38,9 +38,17 @@ pub struct Setup {
     pub rounds: u32,
     /// Seconds of load in each run.
     pub seconds: u32,
-    /// Congestion control of the load's TCP.
+    /// Hosts and cables.
+    pub layout: String,
+    /// Impairments of each cable.
+    pub regime: String,
+    /// Congestion control of the load's TCP, set for each socket.
     pub congestion: String,
-    /// Whether the cable carried UDP like a wire.
+    /// The default congestion control of the hosts' namespaces.
+    pub namespace_congestion: String,
+    /// The MTU inside that was set for every arm, bytes; `None`: each program's default.
+    pub mtu: Option<u32>,
+    /// Whether plain cables carried UDP like a wire.
     pub wire: bool,
     /// Kernel and CPU.
     pub machine: Vec<(String, String)>,
@@ -57,7 +65,9 @@ pub struct ArmSetup {
     pub label: String,
     /// Its kind.
     pub kind: String,
-    /// Its settings.
+    /// How many threads it was given.
+    pub threads: String,
+    /// Its settings; they come after, and so before, the threads of all arms.
     pub settings: Vec<String>,
     /// The program's version output; `None` if it has none.
     pub version: Option<String>,
@@ -68,7 +78,7 @@ pub struct ArmSetup {
 impl Setup {
     /// Collects the properties of this machine and the versions of the programs.
     #[must_use]
-    pub fn look(options: &Options, entrants: &[Entrant], missing: &[Missing]) -> Self {
+    pub fn look(options: &Options, entrants: &[Entrant], missing: &[Missing], namespace_congestion: &str) -> Self {
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
@@ -79,10 +89,17 @@ impl Setup {
             command: options.command.clone(),
             rounds: options.rounds,
             seconds: options.seconds,
-            congestion: options.congestion.clone(),
-            wire: options.wire,
+            layout: options.conditions.layout(),
+            regime: options.conditions.regime.to_string(),
+            congestion: options.conditions.congestion.clone(),
+            namespace_congestion: namespace_congestion.to_owned(),
+            mtu: options.conditions.mtu,
+            wire: options.conditions.wire,
             machine: machine(),
-            arms: entrants.iter().map(arm).collect(),
+            arms: entrants
+                .iter()
+                .map(|entrant| arm(entrant, options.conditions.threads))
+                .collect(),
             missing: missing.to_vec(),
         }
     }
@@ -119,11 +136,12 @@ fn date(unix: u64) -> String {
     format!("{}-{month:02}-{day:02}", year + era * 400 + u64::from(month <= 2))
 }
 
-fn arm(entrant: &Entrant) -> ArmSetup {
+fn arm(entrant: &Entrant, threads: Option<u16>) -> ArmSetup {
     let has_program = entrant.arm.kind != Kind::Direct;
     ArmSetup {
         label: entrant.arm.label.clone(),
         kind: entrant.arm.kind.name().to_owned(),
+        threads: entrant.arm.kind.threads(threads),
         settings: entrant.arm.settings.iter().map(ToString::to_string).collect(),
         version: has_program
             .then(|| version(&entrant.program, entrant.arm.kind))

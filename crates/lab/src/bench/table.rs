@@ -1,22 +1,26 @@
 //! The summary of a bench's runs: medians with intervals, ratios by rounds, and warnings.
 
+use std::collections::BTreeMap;
+
 use crate::stats::{Interval, Ratio, StatsError, Summary, median_interval, paired_ratio};
 
+use super::bound::By;
+use super::matrix::Unit;
 use super::measure::Figures;
 use super::record::Record;
 
-/// The confidence level of all intervals.
+/// The confidence level of all intervals, also of [`paired_ratio`].
 pub const CONFIDENCE: f64 = 0.95;
 
 /// The seed of the resampling, so that the same runs give the same report.
-const SEED: u64 = 37;
+pub(super) const SEED: u64 = 37;
 
 /// One arm in one case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The arm's label.
     pub arm: String,
-    /// Throughput in Mbit/s, or packets a second in cases that count packets.
+    /// The case's first figure, in its [`Unit`].
     pub rate: Option<Estimate>,
     /// The ratio to the rate of the first arm, over the rounds in which both have one.
     pub ratio: Option<Ratio>,
@@ -30,6 +34,20 @@ pub struct Row {
     pub loss: Option<f64>,
     /// Median of retransmitted TCP segments.
     pub retransmits: Option<f64>,
+    /// Medians of Mbit/s for each percent of a CPU, of the sender's and the receiver's tunnel.
+    pub mbit_s_per_cpu_percent: Option<[f64; 2]>,
+    /// Median of the longest gap of the media stream, ms.
+    pub media_gap_ms: Option<f64>,
+    /// Medians of packets that cables lost at random, and that their queues had no room for.
+    pub cable_dropped: Option<[f64; 2]>,
+    /// What bound most of the runs, and how many.
+    pub bound: Option<(By, usize)>,
+    /// MTU inside the tunnel, bytes, in the first run.
+    pub mtu: Option<u32>,
+    /// Threads of the tunnel at sender and receiver, in the first run.
+    pub threads: Option<[u32; 2]>,
+    /// The kind of frames, in the first run.
+    pub frames: Option<String>,
     /// The reasons of void runs, each once.
     pub void: Vec<String>,
     /// Warnings about the figures.
@@ -64,18 +82,16 @@ impl Estimate {
 
 /// The rows of one case, in the order of `arms`; the others are compared with the first.
 #[must_use]
-pub fn rows(arms: &[String], case: &str, packets: bool, records: &[Record]) -> Vec<Row> {
-    let rate = |figures: &Figures| match packets {
-        true => figures.packets_s.unwrap_or(0.0),
-        false => figures.mbit_s,
-    };
+pub fn rows(arms: &[String], case: &str, records: &[Record]) -> Vec<Row> {
+    let unit = Unit::of_case(case);
     let of_arm = |arm: &str| -> Vec<&Record> { records.iter().filter(|r| r.case == case && r.arm == arm).collect() };
     let by_round = |arm: &String| -> Vec<(u32, f64)> {
         of_arm(arm)
             .into_iter()
-            .filter_map(|r| Some((r.round, rate(r.figures()?))))
+            .filter_map(|r| Some((r.round, unit.of(r.figures()?))))
             .collect()
     };
+    let first = |arm: &str| of_arm(arm).into_iter().find_map(Record::figures);
     let base = arms.first().map(by_round).unwrap_or_default();
     let row = |(n, arm): (usize, &String)| {
         let own = by_round(arm);
@@ -102,10 +118,40 @@ pub fn rows(arms: &[String], case: &str, packets: bool, records: &[Record]) -> V
             rss_mib: median(|f| (f.rss_mib > 0.0).then_some(f.rss_mib)),
             loss: median(|f| f.loss),
             retransmits: median(|f| f.retransmits.map(|n| n as f64)),
+            mbit_s_per_cpu_percent: both([
+                median(|f| Some(f.mbit_s_per_cpu_percent?[0])),
+                median(|f| Some(f.mbit_s_per_cpu_percent?[1])),
+            ]),
+            media_gap_ms: median(|f| Some(f.media?.longest_gap_ms)),
+            cable_dropped: both([
+                median(|f| Some(f.cable_lost as f64)),
+                median(|f| Some(f.cable_overflowed as f64)),
+            ]),
+            bound: most(
+                of_arm(arm)
+                    .into_iter()
+                    .filter_map(|r| Some(r.figures()?.bound.as_ref()?.by)),
+            ),
+            mtu: first(arm).map(|f| f.mtu).filter(|mtu| *mtu > 0),
+            threads: first(arm).map(|f| f.threads).filter(|threads| *threads != [0; 2]),
+            frames: first(arm).and_then(|f| f.frames.clone()),
             void,
         }
     };
     arms.iter().enumerate().map(row).collect()
+}
+
+fn both([a, b]: [Option<f64>; 2]) -> Option<[f64; 2]> {
+    Some([a?, b?])
+}
+
+/// The most frequent verdict, of equals the first of [`By`], and how often it occurs.
+fn most(all: impl Iterator<Item = By>) -> Option<(By, usize)> {
+    let mut counts = BTreeMap::new();
+    for by in all {
+        *counts.entry(by).or_insert(0) += 1;
+    }
+    counts.into_iter().rev().max_by_key(|(_, count)| *count)
 }
 
 fn rtt(idle: Option<f64>, loaded: Option<f64>, p99: Option<f64>) -> Option<[f64; 3]> {
@@ -124,7 +170,7 @@ fn ratio(own: &[(u32, f64)], base: &[(u32, f64)]) -> Result<Ratio, StatsError> {
     let of_base = |round: u32| base.iter().find(|(other, _)| *other == round).map(|(_, rate)| *rate);
     let pairs = own.iter().filter_map(|(round, rate)| Some((*rate, of_base(*round)?)));
     let (own, base): (Vec<f64>, Vec<f64>) = pairs.unzip();
-    paired_ratio(&own, &base, CONFIDENCE)
+    paired_ratio(&own, &base)
 }
 
 fn flags(rate: &Estimate) -> Vec<String> {
@@ -167,7 +213,7 @@ mod tests {
             result: Result::Void("it broke".to_owned()),
             ..run(3, "direct", 0.0)
         });
-        let rows = rows(&arms(), "tcp", false, &records);
+        let rows = rows(&arms(), "tcp", &records);
         assert!(rows[0].ratio.is_none());
         assert_eq!(rows[0].void, ["it broke"]);
         let ratio = rows[1].ratio.unwrap();
@@ -178,18 +224,18 @@ mod tests {
     #[test]
     fn what_is_suspicious_is_said() {
         let steady: Vec<Record> = (1..=5).map(|round| run(round, "weft", 100.0)).collect();
-        assert!(rows(&arms()[1..], "tcp", false, &steady)[0].flags.is_empty());
-        let few = rows(&arms()[1..], "tcp", false, &steady[..2]);
+        assert!(rows(&arms()[1..], "tcp", &steady)[0].flags.is_empty());
+        let few = rows(&arms()[1..], "tcp", &steady[..2]);
         assert_eq!(few[0].flags, ["2 runs"]);
         let mut wild = steady;
         wild[4] = run(5, "weft", 300.0);
-        let flags = rows(&arms()[1..], "tcp", false, &wild)[0].flags.join(", ");
+        let flags = rows(&arms()[1..], "tcp", &wild)[0].flags.join(", ");
         assert!(flags.contains("CoV 64 %") && flags.contains("1 of 5 runs"), "{flags}");
     }
 
     #[test]
     fn an_arm_without_runs_has_an_empty_row() {
-        let rows = rows(&arms(), "tcp", false, &[run(1, "direct", 5.0)]);
+        let rows = rows(&arms(), "tcp", &[run(1, "direct", 5.0)]);
         assert!(rows[1].rate.is_none() && rows[1].ratio.is_none() && rows[1].rtt.is_none());
     }
 }

@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 
-use super::{Interval, StatsError, check, percentile, sorted};
+use super::{Interval, Ratio, StatsError, check, percentile, sorted};
 
 /// Number of samples. The bounds of a 95 % interval then vary by about a percent of its width.
 const SAMPLES: usize = 10_000;
@@ -17,19 +17,45 @@ const SAMPLES: usize = 10_000;
 pub fn median_interval(runs: &[f64], confidence: f64, seed: u64) -> Result<Interval, StatsError> {
     check(runs, 3)?;
     let mut rng = ChaCha20Rng::seed_from_u64(seed);
-    let mut medians: Vec<f64> = (0..SAMPLES)
-        .map(|_| {
-            let mut draw = || runs.get(below(&mut rng, runs.len())).copied().unwrap_or_default();
-            let sample: Vec<f64> = (0..runs.len()).map(|_| draw()).collect();
-            percentile(&sorted(&sample), 0.5)
-        })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    let outside = (1.0 - confidence) / 2.0;
-    Ok(Interval {
-        low: percentile(&medians, outside),
-        high: percentile(&medians, 1.0 - outside),
+    let medians: Vec<f64> = (0..SAMPLES).map(|_| resampled_median(runs, &mut rng)).collect();
+    Ok(middle(&medians, confidence))
+}
+
+/// The ratio of the medians of two arms that did not run alternately, with its interval by the same
+/// resampling of both.
+///
+/// # Errors
+/// Like [`median_interval`]; values must be positive.
+pub fn ratio_of_medians(a: &[f64], b: &[f64], confidence: f64, seed: u64) -> Result<Ratio, StatsError> {
+    for runs in [a, b] {
+        check(runs, 3)?;
+        if let Some(bad) = runs.iter().position(|run| *run <= 0.0) {
+            return Err(StatsError::NotPositive(bad));
+        }
+    }
+    let mut rng = ChaCha20Rng::seed_from_u64(seed);
+    let ratios = (0..SAMPLES).map(|_| resampled_median(a, &mut rng) / resampled_median(b, &mut rng));
+    Ok(Ratio {
+        ratio: percentile(&sorted(a), 0.5) / percentile(&sorted(b), 0.5),
+        interval: middle(&ratios.collect::<Vec<_>>(), confidence),
     })
+}
+
+/// The median of as many runs, drawn with replacement.
+fn resampled_median(runs: &[f64], rng: &mut ChaCha20Rng) -> f64 {
+    let mut draw = || runs.get(below(rng, runs.len())).copied().unwrap_or_default();
+    let sample: Vec<f64> = (0..runs.len()).map(|_| draw()).collect();
+    percentile(&sorted(&sample), 0.5)
+}
+
+/// The interval that has the share `confidence` of the values in its middle.
+fn middle(values: &[f64], confidence: f64) -> Interval {
+    let values = sorted(values);
+    let outside = (1.0 - confidence) / 2.0;
+    Interval {
+        low: percentile(&values, outside),
+        high: percentile(&values, 1.0 - outside),
+    }
 }
 
 /// A number below `n`: the high half of a product, whose bias is `n` in 2^64.

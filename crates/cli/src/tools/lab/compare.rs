@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let same = all.iter().filter(|row| row.verdict() == Verdict::Same).count();
     out.text(&format!(
-        "\n{same} of {} overlap; medians and means with 95 % intervals\n",
+        "\n{same} of {} overlap; medians and their ratios with 95 % intervals\n",
         all.len()
     ))?;
     if args.expect_same && same < all.len().max(1) {

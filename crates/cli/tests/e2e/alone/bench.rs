@@ -1,17 +1,22 @@
 //! `weft lab bench` with the real binary: the files it writes, the arguments it refuses, and what
 //! remains after it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use weft_lab::bench::driver::{self, Stage};
+use weft_lab::bench::conditions::Conditions;
+use weft_lab::bench::driver::{self, Subject, Tunnel};
 use weft_lab::bench::matrix::CASES;
 use weft_lab::bench::measure::{RunError, converge, measure};
+use weft_lab::bench::stage::{Cable, Stage};
 use weft_lab::world::World;
+use weft_os::udp::{BindOptions, RECEIVE_BUFFER_LEN, UdpSocket, is_too_long};
 
 use crate::common::{WEFT, alone, turn};
 
@@ -209,21 +214,190 @@ fn an_interrupted_bench_leaves_nothing_behind() {
 #[test]
 fn a_path_that_changes_during_a_run_voids_it() {
     alone(|| {
-        let (world, weft) = (World::new().unwrap(), Path::new(WEFT));
-        let stage = Stage::set(&world, world.directory().join("stage"), false).unwrap();
-        let tunnel = driver::start(&"weft".parse().unwrap(), weft, weft, &stage).unwrap();
-        converge(&stage, &tunnel, driver::READY).unwrap();
+        let (_world, stage, tunnel) = set_up("weft", &Conditions::default());
         let case = CASES.into_iter().find(|case| case.name == "udp500").unwrap();
         measure(&stage, &tunnel, &case, &case.plan(1, "cubic")).unwrap();
         std::thread::scope(|scope| {
             let run = scope.spawn(|| measure(&stage, &tunnel, &case, &case.plan(10, "cubic")));
             std::thread::sleep(Duration::from_secs(3));
-            stage.link.b().change_address("10.96.0.2/24", "10.96.0.77/24").unwrap();
+            let Cable::Plain(link) = &stage.cables[0].cable else {
+                panic!()
+            };
+            link.b().change_address("10.96.0.2/24", "10.96.0.77/24").unwrap();
             let error = run.join().unwrap().unwrap_err();
             assert!(matches!(error, RunError::PathChanged { .. }), "{error:?}");
             assert!(error.to_string().contains("10.96.0.77"), "{error}");
         });
     });
+}
+
+/// A tunnel that is up.
+fn set_up(arm: &str, conditions: &Conditions) -> (World, Stage, Tunnel) {
+    let (world, weft) = (World::new().unwrap(), Path::new(WEFT));
+    let stage = Stage::set(&world, world.directory().join(arm), conditions).unwrap();
+    let subject = Subject {
+        arm: &arm.parse().unwrap(),
+        program: weft,
+        weft,
+    };
+    let tunnel = driver::start(&subject, &stage).unwrap();
+    converge(&stage, &tunnel, driver::READY).unwrap();
+    (world, stage, tunnel)
+}
+
+/// A datagram of the MTU passes each tunnel whole, one of a byte more passes neither.
+#[test]
+fn an_equal_mtu_is_that_of_packets() {
+    alone(|| {
+        let conditions = Conditions {
+            mtu: Some(1380),
+            threads: Some(1),
+            ..Conditions::default()
+        };
+        for arm in ["null", "weft"] {
+            let (_world, stage, tunnel) = set_up(arm, &conditions);
+            assert_eq!(tunnel.mtu, 1380, "{arm}");
+            let bind = |end: usize| {
+                let address = SocketAddr::new(tunnel.ends[end].address, 0);
+                let bind = || UdpSocket::bind(address, BindOptions::default()).unwrap();
+                stage.hosts[end].run(bind).unwrap()
+            };
+            let (from, to) = (bind(0), bind(1));
+            let headers = if to.local_address().is_ipv6() { 48 } else { 28 };
+            let datagram = vec![7; 1381 - headers];
+            let error = from.send(to.local_address(), &datagram, None).unwrap_err();
+            assert!(is_too_long(&error), "{arm}: {error}");
+            from.send(to.local_address(), &datagram[1..], None).unwrap();
+            let mut buffer = [0; RECEIVE_BUFFER_LEN];
+            wait_for(|| {
+                to.recv(&mut buffer)
+                    .is_ok_and(|received| received.len == datagram.len() - 1)
+            });
+        }
+    });
+}
+
+/// The rows of `runs.csv`, by column.
+fn runs(folder: &Path) -> Vec<BTreeMap<String, String>> {
+    let text = fs::read_to_string(folder.join("runs.csv")).unwrap();
+    let mut lines = text
+        .lines()
+        .map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    lines.map(|line| names.iter().cloned().zip(line).collect()).collect()
+}
+
+#[test]
+fn two_clients_through_a_relay_under_equal_conditions() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let conditions = "--relayed --clients 2 --mtu 1380 --threads 1 --congestion reno --delay 5 --rate 200";
+    let load = "--arms direct,null,weft --cases tcp --rounds 1 --seconds 2";
+    let arguments: Vec<_> = conditions.split(' ').chain(load.split(' ')).collect();
+    let output = bench(folder.path(), &arguments);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let runs = runs(folder.path());
+    let arms: Vec<_> = runs.iter().map(|run| run["arm"].as_str()).collect();
+    assert_eq!(arms, ["direct", "null", "weft"]);
+    for run in &runs {
+        let figure = |name: &str| run[name].parse::<f64>().unwrap();
+        assert_eq!(run["mtu"], "1380", "{run:?}");
+        // Two cables, in both directions.
+        assert!((20.0..80.0).contains(&figure("idle_avg_ms")), "{run:?}");
+        // Both clients share the server's cable.
+        assert!(figure("mbit_s") > 5.0 && figure("mbit_s") < 200.0, "{run:?}");
+        assert!(figure("media_gap_ms") >= 16.0 && !run["bound"].is_empty(), "{run:?}");
+        let tunnel = run["arm"] != "direct";
+        assert_eq!(figure("cpu_s_relay") > 0.0, tunnel, "{run:?}");
+        assert_eq!(run["mbit_s_per_cpu_percent_sender"].is_empty(), !tunnel, "{run:?}");
+    }
+    assert_eq!(runs[2]["frames"], "relayed");
+    let report = fs::read_to_string(folder.path().join("report.md")).unwrap();
+    for line in [
+        "Set-up of every table: 2 clients and a server, each with a cable to one relay; 5 ms delay and 0 % loss",
+        "| MTU inside | 1380 bytes, every arm |",
+        "| congestion control of the namespaces | reno |",
+        "| weft | weft | 1380 | lanes=1 |",
+    ] {
+        assert!(report.contains(line), "{line}: {report}");
+    }
+    let table = fs::read_to_string(folder.path().join("tcp.csv")).unwrap();
+    assert_eq!(table.lines().count(), 4, "{table}");
+    let overview = fs::read_to_string(folder.path().join("overview.csv")).unwrap();
+    assert!(overview.contains("weft,tcp,Mbit/s,1,"), "{overview}");
+}
+
+#[test]
+fn events_interrupt_payload_for_a_while() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--arms",
+        "direct,weft",
+        "--cases",
+        "restart,rejoin,roam",
+        "--rounds",
+        "1",
+    ];
+    let output = bench(folder.path(), &arguments);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let runs = runs(folder.path());
+    assert_eq!(runs.len(), 6, "{said}");
+    for run in runs {
+        match run["arm"].as_str() {
+            // There is no process, and an address that is gone is the end of its payload.
+            "direct" => assert!(!run["void"].is_empty() || run["case"] == "roam", "{run:?}"),
+            _ => {
+                let gap: f64 = run["gap_s"].parse().unwrap();
+                assert!((0.016..60.0).contains(&gap), "{run:?}");
+                assert!(run["case"] == "roam" || gap > 0.05, "{run:?}");
+            }
+        }
+    }
+    let report = fs::read_to_string(folder.path().join("report.md")).unwrap();
+    assert!(
+        report.contains("| arm | s without payload | lowest and highest |"),
+        "{report}"
+    );
+    assert!(
+        report.contains("it has no process that the bench can restart"),
+        "{report}"
+    );
+}
+
+#[test]
+fn conditions_out_of_bounds_are_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    for (arguments, reason) in [
+        ("--delay=-1", "write 0 to 10000 ms"),
+        ("--delay x", "write 0 to 10000 ms"),
+        ("--loss 91", "write 0 to 90 %"),
+        ("--loss NaN", "write 0 to 90 %"),
+        ("--rate 0", "write 0.1 to 100000 Mbit/s"),
+        ("--rate 10 --queue 12KB", "write 1500 to 1000000000 bytes"),
+        ("--queue 50ms", "--rate"),
+        ("--mtu 1279", "1279 is not in 1280..=1500"),
+        ("--threads 0", "0 is not in 1..=64"),
+        ("--clients 2", "--relayed"),
+        ("--relayed --clients 9", "9 is not in 1..=8"),
+        ("--wire --delay 1", "cannot be used with"),
+        ("--relayed --arms weft,nebula", "nebula cannot be measured with a relay"),
+    ] {
+        let output = bench(&out, &arguments.split(' ').collect::<Vec<_>>());
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {complained}");
+        assert!(complained.contains(reason), "{arguments}: {complained}");
+        assert_eq!(complained.lines().count(), 1, "{arguments}: {complained}");
+    }
+    assert!(!out.exists());
 }
 
 /// Number of processes with a text in their command line.

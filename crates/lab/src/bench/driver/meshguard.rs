@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{DriverError, EndPoint, POLL, READY, Running, Stage, Tunnel, UNDERLAY, with_own_run};
+use super::{DriverError, POLL, READY, Stage, Tunnel, log_name, with_own_run};
 use crate::child::{LoggedChild, run_command};
 
 const DEVICE: &str = "mg0";
@@ -26,21 +26,17 @@ pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError
         trust.arg(key).args(["--name", "peer"]);
         run(trust)?;
     }
-    let (mut ends, mut children) = (Vec::new(), Vec::new());
+    let (mut addresses, mut children) = (Vec::new(), Vec::new());
     for (end, home) in homes.iter().enumerate() {
-        let seed = format!("{}:{PORT}", UNDERLAY[1 - end]);
-        let up = ["up", "--announce", UNDERLAY[end], "--seed", &seed];
-        let mut child = stage.start(end, command(with_own_run(program), home, &up))?;
+        let seed = format!("{}:{PORT}", stage.underlay(1 - end)?);
+        let own = stage.underlay(end)?.to_string();
+        let up = ["up", "--announce", &own, "--seed", &seed];
+        let mut child = stage.start(end, &log_name(program), command(with_own_run(program), home, &up))?;
         let index = stage.wait_interface(end, DEVICE, &mut child)?;
-        ends.push(EndPoint {
-            address: wait_address(stage, end, index, &mut child)?,
-            device: DEVICE.to_owned(),
-            processes: vec![child.pid()],
-        });
-        children.push(child);
+        addresses.push(wait_address(stage, end, index, &mut child)?);
+        children.push((end, child));
     }
-    let mtu = stage.hosts[0].netlink(|netlink| netlink.interface(DEVICE))?.mtu;
-    super::both(ends, mtu, Running::Children(children))
+    Ok(Tunnel::of_children(stage, children, addresses, DEVICE))
 }
 
 /// Creates a folder with a new key.

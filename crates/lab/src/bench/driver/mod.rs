@@ -1,9 +1,9 @@
-//! Setting up each kind of tunnel between two hosts, detecting that it is up, and finding its
-//! processes.
+//! Setting up each kind of tunnel between the hosts of a stage, detecting that it is up, and
+//! finding its processes.
 //!
-//! A driver writes its program's configuration into the stage's folder, starts both ends, and
-//! returns their inner addresses and the interfaces that must carry the traffic. Each run measures
-//! whether they do.
+//! A driver writes its program's configuration into the stage's folder, starts the program on each
+//! host, and returns the inner addresses of clients and server and the interfaces that must carry
+//! the traffic. Each run measures whether they do.
 
 mod mesh;
 mod meshguard;
@@ -16,105 +16,34 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::netlink::{InterfaceAddress, NetlinkError};
+use weft_os::netlink::NetlinkError;
 
 use super::arm::{Arm, Kind};
-use crate::cable::Link;
+use super::stage::{POLL, Stage};
 use crate::child::{ChildError, LoggedChild};
 use crate::daemon::DaemonError;
-use crate::host::Host;
-use crate::world::{World, WorldError};
-
-/// The hosts' addresses in the underlay: private ones, as nvpn refuses the ranges for
-/// documentation.
-pub const UNDERLAY: [&str; 2] = ["10.96.0.1", "10.96.0.2"];
+use crate::world::WorldError;
 
 /// How long a tunnel may take until it is up.
 pub const READY: Duration = Duration::from_secs(20);
 
-/// Polling interval while waiting.
-const POLL: Duration = Duration::from_millis(50);
+/// How long a weft daemon may take until its session has its final frames.
+const SETTLE: Duration = Duration::from_secs(8);
 
-/// Two hosts and a cable, new for every run of an arm.
-pub struct Stage {
-    /// The hosts.
-    pub hosts: [Host; 2],
-    /// The cable between them.
-    pub link: Link,
-    /// The folder for configurations and logs.
-    pub folder: PathBuf,
+/// What is measured: an arm and its programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The arm.
+    pub arm: &'a Arm,
+    /// Its program.
+    pub program: &'a Path,
+    /// The weft program, which creates identities for arms that have none of their own.
+    pub weft: &'a Path,
 }
 
-impl Stage {
-    /// Builds the hosts and the cable, which carries UDP [like a wire](Link::like_a_wire) if `wire`
-    /// is set. Files go to `folder`, which is created.
-    ///
-    /// # Errors
-    /// [`DriverError`].
-    pub fn set(world: &World, folder: PathBuf, wire: bool) -> Result<Self, DriverError> {
-        std::fs::create_dir(&folder).map_err(|source| DriverError::file(&folder, source))?;
-        let hosts = [world.host("a")?, world.host("b")?];
-        let [a, b] = UNDERLAY.map(|address| format!("{address}/24"));
-        let link = world.link((&hosts[0], &[a.as_str()]), (&hosts[1], &[b.as_str()]))?;
-        if wire {
-            link.like_a_wire()?;
-        }
-        Ok(Self { hosts, link, folder })
-    }
-
-    /// Starts one end's program; its output goes to a file of its own.
-    fn start(&self, end: usize, command: Command) -> Result<LoggedChild, DriverError> {
-        let name = Path::new(command.get_program())
-            .file_name()
-            .unwrap_or_default()
-            .to_owned();
-        let log = self.folder.join(format!("{}-{end}.log", name.to_string_lossy()));
-        Ok(LoggedChild::start(&self.hosts[end], command, &log)?)
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf, DriverError> {
-        let path = self.folder.join(name);
-        std::fs::write(&path, text).map_err(|source| DriverError::file(&path, source))?;
-        Ok(path)
-    }
-
-    /// Waits until an interface exists; programs create theirs at different times.
-    fn wait_interface(&self, end: usize, name: &str, child: &mut LoggedChild) -> Result<u32, DriverError> {
-        let limit = Instant::now() + READY;
-        loop {
-            match self.hosts[end].netlink(|netlink| netlink.interface(name)) {
-                Ok(interface) => return Ok(interface.index),
-                Err(_) if Instant::now() < limit && child.ended()?.is_none() => std::thread::sleep(POLL),
-                Err(_) => return Err(DriverError::not_up(child)),
-            }
-        }
-    }
-
-    /// Sets an interface's address and MTU, and brings it up.
-    fn address(
-        &self,
-        end: usize,
-        index: u32,
-        (address, prefix_len): (IpAddr, u8),
-        mtu: u32,
-    ) -> Result<(), DriverError> {
-        let address = InterfaceAddress {
-            index,
-            address,
-            prefix_len,
-        };
-        self.hosts[end].netlink(|netlink| {
-            netlink.set_mtu(index, mtu)?;
-            netlink.add_address(address)?;
-            netlink.set_up(index)
-        })?;
-        Ok(())
-    }
-}
-
-/// One end of a tunnel.
+/// A client or the server of a tunnel.
 pub struct EndPoint {
     /// Its inner address.
     pub address: IpAddr,
@@ -126,62 +55,196 @@ pub struct EndPoint {
 
 /// A running tunnel. Its processes end when it is dropped.
 pub struct Tunnel {
-    /// Both ends.
-    pub ends: [EndPoint; 2],
-    /// MTU inside, bytes.
+    /// The clients, then the server.
+    pub ends: Vec<EndPoint>,
+    /// The processes at the relay.
+    pub relay: Vec<u32>,
+    /// MTU inside, bytes: the smallest of all ends' interfaces.
     pub mtu: u32,
     running: Running,
 }
 
 impl Tunnel {
-    /// The current paths of both ends' packets, for display; empty for programs that do not report
-    /// them.
+    /// The current paths of the packets of clients and server, for display; empty for programs that
+    /// do not report them.
     ///
     /// # Errors
     /// If a daemon that reports them does not answer.
     pub fn paths(&self) -> Result<Vec<String>, DaemonError> {
         match &self.running {
-            Running::Daemons(daemons) => daemons.paths(),
+            Running::Daemons(daemons) => daemons.paths(self.ends.len().saturating_sub(1)),
             Running::Nothing | Running::Children(_) => Ok(Vec::new()),
         }
+    }
+
+    /// The kind of frames that the first client sends to the server; `None` for programs that do
+    /// not report it.
+    ///
+    /// # Errors
+    /// If a daemon that reports it does not answer.
+    pub fn frames(&self) -> Result<Option<String>, DaemonError> {
+        match &self.running {
+            Running::Daemons(daemons) => daemons.frames(self.ends.len().saturating_sub(1)),
+            Running::Nothing | Running::Children(_) => Ok(None),
+        }
+    }
+
+    /// Waits until a session that packets have set up has its final frames, at most 8 s: a daemon
+    /// may be configured to stay with FIPS frames.
+    ///
+    /// # Errors
+    /// If a daemon does not answer.
+    pub fn settle(&self) -> Result<(), DaemonError> {
+        let end = std::time::Instant::now() + SETTLE;
+        while self.frames()?.is_some_and(|kind| kind != "fast" && kind != "relayed") && std::time::Instant::now() < end
+        {
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Kills the processes of the tunnel on one host.
+    ///
+    /// # Errors
+    /// [`DriverError::Restart`] if there are none.
+    pub fn stop(&mut self, host: usize) -> Result<(), DriverError> {
+        match &mut self.running {
+            Running::Nothing => Err(DriverError::Restart),
+            Running::Children(children) => {
+                for (_, child) in children.iter_mut().filter(|(of, _)| *of == host) {
+                    child.kill()?;
+                }
+                children.retain(|(of, _)| *of != host);
+                Ok(())
+            }
+            Running::Daemons(daemons) => daemons.stop(host),
+        }
+    }
+
+    /// Starts them again, with the same configuration.
+    ///
+    /// # Errors
+    /// [`DriverError::Restart`] for programs that the bench does not restart.
+    pub fn start_again(&mut self, subject: &Subject<'_>, stage: &Stage, host: usize) -> Result<(), DriverError> {
+        let Subject { arm, program, .. } = *subject;
+        let started = match (&mut self.running, arm.kind) {
+            (Running::Daemons(daemons), _) => return daemons.start_again(host),
+            (Running::Children(children), Kind::Null) => {
+                children.extend(
+                    null::start_host(arm, program, stage, host)?
+                        .into_iter()
+                        .map(|child| (host, child)),
+                );
+                children
+            }
+            (Running::Children(children), Kind::WireguardGo | Kind::Boringtun | Kind::Gotatun) => {
+                children.push((host, wireguard::start_host(arm, program, stage, host)?));
+                children
+            }
+            _ => return Err(DriverError::Restart),
+        };
+        let pids = pids(started, host);
+        if let Some(end) = self.ends.get_mut(host) {
+            end.processes = pids;
+        }
+        Ok(())
     }
 }
 
 /// Everything that must live as long as the tunnel.
 enum Running {
     Nothing,
-    Children(#[expect(dead_code, reason = "killed when dropped")] Vec<LoggedChild>),
+    /// Each with its host.
+    Children(Vec<(usize, LoggedChild)>),
     Daemons(Box<mesh::Daemons>),
 }
 
-/// Starts `arm`'s tunnel on `stage`; `weft` creates identities for arms that have none of their
-/// own. It may take a moment until packets pass.
+fn pids(children: &[(usize, LoggedChild)], host: usize) -> Vec<u32> {
+    let ours = children.iter().filter(|(of, _)| *of == host);
+    ours.map(|(_, child)| child.pid()).collect()
+}
+
+/// Starts the arm's tunnel on `stage`. It may take a moment until packets pass.
 ///
 /// # Errors
 /// [`DriverError`].
-pub fn start(arm: &Arm, program: &Path, weft: &Path, stage: &Stage) -> Result<Tunnel, DriverError> {
-    match arm.kind {
-        Kind::Direct => Ok(direct(stage)),
-        Kind::Null => null::start(arm, program, stage),
-        Kind::Weft => mesh::start_weft(arm, program, stage),
-        Kind::Fips => mesh::start_fips(program, weft, stage),
-        Kind::WireguardGo | Kind::Boringtun | Kind::Gotatun => wireguard::start(arm, program, stage),
-        Kind::Nebula => nebula::start(program, stage),
-        Kind::Nvpn => nvpn::start(program, stage),
-        Kind::Meshguard => meshguard::start(program, stage),
-    }
+pub fn start(subject: &Subject<'_>, stage: &Stage) -> Result<Tunnel, DriverError> {
+    let Subject { arm, program, weft } = *subject;
+    let mut tunnel = match arm.kind {
+        Kind::Direct => direct(stage)?,
+        Kind::Null => null::start(arm, program, stage)?,
+        Kind::Weft => mesh::start_weft(arm, program, stage)?,
+        Kind::Fips => mesh::start_fips(program, weft, stage)?,
+        Kind::WireguardGo | Kind::Boringtun | Kind::Gotatun => wireguard::start(arm, program, stage)?,
+        Kind::Nebula => nebula::start(program, stage)?,
+        Kind::Nvpn => nvpn::start(program, stage)?,
+        Kind::Meshguard => meshguard::start(program, stage)?,
+    };
+    tunnel.mtu = mtu(&tunnel.ends, stage)?;
+    Ok(tunnel)
 }
 
-fn direct(stage: &Stage) -> Tunnel {
-    let end = |end: usize, port: &crate::cable::Port| EndPoint {
-        address: IpAddr::V4(underlay(end)),
-        device: port.name().to_owned(),
-        processes: Vec::new(),
-    };
-    Tunnel {
-        ends: [end(0, stage.link.a()), end(1, stage.link.b())],
-        mtu: 1500,
-        running: Running::Nothing,
+/// Gives every end the MTU of the conditions, and returns the one that it has.
+fn mtu(ends: &[EndPoint], stage: &Stage) -> Result<u32, DriverError> {
+    let mut least = u32::MAX;
+    for (end, host) in ends.iter().zip(&stage.hosts) {
+        let found = host.netlink(|netlink| {
+            let interface = netlink.interface(&end.device)?;
+            if let Some(wanted) = stage.conditions.mtu.filter(|wanted| *wanted != interface.mtu) {
+                netlink.set_mtu(interface.index, wanted)?;
+            }
+            Ok(netlink.interface(&end.device)?.mtu)
+        })?;
+        least = least.min(found);
+    }
+    Ok(least)
+}
+
+/// Without a tunnel; a relay is a router.
+fn direct(stage: &Stage) -> Result<Tunnel, DriverError> {
+    let mut ends = Vec::new();
+    for host in 0..=stage.server() {
+        let (_, address, port) = stage.port(host)?;
+        ends.push(EndPoint {
+            address: IpAddr::V4(address),
+            device: port.name().to_owned(),
+            processes: Vec::new(),
+        });
+        if stage.relay().is_some()
+            && let Some((_, gateway)) = stage.neighbours(host).next()
+        {
+            stage.hosts[host].add_default_route(gateway.into())?;
+        }
+    }
+    stage.forward_at_relay()?;
+    Ok(Tunnel::new(ends, Vec::new(), Running::Nothing))
+}
+
+impl Tunnel {
+    fn new(ends: Vec<EndPoint>, relay: Vec<u32>, running: Running) -> Self {
+        Self {
+            ends,
+            relay,
+            mtu: 0,
+            running,
+        }
+    }
+
+    /// Of processes, each with its host; `addresses` and `device` are those of clients and server.
+    fn of_children(
+        stage: &Stage,
+        children: Vec<(usize, LoggedChild)>,
+        addresses: impl IntoIterator<Item = IpAddr>,
+        device: &str,
+    ) -> Self {
+        let end = |(host, address): (usize, IpAddr)| EndPoint {
+            address,
+            device: device.to_owned(),
+            processes: pids(&children, host),
+        };
+        let ends = addresses.into_iter().enumerate().map(end).collect();
+        let relay = stage.relay().map_or_else(Vec::new, |relay| pids(&children, relay));
+        Self::new(ends, relay, Running::Children(children))
     }
 }
 
@@ -194,17 +257,9 @@ fn with_own_run(program: &Path) -> Command {
     command
 }
 
-/// A tunnel of exactly two ends.
-fn both(ends: Vec<EndPoint>, mtu: u32, running: Running) -> Result<Tunnel, DriverError> {
-    let ends = ends
-        .try_into()
-        .map_err(|_| DriverError::NotUp("it has not two ends".to_owned()))?;
-    Ok(Tunnel { ends, mtu, running })
-}
-
-/// The underlay address of an end's host.
-pub(super) fn underlay(end: usize) -> std::net::Ipv4Addr {
-    [10, 96, 0, end as u8 + 1].into()
+/// The name of a program's log.
+fn log_name(program: &Path) -> String {
+    program.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Why a tunnel did not come up.
@@ -239,18 +294,21 @@ pub enum DriverError {
     /// A setting that it does not have.
     #[error("{0:?} is not a setting of this arm")]
     Setting(String),
+    /// The bench cannot restart it.
+    #[error("it has no process that the bench can restart")]
+    Restart,
 }
 
 impl DriverError {
-    fn file(path: &Path, source: io::Error) -> Self {
+    pub(super) fn file(path: &Path, source: io::Error) -> Self {
         Self::File {
             path: path.to_owned(),
             source,
         }
     }
 
-    fn not_up(child: &LoggedChild) -> Self {
+    pub(super) fn not_up(child: &LoggedChild) -> Self {
         let log = child.log().unwrap_or_default();
-        Self::NotUp(log.lines().last().unwrap_or("it says nothing").to_owned())
+        Self::NotUp(log.lines().last().unwrap_or("its log is empty").to_owned())
     }
 }

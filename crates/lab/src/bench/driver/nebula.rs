@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{DriverError, EndPoint, Running, Stage, Tunnel, UNDERLAY};
+use super::{DriverError, Stage, Tunnel, log_name};
 use crate::child::run_command;
 
 const DEVICE: &str = "nebula0";
@@ -24,7 +24,7 @@ pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError
         &certify,
         &["ca", "-name", "bench", "-out-crt", "ca.crt", "-out-key", "ca.key"],
     )?;
-    let (mut ends, mut children) = (Vec::new(), Vec::new());
+    let (mut addresses, mut children) = (Vec::new(), Vec::new());
     for end in 0..2 {
         let address = std::net::Ipv4Addr::new(10, 97, 0, end as u8 + 1);
         let (network, certificate, key) = (format!("{address}/24"), format!("{end}.crt"), format!("{end}.key"));
@@ -43,34 +43,33 @@ pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError
             ],
         ];
         run(stage, &certify, &sign.concat())?;
-        let config = stage.write(&format!("{end}.yml"), &configuration(stage, end))?;
+        let config = stage.write(&format!("{end}.yml"), &configuration(stage, end)?)?;
         let mut command = Command::new(program);
         command.arg("-config").arg(config);
-        let mut child = stage.start(end, command)?;
+        if let Some(threads) = stage.conditions.threads {
+            command.env("GOMAXPROCS", threads.to_string());
+        }
+        let mut child = stage.start(end, &log_name(program), command)?;
         stage.wait_interface(end, DEVICE, &mut child)?;
-        ends.push(EndPoint {
-            address: address.into(),
-            device: DEVICE.to_owned(),
-            processes: vec![child.pid()],
-        });
-        children.push(child);
+        addresses.push(address.into());
+        children.push((end, child));
     }
-    super::both(ends, MTU, Running::Children(children))
+    Ok(Tunnel::of_children(stage, children, addresses, DEVICE))
 }
 
 /// Each is configured with the other's address; no lighthouse is used.
-fn configuration(stage: &Stage, end: usize) -> String {
+fn configuration(stage: &Stage, end: usize) -> Result<String, DriverError> {
     let folder = stage.folder.display();
-    let (peer, there) = (2 - end, UNDERLAY[1 - end]);
-    format!(
+    let (peer, underlay, mtu) = (2 - end, stage.underlay(1 - end)?, stage.conditions.mtu.unwrap_or(MTU));
+    Ok(format!(
         "pki: {{ca: {folder}/ca.crt, cert: {folder}/{end}.crt, key: {folder}/{end}.key}}\n\
-         static_host_map: {{\"10.97.0.{peer}\": [\"{there}:{PORT}\"]}}\n\
+         static_host_map: {{\"10.97.0.{peer}\": [\"{underlay}:{PORT}\"]}}\n\
          lighthouse: {{am_lighthouse: false, hosts: []}}\n\
          listen: {{host: 0.0.0.0, port: {PORT}}}\n\
-         tun: {{dev: {DEVICE}, mtu: {MTU}}}\n\
+         tun: {{dev: {DEVICE}, mtu: {mtu}}}\n\
          cipher: aes\nlogging: {{level: error}}\n\
          firewall: {{outbound: [{{port: any, proto: any, host: any}}], inbound: [{{port: any, proto: any, host: any}}]}}\n"
-    )
+    ))
 }
 
 fn run(stage: &Stage, tool: &Path, arguments: &[&str]) -> Result<(), DriverError> {

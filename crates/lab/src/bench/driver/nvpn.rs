@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{DriverError, EndPoint, Running, Stage, Tunnel, UNDERLAY, with_own_run};
+use super::{DriverError, Stage, Tunnel, log_name, with_own_run};
 use crate::child::run_command;
 
 const DEVICE: &str = "nvpn0";
@@ -21,11 +21,11 @@ pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError
     let homes = [home(program, stage, 0)?, home(program, stage, 1)?];
     let [a, b] = [public_key(&homes[0])?, public_key(&homes[1])?];
     let keys = [a, b];
-    let (mut ends, mut children) = (Vec::new(), Vec::new());
+    let (mut addresses, mut children) = (Vec::new(), Vec::new());
     for (end, home) in homes.iter().enumerate() {
         let (endpoint, peer) = (
-            format!("{}:{PORT}", UNDERLAY[end]),
-            format!("{}:{PORT}", UNDERLAY[1 - end]),
+            format!("{}:{PORT}", stage.underlay(end)?),
+            format!("{}:{PORT}", stage.underlay(1 - end)?),
         );
         let peer = format!("{}={peer}", keys[1 - end]);
         let mut set = vec![
@@ -46,17 +46,12 @@ pub(super) fn start(program: &Path, stage: &Stage) -> Result<Tunnel, DriverError
             set.extend([off, "false"]);
         }
         run(program, home, &set)?;
-        let mut child = stage.start(end, daemon(program, home))?;
+        let mut child = stage.start(end, &log_name(program), daemon(program, home))?;
         stage.wait_interface(end, DEVICE, &mut child)?;
-        ends.push(EndPoint {
-            address: tunnel_address(home)?,
-            device: DEVICE.to_owned(),
-            processes: vec![child.pid()],
-        });
-        children.push(child);
+        addresses.push(tunnel_address(home)?);
+        children.push((end, child));
     }
-    let mtu = stage.hosts[0].netlink(|netlink| netlink.interface(DEVICE))?.mtu;
-    super::both(ends, mtu, Running::Children(children))
+    Ok(Tunnel::of_children(stage, children, addresses, DEVICE))
 }
 
 /// Creates a folder with a new key and its configuration.
