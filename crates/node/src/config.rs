@@ -5,35 +5,32 @@
 
 mod advice;
 mod error;
-mod fast;
+mod file;
 mod lanes;
-mod networks;
-mod perf;
 mod reader;
-mod reports;
+mod settings;
 mod starter;
+mod values;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::collections::BTreeSet;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
+use weft_core::ReportMode;
 use weft_noise::PublicKey;
+use weft_noise::fast::Suite;
 use weft_packet::MAX_TRAIN_SEGMENTS;
-use weft_wire::{Network, fast as fast_frame};
+use weft_perf::limits::Limits;
+use weft_wire::Network;
+use weft_wire::fast::IPV6_OVERHEAD;
+use weft_wire::network::{self, BadNetwork};
 
 pub use error::{ConfigError, Problem};
-pub use fast::{FastConfig, Privacy};
-pub use networks::InterfaceAddress;
-use networks::Taken;
-pub use perf::{PerfAllow, PerfConfig};
-use reader::{Fault, Item, Section};
-pub use reports::ReportsConfig;
+use reader::{Fault, Lines};
 
-use crate::keyfile::effective_uid;
 use crate::logging::{LogFilter, LogFormat};
 use crate::peer::PeerName;
 
@@ -55,9 +52,6 @@ const LEAST_TUN_MTU: u16 = 1280;
 
 /// The longest configuration file, in bytes.
 pub const MAX_LEN: usize = 1 << 20;
-
-/// One day: the upper bound of every timer of a node.
-const DAY_S: u32 = 86_400;
 
 /// All settings, with defaults for those that are not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +128,15 @@ pub struct TunConfig {
     pub networks: Vec<Network>,
 }
 
+/// An address of the node's interface, and the prefix length of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Prefix length in bits.
+    pub prefix_len: u8,
+}
+
 /// The node's part in the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshConfig {
@@ -162,6 +165,66 @@ pub struct DnsConfig {
     pub listen: Vec<SocketAddr>,
     /// Whether the responder is registered with systemd-resolved, if that runs.
     pub register: bool,
+}
+
+/// Fast frames with other weft nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastConfig {
+    /// Whether fast frames are offered and accepted (`fast.enabled`). If not, data is sent in FIPS
+    /// frames.
+    pub enabled: bool,
+    /// Whether data for other nodes is sent in fast frames or not at all (`fast.require`); a peer's
+    /// own `require_fast` takes precedence.
+    pub require: bool,
+    /// The only cipher to offer (`fast.suite`); with `None` all are offered, and the one that costs
+    /// both ends least is used.
+    pub suite: Option<Suite>,
+    /// Number of frames after which a key's next phase begins (`fast.phase_frames`), 1,000 to 2^23.
+    pub phase_frames: u32,
+    /// What relayed frames reveal to an observer of several hops (`fast.privacy`).
+    pub privacy: Privacy,
+}
+
+/// What fast frames through other nodes reveal to an observer of several hops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Privacy {
+    /// The sealed content is the same on each hop, so that a relay does not process it.
+    #[default]
+    Standard,
+    /// Each hop seals the whole frame again.
+    Full,
+}
+
+/// Which reports are sent. FIPS: `node.mmp.mode` and `node.session_mmp.mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportsConfig {
+    /// To neighbours, about the link (`reports.link`).
+    pub link: ReportMode,
+    /// To peers with a session, about the session (`reports.session`).
+    pub session: ReportMode,
+}
+
+/// `[perf]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerfConfig {
+    /// Which nodes may run a test with this node (`allow`).
+    pub allow: PerfAllow,
+    /// Limits of one test (`raw`, `max_s`, `max_streams`, `max_mbit_s`).
+    pub limits: Limits,
+    /// Seconds of tests that one peer may run within an hour (`hourly_s`): 1 to 3,600.
+    pub hourly: u32,
+}
+
+/// Which nodes may run a test with this node (`weft perf` at the client).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PerfAllow {
+    /// The configured peers (`"peers"`).
+    #[default]
+    Peers,
+    /// Every node whose packets arrive here (`"open"`).
+    Open,
+    /// No node; no socket listens (`"off"`).
+    Off,
 }
 
 /// Timers of links: heartbeats and the end of a dead link.
@@ -199,6 +262,21 @@ pub struct PeerConfig {
     pub networks: Vec<Network>,
     /// The line of its `npub` in the file, from 1; 0 if it was not read from a file.
     pub line: usize,
+}
+
+impl FromStr for InterfaceAddress {
+    type Err = BadNetwork;
+
+    fn from_str(text: &str) -> Result<Self, BadNetwork> {
+        let (address, prefix_len) = network::split(text)?;
+        Ok(Self { address, prefix_len })
+    }
+}
+
+impl fmt::Display for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix_len)
+    }
 }
 
 impl UdpConfig {
@@ -261,9 +339,23 @@ impl Default for Config {
                 ],
                 register: true,
             },
-            fast: FastConfig::default(),
-            reports: ReportsConfig::default(),
-            perf: PerfConfig::default(),
+            // 2^23 frames are some 12 GB.
+            fast: FastConfig {
+                enabled: true,
+                require: false,
+                suite: None,
+                phase_frames: 1 << 23,
+                privacy: Privacy::Standard,
+            },
+            reports: ReportsConfig {
+                link: ReportMode::Full,
+                session: ReportMode::Full,
+            },
+            perf: PerfConfig {
+                allow: PerfAllow::Peers,
+                limits: Limits::default(),
+                hourly: 600,
+            },
             log: LogConfig::default(),
             peers: Vec::new(),
         }
@@ -276,14 +368,12 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], one line with the place and the problem.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let bytes = read_bounded(path)?;
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Self::parse(text, path),
-            Err(error) => Err(ConfigError::NotText {
-                path: path.to_owned(),
-                line: line_of(&bytes, error.valid_up_to()),
-            }),
-        }
+        let bytes = file::read(path)?;
+        let text = std::str::from_utf8(&bytes).map_err(|error| ConfigError::NotText {
+            path: path.to_owned(),
+            line: Lines::of(&bytes).line(error.valid_up_to()),
+        })?;
+        Self::parse(text, path)
     }
 
     /// Reads `text`; `path` is only for messages and [`Config::path`].
@@ -297,7 +387,12 @@ impl Config {
         };
         match config.read(text) {
             Ok(()) => Ok(config),
-            Err(fault) => Err(fault.into_error(text, path)),
+            Err(Fault { line, key, problem }) => Err(ConfigError::Setting {
+                path: path.to_owned(),
+                line,
+                key,
+                problem,
+            }),
         }
     }
 
@@ -306,8 +401,16 @@ impl Config {
     /// path is split, or answered with an error.
     #[must_use]
     pub fn tun_mtu(&self) -> u16 {
-        let fits = self.udp.largest().saturating_sub(fast_frame::IPV6_OVERHEAD as u16);
+        let fits = self.udp.largest().saturating_sub(IPV6_OVERHEAD as u16);
         self.tun.mtu.unwrap_or(fits.max(LEAST_TUN_MTU))
+    }
+
+    /// All addresses and networks to which peers may send: the node's further addresses, and the
+    /// networks behind it.
+    #[must_use]
+    pub fn own_networks(&self) -> Vec<Network> {
+        let addresses = self.tun.addresses.iter().map(|own| Network::host(own.address));
+        addresses.chain(self.tun.networks.iter().copied()).collect()
     }
 
     /// Refuses a peer that is the node itself. Separate from reading, because the key is known
@@ -328,12 +431,11 @@ impl Config {
         let address = IpAddr::V6(own.node_addr().to_ipv6());
         for peer in &self.peers {
             if peer.key == *own {
-                let key_file = key_file.to_owned();
-                return fault(peer.line, "peer.npub", Problem::OwnKey { key_file });
+                return fault(peer.line, "peer.npub", Problem::OwnKey(key_file.to_owned()));
             }
             if let Some(inside) = peer.addresses.iter().find(|known| known.ip() == address) {
-                let found = inside.to_string();
-                return fault(peer.line, "peer.addresses", Problem::MeshAddress { found });
+                let problem = Problem::MeshAddress(inside.to_string());
+                return fault(peer.line, "peer.addresses", problem);
             }
         }
         Ok(())
@@ -360,13 +462,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Unwritable`], also if `path` exists; the existing file stays unchanged.
     pub fn write_starter(path: &Path) -> Result<(), ConfigError> {
-        let write = || {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-            file.write_all(Self::starter_text().as_bytes())
-                .and_then(|()| file.sync_all())
-                .inspect_err(|_| drop(fs::remove_file(path)))
-        };
-        write().map_err(|source| ConfigError::Unwritable {
+        file::write_starter(path).map_err(|source| ConfigError::Unwritable {
             path: path.to_owned(),
             source,
         })
@@ -377,378 +473,4 @@ impl Config {
     pub fn starter_text() -> &'static str {
         starter::TEXT
     }
-
-    fn read(&mut self, text: &str) -> Result<(), Fault> {
-        let mut root = Section::parse(text)?;
-        self.read_lanes(&mut root)?;
-        let mut taken = Taken::default();
-        self.read_identity(root.section("identity")?)?;
-        self.read_udp(root.section("udp")?)?;
-        self.read_tun(root.section("tun")?, &mut taken, text)?;
-        self.read_link(root.section("link")?)?;
-        self.rekey_interval = seconds(root.section("rekey")?, "interval_s", self.rekey_interval)?;
-        self.session_idle = seconds(root.section("session")?, "idle_s", self.session_idle)?;
-        self.read_mesh(root.section("mesh")?)?;
-        self.read_dns(root.section("dns")?)?;
-        self.read_fast(root.section("fast")?)?;
-        self.read_reports(root.section("reports")?)?;
-        self.read_perf(root.section("perf")?)?;
-        self.read_log(root.section("log")?)?;
-        self.read_peers(root.sections("peer")?, &mut taken, text)?;
-        root.finish()
-    }
-
-    fn read_identity(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
-        if let Some(item) = section.string("key_file")? {
-            self.key_file = item.map(|path| match path.as_str() {
-                "" => Err(Problem::EmptyPath),
-                path => Ok(PathBuf::from(path)),
-            })?;
-        }
-        section.finish()
-    }
-
-    fn read_udp(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
-        if let Some(list) = section.strings("listen")? {
-            self.udp.listen = list.value.iter().map(address).collect::<Result<_, _>>()?;
-            if list.value.is_empty() {
-                return Err(list.fault(Problem::EmptyList {
-                    to_do: "write one address at least, as \"0.0.0.0:2121\"",
-                }));
-            }
-        }
-        self.udp.mtu = bytes_or_auto(&mut section, "mtu", fast_frame::LEAST_PAYLOAD, 9000)?;
-        if let Some(item) = section.integer("raise_s", 1..=DAY_S, "seconds")? {
-            self.udp.raise = Duration::from_secs(item.value.into());
-        }
-        if let Some(item) = section.integer("batch", 1..=MAX_TRAIN_SEGMENTS as u32, "datagrams")? {
-            self.udp.batch = item.value as usize;
-        }
-        if let Some(item) = section.boolean("gro")? {
-            self.udp.gro = item.value;
-        }
-        section.finish()
-    }
-
-    fn read_tun(&mut self, mut section: Section<'_>, taken: &mut Taken, text: &str) -> Result<(), Fault> {
-        if let Some(item) = section.string("name")? {
-            self.tun.name = item.map(|name| interface_name(name))?;
-        }
-        self.tun.mtu = bytes_or_auto(&mut section, "mtu", LEAST_TUN_MTU, 65_535)?;
-        if let Some(item) = section.boolean("offload")? {
-            self.tun.offload = item.value;
-        }
-        self.read_own_networks(&mut section, taken, text)?;
-        section.finish()
-    }
-
-    fn read_link(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
-        let heartbeat = section.integer("heartbeat_s", 1..=DAY_S, "seconds")?;
-        let dead_after = section.integer("dead_after_s", 1..=DAY_S, "seconds")?;
-        if let Some(item) = &heartbeat {
-            self.link.heartbeat = Duration::from_secs(item.value.into());
-        }
-        if let Some(item) = &dead_after {
-            self.link.dead_after = Duration::from_secs(item.value.into());
-        }
-        if self.link.dead_after <= self.link.heartbeat {
-            let problem = Problem::NotLonger {
-                found: self.link.dead_after.as_secs(),
-                other: "link.heartbeat_s",
-                other_s: self.link.heartbeat.as_secs(),
-            };
-            return Err(match dead_after.or(heartbeat) {
-                Some(item) => Fault {
-                    key: "link.dead_after_s".to_owned(),
-                    ..item.fault(problem)
-                },
-                None => section.missing("dead_after_s", "set it"),
-            });
-        }
-        section.finish()
-    }
-
-    fn read_mesh(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
-        if let Some(item) = section.boolean("enabled")? {
-            self.mesh.enabled = item.value;
-        }
-        if let Some(item) = section.boolean("transit")? {
-            self.mesh.transit = item.value;
-        }
-        if let Some(item) = section.boolean("open")? {
-            self.mesh.open = item.value;
-        }
-        self.mesh.allow = keys(&mut section, "allow")?;
-        self.mesh.deny = keys(&mut section, "deny")?;
-        section.finish()
-    }
-
-    fn read_dns(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
-        if let Some(item) = section.boolean("enabled")? {
-            self.dns.enabled = item.value;
-        }
-        if let Some(list) = section.strings("listen")? {
-            self.dns.listen = list.value.iter().map(loopback).collect::<Result<_, _>>()?;
-            if list.value.is_empty() {
-                return Err(list.fault(Problem::EmptyList {
-                    to_do: "write one address at least, as \"127.0.0.1:5354\", or enabled = false",
-                }));
-            }
-        }
-        if let Some(item) = section.boolean("register")? {
-            self.dns.register = item.value;
-        }
-        section.finish()
-    }
-
-    fn read_log(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
-        if let Some(item) = section.string("level")? {
-            self.log.filter = item.map(|text| text.parse().map_err(Problem::BadFilter))?;
-        }
-        if let Some(item) = section.string("format")? {
-            self.log.format = item.map(|text| match text.as_str() {
-                "text" => Ok(LogFormat::Text),
-                "json" => Ok(LogFormat::Json),
-                _ => Err(Problem::NotOneOf {
-                    found: reader::printable(text),
-                    allowed: "\"text\" or \"json\"",
-                }),
-            })?;
-        }
-        section.finish()
-    }
-
-    fn read_peers(&mut self, sections: Vec<Section<'_>>, taken: &mut Taken, text: &str) -> Result<(), Fault> {
-        let mut keys = BTreeMap::new();
-        let mut names = BTreeMap::new();
-        let mut dialled = Vec::new();
-        for mut section in sections {
-            let line = |at| line_of(text.as_bytes(), at);
-            let Some(npub) = section.string("npub")? else {
-                return Err(section.missing("npub", "write npub = \"npub1...\" under [[peer]]"));
-            };
-            let key = npub.map(|text| text.parse().map_err(Problem::BadKey))?;
-            if let Some(line) = keys.insert(key, line(npub.at())) {
-                return Err(npub.fault(Problem::Duplicate { line }));
-            }
-            let mut name = None;
-            if let Some(item) = section.string("name")? {
-                let checked = item.map(|text| peer_name(text))?;
-                if let Some(line) = names.insert(checked.clone(), line(item.at())) {
-                    return Err(item.fault(Problem::Duplicate { line }));
-                }
-                name = Some(checked);
-            }
-            let addresses = match section.strings("addresses")? {
-                Some(list) => {
-                    let addresses: Vec<_> = list.value.iter().map(peer_address).collect::<Result<_, _>>()?;
-                    dialled.extend(addresses.iter().map(SocketAddr::ip).zip(list.value));
-                    addresses
-                }
-                None => Vec::new(),
-            };
-            let require_fast = match section.boolean("require_fast")? {
-                Some(item) => self.requirable(&item)?,
-                None => self.fast.require,
-            };
-            let networks = self.read_peer_networks(&mut section, taken, text)?;
-            section.finish()?;
-            self.peers.push(PeerConfig {
-                key,
-                name,
-                addresses,
-                require_fast,
-                networks,
-                line: line(npub.at()),
-            });
-        }
-        let inside = |ip: &IpAddr| keys.keys().any(|key| IpAddr::V6(key.node_addr().to_ipv6()) == *ip);
-        match dialled.iter().find(|(ip, _)| inside(ip)) {
-            Some((_, item)) => Err(item.fault(Problem::MeshAddress {
-                found: reader::printable(&item.value),
-            })),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Fault {
-    fn into_error(self, text: &str, path: &Path) -> ConfigError {
-        let path = path.to_owned();
-        let line = line_of(text.as_bytes(), self.at);
-        match self.problem {
-            Problem::Syntax(message) => ConfigError::Syntax {
-                path,
-                line,
-                message: advice::syntax(text, self.at, &message),
-            },
-            problem => ConfigError::Setting {
-                path,
-                line,
-                key: self.key,
-                problem,
-            },
-        }
-    }
-}
-
-/// A section whose only key is a time.
-fn seconds(mut section: Section<'_>, key: &'static str, default: Duration) -> Result<Duration, Fault> {
-    let item = section.integer(key, 1..=DAY_S, "seconds")?;
-    section.finish()?;
-    Ok(item.map_or(default, |item| Duration::from_secs(item.value.into())))
-}
-
-/// A list of public keys.
-fn keys(section: &mut Section<'_>, key: &'static str) -> Result<BTreeSet<PublicKey>, Fault> {
-    let list = section.strings(key)?.map_or_else(Vec::new, |item| item.value);
-    let parse = |item: &Item<String>| item.map(|text| text.parse().map_err(Problem::BadKey));
-    list.iter().map(parse).collect()
-}
-
-/// A size in bytes; `None` if it is `"auto"` or absent.
-fn bytes_or_auto(section: &mut Section<'_>, key: &'static str, min: u16, max: u16) -> Result<Option<u16>, Fault> {
-    if section.is_auto(key) {
-        return Ok(None);
-    }
-    let item = section.integer(key, min.into()..=max.into(), "bytes")?;
-    // The range is that of the type, so the conversion succeeds.
-    Ok(item.and_then(|item| u16::try_from(item.value).ok()))
-}
-
-fn address(item: &Item<String>) -> Result<SocketAddr, Fault> {
-    item.map(|text| {
-        if let Ok(address) = text.parse() {
-            return Ok(address);
-        }
-        let found = reader::printable(text);
-        let bare = text.trim_start_matches('[').trim_end_matches(']');
-        Err(match bare.parse::<IpAddr>() {
-            Ok(ip) => Problem::NoPort {
-                found,
-                instead: SocketAddr::new(ip, DEFAULT_PORT).to_string(),
-            },
-            Err(_) if is_host_name(text) => Problem::HostName { found },
-            Err(_) => Problem::NotAnAddress { found },
-        })
-    })
-}
-
-/// A host name, with or without a port.
-fn is_host_name(text: &str) -> bool {
-    let (name, port) = text.rsplit_once(':').unwrap_or((text, "1"));
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
-    let is_name = name.bytes().all(allowed) && name.bytes().any(|b| b.is_ascii_alphabetic());
-    is_name && port.parse::<u16>().is_ok()
-}
-
-/// An address to dial: one host, one port.
-fn peer_address(item: &Item<String>) -> Result<SocketAddr, Fault> {
-    let address = address(item)?;
-    let ip = address.ip();
-    let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-    if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() || broadcast {
-        return Err(item.fault(Problem::NotDialable {
-            found: reader::printable(&item.value),
-        }));
-    }
-    Ok(address)
-}
-
-/// An address that only this host can reach.
-fn loopback(item: &Item<String>) -> Result<SocketAddr, Fault> {
-    item.map(|text| {
-        let address = text
-            .parse()
-            .ok()
-            .filter(|address: &SocketAddr| address.ip().is_loopback());
-        address.ok_or_else(|| Problem::NotLoopback {
-            found: reader::printable(text),
-        })
-    })
-}
-
-fn peer_name(text: &str) -> Result<PeerName, Problem> {
-    text.parse().map_err(|why| Problem::BadName {
-        found: reader::printable(text),
-        why,
-        instead: name_like(text),
-    })
-}
-
-/// A valid name that resembles `text`.
-fn name_like(text: &str) -> String {
-    let lower = text.to_ascii_lowercase();
-    let bare = lower.strip_suffix(".fips").unwrap_or(&lower);
-    let letters = bare.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-    let name: String = letters.take(PeerName::MAX_LEN).collect();
-    let name = name.trim_matches('-');
-    match name.parse::<PeerName>() {
-        Ok(name) => name.to_string(),
-        Err(_) => "my-laptop".to_owned(),
-    }
-}
-
-/// Checks a name by the rules of Linux. With `%` in it the kernel would number the interface by
-/// itself.
-fn interface_name(name: &str) -> Result<String, Problem> {
-    let forbidden = |b: u8| !b.is_ascii_graphic() || matches!(b, b'/' | b':' | b'%');
-    if (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.bytes().any(forbidden) {
-        return Ok(name.to_owned());
-    }
-    Err(Problem::BadInterface {
-        found: reader::printable(name),
-    })
-}
-
-fn read_bounded(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let unreadable = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ConfigError::NotFound { path: path.to_owned() },
-        _ => ConfigError::Unreadable {
-            path: path.to_owned(),
-            source,
-        },
-    };
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    check_owner(path, &file.metadata().map_err(unreadable)?)?;
-    file.take(MAX_LEN as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if bytes.len() > MAX_LEN {
-        return Err(ConfigError::TooLong { path: path.to_owned() });
-    }
-    Ok(bytes)
-}
-
-/// Refuses a file that another user could have written, because the file decides which nodes may
-/// send packets, and where to.
-fn check_owner(path: &Path, metadata: &fs::Metadata) -> Result<(), ConfigError> {
-    let own = effective_uid().map_err(|source| ConfigError::Unreadable {
-        path: path.to_owned(),
-        source,
-    })?;
-    let owner = metadata.uid();
-    if owner != own && owner != 0 {
-        return Err(ConfigError::Owner {
-            path: path.to_owned(),
-            owner,
-            own,
-        });
-    }
-    let mode = metadata.mode() & 0o7777;
-    // A pipe or a device has no content of its own.
-    if metadata.is_file() && mode & 0o022 != 0 {
-        return Err(ConfigError::Mode {
-            path: path.to_owned(),
-            mode,
-        });
-    }
-    Ok(())
-}
-
-/// The line, from 1, of the byte `at`.
-fn line_of(text: &[u8], at: usize) -> usize {
-    let before = text.get(..at).unwrap_or(text);
-    1 + before.iter().filter(|byte| **byte == b'\n').count()
 }

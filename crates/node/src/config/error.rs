@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use weft_noise::KeyError;
 
 use super::MAX_LEN;
+use super::reader::printable;
 use crate::logging::BadFilter;
 use crate::peer::BadPeerName;
 
@@ -14,11 +15,8 @@ use crate::peer::BadPeerName;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file does not exist.
-    #[error("{}: there is no such file; check the path, or leave --config out", .path.display())]
-    NotFound {
-        /// The path of the file.
-        path: PathBuf,
-    },
+    #[error("{}: there is no such file; check the path, or leave --config out", .0.display())]
+    NotFound(PathBuf),
     /// The file exists but cannot be read.
     #[error("{}: cannot be read ({source}); {}", .path.display(), readable(.source))]
     Unreadable {
@@ -66,11 +64,8 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The file has more than [`MAX_LEN`] bytes.
-    #[error("{}: longer than {MAX_LEN} bytes; is it a weft configuration?", .path.display())]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{}: longer than {MAX_LEN} bytes; is it a weft configuration?", .0.display())]
+    TooLong(PathBuf),
     /// The file contains bytes that are not UTF-8.
     #[error("{}:{line}: not UTF-8 text; save the file as UTF-8", .path.display())]
     NotText {
@@ -79,24 +74,14 @@ pub enum ConfigError {
         /// The first line with such bytes, from 1.
         line: usize,
     },
-    /// The text is not TOML.
-    #[error("{}:{line}: {message}", .path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What the parser found, and what to write.
-        message: String,
-    },
-    /// A setting is unknown, missing, or has an invalid value.
-    #[error("{}:{line}: {key}: {problem}", .path.display())]
+    /// The text is not TOML, or a setting is unknown, missing, or has an invalid value.
+    #[error("{}:{line}: {}{problem}", .path.display(), prefix(.key))]
     Setting {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// The full key, such as `peer.addresses[0]`.
+        /// The full key, such as `peer.addresses[0]`; empty if the text is not TOML.
         key: String,
         /// The problem with it.
         problem: Problem,
@@ -106,7 +91,7 @@ pub enum ConfigError {
 /// The problem with one setting.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// Not TOML; the message of the parser.
+    /// Not TOML: what the parser found, and what to write.
     #[error("{0}")]
     Syntax(String),
     /// No setting has this name.
@@ -118,11 +103,8 @@ pub enum Problem {
         known: Vec<&'static str>,
     },
     /// A required key is absent.
-    #[error("missing; {to_do}")]
-    Missing {
-        /// What to write.
-        to_do: &'static str,
-    },
+    #[error("missing; {0}")]
+    Missing(&'static str),
     /// The value has another TOML type.
     #[error("{found} where {wanted} is expected")]
     WrongType {
@@ -152,57 +134,34 @@ pub enum Problem {
         instead: String,
     },
     /// Not an address and a port.
-    #[error(
-        "'{found}' is not host:port; write an IP address and a port, as \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\""
-    )]
-    NotAnAddress {
-        /// The text in the file.
-        found: String,
-    },
+    #[error("'{0}' is not host:port; write an IP address and a port, as \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\"")]
+    NotAnAddress(String),
     /// A host name in place of an address.
     #[error(
-        "'{found}' is a host name, and names are not possible here yet; write the IP address and the port, as \
+        "'{0}' is a host name, and names are not possible here yet; write the IP address and the port, as \
          \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\""
     )]
-    HostName {
-        /// The text in the file.
-        found: String,
-    },
+    HostName(String),
     /// An address inside the mesh: the tunnel's datagrams would enter the tunnel.
     #[error(
-        "'{found}' is a node's address inside the mesh; write the address that the peer's machine has in its own network \
+        "'{0}' is a node's address inside the mesh; write the address that the peer's machine has in its own network \
          or in the internet"
     )]
-    MeshAddress {
-        /// The text in the file.
-        found: String,
-    },
+    MeshAddress(String),
     /// An address to which nothing can be sent.
-    #[error("'{found}' cannot be dialled; write the address and port where the peer listens")]
-    NotDialable {
-        /// The text in the file.
-        found: String,
-    },
+    #[error("'{0}' cannot be dialled; write the address and port where the peer listens")]
+    NotDialable(String),
     /// Not an address and a port of loopback.
     #[error(
-        "'{found}' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\""
+        "'{0}' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\""
     )]
-    NotLoopback {
-        /// The text in the file.
-        found: String,
-    },
+    NotLoopback(String),
     /// A list that must have an entry.
-    #[error("the list is empty; {to_do}")]
-    EmptyList {
-        /// What to write.
-        to_do: &'static str,
-    },
+    #[error("the list is empty; {0}")]
+    EmptyList(&'static str),
     /// Not a valid name of an interface.
-    #[error("'{found}' is no interface name; write 1 to 15 characters without space, '/', ':' and '%'")]
-    BadInterface {
-        /// The text in the file.
-        found: String,
-    },
+    #[error("'{0}' is no interface name; write 1 to 15 characters without space, '/', ':' and '%'")]
+    BadInterface(String),
     /// An empty path.
     #[error("the path is empty; write a file name, as \"identity.key\"")]
     EmptyPath,
@@ -223,12 +182,12 @@ pub enum Problem {
     #[error("{0}")]
     BadFilter(BadFilter),
     /// Not one of the values of this setting.
-    #[error("'{found}' is none of its values; write {allowed}")]
+    #[error("'{found}' is none of its values; write {}", alternatives(.allowed))]
     NotOneOf {
         /// The text in the file.
         found: String,
         /// The valid values.
-        allowed: &'static str,
+        allowed: Vec<&'static str>,
     },
     /// A time that must exceed another.
     #[error("{found} s is not longer than {other} ({other_s} s); make it longer")]
@@ -241,19 +200,13 @@ pub enum Problem {
         other_s: u64,
     },
     /// The setting has no effect with the present value of another one.
-    #[error("needs {other}; set that, or remove this")]
-    Needs {
-        /// The other setting, with a value that fits.
-        other: &'static str,
-    },
+    #[error("needs {0}; set that, or remove this")]
+    Needs(&'static str),
     /// Not a network.
     #[error(
-        "'{found}' is no network; write an address and the length of its prefix, as \"10.1.0.0/16\" or \"2001:db8::/48\""
+        "'{0}' is no network; write an address and the length of its prefix, as \"10.1.0.0/16\" or \"2001:db8::/48\""
     )]
-    NotANetwork {
-        /// The text in the file.
-        found: String,
-    },
+    NotANetwork(String),
     /// A network whose address has bits set behind its prefix.
     #[error("'{found}' has bits set behind its prefix; write \"{instead}\"")]
     HostBits {
@@ -277,24 +230,22 @@ pub enum Problem {
     },
     /// Not an address and a prefix length for the interface.
     #[error(
-        "'{found}' is no address of an interface; write it with the length of its network's prefix, as \"10.1.0.1/24\""
+        "'{0}' is no address of an interface; write it with the length of its network's prefix, as \"10.1.0.1/24\""
     )]
-    NotAnInterfaceAddress {
-        /// The text in the file.
-        found: String,
-    },
+    NotAnInterfaceAddress(String),
     /// A value occurs twice that may occur once.
-    #[error("already in line {line}; remove one of the two")]
-    Duplicate {
-        /// The line of the first occurrence, from 1.
-        line: usize,
-    },
+    #[error("already in line {0}; remove one of the two")]
+    Duplicate(usize),
     /// The node is listed as its own peer.
-    #[error("this is this node's own key ({}); write the peer's, or remove this [[peer]]", .key_file.display())]
-    OwnKey {
-        /// The path of the node's key.
-        key_file: PathBuf,
-    },
+    #[error("this is this node's own key ({}); write the peer's, or remove this [[peer]]", .0.display())]
+    OwnKey(PathBuf),
+}
+
+impl Problem {
+    /// [`Problem::MeshAddress`] of a text in the file.
+    pub(super) fn mesh_address(found: &str) -> Self {
+        Self::MeshAddress(printable(found))
+    }
 }
 
 fn readable(source: &io::Error) -> &'static str {
@@ -304,10 +255,16 @@ fn readable(source: &io::Error) -> &'static str {
     }
 }
 
+/// The key and a colon, if there is a key.
+fn prefix(key: &str) -> String {
+    match key {
+        "" => String::new(),
+        key => format!("{key}: "),
+    }
+}
+
 fn meant(instead: &Option<String>) -> String {
-    instead
-        .as_ref()
-        .map_or_else(String::new, |instead| format!("{instead}; "))
+    instead.as_ref().map_or_else(String::new, |text| format!("{text}; "))
 }
 
 fn known_keys(known: &[&str]) -> String {
@@ -315,5 +272,13 @@ fn known_keys(known: &[&str]) -> String {
         [] => "no keys belong here".to_owned(),
         [one] => format!("the only one here is {one}"),
         _ => format!("the ones here are {}", known.join(", ")),
+    }
+}
+
+/// The values with quotation marks, "or" before the last one.
+fn alternatives(values: &[&str]) -> String {
+    match values {
+        [others @ .., last] if !others.is_empty() => format!("\"{}\" or \"{last}\"", others.join("\", \"")),
+        _ => format!("\"{}\"", values.concat()),
     }
 }

@@ -1,11 +1,7 @@
-//! `lanes`, `prefer_lanes`: how many threads move packets, and whether they take precedence over
-//! other programs.
+//! How many threads move packets.
 
 use super::Config;
-use super::reader::{Fault, Section};
 
-/// Maximum number of lanes: the largest that fast frames can announce.
-const MOST: u32 = weft_packet::MAX_LANES as u32;
 /// Maximum number of lanes if none is configured. More lanes need a network card that feeds them.
 const MOST_BY_ITSELF: usize = 8;
 
@@ -20,18 +16,6 @@ impl Config {
     pub fn lanes(&self) -> u8 {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.lanes.unwrap_or_else(|| by_cores(cores))
-    }
-
-    pub(super) fn read_lanes(&mut self, root: &mut Section<'_>) -> Result<(), Fault> {
-        if !root.is_auto("lanes") {
-            let item = root.integer("lanes", 1..=MOST, "lanes")?;
-            // The range is that of the type, so the conversion succeeds.
-            self.lanes = item.and_then(|item| u8::try_from(item.value).ok());
-        }
-        if let Some(item) = root.boolean("prefer_lanes")? {
-            self.prefer_lanes = item.value;
-        }
-        Ok(())
     }
 }
 

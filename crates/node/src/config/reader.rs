@@ -1,185 +1,271 @@
-//! Reads TOML setting by setting, so that every fault has its key and its position.
+//! Reads TOML setting by setting, so that every fault has its key and its line.
+//!
+//! docs/decisions/0031-own-toml-reader.md says why serde does not do this.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
 use super::advice;
 use super::error::Problem;
 
-/// A fault at one position of the text.
+/// The longest time that a setting may have, in seconds: one day.
+const DAY_S: u32 = 86_400;
+
+/// A fault in one line of the text.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// The position, in bytes from the start of the text.
-    pub(super) at: usize,
+    /// The line, from 1.
+    pub(super) line: usize,
     /// The full key, such as `peer.addresses[0]`. Empty if no key can be named.
     pub(super) key: String,
     /// The problem.
     pub(super) problem: Problem,
 }
 
-/// A value and its position.
+/// The positions at which the lines of a text end.
+pub(super) struct Lines(Vec<usize>);
+
+impl Lines {
+    pub(super) fn of(text: &[u8]) -> Self {
+        let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        Self(ends.map(|(at, _)| at).collect())
+    }
+
+    /// The line, from 1, of the byte `at`.
+    pub(super) fn line(&self, at: usize) -> usize {
+        1 + self.0.partition_point(|end| *end < at)
+    }
+}
+
+/// A value and its place.
 pub(super) struct Item<T> {
     pub(super) value: T,
-    at: usize,
+    /// The line, from 1.
+    pub(super) line: usize,
     key: String,
 }
 
 impl<T> Item<T> {
-    /// The position, in bytes from the start of the text.
-    pub(super) fn at(&self) -> usize {
-        self.at
-    }
-
     /// Returns a fault of this value.
     pub(super) fn fault(&self, problem: Problem) -> Fault {
         Fault {
-            at: self.at,
+            line: self.line,
             key: self.key.clone(),
             problem,
         }
     }
+}
 
-    /// Converts the value, or returns a fault of it.
-    pub(super) fn map<U>(&self, make: impl FnOnce(&T) -> Result<U, Problem>) -> Result<U, Fault> {
-        make(&self.value).map_err(|problem| self.fault(problem))
+impl Item<String> {
+    /// Converts the text, or returns a fault of it.
+    pub(super) fn map<U>(&self, parse: impl FnOnce(&str) -> Result<U, Problem>) -> Result<U, Fault> {
+        parse(&self.value).map_err(|problem| self.fault(problem))
+    }
+}
+
+impl<'i> Item<DeValue<'i>> {
+    /// Converts the value by `convert`, which returns `None` if its type is another one.
+    fn of_type<T>(
+        self,
+        wanted: &'static str,
+        convert: impl FnOnce(&DeValue<'i>) -> Option<T>,
+    ) -> Result<Item<T>, Fault> {
+        match convert(&self.value) {
+            Some(value) => Ok(Item {
+                value,
+                line: self.line,
+                key: self.key,
+            }),
+            None => Err(self.fault(Problem::WrongType {
+                found: type_name(&self.value),
+                wanted,
+            })),
+        }
+    }
+
+    fn text(self) -> Result<Item<String>, Fault> {
+        self.of_type("a string: \"...\"", |value| value.as_str().map(str::to_owned))
     }
 }
 
 /// One table of the text. Settings are taken out of it; [`finish`](Self::finish) refuses those that
 /// are left.
+///
+/// A method with the parameter `setting` sets it to the value of `key`, and leaves it as it is if
+/// the file does not have the key.
 pub(super) struct Section<'i> {
     /// Full key of the table; empty for the root.
     path: String,
-    at: usize,
+    line: usize,
     table: DeTable<'i>,
-    /// The keys requested so far, which the message about an unknown key lists.
-    known: Vec<&'static str>,
+    lines: &'i Lines,
+    /// The keys requested so far, which the message about an unknown key lists, and the lines of
+    /// those that the file has.
+    known: Vec<(&'static str, Option<usize>)>,
 }
 
 impl<'i> Section<'i> {
-    /// The root table of `text`.
-    pub(super) fn parse(text: &'i str) -> Result<Self, Fault> {
+    /// The root table of `text`, which has these lines.
+    pub(super) fn parse(text: &'i str, lines: &'i Lines) -> Result<Self, Fault> {
         match DeTable::parse(text) {
             Ok(table) => Ok(Self {
                 path: String::new(),
-                at: 0,
+                line: 1,
                 table: table.into_inner(),
+                lines,
                 known: Vec::new(),
             }),
-            Err(error) => Err(Fault {
-                at: error.span().map_or(text.len(), |span| span.start),
-                key: String::new(),
-                problem: Problem::Syntax(one_line(error.message())),
-            }),
+            Err(error) => {
+                let at = error.span().map_or(text.len(), |span| span.start);
+                Err(Fault {
+                    line: lines.line(at),
+                    key: String::new(),
+                    problem: Problem::Syntax(advice::syntax(text, at, &one_line(error.message()))),
+                })
+            }
         }
     }
 
     /// The table `key`, or an empty one.
     pub(super) fn section(&mut self, key: &'static str) -> Result<Self, Fault> {
-        let Some(item) = self.take(key) else {
-            return Ok(Self {
-                path: self.full(key),
-                at: self.at,
-                table: DeTable::new(),
-                known: Vec::new(),
-            });
-        };
-        item.into_section("a table: [name]")
+        let item = self.take(key).unwrap_or_else(|| Item {
+            value: DeValue::Table(DeTable::new()),
+            line: self.line,
+            key: self.full(key),
+        });
+        self.inner(item, "a table: [name]")
     }
 
     /// The array of tables `key`.
     pub(super) fn sections(&mut self, key: &'static str) -> Result<Vec<Self>, Fault> {
         const WANTED: &str = "a list of tables: [[peer]]";
-        let Some(item) = self.take(key) else {
-            return Ok(Vec::new());
-        };
-        let DeValue::Array(entries) = item.value else {
-            return Err(item.wrong_type(WANTED));
-        };
-        let key = item.key;
-        entries
-            .into_iter()
-            .map(|entry| {
-                let at = entry.span().start;
-                let key = key.clone();
-                let value = entry.into_inner();
-                Item { value, at, key }.into_section(WANTED)
-            })
-            .collect()
+        let items = self.items(key, WANTED)?.unwrap_or_default();
+        items.into_iter().map(|item| self.inner(item, WANTED)).collect()
     }
 
     /// The string `key`.
-    pub(super) fn string(&mut self, key: &'static str) -> Result<Option<Item<String>>, Fault> {
-        self.take(key).map(Item::into_string).transpose()
+    pub(super) fn text(&mut self, key: &'static str) -> Result<Option<Item<String>>, Fault> {
+        self.take(key).map(Item::text).transpose()
     }
 
     /// The array of strings `key`.
-    pub(super) fn strings(&mut self, key: &'static str) -> Result<Option<Item<Vec<Item<String>>>>, Fault> {
-        let Some(item) = self.take(key) else {
+    pub(super) fn texts(&mut self, key: &'static str) -> Result<Option<Vec<Item<String>>>, Fault> {
+        let Some(items) = self.items(key, "a list of strings: [\"...\"]")? else {
             return Ok(None);
         };
-        let DeValue::Array(entries) = item.value else {
-            return Err(item.wrong_type("a list of strings: [\"...\"]"));
-        };
-        let value = entries
-            .into_iter()
-            .enumerate()
-            .map(|(index, entry)| {
-                Item {
-                    at: entry.span().start,
-                    key: format!("{}[{index}]", item.key),
-                    value: entry.into_inner(),
-                }
-                .into_string()
+        let texts = items.into_iter().enumerate().map(|(index, mut item)| {
+            item.key += &format!("[{index}]");
+            item.text()
+        });
+        texts.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Reads a string with `parse`.
+    pub(super) fn parsed<T>(
+        &mut self,
+        key: &'static str,
+        setting: &mut T,
+        parse: impl FnOnce(&str) -> Result<T, Problem>,
+    ) -> Result<(), Fault> {
+        if let Some(item) = self.text(key)? {
+            *setting = item.map(parse)?;
+        }
+        Ok(())
+    }
+
+    /// Reads each string of an array with `parse`.
+    pub(super) fn list<T, C: FromIterator<T>>(
+        &mut self,
+        key: &'static str,
+        setting: &mut C,
+        parse: impl Fn(&str) -> Result<T, Problem>,
+    ) -> Result<(), Fault> {
+        if let Some(items) = self.texts(key)? {
+            *setting = items.iter().map(|item| item.map(&parse)).collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
+
+    /// Reads a string that is one of these names.
+    pub(super) fn one_of<T: Copy>(
+        &mut self,
+        key: &'static str,
+        setting: &mut T,
+        values: &[(&'static str, T)],
+    ) -> Result<(), Fault> {
+        self.parsed(key, setting, |text| {
+            let value = values.iter().find(|(name, _)| *name == text);
+            value.map(|(_, value)| *value).ok_or_else(|| Problem::NotOneOf {
+                found: printable(text),
+                allowed: values.iter().map(|(name, _)| *name).collect(),
             })
-            .collect::<Result<_, _>>()?;
-        Ok(Some(Item {
-            value,
-            at: item.at,
-            key: item.key,
-        }))
+        })
     }
 
-    /// The truth value `key`.
-    pub(super) fn boolean(&mut self, key: &'static str) -> Result<Option<Item<bool>>, Fault> {
-        let Some(item) = self.take(key) else {
-            return Ok(None);
-        };
-        let DeValue::Boolean(value) = item.value else {
-            return Err(item.wrong_type("true or false"));
-        };
-        Ok(Some(Item {
-            value,
-            at: item.at,
-            key: item.key,
-        }))
+    /// Reads a truth value.
+    pub(super) fn flag(&mut self, key: &'static str, setting: &mut bool) -> Result<(), Fault> {
+        if let Some(item) = self.take(key) {
+            *setting = item.of_type("true or false", DeValue::as_bool)?.value;
+        }
+        Ok(())
     }
 
-    /// The integer `key`, refused outside `range`. `unit` is for the message only.
-    pub(super) fn integer(
+    /// Reads a time in whole seconds, at most a day.
+    pub(super) fn seconds(&mut self, key: &'static str, setting: &mut Duration) -> Result<(), Fault> {
+        if let Some(seconds) = self.integer::<u32>(key, 1..=DAY_S, "seconds")? {
+            *setting = Duration::from_secs(seconds.into());
+        }
+        Ok(())
+    }
+
+    /// Reads an integer in `range`. `unit` is for messages only.
+    pub(super) fn number<T: TryFrom<u32>>(
+        &mut self,
+        key: &'static str,
+        setting: &mut T,
+        range: RangeInclusive<u32>,
+        unit: &'static str,
+    ) -> Result<(), Fault> {
+        if let Some(number) = self.integer(key, range, unit)? {
+            *setting = number;
+        }
+        Ok(())
+    }
+
+    /// Reads an integer in `range`, or `"auto"`, which is `None`.
+    pub(super) fn number_or_auto<T: TryFrom<u32>>(
+        &mut self,
+        key: &'static str,
+        setting: &mut Option<T>,
+        range: RangeInclusive<u32>,
+        unit: &'static str,
+    ) -> Result<(), Fault> {
+        if self.table.get(key).and_then(|value| value.get_ref().as_str()) == Some("auto") {
+            *setting = self.take(key).and(None);
+            return Ok(());
+        }
+        *setting = self.integer(key, range, unit)?;
+        Ok(())
+    }
+
+    fn integer<T: TryFrom<u32>>(
         &mut self,
         key: &'static str,
         range: RangeInclusive<u32>,
         unit: &'static str,
-    ) -> Result<Option<Item<u32>>, Fault> {
+    ) -> Result<Option<T>, Fault> {
         let Some(item) = self.take(key) else {
             return Ok(None);
         };
-        let DeValue::Integer(integer) = &item.value else {
-            return Err(item.wrong_type("a whole number"));
-        };
-        let value = u32::from_str_radix(integer.as_str(), integer.radix())
-            .ok()
-            .filter(|value| range.contains(value));
-        match value {
-            Some(value) => Ok(Some(Item {
-                value,
-                at: item.at,
-                key: item.key,
-            })),
+        let item = item.of_type("a whole number", |value| value.as_integer().cloned())?;
+        let value = u32::from_str_radix(item.value.as_str(), item.value.radix()).ok();
+        let value = value.filter(|value| range.contains(value));
+        match value.and_then(|value| T::try_from(value).ok()) {
+            Some(value) => Ok(Some(value)),
             None => Err(item.fault(Problem::OutOfRange {
-                found: integer.to_string(),
+                found: item.value.to_string(),
                 min: *range.start(),
                 max: *range.end(),
                 unit,
@@ -187,101 +273,81 @@ impl<'i> Section<'i> {
         }
     }
 
-    /// Whether `key` is the text `"auto"`; if so, it is taken.
-    pub(super) fn is_auto(&mut self, key: &'static str) -> bool {
-        let auto = self.table.get(key).and_then(|value| value.get_ref().as_str()) == Some("auto");
-        if auto {
-            self.take(key);
-        }
-        auto
-    }
-
-    /// Returns a fault of the table itself for a key that it lacks.
-    pub(super) fn missing(&self, key: &'static str, to_do: &'static str) -> Fault {
+    /// Returns a fault of the first of `keys`, at the first of them that the file has, or else at
+    /// the table itself.
+    pub(super) fn fault(&self, keys: &[&'static str], problem: Problem) -> Fault {
+        let line = |key: &&'static str| self.known.iter().find(|(known, _)| known == key)?.1;
         Fault {
-            at: self.at,
-            key: self.full(key),
-            problem: Problem::Missing { to_do },
+            line: keys.iter().find_map(line).unwrap_or(self.line),
+            key: self.full(keys.first().unwrap_or(&"")),
+            problem,
         }
     }
 
     /// Refuses the first key that was not read.
     pub(super) fn finish(self) -> Result<(), Fault> {
-        let unknown = self.table.iter().min_by_key(|(key, _)| key.span().start);
-        match unknown {
-            None => Ok(()),
-            Some((key, _)) => Err(Fault {
-                at: key.span().start,
-                key: self.full(&printable(key.get_ref())),
-                problem: Problem::UnknownKey {
-                    instead: self.meant(key.get_ref()),
-                    known: self.known,
-                },
-            }),
-        }
-    }
-
-    /// The known key that the unknown `key` is probably meant to be.
-    fn meant(&self, key: &str) -> Option<String> {
-        if let Some(near) = advice::nearest(key, &self.known) {
-            return Some(format!("did you mean {near}?"));
-        }
-        let table = advice::table_of(key).filter(|_| self.path.is_empty())?;
-        Some(format!("it belongs below a line [{table}]"))
+        let Some((key, _)) = self.table.iter().min_by_key(|(key, _)| key.span().start) else {
+            return Ok(());
+        };
+        let known: Vec<_> = self.known.iter().map(|(key, _)| *key).collect();
+        let instead = match advice::nearest(key.get_ref(), &known) {
+            Some(near) => Some(format!("did you mean {near}?")),
+            None if self.path.is_empty() => {
+                advice::table_of(key.get_ref()).map(|table| format!("it belongs below a line [{table}]"))
+            }
+            None => None,
+        };
+        Err(Fault {
+            line: self.lines.line(key.span().start),
+            key: self.full(&printable(key.get_ref())),
+            problem: Problem::UnknownKey { instead, known },
+        })
     }
 
     fn take(&mut self, key: &'static str) -> Option<Item<DeValue<'i>>> {
-        self.known.push(key);
-        let (name, value) = self.table.remove_entry(key)?;
+        let entry = self.table.remove_entry(key);
         // The position of a table is its header, that of a value its own line.
-        let at = match value.get_ref() {
-            DeValue::Table(_) => name.span().start,
-            _ => value.span().start,
-        };
+        let line = entry.as_ref().map(|(name, value)| match value.get_ref() {
+            DeValue::Table(_) => self.lines.line(name.span().start),
+            _ => self.lines.line(value.span().start),
+        });
+        self.known.push((key, line));
         Some(Item {
-            value: value.into_inner(),
-            at,
+            value: entry?.1.into_inner(),
+            line: line?,
             key: self.full(key),
         })
     }
 
-    fn full(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
-    }
-}
-
-impl<'i> Item<DeValue<'i>> {
-    fn into_string(self) -> Result<Item<String>, Fault> {
-        match self.value {
-            DeValue::String(text) => Ok(Item {
-                value: text.into_owned(),
-                at: self.at,
-                key: self.key,
-            }),
-            _ => Err(self.wrong_type("a string: \"...\"")),
-        }
+    /// The entries of the array `key`.
+    fn items(&mut self, key: &'static str, wanted: &'static str) -> Result<Option<Vec<Item<DeValue<'i>>>>, Fault> {
+        let Some(item) = self.take(key) else {
+            return Ok(None);
+        };
+        let array = item.of_type(wanted, |value| value.as_array().cloned())?;
+        let entries = array.value.into_iter().map(|entry| Item {
+            line: self.lines.line(entry.span().start),
+            key: array.key.clone(),
+            value: entry.into_inner(),
+        });
+        Ok(Some(entries.collect()))
     }
 
-    fn wrong_type(&self, wanted: &'static str) -> Fault {
-        self.fault(Problem::WrongType {
-            found: type_name(&self.value),
-            wanted,
+    fn inner(&self, item: Item<DeValue<'i>>, wanted: &'static str) -> Result<Self, Fault> {
+        let item = item.of_type(wanted, |value| value.as_table().cloned())?;
+        Ok(Self {
+            path: item.key,
+            line: item.line,
+            table: item.value,
+            lines: self.lines,
+            known: Vec::new(),
         })
     }
 
-    fn into_section(self, wanted: &'static str) -> Result<Section<'i>, Fault> {
-        match self.value {
-            DeValue::Table(table) => Ok(Section {
-                path: self.key,
-                at: self.at,
-                table,
-                known: Vec::new(),
-            }),
-            _ => Err(self.wrong_type(wanted)),
+    fn full(&self, key: &str) -> String {
+        match &*self.path {
+            "" => key.to_owned(),
+            path => format!("{path}.{key}"),
         }
     }
 }

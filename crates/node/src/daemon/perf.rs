@@ -413,7 +413,7 @@ mod tests {
         Config {
             perf: PerfConfig {
                 allow: perf,
-                ..PerfConfig::default()
+                ..Config::default().perf
             },
             peers: vec![PeerConfig {
                 require_fast: false,

@@ -1,0 +1,53 @@
+//! The file of a configuration: who may write it, and the first one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use super::{Config, ConfigError, MAX_LEN};
+use crate::keyfile::effective_uid;
+
+/// Reads the file `path`, which only this user and root may write.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let unreadable = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ConfigError::NotFound(path.to_owned()),
+        _ => ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        },
+    };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    let own = effective_uid().map_err(unreadable)?;
+    check_access(path, &file.metadata().map_err(unreadable)?, own)?;
+    let mut file = file.take(MAX_LEN as u64 + 1);
+    file.read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > MAX_LEN {
+        return Err(ConfigError::TooLong(path.to_owned()));
+    }
+    Ok(bytes)
+}
+
+/// Refuses a file that another user could have written, because the file decides which nodes may
+/// send packets, and where to.
+fn check_access(path: &Path, metadata: &fs::Metadata, own: u32) -> Result<(), ConfigError> {
+    let path = path.to_owned();
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    if owner != own && owner != 0 {
+        return Err(ConfigError::Owner { path, owner, own });
+    }
+    // A pipe or a device has no content of its own.
+    if metadata.is_file() && mode & 0o022 != 0 {
+        return Err(ConfigError::Mode { path, mode });
+    }
+    Ok(())
+}
+
+/// Writes the first configuration to the new file `path` and syncs it to the disk.
+pub(super) fn write_starter(path: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(Config::starter_text().as_bytes())
+        .and_then(|()| file.sync_all())
+        .inspect_err(|_| drop(fs::remove_file(path)))
+}

@@ -1,0 +1,139 @@
+//! The forms of texts in the file: addresses, networks, names and keys.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use weft_noise::PublicKey;
+use weft_wire::network::BadNetwork;
+use weft_wire::{FIPS_PREFIX, Network};
+
+use super::error::Problem;
+use super::reader::printable;
+use super::{DEFAULT_PORT, InterfaceAddress};
+use crate::peer::PeerName;
+
+pub(super) fn public_key(text: &str) -> Result<PublicKey, Problem> {
+    text.parse().map_err(Problem::BadKey)
+}
+
+/// An address and a port.
+pub(super) fn address(text: &str) -> Result<SocketAddr, Problem> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let found = printable(text);
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    Err(match bare.parse::<IpAddr>() {
+        Ok(ip) => Problem::NoPort {
+            found,
+            instead: SocketAddr::new(ip, DEFAULT_PORT).to_string(),
+        },
+        Err(_) if is_host_name(text) => Problem::HostName(found),
+        Err(_) => Problem::NotAnAddress(found),
+    })
+}
+
+/// A host name, with or without a port.
+fn is_host_name(text: &str) -> bool {
+    let (name, port) = text.rsplit_once(':').unwrap_or((text, "1"));
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    let is_name = name.bytes().all(allowed) && name.bytes().any(|b| b.is_ascii_alphabetic());
+    is_name && port.parse::<u16>().is_ok()
+}
+
+/// An address to dial: one host, one port.
+pub(super) fn peer_address(text: &str) -> Result<SocketAddr, Problem> {
+    let address = address(text)?;
+    let ip = address.ip();
+    let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() || broadcast {
+        return Err(Problem::NotDialable(printable(text)));
+    }
+    Ok(address)
+}
+
+/// An address that only this host can reach.
+pub(super) fn loopback(text: &str) -> Result<SocketAddr, Problem> {
+    let address: Option<SocketAddr> = text.parse().ok();
+    let address = address.filter(|address| address.ip().is_loopback());
+    address.ok_or_else(|| Problem::NotLoopback(printable(text)))
+}
+
+pub(super) fn peer_name(text: &str) -> Result<PeerName, Problem> {
+    text.parse().map_err(|why| Problem::BadName {
+        found: printable(text),
+        why,
+        instead: name_like(text),
+    })
+}
+
+/// A valid name that resembles `text`.
+fn name_like(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let bare = lower.strip_suffix(".fips").unwrap_or(&lower);
+    let letters = bare.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let name: String = letters.take(PeerName::MAX_LEN).collect();
+    let name = name.trim_matches('-').parse::<PeerName>();
+    name.map_or_else(|_| "my-laptop".to_owned(), |name| name.to_string())
+}
+
+/// Checks a name by the rules of Linux. With `%` in it the kernel would number the interface by
+/// itself.
+pub(super) fn interface_name(name: &str) -> Result<String, Problem> {
+    let forbidden = |b: u8| !b.is_ascii_graphic() || matches!(b, b'/' | b':' | b'%');
+    if (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.bytes().any(forbidden) {
+        return Ok(name.to_owned());
+    }
+    Err(Problem::BadInterface(printable(name)))
+}
+
+/// A network that may lie behind a node.
+pub(super) fn network(text: &str) -> Result<Network, Problem> {
+    let network: Network = text.parse().map_err(|why| match why {
+        BadNetwork::HostBits(network) => Problem::HostBits {
+            found: printable(text),
+            instead: network.to_string(),
+        },
+        BadNetwork::Form | BadNetwork::PrefixLen => Problem::NotANetwork(printable(text)),
+    })?;
+    if network.prefix_len() == 0 {
+        return Err(Problem::DefaultRoute);
+    }
+    refuse_reserved(&network, text).map(|()| network)
+}
+
+/// An address that the interface may have.
+pub(super) fn interface_address(text: &str) -> Result<InterfaceAddress, Problem> {
+    let address: Option<InterfaceAddress> = text.parse().ok();
+    let address = address.filter(|address| address.prefix_len > 0);
+    let address = address.ok_or_else(|| Problem::NotAnInterfaceAddress(printable(text)))?;
+    refuse_reserved(&Network::host(address.address), text).map(|()| address)
+}
+
+/// Refuses a network that overlaps a range with a special meaning: no host there, or another use.
+fn refuse_reserved(network: &Network, text: &str) -> Result<(), Problem> {
+    const SPECIAL: [(&str, &str); 9] = [
+        ("0.0.0.0/8", "no address of a host"),
+        ("127.0.0.0/8", "loopback"),
+        ("169.254.0.0/16", "link-local"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "no address of a host"),
+        ("::/96", "no address of a host"),
+        ("::ffff:0.0.0.0/96", "no address of a host"),
+        ("fe80::/10", "link-local"),
+        ("ff00::/8", "multicast"),
+    ];
+    let nodes = Network::around(IpAddr::V6(Ipv6Addr::from([FIPS_PREFIX; 16])), 8);
+    let nodes = (nodes, "in fd00::/8, where the addresses of nodes are");
+    let special = SPECIAL.map(|(range, what)| (range.parse().ok(), what));
+    let overlaps = |range: Option<Network>| range.is_some_and(|range| network.overlaps(&range));
+    match std::iter::once(nodes)
+        .chain(special)
+        .find(|(range, _)| overlaps(*range))
+    {
+        Some((_, what)) => Err(Problem::Reserved {
+            found: printable(text),
+            what,
+        }),
+        None => Ok(()),
+    }
+}
