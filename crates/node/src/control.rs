@@ -52,10 +52,10 @@ pub enum ControlCommand {
     },
     /// The time spent in each stage of the packet path since measuring began:
     /// [`crate::trace::TraceDocument`]. The first request begins it, and it ends
-    /// [`LEASE`](crate::trace::LEASE) after the last request.
+    /// [`TIMEOUT`](crate::trace::TIMEOUT) after the last request.
     Trace {
         /// Ends it after this time instead, in milliseconds, at most
-        /// [`LEASE`](crate::trace::LEASE); 0: at once. It replaces the previous value of this kind
+        /// [`TIMEOUT`](crate::trace::TIMEOUT); 0: at once. It replaces the previous value of this kind
         /// only, and does not shorten the time of clients that request without it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         for_ms: Option<u32>,

@@ -8,7 +8,6 @@ mod echo;
 mod inquiries;
 mod interface;
 mod lanes;
-mod lease;
 mod moves;
 mod names;
 mod networks;
@@ -18,8 +17,9 @@ mod rights;
 mod routes;
 mod run;
 mod signals;
-mod standing;
+mod status_builder;
 mod suites;
+mod trace_timeout;
 mod unproven;
 mod watch;
 mod why;
@@ -40,7 +40,7 @@ use crate::broker::{self, Broker};
 use crate::config::Config;
 use crate::control;
 use crate::fast_peers::FastPeers;
-use crate::known::KnownPeers;
+use crate::last_addresses::LastAddresses;
 use crate::state::{StateDir, StateError};
 use interface::{Interface, InterfaceError};
 use lanes::MoreLanes;
@@ -182,9 +182,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             },
         );
     }
-    let mut known = KnownPeers::load(&state.paths().known_peers());
-    known.retain(|key| config.peers.iter().any(|peer| peer.key == *key));
-    for (key, address) in known.iter() {
+    let mut addresses = LastAddresses::load(&state.paths().last_addresses());
+    addresses.retain(|key| config.peers.iter().any(|peer| peer.key == *key));
+    for (key, address) in addresses.iter() {
         node.hint(now, &key, address);
     }
     let fast = FastPeers::load(&state.paths().fast_peers());
@@ -217,12 +217,12 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         };
         rights.watch(&mut broker);
         let perf = perf::PerfServer::start(perf, &config, launch);
-        let services = standing::Services {
+        let services = status_builder::Services {
             dns: names,
             perf,
             rights,
         };
-        let facts = standing::Facts::new(key, &interface, (&sockets, &more), &config, services, fast);
+        let facts = status_builder::Facts::new(key, &interface, (&sockets, &more), &config, services, fast);
         let ends = std::iter::once((interface.into_tun(), sockets)).chain(more.ends);
         let setup = |(place, (tun, sockets)): (Place, _)| {
             let reports = reports.clone();
@@ -240,7 +240,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         if keeps_nice {
             give_up_nice()?;
         }
-        run::Daemon::new(node, lanes, facts, state, known, continuity)
+        run::Daemon::new(node, lanes, facts, state, addresses, continuity)
             .serve(control, reports, stop)
             .await
     })

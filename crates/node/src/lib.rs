@@ -7,7 +7,7 @@
 //! | [`broker`] | the process that keeps root's rights after the daemon has given them up |
 //! | [`state`] | the state directory: its lock, its files |
 //! | [`fast_peers`] | the peers that have ever used fast frames, kept between runs |
-//! | [`known`] | the peers' last addresses, kept between runs |
+//! | [`last_addresses`] | the peers' last addresses, kept between runs |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`peer`] | names of peers, and how a command refers to one |
 //! | [`control`] | the control socket, client and server |
@@ -26,7 +26,7 @@ pub mod daemon;
 pub mod dns;
 pub mod fast_peers;
 pub mod keyfile;
-pub mod known;
+pub mod last_addresses;
 pub mod logging;
 pub mod peer;
 pub mod state;

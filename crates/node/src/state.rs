@@ -96,7 +96,7 @@ impl StatePaths {
 
     /// The last known addresses of the peers: `peers.json`.
     #[must_use]
-    pub fn known_peers(&self) -> PathBuf {
+    pub fn last_addresses(&self) -> PathBuf {
         self.directory.join("peers.json")
     }
 
@@ -108,7 +108,7 @@ impl StatePaths {
 
     /// The files that a daemon writes while it runs.
     fn written(&self) -> impl Iterator<Item = PathBuf> {
-        let documents = [self.known_peers(), self.fast_peers()];
+        let documents = [self.last_addresses(), self.fast_peers()];
         let names = documents
             .into_iter()
             .flat_map(|path| ["", ".new", ".bad"].map(|suffix| crate::statefile::with_suffix(&path, suffix)));

@@ -1,7 +1,7 @@
 //! The document of `weft trace`: the time spent in each stage of the packet path, while a client
 //! requests it.
 //!
-//! The daemon measures from the first request until [`LEASE`] after the last one, and answers with
+//! The daemon measures from the first request until [`TIMEOUT`] after the last one, and answers with
 //! totals since then. The difference of two answers is what happened between them:
 //! [`TraceDocument::since`].
 
@@ -15,7 +15,7 @@ use weft_plane::{Queue, Sizes, Stage, Trace, Work};
 use crate::status::Document as _;
 
 /// How long the daemon continues to measure after a request.
-pub const LEASE: Duration = Duration::from_secs(3);
+pub const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Counters of drops outside of the lanes: by sockets, the interface, queues between threads, and
 /// the core. Those of the lanes are [`DropReason::ALL`].

@@ -15,7 +15,7 @@ use crate::status::{GuardStatus, RightsStatus};
 
 /// The rights that remain.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct DaemonRights {
     user: UserChange,
     confinement: Confinement,
     memory: Result<(), LockMemoryError>,
@@ -32,7 +32,7 @@ enum BrokerState {
 /// Gives up every right but CAP_NET_ADMIN (and CAP_SYS_NICE, if the lanes need it), uid 0, and all
 /// files but those of the state directory that the daemon writes; changes the owner of these first.
 /// Logs the result.
-pub(super) fn give_up(state: StateDir, nice: bool) -> Result<(StateDir, Standing), DaemonError> {
+pub(super) fn give_up(state: StateDir, nice: bool) -> Result<(StateDir, DaemonRights), DaemonError> {
     let user = service_user().map_err(|source| PrivilegeError::Io {
         what: "find the user to become",
         source,
@@ -50,17 +50,17 @@ pub(super) fn give_up(state: StateDir, nice: bool) -> Result<(StateDir, Standing
         filter: true,
     };
     let confinement = rights.confine()?;
-    let standing = Standing {
+    let rights = DaemonRights {
         user,
         confinement,
         memory,
         broker: BrokerState::Failed("not started".to_owned()),
     };
-    standing.log();
-    Ok((state, standing))
+    rights.log();
+    Ok((state, rights))
 }
 
-impl Standing {
+impl DaemonRights {
     /// Watches the broker, on the runtime on which it is called.
     pub(super) fn watch(&mut self, broker: &mut std::io::Result<Broker>) {
         let alive = broker.as_mut().map_err(|error| error.to_string());

@@ -14,15 +14,15 @@ use weft_wire::fast::LEAST_PAYLOAD;
 
 use super::DaemonError;
 use super::echo::{Echoes, Waiting};
-use super::lease::TraceLease;
 use super::moves::MoveLog;
 use super::reports::Reports;
 use super::signals::StopSignals;
-use super::standing::{self, Facts};
+use super::status_builder::{self, Facts};
+use super::trace_timeout::TraceTimeout;
 use super::watch::NetworkWatch;
 use super::why;
 use crate::control::{ControlCommand, ControlRequest, ControlServer, Refusal};
-use crate::known::KnownPeers;
+use crate::last_addresses::LastAddresses;
 use crate::peer::PeerRef;
 use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
@@ -48,7 +48,7 @@ pub(super) struct Daemon {
     lanes: Lanes,
     facts: Facts,
     state: StateDir,
-    known: KnownPeers,
+    addresses: LastAddresses,
     echoes: Echoes,
     /// When changed addresses and frames are to be written.
     save_at: Option<Instant>,
@@ -57,7 +57,7 @@ pub(super) struct Daemon {
     /// When they were last written.
     saved_at: Option<Instant>,
     moves: MoveLog,
-    traced: TraceLease,
+    traced: TraceTimeout,
     continuity: ContinuityWatch,
     stopping: bool,
 }
@@ -68,7 +68,7 @@ impl Daemon {
         lanes: Lanes,
         facts: Facts,
         state: StateDir,
-        known: KnownPeers,
+        addresses: LastAddresses,
         continuity: ContinuityWatch,
     ) -> Self {
         let mut token = [0; 8];
@@ -81,13 +81,13 @@ impl Daemon {
             lanes,
             facts,
             state,
-            known,
+            addresses,
             echoes,
             save_at: None,
             network_changed_at: None,
             saved_at: None,
             moves: MoveLog::default(),
-            traced: TraceLease::default(),
+            traced: TraceTimeout::default(),
             continuity,
             stopping: false,
         }
@@ -303,7 +303,7 @@ impl Daemon {
     }
 
     fn remember(&mut self, peer: &PublicKey, addr: SocketAddr) {
-        if self.known.note(*peer, addr) {
+        if self.addresses.note(*peer, addr) {
             self.save_soon();
         }
     }
@@ -332,7 +332,7 @@ impl Daemon {
             return;
         }
         self.saved_at = Some(Instant::now());
-        if let Err(error) = self.known.save(&self.state.paths().known_peers()) {
+        if let Err(error) = self.addresses.save(&self.state.paths().last_addresses()) {
             tracing::info!(%error, "peers' addresses are not remembered");
         }
         if let Err(error) = self.facts.fast.save(&self.state.paths().fast_peers()) {
@@ -383,7 +383,7 @@ impl Daemon {
         self.lanes.set_traced(self.traced.is_on(now));
         let of_lanes: Vec<_> = lanes
             .iter()
-            .map(|lane| standing::of_lanes(std::slice::from_ref(lane)))
+            .map(|lane| status_builder::of_lanes(std::slice::from_ref(lane)))
             .collect();
         TraceDocument::new(&traces, &self.facts.counters(&self.node, &lanes), &of_lanes)
     }

@@ -2,23 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use crate::trace::LEASE;
+use crate::trace::TIMEOUT;
 
 /// The time at which measuring of the lanes ends: for clients that watch, and for tests, which set
 /// a duration. Neither of the two shortens the time of the other.
 #[derive(Debug, Default)]
-pub(super) struct TraceLease {
+pub(super) struct TraceTimeout {
     watched: Option<Instant>,
     tested: Option<Instant>,
 }
 
-impl TraceLease {
+impl TraceTimeout {
     /// Handles a request of a client. A request with a duration replaces the last request of this
     /// kind.
     pub(super) fn ask(&mut self, now: Instant, wanted: Option<Duration>) {
         match wanted {
-            None => self.watched = Some(now + LEASE),
-            Some(time) => self.tested = (!time.is_zero()).then(|| now + time.min(LEASE)),
+            None => self.watched = Some(now + TIMEOUT),
+            Some(time) => self.tested = (!time.is_zero()).then(|| now + time.min(TIMEOUT)),
         }
     }
 
@@ -50,17 +50,17 @@ mod tests {
     fn it_ends_after_the_last_question_of_both_kinds() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut lease = TraceLease::default();
-        assert!(!lease.is_on(start) && lease.ends().is_none());
-        lease.ask(start, None);
-        assert!(lease.is_on(at(2_999)) && !lease.is_on(at(3_000)));
-        lease.ask(at(1_000), Some(Duration::from_millis(500)));
-        assert!(lease.is_on(at(2_999)), "a test does not end what others watch");
-        lease.ask(at(2_900), Some(Duration::from_secs(60)));
-        assert_eq!(lease.ends(), Some(at(5_900)), "nor measures for ever");
-        assert!(lease.expire(at(5_899)));
-        lease.ask(at(5_000), Some(Duration::ZERO));
-        assert!(!lease.is_on(at(5_000)), "it takes back what it wanted");
-        assert!(!lease.expire(at(5_001)) && lease.ends().is_none());
+        let mut timeout = TraceTimeout::default();
+        assert!(!timeout.is_on(start) && timeout.ends().is_none());
+        timeout.ask(start, None);
+        assert!(timeout.is_on(at(2_999)) && !timeout.is_on(at(3_000)));
+        timeout.ask(at(1_000), Some(Duration::from_millis(500)));
+        assert!(timeout.is_on(at(2_999)), "a test does not end what others watch");
+        timeout.ask(at(2_900), Some(Duration::from_secs(60)));
+        assert_eq!(timeout.ends(), Some(at(5_900)), "nor measures for ever");
+        assert!(timeout.expire(at(5_899)));
+        timeout.ask(at(5_000), Some(Duration::ZERO));
+        assert!(!timeout.is_on(at(5_000)), "it takes back what it wanted");
+        assert!(!timeout.expire(at(5_001)) && timeout.ends().is_none());
     }
 }

@@ -22,7 +22,7 @@ use super::interface::Interface;
 use super::lanes::MoreLanes;
 use super::networks::Networks;
 use super::perf::PerfServer;
-use super::rights::Standing;
+use super::rights::DaemonRights;
 use super::why::{why, why_frames, why_path};
 use crate::config::Config;
 use crate::dns::{self, Responder};
@@ -54,7 +54,7 @@ pub(super) struct Facts {
     /// Accepts tests.
     perf: PerfServer,
     /// The rights of the daemon.
-    rights: Standing,
+    rights: DaemonRights,
     networks: Networks,
     /// The peers that have ever used fast frames.
     pub(super) fast: FastPeers,
@@ -71,7 +71,7 @@ pub(super) struct Services {
     /// Accepts tests.
     pub(super) perf: PerfServer,
     /// The rights of the daemon.
-    pub(super) rights: Standing,
+    pub(super) rights: DaemonRights,
 }
 
 impl Facts {

@@ -15,7 +15,7 @@ pub const SCHEMA: &str = "weft.known-peers/1";
 
 /// The last address at which each peer proved its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KnownPeers {
+pub struct LastAddresses {
     addresses: BTreeMap<PublicKey, SocketAddr>,
 }
 
@@ -33,7 +33,7 @@ impl statefile::Document for Document {
     }
 }
 
-impl KnownPeers {
+impl LastAddresses {
     /// Reads `path`. A file that cannot be used is renamed (`.bad` behind its name) and reported at
     /// INFO: its content is discovered again.
     #[must_use]
@@ -97,8 +97,8 @@ mod tests {
         weft_noise::SecretKey::from_bytes(&[byte; 32]).unwrap().public()
     }
 
-    fn known() -> KnownPeers {
-        let mut known = KnownPeers::default();
+    fn known() -> LastAddresses {
+        let mut known = LastAddresses::default();
         assert!(known.note(peer(1), "192.0.2.2:2121".parse().unwrap()));
         assert!(known.note(peer(2), "[2001:db8::2]:2121".parse().unwrap()));
         known
@@ -108,10 +108,10 @@ mod tests {
     fn survives_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("peers.json");
-        assert_eq!(KnownPeers::load(&path), KnownPeers::default());
+        assert_eq!(LastAddresses::load(&path), LastAddresses::default());
         known().save(&path).unwrap();
         known().save(&path).unwrap();
-        assert_eq!(KnownPeers::load(&path), known());
+        assert_eq!(LastAddresses::load(&path), known());
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
@@ -140,7 +140,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("peers.json");
             fs::write(&path, &bad).unwrap();
-            assert_eq!(KnownPeers::load(&path), KnownPeers::default(), "{bad}");
+            assert_eq!(LastAddresses::load(&path), LastAddresses::default(), "{bad}");
             assert!(!path.exists());
             assert_eq!(fs::read_to_string(statefile::with_suffix(&path, ".bad")).unwrap(), bad);
         }
