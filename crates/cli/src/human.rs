@@ -180,7 +180,7 @@ fn put_peers(page: &mut Page, peers: &[PeerStatus], strangers: &[StrangerStatus]
         };
         let columns = row([
             &name(peer.name.as_deref(), &peer.npub),
-            peer.standing.as_str(),
+            peer.standing.name(),
             &duration(peer.standing_s),
             &rtt.map_or_else(|| "-".to_owned(), milliseconds),
             &traffic(|link| link.rx, |session| session.rx),
@@ -253,7 +253,7 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
     line("address", peer.address.to_string());
     line(
         "state",
-        format!("{} for {}", peer.standing.as_str(), duration(peer.standing_s)),
+        format!("{} for {}", peer.standing.name(), duration(peer.standing_s)),
     );
     line("why", peer.why.clone());
     line(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weft_node::control::{self, ControlCommand};
 use weft_node::state::StatePaths;
-use weft_node::trace::{LaneTrace, SizesStatus, StageStatus, TraceDocument};
+use weft_node::trace::{LaneTrace, Sizes, TraceDocument, Work};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -152,7 +152,7 @@ fn moved(counters: &BTreeMap<String, u64>) -> Option<String> {
 }
 
 /// Percent of the time.
-fn share(stage: &StageStatus, seconds: f64) -> f64 {
+fn share(stage: &Work, seconds: f64) -> f64 {
     if seconds > 0.0 {
         stage.ns as f64 / 1e7 / seconds
     } else {
@@ -160,7 +160,7 @@ fn share(stage: &StageStatus, seconds: f64) -> f64 {
     }
 }
 
-fn line(text: &mut String, name: &str, stage: &StageStatus, seconds: f64) {
+fn line(text: &mut String, name: &str, stage: &Work, seconds: f64) {
     let per = |n: u64| match n {
         0 => "-".to_owned(),
         n => format!("{:.0}", stage.ns as f64 / n as f64),
@@ -186,7 +186,7 @@ fn line(text: &mut String, name: &str, stage: &StageStatus, seconds: f64) {
 }
 
 /// The distribution of packets per call; `None` if there were no calls.
-fn spread(sizes: &SizesStatus) -> Option<String> {
+fn spread(sizes: &Sizes) -> Option<String> {
     const CLASSES: [&str; 8] = ["1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", ">64"];
     let all: u64 = sizes.calls.iter().sum();
     let classes = CLASSES.iter().zip(sizes.calls).filter(|(_, n)| *n > 0);

@@ -13,7 +13,12 @@ use crate::progress::{Look, Trouble};
 use crate::{Config, LinkDown, Path, PathChange, Quality, SessionDown};
 
 /// The stage that the connection with a peer has reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum PeerState {
     /// Configured, but no handshake is in progress: there is no address to dial.
     Known,
@@ -29,9 +34,15 @@ pub enum PeerState {
 }
 
 /// A summary of [`PeerState`] for users: whether the peer can be reached, as far as that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Standing {
     /// No address is known, or a whole dial attempt (12 s) received no answer.
+    #[default]
     Offline,
     /// Handshakes are in progress, or packets do not pass at present and the node tries to restore
     /// the connection.
@@ -40,6 +51,33 @@ pub enum Standing {
     Connected,
     /// IP packets passed in both directions within the last 10 s.
     Active,
+}
+
+impl PeerState {
+    /// The name in documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Known => "known",
+            Self::Linking => "linking",
+            Self::Linked => "linked",
+            Self::Session => "session",
+            Self::Payload => "payload",
+        }
+    }
+}
+
+impl Standing {
+    /// The name in documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Offline => "offline",
+            Self::Connecting => "connecting",
+            Self::Connected => "connected",
+            Self::Active => "active",
+        }
+    }
 }
 
 /// The frames that data of a session goes in.

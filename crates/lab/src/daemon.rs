@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::Value;
+pub use weft_core::PeerState;
 use weft_os::process::Usage;
 
 use crate::child::{ChildError, LoggedChild, run_command};
@@ -91,22 +92,6 @@ impl Identity {
 struct Shown {
     npub: String,
     address: Ipv6Addr,
-}
-
-/// The state of a peer, as in `weft.status/1`; each state includes those before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PeerState {
-    /// Configured or heard of.
-    Known,
-    /// A link handshake is in progress.
-    Linking,
-    /// The link is up.
-    Linked,
-    /// The end-to-end session is up.
-    Session,
-    /// Packets have passed in both directions.
-    Payload,
 }
 
 /// A weft daemon. It is killed when this is dropped.

@@ -21,8 +21,8 @@ pub use self::node::{
 };
 pub use self::peer::{
     ClonesStatus, FramesKind, FramesStatus, LinkStatus, NetworksStatus, PathChangeStatus, PathSizeStatus, PathStatus,
-    PeerState, PeerStatus, QualityStatus, SessionStatus, SizeKnown, Standing, StrangerStatus, Traffic, TroubleKind,
-    TroubleStatus, TurnedAwayStatus,
+    PeerStatus, QualityStatus, SessionStatus, SizeKnown, StrangerStatus, Traffic, TroubleKind, TroubleStatus,
+    TurnedAwayStatus,
 };
 pub use self::rights::{GuardStatus, RightsStatus};
 
@@ -151,6 +151,7 @@ impl Stopping {
 mod tests {
     use super::*;
     use serde_json::json;
+    use weft_core::{PeerState, Standing};
 
     fn quality() -> serde_json::Value {
         json!({
@@ -244,7 +245,7 @@ mod tests {
             Standing::Connected,
             Standing::Active,
         ] {
-            assert_eq!(serde_json::to_value(standing).unwrap(), json!(standing.as_str()));
+            assert_eq!(serde_json::to_value(standing).unwrap(), json!(standing.name()));
         }
     }
 
@@ -265,7 +266,7 @@ mod tests {
             PeerState::Session,
             PeerState::Payload,
         ] {
-            assert_eq!(serde_json::to_value(state).unwrap(), json!(state.as_str()));
+            assert_eq!(serde_json::to_value(state).unwrap(), json!(state.name()));
         }
     }
 }

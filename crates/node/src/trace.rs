@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weft_packet::DropReason;
-use weft_plane::{Queue, Sizes, Stage, Trace, Work};
+use weft_plane::{Queue, Stage, Trace};
+pub use weft_plane::{Sizes, Waits, Work};
 
 use crate::status::Document as _;
 
@@ -82,52 +83,18 @@ pub struct LaneTrace {
     /// By stage: `wait`, `tun-read`, `route`, `split`, `seal`, `udp-send`, `udp-receive`, `open`,
     /// `coalesce`, `tun-write`, `control`, `queue`. Their sum is the time of the packet threads,
     /// one for each lane.
-    pub stages: BTreeMap<String, StageStatus>,
+    pub stages: BTreeMap<String, Work>,
     /// Packets per call, by stage: `tun-read`, `tun-write`, `udp-send` (`UDP_SEGMENT`),
     /// `udp-receive` (`UDP_GRO`).
-    pub sizes: BTreeMap<String, SizesStatus>,
+    pub sizes: BTreeMap<String, Sizes>,
     /// Waits in queues: `commands` from the core to the packet thread, `socket` for room in a full
     /// socket, `full-inbox` for room at another lane, `inbox` of frames from other lanes.
-    pub waits: BTreeMap<String, WaitStatus>,
+    pub waits: BTreeMap<String, Waits>,
     /// Drops, by reason; for a lane, those of this lane.
     pub drops: BTreeMap<String, u64>,
     /// Fallbacks: calls without segmentation or coalescing, waits, packets that were queued; for a
     /// lane, those of this lane.
     pub fallbacks: BTreeMap<String, u64>,
-}
-
-/// The work in one stage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StageStatus {
-    /// System calls, or iterations of a stage that makes none.
-    pub calls: u64,
-    /// Packets, or datagrams.
-    pub packets: u64,
-    /// Their bytes, if system calls move them.
-    pub bytes: u64,
-    /// Nanoseconds.
-    pub ns: u64,
-}
-
-/// Packets per call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SizesStatus {
-    /// Calls with 1 packet, 2, 3 to 4, 5 to 8, 9 to 16, 17 to 32, 33 to 64, and more.
-    pub calls: [u64; 8],
-    /// Maximum number of packets since measuring began.
-    pub max: u64,
-    /// Maximum number of bytes since measuring began.
-    #[serde(default)]
-    pub max_bytes: u64,
-}
-
-/// Time in a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitStatus {
-    /// Waits.
-    pub count: u64,
-    /// Nanoseconds in total.
-    pub ns: u64,
 }
 
 impl TraceDocument {
@@ -169,24 +136,23 @@ impl LaneTrace {
         let count = |name: &str| (name.to_owned(), counters.get(name).copied().unwrap_or(0));
         let of_lanes = DropReason::ALL.iter().map(|reason| reason.name());
         let stage = |stage: Stage| {
-            let work = trace.map(|t| t.work(stage).into());
+            let work = trace.map(|t| t.work(stage));
             (stage.name().to_owned(), work.unwrap_or_default())
         };
-        let sizes = |stage: Stage, of: fn(&Trace) -> &Sizes| {
-            (stage.name().to_owned(), trace.map(|t| of(t).into()).unwrap_or_default())
-        };
+        let sizes =
+            |stage: Stage, of: fn(&Trace) -> Sizes| (stage.name().to_owned(), trace.map(of).unwrap_or_default());
         let wait = |queue: Queue| {
-            let waits = trace.map(|t| t.waits(queue).into());
+            let waits = trace.map(|t| t.waits(queue));
             (queue.name().to_owned(), waits.unwrap_or_default())
         };
         Self {
             seconds: trace.map_or(0.0, |t| t.elapsed_ns as f64 / 1e9),
             stages: Stage::ALL.into_iter().map(stage).collect(),
             sizes: BTreeMap::from([
-                sizes(Stage::TunRead, |t| &t.tun_reads),
-                sizes(Stage::TunWrite, |t| &t.tun_writes),
-                sizes(Stage::UdpSend, |t| &t.sends),
-                sizes(Stage::UdpReceive, |t| &t.receives),
+                sizes(Stage::TunRead, |t| t.tun_reads),
+                sizes(Stage::TunWrite, |t| t.tun_writes),
+                sizes(Stage::UdpSend, |t| t.sends),
+                sizes(Stage::UdpReceive, |t| t.receives),
             ]),
             waits: Queue::ALL.into_iter().map(wait).collect(),
             drops: of_lanes.chain(DROPS).map(count).collect(),
@@ -198,66 +164,29 @@ impl LaneTrace {
         if self.seconds <= before.seconds {
             return None;
         }
-        let less = |now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
-            let left = now
-                .iter()
-                .map(|(name, n)| (name.clone(), n.saturating_sub(*before.get(name).unwrap_or(&0))));
-            left.collect()
-        };
-        let mut since = self.clone();
-        since.seconds -= before.seconds;
-        for (name, stage) in &mut since.stages {
-            let was = before.stages.get(name).copied().unwrap_or_default();
-            stage.calls = stage.calls.saturating_sub(was.calls);
-            stage.packets = stage.packets.saturating_sub(was.packets);
-            stage.bytes = stage.bytes.saturating_sub(was.bytes);
-            stage.ns = stage.ns.saturating_sub(was.ns);
-        }
-        for (name, sizes) in &mut since.sizes {
-            let was = before.sizes.get(name).copied().unwrap_or_default();
-            for (calls, was) in sizes.calls.iter_mut().zip(was.calls) {
-                *calls = calls.saturating_sub(was);
-            }
-        }
-        for (name, wait) in &mut since.waits {
-            let was = before.waits.get(name).copied().unwrap_or_default();
-            wait.count = wait.count.saturating_sub(was.count);
-            wait.ns = wait.ns.saturating_sub(was.ns);
-        }
-        since.drops = less(&self.drops, &before.drops);
-        since.fallbacks = less(&self.fallbacks, &before.fallbacks);
-        Some(since)
+        Some(Self {
+            seconds: self.seconds - before.seconds,
+            stages: each(&self.stages, &before.stages, Work::since),
+            sizes: each(&self.sizes, &before.sizes, Sizes::since),
+            waits: each(&self.waits, &before.waits, Waits::since),
+            drops: each(&self.drops, &before.drops, |now, before| now.saturating_sub(*before)),
+            fallbacks: each(&self.fallbacks, &before.fallbacks, |now, before| {
+                now.saturating_sub(*before)
+            }),
+        })
     }
 }
 
-impl From<Work> for StageStatus {
-    fn from(work: Work) -> Self {
-        Self {
-            calls: work.calls,
-            packets: work.packets,
-            bytes: work.bytes,
-            ns: work.ns,
-        }
-    }
-}
-
-impl From<&Sizes> for SizesStatus {
-    fn from(sizes: &Sizes) -> Self {
-        Self {
-            calls: sizes.calls,
-            max: sizes.max,
-            max_bytes: sizes.max_bytes,
-        }
-    }
-}
-
-impl From<Work> for WaitStatus {
-    fn from(work: Work) -> Self {
-        Self {
-            count: work.calls,
-            ns: work.ns,
-        }
-    }
+/// Each value less the one of the same name in `before`.
+fn each<T: Default>(
+    now: &BTreeMap<String, T>,
+    before: &BTreeMap<String, T>,
+    since: impl Fn(&T, &T) -> T,
+) -> BTreeMap<String, T> {
+    let none = T::default();
+    now.iter()
+        .map(|(name, now)| (name.clone(), since(now, before.get(name).unwrap_or(&none))))
+        .collect()
 }
 
 #[cfg(test)]

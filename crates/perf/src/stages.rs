@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use weft_plane::Work;
 
 use crate::meter::{Reading, ThreadLoad};
 use crate::text::printable;
@@ -26,26 +27,13 @@ const MAX_STAGES: usize = 32;
 /// The longest name of a stage, in characters.
 const MAX_NAME: usize = 16;
 
-/// The work of one stage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StageWork {
-    /// System calls, or rounds for a stage without system calls.
-    pub calls: u64,
-    /// Packets, or datagrams.
-    pub packets: u64,
-    /// Bytes of the packets, for stages with system calls.
-    pub bytes: u64,
-    /// Nanoseconds.
-    pub ns: u64,
-}
-
 /// A daemon's totals of one of its packet threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LaneTotals {
     /// Seconds since measuring began; 0 if it has just begun.
     pub seconds: f64,
     /// Totals by stage since then.
-    pub stages: BTreeMap<String, StageWork>,
+    pub stages: BTreeMap<String, Work>,
 }
 
 /// The work of the packet threads of one end under load.
@@ -63,7 +51,7 @@ pub struct LaneStages {
     /// The system's figures of the thread; `None` if it has none.
     pub thread: Option<ThreadLoad>,
     /// By stage; together they are the time that was measured.
-    pub stages: BTreeMap<String, StageWork>,
+    pub stages: BTreeMap<String, Work>,
 }
 
 /// A stage and its share of a packet thread's time, 0 to 1.
@@ -233,15 +221,9 @@ impl Look {
 
 impl LaneTotals {
     fn since(&self, before: &Self) -> LaneStages {
-        let stage = |(name, work): (&String, &StageWork)| {
-            let was = before.stages.get(name).copied().unwrap_or_default();
-            let work = StageWork {
-                calls: work.calls.saturating_sub(was.calls),
-                packets: work.packets.saturating_sub(was.packets),
-                bytes: work.bytes.saturating_sub(was.bytes),
-                ns: work.ns.saturating_sub(was.ns),
-            };
-            (name.clone(), work)
+        let stage = |(name, work): (&String, &Work)| {
+            let before = before.stages.get(name).copied().unwrap_or_default();
+            (name.clone(), work.since(&before))
         };
         LaneStages {
             seconds: self.seconds - before.seconds,
@@ -257,7 +239,7 @@ mod tests {
     use crate::meter::Meter;
 
     fn lane(seconds: f64, ms: &[(&str, u64)]) -> LaneTotals {
-        let work = |ms| StageWork {
+        let work = |ms| Work {
             calls: ms,
             packets: 2 * ms,
             bytes: 3 * ms,

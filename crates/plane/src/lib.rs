@@ -35,4 +35,4 @@ pub use handle::StartError;
 pub use lanes::Lanes;
 pub use priority::LANE_NICE;
 pub use setup::{LaneSetup, ReportSink};
-pub use trace::{Queue, Sizes, Stage, Trace, Work};
+pub use trace::{Queue, Sizes, Stage, Trace, Waits, Work};

@@ -74,20 +74,32 @@ impl Stage {
     }
 }
 
-/// The work of one stage.
+/// The work of one stage. With the feature `serde`, documents have it as it is here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Work {
     /// System calls, or rounds for a stage without system calls.
     pub calls: u64,
     /// Packets, or datagrams.
     pub packets: u64,
-    /// Bytes of the packets.
+    /// Bytes of the packets, if system calls move them.
     pub bytes: u64,
     /// Nanoseconds.
     pub ns: u64,
 }
 
 impl Work {
+    /// The work since `before`, earlier totals of the same stage.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            calls: self.calls.saturating_sub(before.calls),
+            packets: self.packets.saturating_sub(before.packets),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            ns: self.ns.saturating_sub(before.ns),
+        }
+    }
+
     fn add(&mut self, packets: usize, bytes: usize, ns: u64) {
         self.calls += 1;
         self.packets += packets as u64;
@@ -103,18 +115,52 @@ impl Work {
     }
 }
 
-/// The sizes of calls.
+/// The waits in one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Waits {
+    /// Their number.
+    pub count: u64,
+    /// Nanoseconds in total.
+    pub ns: u64,
+}
+
+impl Waits {
+    /// The waits since `before`, earlier totals of the same queue.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(before.count),
+            ns: self.ns.saturating_sub(before.ns),
+        }
+    }
+}
+
+/// The sizes of calls: packets in each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Sizes {
     /// Calls with 1 packet, 2, 3 to 4, 5 to 8, and so on; the last element counts all above 64.
     pub calls: [u64; 8],
     /// The largest number of packets in a call.
     pub max: u64,
     /// The largest number of bytes in a call.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub max_bytes: u64,
 }
 
 impl Sizes {
+    /// The calls since `before`, earlier totals of the same calls. The largest values are those
+    /// since tracing began.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let mut since = *self;
+        for (calls, before) in since.calls.iter_mut().zip(before.calls) {
+            *calls = calls.saturating_sub(before);
+        }
+        since
+    }
+
     fn add(&mut self, packets: usize, bytes: usize) {
         let class = packets.max(1).next_power_of_two().trailing_zeros() as usize;
         if let Some(calls) = self.calls.get_mut(class.min(7)) {
@@ -181,7 +227,7 @@ pub struct Trace {
     /// Datagrams in a call that receives (UDP_GRO).
     pub receives: Sizes,
     work: [Work; Stage::ALL.len()],
-    waits: [Work; Queue::ALL.len()],
+    waits: [Waits; Queue::ALL.len()],
     /// Nanoseconds of all stages.
     noted: u64,
     started: u64,
@@ -203,7 +249,7 @@ impl Trace {
             sends: Sizes::default(),
             receives: Sizes::default(),
             work: [Work::default(); Stage::ALL.len()],
-            waits: [Work::default(); Queue::ALL.len()],
+            waits: [Waits::default(); Queue::ALL.len()],
             noted: 0,
             started,
         }
@@ -226,8 +272,9 @@ impl Trace {
         for (sum, work) in self.work.iter_mut().zip(other.work) {
             sum.merge(work);
         }
-        for (sum, work) in self.waits.iter_mut().zip(other.waits) {
-            sum.merge(work);
+        for (sum, waits) in self.waits.iter_mut().zip(other.waits) {
+            sum.count += waits.count;
+            sum.ns += waits.ns;
         }
         self.noted += other.noted;
         self
@@ -239,9 +286,9 @@ impl Trace {
         self.work.get(stage as usize).copied().unwrap_or_default()
     }
 
-    /// The waits in a queue: their number, and their total time.
+    /// The waits in a queue.
     #[must_use]
-    pub fn waits(&self, queue: Queue) -> Work {
+    pub fn waits(&self, queue: Queue) -> Waits {
         self.waits.get(queue as usize).copied().unwrap_or_default()
     }
 
@@ -387,7 +434,8 @@ impl Tracer for On {
 
     fn waited(&mut self, queue: Queue, ns: u64) {
         if let Some(wait) = self.0.waits.get_mut(queue as usize) {
-            wait.add(0, 0, ns);
+            wait.count += 1;
+            wait.ns += ns;
         }
         if matches!(queue, Queue::Socket | Queue::FullInbox) {
             self.0.add(Stage::Queue, 0, 0, ns);
@@ -444,7 +492,7 @@ mod tests {
         );
         assert_eq!(totals.waits(Queue::Socket).ns, 1 << 60);
         assert_eq!(
-            (totals.waits(Queue::Inbox).ns, totals.waits(Queue::Inbox).calls),
+            (totals.waits(Queue::Inbox).ns, totals.waits(Queue::Inbox).count),
             (7, 1)
         );
     }

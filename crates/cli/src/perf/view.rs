@@ -7,7 +7,7 @@ use weft_node::peer::PeerRef;
 use weft_node::status::{PathStatus, Peers};
 use weft_node::trace::{LaneTrace, TraceDocument};
 use weft_perf::endpoint::{DaemonLook, DaemonView};
-use weft_perf::stages::{LaneTotals, StageWork};
+use weft_perf::stages::LaneTotals;
 
 /// How long the daemon continues to measure stages after a query of a test, in milliseconds: longer
 /// than the interval between two.
@@ -57,17 +57,8 @@ impl DaemonView for View {
 }
 
 fn totals(lane: &LaneTrace) -> LaneTotals {
-    let stage = |(name, work): (&String, &weft_node::trace::StageStatus)| {
-        let work = StageWork {
-            calls: work.calls,
-            packets: work.packets,
-            bytes: work.bytes,
-            ns: work.ns,
-        };
-        (name.clone(), work)
-    };
     LaneTotals {
         seconds: lane.seconds,
-        stages: lane.stages.iter().map(stage).collect(),
+        stages: lane.stages.clone(),
     }
 }

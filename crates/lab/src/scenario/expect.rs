@@ -132,15 +132,7 @@ struct Stated(Option<PeerState>);
 
 impl Display for Stated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = match self.0 {
-            None => "not a peer",
-            Some(PeerState::Known) => "known",
-            Some(PeerState::Linking) => "linking",
-            Some(PeerState::Linked) => "linked",
-            Some(PeerState::Session) => "session",
-            Some(PeerState::Payload) => "payload",
-        };
-        f.write_str(text)
+        f.write_str(self.0.map_or("not a peer", PeerState::name))
     }
 }
 

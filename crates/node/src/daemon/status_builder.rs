@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use weft_core::{
-    Frames, KnownSize, MeshStatus as CoreMesh, Node, Path, PathChange, PeerState as CoreState, PeerStatus as CorePeer,
-    Quality, SizeSource, Standing as CoreStanding, Stranger, Trouble, TurnedAway,
+    Frames, KnownSize, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality, SizeSource,
+    Stranger, Trouble, TurnedAway,
 };
 use weft_noise::PublicKey;
 use weft_os::process;
@@ -30,9 +30,8 @@ use crate::fast_peers::FastPeers;
 use crate::peer::PeerName;
 use crate::status::{
     ClonesStatus, Document as _, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, NodeStatus, Offload,
-    OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerState, PeerStatus, Peers, QualityStatus,
-    SessionStatus, SizeKnown, Standing as PeerStanding, Status, StrangerStatus, Traffic, TroubleKind, TroubleStatus,
-    TunStatus, TurnedAwayStatus,
+    OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus, SessionStatus,
+    SizeKnown, Status, StrangerStatus, Traffic, TroubleKind, TroubleStatus, TunStatus, TurnedAwayStatus,
 };
 
 /// Facts that do not change while the daemon runs, and the other sources of status.
@@ -277,16 +276,10 @@ impl Facts {
             npub: peer.key.to_string(),
             name: self.names.get(&peer.key).map(|name| name.as_str().to_owned()),
             address: peer.key.node_addr().to_ipv6(),
-            state: match peer.state {
-                CoreState::Known => PeerState::Known,
-                CoreState::Linking => PeerState::Linking,
-                CoreState::Linked => PeerState::Linked,
-                CoreState::Session => PeerState::Session,
-                CoreState::Payload => PeerState::Payload,
-            },
+            state: peer.state,
             why: why(peer, &self.inquiries),
             since_s: peer.since / 1000,
-            standing: standing(peer.standing),
+            standing: peer.standing,
             standing_s: peer.standing_since / 1000,
             trouble: peer.trouble.map(trouble),
             clones: peer.twins.map(|(seen, ago)| ClonesStatus {
@@ -332,15 +325,6 @@ impl Facts {
             }),
             networks: self.networks.status(peer),
         }
-    }
-}
-
-fn standing(standing: CoreStanding) -> PeerStanding {
-    match standing {
-        CoreStanding::Offline => PeerStanding::Offline,
-        CoreStanding::Connecting => PeerStanding::Connecting,
-        CoreStanding::Connected => PeerStanding::Connected,
-        CoreStanding::Active => PeerStanding::Active,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::{Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
+use weft_core::{PeerState, Standing};
 /// One peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerStatus {
@@ -96,67 +97,6 @@ pub struct NetworksStatus {
     /// a route to the same network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrouted: Vec<String>,
-}
-
-/// The state of a peer. Each state includes the ones before it, except `payload`: a peer is
-/// reachable only while payload passes, whatever else is up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PeerState {
-    /// Configured, and nothing is under way.
-    Known,
-    /// A handshake is under way.
-    Linking,
-    /// The link is up, the session is not.
-    Linked,
-    /// The session is up. Within the last 10 s no IP packet passed, or in one direction only;
-    /// `trouble` says whether there is a fault, `why` has the details.
-    Session,
-    /// IP packets passed within the last 10 s in both directions, and there is no sign of a fault
-    /// now.
-    Payload,
-}
-
-impl PeerState {
-    /// The name in JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Known => "known",
-            Self::Linking => "linking",
-            Self::Linked => "linked",
-            Self::Session => "session",
-            Self::Payload => "payload",
-        }
-    }
-}
-
-/// Whether a peer can be reached, as far as that is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Standing {
-    /// No address is known, or a whole dial attempt (12 s) got no answer.
-    #[default]
-    Offline,
-    /// Handshakes are under way, or packets do not pass at present and the node tries to recover.
-    Connecting,
-    /// Packets can pass; in the last 10 s none did, or in one direction only.
-    Connected,
-    /// IP packets passed within the last 10 s, in both directions.
-    Active,
-}
-
-impl Standing {
-    /// The name in JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Offline => "offline",
-            Self::Connecting => "connecting",
-            Self::Connected => "connected",
-            Self::Active => "active",
-        }
-    }
 }
 
 /// A neighbour that is not configured: this node forwards for it, and no IP packet passes between

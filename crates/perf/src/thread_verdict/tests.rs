@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::meter::ThreadLoad;
-use crate::stages::StageWork;
+use weft_plane::Work;
 
 /// A thread with these shares of a second, in percent; the rest is idle.
 fn lane(percent: &[(&str, u64)]) -> LaneStages {
-    let work = |share: u64| StageWork {
+    let work = |share: u64| Work {
         ns: share * 10_000_000,
-        ..StageWork::default()
+        ..Work::default()
     };
     let idle = 100 - percent.iter().map(|(_, share)| share).sum::<u64>();
     let all = percent.iter().copied().chain([("wait", idle)]);
