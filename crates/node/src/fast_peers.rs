@@ -21,26 +21,12 @@ pub const SCHEMA: &str = "weft.fast-peers/1";
 /// since 1970 (UTC).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FastPeers {
-    peers: BTreeMap<PublicKey, Option<u64>>,
+    peers: BTreeMap<PublicKey, Entry>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Document {
-    schema: String,
-    peers: BTreeMap<String, Entry>,
-}
-
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     downgraded_unix: Option<u64>,
-}
-
-impl statefile::Document for Document {
-    const SCHEMA: &'static str = SCHEMA;
-
-    fn schema(&self) -> &str {
-        &self.schema
-    }
 }
 
 impl FastPeers {
@@ -48,17 +34,9 @@ impl FastPeers {
     /// INFO.
     #[must_use]
     pub fn load(path: &Path) -> Self {
-        statefile::load(path, "memories of fast frames", |document: Document| {
-            let peers = document.peers.iter().map(|(npub, entry)| {
-                let key = npub
-                    .parse()
-                    .map_err(|error: weft_noise::KeyError| statefile::invalid(&error))?;
-                Ok((key, entry.downgraded_unix))
-            });
-            Ok(Self {
-                peers: peers.collect::<io::Result<_>>()?,
-            })
-        })
+        Self {
+            peers: statefile::load(path, SCHEMA, "memories of fast frames"),
+        }
     }
 
     /// Writes `path` as a whole or not at all. It is not synced to the disk: a crash may lose it,
@@ -67,34 +45,22 @@ impl FastPeers {
     /// # Errors
     /// The error of the system; the old file stays.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        let entries = self.peers.iter();
-        let document = Document {
-            schema: SCHEMA.to_owned(),
-            peers: entries
-                .map(|(key, since)| {
-                    (
-                        key.to_string(),
-                        Entry {
-                            downgraded_unix: *since,
-                        },
-                    )
-                })
-                .collect(),
-        };
-        statefile::save(path, &document)
+        statefile::save(path, SCHEMA, &self.peers)
     }
 
     /// Records that data with `peer` goes in fast frames. Returns true if that is new, and should
     /// be saved ([`save`](Self::save)).
     pub fn note_fast(&mut self, peer: PublicKey) -> bool {
-        self.peers.insert(peer, None) != Some(None)
+        self.peers.insert(peer, Entry::default()) != Some(Entry::default())
     }
 
     /// Records that the peer does not use fast frames, as found at `now`. Returns true if that is
     /// new: it used them before.
     pub fn note_downgraded(&mut self, peer: &PublicKey, now: u64) -> bool {
         match self.peers.get_mut(peer) {
-            Some(since @ None) => {
+            Some(Entry {
+                downgraded_unix: since @ None,
+            }) => {
                 *since = Some(now);
                 true
             }
@@ -105,7 +71,7 @@ impl FastPeers {
     /// The time since which `peer` no longer uses fast frames; `None` if it does, or never did.
     #[must_use]
     pub fn downgraded_since(&self, peer: &PublicKey) -> Option<u64> {
-        self.peers.get(peer).copied().flatten()
+        self.peers.get(peer)?.downgraded_unix
     }
 
     /// All peers that have ever used fast frames, by key.

@@ -5,7 +5,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
 use weft_noise::PublicKey;
 
 use crate::statefile;
@@ -19,36 +18,14 @@ pub struct LastAddresses {
     addresses: BTreeMap<PublicKey, SocketAddr>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Document {
-    schema: String,
-    peers: BTreeMap<String, SocketAddr>,
-}
-
-impl statefile::Document for Document {
-    const SCHEMA: &'static str = SCHEMA;
-
-    fn schema(&self) -> &str {
-        &self.schema
-    }
-}
-
 impl LastAddresses {
     /// Reads `path`. A file that cannot be used is renamed (`.bad` behind its name) and reported at
     /// INFO: its content is discovered again.
     #[must_use]
     pub fn load(path: &Path) -> Self {
-        statefile::load(path, "last known addresses", |document: Document| {
-            let peers = document.peers.iter().map(|(npub, address)| {
-                let key = npub
-                    .parse()
-                    .map_err(|error: weft_noise::KeyError| statefile::invalid(&error))?;
-                Ok((key, *address))
-            });
-            Ok(Self {
-                addresses: peers.collect::<io::Result<_>>()?,
-            })
-        })
+        Self {
+            addresses: statefile::load(path, SCHEMA, "last known addresses"),
+        }
     }
 
     /// Writes `path` as a whole or not at all. It is not synced to the disk: a crash may lose it,
@@ -57,11 +34,7 @@ impl LastAddresses {
     /// # Errors
     /// The error of the system; the old file stays.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        let document = Document {
-            schema: SCHEMA.to_owned(),
-            peers: self.iter().map(|(key, address)| (key.to_string(), address)).collect(),
-        };
-        statefile::save(path, &document)
+        statefile::save(path, SCHEMA, &self.addresses)
     }
 
     /// The last address of `peer`.

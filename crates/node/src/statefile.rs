@@ -4,33 +4,33 @@
 //! If they are lost, the data is discovered again. So no write waits for the disk (L32), and a file
 //! that cannot be used is renamed and does not prevent the start.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use weft_noise::PublicKey;
 
 /// The longest file that is read, in bytes: about 100,000 peers.
 const MAX_LEN: u64 = 16 << 20;
 
-/// A document of such a file.
-pub(crate) trait Document: Serialize + DeserializeOwned {
-    /// Its `schema`.
-    const SCHEMA: &'static str;
-
-    /// The `schema` that was read.
-    fn schema(&self) -> &str;
+/// The content of such a file: a value for each peer, by its `npub`.
+#[derive(Serialize, Deserialize)]
+struct Document<T> {
+    schema: String,
+    peers: BTreeMap<String, T>,
 }
 
-/// Reads `path` and returns the result of `take`. A file that cannot be used is renamed (`.bad`
-/// behind its name) and reported at INFO, with `what` as the name of its content. In that case, and
-/// if there is no file, the default is returned.
-pub(crate) fn load<D: Document, T: Default>(path: &Path, what: &str, take: impl FnOnce(D) -> io::Result<T>) -> T {
-    match read(path).and_then(take) {
-        Ok(taken) => taken,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => T::default(),
+/// Reads `path`, which must have this schema. A file that cannot be used is renamed (`.bad` behind
+/// its name) and reported at INFO, with `what` as the name of its content. In that case, and if
+/// there is no file, no peer is returned.
+pub(crate) fn load<T: DeserializeOwned>(path: &Path, schema: &str, what: &str) -> BTreeMap<PublicKey, T> {
+    match read(path, schema) {
+        Ok(peers) => peers,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
         Err(error) => {
             let aside = with_suffix(path, ".bad");
             let kept = fs::rename(path, &aside).is_ok();
@@ -38,7 +38,7 @@ pub(crate) fn load<D: Document, T: Default>(path: &Path, what: &str, take: impl 
                 path = %path.display(), %error, kept_as = kept.then(|| aside.display().to_string()),
                 "{what} are unusable; starting without"
             );
-            T::default()
+            BTreeMap::new()
         }
     }
 }
@@ -48,8 +48,12 @@ pub(crate) fn load<D: Document, T: Default>(path: &Path, what: &str, take: impl 
 ///
 /// # Errors
 /// The error of the system; the old file stays.
-pub(crate) fn save(path: &Path, document: &impl Document) -> io::Result<()> {
-    let mut text = serde_json::to_string_pretty(document).map_err(io::Error::from)?;
+pub(crate) fn save<T: Serialize>(path: &Path, schema: &str, peers: &BTreeMap<PublicKey, T>) -> io::Result<()> {
+    let document = Document {
+        schema: schema.to_owned(),
+        peers: peers.iter().map(|(key, value)| (key.to_string(), value)).collect(),
+    };
+    let mut text = serde_json::to_string_pretty(&document).map_err(io::Error::from)?;
     text.push('\n');
     let new = with_suffix(path, ".new");
     // A file left by a crash would keep its mode.
@@ -63,19 +67,21 @@ pub(crate) fn save(path: &Path, document: &impl Document) -> io::Result<()> {
         .inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// The error of a file that cannot be used.
-pub(crate) fn invalid(why: &impl ToString) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
-}
-
-fn read<D: Document>(path: &Path) -> io::Result<D> {
+fn read<T: DeserializeOwned>(path: &Path, schema: &str) -> io::Result<BTreeMap<PublicKey, T>> {
     let mut text = String::new();
     File::open(path)?.take(MAX_LEN).read_to_string(&mut text)?;
-    let document: D = serde_json::from_str(&text).map_err(io::Error::from)?;
-    if document.schema() != D::SCHEMA {
-        return Err(invalid(&format_args!("its schema is not {}", D::SCHEMA)));
+    let document: Document<T> = serde_json::from_str(&text).map_err(io::Error::from)?;
+    if document.schema != schema {
+        return Err(invalid(format!("its schema is not {schema}")));
     }
-    Ok(document)
+    let peers = document.peers.into_iter();
+    peers
+        .map(|(npub, value)| Ok((npub.parse().map_err(invalid)?, value)))
+        .collect()
+}
+
+fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
