@@ -171,22 +171,22 @@ fn line(value: &impl Serialize) -> String {
     line
 }
 
-/// An answer in the form in which it is sent.
-fn answer_line(answer: &Result<Value, Refusal>) -> String {
-    #[derive(Serialize)]
-    struct Done<'a> {
-        ok: bool,
-        data: &'a Value,
-    }
-    #[derive(Serialize)]
-    struct Refused<'a> {
-        ok: bool,
-        error: &'a Refusal,
-    }
-    match answer {
-        Ok(data) => line(&Done { ok: true, data }),
-        Err(error) => line(&Refused { ok: false, error }),
-    }
+/// An answer in the form in which it is sent: `data` if it is `ok`, and otherwise `error`.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    ok: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<Refusal>,
+}
+
+fn answer_line(answer: Result<Value, Refusal>) -> String {
+    line(&Answer {
+        ok: answer.is_ok(),
+        error: answer.as_ref().err().cloned(),
+        data: answer.ok(),
+    })
 }
 
 #[cfg(test)]
@@ -263,12 +263,12 @@ mod tests {
     #[test]
     fn answers_as_documented() {
         assert_eq!(
-            answer_line(&Ok(serde_json::json!({"a": 1}))),
+            answer_line(Ok(serde_json::json!({"a": 1}))),
             "{\"ok\":true,\"data\":{\"a\":1}}\n"
         );
         let refusal = Refusal::new(ErrorCode::UnknownPeer, "who?");
         assert_eq!(
-            answer_line(&Err(refusal)),
+            answer_line(Err(refusal)),
             "{\"ok\":false,\"error\":{\"code\":\"unknown-peer\",\"message\":\"who?\"}}\n"
         );
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::server::MAX_PATH;
-use super::{ControlCommand, MAX_ANSWER, Refusal};
+use super::{Answer, ControlCommand, MAX_ANSWER, Refusal};
 use crate::status::Document;
 
 /// Time limit of an answer that needs no peer.
@@ -49,23 +49,14 @@ pub fn call_and_wait<T: Document>(path: &Path, command: &ControlCommand) -> Resu
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// No daemon listens.
-    #[error("no daemon is running: {}; start one with `weft up`, or name its state directory with --state", .path.display())]
-    NotRunning {
-        /// The socket.
-        path: PathBuf,
-    },
+    #[error("no daemon is running: {}; start one with `weft up`, or name its state directory with --state", .0.display())]
+    NotRunning(PathBuf),
     /// The socket, or its directory, belongs to another user.
-    #[error("permission denied: the daemon belongs to {owner}: {}; use {instead}", .path.display(), owner = owner(.path).0, instead = owner(.path).1)]
-    Permission {
-        /// The socket.
-        path: PathBuf,
-    },
+    #[error("permission denied: the daemon belongs to {owner}: {}; use {instead}", .0.display(), owner = owner(.0).0, instead = owner(.0).1)]
+    Permission(PathBuf),
     /// The answer, or the end of the daemon, did not arrive within the time limit.
-    #[error("the daemon does not answer in time: {}; look at its log", .path.display())]
-    Timeout {
-        /// The socket.
-        path: PathBuf,
-    },
+    #[error("the daemon does not answer in time: {}; look at its log", .0.display())]
+    Timeout(PathBuf),
     /// An answer that cannot be parsed.
     #[error("the answer cannot be read ({why}): {}; is the daemon of the same version?", .path.display())]
     BadAnswer {
@@ -75,17 +66,11 @@ pub enum ControlError {
         why: String,
     },
     /// The path is too long for a Unix socket.
-    #[error("the path is longer than {MAX_PATH} bytes: {}; choose a shorter state directory", .path.display())]
-    PathTooLong {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("the path is longer than {MAX_PATH} bytes: {}; choose a shorter state directory", .0.display())]
+    PathTooLong(PathBuf),
     /// The daemon ended before it answered.
-    #[error("the daemon has stopped: {}; its log says why, and `weft up` starts it", .path.display())]
-    Stopped {
-        /// The socket.
-        path: PathBuf,
-    },
+    #[error("the daemon has stopped: {}; its log says why, and `weft up` starts it", .0.display())]
+    Stopped(PathBuf),
     /// Another error of the system.
     #[error("the daemon cannot be asked ({source}): {}; check the path", .path.display())]
     Io {
@@ -119,7 +104,7 @@ struct Call<'a> {
 impl<'a> Call<'a> {
     fn open(path: &'a Path, command: &ControlCommand) -> Result<Self, ControlError> {
         if path.as_os_str().len() > MAX_PATH {
-            return Err(ControlError::PathTooLong { path: path.to_owned() });
+            return Err(ControlError::PathTooLong(path.to_owned()));
         }
         let failed = |source| failed(path, source);
         let mut stream = UnixStream::connect(path).map_err(failed)?;
@@ -149,18 +134,18 @@ impl<'a> Call<'a> {
         if line.is_empty() {
             return Err(self.bad("the connection was closed"));
         }
-        let answer: Value = serde_json::from_slice(&line).map_err(|error| self.bad(error))?;
-        let Value::Object(mut answer) = answer else {
-            return Err(self.bad("no JSON object"));
-        };
-        match answer.get("ok").and_then(Value::as_bool) {
-            Some(true) => answer.remove("data").ok_or_else(|| self.bad("no data")),
-            Some(false) => {
-                let error = answer.remove("error").unwrap_or_default();
-                let refusal: Refusal = serde_json::from_value(error).map_err(|error| self.bad(error))?;
-                Err(refusal.into())
-            }
-            None => Err(self.bad("neither done nor refused")),
+        match serde_json::from_slice(&line).map_err(|error| self.bad(error))? {
+            Answer {
+                ok: true,
+                data: Some(data),
+                ..
+            } => Ok(data),
+            Answer {
+                ok: false,
+                error: Some(refusal),
+                ..
+            } => Err(refusal.into()),
+            Answer { .. } => Err(self.bad("neither done nor refused")),
         }
     }
 
@@ -202,12 +187,12 @@ fn failed(path: &Path, source: io::Error) -> ControlError {
     let path = path.to_owned();
     match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
-            ControlError::NotRunning { path }
+            ControlError::NotRunning(path)
         }
-        io::ErrorKind::PermissionDenied => ControlError::Permission { path },
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ControlError::Stopped { path },
+        io::ErrorKind::PermissionDenied => ControlError::Permission(path),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ControlError::Stopped(path),
         // A read that exceeds its timeout returns WouldBlock.
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Timeout { path },
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Timeout(path),
         _ => ControlError::Io { path, source },
     }
 }

@@ -53,7 +53,7 @@ impl ControlServer {
     /// [`BindError`]; a socket at which a process answers is left unchanged.
     pub async fn bind(path: &Path) -> Result<Self, BindError> {
         if path.as_os_str().len() > MAX_PATH {
-            return Err(BindError::PathTooLong { path: path.to_owned() });
+            return Err(BindError::PathTooLong(path.to_owned()));
         }
         remove_stale(path).await?;
         let failed = |source| BindError::Io {
@@ -130,23 +130,14 @@ impl Reply {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// A running process answers there.
-    #[error("another daemon answers at {}; stop it with `weft down`", .path.display())]
-    InUse {
-        /// The socket.
-        path: PathBuf,
-    },
+    #[error("another daemon answers at {}; stop it with `weft down`", .0.display())]
+    InUse(PathBuf),
     /// The path exists and is not a socket.
-    #[error("{} is no socket; move it away", .path.display())]
-    NotASocket {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("{} is no socket; move it away", .0.display())]
+    NotASocket(PathBuf),
     /// The path exceeds the limit of a Unix socket.
-    #[error("the path {} is longer than {MAX_PATH} bytes; choose a shorter state directory", .path.display())]
-    PathTooLong {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("the path {} is longer than {MAX_PATH} bytes; choose a shorter state directory", .0.display())]
+    PathTooLong(PathBuf),
     /// Another error of the system.
     #[error("the control socket {} cannot be made ({source}); check its directory", .path.display())]
     Io {
@@ -194,7 +185,7 @@ async fn remove_stale(path: &Path) -> Result<(), BindError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io(error)),
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(BindError::NotASocket { path: path.to_owned() });
+            return Err(BindError::NotASocket(path.to_owned()));
         }
         Ok(_) => {}
     }
@@ -203,7 +194,7 @@ async fn remove_stale(path: &Path) -> Result<(), BindError> {
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // A socket with a full queue (WouldBlock) has an owner as well.
         Ok(Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Err(io(error)),
-        Ok(_) | Err(_) => Err(BindError::InUse { path: path.to_owned() }),
+        Ok(_) | Err(_) => Err(BindError::InUse(path.to_owned())),
     }
 }
 
@@ -232,7 +223,7 @@ async fn accept(
         if let Some(refusal) = turned_away(&stream, owner, connections.len()) {
             // Only what fits into the socket's buffer is sent; the server does not wait for this
             // client.
-            let _ = stream.try_write(answer_line(&Err(refusal)).as_bytes());
+            let _ = stream.try_write(answer_line(Err(refusal)).as_bytes());
             continue;
         }
         connections.spawn(serve(stream, requests.clone(), stopped.clone()));
@@ -283,7 +274,7 @@ async fn serve(stream: UnixStream, requests: mpsc::Sender<ControlRequest>, mut s
         } else {
             answer(&line, &requests).await
         };
-        let written = timeout(WRITE, write.write_all(answer_line(&answer).as_bytes())).await;
+        let written = timeout(WRITE, write.write_all(answer_line(answer).as_bytes())).await;
         if too_long || !matches!(written, Ok(Ok(()))) {
             return;
         }
