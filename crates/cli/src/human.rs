@@ -412,7 +412,7 @@ mod tests {
                 "path": {"kind": "direct", "addr": "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"},
                 "path_changes": [
                     {"ago_s": 3, "path": {"kind": "direct", "addr": "192.0.2.2:2121"}, "why": "the link came up"},
-                    {"ago_s": 70, "path": {"kind": "relayed", "via": "npub1", "name": times("carol")}, "why": "a way was found"}
+                    {"ago_s": 70, "path": {"kind": "relayed", "via": "npub1", "name": times("carol")}, "why": "a path was found"}
                 ],
                 "link": {
                     "epoch_age_s": 1, "rekeys": 2, "rtt_ms": 10_000.4,
@@ -497,7 +497,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("\n         1 min ago: relayed by carol; a way was found\n"),
+            text.contains("\n         1 min ago: relayed by carol; a path was found\n"),
             "{text}"
         );
     }

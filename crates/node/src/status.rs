@@ -169,7 +169,7 @@ mod tests {
             "path": {"kind": "direct", "addr": "192.0.2.2:2121"},
             "path_changes": [
                 {"ago_s": 3, "path": {"kind": "direct", "addr": "192.0.2.2:2121"}, "why": "the link came up"},
-                {"ago_s": 5, "path": {"kind": "relayed", "via": "npub1z", "name": null}, "why": "a way was found"}
+                {"ago_s": 5, "path": {"kind": "relayed", "via": "npub1z", "name": null}, "why": "a path was found"}
             ],
             "link": {
                 "epoch_age_s": 1, "rekeys": 2, "rtt_ms": 0.4, "quality": quality(),

@@ -7,7 +7,8 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 
 # Threads that move packets, 1 to 16. "auto" takes one for two processors, up to 8.
 #lanes = "auto"
-# While they move bulk they go before other programs (nice -10), where the system lets them.
+# While they move bulk data they take precedence over other programs (nice -10), if the system
+# permits it.
 #prefer_lanes = true
 
 # One block for each peer. Write the other node's npub here, and this node's npub there.
@@ -17,7 +18,7 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #name = "bob"
 #addresses = ["192.0.2.2:2121", "[2001:db8::2]:2121"]
 #require_fast = false
-# Networks behind it, IPv4 and IPv6: packets to them go there, and may come from there.
+# Networks behind it, IPv4 and IPv6: packets to them go to the peer, and may come from it.
 #networks = ["10.2.0.0/16", "2001:db8:2::/48"]
 
 #[identity]
@@ -27,88 +28,98 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #[udp]
 # One socket for each entry.
 #listen = ["0.0.0.0:2121", "[::]:2121"]
-# Largest UDP payload sent, in bytes. "auto" probes direct paths between weft nodes for up to 1472 and has 1280 elsewhere.
+# The largest UDP payload sent, in bytes. "auto" probes direct paths between weft nodes up to 1472,
+# and is 1280 on other paths.
 #mtu = "auto"
-# How long after probing a path is tried again for more.
+# Seconds after a search until a path is probed again for a larger size.
 #raise_s = 600
-# Datagrams that leave in one call at most: 1 to 64; 1 does without UDP_SEGMENT. What the kernel or a driver refuses falls
-# back by itself: `weft status` tells.
+# The maximum number of datagrams sent in one call, 1 to 64. 1 disables UDP_SEGMENT. If the kernel
+# or a driver refuses it, the node does without; `weft status` shows that.
 #batch = 64
-# Let the kernel join datagrams that arrive (UDP_GRO).
+# Whether the kernel may coalesce received datagrams (UDP_GRO).
 #gro = true
 
 #[tun]
 #name = "weft0"
-# In bytes, 1280 at least. "auto" is what the largest UDP payload has room for: 1470 unless [udp] mtu is set.
+# In bytes, at least 1280. "auto" follows from the largest UDP payload: 1470 unless [udp] mtu is set.
 #mtu = "auto"
-# Further addresses of the interface, as "10.1.0.1/24", and networks behind this node that peers may send to, as
-# "192.168.7.0/24".
+# Further addresses of the interface, as "10.1.0.1/24", and networks behind this node to which peers
+# may send, as "192.168.7.0/24".
 #addresses = []
 #networks = []
-# Take and give packets unsplit and without checksums, where the kernel can. false: one packet in each read and write.
+# Whether packets cross the interface unsplit and without checksums, if the kernel supports it.
+# false: each read and write moves one packet.
 #offload = true
 
 #[link]
-# A silent link is probed this often, and given up after that long.
+# A silent link is probed after the first time in seconds, and given up after the second.
 #heartbeat_s = 10
 #dead_after_s = 30
 
 #[rekey]
-# Age at which links and sessions get fresh keys.
+# Age of keys, in seconds, at which links and sessions get new ones.
 #interval_s = 120
 
 #[session]
-# A session without data is dropped after this long.
+# A session without data is dropped after this many seconds.
 #idle_s = 80
 
 #[mesh]
-# Reach peers through other nodes, and let others do so.
+# Whether this node reaches peers through other nodes, and other nodes through this one.
 #enabled = true
-# Carry traffic of others, which stays sealed end to end.
+# Whether this node forwards traffic of other nodes, which stays sealed end to end.
 #transit = true
-# Let nodes that are not listed below link with this one, to be carried. IP packets pass between listed peers alone.
+# Whether nodes that are not listed below may link with this one, to use it as a relay. IP packets
+# pass between listed peers only.
 #open = false
 # Keys of nodes that may link although open = false, and of nodes that may not although open = true.
 #allow = []
 #deny = []
 
 #[dns]
-# Answer questions about NAME.fips and npub1....fips, over UDP and TCP, to this machine alone.
+# Whether queries for NAME.fips and npub1....fips are answered, over UDP and TCP, on this host only.
 #enabled = true
 #listen = ["127.0.0.1:5354", "[::1]:5354"]
-# Have systemd-resolved send such questions here, where it runs. Other names go where they went before.
+# Whether systemd-resolved, if it runs, sends such queries here. Other names are not affected.
 #register = true
 
 #[fast]
-# Fast frames: between weft nodes each packet is sealed once, not twice, and weft nodes on the way seal a few bytes.
-# Off, or with a FIPS node at the other end or on the way, packets go in FIPS frames.
+# Fast frames: between weft nodes each packet is sealed once, not twice, and weft nodes that forward
+# it seal a few bytes. If this is off, or the peer or a node of the path is a FIPS node, packets go
+# in FIPS frames.
 #enabled = true
-# Send data in fast frames or not at all: what cannot go in one waits, and is dropped in the end. A peer's require_fast
-# says so for that peer alone, either way.
+# Whether data is sent in fast frames or not at all: data that cannot be sent in one waits, and is
+# dropped in the end. A peer's require_fast takes precedence for that peer.
 #require = false
-# "auto" takes the cipher that costs both ends least; "aes-256-gcm" or "chacha20-poly1305" offers that alone.
+# "auto" uses the cipher that costs both ends least; "aes-256-gcm" or "chacha20-poly1305" offers only
+# that one.
 #suite = "auto"
-# Frames after which a key moves on to the next.
+# Number of frames after which a key is replaced by the next one.
 #phase_frames = 8388608
-# "full" seals all of a frame anew at each hop, so that who watches two hops does not see the same bytes on both.
+# "full" seals the whole frame again at each hop, so that an observer of two hops does not see the
+# same bytes on both.
 #privacy = "standard"
 
 #[reports]
-# What the other side is told of its measurements: "full" (what was sent and what came),
-# "lightweight" (what came) or "minimal" (nothing: it then knows neither round trip nor loss).
+# Which measurements this node reports to neighbours and peers: "full" (what was sent and what was
+# received), "lightweight" (what was received) or "minimal" (none: they then know neither round trip
+# nor loss).
 #link = "full"
 #session = "full"
 
 #[perf]
-# Who may measure with this node (`weft perf`): "peers" (those listed here), "open" (every node), "off".
+# Which nodes may run a test with this node (`weft perf`): "peers" (those listed here), "open" (every
+# node) or "off".
 #allow = "peers"
-# Serve tests outside the tunnel (`weft perf --raw`), between the two addresses of the direct link alone.
+# Whether tests outside the tunnel are served (`weft perf --raw`), between the two addresses of the
+# direct link only.
 #raw = false
-# What one test has at most: seconds (up to 3600), TCP streams a direction (up to 64), and Mbit/s that this node sends.
+# Limits of one test: seconds (up to 3600), TCP streams in each direction (up to 64), and Mbit/s that
+# this node sends.
 #max_s = 120
 #max_streams = 16
 #max_mbit_s = 10000
-# Seconds of tests that one peer gets within an hour.
+# Seconds of tests that one peer may run within an hour.
 #hourly_s = 600
 
 #[log]

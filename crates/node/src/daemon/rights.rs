@@ -79,7 +79,7 @@ impl DaemonRights {
         tokio::spawn(async move {
             alive.ended().await;
             ended.store(true, Ordering::Relaxed);
-            tracing::warn!("the broker ended: names are not set up in the system any more; start weft again");
+            tracing::warn!("the broker ended: names are no longer set up in the system; start weft again");
         });
     }
 

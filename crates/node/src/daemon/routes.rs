@@ -14,7 +14,7 @@ const LEAST_IPV6_MTU: u32 = 1280;
 
 /// A network whose route could not be added.
 #[derive(Debug, thiserror::Error)]
-#[error("the route to {network} cannot be made: {source}; `ip route show {network}` tells what is there")]
+#[error("the route to {network} cannot be made: {source}; `ip route show {network}` shows the present one")]
 pub struct RouteError {
     /// The network.
     network: Network,

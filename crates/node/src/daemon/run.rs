@@ -240,15 +240,15 @@ impl Daemon {
             } => tracing::info!(
                 peer = name(peer),
                 payload,
-                "the path swallows what it took; sending less"
+                "the path drops a size that it took before; sending smaller frames"
             ),
             Event::PathSized { peer, payload, .. } => {
-                tracing::info!(peer = name(peer), payload, "the path takes more");
+                tracing::info!(peer = name(peer), payload, "the path takes larger frames");
             }
             Event::SizeRefused { peer, told } => tracing::info!(
                 peer = name(peer),
                 told,
-                "the peer says that only frames below {LEAST_PAYLOAD} bytes pass through it; that is refused, and data \
+                "the peer reports that only frames below {LEAST_PAYLOAD} bytes pass through it; that is refused, and data \
                  through it goes in FIPS frames"
             ),
             Event::PathNarrow { peer, narrow: true } => tracing::warn!(
@@ -268,7 +268,7 @@ impl Daemon {
                 "packets do not pass"
             ),
             Event::Troubled { peer, trouble: None } => {
-                tracing::info!(peer = name(peer), "nothing keeps packets from passing any more");
+                tracing::info!(peer = name(peer), "packets can pass again");
             }
             Event::KeysOverdue { peer, session, ends_in } => tracing::info!(
                 peer = name(peer),
@@ -279,7 +279,7 @@ impl Daemon {
             Event::TurnedAway { key, from } => tracing::info!(
                 npub = %key,
                 %from,
-                "a node asked to link that is not configured here; {}",
+                "a node that is not configured here asked to link; {}",
                 self.facts.how_to_let_in()
             ),
             Event::KeyInTwo {
@@ -333,10 +333,10 @@ impl Daemon {
         }
         self.saved_at = Some(Instant::now());
         if let Err(error) = self.addresses.save(&self.state.paths().last_addresses()) {
-            tracing::info!(%error, "peers' addresses are not remembered");
+            tracing::info!(%error, "the peers' addresses are not saved");
         }
         if let Err(error) = self.facts.fast.save(&self.state.paths().fast_peers()) {
-            tracing::info!(%error, "who has been fast is not remembered");
+            tracing::info!(%error, "the peers that used fast frames are not saved");
         }
     }
 

@@ -67,7 +67,7 @@ fn watch(monitor: &Monitor, poller: &Poller, shared: &Shared) {
             Ok(true) => shared.changed.notify_one(),
             Ok(false) => {}
             Err(error) => {
-                tracing::error!(%error, "changes of addresses are not noticed any more");
+                tracing::error!(%error, "changes of addresses are no longer noticed");
                 return;
             }
         }

@@ -15,11 +15,11 @@ const NAMED: usize = 4;
 pub(super) fn why_frames(frames: Frames) -> &'static str {
     match frames {
         Frames::Fast(_) => "both ends agreed",
-        Frames::Relayed(_) => "both ends agreed, and the nodes on the way carry them",
-        Frames::NoWay(_) => "both ends have fast frames, but the present way does not carry them, or not yet",
-        Frames::Fips => "the peer has not told of fast frames",
+        Frames::Relayed(_) => "both ends agreed, and the nodes of the path forward them",
+        Frames::NoWay(_) => "both ends have fast frames, but the nodes of the present path do not forward them, or have not answered yet",
+        Frames::Fips => "the peer has announced no fast frames",
         Frames::Unproven(_) => {
-            "no fast frame of the peer has opened: something on the way swallows them or meddled with the handshake"
+            "no fast frame of the peer has opened: something on the path drops them, or has altered the handshake"
         }
         Frames::NoCommonSuite => "no cipher in common with the peer",
     }
@@ -30,13 +30,13 @@ pub(super) fn why_path(reason: PathReason) -> String {
     match reason {
         PathReason::LinkUp => "the link came up".to_owned(),
         PathReason::LinkDown(reason) => left(reason),
-        PathReason::Silent => "the way before fell silent".to_owned(),
-        PathReason::Answers => "the direct way answers again".to_owned(),
+        PathReason::Silent => "the previous path fell silent".to_owned(),
+        PathReason::Answers => "the direct path answers again".to_owned(),
         PathReason::Roamed => "it moved".to_owned(),
-        PathReason::Found => "a way was found".to_owned(),
-        PathReason::Rerouted => "a better way was found".to_owned(),
+        PathReason::Found => "a path was found".to_owned(),
+        PathReason::Rerouted => "a better path was found".to_owned(),
         PathReason::RelayDown => "the relay is gone".to_owned(),
-        PathReason::Lost => "no way is known".to_owned(),
+        PathReason::Lost => "no path is known".to_owned(),
     }
 }
 
@@ -77,7 +77,7 @@ fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
         }
         PeerState::Linking => match why_silent(peer, inquiries) {
             Some(silent) => silent + &down,
-            None if peer.targets.is_empty() => format!("handshake under way{down}"),
+            None if peer.targets.is_empty() => format!("handshake in progress{down}"),
             None => format!("handshake sent to {}{down}", list(&peer.targets)),
         },
         PeerState::Linked | PeerState::Session if peer.trouble.is_some() => {
@@ -89,7 +89,7 @@ fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
             "agreeing end-to-end keys: the old ones reached their last age {} s ago, as the peer answered no handshake for new ones",
             peer.keys_ended.unwrap_or(0) / 1000
         ),
-        PeerState::Linked if relayed => "a way through other nodes is known; agreeing end-to-end keys".to_owned(),
+        PeerState::Linked if relayed => "a path through other nodes is known; agreeing end-to-end keys".to_owned(),
         PeerState::Payload if relayed && peer.link_age.is_some() => {
             "packets pass through other nodes in both directions; the direct path does not answer".to_owned()
         }
@@ -189,7 +189,7 @@ pub(super) fn why_trouble(trouble: Trouble) -> &'static str {
 /// The reason why data that needs fast frames is not sent.
 fn why_held(peer: &PeerStatus) -> &'static str {
     match peer.frames {
-        Frames::Fast(_) => "they do not go the way that there is",
+        Frames::Fast(_) => "the present path does not take them",
         frames => why_frames(frames),
     }
 }
