@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use weft_node::status::{
     ClonesStatus, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus,
-    PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus, RightsStatus, SessionStatus, SizeKnown, Status,
-    StrangerStatus, Traffic, TurnedAwayStatus,
+    PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus, RightsStatus, SessionStatus, SizeSource, Status,
+    StrangerStatus, Traffic, TurnedAwayStatus, Word,
 };
 
 pub(crate) use words::width;
@@ -294,7 +294,7 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
             ),
         );
         if let Some(frames) = &session.frames {
-            line("frames", self::frames(frames, session.path_size));
+            line("frames", self::frames(frames, session.path_size.as_ref()));
         }
         line("", both_ways(session.rx, session.tx));
         line("", quality(&session.quality));
@@ -306,13 +306,13 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
 }
 
 /// The frames that carry data, and the reason if they are not the best kind.
-fn frames(frames: &FramesStatus, size: Option<PathSizeStatus>) -> String {
+fn frames(frames: &FramesStatus, size: Option<&PathSizeStatus>) -> String {
     let size = size.map(|size| {
         let known = match size.known {
-            SizeKnown::Assumed => "assumed",
-            SizeKnown::Probed => "probed",
-            SizeKnown::Set => "set",
-            SizeKnown::Other => "known",
+            Word::Known(SizeSource::Assumed) => "assumed",
+            Word::Known(SizeSource::Probed) => "probed",
+            Word::Known(SizeSource::Set) => "set",
+            Word::Other(_) => "known",
         };
         let more = if size.searching { ", looking for more" } else { "" };
         if size.narrow {

@@ -7,6 +7,11 @@ use crate::{Config, PeerState, Standing};
 
 /// The reason why packets do not pass although there are keys or a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum Trouble {
     /// This node sends, and receives nothing authentic in return.
     NothingComes,

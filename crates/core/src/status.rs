@@ -112,6 +112,11 @@ pub struct KnownSize {
 
 /// The source of a path's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum SizeSource {
     /// It is the size that every path takes under IPv6; probes have not shown more.
     Assumed,

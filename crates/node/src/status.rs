@@ -21,15 +21,25 @@ pub use self::node::{
 };
 pub use self::peer::{
     ClonesStatus, FramesKind, FramesStatus, LinkStatus, NetworksStatus, PathChangeStatus, PathSizeStatus, PathStatus,
-    PeerStatus, QualityStatus, SessionStatus, SizeKnown, StrangerStatus, Traffic, TroubleKind, TroubleStatus,
-    TurnedAwayStatus,
+    PeerStatus, QualityStatus, SessionStatus, StrangerStatus, Traffic, TroubleStatus, TurnedAwayStatus,
 };
 pub use self::rights::{GuardStatus, RightsStatus};
+pub use weft_core::{PeerState, SizeSource, Standing, Trouble};
 
 /// A document with a schema.
 pub trait Document: Serialize + DeserializeOwned {
     /// Its `schema` field, such as `weft.status/1`.
     const SCHEMA: &'static str;
+}
+
+/// A word of a list that later versions may extend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Word<T> {
+    /// A word that this version knows.
+    Known(T),
+    /// Another word.
+    Other(String),
 }
 
 macro_rules! documents {
@@ -151,7 +161,6 @@ impl Stopping {
 mod tests {
     use super::*;
     use serde_json::json;
-    use weft_core::{PeerState, Standing};
 
     fn quality() -> serde_json::Value {
         json!({
@@ -234,6 +243,8 @@ mod tests {
     fn readers_ignore_fields_of_later_versions() {
         let mut later = bob();
         later["colour"] = json!("red");
+        later["trouble"]["kind"] = json!("nothing-fits");
+        later["session"]["path_size"]["known"] = json!("guessed");
         assert!(serde_json::from_value::<PeerStatus>(later).is_ok());
     }
 

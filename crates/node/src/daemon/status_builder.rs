@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use weft_core::{
-    Frames, KnownSize, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality, SizeSource,
-    Stranger, Trouble, TurnedAway,
+    Frames, KnownSize, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality, Stranger,
+    Trouble, TurnedAway,
 };
 use weft_noise::PublicKey;
 use weft_os::process;
@@ -31,7 +31,7 @@ use crate::peer::PeerName;
 use crate::status::{
     ClonesStatus, Document as _, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, NodeStatus, Offload,
     OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus, SessionStatus,
-    SizeKnown, Status, StrangerStatus, Traffic, TroubleKind, TroubleStatus, TunStatus, TurnedAwayStatus,
+    Status, StrangerStatus, Traffic, TroubleStatus, TunStatus, TurnedAwayStatus, Word,
 };
 
 /// Facts that do not change while the daemon runs, and the other sources of status.
@@ -352,10 +352,7 @@ fn stranger(stranger: &Stranger) -> StrangerStatus {
 
 fn trouble((trouble, ms): (Trouble, u64)) -> TroubleStatus {
     TroubleStatus {
-        kind: match trouble {
-            Trouble::NothingComes => TroubleKind::NothingComes,
-            Trouble::NothingArrives => TroubleKind::NothingArrives,
-        },
+        kind: Word::Known(trouble),
         for_s: ms / 1000,
     }
 }
@@ -364,11 +361,7 @@ fn path_size(size: KnownSize, narrow: bool) -> PathSizeStatus {
     PathSizeStatus {
         bytes: size.payload,
         narrow,
-        known: match size.source {
-            SizeSource::Assumed => SizeKnown::Assumed,
-            SizeSource::Probed => SizeKnown::Probed,
-            SizeSource::Set => SizeKnown::Set,
-        },
+        known: Word::Known(size.source),
         searching: size.searching,
     }
 }

@@ -16,7 +16,9 @@ pub(super) fn why_frames(frames: Frames) -> &'static str {
     match frames {
         Frames::Fast(_) => "both ends agreed",
         Frames::Relayed(_) => "both ends agreed, and the nodes of the path forward them",
-        Frames::NoWay(_) => "both ends have fast frames, but the nodes of the present path do not forward them, or have not answered yet",
+        Frames::NoWay(_) => {
+            "both ends have fast frames, but the nodes of the present path do not forward them, or have not answered yet"
+        }
         Frames::Fips => "the peer has announced no fast frames",
         Frames::Unproven(_) => {
             "no fast frame of the peer has opened: something on the path drops them, or has altered the handshake"

@@ -3,7 +3,8 @@
 use std::net::{Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
-use weft_core::{PeerState, Standing};
+
+use super::{PeerState, SizeSource, Standing, Trouble, Word};
 /// One peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerStatus {
@@ -62,25 +63,12 @@ pub struct ClonesStatus {
 }
 
 /// The fault that keeps packets from passing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TroubleStatus {
     /// The direction.
-    pub kind: TroubleKind,
+    pub kind: Word<Trouble>,
     /// Seconds without evidence of the contrary.
     pub for_s: u64,
-}
-
-/// The direction in which packets do not pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TroubleKind {
-    /// This node sends, and receives nothing authentic.
-    NothingComes,
-    /// This node sends, receives frames of the peer, and the peer reports that nothing new arrives.
-    NothingArrives,
-    /// A kind that this version does not know.
-    #[serde(other)]
-    Other,
 }
 
 /// The networks behind a peer.
@@ -279,32 +267,17 @@ pub enum FramesKind {
 }
 
 /// The path MTU of the direct path to a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathSizeStatus {
     /// The largest UDP payload sent.
     pub bytes: u16,
     /// The source of the value.
-    pub known: SizeKnown,
+    pub known: Word<SizeSource>,
     /// Whether larger sizes are being probed now.
     pub searching: bool,
     /// Not even this size passes: the path MTU is below the 1,280 bytes that weft needs.
     #[serde(default)]
     pub narrow: bool,
-}
-
-/// The source of a path MTU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SizeKnown {
-    /// Every path should take it, and probes have not shown more.
-    Assumed,
-    /// Probes have shown that this size passes, and no larger one.
-    Probed,
-    /// `[udp] mtu` sets it.
-    Set,
-    /// A source that this version does not know.
-    #[serde(other)]
-    Other,
 }
 
 /// A session: keys shared end to end.
