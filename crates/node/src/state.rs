@@ -136,15 +136,9 @@ impl StateDir {
     /// [`StateError::InUse`] if another process owns it, one variant for each other cause.
     pub fn open(paths: StatePaths) -> Result<Self, StateError> {
         let directory = paths.directory();
-        let failed = |source| StateError::Directory {
-            path: directory.to_owned(),
-            source,
-        };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(failed)?;
+        let failed = |source| StateError::unusable(directory, source);
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(directory).map_err(failed)?;
         check_directory(directory, &fs::metadata(directory).map_err(failed)?)?;
         match FileLock::acquire(&paths.lock()) {
             Ok(lock) => Ok(Self { paths, _lock: lock }),
@@ -168,19 +162,18 @@ impl StateDir {
     /// [`StateError::Directory`] with the error of the system.
     pub fn hand_over(&self, ids: Ids) -> Result<(), StateError> {
         let directory = self.paths.directory();
-        let failed = |path: &Path, source| StateError::Directory {
-            path: path.to_owned(),
-            source,
-        };
-        let mode = fs::metadata(directory).map_err(|e| failed(directory, e))?.mode();
-        chown(directory, None, Some(ids.gid)).map_err(|e| failed(directory, e))?;
+        let failed = |source| StateError::unusable(directory, source);
+        let mode = fs::metadata(directory).map_err(failed)?.mode();
+        chown(directory, None, Some(ids.gid)).map_err(failed)?;
         // The group is set before the mode: the previous group must not get the right to write for
         // a moment.
         let mode = fs::Permissions::from_mode((mode & 0o705) | 0o1070);
-        fs::set_permissions(directory, mode).map_err(|e| failed(directory, e))?;
+        fs::set_permissions(directory, mode).map_err(failed)?;
         for path in self.paths.written() {
             match give_file(&path, ids) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&path, error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(StateError::unusable(&path, error));
+                }
                 _ => {}
             }
         }
@@ -195,10 +188,7 @@ impl StateDir {
     /// [`StateError::Directory`]
     pub fn enter(self) -> Result<Self, StateError> {
         let directory = self.paths.directory();
-        std::env::set_current_dir(directory).map_err(|source| StateError::Directory {
-            path: directory.to_owned(),
-            source,
-        })?;
+        std::env::set_current_dir(directory).map_err(|source| StateError::unusable(directory, source))?;
         Ok(Self {
             paths: StatePaths::new("."),
             ..self
@@ -210,26 +200,16 @@ impl StateDir {
 /// configuration: a directory of another user, and one into which a group or all users may write.
 /// The group of root's daemon may, under the sticky bit; see [`StateDir::hand_over`].
 fn check_directory(path: &Path, metadata: &fs::Metadata) -> Result<(), StateError> {
-    let failed = |source| StateError::Directory {
-        path: path.to_owned(),
-        source,
-    };
-    let own = effective_uid().map_err(failed)?;
-    let owner = metadata.uid();
+    let own = effective_uid().map_err(|source| StateError::unusable(path, source))?;
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
     if owner != own && owner != 0 {
-        return Err(StateError::Owner {
-            path: path.to_owned(),
-            owner,
-            own,
-        });
+        let path = path.to_owned();
+        return Err(StateError::Owner { path, owner, own });
     }
-    let mode = metadata.mode() & 0o7777;
     let handed_over = || mode & 0o1000 != 0 && owner == 0 && is_service_group(metadata.gid());
     if mode & 0o002 != 0 || (mode & 0o020 != 0 && !handed_over()) {
-        return Err(StateError::Mode {
-            path: path.to_owned(),
-            mode,
-        });
+        let path = path.to_owned();
+        return Err(StateError::Mode { path, mode });
     }
     Ok(())
 }
@@ -269,6 +249,13 @@ pub enum StateError {
         /// The error of the system.
         source: io::Error,
     },
+}
+
+impl StateError {
+    fn unusable(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        Self::Directory { path, source }
+    }
 }
 
 #[cfg(test)]

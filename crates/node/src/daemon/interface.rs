@@ -20,11 +20,8 @@ const MESH_PREFIX_LEN: u8 = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
     /// An interface of this name exists.
-    #[error("the interface {name} exists already; stop what uses it, or set another tun.name in the configuration")]
-    NameTaken {
-        /// Its name.
-        name: String,
-    },
+    #[error("the interface {0} exists already; stop what uses it, or set another tun.name in the configuration")]
+    NameTaken(String),
     /// The process has no right to create interfaces.
     #[error("{0}; run it with sudo, or as a service that gives it AmbientCapabilities=CAP_NET_ADMIN")]
     NotAllowed(#[source] TunError),
@@ -56,13 +53,10 @@ pub enum InterfaceError {
     },
     /// Another interface has the route to all nodes, usually that of another weft in this system.
     #[error(
-        "cannot set up {name}: another interface has the route to fd00::/8, perhaps another weft's; `ip -6 route show \
+        "cannot set up {0}: another interface has the route to fd00::/8, perhaps another weft's; `ip -6 route show \
          fd00::/8` names it, and two nodes of one system each need a network namespace"
     )]
-    SecondNode {
-        /// Its name.
-        name: String,
-    },
+    SecondNode(String),
     /// The interface was created, but the system refused to configure it. The interface is removed
     /// again.
     #[error("cannot set up {name}: {source}")]
@@ -166,7 +160,7 @@ fn attach(config: &Config) -> Result<Tun, InterfaceError> {
         other => other,
     };
     tun.map_err(|error| match error {
-        TunError::NameTaken(name) => InterfaceError::NameTaken { name },
+        TunError::NameTaken(name) => InterfaceError::NameTaken(name),
         TunError::MissingCapability => InterfaceError::NotAllowed(error),
         TunError::DevicePermission => InterfaceError::DeviceClosed(error),
         other => InterfaceError::Tun(other),
@@ -212,7 +206,7 @@ fn add_mesh_route(netlink: &mut Netlink, tun: &Tun) -> Result<(), InterfaceError
     let name = || tun.name().to_owned();
     let route = Route::to_interface(IpAddr::V6(MESH), MESH_PREFIX_LEN, tun.index());
     netlink.add_route(route).map_err(|source| match source {
-        NetlinkError::Exists { .. } => InterfaceError::SecondNode { name: name() },
+        NetlinkError::Exists { .. } => InterfaceError::SecondNode(name()),
         source => InterfaceError::SetUp { name: name(), source },
     })
 }

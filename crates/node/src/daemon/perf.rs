@@ -52,6 +52,7 @@ pub(super) fn bind(config: &Config, me: Ipv6Addr, device: &str) -> Bound {
     }
     let address = SocketAddr::new(IpAddr::V6(me), weft_perf::PORT);
     let listener = weft_perf::listen(address, device);
+    let listener = listener.and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
     if let Err(error) = &listener {
         tracing::warn!(%address, %error, "tests (weft perf) are not taken");
     }
@@ -110,36 +111,25 @@ impl PerfServer {
             },
             counts: Arc::default(),
         };
-        let listener = match bound.0 {
+        let listener = match bound.0.map(|listener| listener.and_then(TcpListener::from_std)) {
             None => return not(PerfState::Off, "turned off (perf.allow)".to_owned()),
             Some(Err(error)) => return not(PerfState::Failed, format!("cannot listen: {error}")),
             Some(Ok(listener)) => listener,
-        };
-        let address = listener.local_addr().ok();
-        let listener = listener
-            .set_nonblocking(true)
-            .and_then(|()| TcpListener::from_std(listener));
-        let listener = match listener {
-            Ok(listener) => listener,
-            Err(error) => return not(PerfState::Failed, format!("cannot listen: {error}")),
         };
         let whom = match config.perf.allow {
             PerfAllow::Open => "every node",
             PerfAllow::Peers | PerfAllow::Off => "configured peers",
         };
-        let gate = Gate::new(config);
+        let status = PerfStatus {
+            state: PerfState::Listening,
+            why: format!("open to {whom}"),
+            listen: listener.local_addr().ok(),
+        };
+        let admission = (Gate::new(config), Allowance::new(config));
+        let task = accept(listener, admission, launch, Arc::clone(&counts));
         Self {
-            task: Some(tokio::spawn(accept(
-                listener,
-                (gate, Allowance::new(config)),
-                launch,
-                Arc::clone(&counts),
-            ))),
-            status: PerfStatus {
-                state: PerfState::Listening,
-                why: format!("open to {whom}"),
-                listen: address,
-            },
+            task: Some(tokio::spawn(task)),
+            status,
             counts,
         }
     }

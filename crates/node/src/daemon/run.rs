@@ -351,18 +351,18 @@ impl Daemon {
             }
             ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, None)),
             ControlCommand::Peers { peer: Some(only) } => match self.find(&only) {
-                Some(key) => reply.ok(&self.facts.peers(&self.node, now, Some(&key))),
-                None => reply.refuse(Refusal::unknown_peer(&only)),
+                Ok(key) => reply.ok(&self.facts.peers(&self.node, now, Some(&key))),
+                Err(refusal) => reply.refuse(refusal),
             },
             ControlCommand::Ping { peer, timeout_ms } => match self.find(&peer) {
-                Some(key) => {
+                Ok(key) => {
                     let timeout = Duration::from_millis(timeout_ms.into());
                     let command = self.echoes.send(key.node_addr(), timeout, reply);
                     let token = self.echoes.token();
                     self.lanes
                         .send(vec![Command::Table(TableCommand::ExpectEcho { token }), command]);
                 }
-                None => reply.refuse(Refusal::unknown_peer(&peer)),
+                Err(refusal) => reply.refuse(refusal),
             },
             ControlCommand::Trace { for_ms } => {
                 reply.ok(&self.trace(for_ms.map(|ms| Duration::from_millis(ms.into()))));
@@ -406,12 +406,10 @@ impl Daemon {
         waiting.reply.ok(&pong);
     }
 
-    fn find(&self, peer: &PeerRef) -> Option<PublicKey> {
-        let now = boottime_ms();
-        self.node
-            .peer_status(now)
-            .map(|p| p.key)
-            .find(|key| peer.matches(key, self.facts.names.get(key)))
+    fn find(&self, peer: &PeerRef) -> Result<PublicKey, Refusal> {
+        let mut keys = self.node.peer_status(boottime_ms()).map(|status| status.key);
+        let key = keys.find(|key| peer.matches(key, self.facts.names.get(key)));
+        key.ok_or_else(|| Refusal::unknown_peer(peer))
     }
 }
 
