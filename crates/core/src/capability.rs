@@ -6,7 +6,7 @@
 
 use rand_core::Rng as _;
 use weft_noise::fast::{Seed, Suite};
-use weft_packet::{EpochId, FastKeys};
+use weft_packet::{EpochId, FastKeys, ReceiverIndex};
 use weft_wire::fast::{Capabilities, READS_FULL};
 
 use crate::context::Context;
@@ -16,14 +16,14 @@ pub(crate) const MAX_PAYLOAD: u16 = 65_507;
 
 /// Returns the receiver index of the first lane, and the body of a capabilities message with the
 /// indices of `lanes` lanes.
-pub(crate) fn tell(ctx: &mut Context, lanes: u8) -> Option<(u32, Vec<u8>)> {
+pub(crate) fn tell(ctx: &mut Context, lanes: u8) -> Option<(ReceiverIndex, Vec<u8>)> {
     let index = ctx.allocate_fast_index();
     let mut random = [0; 16];
     ctx.rng.fill_bytes(&mut random);
     let suites: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
     let mut body = vec![0; Capabilities::MAX_LEN];
     let flags = if ctx.config.reads_full { READS_FULL } else { 0 };
-    let indices: Vec<u32> = (0..lanes.into()).map(|lane| index | lane).collect();
+    let indices: Vec<u32> = (0..lanes.into()).map(|lane| index.0 | lane).collect();
     let Ok(len) = Capabilities::emit_with(flags, MAX_PAYLOAD, &random, &suites, &indices, &mut body) else {
         ctx.free_fast_index(index);
         return None;
@@ -55,8 +55,8 @@ pub(crate) fn keys(
             let suite = suite?;
             Some(FastKeys {
                 id,
-                our_index,
-                their_index,
+                our_index: ReceiverIndex(our_index),
+                their_index: ReceiverIndex(their_index),
                 max_payload,
                 reads_full,
                 suite,

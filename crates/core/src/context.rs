@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use rand_core::{CryptoRng, Rng};
 use weft_noise::Identity;
 use weft_noise::tag::TAG_MASK;
-use weft_packet::{Command, LANE_MASK, LinkCommand, LinkId, SessionCommand};
+use weft_packet::{Command, LANE_MASK, LinkCommand, LinkId, ReceiverIndex, SessionCommand};
 use weft_wire::NodeAddr;
 
 use crate::link::FirstMessages;
@@ -42,9 +42,9 @@ pub(crate) struct Context {
     pub(crate) epoch: [u8; 8],
     pub(crate) rng: Box<dyn CryptoRng + Send>,
     /// The receiver indices in use at this node, so that none is assigned twice.
-    indices: BTreeSet<u32>,
+    indices: BTreeSet<ReceiverIndex>,
     /// The same for fast frames, which have indices of their own.
-    fast_indices: BTreeSet<u32>,
+    fast_indices: BTreeSet<ReceiverIndex>,
     pub(crate) path_counters: PathCounters,
     /// What unproven handshake messages of sessions may cost.
     pub(crate) unproven: Unproven,
@@ -100,9 +100,9 @@ impl Context {
     }
 
     /// Allocates a receiver index that no epoch of this node uses.
-    pub(crate) fn allocate_index(&mut self) -> u32 {
+    pub(crate) fn allocate_index(&mut self) -> ReceiverIndex {
         loop {
-            let index = self.rng.next_u32();
+            let index = ReceiverIndex(self.rng.next_u32());
             if self.indices.insert(index) {
                 return index;
             }
@@ -111,9 +111,9 @@ impl Context {
 
     /// The same with a tag in its upper bits, as [`weft_noise::tag`] specifies. If all 16 indices
     /// of a tag are in use, the index has no tag.
-    pub(crate) fn allocate_tagged(&mut self, tag: u32) -> u32 {
+    pub(crate) fn allocate_tagged(&mut self, tag: u32) -> ReceiverIndex {
         let first = self.rng.next_u32();
-        let tagged = (0..=!TAG_MASK).map(|n| tag & TAG_MASK | first.wrapping_add(n) & !TAG_MASK);
+        let tagged = (0..=!TAG_MASK).map(|n| ReceiverIndex(tag & TAG_MASK | first.wrapping_add(n) & !TAG_MASK));
         for index in tagged {
             if self.indices.insert(index) {
                 return index;
@@ -132,20 +132,20 @@ impl Context {
 
     /// Allocates a receiver index for the first lane that no fast keys of this node use. The other
     /// lanes have the numbers that follow.
-    pub(crate) fn allocate_fast_index(&mut self) -> u32 {
+    pub(crate) fn allocate_fast_index(&mut self) -> ReceiverIndex {
         loop {
-            let index = self.rng.next_u32() & !LANE_MASK;
+            let index = ReceiverIndex(self.rng.next_u32() & !LANE_MASK);
             if self.fast_indices.insert(index) {
                 return index;
             }
         }
     }
 
-    pub(crate) fn free_fast_index(&mut self, index: u32) {
+    pub(crate) fn free_fast_index(&mut self, index: ReceiverIndex) {
         self.fast_indices.remove(&index);
     }
 
-    pub(crate) fn free_index(&mut self, index: u32) {
+    pub(crate) fn free_index(&mut self, index: ReceiverIndex) {
         self.indices.remove(&index);
     }
 

@@ -7,7 +7,7 @@
 //! node needs such keys, or when the neighbour begins. docs/protocol/fast.md, "Hop keys".
 
 use weft_noise::fast::{self, Seed};
-use weft_packet::{EpochId, LinkCommand, LinkId, SendCommand};
+use weft_packet::{EpochId, LinkCommand, LinkId, ReceiverIndex, SendCommand};
 use weft_wire::fast::{Capabilities, DIGEST_LEN};
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK};
 
@@ -29,7 +29,7 @@ const MAX_ASKS: u32 = 5;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At {
     pub(crate) link: LinkId,
-    pub(crate) index: u32,
+    pub(crate) index: ReceiverIndex,
 }
 
 /// The agreement of one epoch of a link.
@@ -38,7 +38,7 @@ pub(crate) struct Hop {
     pub(crate) id: EpochId,
     /// Needed until the keys are derived.
     seed: Option<Seed>,
-    our_index: u32,
+    our_index: ReceiverIndex,
     ours: Vec<u8>,
     acknowledged: bool,
     tells: u32,
@@ -80,7 +80,7 @@ impl Hop {
         Self {
             id,
             seed: None,
-            our_index: 0,
+            our_index: ReceiverIndex(0),
             ours: Vec::new(),
             acknowledged: true,
             tells: 0,

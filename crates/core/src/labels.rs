@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_packet::LinkId;
+use weft_packet::{Label, LinkId};
 use weft_wire::NodeAddr;
 
 /// Maximum number of labels that one neighbour may have at this node.
@@ -37,7 +37,7 @@ const TELL_REFUSAL: u64 = 10_000;
 /// A label of this node at a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
-    pub(crate) label: u32,
+    pub(crate) label: Label,
     pub(crate) stage: Stage,
     /// When the label next needs attention.
     pub(crate) next: u64,
@@ -72,10 +72,10 @@ pub(crate) struct Served {
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
     pub(crate) asked: BTreeMap<(LinkId, NodeAddr), Asked>,
-    pub(crate) served: BTreeMap<(LinkId, u32), Served>,
+    pub(crate) served: BTreeMap<(LinkId, Label), Served>,
     /// Nothing is due before this time.
     due: Option<u64>,
-    last: u32,
+    last: Label,
     /// When a size that a neighbour reported was last reported as refused.
     refusal_told: Option<u64>,
 }
@@ -98,8 +98,8 @@ impl Labels {
     }
 
     /// Enters a label that a neighbour binds, and returns whether it may have another.
-    pub(crate) fn admit(&mut self, link: LinkId, label: u32, served: Served) -> bool {
-        let of_link = self.served.range((link, 0)..=(link, u32::MAX));
+    pub(crate) fn admit(&mut self, link: LinkId, label: Label, served: Served) -> bool {
+        let of_link = self.served.range((link, Label(0))..=(link, Label(u32::MAX)));
         let admitted = of_link.count() < MAX_SERVED;
         if admitted {
             self.served.insert((link, label), served);
@@ -121,7 +121,7 @@ impl Labels {
         if ours <= now && of_link.count() >= MAX_ASKED_FOR_OTHERS {
             return false;
         }
-        self.last = self.last.wrapping_add(1);
+        self.last = Label(self.last.0.wrapping_add(1));
         let asked = Asked {
             label: self.last,
             stage: Stage::Asking(0),
@@ -134,7 +134,7 @@ impl Labels {
     }
 
     /// Returns the label for `dest` over `link` and the largest frame it takes, if it is bound.
-    pub(crate) fn bound(&self, link: LinkId, dest: NodeAddr) -> Option<(u32, u16)> {
+    pub(crate) fn bound(&self, link: LinkId, dest: NodeAddr) -> Option<(Label, u16)> {
         let asked = self.asked.get(&(link, dest))?;
         match asked.stage {
             Stage::Bound(mtu) => Some((asked.label, mtu)),
@@ -143,7 +143,7 @@ impl Labels {
     }
 
     /// Returns the destination of this label of the node.
-    pub(crate) fn dest_of(&self, link: LinkId, label: u32) -> Option<NodeAddr> {
+    pub(crate) fn dest_of(&self, link: LinkId, label: Label) -> Option<NodeAddr> {
         let mut of_link = self
             .asked
             .range((link, NodeAddr::new([0; 16]))..=(link, NodeAddr::new([0xff; 16])));
@@ -153,14 +153,14 @@ impl Labels {
     }
 
     /// Returns the labels of neighbours whose frames go over `link` to `dest`.
-    pub(crate) fn leading(&self, link: LinkId, dest: NodeAddr) -> Vec<(LinkId, u32)> {
+    pub(crate) fn leading(&self, link: LinkId, dest: NodeAddr) -> Vec<(LinkId, Label)> {
         let leads = |served: &Served| served.dest == dest && served.to == Some(link);
         let served = self.served.iter().filter(|(_, served)| leads(served));
         served.map(|(key, _)| *key).collect()
     }
 
     /// Returns the labels of neighbours for `dest`.
-    pub(crate) fn towards(&self, dest: NodeAddr) -> Vec<(LinkId, u32)> {
+    pub(crate) fn towards(&self, dest: NodeAddr) -> Vec<(LinkId, Label)> {
         let served = self.served.iter().filter(|(_, served)| served.dest == dest);
         served.map(|(key, _)| *key).collect()
     }
@@ -188,7 +188,7 @@ impl Labels {
     /// The broken invariant, in words.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         for (link, _) in self.served.keys() {
-            let count = self.served.range((*link, 0)..=(*link, u32::MAX)).count();
+            let count = self.served.range((*link, Label(0))..=(*link, Label(u32::MAX))).count();
             if count > MAX_SERVED {
                 return Err(format!("{count} labels of link {}", link.0));
             }
@@ -228,21 +228,21 @@ mod tests {
     fn a_neighbour_has_its_share_of_labels_and_takes_none_of_the_others() {
         let mut labels = Labels::default();
         for label in 0..MAX_SERVED as u32 {
-            assert!(labels.admit(LINK, label, served(1, None, 5_000)));
+            assert!(labels.admit(LINK, Label(label), served(1, None, 5_000)));
             assert_eq!(labels.check_invariants(), Ok(()));
         }
-        assert!(!labels.admit(LINK, u32::MAX, served(1, None, 10)));
+        assert!(!labels.admit(LINK, Label(u32::MAX), served(1, None, 10)));
         assert_eq!((labels.served.len(), labels.deadline()), (MAX_SERVED, 5_000));
-        assert!(labels.admit(OTHER, u32::MAX, served(1, None, 10)));
-        labels.served.remove(&(LINK, 3));
-        assert!(labels.admit(LINK, u32::MAX, served(1, None, 10)));
+        assert!(labels.admit(OTHER, Label(u32::MAX), served(1, None, 10)));
+        labels.served.remove(&(LINK, Label(3)));
+        assert!(labels.admit(LINK, Label(u32::MAX), served(1, None, 10)));
     }
 
     #[test]
     fn more_labels_of_a_neighbour_than_its_share_break_an_invariant() {
         let mut labels = Labels::default();
         for label in 0..=MAX_SERVED as u32 {
-            labels.served.insert((LINK, label), served(1, None, 5_000));
+            labels.served.insert((LINK, Label(label)), served(1, None, 5_000));
         }
         labels.settle();
         assert!(labels.check_invariants().is_err());
@@ -268,17 +268,17 @@ mod tests {
     #[test]
     fn a_destination_has_one_label_with_a_neighbour_and_no_other_has_the_same() {
         let mut labels = Labels {
-            last: u32::MAX - 1,
+            last: Label(u32::MAX - 1),
             ..Labels::default()
         };
         for (link, dest) in [(LINK, 1), (LINK, 2), (OTHER, 1), (LINK, 1)] {
             assert!(labels.ask(1_000, link, addr(dest), 0));
         }
-        let of = |link, dest| labels.asked.get(&(link, addr(dest))).unwrap().label;
+        let of = |link, dest| labels.asked.get(&(link, addr(dest))).unwrap().label.0;
         assert_eq!([of(LINK, 1), of(LINK, 2), of(OTHER, 1)], [u32::MAX, 0, 1]);
-        assert_eq!(labels.dest_of(LINK, 0), Some(addr(2)));
-        assert_eq!(labels.dest_of(OTHER, 1), Some(addr(1)));
-        assert_eq!(labels.dest_of(LINK, 1), None, "that one is of another neighbour");
+        assert_eq!(labels.dest_of(LINK, Label(0)), Some(addr(2)));
+        assert_eq!(labels.dest_of(OTHER, Label(1)), Some(addr(1)));
+        assert_eq!(labels.dest_of(LINK, Label(1)), None, "that one is of another neighbour");
     }
 
     #[test]
@@ -298,12 +298,12 @@ mod tests {
         let mut labels = Labels::default();
         labels.ask(1_000, LINK, addr(1), 0);
         for (label, dest, to) in [(1, 1, None), (2, 1, Some(OTHER)), (3, 2, Some(LINK))] {
-            labels.admit(OTHER, label, served(dest, to, 5_000));
+            labels.admit(OTHER, Label(label), served(dest, to, 5_000));
         }
         assert!(!labels.is_wanted(1_000, LINK, addr(1)));
-        labels.admit(OTHER, 4, served(1, Some(LINK), 5_000));
+        labels.admit(OTHER, Label(4), served(1, Some(LINK), 5_000));
         assert!(labels.is_wanted(1_000, LINK, addr(1)));
-        assert_eq!(labels.leading(LINK, addr(1)), [(OTHER, 4)]);
+        assert_eq!(labels.leading(LINK, addr(1)), [(OTHER, Label(4))]);
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         labels.ask(1_000, LINK, addr(1), 0);
         for (stage, bound) in [
             (Stage::Asking(1), None),
-            (Stage::Bound(1_300), Some((1, 1_300))),
+            (Stage::Bound(1_300), Some((Label(1), 1_300))),
             (Stage::Refused, None),
         ] {
             labels.asked.get_mut(&(LINK, addr(1))).unwrap().stage = stage;
@@ -325,8 +325,8 @@ mod tests {
     fn the_deadline_is_that_of_the_first_label() {
         let mut labels = Labels::default();
         assert_eq!(labels.deadline(), u64::MAX);
-        labels.admit(LINK, 1, served(1, None, 9_000));
-        labels.admit(LINK, 2, served(1, None, 8_000));
+        labels.admit(LINK, Label(1), served(1, None, 9_000));
+        labels.admit(LINK, Label(2), served(1, None, 8_000));
         assert_eq!(labels.deadline(), 8_000);
         labels.ask(3_000, LINK, addr(1), 0);
         assert_eq!(labels.deadline(), 3_000);

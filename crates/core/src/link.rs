@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use weft_noise::PublicKey;
 use weft_noise::fast::Seed;
 use weft_noise::tag::TagKeys;
-use weft_packet::{LinkActivity, LinkCommand, LinkId, SendCommand};
+use weft_packet::{LinkActivity, LinkCommand, LinkId, ReceiverIndex, SendCommand};
 use weft_wire::link::{
     Disconnect, DisconnectReason, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE, PROBE_ANSWER,
 };
@@ -56,7 +56,7 @@ const ANNOUNCE_EVERY: u64 = 300;
 /// An epoch that the lane holds for this link.
 #[derive(Debug)]
 struct Epoch {
-    index: u32,
+    index: ReceiverIndex,
     remote_epoch: [u8; 8],
     /// When the handshake that made it began.
     began: u64,
@@ -68,7 +68,7 @@ struct Epoch {
     rekey: bool,
     /// The index of a handshake of this node that was in flight when the epoch was armed: one of
     /// the two has to lose.
-    crossed: Option<u32>,
+    crossed: Option<ReceiverIndex>,
     /// The seed of keys for relayed frames, until they are derived.
     seed: Option<Seed>,
     hop: Option<Hop>,
@@ -85,7 +85,7 @@ impl Epoch {
 #[cfg(test)]
 impl Epoch {
     /// The epoch of a link that has just come up.
-    fn current(index: u32, now: u64) -> Self {
+    fn current(index: ReceiverIndex, now: u64) -> Self {
         Self {
             index,
             remote_epoch: [0; 8],
@@ -256,8 +256,9 @@ impl Link {
         &mut self,
         ctx: &mut Context,
         now: u64,
-        index: u32,
-        (path, proven): (SocketAddr, bool),
+        index: ReceiverIndex,
+        path: SocketAddr,
+        proven: bool,
     ) -> Effect {
         if !self
             .epochs
@@ -275,7 +276,7 @@ impl Link {
     }
 
     /// Makes an epoch the current one and lets the others drain.
-    fn promote(&mut self, ctx: &mut Context, now: u64, index: u32, path: SocketAddr) -> Effect {
+    fn promote(&mut self, ctx: &mut Context, now: u64, index: ReceiverIndex, path: SocketAddr) -> Effect {
         let was_up = self.is_up();
         let (mut remote_epoch, mut rekey, mut began, mut answered) = (None, false, now, None);
         for epoch in &mut self.epochs {
@@ -308,7 +309,7 @@ impl Link {
         let restarted = self.known_start.is_some() && self.known_start != remote_epoch;
         self.known_start = remote_epoch;
         self.overdue_told = false;
-        self.watch_for_twins(ctx, now, (remote_epoch, began), path);
+        self.watch_for_twins(ctx, now, remote_epoch, began, path);
         if !was_up || restarted {
             self.up_since = Some(now);
             self.trust = Trust::new();
@@ -327,13 +328,7 @@ impl Link {
     }
 
     /// Reports to the daemon and to the peer that two running nodes have the peer's key.
-    fn watch_for_twins(
-        &mut self,
-        ctx: &mut Context,
-        now: u64,
-        (start, began): (Option<[u8; 8]>, u64),
-        path: SocketAddr,
-    ) {
+    fn watch_for_twins(&mut self, ctx: &mut Context, now: u64, start: Option<[u8; 8]>, began: u64, path: SocketAddr) {
         let Some(other) = start.and_then(|start| self.twins.note(now, start, began, path)) else {
             return;
         };
@@ -372,7 +367,7 @@ impl Link {
         &mut self,
         ctx: &mut Context,
         now: u64,
-        index: u32,
+        index: ReceiverIndex,
         reason: DisconnectReason,
     ) -> bool {
         if self.current().is_none_or(|e| e.index != index) {
@@ -666,8 +661,8 @@ impl Link {
     /// Returns the indices of all epochs, and of the present one.
     pub(crate) fn held(&self) -> (BTreeSet<u32>, Option<u32>) {
         (
-            self.epochs.iter().map(|e| e.index).collect(),
-            self.current().map(|e| e.index),
+            self.epochs.iter().map(|e| e.index.0).collect(),
+            self.current().map(|e| e.index.0),
         )
     }
 }

@@ -17,7 +17,8 @@ mod size;
 use weft_noise::fast::Seed;
 use weft_noise::{Established, PublicKey, Role, xk};
 use weft_packet::{
-    EpochId, EpochUse, LinkId, Measured, Relay, SendCommand, SessionActivity, SessionCommand, SessionKeys,
+    EpochId, EpochUse, LinkId, Measured, ReceiverIndex, Relay, SendCommand, SessionActivity, SessionCommand,
+    SessionKeys,
 };
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
@@ -61,7 +62,7 @@ struct Epoch {
     /// The seed of fast keys, until they are derived.
     seed: Option<Seed>,
     /// The receiver index of this node's fast frames in this epoch.
-    fast_index: Option<u32>,
+    fast_index: Option<ReceiverIndex>,
 }
 
 impl Epoch {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use weft_core::{Config, PeerConfig};
 use weft_packet::{
-    Command, EpochId, Layer, LinkActivity, LinkId, LinkReport, Measured, Received, Report, SendCommand,
+    Command, EpochId, Layer, LinkActivity, LinkId, LinkReport, Measured, Received, ReceiverIndex, Report, SendCommand,
     SessionActivity, SessionReport, Totals,
 };
 use weft_wire::NodeAddr;
@@ -383,11 +383,16 @@ impl Net {
                 },
                 None => return,
             },
-            2 => Report::Link(link, LinkReport::EarlyFrame { index }),
+            2 => Report::Link(
+                link,
+                LinkReport::EarlyFrame {
+                    index: ReceiverIndex(index),
+                },
+            ),
             3 => Report::Link(
                 link,
                 LinkReport::Proven {
-                    index,
+                    index: ReceiverIndex(index),
                     path: from,
                     proven: input.flag(),
                 },
@@ -397,7 +402,7 @@ impl Net {
             6 => Report::Link(
                 link,
                 LinkReport::Message {
-                    index,
+                    index: ReceiverIndex(index),
                     msg_type: input.u8(),
                     body: input.bytes().to_vec(),
                 },

@@ -9,7 +9,7 @@ use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::{Checksum, complete};
 use weft_packet::{
     Command, Counters, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    Report, SendCommand, SessionCommand, SessionKeys, TableCommand, Train,
+    ReceiverIndex, Report, SendCommand, SessionCommand, SessionKeys, TableCommand, Train,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{Network, NodeAddr, session};
@@ -176,8 +176,8 @@ impl Trio {
     /// Installs link and session, which fast frames require.
     fn install_fips(&mut self, me: NodeAddr, peer: NodeAddr) {
         let keys = LinkKeys {
-            our_index: self.id << 8 | u32::from(peer.as_bytes()[0]),
-            their_index: self.id << 8 | u32::from(me.as_bytes()[0]),
+            our_index: ReceiverIndex(self.id << 8 | u32::from(peer.as_bytes()[0])),
+            their_index: ReceiverIndex(self.id << 8 | u32::from(me.as_bytes()[0])),
             send: self.key(1, me, peer),
             recv: self.key(1, peer, me),
         };
@@ -212,8 +212,8 @@ impl Trio {
         let secret = |from, to| Secret::from_key(&self.key(3, from, to));
         let keys = FastKeys {
             id: EpochId(self.id),
-            our_index: index(self.id, peer),
-            their_index: index(self.id, me),
+            our_index: ReceiverIndex(index(self.id, peer)),
+            their_index: ReceiverIndex(index(self.id, me)),
             max_payload: 9_000,
             reads_full: true,
             suite,

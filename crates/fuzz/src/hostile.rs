@@ -7,8 +7,8 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_noise::{Identity, PublicKey, SecretKey, ik, xk};
 use weft_packet::{
-    Command, EpochId, EpochUse, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, LinkReport, Report, SendCommand,
-    SessionCommand, SessionKeys, TableCommand, Train, Transmit,
+    Command, EpochId, EpochUse, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, LinkReport, ReceiverIndex, Report,
+    SendCommand, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
 };
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
@@ -134,8 +134,8 @@ impl Hostile {
 
     fn install_link(&mut self, now: u64, our_index: u32, their_index: u32, keys: weft_noise::Established) {
         let keys = LinkKeys {
-            our_index,
-            their_index,
+            our_index: ReceiverIndex(our_index),
+            their_index: ReceiverIndex(their_index),
             send: keys.send,
             recv: keys.recv,
         };
@@ -252,7 +252,7 @@ impl Hostile {
                 LINK,
                 LinkCommand::ArmIndex {
                     peer: self.target.node_addr(),
-                    index,
+                    index: ReceiverIndex(index),
                 },
             ),
         );

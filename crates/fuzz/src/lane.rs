@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use weft_noise::Key;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, EpochId, EpochUse, Expected, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, Report, ReportKind,
-    SendCommand, SessionCommand, SessionKeys, TableCommand, Train, Transmit, mss,
+    Command, EpochId, EpochUse, Expected, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex, Report,
+    ReportKind, SendCommand, SessionCommand, SessionKeys, TableCommand, Train, Transmit, mss,
 };
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
@@ -121,8 +121,8 @@ impl Pair {
         let salt = self.salt;
         let key = |tag| key(tag, index, salt);
         let keys = |send, recv| LinkKeys {
-            our_index: index,
-            their_index: index,
+            our_index: ReceiverIndex(index),
+            their_index: ReceiverIndex(index),
             send,
             recv,
         };
@@ -437,11 +437,32 @@ impl Pair {
             0 => {
                 self.next_index += 1;
                 let index = self.next_index;
-                Command::Link(link, LinkCommand::ArmIndex { peer, index })
+                Command::Link(
+                    link,
+                    LinkCommand::ArmIndex {
+                        peer,
+                        index: ReceiverIndex(index),
+                    },
+                )
             }
-            1 => Command::Link(link, LinkCommand::DisarmIndex { index }),
-            2 => Command::Link(LINK, LinkCommand::RetireEpoch { index }),
-            3 => Command::Link(link, LinkCommand::Demote { index }),
+            1 => Command::Link(
+                link,
+                LinkCommand::DisarmIndex {
+                    index: ReceiverIndex(index),
+                },
+            ),
+            2 => Command::Link(
+                LINK,
+                LinkCommand::RetireEpoch {
+                    index: ReceiverIndex(index),
+                },
+            ),
+            3 => Command::Link(
+                link,
+                LinkCommand::Demote {
+                    index: ReceiverIndex(index),
+                },
+            ),
             4 => Command::Link(link, LinkCommand::Remove),
             5 => Command::Session(peer, SessionCommand::RetireEpoch { id }),
             6 => Command::Session(peer, SessionCommand::Remove),
@@ -457,7 +478,7 @@ impl Pair {
             11 => Command::Session(peer, SessionCommand::DropQueue),
             12 => Command::Send(SendCommand::OnLink {
                 link,
-                epoch: input.flag().then_some(index),
+                epoch: input.flag().then_some(ReceiverIndex(index)),
                 msg_type: any_link_type(input),
                 body: vec![0; usize::from(input.u16())],
             }),

@@ -27,7 +27,7 @@ use weft_packet::flow::FlowHasher;
 use weft_packet::split::Splitter;
 use weft_packet::{
     Command, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    SessionCommand, SessionKeys, TableCommand, Train, Transmit,
+    ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
 };
 use weft_wire::NodeAddr;
 use weft_wire::virtio::{GSO_TCPV6, NEEDS_CSUM, VirtioNetHdr};
@@ -254,8 +254,8 @@ fn fast_pair() -> [End; 2] {
         let secret = |of: u8| Secret::from_key(&Key::from_bytes([of; 32]));
         let keys = FastKeys {
             id,
-            our_index: u32::from(recv),
-            their_index: u32::from(send),
+            our_index: ReceiverIndex(u32::from(recv)),
+            their_index: ReceiverIndex(u32::from(send)),
             max_payload: MTU,
             reads_full: true,
             suite: Suite::Aes256Gcm,
@@ -352,8 +352,8 @@ fn install_link(link: u32, send: u8, recv: u8) -> Command {
             path: address(link as u8),
             proven: true,
             keys: LinkKeys {
-                our_index: u32::from(recv),
-                their_index: u32::from(send),
+                our_index: ReceiverIndex(u32::from(recv)),
+                their_index: ReceiverIndex(u32::from(send)),
                 send: Key::from_bytes([send; 32]),
                 recv: Key::from_bytes([recv; 32]),
             },

@@ -26,7 +26,7 @@ use weft_noise::Key;
 use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
 use weft_packet::{
     Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    SessionCommand, SessionKeys, TableCommand, Train, Transmit,
+    ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
@@ -71,8 +71,8 @@ impl End {
         let (peer, link, usage) = (other, LinkId(1), EpochUse::Send);
         end.apply(Command::Table(TableCommand::AllowPeer { peer }));
         let keys = LinkKeys {
-            our_index: ours.into(),
-            their_index: theirs.into(),
+            our_index: ReceiverIndex(ours.into()),
+            their_index: ReceiverIndex(theirs.into()),
             send: key(10 + ours),
             recv: key(10 + theirs),
         };
@@ -97,8 +97,8 @@ impl End {
         end.apply(Command::Session(peer, SessionCommand::Bind { link }));
         let keys = FastKeys {
             id: ID,
-            our_index: ours.into(),
-            their_index: theirs.into(),
+            our_index: ReceiverIndex(ours.into()),
+            their_index: ReceiverIndex(theirs.into()),
             max_payload: mtu,
             reads_full: true,
             suite: Suite::Aes256Gcm,

@@ -22,8 +22,8 @@ mod session;
 mod table;
 
 pub use activity::{Layer, LinkActivity, Measured, Received, SessionActivity, Totals};
-pub use keys::{EpochId, EpochUse, FastKeys, LinkKeys, SessionKeys};
-pub use link::{Carry, LinkCommand, LinkId, LinkReport};
+pub use keys::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex, SessionKeys};
+pub use link::{Carry, Label, LinkCommand, LinkId, LinkReport};
 pub use send::{ReportKind, SendCommand};
 pub use session::{PathSize, Relay, SessionCommand, SessionReport};
 pub use table::{Expected, HandshakeLimits, TableCommand};
@@ -59,7 +59,7 @@ impl Command {
     pub fn audience(&self) -> Audience {
         use {LinkCommand as Link, SendCommand as Send, SessionCommand as Session, TableCommand as Table};
         match self {
-            Self::Session(_, Session::InstallFast { keys }) => Audience::One(lane_of(keys.our_index)),
+            Self::Session(_, Session::InstallFast { keys }) => Audience::One(lane_of(keys.our_index.0)),
             Self::Table(Table::ExpectEcho { .. }) => Audience::Others,
             Self::Link(_, Link::Place { .. } | Link::Remove)
             | Self::Session(

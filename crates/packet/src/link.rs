@@ -114,11 +114,11 @@ impl Link {
         keys: &LinkKeys,
         usage: EpochUse,
     ) -> Option<u32> {
-        self.note_path(keys.our_index, path, proven, usage);
+        self.note_path(keys.our_index.0, path, proven, usage);
         let evicted = self.epochs.install(
             now,
-            keys.our_index,
-            keys.their_index,
+            keys.our_index.0,
+            keys.their_index.0,
             (&keys.send, &keys.recv),
             usage,
             usage != EpochUse::Candidate,

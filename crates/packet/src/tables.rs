@@ -140,7 +140,7 @@ impl Tables {
         if let Some(index) = link.install(now, path, proven, keys, usage) {
             self.indices.remove(&index);
         }
-        self.indices.insert(keys.our_index, Index::Keyed(key));
+        self.indices.insert(keys.our_index.0, Index::Keyed(key));
     }
 
     /// Ends the wait for the handshake that has this receiver index.
@@ -178,7 +178,7 @@ impl Tables {
             return;
         };
         let replaced = session.fast.install(FastEpoch::new(now, keys));
-        self.index_fast(replaced, keys.our_index, FastOwner::Session(key));
+        self.index_fast(replaced, keys.our_index.0, FastOwner::Session(key));
     }
 
     /// Installs keys for the relayed frames of a link.
@@ -186,7 +186,7 @@ impl Tables {
         let Some(key) = self.links.key(&id) else { return };
         let Some(link) = self.links.get_mut(key) else { return };
         let replaced = link.hop.install(FastEpoch::new(now, keys));
-        self.index_fast(replaced, keys.our_index, FastOwner::Hop(key));
+        self.index_fast(replaced, keys.our_index.0, FastOwner::Hop(key));
     }
 
     /// Removes keys for the relayed frames of a link.

@@ -18,8 +18,8 @@ use weft_packet::coalesce::Coalescer;
 use weft_packet::split::Splitter;
 use weft_packet::{
     Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkCommand, LinkId,
-    LinkKeys, LinkReport, Report, SendCommand, SessionCommand, SessionKeys, SessionReport, TableCommand, Train,
-    Transmit,
+    LinkKeys, LinkReport, ReceiverIndex, Report, SendCommand, SessionCommand, SessionKeys, SessionReport, TableCommand,
+    Train, Transmit,
 };
 use weft_wire::virtio::{GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 use weft_wire::{NodeAddr, fast};
@@ -81,8 +81,8 @@ impl End {
         };
         end.apply(Command::Table(TableCommand::AllowPeer { peer: other }));
         let keys = LinkKeys {
-            our_index: me.as_bytes()[0].into(),
-            their_index: other.as_bytes()[0].into(),
+            our_index: ReceiverIndex(me.as_bytes()[0].into()),
+            their_index: ReceiverIndex(other.as_bytes()[0].into()),
             send: key(1, me, 0),
             recv: key(1, other, 0),
         };
@@ -126,8 +126,8 @@ impl End {
             SessionCommand::InstallFast {
                 keys: FastKeys {
                     id: EpochId(id),
-                    our_index: index(self.me),
-                    their_index: index(self.other),
+                    our_index: ReceiverIndex(index(self.me)),
+                    their_index: ReceiverIndex(index(self.other)),
                     max_payload: 9_000,
                     reads_full: true,
                     suite: Suite::Aes256Gcm,
@@ -484,8 +484,8 @@ fn keys_that_differ_carry_nothing() {
         SessionCommand::InstallFast {
             keys: FastKeys {
                 id: EpochId(0),
-                our_index: 2 << 16,
-                their_index: 1 << 16,
+                our_index: ReceiverIndex(2 << 16),
+                their_index: ReceiverIndex(1 << 16),
                 max_payload: 1280,
                 reads_full: true,
                 suite: Suite::Aes256Gcm,

@@ -21,7 +21,7 @@ use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
 use weft_packet::{
     Command, Counters, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    SessionCommand, SessionKeys, TableCommand, Train, Transmit, bounds,
+    ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit, bounds,
 };
 use weft_wire::fast::FULL_OVERHEAD;
 use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
@@ -90,8 +90,8 @@ impl End {
         };
         end.apply(Command::Table(TableCommand::AllowPeer { peer: other }));
         let keys = LinkKeys {
-            our_index: me.as_bytes()[0].into(),
-            their_index: other.as_bytes()[0].into(),
+            our_index: ReceiverIndex(me.as_bytes()[0].into()),
+            their_index: ReceiverIndex(other.as_bytes()[0].into()),
             send: key(1, me),
             recv: key(1, other),
         };
@@ -139,8 +139,8 @@ impl End {
         let secret = |from| Secret::from_key(&key(3, from));
         let keys = FastKeys {
             id: EpochId(0),
-            our_index: self.me.as_bytes()[0].into(),
-            their_index: self.other.as_bytes()[0].into(),
+            our_index: ReceiverIndex(self.me.as_bytes()[0].into()),
+            their_index: ReceiverIndex(self.other.as_bytes()[0].into()),
             max_payload: 9_000,
             reads_full,
             suite: Suite::Aes256Gcm,

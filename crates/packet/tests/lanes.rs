@@ -14,8 +14,8 @@ use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
 use weft_packet::{
     Audience, Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand, LinkId,
-    LinkKeys, Outbound, Place, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, Train, Transmit,
-    lane_of,
+    LinkKeys, Outbound, Place, ReceiverIndex, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, Train,
+    Transmit, lane_of,
 };
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
@@ -85,8 +85,8 @@ impl Node {
                 path: address(other),
                 proven: true,
                 keys: LinkKeys {
-                    our_index: 1,
-                    their_index: 1,
+                    our_index: ReceiverIndex(1),
+                    their_index: ReceiverIndex(1),
                     send: key(),
                     recv: key(),
                 },
@@ -141,8 +141,8 @@ impl Node {
                 SessionCommand::InstallFast {
                     keys: FastKeys {
                         id: EpochId(0),
-                        our_index: index(self.me, lane),
-                        their_index: index(self.other, lane),
+                        our_index: ReceiverIndex(index(self.me, lane)),
+                        their_index: ReceiverIndex(index(self.other, lane)),
                         max_payload: 9_000,
                         reads_full: true,
                         suite: Suite::Aes256Gcm,

@@ -12,8 +12,9 @@ use proptest::prelude::*;
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Carry, Command, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    LinkReport, Relay, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, Train, Transmit,
+    Carry, Command, DropReason, EpochId, EpochUse, FastKeys, Label, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
+    LinkReport, ReceiverIndex, Relay, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, Train,
+    Transmit,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
@@ -91,8 +92,8 @@ impl Host {
 
     fn install_link(&mut self, peer: NodeAddr) {
         let keys = LinkKeys {
-            our_index: index(self.me, peer),
-            their_index: index(peer, self.me),
+            our_index: ReceiverIndex(index(self.me, peer)),
+            their_index: ReceiverIndex(index(peer, self.me)),
             send: key(1, self.me, peer, 0),
             recv: key(1, peer, self.me, 0),
         };
@@ -113,8 +114,8 @@ impl Host {
         let index = |of, with| u32::from(kind) << 24 | id << 16 | index(of, with);
         FastKeys {
             id: EpochId(id),
-            our_index: index(self.me, peer),
-            their_index: index(peer, self.me),
+            our_index: ReceiverIndex(index(self.me, peer)),
+            their_index: ReceiverIndex(index(peer, self.me)),
             max_payload: 9_000,
             reads_full: true,
             suite: Suite::Aes256Gcm,
@@ -152,14 +153,14 @@ impl Host {
         self.apply(Command::Session(peer, SessionCommand::InstallFast { keys }));
         let relay = Relay {
             link: link(R),
-            label: FIRST,
+            label: Label(FIRST),
             mtu: MTU,
         };
         self.apply(Command::Session(peer, SessionCommand::Relay { relay: Some(relay) }));
         self.apply(Command::Link(
             link(R),
             LinkCommand::SetLabel {
-                label: SECOND,
+                label: Label(SECOND),
                 to: Carry::Here,
             },
         ));
@@ -185,7 +186,7 @@ impl Host {
 
     fn failed_labels(&mut self) -> Vec<(LinkId, u32)> {
         let failed = |report| match report {
-            Report::Link(link, LinkReport::LabelFailed { label }) => Some((link, label)),
+            Report::Link(link, LinkReport::LabelFailed { label }) => Some((link, label.0)),
             _ => None,
         };
         self.reports().into_iter().filter_map(failed).collect()
@@ -212,10 +213,10 @@ impl Line {
             line.0[1].apply(Command::Link(
                 link(from),
                 LinkCommand::SetLabel {
-                    label: FIRST,
+                    label: Label(FIRST),
                     to: Carry::On {
                         link: link(to),
-                        label: SECOND,
+                        label: Label(SECOND),
                     },
                 },
             ));
@@ -508,20 +509,20 @@ fn a_circle_ends() {
     line.0[1].apply(Command::Link(
         link(A),
         LinkCommand::SetLabel {
-            label: FIRST,
+            label: Label(FIRST),
             to: Carry::On {
                 link: link(A),
-                label: 20,
+                label: Label(20),
             },
         },
     ));
     line.0[0].apply(Command::Link(
         link(R),
         LinkCommand::SetLabel {
-            label: 20,
+            label: Label(20),
             to: Carry::On {
                 link: link(R),
-                label: FIRST,
+                label: Label(FIRST),
             },
         },
     ));
@@ -538,7 +539,7 @@ fn a_circle_ends() {
 fn what_cannot_be_carried_is_dropped_and_told_seldom() {
     // The label does not exist.
     let mut line = Line::new(1 << 20, MTU);
-    line.0[1].apply(Command::Link(link(A), LinkCommand::RemoveLabel { label: FIRST }));
+    line.0[1].apply(Command::Link(link(A), LinkCommand::RemoveLabel { label: Label(FIRST) }));
     for _ in 0..50 {
         line.0[0].send(&packet(&[1; 100]));
     }
@@ -665,7 +666,7 @@ fn no_packet_becomes_more_datagrams_than_the_other_end_joins() {
         let mut line = Line::new(1 << 20, MTU);
         let relay = Relay {
             link: link(R),
-            label: FIRST,
+            label: Label(FIRST),
             mtu,
         };
         line.0[0].apply(Command::Session(B, SessionCommand::Relay { relay: Some(relay) }));

@@ -11,7 +11,7 @@ use weft_os::netns::NetNs;
 use weft_os::test_support::{self, in_namespaces};
 use weft_os::tun::{Tun, TunError, TunOptions};
 use weft_os::udp::{BindOptions, UdpSocket};
-use weft_packet::{Command, DropReason, Lane, LaneConfig, LinkCommand, LinkId, Report, Train, Transmit};
+use weft_packet::{Command, DropReason, Lane, LaneConfig, LinkCommand, LinkId, ReceiverIndex, Report, Train, Transmit};
 use weft_plane::{LaneSetup, Lanes};
 use weft_wire::NodeAddr;
 use weft_wire::fmp::EstablishedHeader;
@@ -67,7 +67,13 @@ fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
     let mut nowhere = Train::new(Nowhere, 64);
     for index in 0..BULK {
         let (link, peer) = (LinkId(1), NodeAddr::new([9; 16]));
-        let arm = Command::Link(link, LinkCommand::ArmIndex { peer, index });
+        let arm = Command::Link(
+            link,
+            LinkCommand::ArmIndex {
+                peer,
+                index: ReceiverIndex(index),
+            },
+        );
         lane.apply(0, arm, &mut nowhere);
     }
     let indices: Vec<u32> = (0..BULK).collect();
@@ -84,7 +90,14 @@ fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
         offered += 1;
         let lanes = core.lock().unwrap();
         if offered == BEFORE {
-            let disarm = (0..BULK).map(|index| Command::Link(LinkId(1), LinkCommand::DisarmIndex { index }));
+            let disarm = (0..BULK).map(|index| {
+                Command::Link(
+                    LinkId(1),
+                    LinkCommand::DisarmIndex {
+                        index: ReceiverIndex(index),
+                    },
+                )
+            });
             lanes.as_ref().unwrap().send(disarm.collect());
         }
         if core_takes_reports { Vec::new() } else { vec![report] }

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use weft_noise::fast::Seed;
 use weft_noise::tag::{Digest, TagKeys};
-use weft_noise::{Established, Role, ik};
-use weft_packet::{EpochUse, LinkCommand, LinkKeys, SendCommand};
+use weft_noise::{Role, ik};
+use weft_packet::{EpochUse, LinkCommand, LinkKeys, ReceiverIndex, SendCommand};
 use weft_wire::fmp;
 use weft_wire::link::DisconnectReason;
 
@@ -64,7 +64,7 @@ impl Answered {
 
 /// A handshake of this node in flight.
 pub(super) struct Attempt {
-    index: u32,
+    index: ReceiverIndex,
     initiator: ik::Initiator,
     msg1: Vec<u8>,
     pub(super) rekey: bool,
@@ -84,7 +84,7 @@ impl Link {
     }
 
     /// Whether msg2 for `index` answers this link's handshake.
-    pub(crate) fn awaits(&self, index: u32) -> bool {
+    pub(crate) fn awaits(&self, index: ReceiverIndex) -> bool {
         self.attempt.as_ref().is_some_and(|a| a.index == index)
     }
 
@@ -117,7 +117,7 @@ impl Link {
         ctx: &mut Context,
         now: u64,
         from: SocketAddr,
-        their_index: u32,
+        their_index: ReceiverIndex,
         noise: &[u8; fmp::NOISE_MSG1_LEN],
         received: ik::Received,
     ) {
@@ -133,11 +133,11 @@ impl Link {
         }
         let remote_epoch = received.remote_epoch;
         let (msg2, established) = received.accept(ctx.epoch, &mut *ctx.rng);
-        let index = self.index_of(ctx, |keys| keys.ours.tag(Digest::of_msg2(&msg2, their_index)));
+        let index = self.index_of(ctx, |keys| keys.ours.tag(Digest::of_msg2(&msg2, their_index.0)));
         let mut datagram = vec![0; fmp::Msg2::LEN];
         let answer = fmp::Msg2 {
-            sender_idx: index,
-            receiver_idx: their_index,
+            sender_idx: index.0,
+            receiver_idx: their_index.0,
             noise: &msg2,
         };
         if answer.emit(&mut datagram).is_err() {
@@ -145,13 +145,13 @@ impl Link {
             return;
         }
         let seed = Seed::hop(&established, Role::Responder);
-        self.install(
-            ctx,
-            (from, true),
-            established,
-            (index, their_index),
-            EpochUse::Candidate,
-        );
+        let keys = LinkKeys {
+            our_index: index,
+            their_index,
+            send: established.send,
+            recv: established.recv,
+        };
+        self.install(ctx, from, true, keys, EpochUse::Candidate);
         ctx.first_messages.note_answered(noise, self.id);
         self.epochs.reserve_exact(1);
         self.epochs.push(Epoch {
@@ -182,7 +182,7 @@ impl Link {
         from: SocketAddr,
         msg2: &fmp::Msg2<'_>,
     ) -> Effect {
-        let Some(attempt) = self.attempt.take_if(|a| a.index == msg2.receiver_idx) else {
+        let Some(attempt) = self.attempt.take_if(|a| a.index.0 == msg2.receiver_idx) else {
             return Effect::None;
         };
         let Ok(established) = attempt.initiator.finish(msg2.noise) else {
@@ -200,8 +200,13 @@ impl Link {
             _ => from,
         };
         let proven = asked || self.path.is_some() && !self.moves.is_unproven();
-        let indices = (attempt.index, msg2.sender_idx);
-        self.install(ctx, (path, proven), established, indices, usage);
+        let keys = LinkKeys {
+            our_index: attempt.index,
+            their_index: ReceiverIndex(msg2.sender_idx),
+            send: established.send,
+            recv: established.recv,
+        };
+        self.install(ctx, path, proven, keys, usage);
         let stage = if usage == EpochUse::Send {
             Stage::Candidate
         } else {
@@ -233,7 +238,7 @@ impl Link {
 
     /// Settles two handshakes that crossed. If both ends dialled at once, the handshake of the
     /// smaller address wins, as in FIPS. The other one is used until the winner is proven.
-    fn settle_crossing(&mut self, ctx: &mut Context, now: u64, ours: u32) -> EpochUse {
+    fn settle_crossing(&mut self, ctx: &mut Context, now: u64, ours: ReceiverIndex) -> EpochUse {
         if self.we_are_smaller {
             for epoch in self
                 .epochs
@@ -253,7 +258,7 @@ impl Link {
     }
 
     /// Allocates an index for a handshake message, with its tag if the peer may know of tags.
-    fn index_of(&self, ctx: &mut Context, tag: impl Fn(&TagKeys) -> u32) -> u32 {
+    fn index_of(&self, ctx: &mut Context, tag: impl Fn(&TagKeys) -> u32) -> ReceiverIndex {
         match &self.tags {
             Some(keys) => ctx.allocate_tagged(tag(keys)),
             None => ctx.allocate_index(),
@@ -262,7 +267,7 @@ impl Link {
 
     /// Handles a frame under keys whose answer this node waits for. Either the peer uses them
     /// already, or an attacker forged the frame.
-    pub(crate) fn handle_early_frame(&mut self, now: u64, index: u32) {
+    pub(crate) fn handle_early_frame(&mut self, now: u64, index: ReceiverIndex) {
         if let Some(attempt) = self.attempt.as_mut().filter(|a| a.index == index) {
             attempt.early.get_or_insert(now);
             attempt.next_send = now;
@@ -302,7 +307,7 @@ impl Link {
         let index = self.index_of(ctx, |keys| keys.ours.tag(Digest::of_msg1(&noise)));
         let mut msg1 = vec![0; fmp::Msg1::LEN];
         if (fmp::Msg1 {
-            sender_idx: index,
+            sender_idx: index.0,
             noise: &noise,
         })
         .emit(&mut msg1)
@@ -428,24 +433,12 @@ impl Link {
         }
     }
 
-    fn install(
-        &self,
-        ctx: &mut Context,
-        (path, proven): (SocketAddr, bool),
-        keys: Established,
-        (our_index, their_index): (u32, u32),
-        usage: EpochUse,
-    ) {
-        let keys = LinkKeys {
-            our_index,
-            their_index,
-            send: keys.send,
-            recv: keys.recv,
-        };
+    fn install(&self, ctx: &mut Context, path: SocketAddr, proven: bool, keys: LinkKeys, usage: EpochUse) {
+        let peer = self.peer.node_addr();
         ctx.to_link(
             self.id,
             LinkCommand::Install {
-                peer: self.peer.node_addr(),
+                peer,
                 path,
                 proven,
                 keys,

@@ -1,6 +1,6 @@
 //! Keys for relayed fast frames, once a link has to forward such frames.
 
-use weft_packet::EpochId;
+use weft_packet::{EpochId, ReceiverIndex};
 
 use super::{Link, Stage};
 use crate::context::Context;
@@ -19,7 +19,7 @@ impl Link {
         }
     }
 
-    fn begin_hop(&mut self, ctx: &mut Context, now: u64, index: u32) {
+    fn begin_hop(&mut self, ctx: &mut Context, now: u64, index: ReceiverIndex) {
         let (link, id) = (self.id, EpochId(self.next_hop));
         let Some(epoch) = self.epochs.iter_mut().find(|e| e.index == index) else {
             return;
@@ -43,7 +43,7 @@ impl Link {
     }
 
     /// Handles the neighbour's capabilities for relayed frames.
-    pub(crate) fn handle_hop_capabilities(&mut self, ctx: &mut Context, now: u64, index: u32, body: &[u8]) {
+    pub(crate) fn handle_hop_capabilities(&mut self, ctx: &mut Context, now: u64, index: ReceiverIndex, body: &[u8]) {
         if self.current().is_some_and(|e| e.index == index) {
             self.begin_hop(ctx, now, index);
         }
@@ -54,7 +54,7 @@ impl Link {
     }
 
     /// Handles the neighbour's acknowledgement of this node's capabilities.
-    pub(crate) fn handle_hop_capabilities_ack(&mut self, index: u32, body: &[u8]) {
+    pub(crate) fn handle_hop_capabilities_ack(&mut self, index: ReceiverIndex, body: &[u8]) {
         if let Some(hop) = self.hop_of(index) {
             hop.handle_ack(body);
         }
@@ -68,7 +68,7 @@ impl Link {
         }
     }
 
-    fn hop_of(&mut self, index: u32) -> Option<&mut Hop> {
+    fn hop_of(&mut self, index: ReceiverIndex) -> Option<&mut Hop> {
         self.epochs.iter_mut().find(|e| e.index == index)?.hop.as_mut()
     }
 
@@ -96,7 +96,7 @@ impl Link {
 impl Link {
     /// Brings the link up with keys for relayed frames.
     pub(crate) fn open_for_relayed(&mut self, now: u64) {
-        let mut epoch = super::Epoch::current(self.id.0, now);
+        let mut epoch = super::Epoch::current(ReceiverIndex(self.id.0), now);
         epoch.hop = Some(Hop::proven(EpochId(0)));
         self.epochs.push(epoch);
     }

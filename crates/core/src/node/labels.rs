@@ -5,7 +5,7 @@
 //! itself or its next hop has accepted one. Until then, and when any part of the path is lost, data
 //! goes in FIPS frames, which have routes of their own. docs/protocol/fast.md, "Labels".
 
-use weft_packet::{Carry, EpochId, LinkCommand, LinkId, Relay};
+use weft_packet::{Carry, EpochId, Label, LinkCommand, LinkId, Relay};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{Bind, Bound, LEAST_PAYLOAD, Refusal, Unbind, UnbindBy};
 use weft_wire::link::{BIND, BOUND, UNBIND};
@@ -56,7 +56,7 @@ impl Node {
         if !self.ctx.config.mesh || !self.ctx.config.fast {
             return;
         }
-        let until = now + LIFE;
+        let (label, until) = (Label(label), now + LIFE);
         match self.labels.served.get_mut(&(link, label)) {
             Some(served) if served.dest == dest => served.until = until,
             other => {
@@ -81,7 +81,7 @@ impl Node {
             self.counters.messages_malformed += 1;
             return;
         };
-        let Some(dest) = self.labels.dest_of(link, label) else {
+        let Some(dest) = self.labels.dest_of(link, Label(label)) else {
             return;
         };
         match answer {
@@ -125,12 +125,12 @@ impl Node {
             Ok(Unbind {
                 label,
                 by: UnbindBy::Upstream,
-            }) => self.unserve(link, label),
+            }) => self.unserve(link, Label(label)),
             Ok(Unbind {
                 label,
                 by: UnbindBy::Downstream,
             }) => {
-                if let Some(dest) = self.labels.dest_of(link, label) {
+                if let Some(dest) = self.labels.dest_of(link, Label(label)) {
                     self.lose_label(now, link, dest, RETRY_SOON);
                 }
             }
@@ -139,7 +139,7 @@ impl Node {
     }
 
     /// Handles a neighbour's frames whose label has no route.
-    pub(super) fn handle_label_failed(&mut self, link: LinkId, label: u32) {
+    pub(super) fn handle_label_failed(&mut self, link: LinkId, label: Label) {
         self.unserve(link, label);
         self.unbind(link, label, UnbindBy::Downstream);
     }
@@ -180,7 +180,7 @@ impl Node {
         let Some(asked) = self.labels.asked.get_mut(&(link, dest)) else {
             return;
         };
-        let label = asked.label;
+        let label = asked.label.0;
         match asked.stage {
             Stage::Asking(MAX_ASKS) => {
                 self.lose_label(now, link, dest, RETRY);
@@ -205,7 +205,7 @@ impl Node {
 
     /// Installs the route for frames with a neighbour's label once the next hop is known to accept
     /// them, and reports it to the neighbour.
-    fn serve(&mut self, now: u64, link: LinkId, label: u32) {
+    fn serve(&mut self, now: u64, link: LinkId, label: Label) {
         let (Some(served), Some(from)) = (
             self.labels.served.get(&(link, label)).copied(),
             self.by_link.get(&link).copied(),
@@ -282,20 +282,20 @@ impl Node {
         asked
     }
 
-    fn carry(&mut self, link: LinkId, label: u32, to: Option<LinkId>, carry: Carry) {
+    fn carry(&mut self, link: LinkId, label: Label, to: Option<LinkId>, carry: Carry) {
         if let Some(served) = self.labels.served.get_mut(&(link, label)) {
             (served.to, served.told) = (to, true);
             self.ctx.to_link(link, LinkCommand::SetLabel { label, to: carry });
         }
     }
 
-    fn refuse(&mut self, link: LinkId, label: u32, why: Refusal) {
+    fn refuse(&mut self, link: LinkId, label: Label, why: Refusal) {
         self.counters.labels_refused += 1;
         self.unserve(link, label);
         self.answer_bind(link, label, Err(why));
     }
 
-    fn unserve(&mut self, link: LinkId, label: u32) {
+    fn unserve(&mut self, link: LinkId, label: Label) {
         if self
             .labels
             .served
@@ -348,22 +348,22 @@ impl Node {
     /// state.
     pub(super) fn forget_labels(&mut self, now: u64, link: LinkId) {
         self.lose_next_hop(now, link);
-        let from = self.labels.served.range((link, 0)..=(link, u32::MAX));
+        let from = self.labels.served.range((link, Label(0))..=(link, Label(u32::MAX)));
         for (link, label) in from.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.unserve(link, label);
         }
     }
 
-    fn answer_bind(&mut self, link: LinkId, label: u32, answer: Result<u16, Refusal>) {
+    fn answer_bind(&mut self, link: LinkId, label: Label, answer: Result<u16, Refusal>) {
         let mut body = vec![0; Bound::LEN];
-        if (Bound { label, answer }).emit(&mut body).is_ok() {
+        if (Bound { label: label.0, answer }).emit(&mut body).is_ok() {
             self.send_label_message(link, BOUND, body);
         }
     }
 
-    fn unbind(&mut self, link: LinkId, label: u32, by: UnbindBy) {
+    fn unbind(&mut self, link: LinkId, label: Label, by: UnbindBy) {
         let mut body = vec![0; Unbind::LEN];
-        if (Unbind { label, by }).emit(&mut body).is_ok() {
+        if (Unbind { label: label.0, by }).emit(&mut body).is_ok() {
             self.send_label_message(link, UNBIND, body);
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use weft_noise::ik;
-use weft_packet::LinkId;
+use weft_packet::{LinkId, ReceiverIndex};
 use weft_wire::link::{
     BIND, BOUND, Disconnect, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, KEY_IN_TWO, LinkMessageType, MOVED, PROBE,
     PROBE_ANSWER, SessionDatagram, UNBIND,
@@ -20,7 +20,10 @@ impl Node {
         if let Ok(msg1) = fmp::Msg1::parse(datagram) {
             self.handle_msg1(now, from, &msg1);
         } else if let Ok(msg2) = fmp::Msg2::parse(datagram) {
-            let asker = self.peers.iter().find(|(_, p)| p.link.awaits(msg2.receiver_idx));
+            let asker = self
+                .peers
+                .iter()
+                .find(|(_, p)| p.link.awaits(ReceiverIndex(msg2.receiver_idx)));
             let Some(addr) = asker.map(|(addr, _)| *addr) else {
                 return;
             };
@@ -59,11 +62,24 @@ impl Node {
             return;
         }
         let Some(peer) = self.peers.get_mut(&addr) else { return };
-        peer.link
-            .handle_msg1(&mut self.ctx, now, from, msg1.sender_idx, msg1.noise, received);
+        peer.link.handle_msg1(
+            &mut self.ctx,
+            now,
+            from,
+            ReceiverIndex(msg1.sender_idx),
+            msg1.noise,
+            received,
+        );
     }
 
-    pub(super) fn handle_link_message(&mut self, now: u64, link: LinkId, index: u32, msg_type: u8, body: &[u8]) {
+    pub(super) fn handle_link_message(
+        &mut self,
+        now: u64,
+        link: LinkId,
+        index: ReceiverIndex,
+        msg_type: u8,
+        body: &[u8],
+    ) {
         match LinkMessageType::from_byte(msg_type) {
             Some(LinkMessageType::Disconnect) => {
                 let Ok(disconnect) = Disconnect::parse(body) else {

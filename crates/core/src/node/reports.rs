@@ -59,7 +59,7 @@ impl Node {
                     return;
                 };
                 let Some(peer) = self.peers.get_mut(&addr) else { return };
-                let effect = peer.link.handle_proven(&mut self.ctx, now, index, (path, proven));
+                let effect = peer.link.handle_proven(&mut self.ctx, now, index, path, proven);
                 self.apply(now, addr, effect);
             }
             LinkReport::Roamed { path, room } => {

@@ -396,7 +396,7 @@ impl Agreement {
         let all: Vec<FastKeys> = capability::keys(ctx, self.id, seed, &self.ours, (body, theirs)).collect();
         for keys in all {
             suite = Some(keys.suite);
-            self.unproven |= 1 << lane_of(keys.our_index);
+            self.unproven |= 1 << lane_of(keys.our_index.0);
             ctx.to_session(peer, SessionCommand::InstallFast { keys });
         }
         let Some(suite) = suite else {

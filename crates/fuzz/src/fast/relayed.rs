@@ -1,7 +1,7 @@
 //! Frames that the lane under test relays for a hostile neighbour, which has the keys of the hop.
 
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
-use weft_packet::{Carry, Command, Counters, DropReason, EpochId, FastKeys, LinkCommand};
+use weft_packet::{Carry, Command, Counters, DropReason, EpochId, FastKeys, Label, LinkCommand, ReceiverIndex};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, RelayHeader, SEALED_HEADER};
 
@@ -65,8 +65,8 @@ impl Trio {
         let secret = |from, to| Secret::from_key(&self.key(4, from, to));
         let keys = FastKeys {
             id: EpochId(self.id),
-            our_index: index(self.id, peer),
-            their_index: index(self.id, me),
+            our_index: ReceiverIndex(index(self.id, peer)),
+            their_index: ReceiverIndex(index(self.id, me)),
             max_payload: 9_000,
             suite,
             secrets: LaneSecrets {
@@ -98,7 +98,7 @@ impl Trio {
         self.install_hop(ME, HOSTILE, suite);
         let on = |to: NodeAddr, label: u32| Carry::On {
             link: link_to(to),
-            label,
+            label: Label(label),
         };
         self.set_label(ME, HOSTILE, HERE, Carry::Here);
         self.set_label(ME, HOSTILE, ONWARD, on(HONEST, AT_HONEST));
@@ -116,7 +116,16 @@ impl Trio {
 
     fn set_label(&mut self, me: NodeAddr, with: NodeAddr, label: u32, to: Carry) {
         let link = link_to(with);
-        self.apply(me, Command::Link(link, LinkCommand::SetLabel { label, to }));
+        self.apply(
+            me,
+            Command::Link(
+                link,
+                LinkCommand::SetLabel {
+                    label: Label(label),
+                    to,
+                },
+            ),
+        );
     }
 
     /// Sends frames under the right keys of the hop with any content, each followed by a copy.

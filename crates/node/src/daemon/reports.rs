@@ -59,7 +59,7 @@ impl Reports {
 mod tests {
     use std::net::SocketAddr;
 
-    use weft_packet::{LinkId, LinkReport};
+    use weft_packet::{LinkId, LinkReport, ReceiverIndex};
 
     use super::*;
 
@@ -67,7 +67,7 @@ mod tests {
         Report::Link(
             LinkId(link),
             LinkReport::Message {
-                index: 0,
+                index: ReceiverIndex(0),
                 msg_type: 0,
                 body: vec![0; 64],
             },
@@ -78,7 +78,7 @@ mod tests {
         Report::Link(
             LinkId(1),
             LinkReport::Proven {
-                index,
+                index: ReceiverIndex(index),
                 proven: true,
                 path: SocketAddr::from(([192, 0, 2, 1], 2121)),
             },
@@ -111,7 +111,7 @@ mod tests {
             reports.arrived().await;
             for (lane, report) in reports.take(32) {
                 match report {
-                    Report::Link(_, LinkReport::Proven { index, .. }) => proofs.push(index),
+                    Report::Link(_, LinkReport::Proven { index, .. }) => proofs.push(index.0),
                     Report::Link(_, LinkReport::Message { .. }) if lane == 7 => messages += 1,
                     _ => {}
                 }

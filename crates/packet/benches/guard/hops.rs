@@ -4,7 +4,9 @@ use std::hint::black_box;
 
 use weft_noise::Key;
 use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
-use weft_packet::{Carry, Command, EpochId, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand, LinkId, Train};
+use weft_packet::{
+    Carry, Command, EpochId, FastKeys, HEADROOM, Label, Lane, LaneConfig, LinkCommand, LinkId, ReceiverIndex, Train,
+};
 use weft_wire::fast::{self, Kind, RelayHeader};
 
 use super::{B, MTU, NOW, PAYLOAD, SEGMENTS, Sent, address, install_link, measured};
@@ -30,8 +32,8 @@ impl Neighbour {
         let index = 100 + u32::from(link);
         let keys = FastKeys {
             id: EpochId(1),
-            our_index: index,
-            their_index: 200 + u32::from(link),
+            our_index: ReceiverIndex(index),
+            their_index: ReceiverIndex(200 + u32::from(link)),
             max_payload: MTU,
             reads_full: true,
             suite: Suite::Aes256Gcm,
@@ -107,12 +109,18 @@ pub(super) fn fast_relay(count: usize) {
     Neighbour::agree(&mut lane, &mut train, 2);
     let to = Carry::On {
         link: LinkId(2),
-        label: LABEL,
+        label: Label(LABEL),
     };
     let link = LinkId(1);
     lane.apply(
         NOW,
-        Command::Link(link, LinkCommand::SetLabel { label: LABEL, to }),
+        Command::Link(
+            link,
+            LinkCommand::SetLabel {
+                label: Label(LABEL),
+                to,
+            },
+        ),
         &mut train,
     );
     train.flush();

@@ -3,6 +3,10 @@
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Suite};
 
+/// A receiver index: four bytes in a frame by which its receiver finds the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReceiverIndex(pub u32);
+
 /// The number of an FSP epoch within its session. The core assigns it in increasing order. It is
 /// never on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,9 +29,9 @@ pub enum EpochUse {
 #[derive(Clone, Debug)]
 pub struct LinkKeys {
     /// The receiver index in frames from the peer to this node.
-    pub our_index: u32,
+    pub our_index: ReceiverIndex,
     /// The receiver index in frames from this node to the peer.
-    pub their_index: u32,
+    pub their_index: ReceiverIndex,
     /// The key that seals frames to the peer.
     pub send: Key,
     /// The key that opens frames from the peer.
@@ -54,9 +58,9 @@ pub struct FastKeys {
     pub id: EpochId,
     /// The receiver index in fast frames from the peer to this node. It names the lane
     /// ([`lane_of`](crate::lane_of)).
-    pub our_index: u32,
+    pub our_index: ReceiverIndex,
     /// The receiver index in fast frames from this node to the peer.
-    pub their_index: u32,
+    pub their_index: ReceiverIndex,
     /// The largest fast frame that the peer accepts, in bytes of UDP payload.
     pub max_payload: u16,
     /// Whether the peer reads frames of packets with their whole header: IPv4, and IPv6 to or from

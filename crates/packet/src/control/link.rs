@@ -4,11 +4,16 @@ use std::net::SocketAddr;
 
 use weft_wire::NodeAddr;
 
-use super::{EpochId, EpochUse, FastKeys, LinkKeys};
+use super::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex};
 
 /// The number of a link. The core assigns it, and never reuses it in the life of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
+
+/// A label: a number that two neighbours agree on for relayed frames to one destination. The node
+/// that receives the frames has an entry for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Label(pub u32);
 
 /// Where relayed frames with a label go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +25,7 @@ pub enum Carry {
         /// The link to the next hop.
         link: LinkId,
         /// The label by which the next hop knows the destination.
-        label: u32,
+        label: Label,
     },
 }
 
@@ -33,12 +38,12 @@ pub enum LinkCommand {
         /// The address of the responder.
         peer: NodeAddr,
         /// The index of this node, as sent in msg1.
-        index: u32,
+        index: ReceiverIndex,
     },
     /// Releases an index that [`LinkCommand::ArmIndex`] reserved.
     DisarmIndex {
         /// The receiver index at this node.
-        index: u32,
+        index: ReceiverIndex,
     },
     /// Adds the link, or adds an epoch to it.
     Install {
@@ -69,7 +74,7 @@ pub enum LinkCommand {
     /// does not show where the peer is.
     DoubtPath {
         /// The receiver index of the epoch at this node.
-        index: u32,
+        index: ReceiverIndex,
     },
     /// Asks the peer whether it is at this address, in a link message of type
     /// [`PROBE`](weft_wire::link::PROBE). [`LinkReport::Roamed`] grants the bytes that may go to an
@@ -83,19 +88,19 @@ pub enum LinkCommand {
     /// Ends an epoch: its drain is over, or its candidate was never proven.
     RetireEpoch {
         /// The receiver index of the epoch at this node.
-        index: u32,
+        index: ReceiverIndex,
     },
     /// Seals with this epoch from now on. A lane promotes a candidate by itself on proof. This
     /// command settles which epoch seals if the core installed another one while the report of that
     /// proof was on its way.
     SelectEpoch {
         /// The receiver index of the epoch at this node.
-        index: u32,
+        index: ReceiverIndex,
     },
     /// A candidate epoch lost a simultaneous open: it only opens from now on.
     Demote {
         /// The receiver index of the epoch at this node.
-        index: u32,
+        index: ReceiverIndex,
     },
     /// Ends the link. Sessions that are bound to it keep their keys and their queue.
     Remove,
@@ -119,14 +124,14 @@ pub enum LinkCommand {
     /// Sets where relayed frames with this label, from the neighbour of this link, go from now on.
     SetLabel {
         /// The label in the neighbour's frames.
-        label: u32,
+        label: Label,
         /// Where the frames go.
         to: Carry,
     },
     /// Removes a label: frames with it are no longer forwarded.
     RemoveLabel {
         /// The label in the neighbour's frames.
-        label: u32,
+        label: Label,
     },
     /// Sets whether datagrams and frames that are forwarded over this link are marked as having
     /// experienced congestion.
@@ -143,13 +148,13 @@ pub enum LinkReport {
     /// node never received. It is not authenticated, so it is only a hint.
     EarlyFrame {
         /// The index that was armed.
-        index: u32,
+        index: ReceiverIndex,
     },
     /// The first frame under a candidate epoch was authenticated, and the lane now seals with that
     /// epoch.
     Proven {
         /// The receiver index of the epoch at this node.
-        index: u32,
+        index: ReceiverIndex,
         /// The address to which the lane now sends.
         path: SocketAddr,
         /// Whether the peer has proven that it is at `path`. If not, no more goes to it than
@@ -168,7 +173,7 @@ pub enum LinkReport {
     /// An authenticated link message that is not data of an established session.
     Message {
         /// The receiver index, at this node, of the epoch that opened it.
-        index: u32,
+        index: ReceiverIndex,
         /// The FMP message type.
         msg_type: u8,
         /// The body behind the inner header.
@@ -184,7 +189,7 @@ pub enum LinkReport {
     /// hop cannot take them. The rate of this report is bounded.
     LabelFailed {
         /// The label in the neighbour's frames.
-        label: u32,
+        label: Label,
     },
     /// A session datagram between other nodes arrived over the link. The lane has no route for it,
     /// or it announces coordinates.

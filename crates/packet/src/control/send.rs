@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use weft_wire::NodeAddr;
 
-use super::{EpochId, LinkId};
+use super::{EpochId, LinkId, ReceiverIndex};
 
 /// One of the two reports of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum SendCommand {
         /// The link to the receiver of the message.
         link: LinkId,
         /// The epoch that seals, by the receiver index at this node; the current one if `None`.
-        epoch: Option<u32>,
+        epoch: Option<ReceiverIndex>,
         /// The FMP message type.
         msg_type: u8,
         /// The body behind the inner header.

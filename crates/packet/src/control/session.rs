@@ -1,6 +1,6 @@
 //! Commands to the session with a peer, and its reports.
 
-use super::{EpochId, EpochUse, FastKeys, LinkId, SessionKeys};
+use super::{EpochId, EpochUse, FastKeys, Label, LinkId, SessionKeys};
 
 /// The relayed path of a session's fast frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub struct Relay {
     /// The link to the next hop.
     pub link: LinkId,
     /// The label by which the next hop knows the peer of the session.
-    pub label: u32,
+    pub label: Label,
     /// The largest relayed frame that the whole path takes, in bytes of UDP payload.
     pub mtu: u16,
 }

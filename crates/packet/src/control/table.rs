@@ -21,8 +21,8 @@ pub struct Expected {
 /// The limits on what link handshake messages that prove nothing may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct HandshakeLimits {
-    /// Diffie-Hellmans a second for first messages. Answers to messages of this node may cost half
-    /// as many in addition.
+    /// Diffie-Hellmans a second for first messages. The reserve for hosts where peers are expected
+    /// may cost half as many in addition, and answers to messages of this node half as many again.
     pub per_second: u64,
     /// The key of the hashes and of the random draws, so that no sender can predict these. It is
     /// needed only while the process runs, and protects nothing else.

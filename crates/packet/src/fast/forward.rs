@@ -16,7 +16,7 @@ use super::ingress::{SessionIngress, Source, Via, asks, frame_content};
 use super::keys::Opened;
 use super::message::phase_in;
 use crate::checksum::Checksum;
-use crate::control::{Carry, EpochId, LinkReport};
+use crate::control::{Carry, EpochId, Label, LinkReport};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
 use crate::fips::OpenFailure;
@@ -322,7 +322,7 @@ impl<T: Transmit> HopIngress<'_, T> {
         if link.last_failed_label == 0 || self.now.saturating_sub(link.last_failed_label) >= FAILED_LABEL_INTERVAL {
             link.last_failed_label = self.now.max(1);
             let id = link.id;
-            self.lane.out.report_link(id, LinkReport::LabelFailed { label });
+            self.lane.out.report_link(id, LinkReport::LabelFailed { label: Label(label) });
         }
     }
 }
@@ -333,7 +333,7 @@ impl Tables {
     fn next_run(&self, key: LinkKey, label: u32, len: usize) -> Option<Run> {
         let Carry::On {
             link: next,
-            label: next_label,
+            label: Label(next_label),
         } = *self.links.get(key)?.labels.get(&label)?
         else {
             return None;

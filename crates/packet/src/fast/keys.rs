@@ -103,8 +103,8 @@ impl FastEpoch {
         let (send, recv) = (&keys.secrets.send, &keys.secrets.recv);
         Self {
             id: keys.id.0,
-            our_index: keys.our_index,
-            their_index: keys.their_index,
+            our_index: keys.our_index.0,
+            their_index: keys.their_index.0,
             max_payload: keys.max_payload.max(fast::LEAST_PAYLOAD),
             reads_full: keys.reads_full,
             started: now,
@@ -382,14 +382,14 @@ mod tests {
     use weft_noise::fast::LaneSecrets;
 
     use super::*;
-    use crate::control::EpochId;
+    use crate::control::{EpochId, ReceiverIndex};
 
     fn keys() -> FastEpoch {
         let secret = |byte| Secret::from_key(&Key::from_bytes([byte; 32]));
         let keys = FastKeys {
             id: EpochId(0),
-            our_index: 1,
-            their_index: 2,
+            our_index: ReceiverIndex(1),
+            their_index: ReceiverIndex(2),
             max_payload: 1_400,
             reads_full: true,
             suite: Suite::Aes256Gcm,

@@ -7,7 +7,7 @@ use weft_wire::fmp;
 use weft_wire::link::{LinkMessageType, PROBE, PROBE_ANSWER};
 
 use super::{FipsIngress, OpenFailure, Proof};
-use crate::control::{Layer, LinkReport, Report};
+use crate::control::{Layer, LinkReport, ReceiverIndex, Report};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
 use crate::inbound::Inbound;
@@ -90,7 +90,8 @@ impl<T: Transmit> FipsIngress<'_, T> {
             tables.changed();
             self.lane
                 .out
-                .report_link(id, LinkReport::Proven { index, path, proven });
+                .report_link(id, LinkReport::Proven {
+ index: ReceiverIndex(index), path, proven });
             self.lane.sender(now, self.train).flush_queues(id);
         }
         if let Some(room) = moved {
@@ -108,7 +109,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
                 self.lane.out.counters.early_frames += 1;
                 if !std::mem::replace(reported, true) {
                     let link = *link;
-                    self.lane.out.report_link(link, LinkReport::EarlyFrame { index });
+                    self.lane.out.report_link(link, LinkReport::EarlyFrame { index: ReceiverIndex(index) });
                 }
                 Ok(None)
             }
@@ -172,7 +173,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
         }
         let link = self.lane.tables.links.get(key).ok_or(DropReason::NoKeys)?.id;
         let message = LinkReport::Message {
-            index: header.receiver_idx,
+            index: ReceiverIndex(header.receiver_idx),
             msg_type,
             body: datagram.get(at).unwrap_or_default().to_vec(),
         };

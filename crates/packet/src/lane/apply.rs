@@ -27,12 +27,12 @@ impl Lane {
     fn apply_to_link<T: Transmit>(&mut self, now: u64, id: LinkId, command: LinkCommand, train: &mut Train<T>) {
         match command {
             LinkCommand::ArmIndex { peer, index } => {
-                self.gate.arm(now, index, peer);
-                self.tables.indices.insert(index, Index::Armed(id, false));
+                self.gate.arm(now, index.0, peer);
+                self.tables.indices.insert(index.0, Index::Armed(id, false));
             }
             LinkCommand::DisarmIndex { index } => {
-                self.gate.disarm(index);
-                self.tables.disarm(index);
+                self.gate.disarm(index.0);
+                self.tables.disarm(index.0);
             }
             LinkCommand::Install {
                 peer,
@@ -43,7 +43,7 @@ impl Lane {
             } => {
                 let key = self.tables.link_with(id, peer, path, proven);
                 self.tables.install_link(now, key, path, proven, &keys, usage);
-                self.gate.disarm(keys.our_index);
+                self.gate.disarm(keys.our_index.0);
                 if usage == EpochUse::Send {
                     self.sender(now, train).flush_queues(id);
                 }
@@ -54,10 +54,10 @@ impl Lane {
                 self.tables.link_with(id, peer, path, true);
                 self.tables.with_link(id, |link| link.paths.place(path, left));
             }
-            LinkCommand::RetireEpoch { index } => self.tables.retire_link_epoch(id, index),
-            LinkCommand::DoubtPath { index } => self.tables.with_link(id, |link| link.doubt_path(index)),
-            LinkCommand::SelectEpoch { index } => self.tables.with_link(id, |link| link.epochs.select(index)),
-            LinkCommand::Demote { index } => self.tables.with_link(id, |link| link.epochs.demote(index)),
+            LinkCommand::RetireEpoch { index } => self.tables.retire_link_epoch(id, index.0),
+            LinkCommand::DoubtPath { index } => self.tables.with_link(id, |link| link.doubt_path(index.0)),
+            LinkCommand::SelectEpoch { index } => self.tables.with_link(id, |link| link.epochs.select(index.0)),
+            LinkCommand::Demote { index } => self.tables.with_link(id, |link| link.epochs.demote(index.0)),
             LinkCommand::MarkCongestion { on } => self.tables.with_link(id, |link| link.congested = on),
             LinkCommand::Probe { to, number } => {
                 if let Some(key) = self.tables.links.key(&id) {
@@ -75,10 +75,10 @@ impl Lane {
             },
             LinkCommand::RetireHop { id: keys } => self.tables.retire_hop(id, keys.0),
             LinkCommand::SetLabel { label, to } => self.tables.with_link(id, |link| {
-                link.labels.insert(label, to);
+                link.labels.insert(label.0, to);
             }),
             LinkCommand::RemoveLabel { label } => self.tables.with_link(id, |link| {
-                link.labels.remove(&label);
+                link.labels.remove(&label.0);
             }),
         }
     }
@@ -158,7 +158,7 @@ impl Lane {
                 msg_type,
                 body,
             } => match self.tables.links.key(&link) {
-                Some(key) => self.sender(now, train).link_message(key, epoch, msg_type, &body),
+                Some(key) => self.sender(now, train).link_message(key, epoch.map(|index| index.0), msg_type, &body),
                 None => self.out.count(DropReason::NoKeys),
             },
             SendCommand::OnSession {

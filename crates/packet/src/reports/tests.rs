@@ -1,13 +1,13 @@
 use std::net::SocketAddr;
 
 use super::*;
-use crate::control::{EpochId, LinkReport, SessionReport};
+use crate::control::{EpochId, ReceiverIndex, SessionReport};
 
 fn message(link: u32, len: usize) -> Report {
     Report::Link(
         LinkId(link),
         LinkReport::Message {
-            index: 0,
+            index: ReceiverIndex(0),
             msg_type: 0x20,
             body: vec![0; len],
         },
@@ -18,7 +18,7 @@ fn proof(link: u32) -> Report {
     Report::Link(
         LinkId(link),
         LinkReport::Proven {
-            index: 0,
+            index: ReceiverIndex(0),
             proven: true,
             path: SocketAddr::from(([192, 0, 2, 1], 2121)),
         },

@@ -263,7 +263,7 @@ impl FastPath {
     pub(crate) fn frames(self) -> Encapsulation {
         match self {
             Self::Direct => Encapsulation::Fast,
-            Self::Relayed(relay) => Encapsulation::Relayed { label: relay.label },
+            Self::Relayed(relay) => Encapsulation::Relayed { label: relay.label.0 },
         }
     }
 

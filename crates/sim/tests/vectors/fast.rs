@@ -2,7 +2,9 @@
 
 use weft_noise::fast::{Seed, Suite};
 use weft_noise::{Established, Role};
-use weft_packet::{Command, EpochId, FastKeys, Inbound, Report, SendCommand, SessionCommand, SessionReport};
+use weft_packet::{
+    Command, EpochId, FastKeys, Inbound, ReceiverIndex, Report, SendCommand, SessionCommand, SessionReport,
+};
 use weft_wire::checksum::{checksum_fold, pseudo_header_sum_v6};
 use weft_wire::fast::{
     CAPABILITIES, CAPABILITIES_ACK, CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities, PHASE, READS_FULL,
@@ -152,8 +154,12 @@ fn install(a: &mut Node, b: &mut Node, (at_a, at_b): (&Established, &Established
         let told = Capabilities::parse(theirs).unwrap();
         let keys = FastKeys {
             id: ID,
-            our_index: if of_us { A_FAST } else { B_FAST },
-            their_index: told.indices().next().unwrap(),
+            our_index: if of_us {
+                ReceiverIndex(A_FAST)
+            } else {
+                ReceiverIndex(B_FAST)
+            },
+            their_index: ReceiverIndex(told.indices().next().unwrap()),
             max_payload: told.max_payload,
             reads_full: told.flags & READS_FULL != 0,
             suite,

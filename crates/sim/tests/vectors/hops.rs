@@ -4,8 +4,8 @@
 use weft_noise::fast::{Seed, Suite};
 use weft_noise::{Established, Role, ik, xk};
 use weft_packet::{
-    Carry, Command, EpochId, EpochUse, FastKeys, LinkCommand, LinkId, LinkReport, Relay, Report, SessionCommand,
-    SessionReport, TableCommand,
+    Carry, Command, EpochId, EpochUse, FastKeys, Label, LinkCommand, LinkId, LinkReport, ReceiverIndex, Relay, Report,
+    SessionCommand, SessionReport, TableCommand,
 };
 use weft_wire::fast::{CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities, READS_FULL};
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK};
@@ -147,8 +147,8 @@ fn fast_keys(seeds: &[Seed; 2], bodies: &[Vec<u8>; 2], indices: [(&str, u32); 2]
         let theirs = Capabilities::parse(&bodies[1 - us]).unwrap();
         FastKeys {
             id: ID,
-            our_index: indices[us].1,
-            their_index: theirs.indices().next().unwrap(),
+            our_index: ReceiverIndex(indices[us].1),
+            their_index: ReceiverIndex(theirs.indices().next().unwrap()),
             max_payload: theirs.max_payload,
             reads_full: true,
             suite,
@@ -262,7 +262,7 @@ fn session(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node) -> Pair {
         node.apply(8_400, Command::Session(peer, SessionCommand::InstallFast { keys }));
         let relay = Some(Relay {
             link: LINK,
-            label,
+            label: Label(label),
             mtu: MTU,
         });
         node.apply(8_400, Command::Session(peer, SessionCommand::Relay { relay }));
@@ -280,8 +280,17 @@ fn session(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node) -> Pair {
 }
 
 fn set_label(link: LinkId, label: u32, on: Option<(LinkId, u32)>) -> Command {
-    let to = on.map_or(Carry::Here, |(link, label)| Carry::On { link, label });
-    Command::Link(link, LinkCommand::SetLabel { label, to })
+    let to = on.map_or(Carry::Here, |(link, label)| Carry::On {
+        link,
+        label: Label(label),
+    });
+    Command::Link(
+        link,
+        LinkCommand::SetLabel {
+            label: Label(label),
+            to,
+        },
+    )
 }
 
 /// An end-to-end frame between A and C: over the first hop and over the second.

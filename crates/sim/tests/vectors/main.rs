@@ -22,7 +22,7 @@ mod sizes;
 use std::path::Path;
 
 use weft_noise::{Established, ik, xk};
-use weft_packet::{Command, DropReason, EpochUse, LinkReport, Report, SendCommand, SessionReport};
+use weft_packet::{Command, DropReason, EpochUse, LinkReport, ReceiverIndex, Report, SendCommand, SessionReport};
 use weft_wire::checksum::{checksum_add, checksum_finish, pseudo_header_sum_v6};
 use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, SessionDatagram};
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};
@@ -154,7 +154,13 @@ fn heartbeat(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys) {
     let (_, reports) = b.receive(1_012, a.addr, &frame);
     assert!(matches!(
         reports[..],
-        [Report::Link(LINK, LinkReport::Proven { index: B_INDEX, .. })]
+        [Report::Link(
+            LINK,
+            LinkReport::Proven {
+                index: ReceiverIndex(B_INDEX),
+                ..
+            }
+        )]
     ));
 }
 

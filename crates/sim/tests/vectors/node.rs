@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use rand_core::{TryCryptoRng, TryRng};
 use weft_noise::{Established, Identity, Key, SecretKey};
 use weft_packet::{
-    Command, EpochId, EpochUse, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, Report, SessionCommand, SessionKeys,
-    TableCommand, Train, Transmit,
+    Command, EpochId, EpochUse, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex, Report, SessionCommand,
+    SessionKeys, TableCommand, Train, Transmit,
 };
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
@@ -113,8 +113,8 @@ impl Node {
                     path,
                     proven: true,
                     keys: LinkKeys {
-                        our_index,
-                        their_index,
+                        our_index: ReceiverIndex(our_index),
+                        their_index: ReceiverIndex(their_index),
                         send: copy(&keys.send),
                         recv: copy(&keys.recv),
                     },

@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
 use weft_noise::{Identity, SecretKey};
-use weft_packet::{Command, LinkCommand, LinkId, Measured};
+use weft_packet::{Command, LinkCommand, LinkId, Measured, ReceiverIndex};
 use weft_wire::mmp::ReceiverReport;
 
 use super::super::Epoch;
@@ -32,7 +32,7 @@ impl Bench {
         let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
         let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
         let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), Vec::new());
-        link.epochs.push(Epoch::current(5, NOW));
+        link.epochs.push(Epoch::current(ReceiverIndex(5), NOW));
         link.path = Some(at(HOME));
         Self { ctx, link }
     }

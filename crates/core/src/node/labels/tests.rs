@@ -4,7 +4,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::{Command, LinkCommand, SendCommand, SessionCommand};
+use weft_packet::{Command, Label, LinkCommand, SendCommand, SessionCommand};
 
 use super::*;
 use crate::context::Output;
@@ -100,10 +100,10 @@ impl Bench {
                 link, msg_type, body, ..
             })) => self.sent(self.who(link), msg_type, &body),
             Output::Lane(Command::Link(link, LinkCommand::SetLabel { label, to })) => {
-                Some(Set(self.who(link), label, to))
+                Some(Set(self.who(link), label.0, to))
             }
             Output::Lane(Command::Link(link, LinkCommand::RemoveLabel { label })) => {
-                Some(Remove(self.who(link), label))
+                Some(Remove(self.who(link), label.0))
             }
             Output::Lane(Command::Session(_, SessionCommand::Relay { relay, .. })) => Some(Did::Relay(relay)),
             Output::Event(Event::SizeRefused { told, .. }) => Some(SizeRefused(told)),
@@ -166,7 +166,10 @@ impl Bench {
 
     fn on(&self, who: usize, label: u32) -> Carry {
         let link = self.link(who);
-        Carry::On { link, label }
+        Carry::On {
+            link,
+            label: Label(label),
+        }
     }
 
     fn counters(&self) -> [u64; 3] {
@@ -202,7 +205,10 @@ fn frames_for_us_are_taken_at_once() {
     let taken = [Set(FROM, 7, Carry::Here), Did::Bound(FROM, 7, Ok(1_400))];
     assert_eq!(bench.bind(NOW, FROM, 7, me), taken);
     assert_eq!(bench.bind(NOW + 1, FROM, 7, me), taken, "an answer may be lost");
-    assert_eq!(bench.node.labels.served[&(bench.link(FROM), 7)].until, NOW + 1 + LIFE);
+    assert_eq!(
+        bench.node.labels.served[&(bench.link(FROM), Label(7))].until,
+        NOW + 1 + LIFE
+    );
 }
 
 #[test]
@@ -422,9 +428,9 @@ fn a_neighbour_ends_its_own_label_and_hears_of_one_that_leads_nowhere() {
     assert_eq!(bench.unbind(NOW, FROM, 7, UnbindBy::Upstream), []);
     let (mut bench, _) = Bench::carrying();
     let link = bench.link(FROM);
-    bench.node.handle_label_failed(link, 7);
+    bench.node.handle_label_failed(link, Label(7));
     assert_eq!(bench.did(), [Remove(FROM, 7), ended(FROM, 7)]);
-    bench.node.handle_label_failed(link, 7);
+    bench.node.handle_label_failed(link, Label(7));
     assert_eq!(bench.did(), [ended(FROM, 7)]);
 }
 
@@ -443,7 +449,10 @@ fn what_goes_over_a_link_that_is_lost_ends_and_the_rest_stays() {
     assert_eq!(bench.node.labels.asked.keys().collect::<Vec<_>>(), [&(spare, other)]);
     bench.node.lose_next_hop(NOW, spare);
     assert_eq!(bench.did(), [no(FROM, 8, Refusal::NoWay)]);
-    assert_eq!(bench.node.labels.served.keys().collect::<Vec<_>>(), [&(spare, 9)]);
+    assert_eq!(
+        bench.node.labels.served.keys().collect::<Vec<_>>(),
+        [&(spare, Label(9))]
+    );
     bench.bind(NOW, FROM, 7, dest);
     bench.node.forget_labels(NOW, from);
     assert_eq!(bench.did(), []);
@@ -527,7 +536,11 @@ fn a_session_through_others_has_a_label_while_it_is_used() {
     bench.node.relay_session(NOW, dest);
     assert_eq!(bench.did(), [Did::Bind(HOP, 1, dest)]);
     let (label, mtu) = (1, MTU);
-    let relay = Relay { link, label, mtu };
+    let relay = Relay {
+        link,
+        label: Label(label),
+        mtu,
+    };
     assert_eq!(bench.bound(NOW, HOP, 1, Ok(MTU)), [Did::Relay(Some(relay))]);
     bench.node.relay_session(NOW, dest);
     assert_eq!(bench.did(), []);
