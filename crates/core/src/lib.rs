@@ -3,8 +3,8 @@
 //! - [`Node`]: the entry point. Reports of lanes and the time go in, [`Output`]s come out.
 //! - `link`: FMP with one neighbour: dialling, simultaneous opens, rekey, roaming, liveness, loss.
 //! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
-//! - `hop`, `labels`: keys and labels of relayed fast frames. `capability`: the parts that both
-//!   agreements on fast keys share.
+//! - `agreement`: the agreement on keys for fast frames, of a session or of a hop. `labels`: labels
+//!   of relayed fast frames.
 //! - [`Path`]: the paths to a peer, and why each was left. `path_mtu`, `prober`: the path MTU and
 //!   the search for it.
 //! - `mesh`: the spanning tree, filters, look-ups and next hops.
@@ -22,11 +22,10 @@
 //!
 //! All times are milliseconds on the caller's clock.
 
-mod capability;
+mod agreement;
 mod config;
 mod context;
 mod event;
-mod hop;
 mod labels;
 mod lanes;
 mod link;

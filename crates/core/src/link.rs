@@ -7,8 +7,8 @@
 
 mod first_messages;
 mod handshake;
+mod hop_keys;
 mod moves;
-mod relay;
 mod reports;
 mod trust;
 mod twins;
@@ -30,8 +30,8 @@ use self::handshake::Attempt;
 use self::moves::Moves;
 pub(crate) use self::trust::Trust;
 pub(crate) use self::twins::{Twins, from_bytes as twin_address};
+use crate::agreement::Agreement;
 use crate::context::Context;
-use crate::hop::Hop;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::reports::{LINK, Reports};
@@ -71,13 +71,15 @@ struct Epoch {
     crossed: Option<ReceiverIndex>,
     /// The seed of keys for relayed frames, until they are derived.
     seed: Option<Seed>,
-    hop: Option<Hop>,
+    /// The agreement on these keys.
+    hop: Option<Agreement>,
 }
 
 impl Epoch {
     fn end_hop(&self, ctx: &mut Context, link: LinkId) {
         if let Some(hop) = &self.hop {
-            hop.end(ctx, link);
+            ctx.free_fast_index(hop.our_index);
+            ctx.to_link(link, LinkCommand::RetireHop { id: hop.id });
         }
     }
 }

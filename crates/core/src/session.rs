@@ -24,7 +24,7 @@ use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session;
 
-use self::fast::Agreement;
+use self::fast::Fast;
 use self::half_open::HalfOpen;
 pub(crate) use self::handshake::HANDSHAKE_LIFE;
 use self::handshake::{Finishing, Initiating, Lost};
@@ -109,7 +109,7 @@ pub(crate) struct Session {
     pub(crate) asks: Pace,
     /// When error signals caused a doubt of the path.
     pub(crate) doubts: Pace,
-    fast: Option<Agreement>,
+    fast: Option<Fast>,
     /// The result of the agreement of both ends, as far as it is known.
     frames: Option<Frames>,
     /// Data goes in fast frames or not at all.
