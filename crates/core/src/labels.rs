@@ -11,14 +11,14 @@ use weft_packet::{Label, LinkId};
 use weft_wire::NodeAddr;
 
 /// Maximum number of labels that one neighbour may have at this node.
-const MAX_SERVED: usize = 256;
+const MAX_INCOMING: usize = 256;
 /// Maximum number of labels that this node requests from one neighbour for others. The rest of the
 /// neighbour's limit is reserved for this node's own sessions.
-const MAX_ASKED_FOR_OTHERS: usize = 192;
+const MAX_OUTGOING_FOR_OTHERS: usize = 192;
 /// First wait for an answer to a bind, in ms; doubles each time.
-pub(crate) const ASK_AGAIN: u64 = 250;
+pub(crate) const REQUEST_AGAIN: u64 = 250;
 /// Number of unanswered binds after which the label counts as refused.
-pub(crate) const MAX_ASKS: u32 = 5;
+pub(crate) const MAX_REQUESTS: u32 = 5;
 /// A label in use is bound again after this, in ms.
 pub(crate) const REFRESH: u64 = 15_000;
 /// A label that has not been bound again for this long ends, in ms.
@@ -36,7 +36,7 @@ const TELL_REFUSAL: u64 = 10_000;
 
 /// A label of this node at a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct Outgoing {
     pub(crate) label: Label,
     pub(crate) stage: Stage,
     /// When the label next needs attention.
@@ -49,7 +49,7 @@ pub(crate) struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Number of binds without an answer.
-    Asking(u32),
+    Requesting(u32),
     /// Frames of up to this size may be sent.
     Bound(u16),
     /// No frames may be sent.
@@ -58,7 +58,7 @@ pub(crate) enum Stage {
 
 /// A label that a neighbour has bound at this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct Incoming {
     pub(crate) dest: NodeAddr,
     /// The link to the next hop, if one is chosen and needed.
     pub(crate) to: Option<LinkId>,
@@ -71,8 +71,8 @@ pub(crate) struct Served {
 /// The labels of a node; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
-    pub(crate) asked: BTreeMap<(LinkId, NodeAddr), Asked>,
-    pub(crate) served: BTreeMap<(LinkId, Label), Served>,
+    pub(crate) outgoing: BTreeMap<(LinkId, NodeAddr), Outgoing>,
+    pub(crate) incoming: BTreeMap<(LinkId, Label), Incoming>,
     /// Nothing is due before this time.
     due: Option<u64>,
     last: Label,
@@ -93,17 +93,19 @@ impl Labels {
 
     /// Computes again when something is due.
     pub(crate) fn settle(&mut self) {
-        let asked = self.asked.values().map(|asked| asked.next);
-        self.due = asked.chain(self.served.values().map(|served| served.until)).min();
+        let outgoing = self.outgoing.values().map(|outgoing| outgoing.next);
+        self.due = outgoing
+            .chain(self.incoming.values().map(|incoming| incoming.until))
+            .min();
     }
 
     /// Enters a label that a neighbour binds, and returns whether it may have another.
-    pub(crate) fn admit(&mut self, link: LinkId, label: Label, served: Served) -> bool {
-        let of_link = self.served.range((link, Label(0))..=(link, Label(u32::MAX)));
-        let admitted = of_link.count() < MAX_SERVED;
+    pub(crate) fn admit(&mut self, link: LinkId, label: Label, incoming: Incoming) -> bool {
+        let of_link = self.incoming.range((link, Label(0))..=(link, Label(u32::MAX)));
+        let admitted = of_link.count() < MAX_INCOMING;
         if admitted {
-            self.served.insert((link, label), served);
-            self.wake(served.until);
+            self.incoming.insert((link, label), incoming);
+            self.wake(incoming.until);
         }
         admitted
     }
@@ -111,58 +113,58 @@ impl Labels {
     /// Enters a label for `dest` over `link`: needed by this node until `ours`, or else by others.
     /// Returns whether there is one.
     pub(crate) fn ask(&mut self, now: u64, link: LinkId, dest: NodeAddr, ours: u64) -> bool {
-        if let Some(asked) = self.asked.get_mut(&(link, dest)) {
-            asked.ours = asked.ours.max(ours);
+        if let Some(outgoing) = self.outgoing.get_mut(&(link, dest)) {
+            outgoing.ours = outgoing.ours.max(ours);
             return true;
         }
         let of_link = self
-            .asked
+            .outgoing
             .range((link, NodeAddr::new([0; 16]))..=(link, NodeAddr::new([0xff; 16])));
-        if ours <= now && of_link.count() >= MAX_ASKED_FOR_OTHERS {
+        if ours <= now && of_link.count() >= MAX_OUTGOING_FOR_OTHERS {
             return false;
         }
         self.last = Label(self.last.0.wrapping_add(1));
-        let asked = Asked {
+        let outgoing = Outgoing {
             label: self.last,
-            stage: Stage::Asking(0),
+            stage: Stage::Requesting(0),
             next: now,
             ours,
         };
-        self.asked.insert((link, dest), asked);
+        self.outgoing.insert((link, dest), outgoing);
         self.wake(now);
         true
     }
 
     /// Returns the label for `dest` over `link` and the largest frame it takes, if it is bound.
     pub(crate) fn bound(&self, link: LinkId, dest: NodeAddr) -> Option<(Label, u16)> {
-        let asked = self.asked.get(&(link, dest))?;
-        match asked.stage {
-            Stage::Bound(mtu) => Some((asked.label, mtu)),
-            Stage::Asking(_) | Stage::Refused => None,
+        let outgoing = self.outgoing.get(&(link, dest))?;
+        match outgoing.stage {
+            Stage::Bound(mtu) => Some((outgoing.label, mtu)),
+            Stage::Requesting(_) | Stage::Refused => None,
         }
     }
 
     /// Returns the destination of this label of the node.
     pub(crate) fn dest_of(&self, link: LinkId, label: Label) -> Option<NodeAddr> {
         let mut of_link = self
-            .asked
+            .outgoing
             .range((link, NodeAddr::new([0; 16]))..=(link, NodeAddr::new([0xff; 16])));
         of_link
-            .find(|(_, asked)| asked.label == label)
+            .find(|(_, outgoing)| outgoing.label == label)
             .map(|((_, dest), _)| *dest)
     }
 
     /// Returns the labels of neighbours whose frames go over `link` to `dest`.
     pub(crate) fn leading(&self, link: LinkId, dest: NodeAddr) -> Vec<(LinkId, Label)> {
-        let leads = |served: &Served| served.dest == dest && served.to == Some(link);
-        let served = self.served.iter().filter(|(_, served)| leads(served));
-        served.map(|(key, _)| *key).collect()
+        let leads = |incoming: &Incoming| incoming.dest == dest && incoming.to == Some(link);
+        let incoming = self.incoming.iter().filter(|(_, incoming)| leads(incoming));
+        incoming.map(|(key, _)| *key).collect()
     }
 
     /// Returns the labels of neighbours for `dest`.
     pub(crate) fn towards(&self, dest: NodeAddr) -> Vec<(LinkId, Label)> {
-        let served = self.served.iter().filter(|(_, served)| served.dest == dest);
-        served.map(|(key, _)| *key).collect()
+        let incoming = self.incoming.iter().filter(|(_, incoming)| incoming.dest == dest);
+        incoming.map(|(key, _)| *key).collect()
     }
 
     /// Whether a refused size may be reported now. If so, records the report.
@@ -178,7 +180,10 @@ impl Labels {
 
     /// Whether a session of this node or a label of a neighbour needs the label.
     pub(crate) fn is_wanted(&self, now: u64, link: LinkId, dest: NodeAddr) -> bool {
-        let ours = self.asked.get(&(link, dest)).is_some_and(|asked| now < asked.ours);
+        let ours = self
+            .outgoing
+            .get(&(link, dest))
+            .is_some_and(|outgoing| now < outgoing.ours);
         ours || !self.leading(link, dest).is_empty()
     }
 
@@ -187,14 +192,17 @@ impl Labels {
     /// # Errors
     /// The broken invariant, in words.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
-        for (link, _) in self.served.keys() {
-            let count = self.served.range((*link, Label(0))..=(*link, Label(u32::MAX))).count();
-            if count > MAX_SERVED {
+        for (link, _) in self.incoming.keys() {
+            let count = self
+                .incoming
+                .range((*link, Label(0))..=(*link, Label(u32::MAX)))
+                .count();
+            if count > MAX_INCOMING {
                 return Err(format!("{count} labels of link {}", link.0));
             }
         }
-        let times = self.asked.values().map(|asked| asked.next);
-        let first = times.chain(self.served.values().map(|served| served.until)).min();
+        let times = self.outgoing.values().map(|outgoing| outgoing.next);
+        let first = times.chain(self.incoming.values().map(|incoming| incoming.until)).min();
         if first.is_some_and(|first| self.deadline() > first) {
             return Err("a label is forgotten".into());
         }
@@ -215,8 +223,8 @@ mod tests {
         NodeAddr::new(bytes)
     }
 
-    fn served(dest: u16, to: Option<LinkId>, until: u64) -> Served {
-        Served {
+    fn incoming(dest: u16, to: Option<LinkId>, until: u64) -> Incoming {
+        Incoming {
             dest: addr(dest),
             to,
             told: false,
@@ -227,22 +235,22 @@ mod tests {
     #[test]
     fn a_neighbour_has_its_share_of_labels_and_takes_none_of_the_others() {
         let mut labels = Labels::default();
-        for label in 0..MAX_SERVED as u32 {
-            assert!(labels.admit(LINK, Label(label), served(1, None, 5_000)));
+        for label in 0..MAX_INCOMING as u32 {
+            assert!(labels.admit(LINK, Label(label), incoming(1, None, 5_000)));
             assert_eq!(labels.check_invariants(), Ok(()));
         }
-        assert!(!labels.admit(LINK, Label(u32::MAX), served(1, None, 10)));
-        assert_eq!((labels.served.len(), labels.deadline()), (MAX_SERVED, 5_000));
-        assert!(labels.admit(OTHER, Label(u32::MAX), served(1, None, 10)));
-        labels.served.remove(&(LINK, Label(3)));
-        assert!(labels.admit(LINK, Label(u32::MAX), served(1, None, 10)));
+        assert!(!labels.admit(LINK, Label(u32::MAX), incoming(1, None, 10)));
+        assert_eq!((labels.incoming.len(), labels.deadline()), (MAX_INCOMING, 5_000));
+        assert!(labels.admit(OTHER, Label(u32::MAX), incoming(1, None, 10)));
+        labels.incoming.remove(&(LINK, Label(3)));
+        assert!(labels.admit(LINK, Label(u32::MAX), incoming(1, None, 10)));
     }
 
     #[test]
     fn more_labels_of_a_neighbour_than_its_share_break_an_invariant() {
         let mut labels = Labels::default();
-        for label in 0..=MAX_SERVED as u32 {
-            labels.served.insert((LINK, Label(label)), served(1, None, 5_000));
+        for label in 0..=MAX_INCOMING as u32 {
+            labels.incoming.insert((LINK, Label(label)), incoming(1, None, 5_000));
         }
         labels.settle();
         assert!(labels.check_invariants().is_err());
@@ -251,7 +259,7 @@ mod tests {
     #[test]
     fn labels_for_others_leave_some_for_ourselves() {
         let (mut labels, now) = (Labels::default(), 1_000);
-        for dest in 0..MAX_ASKED_FOR_OTHERS as u16 {
+        for dest in 0..MAX_OUTGOING_FOR_OTHERS as u16 {
             assert!(labels.ask(now, LINK, addr(dest), 0));
         }
         assert!(!labels.ask(now, LINK, addr(1_000), 0));
@@ -259,7 +267,7 @@ mod tests {
             !labels.ask(now, LINK, addr(1_000), now),
             "a use that is over is none of ours"
         );
-        assert_eq!(labels.asked.len(), MAX_ASKED_FOR_OTHERS);
+        assert_eq!(labels.outgoing.len(), MAX_OUTGOING_FOR_OTHERS);
         assert!(labels.ask(now, OTHER, addr(1_000), 0), "each neighbour has a share");
         assert!(labels.ask(now, LINK, addr(5), 0), "there is one for this destination");
         assert!(labels.ask(now, LINK, addr(1_000), now + 1));
@@ -274,7 +282,7 @@ mod tests {
         for (link, dest) in [(LINK, 1), (LINK, 2), (OTHER, 1), (LINK, 1)] {
             assert!(labels.ask(1_000, link, addr(dest), 0));
         }
-        let of = |link, dest| labels.asked.get(&(link, addr(dest))).unwrap().label.0;
+        let of = |link, dest| labels.outgoing.get(&(link, addr(dest))).unwrap().label.0;
         assert_eq!([of(LINK, 1), of(LINK, 2), of(OTHER, 1)], [u32::MAX, 0, 1]);
         assert_eq!(labels.dest_of(LINK, Label(0)), Some(addr(2)));
         assert_eq!(labels.dest_of(OTHER, Label(1)), Some(addr(1)));
@@ -286,7 +294,7 @@ mod tests {
         let mut labels = Labels::default();
         for (ours, kept) in [(0, 0), (5_000, 5_000), (4_000, 5_000)] {
             assert!(labels.ask(1_000, LINK, addr(1), ours));
-            assert_eq!(labels.asked.get(&(LINK, addr(1))).unwrap().ours, kept);
+            assert_eq!(labels.outgoing.get(&(LINK, addr(1))).unwrap().ours, kept);
         }
         assert!(labels.is_wanted(4_999, LINK, addr(1)));
         assert!(!labels.is_wanted(5_000, LINK, addr(1)), "nobody uses it any more");
@@ -298,10 +306,10 @@ mod tests {
         let mut labels = Labels::default();
         labels.ask(1_000, LINK, addr(1), 0);
         for (label, dest, to) in [(1, 1, None), (2, 1, Some(OTHER)), (3, 2, Some(LINK))] {
-            labels.admit(OTHER, Label(label), served(dest, to, 5_000));
+            labels.admit(OTHER, Label(label), incoming(dest, to, 5_000));
         }
         assert!(!labels.is_wanted(1_000, LINK, addr(1)));
-        labels.admit(OTHER, Label(4), served(1, Some(LINK), 5_000));
+        labels.admit(OTHER, Label(4), incoming(1, Some(LINK), 5_000));
         assert!(labels.is_wanted(1_000, LINK, addr(1)));
         assert_eq!(labels.leading(LINK, addr(1)), [(OTHER, Label(4))]);
     }
@@ -311,11 +319,11 @@ mod tests {
         let mut labels = Labels::default();
         labels.ask(1_000, LINK, addr(1), 0);
         for (stage, bound) in [
-            (Stage::Asking(1), None),
+            (Stage::Requesting(1), None),
             (Stage::Bound(1_300), Some((Label(1), 1_300))),
             (Stage::Refused, None),
         ] {
-            labels.asked.get_mut(&(LINK, addr(1))).unwrap().stage = stage;
+            labels.outgoing.get_mut(&(LINK, addr(1))).unwrap().stage = stage;
             assert_eq!(labels.bound(LINK, addr(1)), bound);
         }
         assert_eq!(labels.bound(OTHER, addr(1)), None);
@@ -325,14 +333,14 @@ mod tests {
     fn the_deadline_is_that_of_the_first_label() {
         let mut labels = Labels::default();
         assert_eq!(labels.deadline(), u64::MAX);
-        labels.admit(LINK, Label(1), served(1, None, 9_000));
-        labels.admit(LINK, Label(2), served(1, None, 8_000));
+        labels.admit(LINK, Label(1), incoming(1, None, 9_000));
+        labels.admit(LINK, Label(2), incoming(1, None, 8_000));
         assert_eq!(labels.deadline(), 8_000);
         labels.ask(3_000, LINK, addr(1), 0);
         assert_eq!(labels.deadline(), 3_000);
         labels.wake(7_000);
         assert_eq!(labels.deadline(), 3_000);
-        labels.asked.get_mut(&(LINK, addr(1))).unwrap().next = 8_500;
+        labels.outgoing.get_mut(&(LINK, addr(1))).unwrap().next = 8_500;
         labels.settle();
         assert_eq!((labels.deadline(), labels.check_invariants()), (8_000, Ok(())));
         labels.due = Some(8_001);

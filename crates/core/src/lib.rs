@@ -5,8 +5,8 @@
 //! - `session`: FSP with one node: handshake, rekey, confirmation, idleness.
 //! - `agreement`: the agreement on keys for fast frames, of a session or of a hop. `labels`: labels
 //!   of relayed fast frames.
-//! - [`Path`]: the paths to a peer, and why each was left. `path_mtu`, `prober`: the path MTU and
-//!   the search for it.
+//! - [`Path`]: the paths to a peer, and why each was left. `path_mtu`, `pmtu_search`: the path MTU
+//!   and the search for it.
 //! - `mesh`: the spanning tree, filters, look-ups and next hops.
 //! - `liveness`: whether the peer of a link or session is alive. `metrics`: how good the path is;
 //!   `reports`: when to report it.
@@ -36,7 +36,7 @@ mod node;
 mod passing;
 mod path;
 mod path_mtu;
-mod prober;
+mod pmtu_search;
 mod progress;
 mod reports;
 mod session;

@@ -7,10 +7,10 @@
 
 mod first_messages;
 mod handshake;
+mod health;
 mod hop_keys;
 mod moves;
 mod reports;
-mod trust;
 mod twins;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -27,8 +27,8 @@ use weft_wire::link::{
 use self::first_messages::Mark;
 pub(crate) use self::first_messages::{First, FirstMessages};
 use self::handshake::Attempt;
+pub(crate) use self::health::Health;
 use self::moves::Moves;
-pub(crate) use self::trust::Trust;
 pub(crate) use self::twins::{Twins, from_bytes as twin_address};
 use crate::agreement::Agreement;
 use crate::context::Context;
@@ -143,7 +143,7 @@ pub(crate) struct Link {
     congested: bool,
     reports: Reports,
     /// Whether the neighbour answers at present.
-    pub(crate) trust: Trust,
+    pub(crate) health: Health,
     announcements: u32,
     announce_at: u64,
     /// The addresses to which the peer may have roamed.
@@ -192,7 +192,7 @@ impl Link {
             metrics: Metrics::default(),
             congested: false,
             reports: Reports::new(&LINK),
-            trust: Trust::new(),
+            health: Health::new(),
             announcements: 0,
             announce_at: 0,
             moves: Moves::default(),
@@ -314,7 +314,7 @@ impl Link {
         self.watch_for_twins(ctx, now, remote_epoch, began, path);
         if !was_up || restarted {
             self.up_since = Some(now);
-            self.trust = Trust::new();
+            self.health = Health::new();
             ctx.event(Event::LinkUp {
                 peer: self.peer,
                 path,
@@ -384,7 +384,7 @@ impl Link {
         self.liveness
             .sample(now, &activity.totals, activity.totals.last_payload_tx);
         self.metrics.handle_received(now, &activity.received);
-        self.trust.review(now, &self.liveness);
+        self.health.review(now, &self.liveness);
     }
 
     /// Answers a probe of the neighbour.
@@ -401,21 +401,21 @@ impl Link {
         if let Ok(number) = <[u8; 8]>::try_from(body) {
             self.handle_path_answer(ctx, now, u64::from_le_bytes(number));
         } else if let Ok(number) = <[u8; 4]>::try_from(body) {
-            self.trust.handle_answer(now, u32::from_le_bytes(number));
+            self.health.handle_answer(now, u32::from_le_bytes(number));
         }
-        self.trust.review(now, &self.liveness);
+        self.health.review(now, &self.liveness);
     }
 
     /// Handles frames of the peer that arrive on another path.
     pub(crate) fn handle_left(&mut self, now: u64) {
         if self.is_up() {
-            self.trust.handle_left(now, &self.liveness);
+            self.health.handle_left(now, &self.liveness);
         }
     }
 
     /// Whether the link is up and not doubted.
-    pub(crate) fn is_trusted(&self) -> bool {
-        self.is_up() && self.trust.is_trusted()
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.is_up() && self.health.is_healthy()
     }
 
     /// Sends a disconnect, for an orderly stop.
@@ -486,9 +486,9 @@ impl Link {
     }
 
     /// Without a mesh there is no other path, so no probes are sent.
-    fn trust_at(&self, ctx: &Context) -> u64 {
+    fn health_at(&self, ctx: &Context) -> u64 {
         if ctx.config.mesh {
-            self.while_up(self.trust.deadline(&self.liveness))
+            self.while_up(self.health.deadline(&self.liveness))
         } else {
             u64::MAX
         }
@@ -529,7 +529,7 @@ impl Link {
             (self.heartbeat_at(ctx), "heartbeat"),
             (self.announce_at(), "announce our address"),
             (self.report_at(ctx), "link report"),
-            (self.trust_at(ctx), "probe"),
+            (self.health_at(ctx), "probe"),
             (self.while_up(self.hop_at()), "keys of the hop"),
             (self.while_up(self.moves_at()), "probe of a path"),
             (self.dead_at(ctx), "link dead"),
@@ -574,8 +574,8 @@ impl Link {
         }
         self.drive_hop(ctx, now);
         self.drive_moves(ctx, now);
-        if now >= self.trust_at(ctx)
-            && let Some(number) = self.trust.handle_timeout(now, &self.liveness)
+        if now >= self.health_at(ctx)
+            && let Some(number) = self.health.handle_timeout(now, &self.liveness)
         {
             self.send(ctx, PROBE, number.to_le_bytes().to_vec());
         }
@@ -614,7 +614,7 @@ impl Link {
         self.metrics = Metrics::default();
         self.congested = false;
         self.reports = Reports::new(&LINK);
-        self.trust = Trust::new();
+        self.health = Health::new();
         self.announcements = 0;
         self.moves = Moves::default();
         self.last_down = Some((now, reason));

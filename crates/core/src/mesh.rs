@@ -2,21 +2,21 @@
 //!
 //! - [`tree`]: the spanning tree, and with it coordinates for every node.
 //! - [`filter`]: the nodes that each neighbour may reach.
-//! - [`coords`], [`ways`]: the coordinates of other nodes, and the neighbours on the routes to
+//! - [`coords`], [`next_hops`]: the coordinates of other nodes, and the neighbours on the routes to
 //!   them, as learned.
-//! - [`ground`]: the evidence for such knowledge, and when it yields to other knowledge.
-//! - [`doubts`]: neighbours and routes that do not answer at present.
+//! - [`provenance`]: the evidence for such knowledge, and when it yields to other knowledge.
+//! - [`suspects`]: neighbours and routes that do not answer at present.
 //! - [`lookup`]: questions for coordinates.
 //! - here: what these modules report to each other, and the next hop.
 
 mod coords;
 mod costs;
-mod doubts;
 mod filter;
-mod ground;
 mod lookup;
+mod next_hops;
+mod provenance;
+mod suspects;
 mod tree;
-mod ways;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,13 +29,13 @@ use weft_wire::{NodeAddr, WireError};
 
 use self::coords::CoordCache;
 use self::costs::{Costs, HOP};
-use self::doubts::Doubts;
 use self::filter::Filters;
 pub(crate) use self::filter::Was;
-use self::ground::{Ground, Word};
 use self::lookup::{Limits, LookupCounters, LookupOutput, Lookups, View};
+use self::next_hops::NextHops;
+use self::provenance::{Provenance, Word};
+use self::suspects::Suspects;
 use self::tree::{AnnounceError, Tree, distance};
-use self::ways::Ways;
 use crate::context::Context;
 
 /// Maximum number of nodes whose coordinates are kept.
@@ -91,8 +91,8 @@ pub(crate) struct Mesh {
     filters: Filters,
     coords: CoordCache,
     lookups: Lookups,
-    ways: Ways,
-    doubts: Doubts,
+    next_hops: NextHops,
+    doubts: Suspects,
     costs: Costs,
     outputs: VecDeque<MeshOutput>,
 }
@@ -109,8 +109,8 @@ impl Mesh {
             filters: Filters::new(ctx.me),
             coords: CoordCache::new(MAX_COORDS),
             lookups: Lookups::new(Limits::default()),
-            ways: Ways::default(),
-            doubts: Doubts::default(),
+            next_hops: NextHops::default(),
+            doubts: Suspects::default(),
             costs: Costs::default(),
             outputs: VecDeque::new(),
         }
@@ -154,7 +154,7 @@ impl Mesh {
         }
         let change = self.tree.peer_down(now, addr);
         self.filters.peer_down(now, &addr);
-        self.ways.forget_through(&addr);
+        self.next_hops.forget_through(&addr);
         self.doubts.set_silent(addr, false);
         self.costs.forget(&addr);
         self.tree_changed(now, change.coords_changed);
@@ -244,22 +244,36 @@ impl Mesh {
     /// Learns coordinates from a message that this node has forwarded or received. They are hints
     /// without a proof.
     pub(crate) fn learn_coords(&mut self, now: u64, dest: NodeAddr, path: &[NodeAddr], teller: NodeAddr) {
-        let ground = Ground::Passing;
-        self.keep_coords(now, dest, path, Word { teller, ground });
+        let provenance = Provenance::Passing;
+        self.keep_coords(now, dest, path, Word { teller, provenance });
     }
 
     /// Learns from a session message of `src` that was received through `via`: the route back may
     /// lead there.
-    pub(crate) fn learn_way(&mut self, now: u64, src: NodeAddr, via: NodeAddr) {
-        let ground = Ground::Passing;
-        self.keep_way(now, src, Word { teller: via, ground });
+    pub(crate) fn learn_next_hop(&mut self, now: u64, src: NodeAddr, via: NodeAddr) {
+        let provenance = Provenance::Passing;
+        self.keep_way(
+            now,
+            src,
+            Word {
+                teller: via,
+                provenance,
+            },
+        );
     }
 
     /// Learns from a frame of a node's session that was received through `via`: the route back
     /// leads there.
     pub(crate) fn prove_way(&mut self, now: u64, src: NodeAddr, via: NodeAddr) {
-        let ground = Ground::Proven;
-        self.keep_way(now, src, Word { teller: via, ground });
+        let provenance = Provenance::Proven;
+        self.keep_way(
+            now,
+            src,
+            Word {
+                teller: via,
+                provenance,
+            },
+        );
     }
 
     /// Records whether a neighbour is silent, and returns whether that changed.
@@ -268,8 +282,8 @@ impl Mesh {
     }
 
     /// Records that messages to `dest` through `via` were not answered.
-    pub(crate) fn doubt_way(&mut self, now: u64, dest: NodeAddr, via: NodeAddr) {
-        self.doubts.doubt_way(now, dest, via);
+    pub(crate) fn suspect_route(&mut self, now: u64, dest: NodeAddr, via: NodeAddr) {
+        self.doubts.suspect_route(now, dest, via);
     }
 
     /// Whether `via` is doubted as the next hop to `dest`.
@@ -286,7 +300,7 @@ impl Mesh {
 
     fn keep_way(&mut self, now: u64, dest: NodeAddr, word: Word) {
         if dest != self.me && dest != word.teller {
-            self.ways.learn(now, dest, word);
+            self.next_hops.learn(now, dest, word);
         }
     }
 
@@ -313,10 +327,10 @@ impl Mesh {
         if self.neighbours.contains_key(&dest) && usable(&dest) {
             return Some(dest);
         }
-        let way = self.ways.to(now, &dest).filter(|(via, _)| usable(via));
+        let way = self.next_hops.to(now, &dest).filter(|(via, _)| usable(via));
         // Messages of this node itself have made no hop yet. A relay has to bring a message closer,
         // or it may circulate.
-        if let (Some((via, Ground::Proven)), None) = (way, not) {
+        if let (Some((via, Provenance::Proven)), None) = (way, not) {
             return Some(via);
         }
         let cached = self.coords.lookup(now, &dest).map(<[NodeAddr]>::to_vec);
@@ -324,7 +338,7 @@ impl Mesh {
         let closer = coords.and_then(|coords| self.closer_hop(&dest, &coords, way, usable));
         // The destination may reach this node through neighbours that are not closer to it. Its own
         // messages then show the route back.
-        let back = || self.ways.back_to(now, &dest).filter(usable);
+        let back = || self.next_hops.back_to(now, &dest).filter(usable);
         closer.or(way.map(|(via, _)| via)).or_else(back)
     }
 
@@ -332,7 +346,7 @@ impl Mesh {
         &self,
         dest: &NodeAddr,
         coords: &[NodeAddr],
-        way: Option<(NodeAddr, Ground)>,
+        way: Option<(NodeAddr, Provenance)>,
         usable: impl Fn(&NodeAddr) -> bool,
     ) -> Option<NodeAddr> {
         let coords = &self.tree.update(coords);
@@ -341,7 +355,7 @@ impl Mesh {
             let theirs = distance(self.tree.peer_coords(*via)?, coords)?;
             (theirs < ours).then_some(theirs)
         };
-        let answered = way.filter(|(via, ground)| *ground >= Ground::Answer && closer(via).is_some());
+        let answered = way.filter(|(via, provenance)| *provenance >= Provenance::Answer && closer(via).is_some());
         if let Some((via, _)) = answered {
             return Some(via);
         }
@@ -405,13 +419,13 @@ impl Mesh {
         self.tree.check_invariants()?;
         self.filters.check_invariants()?;
         self.coords.check_invariants()?;
-        self.ways.check_invariants()?;
+        self.next_hops.check_invariants()?;
         self.lookups.check_invariants()
     }
 
     /// Returns the memory for state that other nodes have caused, in bytes, approximately.
     pub(crate) fn bytes(&self) -> usize {
-        self.filters.bytes() + self.coords.bytes() + self.lookups.bytes() + self.ways.bytes()
+        self.filters.bytes() + self.coords.bytes() + self.lookups.bytes() + self.next_hops.bytes()
     }
 
     fn tree_changed(&mut self, now: u64, coords_changed: bool) {
@@ -441,7 +455,7 @@ impl Mesh {
                 LookupOutput::Found {
                     target, coords, via, ..
                 } => {
-                    self.take_answer(now, target, via, &coords, Ground::Proven);
+                    self.take_answer(now, target, via, &coords, Provenance::Proven);
                     self.outputs.push_back(MeshOutput::Changed);
                 }
                 LookupOutput::Failed { target } => self.outputs.push_back(MeshOutput::Failed(target)),
@@ -449,14 +463,17 @@ impl Mesh {
                     dest,
                     via,
                     coords,
-                    ground,
-                } => self.take_answer(now, dest, via, &coords, ground),
+                    provenance,
+                } => self.take_answer(now, dest, via, &coords, provenance),
             }
         }
     }
 
-    fn take_answer(&mut self, now: u64, dest: NodeAddr, via: NodeAddr, coords: &[NodeAddr], ground: Ground) {
-        let word = Word { teller: via, ground };
+    fn take_answer(&mut self, now: u64, dest: NodeAddr, via: NodeAddr, coords: &[NodeAddr], provenance: Provenance) {
+        let word = Word {
+            teller: via,
+            provenance,
+        };
         self.keep_coords(now, dest, coords, word);
         self.keep_way(now, dest, word);
     }
@@ -472,7 +489,7 @@ impl Mesh {
             tree: &self.tree,
             filters: &self.filters,
             coords: &self.coords,
-            ways: &self.ways,
+            next_hops: &self.next_hops,
             doubts: &self.doubts,
         };
         (&mut self.lookups, around)
@@ -489,8 +506,8 @@ struct Around<'a> {
     tree: &'a Tree,
     filters: &'a Filters,
     coords: &'a CoordCache,
-    ways: &'a Ways,
-    doubts: &'a Doubts,
+    next_hops: &'a NextHops,
+    doubts: &'a Suspects,
 }
 
 impl View for Around<'_> {
@@ -538,7 +555,7 @@ impl View for Around<'_> {
         if self.neighbours.contains_key(dest) {
             return Some(*dest);
         }
-        if let Some((via, _)) = self.ways.to(self.now, dest) {
+        if let Some((via, _)) = self.next_hops.to(self.now, dest) {
             return Some(via);
         }
         let coords = self.tree.update(self.coords.peek(self.now, dest)?);

@@ -9,7 +9,7 @@ use weft_packet::{Expected, LinkId, TableCommand};
 use weft_wire::link::DisconnectReason;
 use weft_wire::{Network, NodeAddr};
 
-use self::carry::Held;
+use self::forwarding::Held;
 use self::peers::Peers;
 use self::routes::Routes;
 use self::signals::Signals;
@@ -26,9 +26,9 @@ use crate::status::PeerStatus;
 use crate::turned_away::{TurnedAway, TurnedAwayNodes};
 use crate::{Config, PeerConfig, Quality};
 
-mod carry;
 mod check;
 mod doubt;
+mod forwarding;
 mod labels;
 mod mesh;
 mod messages;
@@ -71,6 +71,12 @@ impl Peer {
             (look, "state of a peer"),
         ];
         times.into_iter().min_by_key(|(at, _)| *at).unwrap_or((u64::MAX, ""))
+    }
+
+    /// Returns the hosts where the peer may be, in order.
+    fn hosts(&self) -> Vec<IpAddr> {
+        let hosts: BTreeSet<IpAddr> = self.link.targets().iter().map(SocketAddr::ip).collect();
+        hosts.into_iter().collect()
     }
 
     /// Whether this is a neighbour that is not configured and whose link has ended.
@@ -308,7 +314,7 @@ impl Node {
         }
         self.drive_labels(now);
         for Timeout { addr, .. } in ends {
-            self.follow_trust(now, addr);
+            self.follow_health(now, addr);
             self.follow_other_end(now, addr);
             self.handle_silent_session(now, addr);
             self.note_progress(now, addr);
@@ -434,14 +440,13 @@ impl Node {
     }
 
     /// Sends the lane how to recognise handshakes of a known node, if that has changed. Known nodes
-    /// are configured peers and proven neighbours.
+    /// are configured peers and proven neighbours. Nothing is sent about other nodes.
     fn expect(&mut self, addr: NodeAddr) {
         let Some(peer) = self.peers.get_mut(&addr) else { return };
         if !peer.configured && !peer.link.is_up() {
             return;
         }
-        let hosts: BTreeSet<IpAddr> = peer.link.targets().iter().map(SocketAddr::ip).collect();
-        let hosts: Vec<IpAddr> = hosts.into_iter().collect();
+        let hosts = peer.hosts();
         if peer.expected.as_ref() == Some(&hosts) {
             return;
         }
@@ -464,9 +469,9 @@ impl Node {
         }
     }
 
-    fn follow_trust_of(&mut self, now: u64, link: LinkId) {
+    fn follow_health_of(&mut self, now: u64, link: LinkId) {
         if let Some(addr) = self.by_link.get(&link).copied() {
-            self.follow_trust(now, addr);
+            self.follow_health(now, addr);
         }
     }
 
@@ -480,5 +485,52 @@ impl Node {
         if let Some(addr) = self.by_link.get(&link).copied() {
             self.with_peer(addr, f);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha20Rng;
+    use rand_core::SeedableRng as _;
+    use weft_noise::SecretKey;
+    use weft_packet::Command;
+
+    use super::*;
+
+    /// Returns the number of commands about expected handshakes since the last call, and of the
+    /// hosts in them.
+    fn expectations(node: &mut Node) -> (usize, usize) {
+        let outputs = std::iter::from_fn(|| node.poll_output());
+        let hosts = outputs.filter_map(|output| match output {
+            Output::Lane(Command::Table(TableCommand::Expect(expected))) => Some(expected.hosts.len()),
+            _ => None,
+        });
+        hosts.fold((0, 0), |(count, sum), hosts| (count + 1, sum + hosts))
+    }
+
+    #[test]
+    fn the_hosts_of_a_peer_are_sent_once_and_those_of_others_not_with_them() {
+        const PEERS: u16 = 1_000;
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let mut identity = || Identity::new(SecretKey::generate(&mut rng));
+        let keys: Vec<PublicKey> = (0..PEERS).map(|_| identity().public()).collect();
+        let mut node = Node::new(Config::default(), identity(), Box::new(rng));
+        let address = |n: u16, net: u8| SocketAddr::from(([net, 0, n.to_be_bytes()[0], n.to_be_bytes()[1]], 2_121));
+        let add = |node: &mut Node| {
+            for (n, key) in (0..PEERS).zip(&keys) {
+                let addresses = vec![address(n, 10)];
+                node.add_peer(0, PeerConfig { key: *key, addresses });
+            }
+        };
+        let peers = usize::from(PEERS);
+        add(&mut node);
+        assert_eq!(expectations(&mut node), (peers, peers));
+        add(&mut node);
+        assert_eq!(expectations(&mut node), (0, 0), "nothing has changed");
+        for (n, key) in (0..PEERS).zip(&keys) {
+            node.hint(0, key, address(n, 11));
+        }
+        assert_eq!(expectations(&mut node), (peers, 2 * peers));
+        assert_eq!(node.check_invariants(), Ok(()));
     }
 }

@@ -44,7 +44,7 @@ impl Look {
             };
             return Self::calm(state, standing);
         }
-        let silent_at = match config.mesh && link.trust.is_silent() {
+        let silent_at = match config.mesh && link.health.is_silent() {
             true => 0,
             false => link.unanswered_at(),
         };

@@ -358,7 +358,7 @@ impl Session {
     }
 
     /// Returns the link on which frames are sent.
-    pub(crate) fn route(&self) -> Option<LinkId> {
+    pub(crate) fn next_hop(&self) -> Option<LinkId> {
         self.link
     }
 

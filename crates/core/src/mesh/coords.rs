@@ -9,7 +9,7 @@ use std::mem::size_of;
 
 use weft_wire::NodeAddr;
 
-use super::ground::{Ground, Word};
+use super::provenance::{Provenance, Word};
 
 /// Time for which coordinates that are not used are kept, in ms.
 pub(crate) const TTL: u64 = 300_000;
@@ -20,8 +20,8 @@ const MEAN_PATH: usize = 16;
 /// Size of an entry in both maps, without its path.
 const ENTRY_BYTES: usize = size_of::<(NodeAddr, Entry)>() + size_of::<(u64, NodeAddr)>();
 
-/// Entries that are evicted together: the statements of one neighbour with the same ground.
-type Group = (Ground, NodeAddr);
+/// Entries that are evicted together: the statements of one neighbour with the same provenance.
+type Group = (Provenance, NodeAddr);
 
 /// The reason why coordinates were not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,10 +36,10 @@ pub(crate) enum CoordsError {
 
 /// Coordinates by node. Times are ms on the caller's clock.
 ///
-/// If there is no room, the entries with the weakest ground are evicted, among these those of the
-/// neighbour with the most of them, and among its own the least recently used. So a neighbour that
-/// forges coordinates displaces none that a node has proven or answered with, and displaces its own
-/// statements first.
+/// If there is no room, the entries with the weakest provenance are evicted, among these those of
+/// the neighbour with the most of them, and among its own the least recently used. So a neighbour
+/// that forges coordinates displaces none that a node has proven or answered with, and displaces
+/// its own statements first.
 #[derive(Debug)]
 pub(crate) struct CoordCache {
     entries: BTreeMap<NodeAddr, Entry>,
@@ -68,7 +68,7 @@ struct Entry {
 
 impl Entry {
     fn group(&self) -> Group {
-        (self.word.ground, self.word.teller)
+        (self.word.provenance, self.word.teller)
     }
 
     fn bytes(&self) -> usize {
@@ -90,7 +90,7 @@ impl CoordCache {
     }
 
     /// Learns the coordinates of a node, or learns them again: its address first, the root's last.
-    /// Coordinates with a stronger ground stay.
+    /// Coordinates with a stronger provenance stay.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl CoordCache {
                 self.add(now, dest, path, word);
             }
         }
-        self.expire((word.ground, word.teller), now);
+        self.expire((word.provenance, word.teller), now);
         self.evict(now);
         Ok(())
     }
@@ -261,7 +261,7 @@ impl CoordCache {
         }
     }
 
-    /// Removes entries until the rest fits: expired ones, then those with the weakest ground.
+    /// Removes entries until the rest fits: expired ones, then those with the weakest provenance.
     fn evict(&mut self, now: u64) {
         let fits = |cache: &Self| cache.entries.len() <= cache.capacity && cache.bytes <= cache.max_bytes();
         if fits(self) {
@@ -270,11 +270,11 @@ impl CoordCache {
         let groups: Vec<Group> = self.by_use.keys().copied().collect();
         groups.into_iter().for_each(|group| self.expire(group, now));
         while !fits(self) {
-            let weakest = self.by_use.keys().next().map(|(ground, _)| *ground);
+            let weakest = self.by_use.keys().next().map(|(provenance, _)| *provenance);
             let of_weakest = self
                 .by_use
                 .iter()
-                .take_while(|((ground, _), _)| Some(*ground) == weakest);
+                .take_while(|((provenance, _), _)| Some(*provenance) == weakest);
             let most = of_weakest.max_by_key(|(_, uses)| uses.len()).map(|(group, _)| *group);
             let Some(oldest) = most.and_then(|group| self.oldest_of(group)) else {
                 break;
@@ -304,13 +304,13 @@ impl CoordCache {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::ground::{FIRM, Ground};
+    use super::super::provenance::{FIRM, Provenance};
     use super::*;
 
-    /// A statement that only another one with the same ground replaces.
+    /// A statement that only another one with the same provenance replaces.
     const SIGNED: Word = Word {
         teller: NodeAddr::new([0; 16]),
-        ground: Ground::Proven,
+        provenance: Provenance::Proven,
     };
 
     fn addr(number: u8) -> NodeAddr {
@@ -353,7 +353,7 @@ mod tests {
         let mut cache = CoordCache::new(10);
         let passing = |teller| Word {
             teller: addr(teller),
-            ground: Ground::Passing,
+            provenance: Provenance::Passing,
         };
         cache.insert(0, addr(5), &path(&[5, 1]), SIGNED).unwrap();
         cache.insert(1, addr(5), &path(&[5, 9, 1]), passing(7)).unwrap();
@@ -371,7 +371,7 @@ mod tests {
         let mut cache = CoordCache::new(10);
         let passing = |teller| Word {
             teller: addr(teller),
-            ground: Ground::Passing,
+            provenance: Provenance::Passing,
         };
         cache.insert(0, addr(5), &path(&[5, 1]), SIGNED).unwrap();
         cache.insert(1, addr(6), &path(&[6, 1]), passing(2)).unwrap();
@@ -515,7 +515,7 @@ mod tests {
         let mut cache = CoordCache::new(10);
         let passing = Word {
             teller: addr(7),
-            ground: Ground::Passing,
+            provenance: Provenance::Passing,
         };
         cache.insert(0, addr(5), &path(&[5, 1]), SIGNED).unwrap();
         cache.insert(TTL, addr(5), &path(&[5, 1]), passing).unwrap();
@@ -558,7 +558,7 @@ mod tests {
             cache
         };
         assert_eq!(full().check_invariants(), Ok(()));
-        let group = (SIGNED.ground, SIGNED.teller);
+        let group = (SIGNED.provenance, SIGNED.teller);
         let breakages: [(&str, Breakage); 8] = [
             ("bytes", |cache, _| cache.bytes -= 1),
             ("entries", |cache, _| cache.capacity = 1),
@@ -580,10 +580,10 @@ mod tests {
                 uses.insert(0, addr(9));
             }),
             ("another group", |cache, _| {
-                cache.entries.get_mut(&addr(5)).unwrap().word.ground = Ground::Answer;
+                cache.entries.get_mut(&addr(5)).unwrap().word.provenance = Provenance::Answer;
             }),
             ("an empty group", |cache, _| {
-                cache.by_use.insert((Ground::Answer, addr(1)), BTreeMap::new());
+                cache.by_use.insert((Provenance::Answer, addr(1)), BTreeMap::new());
             }),
         ];
         for (name, breakage) in breakages {

@@ -32,7 +32,7 @@ use weft_wire::link::LinkMessageType;
 
 use self::origin::Wanted;
 use self::recent::RecentRequests;
-use super::ground::Ground;
+use super::provenance::Provenance;
 
 /// Attempts of one look-up.
 pub(crate) const ATTEMPTS: usize = 4;
@@ -105,7 +105,7 @@ pub(crate) enum LookupOutput {
         /// The node's coordinates, from itself to the root.
         coords: Vec<NodeAddr>,
         /// The evidence for that.
-        ground: Ground,
+        provenance: Provenance,
     },
 }
 

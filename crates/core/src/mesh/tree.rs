@@ -7,8 +7,8 @@
 //!
 //! - [`Tree`]: the places of the neighbours and of this node, and the announcements that are due.
 //! - `announce`: a neighbour's announcement, checked.
-//! - `select`: the choice of the parent. `damper`: when a mere improvement has to wait.
-//! - `herald`: this node's own declaration, and when each neighbour receives it.
+//! - `select`: the choice of the parent. `parent_holddown`: when a mere improvement has to wait.
+//! - `announce_schedule`: this node's own declaration, and when each neighbour receives it.
 //!
 //! Never here: next hops, coordinates of nodes that are not neighbours, and measurements; link
 //! costs are an input.
@@ -27,8 +27,8 @@
 //! each neighbour.
 
 mod announce;
-mod damper;
-mod herald;
+mod announce_schedule;
+mod parent_holddown;
 mod select;
 #[cfg(test)]
 mod tests;
@@ -43,8 +43,8 @@ use weft_wire::tree::{AncestryEntry, TreeAnnounce};
 
 pub(crate) use self::announce::AnnounceError;
 use self::announce::{Place, Quota};
-use self::damper::Damper;
-use self::herald::{Declaration, Outbox};
+use self::announce_schedule::{Declaration, Outbox};
+use self::parent_holddown::ParentHolddown;
 use self::select::Rank;
 
 /// How often the choice of a parent is reconsidered without an announcement.
@@ -71,7 +71,7 @@ pub(crate) struct Tree {
     /// The path to the root: this node, the parent, and so on.
     coords: Vec<NodeAddr>,
     peers: BTreeMap<NodeAddr, Peer>,
-    damper: Damper,
+    parent_holddown: ParentHolddown,
     reevaluate_at: u64,
     declaration: Declaration,
 }
@@ -115,7 +115,7 @@ impl Tree {
             longest: entries.max(1),
             coords: vec![me],
             peers: BTreeMap::new(),
-            damper: Damper::default(),
+            parent_holddown: ParentHolddown::default(),
             reevaluate_at: now.saturating_add(REEVALUATE / 2 + jitter % (REEVALUATE / 2)),
             declaration: Declaration::default(),
         }
@@ -305,7 +305,7 @@ impl Tree {
         self.peers.values_mut().for_each(|peer| peer.outbox.renew(now));
         let parent_changed = parent != next;
         if parent_changed && next.is_some() {
-            self.damper.switched(now);
+            self.parent_holddown.switched(now);
         }
         Change {
             coords_changed: true,
@@ -326,8 +326,8 @@ impl Tree {
         if best.peer == present.peer || !best.clearly_beats(&present) {
             return Some(present.peer);
         }
-        if self.damper.free_at() > now {
-            self.reevaluate_at = self.reevaluate_at.min(self.damper.free_at());
+        if self.parent_holddown.free_at() > now {
+            self.reevaluate_at = self.reevaluate_at.min(self.parent_holddown.free_at());
             return Some(present.peer);
         }
         Some(best.peer)

@@ -6,7 +6,7 @@ use weft_packet::LinkId;
 use weft_wire::NodeAddr;
 
 use super::Node;
-use super::carry::MAX_HELD;
+use super::forwarding::MAX_HELD;
 use crate::session::HANDSHAKE_LIFE;
 
 /// Maximum number of epochs of one link: candidates, the present one, and those that drain.
@@ -30,7 +30,7 @@ impl Node {
         self.routes.check()?;
         self.peers.check(&self.ctx)?;
         if self.held.len() > MAX_HELD {
-            return Err(format!("{} ways are held", self.held.len()));
+            return Err(format!("{} routes are held", self.held.len()));
         }
         let half_open: usize = self.peers.values().map(|peer| peer.session.half_open()).sum();
         let most = self.ctx.unproven.most_in(HANDSHAKE_LIFE, self.peers.len());
@@ -40,6 +40,9 @@ impl Node {
         let mut indices = 0;
         for peer in self.peers.values() {
             let (link, session) = (&peer.link, &peer.session);
+            if peer.configured && peer.expected.as_ref() != Some(&peer.hosts()) {
+                return Err(format!("handshakes are expected from {:?}", peer.expected));
+            }
             if link.epochs_held() > MAX_LINK_EPOCHS {
                 return Err(format!("{} link epochs", link.epochs_held()));
             }

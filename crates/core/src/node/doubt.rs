@@ -20,12 +20,12 @@ const FRESH: u64 = 1_000;
 
 impl Node {
     /// Reroutes around a neighbour that has fallen silent, or back to it once it answers.
-    pub(super) fn follow_trust(&mut self, now: u64, addr: NodeAddr) {
+    pub(super) fn follow_health(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get(&addr).filter(|_| self.ctx.config.mesh) else {
             return;
         };
         let (key, link) = (peer.key, peer.link.id);
-        let silent = peer.link.is_up() && !peer.link.is_trusted();
+        let silent = peer.link.is_up() && !peer.link.is_healthy();
         if self.mesh.set_silent(addr, silent) {
             self.ctx.event(if silent {
                 Event::LinkSilent { peer: key }
@@ -50,10 +50,10 @@ impl Node {
         if !peer.session.take_silence(now) {
             return;
         }
-        let route = peer.session.route();
+        let route = peer.session.next_hop();
         if route != Some(peer.link.id) {
             if let Some(via) = route.and_then(|link| self.by_link.get(&link)) {
-                self.mesh.doubt_way(now, addr, *via);
+                self.mesh.suspect_route(now, addr, *via);
             }
             self.look_up(now, addr);
             self.reroute_one(now, addr);
@@ -71,14 +71,14 @@ impl Node {
 
     /// Handles frames that arrive over the link that this node sends on: they confirm the path, so
     /// no other one need be preferred.
-    pub(super) fn confirm_way(&mut self, now: u64, addr: NodeAddr) {
+    pub(super) fn confirm_route(&mut self, now: u64, addr: NodeAddr) {
         let Some(session) = self.peers.get(&addr).map(|peer| &peer.session) else {
             return;
         };
         if now.saturating_sub(session.liveness.last_heard()) >= FRESH {
             return;
         }
-        let both = session.arrives().filter(|link| session.route() == Some(*link));
+        let both = session.arrives().filter(|link| session.next_hop() == Some(*link));
         if let Some(via) = both.and_then(|link| self.by_link.get(&link)) {
             self.mesh.prove_way(now, addr, *via);
         }
@@ -97,7 +97,7 @@ impl Node {
         };
         self.mesh.prove_way(now, addr, *via);
         peer.link.handle_left(now);
-        self.follow_trust(now, addr);
+        self.follow_health(now, addr);
         self.reroute_one(now, addr);
         self.run_mesh(now);
     }

@@ -12,7 +12,7 @@ use weft_wire::link::{BIND, BOUND, UNBIND};
 
 use super::Node;
 use crate::Event;
-use crate::labels::{ASK_AGAIN, LIFE, MAX_ASKS, REFRESH, RETRY, RETRY_SOON, Served, Stage, USE};
+use crate::labels::{Incoming, LIFE, MAX_REQUESTS, REFRESH, REQUEST_AGAIN, RETRY, RETRY_SOON, Stage, USE};
 
 impl Node {
     /// Handles a session in use: if its path is relayed, its fast frames need a label from the next
@@ -36,12 +36,12 @@ impl Node {
     /// continue.
     pub(super) fn handle_hop_proven(&mut self, now: u64, link: LinkId, id: EpochId) {
         self.with_link(link, |_, peer| peer.link.handle_hop_proven(id));
-        let waits = |served: &Served| served.to == Some(link) && !served.told;
-        let served = self.labels.served.iter().filter(|(_, served)| waits(served));
-        for (from, label) in served.map(|(key, _)| *key).collect::<Vec<_>>() {
+        let waits = |incoming: &Incoming| incoming.to == Some(link) && !incoming.told;
+        let incoming = self.labels.incoming.iter().filter(|(_, incoming)| waits(incoming));
+        for (from, label) in incoming.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.serve(now, from, label);
         }
-        let sessions = self.peers.iter().filter(|(_, p)| p.session.route() == Some(link));
+        let sessions = self.peers.iter().filter(|(_, p)| p.session.next_hop() == Some(link));
         for addr in sessions.map(|(addr, _)| *addr).collect::<Vec<_>>() {
             self.relay_session(now, addr);
         }
@@ -57,15 +57,15 @@ impl Node {
             return;
         }
         let (label, until) = (Label(label), now + LIFE);
-        match self.labels.served.get_mut(&(link, label)) {
-            Some(served) if served.dest == dest => served.until = until,
+        match self.labels.incoming.get_mut(&(link, label)) {
+            Some(incoming) if incoming.dest == dest => incoming.until = until,
             other => {
                 if other.is_some() {
-                    self.unserve(link, label);
+                    self.remove_incoming(link, label);
                 }
                 let (to, told) = (None, false);
-                let served = Served { dest, to, told, until };
-                if !self.labels.admit(link, label, served) {
+                let incoming = Incoming { dest, to, told, until };
+                if !self.labels.admit(link, label, incoming) {
                     self.counters.labels_refused += 1;
                     self.answer_bind(link, label, Err(Refusal::Quota));
                     return;
@@ -97,20 +97,20 @@ impl Node {
                 self.lose_label(now, link, dest, RETRY);
             }
             Ok(mtu) => {
-                let Some(asked) = self.labels.asked.get_mut(&(link, dest)) else {
+                let Some(outgoing) = self.labels.outgoing.get_mut(&(link, dest)) else {
                     return;
                 };
-                let known = asked.stage == Stage::Bound(mtu);
-                asked.stage = Stage::Bound(mtu);
-                asked.next = now + REFRESH;
+                let known = outgoing.stage == Stage::Bound(mtu);
+                outgoing.stage = Stage::Bound(mtu);
+                outgoing.next = now + REFRESH;
                 if !known {
                     // Frames that take another route go directly to the destination from now on.
                     let straight = self.by_link.get(&link) == Some(&dest);
-                    let served = match straight {
+                    let incoming = match straight {
                         true => self.labels.towards(dest),
                         false => self.labels.leading(link, dest),
                     };
-                    for (from, label) in served {
+                    for (from, label) in incoming {
                         self.serve(now, from, label);
                     }
                     self.relay_session(now, dest);
@@ -125,7 +125,7 @@ impl Node {
             Ok(Unbind {
                 label,
                 by: UnbindBy::Upstream,
-            }) => self.unserve(link, Label(label)),
+            }) => self.remove_incoming(link, Label(label)),
             Ok(Unbind {
                 label,
                 by: UnbindBy::Downstream,
@@ -140,7 +140,7 @@ impl Node {
 
     /// Handles a neighbour's frames whose label has no route.
     pub(super) fn handle_label_failed(&mut self, link: LinkId, label: Label) {
-        self.unserve(link, label);
+        self.remove_incoming(link, label);
         self.unbind(link, label, UnbindBy::Downstream);
     }
 
@@ -149,12 +149,16 @@ impl Node {
         if now < self.labels.deadline() {
             return;
         }
-        let expired = self.labels.served.iter().filter(|(_, served)| served.until <= now);
+        let expired = self
+            .labels
+            .incoming
+            .iter()
+            .filter(|(_, incoming)| incoming.until <= now);
         for (link, label) in expired.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.counters.labels_expired += 1;
-            self.unserve(link, label);
+            self.remove_incoming(link, label);
         }
-        let due = self.labels.asked.iter().filter(|(_, asked)| asked.next <= now);
+        let due = self.labels.outgoing.iter().filter(|(_, outgoing)| outgoing.next <= now);
         for (link, dest) in due.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.drive_label(now, link, dest);
         }
@@ -163,38 +167,38 @@ impl Node {
 
     fn drive_label(&mut self, now: u64, link: LinkId, dest: NodeAddr) {
         let wanted = self.labels.is_wanted(now, link, dest);
-        let Some(label) = self.labels.asked.get(&(link, dest)).map(|asked| asked.label) else {
+        let Some(label) = self.labels.outgoing.get(&(link, dest)).map(|outgoing| outgoing.label) else {
             return;
         };
         if wanted {
             self.bind_label(now, link, dest);
         } else {
             self.lose_label(now, link, dest, 0);
-            self.labels.asked.remove(&(link, dest));
+            self.labels.outgoing.remove(&(link, dest));
             self.unbind(link, label, UnbindBy::Upstream);
         }
     }
 
     /// Requests a label from the next hop, or requests that it keep one.
     fn bind_label(&mut self, now: u64, link: LinkId, dest: NodeAddr) {
-        let Some(asked) = self.labels.asked.get_mut(&(link, dest)) else {
+        let Some(outgoing) = self.labels.outgoing.get_mut(&(link, dest)) else {
             return;
         };
-        let label = asked.label.0;
-        match asked.stage {
-            Stage::Asking(MAX_ASKS) => {
+        let label = outgoing.label.0;
+        match outgoing.stage {
+            Stage::Requesting(MAX_REQUESTS) => {
                 self.lose_label(now, link, dest, RETRY);
                 return;
             }
-            Stage::Asking(asks) => {
-                asked.stage = Stage::Asking(asks + 1);
-                asked.next = now + (ASK_AGAIN << asks);
+            Stage::Requesting(asks) => {
+                outgoing.stage = Stage::Requesting(asks + 1);
+                outgoing.next = now + (REQUEST_AGAIN << asks);
             }
             // The answer postpones the next request.
-            Stage::Bound(_) => asked.next = now + RETRY_SOON,
+            Stage::Bound(_) => outgoing.next = now + RETRY_SOON,
             Stage::Refused => {
-                asked.stage = Stage::Asking(1);
-                asked.next = now + ASK_AGAIN;
+                outgoing.stage = Stage::Requesting(1);
+                outgoing.next = now + REQUEST_AGAIN;
             }
         }
         let mut body = vec![0; Bind::LEN];
@@ -206,13 +210,13 @@ impl Node {
     /// Installs the route for frames with a neighbour's label once the next hop is known to accept
     /// them, and reports it to the neighbour.
     fn serve(&mut self, now: u64, link: LinkId, label: Label) {
-        let (Some(served), Some(from)) = (
-            self.labels.served.get(&(link, label)).copied(),
+        let (Some(incoming), Some(from)) = (
+            self.labels.incoming.get(&(link, label)).copied(),
             self.by_link.get(&link).copied(),
         ) else {
             return;
         };
-        if served.dest == self.ctx.me {
+        if incoming.dest == self.ctx.me {
             self.carry(link, label, None, Carry::Here);
             self.answer_bind(link, label, Ok(self.ctx.config.mtu));
             return;
@@ -220,39 +224,39 @@ impl Node {
         if !self.ctx.config.transit {
             return self.refuse(link, label, Refusal::NoTransit);
         }
-        let Some(to) = self.next_link(now, &served, from) else {
+        let Some(to) = self.next_link(now, &incoming, from) else {
             return self.refuse(link, label, Refusal::NoWay);
         };
-        if !self.want_label(now, to, served.dest, 0) {
+        if !self.want_label(now, to, incoming.dest, 0) {
             return self.refuse(link, label, Refusal::Quota);
         }
-        let refused = |asked: &crate::labels::Asked| asked.stage == Stage::Refused;
-        if let Some((next, mtu)) = self.labels.bound(to, served.dest) {
+        let refused = |outgoing: &crate::labels::Outgoing| outgoing.stage == Stage::Refused;
+        if let Some((next, mtu)) = self.labels.bound(to, incoming.dest) {
             self.carry(link, label, Some(to), Carry::On { link: to, label: next });
             self.answer_bind(link, label, Ok(mtu.min(self.ctx.config.mtu)));
-        } else if self.labels.asked.get(&(to, served.dest)).is_some_and(refused) {
+        } else if self.labels.outgoing.get(&(to, incoming.dest)).is_some_and(refused) {
             self.refuse(link, label, Refusal::NoWay);
-        } else if !served.told
-            && let Some(served) = self.labels.served.get_mut(&(link, label))
+        } else if !incoming.told
+            && let Some(incoming) = self.labels.incoming.get_mut(&(link, label))
         {
-            served.to = Some(to);
+            incoming.to = Some(to);
         }
     }
 
     /// Returns the link for frames to a destination. A route that works is kept, unless the
     /// destination itself has become a neighbour.
-    fn next_link(&mut self, now: u64, served: &Served, from: NodeAddr) -> Option<LinkId> {
-        let dest = served.dest;
+    fn next_link(&mut self, now: u64, incoming: &Incoming, from: NodeAddr) -> Option<LinkId> {
+        let dest = incoming.dest;
         let preferred = self.mesh.next_hop(now, dest, Some(from));
-        let used = self.way_in_use(now, dest, Some(from)).map(|(_, via)| via);
+        let used = self.next_hop_in_use(now, dest, Some(from)).map(|(_, via)| via);
         let via = if preferred == Some(dest) {
             preferred
         } else {
             used.or(preferred)
         };
-        let link = |via: NodeAddr| self.peers.get(&via).filter(|p| p.link.is_trusted()).map(|p| p.link.id);
+        let link = |via: NodeAddr| self.peers.get(&via).filter(|p| p.link.is_healthy()).map(|p| p.link.id);
         let next = via.and_then(link);
-        match served.to.filter(|_| served.told) {
+        match incoming.to.filter(|_| incoming.told) {
             Some(to) if next.is_none_or(|next| preferred != Some(dest) || self.labels.bound(next, dest).is_none()) => {
                 if let Some(next) = next.filter(|_| preferred == Some(dest)) {
                     self.want_label(now, next, dest, 0);
@@ -273,34 +277,34 @@ impl Node {
             hop.link.want_relayed(&mut self.ctx, now);
             return true;
         }
-        let news = !self.labels.asked.contains_key(&(link, dest));
-        let asked = self.labels.ask(now, link, dest, ours);
-        if news && asked {
+        let news = !self.labels.outgoing.contains_key(&(link, dest));
+        let admitted = self.labels.ask(now, link, dest, ours);
+        if news && admitted {
             // No served label uses it before it is bound, so nothing shows yet that it is wanted.
             self.bind_label(now, link, dest);
         }
-        asked
+        admitted
     }
 
     fn carry(&mut self, link: LinkId, label: Label, to: Option<LinkId>, carry: Carry) {
-        if let Some(served) = self.labels.served.get_mut(&(link, label)) {
-            (served.to, served.told) = (to, true);
+        if let Some(incoming) = self.labels.incoming.get_mut(&(link, label)) {
+            (incoming.to, incoming.told) = (to, true);
             self.ctx.to_link(link, LinkCommand::SetLabel { label, to: carry });
         }
     }
 
     fn refuse(&mut self, link: LinkId, label: Label, why: Refusal) {
         self.counters.labels_refused += 1;
-        self.unserve(link, label);
+        self.remove_incoming(link, label);
         self.answer_bind(link, label, Err(why));
     }
 
-    fn unserve(&mut self, link: LinkId, label: Label) {
+    fn remove_incoming(&mut self, link: LinkId, label: Label) {
         if self
             .labels
-            .served
+            .incoming
             .remove(&(link, label))
-            .is_some_and(|served| served.told)
+            .is_some_and(|incoming| incoming.told)
         {
             self.ctx.to_link(link, LinkCommand::RemoveLabel { label });
         }
@@ -309,14 +313,18 @@ impl Node {
     /// Handles a requested label that has become unusable: the neighbours that used it receive an
     /// unbind, and the label is requested again in `again` ms.
     fn lose_label(&mut self, now: u64, link: LinkId, dest: NodeAddr, again: u64) {
-        if let Some(asked) = self.labels.asked.get_mut(&(link, dest)) {
-            (asked.stage, asked.next) = (Stage::Refused, now + again);
+        if let Some(outgoing) = self.labels.outgoing.get_mut(&(link, dest)) {
+            (outgoing.stage, outgoing.next) = (Stage::Refused, now + again);
             self.labels.wake(now + again);
         }
         for (from, label) in self.labels.leading(link, dest) {
-            let told = self.labels.served.get(&(from, label)).is_some_and(|served| served.told);
+            let told = self
+                .labels
+                .incoming
+                .get(&(from, label))
+                .is_some_and(|incoming| incoming.told);
             if told {
-                self.unserve(from, label);
+                self.remove_incoming(from, label);
                 self.unbind(from, label, UnbindBy::Downstream);
             } else {
                 self.refuse(from, label, Refusal::NoWay);
@@ -332,13 +340,17 @@ impl Node {
     /// Ends all labels over a link that can forward no more: it is down, silent, or without keys
     /// for relayed frames.
     pub(super) fn lose_next_hop(&mut self, now: u64, link: LinkId) {
-        let over = self.labels.asked.keys().filter(|(over, _)| *over == link);
+        let over = self.labels.outgoing.keys().filter(|(over, _)| *over == link);
         for (link, dest) in over.copied().collect::<Vec<_>>() {
             self.lose_label(now, link, dest, 0);
-            self.labels.asked.remove(&(link, dest));
+            self.labels.outgoing.remove(&(link, dest));
         }
         // Some served labels may still wait for its keys.
-        let waits = self.labels.served.iter().filter(|(_, served)| served.to == Some(link));
+        let waits = self
+            .labels
+            .incoming
+            .iter()
+            .filter(|(_, incoming)| incoming.to == Some(link));
         for (from, label) in waits.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.refuse(from, label, Refusal::NoWay);
         }
@@ -348,9 +360,9 @@ impl Node {
     /// state.
     pub(super) fn forget_labels(&mut self, now: u64, link: LinkId) {
         self.lose_next_hop(now, link);
-        let from = self.labels.served.range((link, Label(0))..=(link, Label(u32::MAX)));
+        let from = self.labels.incoming.range((link, Label(0))..=(link, Label(u32::MAX)));
         for (link, label) in from.map(|(key, _)| *key).collect::<Vec<_>>() {
-            self.unserve(link, label);
+            self.remove_incoming(link, label);
         }
     }
 

@@ -253,10 +253,10 @@ impl Node {
     /// answer changed are chosen again.
     fn follow_filter(&mut self, now: u64, neighbour: NodeAddr, was: &Was) {
         let differs = |dest: &NodeAddr| self.mesh.filter_differs(&neighbour, was, dest);
-        let ways: Vec<NodeAddr> = self.routes.dests().filter(|dest| differs(dest)).collect();
+        let next_hops: Vec<NodeAddr> = self.routes.dests().filter(|dest| differs(dest)).collect();
         let configured = self.peers.iter().filter(|(_, p)| p.configured);
         let sessions: Vec<NodeAddr> = configured.map(|(addr, _)| *addr).filter(|dest| differs(dest)).collect();
-        for dest in ways {
+        for dest in next_hops {
             self.withdraw_route(now, dest);
         }
         for addr in sessions {
@@ -294,7 +294,7 @@ impl Node {
         self.learn_from(now, &datagram, from);
         let len = body.len();
         let cause = Cause { link, src, dest, len };
-        let Some(next) = self.carry_to(now, src, dest, link) else {
+        let Some(next) = self.forward_to(now, src, dest, link) else {
             self.signal_no_way(now, cause);
             return;
         };
@@ -324,8 +324,8 @@ impl Node {
         let Some(from) = self.by_link.get(&cause.link).copied() else {
             return;
         };
-        self.mesh.learn_way(now, cause.src, from);
-        if self.carry_to(now, cause.src, cause.dest, cause.link).is_some() {
+        self.mesh.learn_next_hop(now, cause.src, from);
+        if self.forward_to(now, cause.src, cause.dest, cause.link).is_some() {
             self.signal_too_big(now, cause, self.ctx.config.mtu);
         } else {
             self.signal_no_way(now, cause);
@@ -335,7 +335,7 @@ impl Node {
     /// Learns coordinates that are sent in the clear, and the neighbour that leads back to the
     /// source.
     pub(super) fn learn_from(&mut self, now: u64, datagram: &SessionDatagram<'_>, from: NodeAddr) {
-        self.mesh.learn_way(now, datagram.src, from);
+        self.mesh.learn_next_hop(now, datagram.src, from);
         let payload = datagram.payload;
         let Ok(prefix) = fsp::FspPrefix::parse(payload) else {
             return;

@@ -116,7 +116,7 @@ impl Node {
                 if self.path_of(link) != path {
                     self.follow_move(now, link);
                 }
-                self.follow_trust_of(now, link);
+                self.follow_health_of(now, link);
             }
             None if msg_type == KEY_IN_TWO => self.handle_key_in_two(now, link, body),
             None if msg_type == HOP_CAPABILITIES => {

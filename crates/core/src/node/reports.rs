@@ -136,7 +136,7 @@ impl Node {
         if from != src && !self.ctx.config.mesh {
             return;
         }
-        self.mesh.learn_way(now, src, from);
+        self.mesh.learn_next_hop(now, src, from);
         self.reroute_one(now, src);
         self.with_peer(src, |ctx, p| {
             if p.configured {
@@ -148,7 +148,7 @@ impl Node {
     fn handle_activity(&mut self, now: u64, links: &[LinkActivity], sessions: &[SessionActivity]) {
         for activity in links {
             self.with_link(activity.link, |_, p| p.link.handle_activity(now, activity));
-            self.follow_trust_of(now, activity.link);
+            self.follow_health_of(now, activity.link);
         }
         for activity in sessions {
             self.with_peer(activity.peer, |ctx, p| {
@@ -156,7 +156,7 @@ impl Node {
                 ctx.path_counters.refused += u64::from(refused);
                 p.session.handle_activity(now, activity);
             });
-            self.confirm_way(now, activity.peer);
+            self.confirm_route(now, activity.peer);
             self.relay_session(now, activity.peer);
         }
     }

@@ -36,7 +36,7 @@ impl Node {
     pub(super) fn reroute_one(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get(&addr) else { return };
         let needed = peer.session.needs_route();
-        let (trusted, own) = (peer.link.is_trusted(), peer.link.is_up().then_some(peer.link.id));
+        let (trusted, own) = (peer.link.is_healthy(), peer.link.is_up().then_some(peer.link.id));
         let direct = own.filter(|_| trusted);
         let relayed = || self.healthy_way(now, addr);
         let link = direct.or_else(relayed).or_else(|| self.way_to(now, addr)).or(own);
@@ -49,7 +49,7 @@ impl Node {
         let Some(peer) = self.peers.get_mut(&addr) else { return };
         let lost = coords.1.is_empty();
         let moved = peer.session.set_coords(now, coords);
-        let before = peer.session.route();
+        let before = peer.session.next_hop();
         peer.session.handle_route(&mut self.ctx, now, link);
         self.note_path(now, addr);
         let relayed = link.is_some() && link != own;
@@ -72,7 +72,7 @@ impl Node {
         };
         let linked = |key: &PublicKey| self.peers.get(&key.node_addr()).is_some_and(|p| p.link.is_up());
         let silent = |hop: NodeAddr| self.mesh.is_doubted(now, hop, addr);
-        let route = peer.session.route().filter(|route| *route != peer.link.id);
+        let route = peer.session.next_hop().filter(|route| *route != peer.link.id);
         let relay = route.and_then(|route| self.peers.get(self.by_link.get(&route)?));
         let relay = relay.filter(|p| p.link.is_up()).map(|p| Path::Relayed(p.key));
         let standing = Standing {
@@ -117,7 +117,7 @@ impl Node {
     /// a handshake in the name of the peer.
     fn healthy_way(&self, now: u64, addr: NodeAddr) -> Option<LinkId> {
         let session = &self.peers.get(&addr)?.session;
-        let link = session.route()?;
+        let link = session.next_hop()?;
         let hop = *self.by_link.get(&link)?;
         let up = self.peers.get(&hop).is_some_and(|p| p.link.is_up());
         let both = session.arrives() == Some(link) && now.saturating_sub(session.liveness.last_heard()) < HEALTHY;
@@ -144,7 +144,7 @@ impl Node {
         self.run_mesh(now);
         let Some(peer) = self.peers.get_mut(&addr) else { return };
         let waited = peer.session.wanted.map_or(0, |since| now.saturating_sub(since));
-        if peer.session.route().is_none() && waited >= PATIENCE && !self.mesh.is_looking_for(addr) {
+        if peer.session.next_hop().is_none() && waited >= PATIENCE && !self.mesh.is_looking_for(addr) {
             peer.session.wanted = None;
             self.ctx.to_session(addr, SessionCommand::DropQueue);
         }
@@ -154,7 +154,7 @@ impl Node {
         let Some(peer) = self.peers.get_mut(&target) else {
             return;
         };
-        if peer.session.route().is_none() && peer.session.wanted.take().is_some() {
+        if peer.session.next_hop().is_none() && peer.session.wanted.take().is_some() {
             self.ctx.to_session(target, SessionCommand::DropQueue);
         }
     }

@@ -23,7 +23,7 @@ struct Route {
 /// The table of routes; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
-    ways: BTreeMap<NodeAddr, Route>,
+    entries: BTreeMap<NodeAddr, Route>,
     /// Destinations by the link that requested them, the oldest first. Those of links that are gone
     /// share one entry, without a link.
     asked: BTreeMap<Option<LinkId>, BTreeMap<u64, NodeAddr>>,
@@ -34,12 +34,12 @@ pub(super) struct Routes {
 impl Routes {
     /// Returns the link for messages to `dest`.
     pub(super) fn get(&self, dest: &NodeAddr) -> Option<LinkId> {
-        Some(self.ways.get(dest)?.over)
+        Some(self.entries.get(dest)?.over)
     }
 
     /// Returns the destinations that have a route.
     pub(super) fn dests(&self) -> impl Iterator<Item = NodeAddr> {
-        self.ways.keys().copied()
+        self.entries.keys().copied()
     }
 
     /// Enters a route that a message over `asked_by` requested. Returns whether the route is
@@ -47,21 +47,21 @@ impl Routes {
     /// stays charged to the link that requested it first, so that no other link can take it over
     /// and then displace it.
     pub(super) fn insert(&mut self, dest: NodeAddr, over: LinkId, asked_by: LinkId) -> (bool, Option<NodeAddr>) {
-        if let Some(route) = self.ways.get_mut(&dest) {
+        if let Some(route) = self.entries.get_mut(&dest) {
             let before = std::mem::replace(&mut route.over, over);
             return (before != over, None);
         }
-        let displaced = (self.ways.len() >= MAX_ROUTES).then(|| self.displace()).flatten();
+        let displaced = (self.entries.len() >= MAX_ROUTES).then(|| self.displace()).flatten();
         let asked = (Some(asked_by), self.entered);
         self.entered += 1;
         self.asked.entry(asked.0).or_default().insert(asked.1, dest);
-        self.ways.insert(dest, Route { over, asked });
+        self.entries.insert(dest, Route { over, asked });
         (true, displaced)
     }
 
     /// Removes the route to `dest`.
     pub(super) fn remove(&mut self, dest: &NodeAddr) -> Option<LinkId> {
-        let Route { over, asked: (by, at) } = self.ways.remove(dest)?;
+        let Route { over, asked: (by, at) } = self.entries.remove(dest)?;
         if let Some(of_link) = self.asked.get_mut(&by) {
             of_link.remove(&at);
             if of_link.is_empty() {
@@ -73,7 +73,7 @@ impl Routes {
 
     /// Removes the routes over a link, and returns their destinations.
     pub(super) fn remove_over(&mut self, link: LinkId) -> Vec<NodeAddr> {
-        let over = self.ways.iter().filter(|(_, route)| route.over == link);
+        let over = self.entries.iter().filter(|(_, route)| route.over == link);
         let dests: Vec<NodeAddr> = over.map(|(dest, _)| *dest).collect();
         for dest in &dests {
             self.remove(dest);
@@ -88,7 +88,7 @@ impl Routes {
             return;
         };
         for dest in asked.values() {
-            if let Some(route) = self.ways.get_mut(dest) {
+            if let Some(route) = self.entries.get_mut(dest) {
                 route.asked.0 = None;
             }
         }
@@ -98,8 +98,8 @@ impl Routes {
     /// Removes all routes.
     pub(super) fn drain(&mut self) -> Vec<(NodeAddr, LinkId)> {
         self.asked.clear();
-        let ways = std::mem::take(&mut self.ways);
-        ways.into_iter().map(|(dest, route)| (dest, route.over)).collect()
+        let entries = std::mem::take(&mut self.entries);
+        entries.into_iter().map(|(dest, route)| (dest, route.over)).collect()
     }
 
     /// Removes the oldest route of the link that has requested the most.
@@ -116,8 +116,8 @@ impl Routes {
     /// The broken invariant, in words.
     pub(super) fn check(&self) -> Result<(), String> {
         let charged: usize = self.asked.values().map(BTreeMap::len).sum();
-        if self.ways.len() > MAX_ROUTES || charged != self.ways.len() {
-            return Err(format!("{} ways for others, {charged} charged", self.ways.len()));
+        if self.entries.len() > MAX_ROUTES || charged != self.entries.len() {
+            return Err(format!("{} routes for others, {charged} charged", self.entries.len()));
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ mod tests {
             assert_eq!(displaced, oldest);
             routes.check().unwrap();
         }
-        assert_eq!(routes.ways.len(), MAX_ROUTES);
+        assert_eq!(routes.entries.len(), MAX_ROUTES);
         assert!((0..50).all(|n| routes.get(&dest(n)) == Some(ON)));
     }
 
@@ -178,7 +178,7 @@ mod tests {
             routes.forget_asker(LinkId(link));
         }
         routes.check().unwrap();
-        assert_eq!((routes.get(&dest(0)), routes.ways.len()), (Some(ON), MAX_ROUTES));
+        assert_eq!((routes.get(&dest(0)), routes.entries.len()), (Some(ON), MAX_ROUTES));
     }
 
     #[test]

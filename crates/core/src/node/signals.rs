@@ -114,16 +114,20 @@ impl Node {
             Signal::MtuExceeded(s) => return self.handle_mtu_exceeded(now, link, s.dest, s.mtu),
         };
         let Some(peer) = self.peers.get_mut(&dest) else { return };
-        if peer.link.is_trusted() || !peer.session.needs_route() {
+        if peer.link.is_healthy() || !peer.session.needs_route() {
             return;
         }
         let silent = now >= peer.session.liveness.unanswered_at(SILENCE);
-        let via = peer.session.route().and_then(|link| self.by_link.get(&link)).copied();
+        let via = peer
+            .session
+            .next_hop()
+            .and_then(|link| self.by_link.get(&link))
+            .copied();
         let broken = via.filter(|_| silent && matches!(signal, Signal::PathBroken(_)));
         let doubted = broken.filter(|_| peer.session.doubts.take(now));
         let asks = peer.session.asks.take(now);
         if let Some(via) = doubted {
-            self.mesh.doubt_way(now, dest, via);
+            self.mesh.suspect_route(now, dest, via);
             self.reroute_one(now, dest);
         }
         if asks {
@@ -139,7 +143,7 @@ impl Node {
     /// claim has to come over the link of the path.
     fn handle_mtu_exceeded(&mut self, now: u64, link: LinkId, dest: NodeAddr, mtu: u16) {
         let Some(peer) = self.peers.get_mut(&dest) else { return };
-        if peer.session.route() == Some(link) && peer.link.id != link {
+        if peer.session.next_hop() == Some(link) && peer.link.id != link {
             peer.session.handle_mtu_exceeded(&mut self.ctx, now, mtu);
         }
     }

@@ -9,7 +9,7 @@ use weft_wire::session::{PathMtuNotification, SessionMessageType};
 use super::Session;
 use crate::context::Context;
 use crate::path_mtu::{MIN_TOLD, PathMtu};
-use crate::prober::{Change, Effect, Prober};
+use crate::pmtu_search::{Change, Effect, PmtuSearch};
 use crate::{Config, Event, KnownSize, SizeSource};
 
 /// The largest UDP payload that a link of 1,500 bytes takes, over IPv4 and over IPv6. Larger links
@@ -20,7 +20,7 @@ const CEILING_V6: u16 = 1_452;
 /// The search for the size of a direct path.
 pub(super) struct Probing {
     path: SocketAddr,
-    prober: Prober,
+    search: PmtuSearch,
 }
 
 impl Session {
@@ -120,21 +120,21 @@ impl Session {
                 searching: false,
             });
         }
-        let prober = &self.probing.as_ref()?.prober;
+        let search = &self.probing.as_ref()?.search;
         Some(KnownSize {
-            payload: prober.current(),
-            source: match prober.is_probed() {
+            payload: search.current(),
+            source: match search.is_probed() {
                 true => SizeSource::Probed,
                 false => SizeSource::Assumed,
             },
-            searching: prober.is_searching(),
+            searching: search.is_searching(),
         })
     }
 
     /// Whether the direct path does not take the smallest size of full frames.
     pub(crate) fn is_narrow(&self) -> bool {
         let probing = self.probing.as_ref().filter(|_| self.is_fast());
-        probing.is_some_and(|probing| probing.prober.is_narrow())
+        probing.is_some_and(|probing| probing.search.is_narrow())
     }
 
     /// Handles the direct address of packets, if they have one. An address other than before has
@@ -147,17 +147,17 @@ impl Session {
             return;
         }
         let ceiling = if path.is_ipv6() { CEILING_V6 } else { CEILING_V4 };
-        let prober = Prober::new(now, ceiling.min(self.their_max_payload()), ctx.config.path_raise);
+        let search = PmtuSearch::new(now, ceiling.min(self.their_max_payload()), ctx.config.path_raise);
         ctx.to_session(
             self.peer.node_addr(),
             SessionCommand::SizePath {
                 size: PathSize {
-                    payload: prober.current(),
+                    payload: search.current(),
                     settled: false,
                 },
             },
         );
-        self.probing = Some(Probing { path, prober });
+        self.probing = Some(Probing { path, search });
         self.drive_probes(ctx, now);
     }
 
@@ -167,7 +167,7 @@ impl Session {
             return;
         };
         let mut effects = Vec::new();
-        probing.prober.handle_answer(now, u16::from_le_bytes(*id), &mut effects);
+        probing.search.handle_answer(now, u16::from_le_bytes(*id), &mut effects);
         self.carry_out(ctx, effects);
         self.drive_probes(ctx, now);
     }
@@ -175,14 +175,14 @@ impl Session {
     /// Handles a change of this node's own addresses or routes.
     pub(crate) fn doubt_size(&mut self) {
         if let Some(probing) = &mut self.probing {
-            probing.prober.handle_network_change();
+            probing.search.handle_network_change();
         }
     }
 
     /// Returns when a probe is due.
     pub(super) fn probe_at(&self) -> u64 {
         let probing = self.probing.as_ref().filter(|_| self.is_fast());
-        probing.map_or(u64::MAX, |probing| probing.prober.deadline(self.last_large_tx))
+        probing.map_or(u64::MAX, |probing| probing.search.deadline(self.last_large_tx))
     }
 
     pub(super) fn drive_probes(&mut self, ctx: &mut Context, now: u64) {
@@ -191,7 +191,7 @@ impl Session {
         }
         let Some(probing) = &mut self.probing else { return };
         let mut effects = Vec::new();
-        probing.prober.handle_timeout(now, self.last_large_tx, &mut effects);
+        probing.search.handle_timeout(now, self.last_large_tx, &mut effects);
         self.carry_out(ctx, effects);
     }
 
@@ -227,8 +227,8 @@ impl Session {
                 peer,
                 SessionCommand::SizePath {
                     size: PathSize {
-                        payload: probing.prober.current(),
-                        settled: !probing.prober.is_searching(),
+                        payload: probing.search.current(),
+                        settled: !probing.search.is_searching(),
                     },
                 },
             );

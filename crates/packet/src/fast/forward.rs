@@ -322,7 +322,9 @@ impl<T: Transmit> HopIngress<'_, T> {
         if link.last_failed_label == 0 || self.now.saturating_sub(link.last_failed_label) >= FAILED_LABEL_INTERVAL {
             link.last_failed_label = self.now.max(1);
             let id = link.id;
-            self.lane.out.report_link(id, LinkReport::LabelFailed { label: Label(label) });
+            self.lane
+                .out
+                .report_link(id, LinkReport::LabelFailed { label: Label(label) });
         }
     }
 }

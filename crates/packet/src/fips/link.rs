@@ -88,10 +88,14 @@ impl<T: Transmit> FipsIngress<'_, T> {
         if proof == Proof::Promoted {
             let (path, proven) = (link.paths.proven(), link.paths.is_proven());
             tables.changed();
-            self.lane
-                .out
-                .report_link(id, LinkReport::Proven {
- index: ReceiverIndex(index), path, proven });
+            self.lane.out.report_link(
+                id,
+                LinkReport::Proven {
+                    index: ReceiverIndex(index),
+                    path,
+                    proven,
+                },
+            );
             self.lane.sender(now, self.train).flush_queues(id);
         }
         if let Some(room) = moved {
@@ -109,7 +113,12 @@ impl<T: Transmit> FipsIngress<'_, T> {
                 self.lane.out.counters.early_frames += 1;
                 if !std::mem::replace(reported, true) {
                     let link = *link;
-                    self.lane.out.report_link(link, LinkReport::EarlyFrame { index: ReceiverIndex(index) });
+                    self.lane.out.report_link(
+                        link,
+                        LinkReport::EarlyFrame {
+                            index: ReceiverIndex(index),
+                        },
+                    );
                 }
                 Ok(None)
             }

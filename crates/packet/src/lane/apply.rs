@@ -158,7 +158,9 @@ impl Lane {
                 msg_type,
                 body,
             } => match self.tables.links.key(&link) {
-                Some(key) => self.sender(now, train).link_message(key, epoch.map(|index| index.0), msg_type, &body),
+                Some(key) => self
+                    .sender(now, train)
+                    .link_message(key, epoch.map(|index| index.0), msg_type, &body),
                 None => self.out.count(DropReason::NoKeys),
             },
             SendCommand::OnSession {

@@ -9,7 +9,7 @@ use super::hops::{Hops, Quest};
 use super::message::{coords_fit, prove, request_body, response_body};
 use super::recent::Refusal;
 use super::{LookupOutput, Lookups, View};
-use crate::mesh::ground::Ground;
+use crate::mesh::provenance::Provenance;
 
 impl Lookups {
     /// Handles a request from a neighbour.
@@ -77,7 +77,7 @@ impl Lookups {
             via: from,
             coords: request.origin_coords.iter().collect(),
             // The request names its origin, and nothing proves it.
-            ground: Ground::Passing,
+            provenance: Provenance::Passing,
         });
         Ok(())
     }

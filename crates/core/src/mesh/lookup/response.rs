@@ -8,7 +8,7 @@ use weft_wire::lookup::LookupResponse;
 use super::message::{coords_fit, is_proven, response_body};
 use super::recent::Asker;
 use super::{LookupOutput, Lookups, View};
-use crate::mesh::ground::Ground;
+use crate::mesh::provenance::Provenance;
 
 impl Lookups {
     /// Handles a response from a neighbour. Its proof is verified if `key_of_target` knows the key:
@@ -73,7 +73,7 @@ impl Lookups {
             dest: response.target,
             via: from,
             coords: response.target_coords.iter().collect(),
-            ground: if proven { Ground::Proven } else { Ground::Answer },
+            provenance: if proven { Provenance::Proven } else { Provenance::Answer },
         });
         if to == asker.from {
             self.outputs.push_back(LookupOutput::Learned {
@@ -81,7 +81,7 @@ impl Lookups {
                 via: to,
                 coords: asker.origin_coords.into_vec(),
                 // The request names its origin, and nothing proves it.
-                ground: Ground::Passing,
+                provenance: Provenance::Passing,
             });
         } else {
             self.counters.rerouted += 1;

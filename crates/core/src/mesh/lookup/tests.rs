@@ -17,7 +17,7 @@ use weft_wire::link::LinkMessageType;
 use weft_wire::lookup::{LookupRequest, LookupResponse};
 use weft_wire::{Coords, NodeAddr};
 
-use super::super::ground::Ground;
+use super::super::provenance::Provenance;
 use super::message::prove;
 use super::{Limits, LookupOutput, Lookups, View};
 

@@ -152,9 +152,9 @@ impl Bench {
     fn carrying() -> (Self, u32) {
         let mut bench = Self::meshed();
         let dest = bench.addr(DEST);
-        let asked = bench.bind(NOW, FROM, 7, dest);
-        let [Did::Bind(HOP, ours, _)] = asked[..] else {
-            panic!("{asked:?}")
+        let outgoing = bench.bind(NOW, FROM, 7, dest);
+        let [Did::Bind(HOP, ours, _)] = outgoing[..] else {
+            panic!("{outgoing:?}")
         };
         let on = bench.on(HOP, ours);
         assert_eq!(
@@ -206,7 +206,7 @@ fn frames_for_us_are_taken_at_once() {
     assert_eq!(bench.bind(NOW, FROM, 7, me), taken);
     assert_eq!(bench.bind(NOW + 1, FROM, 7, me), taken, "an answer may be lost");
     assert_eq!(
-        bench.node.labels.served[&(bench.link(FROM), Label(7))].until,
+        bench.node.labels.incoming[&(bench.link(FROM), Label(7))].until,
         NOW + 1 + LIFE
     );
 }
@@ -226,7 +226,7 @@ fn who_has_relayed_frames_off_answers_nothing() {
         let mut bench = Bench::new(Config { mesh, fast, ..config() });
         let me = bench.node.addr();
         assert_eq!(bench.bind(NOW, FROM, 7, me), []);
-        assert!(bench.node.labels.served.is_empty());
+        assert!(bench.node.labels.incoming.is_empty());
     }
 }
 
@@ -249,7 +249,7 @@ fn what_cannot_be_carried_is_refused_with_the_reason() {
         "not back to where it comes from"
     );
     assert_eq!(bench.counters(), [2, 0, 0]);
-    assert!(bench.node.labels.served.is_empty());
+    assert!(bench.node.labels.incoming.is_empty());
     let me = bench.node.addr();
     for label in 0..256 {
         bench.bind(NOW, FROM, label, me);
@@ -300,11 +300,11 @@ fn a_label_is_bound_again_while_it_is_used_and_asked_for_ever_more_slowly_withou
     let ask = || [Did::Bind(HOP, 1, dest)];
     bench.bind(NOW, FROM, 7, dest);
     let mut due = NOW;
-    for asks in 0..MAX_ASKS {
-        due += ASK_AGAIN << asks;
+    for asks in 0..MAX_REQUESTS {
+        due += REQUEST_AGAIN << asks;
         assert_eq!(bench.drive(due - 1), []);
         assert_eq!(bench.node.labels.deadline(), due);
-        let last = asks + 1 == MAX_ASKS;
+        let last = asks + 1 == MAX_REQUESTS;
         let expected = if last { [no(FROM, 7, Refusal::NoWay)] } else { ask() };
         assert_eq!(bench.drive(due), expected);
     }
@@ -317,7 +317,7 @@ fn a_label_is_bound_again_while_it_is_used_and_asked_for_ever_more_slowly_withou
     assert_eq!(bench.drive(due + RETRY - 1), []);
     due += RETRY;
     assert_eq!(bench.drive(due), ask());
-    due += ASK_AGAIN;
+    due += REQUEST_AGAIN;
     assert_eq!(bench.drive(due - 1), []);
     assert_eq!(bench.drive(due), ask());
     bench.bound(due, HOP, 1, Ok(MTU));
@@ -335,7 +335,7 @@ fn a_refresh_that_is_not_answered_is_repeated_soon() {
     assert_eq!(bench.drive(NOW + REFRESH + RETRY_SOON), ask);
     bench.bound(NOW + REFRESH + RETRY_SOON, HOP, ours, Ok(MTU));
     assert_eq!(
-        bench.node.labels.asked[&(bench.link(HOP), dest)].next,
+        bench.node.labels.outgoing[&(bench.link(HOP), dest)].next,
         NOW + 2 * REFRESH + RETRY_SOON
     );
 }
@@ -355,7 +355,7 @@ fn labels_that_a_neighbour_binds_no_more_end_and_so_do_ours_for_them() {
         bench.drive(NOW + 3 * REFRESH),
         [Did::Unbind(HOP, ours, UnbindBy::Upstream)]
     );
-    assert!(bench.node.labels.asked.is_empty());
+    assert!(bench.node.labels.outgoing.is_empty());
     assert_eq!(
         bench.bind(NOW + 3 * REFRESH, FROM, 7, dest),
         [Did::Bind(HOP, ours + 1, dest)]
@@ -446,11 +446,11 @@ fn what_goes_over_a_link_that_is_lost_ends_and_the_rest_stays() {
     let [from, hop, spare] = [FROM, HOP, SPARE].map(|who| bench.link(who));
     bench.node.lose_next_hop(NOW, hop);
     assert_eq!(bench.did(), [Remove(FROM, 7), ended(FROM, 7)]);
-    assert_eq!(bench.node.labels.asked.keys().collect::<Vec<_>>(), [&(spare, other)]);
+    assert_eq!(bench.node.labels.outgoing.keys().collect::<Vec<_>>(), [&(spare, other)]);
     bench.node.lose_next_hop(NOW, spare);
     assert_eq!(bench.did(), [no(FROM, 8, Refusal::NoWay)]);
     assert_eq!(
-        bench.node.labels.served.keys().collect::<Vec<_>>(),
+        bench.node.labels.incoming.keys().collect::<Vec<_>>(),
         [&(spare, Label(9))]
     );
     bench.bind(NOW, FROM, 7, dest);
@@ -458,7 +458,7 @@ fn what_goes_over_a_link_that_is_lost_ends_and_the_rest_stays() {
     assert_eq!(bench.did(), []);
     bench.node.forget_labels(NOW, spare);
     assert_eq!(bench.did(), [Remove(SPARE, 9)]);
-    assert!(bench.node.labels.served.is_empty());
+    assert!(bench.node.labels.incoming.is_empty());
 }
 
 #[test]
@@ -521,7 +521,7 @@ fn a_neighbour_that_is_not_trusted_is_no_next_hop() {
     let (dest, hop) = (bench.addr(DEST), bench.addr(HOP));
     bench.node.with_peer(hop, |_, peer| {
         let now = NOW + 10_000;
-        peer.link.trust.handle_left(now, &peer.link.liveness);
+        peer.link.health.handle_left(now, &peer.link.liveness);
     });
     assert_eq!(bench.bind(NOW, FROM, 7, dest), [no(FROM, 7, Refusal::NoWay)]);
 }
@@ -546,7 +546,7 @@ fn a_session_through_others_has_a_label_while_it_is_used() {
     assert_eq!(bench.did(), []);
     assert_eq!(bench.drive(NOW + REFRESH), [Did::Bind(HOP, 1, dest)]);
     bench.bound(NOW + REFRESH, HOP, 1, Ok(MTU));
-    assert_eq!(bench.node.labels.asked[&(link, dest)].ours, NOW + USE);
+    assert_eq!(bench.node.labels.outgoing[&(link, dest)].ours, NOW + USE);
     let gone = [Did::Relay(None), Did::Unbind(HOP, 1, UnbindBy::Upstream)];
     assert_eq!(bench.drive(NOW + 2 * REFRESH), gone);
     bench.node.relay_session(NOW + 2 * REFRESH, dest);

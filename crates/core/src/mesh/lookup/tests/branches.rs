@@ -130,7 +130,7 @@ fn the_target_answers_back_the_way_with_a_proof() {
         dest: addr(ORIGIN),
         via: addr(A),
         coords: request.origin_coords.clone(),
-        ground: Ground::Passing,
+        provenance: Provenance::Passing,
     };
     assert_eq!(outputs[1], learned);
     assert_eq!(host.request(addr(A), &request), [], "once");

@@ -180,19 +180,22 @@ fn a_wrong_origin_teaches_nothing_without_an_answer_and_nothing_proven_with() {
     let target = identity(9);
     let mut host = Host::new(|a| a.link(addr(HOSTILE), true, &[]).link(addr(ONWARD), true, &[])).knows(target.public());
     let learned = |outputs: &[LookupOutput]| {
-        let of_origin = |o: &&LookupOutput| matches!(o, LookupOutput::Learned { dest, ground, .. } if *dest == addr(ORIGIN) || *ground == Ground::Proven);
+        let of_origin = |o: &&LookupOutput| matches!(o, LookupOutput::Learned { dest, provenance, .. } if *dest == addr(ORIGIN) || *provenance == Provenance::Proven);
         outputs.iter().filter(of_origin).cloned().collect::<Vec<_>>()
     };
     let pretended = Asked::new(1, addr(ORIGIN), target.node_addr());
     assert_eq!(learned(&host.request(addr(HOSTILE), &pretended)), []);
     let outputs = learned(&host.response(addr(ONWARD), &Answer::new(1, &target)));
     let marks = outputs.iter().map(|o| match o {
-        LookupOutput::Learned { dest, ground, .. } => (*dest, *ground),
+        LookupOutput::Learned { dest, provenance, .. } => (*dest, *provenance),
         _ => unreachable!(),
     });
     assert_eq!(
         marks.collect::<Vec<_>>(),
-        [(target.node_addr(), Ground::Proven), (addr(ORIGIN), Ground::Passing)]
+        [
+            (target.node_addr(), Provenance::Proven),
+            (addr(ORIGIN), Provenance::Passing)
+        ]
     );
 }
 

@@ -190,13 +190,13 @@ fn l11_an_answer_in_passing_teaches_the_way_to_both_ends() {
     );
     let answer = Answer::new(1, &target);
     let outputs = host.response(addr(B), &answer);
-    let learned = |dest, via, coords: &[NodeAddr], ground| LookupOutput::Learned {
+    let learned = |dest, via, coords: &[NodeAddr], provenance| LookupOutput::Learned {
         dest,
         via,
         coords: coords.to_vec(),
-        ground,
+        provenance,
     };
-    let (of_target, of_origin) = (Ground::Answer, Ground::Passing);
+    let (of_target, of_origin) = (Provenance::Answer, Provenance::Passing);
     assert_eq!(
         outputs[1..],
         [
@@ -216,12 +216,15 @@ fn what_a_node_on_the_way_can_verify_it_calls_proven() {
     let proven: Vec<_> = outputs
         .iter()
         .filter_map(|output| match output {
-            LookupOutput::Learned { dest, ground, .. } => Some((*dest, *ground)),
+            LookupOutput::Learned { dest, provenance, .. } => Some((*dest, *provenance)),
             _ => None,
         })
         .collect();
     assert_eq!(
         proven,
-        [(target.node_addr(), Ground::Proven), (addr(ORIGIN), Ground::Passing)]
+        [
+            (target.node_addr(), Provenance::Proven),
+            (addr(ORIGIN), Provenance::Passing)
+        ]
     );
 }

@@ -134,7 +134,7 @@ fn an_invented_root_moves_us_as_the_rules_demand_and_goes_with_its_inventor() {
 #[test]
 fn a_place_next_to_the_root_is_believed_but_not_at_once() {
     let mut f = attacked();
-    f.tree.damper.switched(60_000);
+    f.tree.parent_holddown.switched(60_000);
     assert_eq!(f.says(61_000, 1, &[addr(1)]), STAYED, "a mere improvement waits");
     assert_eq!(f.tree.handle_timeout(90_000), moved(true, false));
     assert!(f.follows(1), "version 1 trusts what a neighbour says of those above it");
@@ -185,7 +185,7 @@ proptest! {
             let _ = f.tree.handle_timeout(now);
             let taken = f.tree.coords().to_vec();
             f.tree.check_invariants().map_err(TestCaseError::fail)?;
-            let waits = now < f.tree.damper.free_at();
+            let waits = now < f.tree.parent_holddown.free_at();
             let better = (taken.last(), if waits { 0 } else { taken.len() }) <= (honest.last(), honest.len() + 1);
             prop_assert!(better, "{:?} instead of {:?}", taken, honest);
             f.told(now);

@@ -6,19 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_wire::NodeAddr;
 
 /// Time for which a route without an answer is avoided, in ms: long enough to try others.
-const WAY_LIFE: u64 = 10_000;
+const ROUTE_LIFE: u64 = 10_000;
 /// Maximum number of doubted routes. Only traffic of this node itself adds some.
-const MAX_WAYS: usize = 256;
+const MAX_ROUTES: usize = 256;
 
 /// The doubts of a node; see the module. Times are ms on the caller's clock.
 #[derive(Debug, Default)]
-pub(crate) struct Doubts {
+pub(crate) struct Suspects {
     silent: BTreeSet<NodeAddr>,
     /// By destination: the neighbour, and the end of the doubt.
-    ways: BTreeMap<NodeAddr, (NodeAddr, u64)>,
+    routes: BTreeMap<NodeAddr, (NodeAddr, u64)>,
 }
 
-impl Doubts {
+impl Suspects {
     /// Records whether a neighbour is silent, and returns whether that changed.
     pub(crate) fn set_silent(&mut self, neighbour: NodeAddr, silent: bool) -> bool {
         if silent {
@@ -29,19 +29,19 @@ impl Doubts {
     }
 
     /// Records that messages to `dest` through `via` were not answered.
-    pub(crate) fn doubt_way(&mut self, now: u64, dest: NodeAddr, via: NodeAddr) {
-        if self.ways.len() >= MAX_WAYS {
-            self.ways.retain(|_, (_, until)| *until > now);
+    pub(crate) fn suspect_route(&mut self, now: u64, dest: NodeAddr, via: NodeAddr) {
+        if self.routes.len() >= MAX_ROUTES {
+            self.routes.retain(|_, (_, until)| *until > now);
         }
-        if self.ways.len() < MAX_WAYS || self.ways.contains_key(&dest) {
-            self.ways.insert(dest, (via, now + WAY_LIFE));
+        if self.routes.len() < MAX_ROUTES || self.routes.contains_key(&dest) {
+            self.routes.insert(dest, (via, now + ROUTE_LIFE));
         }
     }
 
     /// Whether `via` is doubted as the next hop to `dest`.
     pub(crate) fn cover(&self, now: u64, via: &NodeAddr, dest: &NodeAddr) -> bool {
-        let way = |(doubted, until): &(NodeAddr, u64)| doubted == via && now < *until;
-        self.silent.contains(via) || self.ways.get(dest).is_some_and(way)
+        let route = |(doubted, until): &(NodeAddr, u64)| doubted == via && now < *until;
+        self.silent.contains(via) || self.routes.get(dest).is_some_and(route)
     }
 }
 
@@ -55,26 +55,26 @@ mod tests {
 
     #[test]
     fn a_silent_neighbour_leads_nowhere_and_a_doubted_way_not_to_its_end() {
-        let mut doubts = Doubts::default();
+        let mut doubts = Suspects::default();
         assert!(doubts.set_silent(addr(1), true) && !doubts.set_silent(addr(1), true));
-        doubts.doubt_way(0, addr(9), addr(2));
+        doubts.suspect_route(0, addr(9), addr(2));
         assert!(doubts.cover(0, &addr(1), &addr(8)) && doubts.cover(0, &addr(2), &addr(9)));
         assert!(!doubts.cover(0, &addr(2), &addr(8)) && !doubts.cover(0, &addr(3), &addr(9)));
-        assert!(!doubts.cover(WAY_LIFE, &addr(2), &addr(9)));
+        assert!(!doubts.cover(ROUTE_LIFE, &addr(2), &addr(9)));
         assert!(doubts.set_silent(addr(1), false) && !doubts.cover(0, &addr(1), &addr(8)));
     }
 
     #[test]
     fn doubted_ways_are_bounded_and_make_room() {
-        let mut doubts = Doubts::default();
-        for n in 0..2 * MAX_WAYS {
+        let mut doubts = Suspects::default();
+        for n in 0..2 * MAX_ROUTES {
             let mut dest = [0; 16];
             dest[..8].copy_from_slice(&(n as u64).to_be_bytes());
-            doubts.doubt_way(0, NodeAddr::new(dest), addr(1));
+            doubts.suspect_route(0, NodeAddr::new(dest), addr(1));
         }
-        assert_eq!(doubts.ways.len(), MAX_WAYS);
+        assert_eq!(doubts.routes.len(), MAX_ROUTES);
         assert!(doubts.cover(0, &addr(1), &addr(0)), "the first ones stay");
-        doubts.doubt_way(WAY_LIFE, addr(9), addr(2));
-        assert!(doubts.cover(WAY_LIFE, &addr(2), &addr(9)));
+        doubts.suspect_route(ROUTE_LIFE, addr(9), addr(2));
+        assert!(doubts.cover(ROUTE_LIFE, &addr(2), &addr(9)));
     }
 }

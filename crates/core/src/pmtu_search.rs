@@ -44,7 +44,7 @@ const NARROW_AGAIN: u64 = 30_000;
 /// Number of tries whose late answers still count.
 const REMEMBERED: u16 = 8;
 
-/// An effect of the prober.
+/// An effect of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Send a probe of this size; 0 for the smallest size of a probe.
@@ -69,7 +69,7 @@ pub(crate) enum Change {
 
 /// The search for the size of one path in one direction.
 #[derive(Debug)]
-pub(crate) struct Prober {
+pub(crate) struct PmtuSearch {
     ceiling: u16,
     /// A finished search begins again after this.
     raise: u64,
@@ -112,7 +112,7 @@ struct Flight {
     piloted: bool,
 }
 
-impl Prober {
+impl PmtuSearch {
     /// Creates the search for a path of which nothing is known. Frames above `ceiling` are not
     /// useful. `raise` is the time between two searches for a larger size than before.
     pub(crate) fn new(now: u64, ceiling: u16, raise: u64) -> Self {
@@ -156,7 +156,7 @@ impl Prober {
         !matches!(self.search, Search::Over(_))
     }
 
-    /// Returns when [`Prober::handle_timeout`] has something to do. `large_tx` is when a frame
+    /// Returns when [`PmtuSearch::handle_timeout`] has something to do. `large_tx` is when a frame
     /// above the sure size was last sent.
     pub(crate) fn deadline(&self, large_tx: u64) -> u64 {
         if let Some(flight) = &self.flight {

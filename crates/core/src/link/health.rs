@@ -37,16 +37,16 @@ const STALE: u64 = 500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    Trusted,
-    /// Doubted since this time.
-    Doubted(u64),
+    Healthy,
+    /// Suspect since this time.
+    Suspect(u64),
     /// The neighbour was heard again, and is trusted from this time on.
-    Returning(u64),
+    Recovering(u64),
 }
 
 /// The trust in one neighbour. Times are ms.
 #[derive(Debug)]
-pub(crate) struct Trust {
+pub(crate) struct Health {
     standing: Standing,
     /// It has answered a probe since the link came up.
     answers: bool,
@@ -62,10 +62,10 @@ pub(crate) struct Trust {
     doubt_ended: u64,
 }
 
-impl Trust {
+impl Health {
     pub(crate) fn new() -> Self {
         Self {
-            standing: Standing::Trusted,
+            standing: Standing::Healthy,
             answers: false,
             introductions: INTRODUCTIONS,
             number: 0,
@@ -77,13 +77,13 @@ impl Trust {
         }
     }
 
-    pub(crate) fn is_trusted(&self) -> bool {
-        self.standing == Standing::Trusted
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.standing == Standing::Healthy
     }
 
     /// Whether the neighbour is doubted, and has not been heard since.
     pub(crate) fn is_silent(&self) -> bool {
-        matches!(self.standing, Standing::Doubted(_))
+        matches!(self.standing, Standing::Suspect(_))
     }
 
     /// Returns when payload will have been unanswered for too long.
@@ -94,8 +94,8 @@ impl Trust {
             UNANSWERED
         };
         match self.standing {
-            Standing::Doubted(_) => u64::MAX,
-            Standing::Trusted | Standing::Returning(_) => liveness.unanswered_at(patience),
+            Standing::Suspect(_) => u64::MAX,
+            Standing::Healthy | Standing::Recovering(_) => liveness.unanswered_at(patience),
         }
     }
 
@@ -108,7 +108,7 @@ impl Trust {
                 return u64::MAX;
             }
             payload
-        } else if matches!(self.standing, Standing::Doubted(_)) {
+        } else if matches!(self.standing, Standing::Suspect(_)) {
             self.next_probe
         } else {
             liveness.unanswered_at(PROBE_AFTER)
@@ -118,12 +118,12 @@ impl Trust {
 
     fn return_at(&self) -> u64 {
         match self.standing {
-            Standing::Returning(at) => at,
-            Standing::Trusted | Standing::Doubted(_) => u64::MAX,
+            Standing::Recovering(at) => at,
+            Standing::Healthy | Standing::Suspect(_) => u64::MAX,
         }
     }
 
-    /// Returns the next moment at which [`Trust::handle_timeout`] has something to do.
+    /// Returns the next moment at which [`Health::handle_timeout`] has something to do.
     pub(crate) fn deadline(&self, liveness: &Liveness) -> u64 {
         self.doubt_at(liveness)
             .min(self.probe_at(liveness))
@@ -136,7 +136,7 @@ impl Trust {
             self.doubt(now);
         }
         if now >= self.return_at() {
-            self.standing = Standing::Trusted;
+            self.standing = Standing::Healthy;
             self.doubt_ended = now;
         }
         if now < self.probe_at(liveness) {
@@ -145,7 +145,7 @@ impl Trust {
         let pause = if !self.answers {
             self.introductions -= 1;
             INTRODUCE_EVERY
-        } else if self.is_trusted() {
+        } else if self.is_healthy() {
             PROBE_EVERY
         } else {
             PROBE_DOUBTED
@@ -157,24 +157,24 @@ impl Trust {
     }
 
     fn doubt(&mut self, now: u64) {
-        let again = !self.is_trusted() || self.hold > 0 && now.saturating_sub(self.doubt_ended) < FORGIVE;
+        let again = !self.is_healthy() || self.hold > 0 && now.saturating_sub(self.doubt_ended) < FORGIVE;
         self.hold = if again { (2 * self.hold).min(MAX_HOLD) } else { MIN_HOLD };
-        self.standing = Standing::Doubted(now);
+        self.standing = Standing::Suspect(now);
         self.next_probe = now;
     }
 
     /// Handles frames of the neighbour that arrive on another path. Unless this link has just
     /// received something, the neighbour may have a reason for that.
     pub(crate) fn handle_left(&mut self, now: u64, liveness: &Liveness) {
-        if self.is_trusted() && now.saturating_sub(liveness.last_heard()) >= STALE {
+        if self.is_healthy() && now.saturating_sub(liveness.last_heard()) >= STALE {
             self.doubt(now);
         }
     }
 
     /// Handles a possible sign of life.
     pub(crate) fn review(&mut self, now: u64, liveness: &Liveness) {
-        if matches!(self.standing, Standing::Doubted(since) if liveness.last_heard() > since) {
-            self.standing = Standing::Returning(now + self.hold);
+        if matches!(self.standing, Standing::Suspect(since) if liveness.last_heard() > since) {
+            self.standing = Standing::Recovering(now + self.hold);
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
     struct Bench {
         now: u64,
         liveness: Liveness,
-        trust: Trust,
+        health: Health,
         totals: Totals,
         probes: u32,
     }
@@ -210,7 +210,7 @@ mod tests {
             Self {
                 now: 1_000_000,
                 liveness: Liveness::new(1_000_000),
-                trust: Trust::new(),
+                health: Health::new(),
                 totals: Totals::default(),
                 probes: 0,
             }
@@ -229,19 +229,19 @@ mod tests {
                         self.totals.last_rx = self.now;
                     }
                     self.liveness.sample(self.now, &self.totals, self.now);
-                    self.trust.review(self.now, &self.liveness);
+                    self.health.review(self.now, &self.liveness);
                 }
-                if self.now >= self.trust.deadline(&self.liveness)
-                    && let Some(number) = self.trust.handle_timeout(self.now, &self.liveness)
+                if self.now >= self.health.deadline(&self.liveness)
+                    && let Some(number) = self.health.handle_timeout(self.now, &self.liveness)
                 {
                     self.probes += 1;
                     if answers_probes {
                         self.liveness.heard(self.now);
-                        self.trust.handle_answer(self.now, number);
-                        self.trust.review(self.now, &self.liveness);
+                        self.health.handle_answer(self.now, number);
+                        self.health.review(self.now, &self.liveness);
                     }
                 }
-                if !self.trust.is_trusted() {
+                if !self.health.is_healthy() {
                     doubted.get_or_insert(self.now - start);
                 }
             }
@@ -278,7 +278,7 @@ mod tests {
         for _ in 0..6 {
             assert!(bench.run(2_000, false, false).is_some());
             let from = bench.now;
-            while !bench.trust.is_trusted() {
+            while !bench.health.is_healthy() {
                 bench.run(100, true, true);
             }
             waits.push((bench.now - from) / 1_000);
@@ -286,16 +286,16 @@ mod tests {
         assert_eq!(waits, [1, 2, 4, 8, 16, 16]);
         bench.run(FORGIVE, true, true);
         bench.run(2_000, false, false);
-        assert_eq!(bench.trust.hold, MIN_HOLD);
+        assert_eq!(bench.health.hold, MIN_HOLD);
     }
 
     #[test]
     fn a_long_round_trip_is_allowed_for() {
         let mut bench = Bench::new();
         bench.run(1_000, true, false);
-        let number = bench.trust.number;
-        bench.trust.handle_answer(bench.trust.asked_at.unwrap() + 900, number);
-        assert_eq!(bench.trust.rtt, 900);
+        let number = bench.health.number;
+        bench.health.handle_answer(bench.health.asked_at.unwrap() + 900, number);
+        assert_eq!(bench.health.rtt, 900);
         assert!(bench.run(5_000, false, false).unwrap() >= PATIENCE + 1_800);
     }
 
@@ -303,28 +303,28 @@ mod tests {
     fn who_comes_another_way_is_doubted_unless_just_heard() {
         let mut bench = Bench::new();
         bench.run(1_000, true, true);
-        bench.trust.handle_left(bench.now, &bench.liveness);
-        assert!(bench.trust.is_trusted());
-        bench.trust.handle_left(bench.now + STALE, &bench.liveness);
-        assert!(!bench.trust.is_trusted());
+        bench.health.handle_left(bench.now, &bench.liveness);
+        assert!(bench.health.is_healthy());
+        bench.health.handle_left(bench.now + STALE, &bench.liveness);
+        assert!(!bench.health.is_healthy());
     }
 
     #[test]
     fn it_is_silent_until_it_is_heard_and_trusted_only_later() {
         let mut bench = Bench::new();
         bench.run(1_000, true, true);
-        assert!(!bench.trust.is_silent());
+        assert!(!bench.health.is_silent());
         bench.run(2_000, false, false);
-        assert!(bench.trust.is_silent());
+        assert!(bench.health.is_silent());
         bench.run(400, true, true);
-        assert!(!bench.trust.is_silent() && !bench.trust.is_trusted());
+        assert!(!bench.health.is_silent() && !bench.health.is_healthy());
     }
 
     /// A neighbour that has just been sent payload for the first time.
     fn with_payload() -> Bench {
         let mut bench = Bench::new();
         assert_eq!(
-            bench.trust.deadline(&bench.liveness),
+            bench.health.deadline(&bench.liveness),
             u64::MAX,
             "an idle link is asked nothing"
         );
@@ -338,11 +338,11 @@ mod tests {
         /// When the next probe is due, relative to the time of the first payload. It is sent at
         /// that time and no sooner.
         fn probe(&mut self) -> u64 {
-            let at = self.trust.deadline(&self.liveness);
-            assert_eq!(self.trust.handle_timeout(at - 1, &self.liveness), None);
+            let at = self.health.deadline(&self.liveness);
+            assert_eq!(self.health.handle_timeout(at - 1, &self.liveness), None);
             assert_eq!(
-                self.trust.handle_timeout(at, &self.liveness),
-                Some(self.trust.number),
+                self.health.handle_timeout(at, &self.liveness),
+                Some(self.health.number),
                 "what is due is done"
             );
             at - self.now
@@ -355,23 +355,23 @@ mod tests {
         assert_eq!([fips.probe(), fips.probe()], [0, INTRODUCE_EVERY]);
         let mut weft = with_payload();
         assert_eq!(weft.probe(), 0);
-        weft.trust.handle_answer(weft.now, 1);
+        weft.health.handle_answer(weft.now, 1);
         let asked = [weft.probe(), weft.probe(), weft.probe()];
         assert_eq!(asked, [0, 1, 2].map(|n| PROBE_AFTER + n * PROBE_EVERY));
-        assert!(weft.trust.is_trusted());
+        assert!(weft.health.is_healthy());
         // The last one before the doubt, and those after it.
         assert_eq!(weft.probe(), PATIENCE);
-        assert!(!weft.trust.is_trusted());
+        assert!(!weft.health.is_healthy());
         assert_eq!(weft.probe(), PATIENCE + PROBE_DOUBTED);
     }
 
     #[test]
     fn a_doubt_long_after_the_last_one_counts_as_the_first() {
-        let mut trust = Trust::new();
+        let mut trust = Health::new();
         trust.doubt(1);
         assert_eq!(trust.hold, MIN_HOLD, "also in the first minute of the clock");
         for (since, hold) in [(FORGIVE - 1, 2 * MIN_HOLD), (FORGIVE, MIN_HOLD)] {
-            trust.standing = Standing::Trusted;
+            trust.standing = Standing::Healthy;
             trust.doubt_ended = 1_000_000;
             trust.doubt(1_000_000 + since);
             assert_eq!(trust.hold, hold);

@@ -13,7 +13,7 @@ const DAMPING: u64 = 120_000;
 
 /// The recent changes of parent. Times are ms.
 #[derive(Debug, Default)]
-pub(super) struct Damper {
+pub(super) struct ParentHolddown {
     held_until: u64,
     damped_until: u64,
     /// The changes within [`WINDOW`] of the last one that counted: at most [`FLAPS`], because none
@@ -21,7 +21,7 @@ pub(super) struct Damper {
     switches: Vec<u64>,
 }
 
-impl Damper {
+impl ParentHolddown {
     /// Records a change to another parent. Becoming the root is not such a change.
     pub(super) fn switched(&mut self, now: u64) {
         self.held_until = now.saturating_add(HOLD_DOWN);
@@ -45,15 +45,15 @@ impl Damper {
 mod tests {
     use super::*;
 
-    fn after(switches: &[u64]) -> Damper {
-        let mut damper = Damper::default();
-        switches.iter().for_each(|at| damper.switched(*at));
-        damper
+    fn after(switches: &[u64]) -> ParentHolddown {
+        let mut parent_holddown = ParentHolddown::default();
+        switches.iter().for_each(|at| parent_holddown.switched(*at));
+        parent_holddown
     }
 
     #[test]
     fn one_change_holds_for_half_a_minute() {
-        assert_eq!(Damper::default().free_at(), 0);
+        assert_eq!(ParentHolddown::default().free_at(), 0);
         assert_eq!(after(&[5_000]).free_at(), 35_000);
     }
 
@@ -66,12 +66,12 @@ mod tests {
 
     #[test]
     fn changes_while_damped_only_hold() {
-        let mut damper = after(&[0, 1, 2, 3]);
+        let mut parent_holddown = after(&[0, 1, 2, 3]);
         for at in [100_000, 100_001, 100_002, 120_002] {
-            damper.switched(at);
+            parent_holddown.switched(at);
         }
-        assert_eq!(damper.free_at(), 150_002);
-        damper.switched(130_000);
-        assert_eq!(damper.free_at(), 160_000);
+        assert_eq!(parent_holddown.free_at(), 150_002);
+        parent_holddown.switched(130_000);
+        assert_eq!(parent_holddown.free_at(), 160_000);
     }
 }

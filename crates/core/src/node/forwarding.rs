@@ -35,13 +35,13 @@ impl Node {
     /// Returns the neighbour to which a message of another node is handed that was received over
     /// `link`. Lanes forward further messages themselves, unless the route still has to prove that
     /// it works.
-    pub(super) fn carry_to(&mut self, now: u64, src: NodeAddr, dest: NodeAddr, link: LinkId) -> Option<NodeAddr> {
+    pub(super) fn forward_to(&mut self, now: u64, src: NodeAddr, dest: NodeAddr, link: LinkId) -> Option<NodeAddr> {
         if let Some(held) = self.held.get_mut(&src).filter(|held| held.link == link) {
             (held.heard, held.until) = (true, now + HOLD);
         }
         let from = self.by_link.get(&link).copied();
         let preferred = self.mesh.next_hop(now, dest, from);
-        let (used, via) = self.way_in_use(now, dest, from).unzip();
+        let (used, via) = self.next_hop_in_use(now, dest, from).unzip();
         if used.is_some() && via != preferred && preferred != Some(dest) {
             self.put_to_proof(now, src, dest, link);
             return via;
@@ -91,10 +91,15 @@ impl Node {
         }
     }
 
-    pub(super) fn way_in_use(&self, now: u64, dest: NodeAddr, from: Option<NodeAddr>) -> Option<(LinkId, NodeAddr)> {
+    pub(super) fn next_hop_in_use(
+        &self,
+        now: u64,
+        dest: NodeAddr,
+        from: Option<NodeAddr>,
+    ) -> Option<(LinkId, NodeAddr)> {
         let held = self.held.get(&dest).filter(|held| now <= held.until);
         let told = self.routes.get(&dest).or(held.map(|held| held.link));
-        let link = told.or_else(|| self.labelled_way(dest))?;
+        let link = told.or_else(|| self.labelled_next_hop(dest))?;
         let via = *self.by_link.get(&link)?;
         let up = self.peers.get(&via).is_some_and(|peer| peer.link.is_up());
         (up && Some(via) != from && !self.mesh.is_doubted(now, via, dest)).then_some((link, via))
@@ -102,7 +107,7 @@ impl Node {
 
     /// Returns the link on which labelled fast frames for `dest` leave this node. Other messages to
     /// `dest` use it too.
-    fn labelled_way(&self, dest: NodeAddr) -> Option<LinkId> {
+    fn labelled_next_hop(&self, dest: NodeAddr) -> Option<LinkId> {
         let mut links = self.by_link.keys();
         links.find(|link| self.labels.bound(**link, dest).is_some()).copied()
     }

@@ -8,10 +8,10 @@ use super::*;
 
 const RAISE_EVERY: u64 = 600_000;
 
-/// A prober on a path that silently drops what is too large for it.
+/// A search on a path that silently drops what is too large for it.
 struct Bench {
     now: u64,
-    prober: Prober,
+    search: PmtuSearch,
     takes: u16,
     delay: u64,
     /// Per mille, in each direction.
@@ -30,7 +30,7 @@ impl Bench {
     fn new(ceiling: u16, takes: u16, delay: u64) -> Self {
         Self {
             now: 1_000,
-            prober: Prober::new(1_000, ceiling, RAISE_EVERY),
+            search: PmtuSearch::new(1_000, ceiling, RAISE_EVERY),
             takes,
             delay,
             loss: 0,
@@ -59,12 +59,12 @@ impl Bench {
             let mut effects = Vec::new();
             while let Some(entry) = self.answers.first_entry().filter(|e| e.key().0 <= self.now) {
                 let id = entry.remove();
-                self.prober.handle_answer(self.now, id, &mut effects);
+                self.search.handle_answer(self.now, id, &mut effects);
             }
-            self.prober.handle_timeout(self.now, self.large_tx(), &mut effects);
+            self.search.handle_timeout(self.now, self.large_tx(), &mut effects);
             effects.into_iter().for_each(|effect| self.take(effect));
             let answer = self.answers.first_key_value().map_or(u64::MAX, |((at, _), _)| *at);
-            let next = self.prober.deadline(self.large_tx()).min(answer);
+            let next = self.search.deadline(self.large_tx()).min(answer);
             turns = if next > self.now { 0 } else { turns + 1 };
             assert!(turns < 100, "it stays due");
             if next > end {
@@ -85,7 +85,7 @@ impl Bench {
                 }
             }
             Effect::Size(size, change) => {
-                assert_eq!(size, self.prober.current());
+                assert_eq!(size, self.search.current());
                 self.changes.push((self.now, size, change));
             }
             Effect::Settled => self.settled += 1,
@@ -95,7 +95,7 @@ impl Bench {
 
     /// Returns the largest size that a search can find on this path.
     fn best(&self) -> u16 {
-        let ceiling = self.prober.ceiling;
+        let ceiling = self.search.ceiling;
         let fits = |size: &u16| *size <= self.takes.min(ceiling);
         let sizes = SIZES.into_iter().chain([SURE_PAYLOAD.min(ceiling), ceiling]);
         sizes.filter(fits).max().unwrap_or(0)
@@ -106,11 +106,11 @@ impl Bench {
 fn a_path_that_takes_all_is_known_after_a_round_trip() {
     let mut bench = Bench::new(1_472, 1_472, 10);
     assert_eq!(
-        (bench.prober.current(), bench.prober.is_probed()),
+        (bench.search.current(), bench.search.is_probed()),
         (SURE_PAYLOAD, false)
     );
     bench.run(25);
-    assert_eq!((bench.prober.current(), bench.prober.is_probed()), (1_472, true));
+    assert_eq!((bench.search.current(), bench.search.is_probed()), (1_472, true));
     assert_eq!(bench.sent.len(), 2);
     bench.run(300_000);
     assert_eq!((bench.sent.len(), bench.settled), (2, 1), "an idle path is left alone");
@@ -121,8 +121,8 @@ fn a_smaller_path_is_found_by_halves_within_a_second() {
     for (takes, found) in [(1_471, 1_464), (1_300, 1_292), (1_240, SURE_PAYLOAD)] {
         let mut bench = Bench::new(1_472, takes, 5);
         bench.run(1_500);
-        assert_eq!((bench.prober.current(), bench.settled), (found, 1), "{takes}");
-        assert!(bench.prober.is_probed());
+        assert_eq!((bench.search.current(), bench.settled), (found, 1), "{takes}");
+        assert!(bench.search.is_probed());
     }
 }
 
@@ -130,12 +130,12 @@ fn a_smaller_path_is_found_by_halves_within_a_second() {
 fn nothing_above_the_ceiling_is_tried() {
     let mut bench = Bench::new(1_300, 9_000, 5);
     bench.run(1_300_000);
-    assert_eq!(bench.prober.current(), 1_300);
+    assert_eq!(bench.search.current(), 1_300);
     assert!(bench.sent.iter().all(|(_, size)| *size <= 1_300));
     let mut bench = Bench::new(1_200, 9_000, 5);
     bench.run(1_300_000);
     assert_eq!(
-        (bench.prober.current(), bench.sent.len()),
+        (bench.search.current(), bench.sent.len()),
         (1_200, 2),
         "to know that it passes"
     );
@@ -147,9 +147,9 @@ fn a_path_below_the_sure_size_is_called_narrow_and_not_probed_until_it_takes_it(
     bench.run(5_000);
     assert_eq!(
         (
-            bench.prober.is_narrow(),
-            bench.prober.is_probed(),
-            bench.prober.current()
+            bench.search.is_narrow(),
+            bench.search.is_probed(),
+            bench.search.current()
         ),
         (true, false, SURE_PAYLOAD)
     );
@@ -158,10 +158,10 @@ fn a_path_below_the_sure_size_is_called_narrow_and_not_probed_until_it_takes_it(
     bench.takes = 1_300;
     bench.run(NARROW_AGAIN + 5_000);
     assert_eq!(
-        (bench.narrow.as_slice(), bench.prober.current()),
+        (bench.narrow.as_slice(), bench.search.current()),
         ([true, false].as_slice(), 1_292)
     );
-    assert!(bench.prober.is_probed());
+    assert!(bench.search.is_probed());
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn an_outage_does_not_make_a_path_narrow() {
     bench.run(60_000);
     bench.loss = 0;
     bench.run(20_000);
-    assert!(bench.narrow.is_empty() && bench.prober.is_probed());
+    assert!(bench.narrow.is_empty() && bench.search.is_probed());
 }
 
 #[test]
@@ -186,17 +186,17 @@ fn a_path_that_shrinks_under_load_is_noticed_within_three_seconds() {
     let (at, size, change) = bench.changes[1];
     assert_eq!((size, change), (SURE_PAYLOAD, Change::BlackHole));
     assert!(at - shrunk < 3_000, "{}", at - shrunk);
-    assert_eq!(bench.prober.current(), 1_372);
+    assert_eq!(bench.search.current(), 1_372);
 }
 
 #[test]
 fn a_path_that_grows_is_used_after_a_while() {
     let mut bench = Bench::new(1_472, 1_300, 10);
     bench.run(10_000);
-    assert_eq!(bench.prober.current(), 1_292);
+    assert_eq!(bench.search.current(), 1_292);
     bench.takes = 1_472;
     bench.run(RAISE_EVERY);
-    assert_eq!(bench.prober.current(), 1_472);
+    assert_eq!(bench.search.current(), 1_472);
     // If the path has not grown, one size is tried, and no more.
     let mut bench = Bench::new(1_472, 1_300, 10);
     bench.run(10_000);
@@ -212,7 +212,7 @@ fn an_outage_is_no_black_hole() {
     bench.run(5_000);
     bench.loss = 1_000;
     bench.run(60_000);
-    assert_eq!(bench.prober.current(), 1_472);
+    assert_eq!(bench.search.current(), 1_472);
     bench.loss = 0;
     bench.run(10_000);
     assert_eq!(bench.changes.len(), 1, "{:?}", bench.changes);
@@ -223,24 +223,24 @@ fn a_new_address_of_ours_puts_the_size_in_doubt() {
     let mut bench = Bench::new(1_472, 1_472, 10);
     bench.run(5_000);
     bench.takes = 1_400;
-    bench.prober.handle_network_change();
+    bench.search.handle_network_change();
     bench.run(5_000);
-    assert_eq!(bench.prober.current(), 1_392);
+    assert_eq!(bench.search.current(), 1_392);
     bench.takes = 1_472;
-    bench.prober.handle_network_change();
+    bench.search.handle_network_change();
     bench.run(5_000);
-    assert_eq!(bench.prober.current(), 1_472);
+    assert_eq!(bench.search.current(), 1_472);
 }
 
 #[test]
 fn an_answer_to_nothing_changes_nothing() {
     let mut bench = Bench::new(1_472, 1_300, 10);
     bench.run(5_000);
-    let (mut effects, before) = (Vec::new(), bench.prober.current());
+    let (mut effects, before) = (Vec::new(), bench.search.current());
     for id in 0..=u16::MAX {
-        bench.prober.handle_answer(bench.now, id, &mut effects);
+        bench.search.handle_answer(bench.now, id, &mut effects);
     }
-    assert_eq!((effects, bench.prober.current()), (vec![], before));
+    assert_eq!((effects, bench.search.current()), (vec![], before));
 }
 
 proptest! {
@@ -259,7 +259,7 @@ proptest! {
             // Random loss may cost a step, for a while.
             bench.loss = 0;
             bench.run(2 * RAISE_EVERY);
-            prop_assert_eq!(bench.prober.current(), bench.best());
+            prop_assert_eq!(bench.search.current(), bench.best());
             (bench.busy, bench.answers) = (false, BTreeMap::new());
             let before = bench.sent.len();
             bench.run(RAISE_EVERY);
@@ -271,12 +271,12 @@ proptest! {
     /// Forged answers, at any time: never a size that was not tried, never a panic.
     #[test]
     fn any_answers(ceiling in 1_200_u16..9_000, events in prop::collection::vec((any::<u16>(), 0_u64..700_000, any::<bool>()), 0..100)) {
-        let (mut prober, mut now, mut tried) = (Prober::new(0, ceiling, RAISE_EVERY), 0, vec![SURE_PAYLOAD.min(ceiling)]);
+        let (mut search, mut now, mut tried) = (PmtuSearch::new(0, ceiling, RAISE_EVERY), 0, vec![SURE_PAYLOAD.min(ceiling)]);
         for (id, pause, large) in events {
             now += pause;
             let mut effects = Vec::new();
-            prober.handle_timeout(now, if large { now } else { 0 }, &mut effects);
-            prober.handle_answer(now, id % 16, &mut effects);
+            search.handle_timeout(now, if large { now } else { 0 }, &mut effects);
+            search.handle_answer(now, id % 16, &mut effects);
             for effect in effects {
                 match effect {
                     Effect::Probe { size, .. } => tried.push(size),
@@ -284,7 +284,7 @@ proptest! {
                     Effect::Settled | Effect::Narrow(_) => {}
                 }
             }
-            prop_assert!(prober.current() <= ceiling);
+            prop_assert!(search.current() <= ceiling);
         }
     }
 }
