@@ -1,7 +1,7 @@
 //! The node: its peers, and the dispatch of each event to the peer that it belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use rand_core::CryptoRng;
 use weft_noise::{Identity, PublicKey};
@@ -9,7 +9,9 @@ use weft_packet::{Expected, LinkId, TableCommand};
 use weft_wire::link::DisconnectReason;
 use weft_wire::{Network, NodeAddr};
 
+pub use self::counters::NodeCounters;
 use self::forwarding::Held;
+pub(crate) use self::peer::Peer;
 use self::peers::Peers;
 use self::routes::Routes;
 use self::signals::Signals;
@@ -17,21 +19,20 @@ pub use self::twin::Twin;
 use crate::context::{Context, Output};
 use crate::labels::Labels;
 use crate::lanes::Lanes;
-use crate::link::{Effect, Link};
+use crate::link::Effect;
 use crate::mesh::Mesh;
-use crate::path::PathHistory;
-use crate::progress::Progress;
-use crate::session::Session;
 use crate::status::PeerStatus;
 use crate::turned_away::{TurnedAway, TurnedAwayNodes};
-use crate::{Config, PeerConfig, Quality};
+use crate::{Config, PeerConfig};
 
 mod check;
+mod counters;
 mod doubt;
 mod forwarding;
 mod labels;
 mod mesh;
 mod messages;
+mod peer;
 mod peers;
 mod progress;
 mod reports;
@@ -43,66 +44,6 @@ mod twin;
 /// Time after which a packet that waits without any link is answered with "unreachable", in ms.
 const PATIENCE: u64 = 5_000;
 
-/// A configured peer, or a neighbour that is not configured.
-pub(crate) struct Peer {
-    pub(crate) key: PublicKey,
-    pub(crate) link: Link,
-    pub(crate) session: Session,
-    pub(crate) paths: PathHistory,
-    /// The state of the connection at the last look.
-    pub(crate) progress: Progress,
-    /// The hosts from which the lane expects the peer's handshakes.
-    pub(crate) expected: Option<Vec<IpAddr>>,
-    /// The configuration names this peer, so IP packets may pass. Other nodes are neighbours only
-    /// while they are linked.
-    pub(crate) configured: bool,
-    /// When the peer is due, as the queue of [`Peers`] has it; `u64::MAX` if it is not in the
-    /// queue.
-    pub(crate) queued: u64,
-}
-
-impl Peer {
-    /// Returns when the peer next needs attention, and for what.
-    fn due(&self, ctx: &Context) -> (u64, &'static str) {
-        let look = if self.configured { self.progress.next } else { u64::MAX };
-        let times = [
-            self.link.deadline(ctx),
-            self.session.deadline(ctx),
-            (look, "state of a peer"),
-        ];
-        times.into_iter().min_by_key(|(at, _)| *at).unwrap_or((u64::MAX, ""))
-    }
-
-    /// Returns the hosts where the peer may be, in order.
-    fn hosts(&self) -> Vec<IpAddr> {
-        let hosts: BTreeSet<IpAddr> = self.link.targets().iter().map(SocketAddr::ip).collect();
-        hosts.into_iter().collect()
-    }
-
-    /// Whether this is a neighbour that is not configured and whose link has ended.
-    fn is_gone(&self) -> bool {
-        !self.configured && self.link.epochs_held() == 0
-    }
-
-    /// Returns the quality of the hop to this peer. The link does not count data in fast frames,
-    /// but the session does.
-    pub(crate) fn hop_quality(&self, now: u64) -> Quality {
-        let link = self.link.metrics.quality(now);
-        if !self.session.is_fast() {
-            return link;
-        }
-        let session = self.session.metrics.quality(now);
-        // Reports about sessions may be disabled while those about links are enabled.
-        Quality {
-            rtt_us: session.rtt_us.or(link.rtt_us),
-            rtt_variation_us: session.rtt_variation_us.or(link.rtt_variation_us),
-            loss_out: session.loss_out.or(link.loss_out),
-            etx: session.etx.or(link.etx),
-            ..session
-        }
-    }
-}
-
 /// What a timeout changed at a peer.
 struct Timeout {
     addr: NodeAddr,
@@ -113,67 +54,6 @@ struct Timeout {
     keyless: bool,
     /// Its link has ended.
     lost: bool,
-}
-
-/// Counters of received messages that had no effect, and of path probes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NodeCounters {
-    /// First handshake messages that did not authenticate.
-    pub handshakes_forged: u64,
-    /// First handshake messages that had their effect earlier. They are replays, which cost a
-    /// look-up.
-    pub handshakes_replayed: u64,
-    /// Authentic handshake messages from nodes that are not configured.
-    pub strangers: u64,
-    /// Link or session messages of a type that neither FIPS nor Weft defines.
-    pub messages_unknown: u64,
-    /// Link or session messages of a known type that do not parse.
-    pub messages_malformed: u64,
-    /// Announcements of neighbours that are old, too frequent, forged or impossible.
-    pub announcements_refused: u64,
-    /// Probes of the size of direct paths.
-    pub path_probes: u64,
-    /// Direct paths that probes found to take more than was sent.
-    pub path_raises: u64,
-    /// Direct paths that probes found to drop what was sent.
-    pub path_black_holes: u64,
-    /// Reported path sizes that were refused, because no usable path is so narrow
-    /// ([`LEAST_PAYLOAD`](weft_wire::fast::LEAST_PAYLOAD)).
-    pub sizes_refused: u64,
-    /// Handshake messages of sessions that were not read, because the budget for unproven senders
-    /// was spent.
-    pub unproven_refused: u64,
-    /// Error signals that were not sent, because the messages of one link, or of all, caused too
-    /// many.
-    pub signals_refused: u64,
-    /// Labels that a neighbour requested and did not get: too many, or no route for them.
-    pub labels_refused: u64,
-    /// Labels that a neighbour did not bind again in time.
-    pub labels_expired: u64,
-}
-
-impl NodeCounters {
-    /// Returns all counters with their names, in the order of the fields.
-    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        [
-            ("handshakes_forged", self.handshakes_forged),
-            ("handshakes_replayed", self.handshakes_replayed),
-            ("strangers", self.strangers),
-            ("messages_unknown", self.messages_unknown),
-            ("messages_malformed", self.messages_malformed),
-            ("announcements_refused", self.announcements_refused),
-            ("path_probes", self.path_probes),
-            ("path_raises", self.path_raises),
-            ("path_black_holes", self.path_black_holes),
-            ("sizes_refused", self.sizes_refused),
-            ("unproven_refused", self.unproven_refused),
-            ("signals_refused", self.signals_refused),
-            ("labels_refused", self.labels_refused),
-            ("labels_expired", self.labels_expired),
-        ]
-        .into_iter()
-    }
 }
 
 /// The node as a state machine: events in, [`Output`]s out, no clock and no sockets. `now` is in

@@ -5,25 +5,22 @@
 //! new ones are proven. To the responder msg3 is the proof. The initiator sends small frames under
 //! the new keys until the first frame of the peer under them is received.
 
-use std::collections::BTreeSet;
-
+mod epochs;
 mod fast;
 mod half_open;
 mod handshake;
+mod next_hop;
 mod pace;
 mod reports;
 mod size;
 
-use weft_noise::fast::Seed;
-use weft_noise::{Established, PublicKey, Role, xk};
-use weft_packet::{
-    EpochId, EpochUse, LinkId, Measured, ReceiverIndex, Relay, SendCommand, SessionActivity, SessionCommand,
-    SessionKeys,
-};
+use weft_noise::{PublicKey, xk};
+use weft_packet::{EpochId, LinkId, Measured, Relay, SendCommand, SessionActivity, SessionCommand};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session;
 
+use self::epochs::{Epoch, Stage};
 use self::fast::Fast;
 use self::half_open::HalfOpen;
 pub(crate) use self::handshake::HANDSHAKE_LIFE;
@@ -36,7 +33,7 @@ use crate::metrics::Metrics;
 use crate::passing::Passing;
 use crate::path_mtu::{PathMtu, PathWatch};
 use crate::reports::{Reports, SESSION};
-use crate::{Event, Frames, SessionDown};
+use crate::{Frames, SessionDown};
 
 /// Time for which replaced keys still open late frames (L5).
 const DRAIN: u64 = 10_000;
@@ -50,36 +47,6 @@ const UNANSWERED: u64 = 5_000;
 const SILENT: u64 = 3_000;
 /// An end that receives data but has nothing to send answers after this.
 const PASSIVE_KEEPALIVE: u64 = 2_000;
-
-/// An epoch that the lane holds for this session.
-#[derive(Debug)]
-struct Epoch {
-    id: EpochId,
-    /// The random number that the peer drew at its start.
-    start: [u8; 8],
-    born: u64,
-    stage: Stage,
-    /// The seed of fast keys, until they are derived.
-    seed: Option<Seed>,
-    /// The receiver index of this node's fast frames in this epoch.
-    fast_index: Option<ReceiverIndex>,
-}
-
-impl Epoch {
-    fn free(&self, ctx: &mut Context) {
-        if let Some(index) = self.fast_index {
-            ctx.free_fast_index(index);
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Candidate,
-    Current,
-    /// Opens frames until this time.
-    Draining(u64),
-}
 
 /// The session with one configured peer.
 pub(crate) struct Session {
@@ -221,10 +188,6 @@ impl Session {
         self.current().map(|e| now.saturating_sub(e.born))
     }
 
-    fn current(&self) -> Option<&Epoch> {
-        self.epochs.iter().find(|e| e.stage == Stage::Current)
-    }
-
     /// Handles a link to the next hop that came up.
     pub(crate) fn handle_link_up(&mut self, ctx: &mut Context, now: u64, link: LinkId, restarted: bool) {
         if self.link != Some(link) {
@@ -251,95 +214,6 @@ impl Session {
         }
     }
 
-    /// Handles a changed or lost path to the peer.
-    pub(crate) fn handle_route(&mut self, ctx: &mut Context, now: u64, link: Option<LinkId>) {
-        if self.link == link {
-            return;
-        }
-        self.link = link;
-        self.hurry_agreement(now);
-        self.handle_moved(ctx);
-        let Some(link) = link else { return };
-        ctx.to_session(self.peer.node_addr(), SessionCommand::Bind { link });
-        if self.wanted.is_some() && !self.is_up() {
-            self.not_before = now;
-            self.initiate(ctx, now);
-        } else if let Some(initiating) = &mut self.initiating {
-            initiating.repeat.hurry(now);
-        }
-    }
-
-    /// Handles the report that frames arrive over this link now.
-    pub(crate) fn handle_arrival(&mut self, now: u64, link: LinkId) {
-        self.liveness.heard(now);
-        self.arrives_since = now;
-        self.note_arrival(link);
-    }
-
-    /// Records the link over which a message was received that only the peer can have made.
-    fn note_arrival(&mut self, link: LinkId) {
-        self.arrives = Some(link);
-        self.left = true;
-    }
-
-    /// Returns the link over which frames were last received.
-    pub(crate) fn arrives(&self) -> Option<LinkId> {
-        self.arrives
-    }
-
-    /// Returns when the peer last reported that frames of this node arrive, since its own arrive
-    /// over the present link. Its reports from before it switched links say nothing about the path
-    /// that it left.
-    pub(crate) fn told(&self) -> Option<u64> {
-        Some(self.passing.told()).filter(|told| *told > self.arrives_since)
-    }
-
-    /// Returns the link on which to follow the peer, if it is time.
-    pub(crate) fn take_arrival(&mut self, now: u64) -> Option<LinkId> {
-        if now < self.follow_at() {
-            return None;
-        }
-        self.left = false;
-        self.arrives.filter(|link| Some(*link) != self.link)
-    }
-
-    /// Prevents this node from following the peer again until that time.
-    pub(crate) fn stay(&mut self, until: u64) {
-        self.follow_from = until;
-    }
-
-    fn follow_at(&self) -> u64 {
-        if self.left { self.follow_from } else { u64::MAX }
-    }
-
-    /// Whether the peer has been silent for so long that another path should be tried now. If so,
-    /// the path is not doubted again for the same time.
-    pub(crate) fn take_silence(&mut self, now: u64) -> bool {
-        let silent = now >= self.silent_at();
-        if silent {
-            self.doubt_from = now + SILENT;
-        }
-        silent
-    }
-
-    fn silent_at(&self) -> u64 {
-        if self.is_up() {
-            self.liveness.unanswered_at(SILENT).max(self.doubt_from)
-        } else {
-            u64::MAX
-        }
-    }
-
-    /// Whether no other node is between the ends.
-    fn is_direct(&self) -> bool {
-        self.link == Some(self.own_link)
-    }
-
-    /// Whether other nodes are between the ends.
-    pub(crate) fn is_relayed(&self) -> bool {
-        self.link.is_some() && !self.is_direct()
-    }
-
     /// Whether data goes in fast frames, direct or relayed.
     pub(crate) fn is_fast_any(&self) -> bool {
         self.link.is_some() && matches!(self.frames(), Frames::Fast(_) | Frames::Relayed(_))
@@ -355,17 +229,6 @@ impl Session {
     /// Whether data goes directly to the peer, in fast frames.
     pub(crate) fn is_fast(&self) -> bool {
         self.is_direct() && matches!(self.frames(), Frames::Fast(_))
-    }
-
-    /// Returns the link on which frames are sent.
-    pub(crate) fn next_hop(&self) -> Option<LinkId> {
-        self.link
-    }
-
-    /// Whether a path to the peer is needed: packets wait, or there are keys, or a handshake is in
-    /// progress.
-    pub(crate) fn needs_route(&self) -> bool {
-        self.wanted.is_some() || self.is_up() || self.is_handshaking()
     }
 
     /// Handles a packet that waits for this session.
@@ -401,84 +264,6 @@ impl Session {
         self.last_large_tx = activity.last_large_tx;
         self.metrics.handle_received(now, &activity.received);
         self.watch.handle_seen(activity.path_mtu);
-    }
-
-    fn install(&mut self, ctx: &mut Context, now: u64, keys: Established, usage: EpochUse, initiator: bool) -> EpochId {
-        let id = EpochId(self.next_id);
-        self.next_id = self.next_id.wrapping_add(1);
-        let role = if initiator { Role::Initiator } else { Role::Responder };
-        self.epochs.reserve_exact(1);
-        self.epochs.push(Epoch {
-            id,
-            start: keys.remote_epoch,
-            born: now,
-            stage: Stage::Candidate,
-            seed: Some(Seed::new(&keys, role)),
-            fast_index: None,
-        });
-        let keys = SessionKeys {
-            id,
-            initiator,
-            send: keys.send,
-            recv: keys.recv,
-        };
-        ctx.to_session(self.peer.node_addr(), SessionCommand::Install { keys, usage });
-        id
-    }
-
-    fn promote(&mut self, ctx: &mut Context, now: u64, id: EpochId) {
-        let had = self.is_up();
-        for epoch in &mut self.epochs {
-            if epoch.id == id {
-                epoch.stage = Stage::Current;
-                epoch.born = now;
-            } else if epoch.stage == Stage::Current {
-                epoch.stage = Stage::Draining(now + DRAIN);
-            }
-        }
-        let peer = self.peer.node_addr();
-        ctx.to_session(peer, SessionCommand::SelectEpoch { id });
-        self.forget_lost_keys(ctx, id);
-        self.rekey_due = now + ctx.jittered(ctx.config.rekey);
-        self.liveness.settle();
-        self.passing.settle();
-        self.overdue_told = false;
-        if had {
-            self.rekeys += 1;
-            ctx.event(Event::SessionRekeyed { peer: self.peer });
-        } else {
-            self.wanted = None;
-            self.up_since = Some(now);
-            self.last_down = None;
-            self.last_data = self.last_data.max(now);
-            ctx.event(Event::SessionUp { peer: self.peer });
-        }
-    }
-
-    /// Lets these keys open frames for a while, but seal none.
-    fn drain(&mut self, now: u64, id: EpochId) {
-        for epoch in self.epochs.iter_mut().filter(|epoch| epoch.id == id) {
-            epoch.stage = Stage::Draining(now + DRAIN);
-        }
-    }
-
-    /// Ends older epochs with fast keys if the peer has restarted since. The peer has lost these
-    /// keys, and data would go in their fast frames until the ends agree on new ones.
-    fn forget_lost_keys(&mut self, ctx: &mut Context, id: EpochId) {
-        let start = self.epochs.iter().find(|epoch| epoch.id == id).map(|epoch| epoch.start);
-        let lost = |epoch: &Epoch| epoch.fast_index.is_some() && Some(epoch.start) != start;
-        let peer = self.peer.node_addr();
-        if !self.epochs.iter().any(lost) {
-            return;
-        }
-        self.epochs.retain(|epoch| {
-            if lost(epoch) {
-                epoch.free(ctx);
-                ctx.to_session(peer, SessionCommand::RetireEpoch { id: epoch.id });
-            }
-            !lost(epoch)
-        });
-        self.forget_agreement();
     }
 
     /// Shows the peer that this node is alive and holds the present keys.
@@ -553,14 +338,6 @@ impl Session {
         }
     }
 
-    fn retire_at(epoch: &Epoch) -> u64 {
-        match epoch.stage {
-            Stage::Draining(until) => until,
-            // A candidate ends with its handshake, see `drive_finishing`.
-            Stage::Candidate | Stage::Current => u64::MAX,
-        }
-    }
-
     /// Returns the next moment at which [`Session::handle_timeout`] has something to do, and what.
     pub(crate) fn deadline(&self, ctx: &Context) -> (u64, &'static str) {
         [
@@ -619,40 +396,6 @@ impl Session {
         }
     }
 
-    /// Returns when the keys in use end if no new ones replace them.
-    fn keys_end_at(&self, ctx: &Context) -> u64 {
-        self.current()
-            .map_or(u64::MAX, |epoch| epoch.born + ctx.config.key_life())
-    }
-
-    /// Returns when the keys are reported as overdue.
-    fn keys_overdue_at(&self, ctx: &Context) -> u64 {
-        match self.current() {
-            Some(epoch) if !self.overdue_told => epoch.born + ctx.config.key_overdue(),
-            _ => u64::MAX,
-        }
-    }
-
-    /// Ends keys at their maximum age, and reports overdue ones. The session is requested again at
-    /// once, and its packets wait.
-    fn end_old_keys(&mut self, ctx: &mut Context, now: u64) {
-        if now >= self.keys_end_at(ctx) {
-            self.take_down(ctx, SessionDown::KeysTooOld);
-            self.last_down = Some((now, SessionDown::KeysTooOld));
-            self.wanted.get_or_insert(now);
-            self.not_before = now;
-            self.initiate(ctx, now);
-        }
-        if now >= self.keys_overdue_at(ctx) {
-            self.overdue_told = true;
-            ctx.event(Event::KeysOverdue {
-                peer: self.peer,
-                session: true,
-                ends_in: self.keys_end_at(ctx).saturating_sub(now),
-            });
-        }
-    }
-
     /// Handles a due handshake: packets wait, or keys are old, or data goes unanswered.
     fn renew(&mut self, ctx: &mut Context, now: u64) {
         let answered = self.liveness.unanswered_at(UNANSWERED) > now;
@@ -666,78 +409,9 @@ impl Session {
         self.initiate(ctx, now);
     }
 
-    fn retire(&mut self, ctx: &mut Context, now: u64) {
-        let peer = self.peer.node_addr();
-        self.epochs.retain(|epoch| {
-            let keep = now < Self::retire_at(epoch);
-            if !keep {
-                epoch.free(ctx);
-                ctx.to_session(peer, SessionCommand::RetireEpoch { id: epoch.id });
-            }
-            keep
-        });
-    }
-
-    /// Ends an idle session at this end, before a FIPS daemon ends it at its own. The peer's
-    /// reports under the present keys still arrive for a while, and must not look like frames of a
-    /// session whose keys were lost.
-    fn fall_asleep(&mut self, ctx: &mut Context, now: u64) {
-        self.initiating = None;
-        self.finishing = None;
-        self.forget_agreement();
-        for epoch in self
-            .epochs
-            .iter_mut()
-            .filter(|e| !matches!(e.stage, Stage::Draining(_)))
-        {
-            epoch.stage = Stage::Draining(now + ASLEEP);
-        }
-        self.up_since = None;
-        self.metrics = Metrics::default();
-        self.passing.end();
-        self.liveness.settle();
-        ctx.to_session(self.peer.node_addr(), SessionCommand::Suspend);
-        ctx.event(Event::SessionDown {
-            peer: self.peer,
-            reason: SessionDown::Idle,
-        });
-    }
-
-    pub(crate) fn take_down(&mut self, ctx: &mut Context, reason: SessionDown) {
-        let was_up = self.is_up();
-        self.forget_agreement();
-        self.epochs.drain(..).for_each(|epoch| epoch.free(ctx));
-        self.initiating = None;
-        self.finishing = None;
-        self.awaiting = HalfOpen::default();
-        self.up_since = None;
-        self.metrics = Metrics::default();
-        self.passing.end();
-        self.liveness.settle();
-        ctx.to_session(self.peer.node_addr(), SessionCommand::Remove);
-        if was_up {
-            ctx.event(Event::SessionDown {
-                peer: self.peer,
-                reason,
-            });
-        }
-    }
-
-    pub(crate) fn epochs_held(&self) -> usize {
-        self.epochs.len()
-    }
-
     /// Returns the number of handshakes that the peer, or an attacker in its name, has begun and
     /// not finished.
     pub(crate) fn half_open(&self) -> usize {
         self.awaiting.len()
-    }
-
-    /// Returns the numbers of all epochs, and of the present one.
-    pub(crate) fn held(&self) -> (BTreeSet<u32>, Option<u32>) {
-        (
-            self.epochs.iter().map(|e| e.id.0).collect(),
-            self.current().map(|e| e.id.0),
-        )
     }
 }

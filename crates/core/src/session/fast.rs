@@ -4,7 +4,6 @@
 //! After any failure the epoch stays on FIPS frames and the failure is reported.
 //! docs/protocol/fast.md, "Negotiation".
 
-use weft_noise::fast::Suite;
 use weft_packet::{EpochId, LinkId, Relay, SendCommand, SessionCommand, lane_of};
 use weft_wire::fast::{CAPABILITIES, CAPABILITIES_ACK};
 
@@ -149,21 +148,6 @@ impl Session {
         let keys = matches!(stage, Some(Stage::Requesting(..) | Stage::Proven(_)));
         let keys = keys || matches!(self.frames, Some(Frames::Fast(_)));
         self.link.filter(|_| keys && self.is_up() && !self.is_direct())
-    }
-
-    /// Brings the session up with keys for fast frames, on `link`.
-    #[cfg(test)]
-    pub(crate) fn open_over(&mut self, now: u64, link: LinkId) {
-        self.epochs.push(super::Epoch {
-            id: EpochId(0),
-            start: [0; 8],
-            born: now,
-            stage: super::Stage::Current,
-            seed: None,
-            fast_index: None,
-        });
-        self.frames = Some(Frames::Fast(Suite::Aes256Gcm));
-        self.link = Some(link);
     }
 
     /// Returns the label of fast frames on a relayed path.
@@ -330,5 +314,22 @@ impl Fast {
     /// requests are allowed.
     fn has_open_question(&self) -> bool {
         (!self.direct || self.unproven != 0) && self.more_requests < MAX_REQUESTS
+    }
+}
+
+#[cfg(test)]
+impl Session {
+    /// Brings the session up with keys for fast frames, on `link`.
+    pub(crate) fn open_over(&mut self, now: u64, link: LinkId) {
+        self.epochs.push(super::Epoch {
+            id: EpochId(0),
+            start: [0; 8],
+            born: now,
+            stage: super::Stage::Current,
+            seed: None,
+            fast_index: None,
+        });
+        self.frames = Some(Frames::Fast(weft_noise::fast::Suite::Aes256Gcm));
+        self.link = Some(link);
     }
 }

@@ -1,0 +1,73 @@
+//! The state that a node keeps of one other node.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use weft_noise::PublicKey;
+
+use crate::Quality;
+use crate::context::Context;
+use crate::link::Link;
+use crate::path::PathHistory;
+use crate::progress::Progress;
+use crate::session::Session;
+
+/// A configured peer, or a neighbour that is not configured.
+pub(crate) struct Peer {
+    pub(crate) key: PublicKey,
+    pub(crate) link: Link,
+    pub(crate) session: Session,
+    pub(crate) paths: PathHistory,
+    /// The state of the connection at the last look.
+    pub(crate) progress: Progress,
+    /// The hosts from which the lane expects the peer's handshakes.
+    pub(crate) expected: Option<Vec<IpAddr>>,
+    /// The configuration names this peer, so IP packets may pass. Other nodes are neighbours only
+    /// while they are linked.
+    pub(crate) configured: bool,
+    /// When the peer is due, as the queue of [`Peers`] has it; `u64::MAX` if it is not in the
+    /// queue.
+    pub(crate) queued: u64,
+}
+
+impl Peer {
+    /// Returns when the peer next needs attention, and for what.
+    pub(super) fn due(&self, ctx: &Context) -> (u64, &'static str) {
+        let look = if self.configured { self.progress.next } else { u64::MAX };
+        let times = [
+            self.link.deadline(ctx),
+            self.session.deadline(ctx),
+            (look, "state of a peer"),
+        ];
+        times.into_iter().min_by_key(|(at, _)| *at).unwrap_or((u64::MAX, ""))
+    }
+
+    /// Returns the hosts where the peer may be, in order.
+    pub(super) fn hosts(&self) -> Vec<IpAddr> {
+        let hosts: BTreeSet<IpAddr> = self.link.targets().iter().map(SocketAddr::ip).collect();
+        hosts.into_iter().collect()
+    }
+
+    /// Whether this is a neighbour that is not configured and whose link has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        !self.configured && self.link.epochs_held() == 0
+    }
+
+    /// Returns the quality of the hop to this peer. The link does not count data in fast frames,
+    /// but the session does.
+    pub(crate) fn hop_quality(&self, now: u64) -> Quality {
+        let link = self.link.metrics.quality(now);
+        if !self.session.is_fast() {
+            return link;
+        }
+        let session = self.session.metrics.quality(now);
+        // Reports about sessions may be disabled while those about links are enabled.
+        Quality {
+            rtt_us: session.rtt_us.or(link.rtt_us),
+            rtt_variation_us: session.rtt_variation_us.or(link.rtt_variation_us),
+            loss_out: session.loss_out.or(link.loss_out),
+            etx: session.etx.or(link.etx),
+            ..session
+        }
+    }
+}
