@@ -413,7 +413,7 @@ impl Link {
         }
     }
 
-    /// Whether the link is up and not doubted.
+    /// Whether the link is up and not suspect.
     pub(crate) fn is_healthy(&self) -> bool {
         self.is_up() && self.health.is_healthy()
     }

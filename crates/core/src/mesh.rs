@@ -286,7 +286,7 @@ impl Mesh {
         self.doubts.suspect_route(now, dest, via);
     }
 
-    /// Whether `via` is doubted as the next hop to `dest`.
+    /// Whether `via` is suspect as the next hop to `dest`.
     pub(crate) fn is_doubted(&self, now: u64, via: NodeAddr, dest: NodeAddr) -> bool {
         self.doubts.cover(now, &via, &dest)
     }
@@ -304,7 +304,7 @@ impl Mesh {
         }
     }
 
-    /// Returns the neighbour to which a message for `dest` is handed, other than `not`. A doubted
+    /// Returns the neighbour to which a message for `dest` is handed, other than `not`. A suspect
     /// neighbour is chosen only if there is no other.
     ///
     /// The order of preference: the destination, if it is a neighbour. Then, for messages of this

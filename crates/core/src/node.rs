@@ -147,8 +147,8 @@ impl Node {
         self.with_peer(peer.node_addr(), |ctx, p| p.session.require_fast(ctx));
     }
 
-    /// Sets the networks behind this node and behind peers; see [`TableCommand::SetNetworks`]. Networks
-    /// of keys that belong to no peer have no effect.
+    /// Sets the networks behind this node and behind peers; see [`TableCommand::SetNetworks`].
+    /// Networks of keys that belong to no peer have no effect.
     pub fn set_networks(&mut self, ours: Vec<Network>, theirs: Vec<(Network, PublicKey)>) {
         let theirs = theirs.into_iter().map(|(network, key)| (network, key.node_addr()));
         let theirs = theirs.collect();

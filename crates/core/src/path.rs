@@ -64,7 +64,7 @@ pub(crate) struct Standing {
     pub(crate) link: Result<u64, Option<LinkDown>>,
     /// Whether the neighbour of the previous path is still linked.
     pub(crate) old_relay_up: bool,
-    /// Whether the first hop of the previous path is doubted.
+    /// Whether the first hop of the previous path is suspect.
     pub(crate) old_silent: bool,
 }
 

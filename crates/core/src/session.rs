@@ -116,7 +116,7 @@ pub(crate) struct Session {
     left: bool,
     /// The time from which it may follow.
     follow_from: u64,
-    /// The time from which a silent path may be doubted again.
+    /// The time from which a silent path may become suspect again.
     doubt_from: u64,
     /// The overdue keys were reported.
     overdue_told: bool,

@@ -32,7 +32,8 @@ pub(crate) struct Link {
     pub(crate) meter: Meter,
     /// The beginning of the next SenderReport.
     pub(crate) sender_interval: SenderInterval,
-    /// When [`LinkReport::UnknownSession`](crate::LinkReport::UnknownSession) was last sent for this link, in ms: its rate is bounded.
+    /// When [`LinkReport::UnknownSession`](crate::LinkReport::UnknownSession) was last sent for
+    /// this link, in ms: its rate is bounded.
     pub(crate) last_unknown: u64,
     /// The quota of session messages in the clear from this neighbour.
     pub(crate) clear: ClearQuota,
@@ -40,7 +41,8 @@ pub(crate) struct Link {
     pub(crate) hop: Fast,
     /// Where relayed frames from this neighbour go, by the label in them.
     pub(crate) labels: BTreeMap<u32, Carry>,
-    /// When [`LinkReport::LabelFailed`](crate::LinkReport::LabelFailed) was last sent for this link, in ms.
+    /// When [`LinkReport::LabelFailed`](crate::LinkReport::LabelFailed) was last sent for this
+    /// link, in ms.
     pub(crate) last_failed_label: u64,
 }
 

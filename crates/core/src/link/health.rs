@@ -6,7 +6,7 @@
 //! neighbour drops probes and sends only its reports, seconds apart. So it has the time after which
 //! it would be dialled again.
 //!
-//! A doubted link is still used if there is no other path. It is trusted again some time after it
+//! A suspect link is still used if there is no other path. It is healthy again some time after it
 //! was heard: longer each time, so that an unstable link is not used.
 
 use super::UNANSWERED;
@@ -14,12 +14,12 @@ use crate::liveness::Liveness;
 
 /// Payload without an answer for this long causes a probe.
 const PROBE_AFTER: u64 = 400;
-/// Time between probes until the neighbour answers or is doubted.
+/// Time between probes until the neighbour answers or is suspect.
 const PROBE_EVERY: u64 = 200;
-/// Time between probes of a doubted neighbour.
+/// Time between probes of a suspect neighbour.
 const PROBE_DOUBTED: u64 = 1_000;
 /// Payload without any frame for this long, plus two round trips, makes a neighbour that answers
-/// probes doubted.
+/// probes suspect.
 const PATIENCE: u64 = 1_000;
 /// The longest round trip that is allowed for.
 const MAX_RTT: u64 = 2_000;
@@ -27,12 +27,13 @@ const MAX_RTT: u64 = 2_000;
 const INTRODUCTIONS: u32 = 3;
 /// The time between them.
 const INTRODUCE_EVERY: u64 = 2_000;
-/// How long after a doubted neighbour is heard it is trusted again, the first time.
+/// How long after a suspect neighbour is heard it is healthy again, the first time.
 const MIN_HOLD: u64 = 1_000;
 /// The maximum of that time: it doubles with each doubt that follows the last within [`FORGIVE`].
 const MAX_HOLD: u64 = 16_000;
 const FORGIVE: u64 = 60_000;
-/// A link without a received frame for this long may be doubted because the peer stopped using it.
+/// A link without a received frame for this long may become suspect because the peer stopped using
+/// it.
 const STALE: u64 = 500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +41,11 @@ enum Standing {
     Healthy,
     /// Suspect since this time.
     Suspect(u64),
-    /// The neighbour was heard again, and is trusted from this time on.
+    /// The neighbour was heard again, and is healthy from this time on.
     Recovering(u64),
 }
 
-/// The trust in one neighbour. Times are ms.
+/// The health of the link to one neighbour. Times are ms.
 #[derive(Debug)]
 pub(crate) struct Health {
     standing: Standing,
@@ -81,7 +82,7 @@ impl Health {
         self.standing == Standing::Healthy
     }
 
-    /// Whether the neighbour is doubted, and has not been heard since.
+    /// Whether the neighbour is suspect, and has not been heard since.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.standing, Standing::Suspect(_))
     }
@@ -217,7 +218,7 @@ mod tests {
         }
 
         /// Runs for `ms` with payload every 200 ms, and returns when the neighbour was first
-        /// doubted, if it was.
+        /// suspect, if it was.
         fn run(&mut self, ms: u64, frames: bool, answers_probes: bool) -> Option<u64> {
             let start = self.now;
             let mut doubted = None;

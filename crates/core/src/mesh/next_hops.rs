@@ -95,7 +95,7 @@ impl NextHops {
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         match self.0.len() {
             0..=MAX_NEXT_HOPS => Ok(()),
-            many => Err(format!("{many} next_hops")),
+            many => Err(format!("{many} next hops")),
         }
     }
 

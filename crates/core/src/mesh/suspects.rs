@@ -7,7 +7,7 @@ use weft_wire::NodeAddr;
 
 /// Time for which a route without an answer is avoided, in ms: long enough to try others.
 const ROUTE_LIFE: u64 = 10_000;
-/// Maximum number of doubted routes. Only traffic of this node itself adds some.
+/// Maximum number of suspect routes. Only traffic of this node itself adds some.
 const MAX_ROUTES: usize = 256;
 
 /// The doubts of a node; see the module. Times are ms on the caller's clock.
@@ -38,7 +38,7 @@ impl Suspects {
         }
     }
 
-    /// Whether `via` is doubted as the next hop to `dest`.
+    /// Whether `via` is suspect as the next hop to `dest`.
     pub(crate) fn cover(&self, now: u64, via: &NodeAddr, dest: &NodeAddr) -> bool {
         let route = |(doubted, until): &(NodeAddr, u64)| doubted == via && now < *until;
         self.silent.contains(via) || self.routes.get(dest).is_some_and(route)

@@ -1,9 +1,9 @@
 //! Rerouting of traffic whose path has gone silent. Traffic avoids such a path long before the link
 //! is given up.
 //!
-//! Three observations count as silence: a neighbour that does not answer (`link::trust`), a session
-//! that does not answer although the neighbour does, and the peer's own change to another path.
-//! None of them ends a link or session.
+//! Three observations count as silence: a neighbour that does not answer (`link::health`), a
+//! session that does not answer although the neighbour does, and the peer's own change to another
+//! path. None of them ends a link or session.
 
 use weft_packet::LinkId;
 use weft_wire::NodeAddr;

@@ -68,7 +68,7 @@ impl Session {
     }
 
     /// Whether the peer has been silent for so long that another path should be tried now. If so,
-    /// the path is not doubted again for the same time.
+    /// the path is not suspect again for the same time.
     pub(crate) fn take_silence(&mut self, now: u64) -> bool {
         let silent = now >= self.silent_at();
         if silent {
