@@ -83,11 +83,11 @@ impl Context {
         self.outputs.push_back(Output::Lane(command.into()));
     }
 
-    pub(crate) fn to_link(&mut self, link: LinkId, command: LinkCommand) {
+    pub(crate) fn change_link(&mut self, link: LinkId, command: LinkCommand) {
         self.lane(Command::Link(link, command));
     }
 
-    pub(crate) fn to_session(&mut self, peer: NodeAddr, command: SessionCommand) {
+    pub(crate) fn change_session(&mut self, peer: NodeAddr, command: SessionCommand) {
         self.lane(Command::Session(peer, command));
     }
 
@@ -126,7 +126,7 @@ impl Context {
     pub(crate) fn place_link(&mut self, link: LinkId, peer: NodeAddr, path: SocketAddr) {
         if self.config.lanes > 1 {
             let left = None;
-            self.to_link(link, LinkCommand::Place { peer, path, left });
+            self.change_link(link, LinkCommand::Place { peer, path, left });
         }
     }
 

@@ -79,7 +79,7 @@ impl Epoch {
     fn end_hop(&self, ctx: &mut Context, link: LinkId) {
         if let Some(hop) = &self.hop {
             ctx.free_fast_index(hop.our_index);
-            ctx.to_link(link, LinkCommand::RetireHop { id: hop.id });
+            ctx.change_link(link, LinkCommand::RetireHop { id: hop.id });
         }
     }
 }
@@ -296,7 +296,7 @@ impl Link {
         if let Some(answered) = answered {
             self.spend(ctx, &answered);
         }
-        ctx.to_link(self.id, LinkCommand::SelectEpoch { index });
+        ctx.change_link(self.id, LinkCommand::SelectEpoch { index });
         if !self.moves.is_unproven() {
             ctx.place_link(self.id, self.peer.node_addr(), path);
         }
@@ -594,7 +594,7 @@ impl Link {
             epoch.end_hop(ctx, self.id);
             ctx.free_index(epoch.index);
             let (link, index) = (self.id, epoch.index);
-            ctx.to_link(link, LinkCommand::RetireEpoch { index });
+            ctx.change_link(link, LinkCommand::RetireEpoch { index });
         }
     }
 
@@ -607,7 +607,7 @@ impl Link {
             ctx.free_index(epoch.index);
             epoch.end_hop(ctx, self.id);
         }
-        ctx.to_link(self.id, LinkCommand::Remove);
+        ctx.change_link(self.id, LinkCommand::Remove);
         self.path = None;
         self.up_since = None;
         self.liveness.settle();
@@ -638,7 +638,7 @@ impl Link {
             }
             ctx.free_index(epoch.index);
         }
-        ctx.to_link(self.id, LinkCommand::Remove);
+        ctx.change_link(self.id, LinkCommand::Remove);
     }
 
     /// Removes the first messages of a node that is forgotten.

@@ -195,7 +195,7 @@ impl Session {
         }
         self.link = Some(link);
         self.hurry_agreement(now);
-        ctx.to_session(self.peer.node_addr(), SessionCommand::Bind { link });
+        ctx.change_session(self.peer.node_addr(), SessionCommand::Bind { link });
         let in_use =
             self.wanted.is_some() || now.saturating_sub(self.last_data) < ctx.config.session_idle && self.last_data > 0;
         if restarted && (self.is_up() || self.is_handshaking()) {

@@ -101,7 +101,7 @@ impl Link {
         });
         let Some((index, answered)) = known else { return false };
         if answered.to != from && !std::mem::replace(&mut answered.elsewhere, true) {
-            ctx.to_link(self.id, LinkCommand::DoubtPath { index });
+            ctx.change_link(self.id, LinkCommand::DoubtPath { index });
         }
         ctx.lane(SendCommand::Transmit {
             to: from,
@@ -246,7 +246,7 @@ impl Link {
                 .filter(|e| e.crossed == Some(ours) && e.stage == Stage::Candidate)
             {
                 epoch.stage = Stage::Draining(now + DRAIN);
-                ctx.to_link(self.id, LinkCommand::Demote { index: epoch.index });
+                ctx.change_link(self.id, LinkCommand::Demote { index: epoch.index });
             }
             return EpochUse::Send;
         }
@@ -317,7 +317,7 @@ impl Link {
             return;
         }
         let (link, peer) = (self.id, self.peer.node_addr());
-        ctx.to_link(link, LinkCommand::ArmIndex { peer, index });
+        ctx.change_link(link, LinkCommand::ArmIndex { peer, index });
         self.attempt = Some(Box::new(Attempt {
             index,
             initiator,
@@ -393,7 +393,7 @@ impl Link {
     pub(crate) fn abandon_attempt(&mut self, ctx: &mut Context) {
         if let Some(attempt) = self.attempt.take() {
             ctx.free_index(attempt.index);
-            ctx.to_link(self.id, LinkCommand::DisarmIndex { index: attempt.index });
+            ctx.change_link(self.id, LinkCommand::DisarmIndex { index: attempt.index });
         }
     }
 
@@ -419,7 +419,7 @@ impl Link {
             self.spend(ctx, &answered);
         }
         ctx.free_index(index);
-        ctx.to_link(self.id, LinkCommand::RetireEpoch { index });
+        ctx.change_link(self.id, LinkCommand::RetireEpoch { index });
         true
     }
 
@@ -435,7 +435,7 @@ impl Link {
 
     fn install(&self, ctx: &mut Context, path: SocketAddr, proven: bool, keys: LinkKeys, usage: EpochUse) {
         let peer = self.peer.node_addr();
-        ctx.to_link(
+        ctx.change_link(
             self.id,
             LinkCommand::Install {
                 peer,

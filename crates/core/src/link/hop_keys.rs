@@ -64,7 +64,7 @@ impl Link {
             .and_then(|hop| hop.handle_capabilities(ctx, now, body));
         let Some(accepted) = accepted else { return };
         for keys in accepted.keys {
-            ctx.to_link(link, LinkCommand::InstallHop { keys });
+            ctx.change_link(link, LinkCommand::InstallHop { keys });
         }
         epoch.send(ctx, link, HOP_CAPABILITIES_ACK, accepted.ack);
         epoch.drive_hop(ctx, now, link);
@@ -120,7 +120,7 @@ impl Epoch {
         let Some(hop) = &mut self.hop else { return };
         let announcement = hop.announce(now);
         if hop.request(now) {
-            ctx.to_link(link, LinkCommand::ConfirmHop { id: hop.id });
+            ctx.change_link(link, LinkCommand::ConfirmHop { id: hop.id });
         }
         if let Some(body) = announcement {
             self.send(ctx, link, HOP_CAPABILITIES, body);

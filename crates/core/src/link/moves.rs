@@ -168,7 +168,7 @@ impl Link {
             asked.room = left;
             let questions = [(Some(asked.to), asked.number), (path, asked.here)];
             for (to, number) in questions.into_iter().filter_map(|(to, number)| Some((to?, number))) {
-                ctx.to_link(id, LinkCommand::Probe { to, number });
+                ctx.change_link(id, LinkCommand::Probe { to, number });
             }
             asked.next = now + (wait << asked.tries);
             asked.tries += 1;
@@ -245,7 +245,7 @@ impl Link {
 
     fn place(&self, ctx: &mut Context, path: SocketAddr, left: Option<SocketAddr>) {
         let (link, peer) = (self.id, self.peer.node_addr());
-        ctx.to_link(link, LinkCommand::Place { peer, path, left });
+        ctx.change_link(link, LinkCommand::Place { peer, path, left });
     }
 
     /// Sets the address of the link, which the peer has proven.

@@ -61,7 +61,7 @@ impl Link {
         let congested = quality.is_congested(self.congested);
         if std::mem::replace(&mut self.congested, congested) != congested {
             let (link, on) = (self.id, congested);
-            ctx.to_link(link, LinkCommand::MarkCongestion { on });
+            ctx.change_link(link, LinkCommand::MarkCongestion { on });
         }
     }
 

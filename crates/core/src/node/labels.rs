@@ -289,7 +289,7 @@ impl Node {
     fn carry(&mut self, link: LinkId, label: Label, to: Option<LinkId>, carry: Carry) {
         if let Some(incoming) = self.labels.incoming.get_mut(&(link, label)) {
             (incoming.to, incoming.told) = (to, true);
-            self.ctx.to_link(link, LinkCommand::SetLabel { label, to: carry });
+            self.ctx.change_link(link, LinkCommand::SetLabel { label, to: carry });
         }
     }
 
@@ -306,7 +306,7 @@ impl Node {
             .remove(&(link, label))
             .is_some_and(|incoming| incoming.told)
         {
-            self.ctx.to_link(link, LinkCommand::RemoveLabel { label });
+            self.ctx.change_link(link, LinkCommand::RemoveLabel { label });
         }
     }
 

@@ -146,7 +146,7 @@ impl Node {
         let waited = peer.session.wanted.map_or(0, |since| now.saturating_sub(since));
         if peer.session.next_hop().is_none() && waited >= PATIENCE && !self.mesh.is_looking_for(addr) {
             peer.session.wanted = None;
-            self.ctx.to_session(addr, SessionCommand::DropQueue);
+            self.ctx.change_session(addr, SessionCommand::DropQueue);
         }
     }
 
@@ -155,7 +155,7 @@ impl Node {
             return;
         };
         if peer.session.next_hop().is_none() && peer.session.wanted.take().is_some() {
-            self.ctx.to_session(target, SessionCommand::DropQueue);
+            self.ctx.change_session(target, SessionCommand::DropQueue);
         }
     }
 

@@ -73,7 +73,7 @@ impl Session {
             send: keys.send,
             recv: keys.recv,
         };
-        ctx.to_session(self.peer.node_addr(), SessionCommand::Install { keys, usage });
+        ctx.change_session(self.peer.node_addr(), SessionCommand::Install { keys, usage });
         id
     }
 
@@ -88,7 +88,7 @@ impl Session {
             }
         }
         let peer = self.peer.node_addr();
-        ctx.to_session(peer, SessionCommand::SelectEpoch { id });
+        ctx.change_session(peer, SessionCommand::SelectEpoch { id });
         self.forget_lost_keys(ctx, id);
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.liveness.settle();
@@ -125,7 +125,7 @@ impl Session {
         self.epochs.retain(|epoch| {
             if lost(epoch) {
                 epoch.free(ctx);
-                ctx.to_session(peer, SessionCommand::RetireEpoch { id: epoch.id });
+                ctx.change_session(peer, SessionCommand::RetireEpoch { id: epoch.id });
             }
             !lost(epoch)
         });
@@ -180,7 +180,7 @@ impl Session {
             let keep = now < Self::retire_at(epoch);
             if !keep {
                 epoch.free(ctx);
-                ctx.to_session(peer, SessionCommand::RetireEpoch { id: epoch.id });
+                ctx.change_session(peer, SessionCommand::RetireEpoch { id: epoch.id });
             }
             keep
         });
@@ -204,7 +204,7 @@ impl Session {
         self.metrics = Metrics::default();
         self.passing.end();
         self.liveness.settle();
-        ctx.to_session(self.peer.node_addr(), SessionCommand::Suspend);
+        ctx.change_session(self.peer.node_addr(), SessionCommand::Suspend);
         ctx.event(Event::SessionDown {
             peer: self.peer,
             reason: SessionDown::Idle,
@@ -222,7 +222,7 @@ impl Session {
         self.metrics = Metrics::default();
         self.passing.end();
         self.liveness.settle();
-        ctx.to_session(self.peer.node_addr(), SessionCommand::Remove);
+        ctx.change_session(self.peer.node_addr(), SessionCommand::Remove);
         if was_up {
             ctx.event(Event::SessionDown {
                 peer: self.peer,

@@ -79,7 +79,7 @@ impl Session {
         }
         let peer = self.peer.node_addr();
         for keys in accepted.keys {
-            ctx.to_session(peer, SessionCommand::InstallFast { keys });
+            ctx.change_session(peer, SessionCommand::InstallFast { keys });
         }
         self.send_message(ctx, id, CAPABILITIES_ACK, accepted.ack);
         self.drive_agreement(ctx, now);
@@ -162,7 +162,7 @@ impl Session {
         }
         let (before, peer) = (self.frames(), self.peer.node_addr());
         self.relay = relay;
-        ctx.to_session(peer, SessionCommand::Relay { relay });
+        ctx.change_session(peer, SessionCommand::Relay { relay });
         let frames = self.frames();
         if before != frames {
             ctx.event(Event::FramesChanged {
@@ -185,7 +185,7 @@ impl Session {
     /// Makes data wait from now on if there are no fast frames for it.
     pub(crate) fn require_fast(&mut self, ctx: &mut Context) {
         self.require_fast = true;
-        ctx.to_session(self.peer.node_addr(), SessionCommand::RequireFast);
+        ctx.change_session(self.peer.node_addr(), SessionCommand::RequireFast);
     }
 
     /// Records that data with the peer went in fast frames before this process began, so that their
@@ -240,7 +240,7 @@ impl Session {
         match agreement.stage {
             Stage::Requesting(suite, _) if direct => {
                 if agreement.request(now) {
-                    ctx.to_session(peer, confirm);
+                    ctx.change_session(peer, confirm);
                 } else {
                     self.end_agreement(ctx, Frames::Unproven(suite));
                 }
@@ -248,7 +248,7 @@ impl Session {
             Stage::Requesting(..) | Stage::Proven(_) if labelled || direct => {
                 // Silence proves nothing here: the peer's path to this node may be another one,
                 // without labels. So the wait doubles, up to 16 s.
-                ctx.to_session(peer, confirm);
+                ctx.change_session(peer, confirm);
                 agreement.next = now + (REQUEST_AGAIN << fast.more_requests.min(MAX_REQUESTS + 1));
                 fast.more_requests += 1;
                 if let Stage::Requesting(suite, _) = agreement.stage
@@ -275,7 +275,7 @@ impl Session {
         if self.require_fast && !matches!(self.frames(), Frames::Fast(_) | Frames::Relayed(_)) {
             // The senders of waiting packets learn that these are not delivered; later packets wait
             // for the next epoch.
-            ctx.to_session(self.peer.node_addr(), SessionCommand::DropQueue);
+            ctx.change_session(self.peer.node_addr(), SessionCommand::DropQueue);
         }
     }
 

@@ -464,7 +464,7 @@ impl Session {
         if initiating.repeat.expired(now) {
             self.rekey_due = now + ctx.jittered(ctx.config.rekey.min(REKEY_RETRY));
             if !self.is_up() && self.wanted.take().is_some() {
-                ctx.to_session(self.peer.node_addr(), SessionCommand::DropQueue);
+                ctx.change_session(self.peer.node_addr(), SessionCommand::DropQueue);
             }
             return;
         }
@@ -507,7 +507,7 @@ impl Session {
     fn withdraw(&mut self, ctx: &mut Context, id: EpochId) {
         self.epochs.iter().filter(|e| e.id == id).for_each(|e| e.free(ctx));
         self.epochs.retain(|e| e.id != id);
-        ctx.to_session(self.peer.node_addr(), SessionCommand::RetireEpoch { id });
+        ctx.change_session(self.peer.node_addr(), SessionCommand::RetireEpoch { id });
     }
 }
 

@@ -15,7 +15,7 @@ impl Session {
         self.hurry_agreement(now);
         self.handle_moved(ctx);
         let Some(link) = link else { return };
-        ctx.to_session(self.peer.node_addr(), SessionCommand::Bind { link });
+        ctx.change_session(self.peer.node_addr(), SessionCommand::Bind { link });
         if self.wanted.is_some() && !self.is_up() {
             self.not_before = now;
             self.initiate(ctx, now);

@@ -100,7 +100,7 @@ impl Session {
     fn limit(&self, ctx: &mut Context) {
         if let Some(mtu) = self.path_mtu_out() {
             let peer = self.peer.node_addr();
-            ctx.to_session(peer, SessionCommand::Limit { mtu });
+            ctx.change_session(peer, SessionCommand::Limit { mtu });
         }
     }
 }
@@ -148,7 +148,7 @@ impl Session {
         }
         let ceiling = if path.is_ipv6() { CEILING_V6 } else { CEILING_V4 };
         let search = PmtuSearch::new(now, ceiling.min(self.their_max_payload()), ctx.config.path_raise);
-        ctx.to_session(
+        ctx.change_session(
             self.peer.node_addr(),
             SessionCommand::SizePath {
                 size: PathSize {
@@ -202,7 +202,7 @@ impl Session {
             match effect {
                 Effect::Probe { id, size } => {
                     ctx.path_counters.probes += u64::from(size > 0);
-                    ctx.to_session(peer, SessionCommand::ProbePath { id, size });
+                    ctx.change_session(peer, SessionCommand::ProbePath { id, size });
                 }
                 Effect::Size(payload, change) => {
                     sized = true;
@@ -223,7 +223,7 @@ impl Session {
             }
         }
         if let Some(probing) = self.probing.as_ref().filter(|_| sized) {
-            ctx.to_session(
+            ctx.change_session(
                 peer,
                 SessionCommand::SizePath {
                     size: PathSize {
