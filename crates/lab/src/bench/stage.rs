@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::conditions::Conditions;
 use super::driver::{DriverError, READY};
+use crate::cable::Direction;
 use crate::cable::{EmulatedLink, Link, Port};
 use crate::child::LoggedChild;
 use crate::emulator::Cable as Emulated;
 use crate::host::Host;
-use crate::relay::Direction;
 use crate::world::{World, WorldError};
 use weft_os::netlink::{InterfaceAddress, Route};
 

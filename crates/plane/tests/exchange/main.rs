@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use weft_noise::Key;
 use weft_os::tun::Offloads;
 use weft_packet::{
-    Command, EpochId, EpochUse, HandshakeLimits, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, SendCommand,
-    SessionCommand, SessionKeys, TableCommand, Train, Transmit,
+    Command, EpochId, EpochUse, HandshakeLimits, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex,
+    SendCommand, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
 };
 use weft_plane::{LaneSetup, Lanes};
 use weft_wire::NodeAddr;
@@ -99,7 +99,7 @@ fn commands(me: NodeAddr, other: NodeAddr, path: SocketAddr) -> [Command; 4] {
             _ => from.as_bytes()[0],
         }))
     };
-    let index = |of: NodeAddr| of.as_bytes()[0].into();
+    let index = |of: NodeAddr| ReceiverIndex(of.as_bytes()[0].into());
     let install = LinkCommand::Install {
         peer: other,
         path,
