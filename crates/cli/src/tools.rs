@@ -18,13 +18,13 @@ pub(crate) enum Command {
     Sim(Box<sim::Args>),
     /// Build networks in namespaces of this machine, run scenarios in them, measure tunnels side by side
     #[command(subcommand)]
-    Lab(lab::Action),
+    Lab(Box<lab::Action>),
 }
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
-        Command::Lab(action) => lab::run(action),
+        Command::Lab(action) => lab::run(*action),
     }
 }

@@ -136,6 +136,11 @@ impl End {
     }
 
     fn install_fast(&mut self, reads_full: bool) {
+        self.install_fast_of(reads_full, 1 << 20);
+    }
+
+    /// Installs keys whose phases have this many frames.
+    fn install_fast_of(&mut self, reads_full: bool, phase_frames: u64) {
         let secret = |from| Secret::from_key(&key(3, from));
         let keys = FastKeys {
             id: EpochId(0),
@@ -148,7 +153,7 @@ impl End {
                 send: secret(self.me),
                 recv: secret(self.other),
             },
-            phase_frames: 1 << 20,
+            phase_frames,
         };
         self.apply(Command::Session(self.other, SessionCommand::InstallFast { keys }));
         self.apply(Command::Session(
@@ -511,6 +516,30 @@ fn what_does_not_fit_goes_in_pieces_or_is_told() {
             }
         }
     }
+}
+
+/// The keys are spent until the peer acknowledges their phase, which no answer does here.
+#[test]
+fn pieces_that_use_up_the_keys_are_noticed() {
+    let (mut a, mut b) = pair(1_280);
+    for end in [&mut a, &mut b] {
+        end.install_fast_of(true, 1);
+    }
+    let asks = Command::Session(A, SessionCommand::ConfirmFast { id: EpochId(0) });
+    b.apply(asks);
+    let frames = b.take_sent();
+    a.receive(&frames);
+    let answers = a.take_sent();
+    b.receive(&answers);
+    let frames = b.send(WHOLE, &udp([10, 8, 0, 1], [10, 7, 0, 1], 10, true));
+    assert_eq!(a.receive(&frames).len(), 1, "they are proven");
+    let mut sent = 0;
+    for _ in 0..3 {
+        sent += a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 5_000, false)).len();
+        assert_eq!(a.lane.check_invariants(), Ok(()));
+    }
+    assert!((6..15).contains(&sent), "{sent} of 15 pieces");
+    assert_eq!(a.counters().drops[DropReason::EpochSpent], 1);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::counters::DropReason;
 use crate::ecn;
 use crate::sender::Sender;
 use crate::split::Splitter;
-use crate::tables::{Egress, Encapsulation};
+use crate::tables::Egress;
 use crate::train::Transmit;
 
 /// How many bytes the content of a packet's frame is shorter than the packet: the IPv6 header less
@@ -49,6 +49,13 @@ impl<T: Transmit> Sender<'_, T> {
     }
 
     fn pieces(&mut self, egress: Egress, packet: &mut [u8]) -> Result<(), DropReason> {
+        let done = self.seal_pieces(egress, packet);
+        // The pieces before one that could not be sealed may have used up the keys.
+        self.tables.note_spent(egress);
+        done
+    }
+
+    fn seal_pieces(&mut self, egress: Egress, packet: &mut [u8]) -> Result<(), DropReason> {
         let whole = self.tables.whole;
         let (session, link) = self.tables.pair(egress).ok_or(DropReason::NoKeys)?;
         let epoch = session.fast.current_mut().filter(|_| egress.frames.is_fast());
@@ -88,12 +95,7 @@ impl<T: Transmit> Sender<'_, T> {
             link.paths.commit(self.train, &mut self.out.counters, sealed);
         }
         self.out.counters.fast_fragmented += 1;
-        let of_hop = egress.frames != Encapsulation::Fast && link.hop_is_spent();
-        let spent = of_hop || epoch.is_spent();
         session.sent_packets(self.now, 1, len);
-        if spent {
-            self.tables.changed();
-        }
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use super::seal::HopSeal;
 use crate::counters::DropReason;
 use crate::link::Link;
 use crate::sender::Sender;
-use crate::tables::{Encapsulation, FastPath, LinkKey, SessionKey};
+use crate::tables::{Egress, Encapsulation, FastPath, LinkKey, SessionKey, Tables};
 use crate::train::Transmit;
 
 /// The shortest body of a probe of the path MTU, in bytes: its number.
@@ -53,10 +53,7 @@ impl<T: Transmit> Sender<'_, T> {
         link.sent(self.now, 1, len, true);
         session.sent_message(self.now);
         link.paths.commit(self.train, &mut self.out.counters, len);
-        let of_hop = frames != Encapsulation::Fast && link.hop_is_spent();
-        if of_hop || session.fast.current().is_some_and(FastEpoch::is_spent) {
-            self.tables.changed();
-        }
+        self.tables.note_spent(egress);
         Ok(())
     }
 
@@ -113,6 +110,18 @@ impl<T: Transmit> Sender<'_, T> {
         let phase = link.and_then(|link| link.hop.pick(id)).map(FastEpoch::opens_with);
         if let Some(phase) = phase.filter(|phase| *phase > 0) {
             self.hop_message(key, id, fast::PHASE, &phase.to_le_bytes());
+        }
+    }
+}
+
+impl Tables {
+    /// Records a change if the keys that fast frames of a session need may seal nothing more.
+    pub(super) fn note_spent(&mut self, egress: Egress) {
+        let spent = self.pair(egress).is_some_and(|(session, link)| {
+            session.fast.current().is_some_and(FastEpoch::is_spent) || link.hop_is_spent()
+        });
+        if spent {
+            self.changed();
         }
     }
 }
