@@ -11,7 +11,7 @@ pub(crate) mod frame;
 mod link;
 mod session;
 
-pub(crate) use epoch::{Epochs, MAX_EPOCHS, OpenFailure, Proof};
+pub(crate) use epoch::{Epoch, Epochs, MAX_EPOCHS, OpenFailure, Proof};
 pub(crate) use frame::FipsFrames;
 pub use frame::IPV6_OVERHEAD;
 pub(crate) use link::MAX_CONTROL;

@@ -8,7 +8,7 @@ use weft_wire::NodeAddr;
 use crate::clear::ClearQuota;
 use crate::control::{Carry, EpochUse, LinkId, LinkKeys, Totals};
 use crate::fast::Fast;
-use crate::fips::Epochs;
+use crate::fips::{Epoch, Epochs};
 use crate::measure::SenderInterval;
 use crate::meter::Meter;
 use crate::paths::Paths;
@@ -117,14 +117,16 @@ impl Link {
         usage: EpochUse,
     ) -> Option<u32> {
         self.note_path(keys.our_index.0, path, proven, usage);
-        let evicted = self.epochs.install(
+        let initiator = usage != EpochUse::Candidate;
+        let epoch = Epoch::new(
             now,
             keys.our_index.0,
             keys.their_index.0,
-            (&keys.send, &keys.recv),
-            usage,
-            usage != EpochUse::Candidate,
+            &keys.send,
+            &keys.recv,
+            initiator,
         );
+        let evicted = self.epochs.install(epoch, usage);
         if let Some(index) = evicted {
             self.forget_answer(index);
         }

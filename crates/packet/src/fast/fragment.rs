@@ -6,6 +6,7 @@ use weft_wire::ip::Ipv6Header;
 use super::FastEpoch;
 use super::border::Border;
 use super::ingress::{CONTENT_AT, SessionIngress, frame_content};
+use super::keys::Content;
 use super::reassembly::Taken;
 use super::seal::HopSeal;
 use crate::counters::DropReason;
@@ -31,7 +32,7 @@ impl FastEpoch {
             .get_mut(CONTENT_AT..PIECE_AT)?
             .copy_from_slice(&fragment.to_bytes());
         frame.get_mut(PIECE_AT..end)?.copy_from_slice(piece);
-        self.seal_stamped(now, Kind::Fragment, 0, frame, (end, &[]))
+        self.seal_stamped(now, Kind::Fragment, 0, frame, Content { end, rest: &[] })
     }
 }
 

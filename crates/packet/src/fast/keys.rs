@@ -91,6 +91,15 @@ pub(super) struct Opened {
     pub(super) new_phase: bool,
 }
 
+/// The content of a frame, which begins behind the header.
+#[derive(Clone, Copy)]
+pub(super) struct Content<'a> {
+    /// The end of the content in the frame.
+    pub(super) end: usize,
+    /// The last bytes of the content, which are not yet in the frame.
+    pub(super) rest: &'a [u8],
+}
+
 /// The counter and the phase flag for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
@@ -200,18 +209,19 @@ impl FastEpoch {
         self.send.cipher = None;
     }
 
-    /// Seals the content at `frame[16..end]`, whose last bytes are in `rest` and not yet in the
-    /// frame. Writes the header in front of it and the tag behind it, and returns the length of the
-    /// frame. Returns `None` if there is no room for the tag, the length does not fit its field, or
-    /// the cipher was released after the ticket.
+    /// Seals the content behind the header, whose last bytes are not yet in the frame. Writes the
+    /// header in front of it and the tag behind it, and returns the length of the frame. Returns
+    /// `None` if there is no room for the tag, the length does not fit its field, or the cipher was
+    /// released after the ticket.
     pub(super) fn seal(
         &self,
         ticket: Ticket,
         kind: fast::Kind,
         flags: u8,
         frame: &mut [u8],
-        (end, rest): (usize, &[u8]),
+        content: Content<'_>,
     ) -> Option<usize> {
+        let Content { end, rest } = content;
         let length = (end + TAG_LEN).checked_sub(fast::Header::LEN)?;
         let header = fast::Header {
             kind,

@@ -6,6 +6,7 @@
 use weft_wire::fast::{self, FULL_AT, HEADROOM, INNER_AT, Kind, LABEL_AT, MAX_HOPS, RelayHeader, UPPER_AT};
 
 use super::FastEpoch;
+use super::keys::Content;
 use crate::counters::DropReason;
 use crate::link::Link;
 use crate::mss;
@@ -90,7 +91,10 @@ impl Encapsulate for FastFrames<'_> {
         let kind = if self.full { Kind::Full } else { Kind::Ipv6 };
         let frame = slot.get_mut(HEADROOM..)?;
         let inner = frame.get_mut(self.inner_at..)?;
-        let content = (packet.end, packet.rest);
+        let content = Content {
+            end: packet.end,
+            rest: packet.rest,
+        };
         let len = self.inner_at + self.keys.seal_stamped(now, kind, packet.flags, inner, content)?;
         if let Some(hop) = &mut self.hop {
             hop.seal(frame.get_mut(..len)?)?;
@@ -189,7 +193,7 @@ impl FastEpoch {
         let end = BODY_AT + body.len();
         *frame.get_mut(BODY_AT - 1)? = msg_type;
         frame.get_mut(BODY_AT..end)?.copy_from_slice(body);
-        self.seal_stamped(now, Kind::Message, 0, frame, (end, &[]))
+        self.seal_stamped(now, Kind::Message, 0, frame, Content { end, rest: &[] })
     }
 
     /// Writes the clock in front of a frame's content, and seals both; see [`FastEpoch::seal`].
@@ -199,7 +203,7 @@ impl FastEpoch {
         kind: Kind,
         flags: u8,
         frame: &mut [u8],
-        content: (usize, &[u8]),
+        content: Content<'_>,
     ) -> Option<usize> {
         let clock = self.timestamp(now).to_le_bytes();
         *frame.get_mut(fast::Header::LEN..)?.first_chunk_mut()? = clock;

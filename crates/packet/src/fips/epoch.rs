@@ -68,6 +68,25 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
+    /// Makes an epoch that begins now, from the keys of both directions.
+    pub(crate) fn new(now: u64, id: u32, their_index: u32, send: &Key, recv: &Key, initiator: bool) -> Self {
+        Self {
+            id,
+            their_index,
+            key_bit: false,
+            confirmed: false,
+            initiator,
+            spin: false,
+            promotes: false,
+            started: now,
+            send: send.clone(),
+            seal: None,
+            counter: 0,
+            open: Cipher::new(recv),
+            window: ReplayWindow::new(),
+        }
+    }
+
     /// Returns the milliseconds since the epoch began, as FIPS writes them into inner headers. The
     /// value wraps after 49 days.
     pub(crate) fn timestamp(&self, now: u64) -> u32 {
@@ -145,32 +164,13 @@ pub(crate) struct Epochs {
 
 impl Epochs {
     /// Adds an epoch. Returns the one that was removed for it, if any.
-    pub(crate) fn install(
-        &mut self,
-        now: u64,
-        id: u32,
-        their_index: u32,
-        (send, recv): (&Key, &Key),
-        usage: EpochUse,
-        initiator: bool,
-    ) -> Option<u32> {
+    pub(crate) fn install(&mut self, mut epoch: Epoch, usage: EpochUse) -> Option<u32> {
         let evicted = self.make_room();
+        epoch.key_bit = self.current().is_some_and(|e| !e.key_bit);
+        epoch.promotes = usage == EpochUse::Candidate;
+        let id = epoch.id;
         self.list.reserve_exact(1);
-        self.list.push(Epoch {
-            id,
-            their_index,
-            key_bit: self.current().is_some_and(|e| !e.key_bit),
-            confirmed: false,
-            initiator,
-            spin: false,
-            promotes: usage == EpochUse::Candidate,
-            started: now,
-            send: send.clone(),
-            seal: None,
-            counter: 0,
-            open: Cipher::new(recv),
-            window: ReplayWindow::new(),
-        });
+        self.list.push(epoch);
         if usage == EpochUse::Send {
             self.seal_with(id);
         }
@@ -302,7 +302,7 @@ mod tests {
         let mut epochs = Epochs::default();
         for (i, usage) in uses.iter().enumerate() {
             let (a, b) = keys();
-            epochs.install(0, i as u32, 0, (&a, &b), *usage, i == 0);
+            epochs.install(Epoch::new(0, i as u32, 0, &a, &b, i == 0), *usage);
         }
         epochs
     }
@@ -359,7 +359,7 @@ mod tests {
         let mut epochs = with(&[EpochUse::Send]);
         for id in 1..100 {
             let (a, b) = keys();
-            epochs.install(0, id, 0, (&a, &b), EpochUse::Candidate, false);
+            epochs.install(Epoch::new(0, id, 0, &a, &b, false), EpochUse::Candidate);
         }
         assert_eq!(epochs.ids().count(), MAX_EPOCHS);
         assert_eq!(epochs.current().map(|e| e.id), Some(0));

@@ -7,7 +7,7 @@ use super::Lane;
 use crate::control::{Command, EpochUse, LinkCommand, LinkId, SendCommand, SessionCommand, SessionKeys, TableCommand};
 use crate::counters::DropReason;
 use crate::echo;
-use crate::fips::FipsIngress;
+use crate::fips::{Epoch, FipsIngress};
 use crate::session::{Expecting, Session};
 use crate::tables::Index;
 use crate::train::{Train, Transmit};
@@ -213,8 +213,8 @@ impl Lane {
         train: &mut Train<T>,
     ) {
         self.tables.with_session(peer, |session| {
-            let pair = (&keys.send, &keys.recv);
-            session.epochs.install(now, keys.id.0, 0, pair, usage, keys.initiator);
+            let epoch = Epoch::new(now, keys.id.0, 0, &keys.send, &keys.recv, keys.initiator);
+            session.epochs.install(epoch, usage);
             session.expecting = session.expecting.map(Expecting::met);
         });
         FipsIngress { lane: self, now, train }.take_early(peer);
