@@ -356,8 +356,8 @@ fn events_interrupt_payload_for_a_while() {
             "direct" => assert!(!run["void"].is_empty() || run["case"] == "roam", "{run:?}"),
             _ => {
                 let gap: f64 = run["gap_s"].parse().unwrap();
+                // 60 packets a second are sent. A restart can be as short as the pause between two.
                 assert!((0.016..60.0).contains(&gap), "{run:?}");
-                assert!(run["case"] == "roam" || gap > 0.05, "{run:?}");
             }
         }
     }

@@ -367,7 +367,12 @@ fn spec_b(own: &str, a: &Identity) -> NodeSpec {
 
 fn spec_c(attack: Attack, a: &Identity) -> NodeSpec {
     let spec = Underlay::V4.listener().with_peer(&a.npub, "a", &[at(A, PORT)]);
-    with_member(spec, attack)
+    let mut spec = with_member(spec, attack);
+    if attack == Attack::RekeyIndex {
+        // A begins the rekeys, since the attack is on the indices of A.
+        spec.rekey_s = 2 * REKEY_S;
+    }
+    spec
 }
 
 /// The nodes that the attacker links with have it as a peer, because no node has more rights than a
