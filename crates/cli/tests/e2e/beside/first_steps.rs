@@ -85,11 +85,12 @@ fn a_terminal_that_closes_stops_the_daemon_in_an_orderly_way() {
         let (world, host, _) = world();
         let id = identity(&world, "a");
         for (signal, nohup) in [("HUP", false), ("QUIT", false), ("HUP", true)] {
-            let mut command = Command::new(if nohup { "nohup" } else { WEFT });
-            if nohup {
-                command.arg(WEFT);
+            // The tests may run under nohup themselves.
+            let mut command = Command::new(if nohup { "nohup" } else { "env" });
+            if !nohup {
+                command.arg("--default-signal=HUP");
             }
-            command.arg("up").arg("--state").arg(&id.state);
+            command.arg(WEFT).arg("up").arg("--state").arg(&id.state);
             let log = id.state.with_extension(format!("{signal}{nohup}"));
             let mut child = LoggedChild::start(&host, command, &log).unwrap();
             let socket = id.state.join("control.sock");
