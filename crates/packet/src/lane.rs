@@ -37,7 +37,7 @@ pub struct LaneConfig {
     pub me: NodeAddr,
     /// The largest UDP payload that the lane sends, in bytes (FIPS's `mtu`).
     pub mtu: u16,
-    /// Whether probes determine the size of fast frames ([`Command::SizePath`]). `mtu` then applies
+    /// Whether probes determine the size of fast frames ([`SessionCommand::SizePath`](crate::SessionCommand::SizePath)). `mtu` then applies
     /// to FIPS frames and relayed frames only.
     pub probe: bool,
     /// Whether the lane forwards session datagrams of other nodes.
