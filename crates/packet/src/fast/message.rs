@@ -118,7 +118,8 @@ impl Tables {
     /// Records a change if the keys that fast frames of a session need may seal nothing more.
     pub(super) fn note_spent(&mut self, egress: Egress) {
         let spent = self.pair(egress).is_some_and(|(session, link)| {
-            session.fast.current().is_some_and(FastEpoch::is_spent) || link.hop_is_spent()
+            let relayed = link.peer != session.peer;
+            session.fast.current().is_some_and(FastEpoch::is_spent) || relayed && link.hop_is_spent()
         });
         if spent {
             self.changed();

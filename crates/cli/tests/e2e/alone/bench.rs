@@ -352,7 +352,7 @@ fn events_interrupt_payload_for_a_while() {
     assert_eq!(runs.len(), 6, "{said}");
     for run in runs {
         match run["arm"].as_str() {
-            // There is no process, and an address that is gone is the end of its payload.
+            // The bench has no process to restart here, and payload ends with its address.
             "direct" => assert!(!run["void"].is_empty() || run["case"] == "roam", "{run:?}"),
             _ => {
                 let gap: f64 = run["gap_s"].parse().unwrap();
