@@ -113,9 +113,11 @@ impl Session {
 
     /// Opens a frame and returns the epoch that opened it, and whether the frame is the newest of
     /// that epoch. FSP frames do not name their epoch, and a failed attempt destroys the bytes. So
-    /// while several epochs could match, a copy restores the bytes before each further attempt.
+    /// while several epochs could match, or keys may be on their way, a copy restores the bytes
+    /// after each attempt.
     pub(crate) fn open(
         &mut self,
+        now: u64,
         counter: u64,
         key_bit: bool,
         aad: &[u8],
@@ -125,24 +127,28 @@ impl Session {
         let mut order = Default::default();
         let n = self.epochs.trial_order(key_bit, &mut order);
         let mut failure = OpenFailure::Tag;
-        if n > 1 {
+        let restores = n > 1 || self.expects_keys(now);
+        if restores {
             scratch.clear();
             scratch.extend_from_slice(sealed);
         }
-        for (attempt, id) in order[..n].iter().enumerate() {
-            if attempt > 0 {
-                sealed.copy_from_slice(scratch);
-            }
+        for id in &order[..n] {
             let Some(epoch) = self.epochs.pick_mut(Some(*id)) else {
                 continue;
             };
             match epoch.open(counter, aad, sealed) {
                 Ok(newest) => return Ok((*id, newest)),
                 Err(OpenFailure::Replay) if n == 1 => failure = OpenFailure::Replay,
+                Err(OpenFailure::Tag) if restores => sealed.copy_from_slice(scratch),
                 Err(_) => {}
             }
         }
         Err(failure)
+    }
+
+    /// Returns whether frames that no present key opens may wait for keys.
+    pub(crate) fn expects_keys(&self, now: u64) -> bool {
+        self.expecting.is_some_and(|expecting| expecting.is_open(now))
     }
 
     /// Accounts for IP packets that were sent to the peer. `bytes` is the length of the packets.

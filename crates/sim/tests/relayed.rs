@@ -553,3 +553,35 @@ fn a_restarted_end_behind_others_loses_no_answer() {
         }
     }
 }
+
+/// The packets behind the last message of the handshake arrive before the core has derived its
+/// keys, while those from before the restart are still there. The network delivers half of the
+/// datagrams twice.
+#[test]
+fn an_end_that_restarts_loses_no_packet_behind_its_handshake() {
+    for seed in 0..10 {
+        let (mut world, h) = net(seed, &[meshed(); 3], &[(0, 1), (2, 1)]);
+        let (a, c) = (h[0], h[2]);
+        for id in &h {
+            world.host_mut(*id).core_delay = 20;
+        }
+        world.conditions.duplicate = 500;
+        world.run(5_000);
+        world.send(c, a, 0, 100);
+        world.run(1_000);
+        stream(&mut world, a, c, 200);
+        assert_eq!(frames(&world, a, c), RELAYED, "seed {seed}");
+        world.kill(c);
+        world.run(200);
+        world.restart(c);
+        let before = world.host(a).received.len();
+        for seq in 0..50 {
+            world.send(c, a, seq, 100);
+            world.run(100);
+        }
+        world.run(1_000);
+        assert_eq!(world.host(a).received.len() - before, 50, "seed {seed}");
+        assert_eq!(frames(&world, c, a), RELAYED, "seed {seed}");
+        check(&world, &h);
+    }
+}

@@ -104,12 +104,20 @@ impl<T: Transmit> FipsIngress<'_, T> {
             let session = lane.tables.sessions.get_mut(key)?;
             Some((
                 key,
-                session.open(header.counter, key_bit, aad, sealed, &mut lane.scratch),
+                session.open(self.now, header.counter, key_bit, aad, sealed, &mut lane.scratch),
             ))
         });
         let (key, id, newest) = match opened {
             Some((key, Ok((id, newest)))) => (key, id, newest),
-            Some((_, Err(OpenFailure::Replay))) => return Err(DropReason::SessionReplay),
+            Some((key, Err(OpenFailure::Replay))) => {
+                // Counters of new keys begin at zero, so these may look like ones of the old keys.
+                let expects = |session: &Session| session.expects_keys(self.now);
+                if !lane.tables.sessions.get(key).is_some_and(expects) {
+                    return Err(DropReason::SessionReplay);
+                }
+                self.keep_early(frame, datagram);
+                return Ok(Inbound::Done);
+            }
             Some((_, Err(OpenFailure::Tag))) | None => {
                 self.no_keys(frame, datagram)?;
                 return Ok(Inbound::Done);
@@ -206,19 +214,14 @@ impl<T: Transmit> FipsIngress<'_, T> {
     /// this node may have lost them.
     fn no_keys(&mut self, frame: SessionFrame, datagram: &[u8]) -> Result<(), DropReason> {
         let (now, link, src) = (self.now, frame.link, frame.src);
-        let expecting = |s: &Session| s.expecting.filter(|expecting| expecting.is_open(now));
         let session = self.lane.tables.sessions.find(&src);
-        if let Some((session, expecting)) = session.and_then(|s| Some((s, expecting(s)?))) {
-            // A failed attempt to open has destroyed the frame, so a frame can wait only if no
-            // epoch was tried.
-            let waits = session.epochs.ids().next().is_none();
-            if waits {
-                self.keep_early(frame, datagram);
-            }
+        let expecting = session.and_then(|session| session.expecting);
+        if let Some(expecting) = expecting.filter(|expecting| expecting.is_open(now)) {
+            self.keep_early(frame, datagram);
             // Handshake messages that lead to no keys must not hide that this node has lost its
             // keys.
             if !expecting.in_vain(now) {
-                return if waits { Ok(()) } else { Err(DropReason::Early) };
+                return Ok(());
             }
         }
         let known = self.lane.tables.links.find_mut(&link).ok_or(DropReason::NoKeys)?;
