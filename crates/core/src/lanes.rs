@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_packet::{LinkActivity, LinkId, MAX_LANES, Measured, Received, SessionActivity, Totals};
+use weft_packet::{CountedEpoch, LinkActivity, LinkId, Measured, Received, SessionActivity, Totals};
 use weft_wire::NodeAddr;
 use weft_wire::mmp::ReceiverReport;
 
@@ -100,7 +100,7 @@ impl Lanes {
         lanes.set(lane, told);
         let sum = |of: fn(&Measured) -> u64| lanes.values().map(of).fold(0, u64::saturating_add);
         Some(Measured {
-            epoch: epoch(lanes.0.iter().map(|(lane, told)| (*lane, told.epoch))),
+            epoch: CountedEpoch::of_lanes(lanes.0.iter().map(|(lane, told)| (*lane, told.epoch))),
             sent: sum(|told| told.sent),
             clock: told.clock,
             report: ReceiverReport {
@@ -129,22 +129,13 @@ fn totals<'a>(lanes: impl Iterator<Item = &'a Totals>) -> Totals {
 fn received(lanes: &Each<SessionActivity>) -> Received {
     let each = || lanes.values().map(|lane| &lane.received);
     Received {
-        epoch: epoch(lanes.0.iter().map(|(lane, told)| (*lane, told.received.epoch))),
+        epoch: CountedEpoch::of_lanes(lanes.0.iter().map(|(lane, told)| (*lane, told.received.epoch))),
         highest: each().map(|lane| lane.highest).fold(0, u64::saturating_add),
         frames: each().map(|lane| lane.frames).sum(),
         reordered: each().map(|lane| lane.reordered).sum(),
         ce: each().map(|lane| lane.ce).sum(),
         jitter_us: each().map(|lane| lane.jitter_us).max().unwrap_or(0),
     }
-}
-
-/// Returns one number for the epochs of several lanes. It changes if one of them changes.
-fn epoch(lanes: impl Iterator<Item = (u8, u32)>) -> u32 {
-    const ODD: u32 = 0x9e37_79b1;
-    lanes.fold(0, |sum: u32, (lane, epoch)| {
-        let weight = ODD.wrapping_mul(u32::from(lane % MAX_LANES) * 2 + 1);
-        sum.wrapping_add(epoch.wrapping_add(1).wrapping_mul(weight))
-    })
 }
 
 #[cfg(test)]
@@ -174,7 +165,7 @@ mod tests {
 
     fn arrived(epoch: u32, highest: u64, frames: u64) -> Received {
         Received {
-            epoch,
+            epoch: CountedEpoch::fips(epoch),
             highest,
             frames,
             ..Received::default()
@@ -183,7 +174,7 @@ mod tests {
 
     fn told(epoch: u32, sent: u64, highest: u64) -> Measured {
         Measured {
-            epoch,
+            epoch: CountedEpoch::fips(epoch),
             sent,
             clock: 5,
             report: ReceiverReport {

@@ -8,7 +8,7 @@
 //! - A round trip below the clocks' millisecond is a measurement too. FIPS waits for one that is
 //!   above.
 
-use weft_packet::{Measured, Received};
+use weft_packet::{CountedEpoch, Measured, Received};
 use weft_wire::mmp::ReceiverReport;
 
 /// The cost of a perfect link without delay, in thousandths: the unit of link costs.
@@ -52,7 +52,7 @@ impl Srtt {
 #[derive(Clone, Copy, Debug, Default)]
 struct Delivery {
     /// Epoch, highest counter and frames at the last look.
-    last: Option<(u32, u64, u64)>,
+    last: Option<(CountedEpoch, u64, u64)>,
     /// Frames sent and received, in 1/256.
     sent: u64,
     came: u64,
@@ -60,7 +60,7 @@ struct Delivery {
 
 impl Delivery {
     /// Handles the highest counter of an epoch and the total of received frames.
-    fn look(&mut self, epoch: u32, highest: u64, frames: u64) {
+    fn look(&mut self, epoch: CountedEpoch, highest: u64, frames: u64) {
         let before = self.last.replace((epoch, highest, frames));
         // Other keys have other counters: the frames in between are unknown.
         let Some((_, from, came)) = before.filter(|(known, ..)| *known == epoch) else {
@@ -133,7 +133,7 @@ pub(crate) struct Metrics {
     theirs: Delivery,
     looked: u64,
     /// The last report: its time, its epoch, and its content.
-    report: Option<(u64, u32, ReceiverReport)>,
+    report: Option<(u64, CountedEpoch, ReceiverReport)>,
     received: Received,
 }
 
@@ -159,7 +159,7 @@ impl Metrics {
     }
 
     /// A report is made only after new frames, so one without news is a copy or late.
-    fn is_old(&self, epoch: u32, report: &ReceiverReport) -> bool {
+    fn is_old(&self, epoch: CountedEpoch, report: &ReceiverReport) -> bool {
         let Some((_, _, last)) = self.report.as_ref().filter(|(_, known, _)| *known == epoch) else {
             return false;
         };
@@ -251,7 +251,7 @@ mod tests {
 
     fn measured(epoch: u32, sent: u64, clock: u32, report: ReceiverReport) -> Measured {
         Measured {
-            epoch,
+            epoch: CountedEpoch::fips(epoch),
             sent,
             clock,
             report,
@@ -356,7 +356,7 @@ mod tests {
             for (highest, came, echo, clock, epoch) in reports {
                 metrics.handle_report(0, &measured(epoch, u64::MAX, clock, report(highest, came, echo, 7)));
                 metrics.handle_received(clock.into(), &Received {
-                    epoch, highest, frames: came, ..Received::default()
+                    epoch: CountedEpoch::fips(epoch), highest, frames: came, ..Received::default()
                 });
                 let quality = metrics.quality(0);
                 prop_assert!(quality.loss_out.unwrap_or(0) <= 1_000 && quality.loss_in.unwrap_or(0) <= 1_000);
@@ -371,7 +371,7 @@ mod tests {
             let mut delivery = Delivery::default();
             let (mut highest, mut came) = (0, 0);
             for i in 0..100 {
-                delivery.look(1, highest, came);
+                delivery.look(CountedEpoch::fips(1), highest, came);
                 highest += 1_000;
                 came += if i < 10 { 500 } else { 1_000 - lost };
             }

@@ -132,7 +132,7 @@ impl Reports {
 
 #[cfg(test)]
 mod tests {
-    use weft_packet::Measured;
+    use weft_packet::{CountedEpoch, Measured};
     use weft_wire::mmp::ReceiverReport;
 
     use super::*;
@@ -156,7 +156,7 @@ mod tests {
                 ..ReceiverReport::default()
             };
             let measured = Measured {
-                epoch: 1,
+                epoch: CountedEpoch::fips(1),
                 sent: 100,
                 clock: 1_000 + rtt,
                 report,

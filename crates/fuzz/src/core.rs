@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use weft_core::{Config, PeerConfig};
 use weft_packet::{
-    Command, EpochId, Layer, LinkActivity, LinkId, LinkReport, Measured, Received, ReceiverIndex, Report, SendCommand,
-    SessionActivity, SessionReport, Totals,
+    Command, CountedEpoch, EpochId, Layer, LinkActivity, LinkId, LinkReport, Measured, Received, ReceiverIndex, Report,
+    SendCommand, SessionActivity, SessionReport, Totals,
 };
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
@@ -366,7 +366,7 @@ impl Net {
             ..Totals::default()
         };
         let received = Received {
-            epoch: index,
+            epoch: CountedEpoch::fips(index),
             highest: totals.rx_payload,
             frames: totals.rx_frames,
             ..Received::default()
@@ -432,7 +432,7 @@ impl Net {
                     Layer::Session(peer)
                 },
                 Measured {
-                    epoch: index,
+                    epoch: CountedEpoch::fips(index),
                     sent: u64::from(input.u32()),
                     clock: input.u32(),
                     report: ReceiverReport {

@@ -7,11 +7,17 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-/// An error and its causes, in one line.
+/// An error and its causes, in one line. A cause that the text contains already is not repeated.
 #[must_use]
 pub fn causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.map(ToString::to_string).fold(error.to_string(), |text, cause| {
+        if text.contains(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
+        }
+    })
 }
 
 /// The filter of log lines: a level (`off`, `error`, `warn`, `info`, `debug`, `trace`), or

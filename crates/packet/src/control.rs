@@ -21,7 +21,7 @@ mod send;
 mod session;
 mod table;
 
-pub use activity::{Layer, LinkActivity, Measured, Received, SessionActivity, Totals};
+pub use activity::{CountedEpoch, Layer, LinkActivity, Measured, Received, SessionActivity, Totals};
 pub use keys::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex, SessionKeys};
 pub use link::{Carry, Label, LinkCommand, LinkId, LinkReport};
 pub use send::{ReportKind, SendCommand};

@@ -24,12 +24,11 @@ pub(crate) use ingress::{SessionIngress, Source};
 pub(crate) use keys::FastEpoch;
 pub(crate) use reassembly::Reassembly;
 
+use crate::control::CountedEpoch;
+
 /// The number of fast keys that one session or link holds at a time: the present ones, earlier and
 /// later ones.
 const MAX_EPOCHS: usize = 4;
-
-/// A bit of the epoch numbers in measurements: the fast frames of an epoch are counted separately.
-const FAST_BIT: u32 = 1 << 31;
 
 /// The fast keys of one session, or of one link.
 #[derive(Default)]
@@ -105,9 +104,9 @@ impl Fast {
         self.list.iter_mut().find(|e| e.our_index == our_index)
     }
 
-    /// Returns the keys that measurements identify by this number.
-    pub(crate) fn measured(&self, number: u32) -> Option<&FastEpoch> {
-        self.list.iter().find(|e| e.number() == number)
+    /// Returns the keys whose frames are counted so.
+    pub(crate) fn counted(&self, epoch: CountedEpoch) -> Option<&FastEpoch> {
+        self.list.iter().find(|e| e.counted() == epoch)
     }
 
     /// Records that a frame opened under `id` that does not ask for a confirm, the first of all or

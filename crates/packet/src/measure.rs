@@ -9,7 +9,7 @@ use weft_wire::link::LinkMessageType;
 use weft_wire::mmp::{ReceiverReport, ReportFraming, SenderReport};
 use weft_wire::session::SessionMessageType;
 
-use crate::control::{EpochId, Layer, Measured, Report, ReportKind, SessionReport, Totals};
+use crate::control::{CountedEpoch, EpochId, Layer, Measured, Report, ReportKind, SessionReport, Totals};
 use crate::counters::DropReason;
 use crate::fips::{Epochs, MAX_CONTROL};
 use crate::meter::Meter;
@@ -21,7 +21,7 @@ use crate::train::Transmit;
 /// The beginning of the next SenderReport.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SenderInterval {
-    epoch: Option<u32>,
+    epoch: Option<CountedEpoch>,
     counter: u64,
     clock: u32,
     bytes: u64,
@@ -31,8 +31,8 @@ impl SenderInterval {
     /// Returns what was sent under the keys in use since their last report, and begins a new
     /// interval.
     fn report(&mut self, keys: Sealed, totals: &Totals) -> Option<SenderReport> {
-        if self.epoch != Some(keys.number) {
-            (self.epoch, self.counter, self.clock) = (Some(keys.number), 0, 0);
+        if self.epoch != Some(keys.epoch) {
+            (self.epoch, self.counter, self.clock) = (Some(keys.epoch), 0, 0);
         }
         let end = keys.frames.checked_sub(1).filter(|end| *end >= self.counter)?;
         let clock = keys.clock;
@@ -53,8 +53,8 @@ impl SenderInterval {
 /// The keys in use, in the terms of reports.
 #[derive(Clone, Copy, Debug)]
 struct Sealed {
-    /// Their number.
-    number: u32,
+    /// The epoch that their frames are counted for.
+    epoch: CountedEpoch,
     /// The number of frames sealed so far.
     frames: u64,
     /// Their clock when the last frame was sealed, in ms.
@@ -68,7 +68,7 @@ impl Sealed {
             return Self::of(&session.epochs, last);
         }
         session.fast.current().map(|keys| Self {
-            number: keys.number(),
+            epoch: keys.counted(),
             frames: keys.sealed(),
             clock: keys.timestamp(last),
         })
@@ -76,7 +76,7 @@ impl Sealed {
 
     fn of(epochs: &Epochs, last: u64) -> Option<Self> {
         epochs.current().map(|epoch| Self {
-            number: epoch.id,
+            epoch: epoch.counted(),
             frames: epoch.sealed(),
             clock: epoch.timestamp(last),
         })
@@ -97,7 +97,7 @@ fn body(
     let len = match kind {
         ReportKind::Sender => interval.report(keys, totals)?.emit(&mut bytes, framing),
         ReportKind::Receiver => {
-            let about = meter.follows(keys.number).then(|| meter.report(now)).flatten()?;
+            let about = meter.follows(keys.epoch).then(|| meter.report(now)).flatten()?;
             about.emit(&mut bytes, framing)
         }
     };
@@ -151,19 +151,19 @@ impl<T: Transmit> Sender<'_, T> {
 }
 
 impl Tables {
-    /// Returns the report to the core on a message of a session that is not an IP packet. `number`
-    /// identifies its keys in measurements.
+    /// Returns the report to the core on a message of a session that is not an IP packet.
+    /// `epoch` opened it.
     pub(crate) fn session_message(
         &self,
         now: u64,
         peer: NodeAddr,
         id: EpochId,
-        number: u32,
+        epoch: CountedEpoch,
         msg_type: u8,
         body: &[u8],
     ) -> Result<Report, DropReason> {
         if msg_type == SessionMessageType::ReceiverReport.to_byte() {
-            return self.measured(now, Layer::Session(peer), number, body);
+            return self.measured(now, Layer::Session(peer), epoch, body);
         }
         if body.len() > MAX_CONTROL {
             return Err(DropReason::ControlTooLong);
@@ -174,17 +174,21 @@ impl Tables {
 
     /// Returns the report to the core on what a peer received under this node's epoch `epoch`.
     /// `body` is the peer's report.
-    pub(crate) fn measured(&self, now: u64, on: Layer, epoch: u32, body: &[u8]) -> Result<Report, DropReason> {
+    pub(crate) fn measured(&self, now: u64, on: Layer, epoch: CountedEpoch, body: &[u8]) -> Result<Report, DropReason> {
         let framing = match on {
             Layer::Link(_) => ReportFraming::Link,
             Layer::Session(_) => ReportFraming::Session,
         };
         let report = ReceiverReport::parse(body, framing).map_err(|_| DropReason::Malformed)?;
-        let of = |epochs: &Epochs| epochs.get(epoch).map(|known| (known.sealed(), known.timestamp(now)));
+        let of = |epochs: &Epochs| {
+            epochs
+                .counted(epoch)
+                .map(|known| (known.sealed(), known.timestamp(now)))
+        };
         let known = match on {
             Layer::Link(id) => self.links.find(&id).and_then(|link| of(&link.epochs)),
             Layer::Session(peer) => self.sessions.find(&peer).and_then(|session| {
-                let fast = session.fast.measured(epoch);
+                let fast = session.fast.counted(epoch);
                 let fast = fast.map(|known| (known.sealed(), known.timestamp(now)));
                 fast.or_else(|| of(&session.epochs))
             }),

@@ -16,7 +16,7 @@ use weft_wire::mmp::ReceiverReport;
 
 use self::gaps::Gaps;
 use self::trend::Trend;
-use crate::control::Received;
+use crate::control::{CountedEpoch, Received};
 
 /// The largest change of delay between two frames that counts, in ms: a clock that jumped is not
 /// jitter.
@@ -26,7 +26,7 @@ const MAX_CHANGE: u32 = 60_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     /// The epoch of this node that opened it.
-    pub(crate) epoch: u32,
+    pub(crate) epoch: CountedEpoch,
     /// Its counter.
     pub(crate) counter: u64,
     /// The sender's clock, in ms since its epoch began.
@@ -40,7 +40,7 @@ pub(crate) struct Arrival {
 /// Counts the frames of one epoch after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
-    epoch: Option<u32>,
+    epoch: Option<CountedEpoch>,
     gaps: Gaps,
     trend: Trend,
     frames: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Returns whether frames of this epoch are counted.
-    pub(crate) fn follows(&self, epoch: u32) -> bool {
+    pub(crate) fn follows(&self, epoch: CountedEpoch) -> bool {
         self.epoch == Some(epoch)
     }
 
@@ -86,7 +86,7 @@ impl Meter {
         self.trend.add(now, delay);
     }
 
-    fn begin(&mut self, epoch: u32, counter: u64) {
+    fn begin(&mut self, epoch: CountedEpoch, counter: u64) {
         self.epoch = Some(epoch);
         self.gaps = Gaps::new(counter);
         self.trend = Trend::default();
@@ -156,7 +156,7 @@ mod tests {
 
     fn frame(counter: u64, timestamp: u32) -> Arrival {
         Arrival {
-            epoch: 7,
+            epoch: CountedEpoch::fips(7),
             counter,
             timestamp,
             bytes: 100,
@@ -202,9 +202,9 @@ mod tests {
         for i in 0..50 {
             meter.receive(1_000 + i, frame(i, i as u32));
         }
-        assert!(meter.follows(7) && !meter.follows(8));
+        assert!(meter.follows(CountedEpoch::fips(7)) && !meter.follows(CountedEpoch::fips(8)));
         let fresh = Arrival {
-            epoch: 8,
+            epoch: CountedEpoch::fips(8),
             ..frame(0, 0)
         };
         meter.receive(90_000, fresh);
@@ -232,7 +232,7 @@ mod tests {
             let mut told = 0;
             for (counter, timestamp, pause, report) in frames {
                 now += pause;
-                meter.receive(now, Arrival { epoch: 7, counter, timestamp, bytes: 1_400, ce: false });
+                meter.receive(now, Arrival { epoch: CountedEpoch::fips(7), counter, timestamp, bytes: 1_400, ce: false });
                 if report {
                     told += u64::from(meter.report(now).unwrap().interval_packets_recv);
                 }

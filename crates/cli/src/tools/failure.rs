@@ -54,7 +54,8 @@ impl ToolFailure {
                 | BenchError::NotEmpty(_)
                 | BenchError::NoArms(_)
                 | BenchError::Relayed(_)
-                | BenchError::Congestion(..),
+                | BenchError::Congestion(..)
+                | BenchError::CongestionNotAllowed(_),
             ) => 2,
             Self::LabFile(_) | Self::LabRun(RunError::NotEmpty(_) | RunError::NoLink(..)) => 2,
             Self::LabHold(HoldError::NoHost(..)) => 2,

@@ -45,6 +45,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
 use serde::Serialize;
 
@@ -120,9 +121,14 @@ pub enum BenchError {
     NotEmpty(PathBuf),
     /// TCP does not offer this congestion control.
     #[error(
-        "this kernel has no congestion control {0:?} for TCP ({1}); /proc/sys/net/ipv4/tcp_available_congestion_control has those that are loaded"
+        "this kernel has no congestion control {0:?} for TCP ({1}); /proc/sys/net/ipv4/tcp_available_congestion_control lists those that are loaded"
     )]
-    Congestion(String, #[source] io::Error),
+    Congestion(String, io::Error),
+    /// TCP offers this congestion control to root alone.
+    #[error(
+        "only root may choose the congestion control {0:?} here; run the bench as root, or name one of /proc/sys/net/ipv4/tcp_allowed_congestion_control with --congestion"
+    )]
+    CongestionNotAllowed(String),
     /// Two arms are the same.
     #[error(
         "{0:?} and {1:?} are the same program with the same settings; their ratio would be noise (--same measures just that)"
@@ -173,7 +179,7 @@ pub struct Missing {
 /// [`BenchError`]; a void run is not an error, see [`Outcome::void`].
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, BenchError> {
     let congestion = &options.conditions.congestion;
-    has_congestion(congestion).map_err(|error| BenchError::Congestion(congestion.clone(), error))?;
+    check_congestion(congestion)?;
     if let Some(arm) = options
         .arms
         .iter()
@@ -217,9 +223,13 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, BenchError
 }
 
 /// Checks once what every run would need.
-fn has_congestion(name: &str) -> io::Result<()> {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
-    Ok(rustix::net::sockopt::set_tcp_congestion(&socket, name)?)
+fn check_congestion(name: &str) -> Result<(), BenchError> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
+    let set = socket.and_then(|socket| rustix::net::sockopt::set_tcp_congestion(&socket, name));
+    set.map_err(|error| match error {
+        Errno::PERM => BenchError::CongestionNotAllowed(name.to_owned()),
+        other => BenchError::Congestion(name.to_owned(), other.into()),
+    })
 }
 
 fn prepare(folder: &Path) -> Result<(), BenchError> {

@@ -5,6 +5,39 @@ use weft_wire::mmp::ReceiverReport;
 
 use super::LinkId;
 
+/// The epoch that frames are counted for. The fast frames of a session are counted apart from its
+/// FIPS frames, as each has counters of its own. Two of one link or session are only ever compared
+/// for equality.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountedEpoch(u32);
+
+impl CountedEpoch {
+    /// Set for fast frames: epochs of a session are numbered from 0, so none reaches it.
+    const FAST: u32 = 1 << 31;
+
+    /// FIPS frames of the epoch with this index (links) or number (sessions).
+    #[must_use]
+    pub const fn fips(id: u32) -> Self {
+        Self(id)
+    }
+
+    /// Fast frames of the session epoch with this number.
+    #[must_use]
+    pub const fn fast(id: u32) -> Self {
+        Self(id | Self::FAST)
+    }
+
+    /// The epochs of the lanes with these numbers, as one. It changes if one of them changes.
+    pub fn of_lanes(lanes: impl IntoIterator<Item = (u8, Self)>) -> Self {
+        const ODD: u32 = 0x9e37_79b1;
+        let sum = lanes.into_iter().fold(0, |sum: u32, (lane, Self(epoch))| {
+            let weight = ODD.wrapping_mul(u32::from(lane) * 2 + 1);
+            sum.wrapping_add(epoch.wrapping_add(1).wrapping_mul(weight))
+        });
+        Self(sum)
+    }
+}
+
 /// A link or a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layer {
@@ -17,8 +50,8 @@ pub enum Layer {
 /// What the peer of a link or session reported to have received from this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// This node's epoch (index or number) under which the report was sealed.
-    pub epoch: u32,
+    /// This node's epoch under which the report was sealed.
+    pub epoch: CountedEpoch,
     /// The number of frames that this node has sealed under that epoch.
     pub sent: u64,
     /// The clock of this node in that epoch when the report arrived, in ms. The timestamp that the
@@ -31,8 +64,8 @@ pub struct Measured {
 /// What was received on a link or in a session, by the counters of its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// The epoch (index or number) whose counters are followed.
-    pub epoch: u32,
+    /// The epoch whose counters are followed.
+    pub epoch: CountedEpoch,
     /// The highest counter of that epoch.
     pub highest: u64,
     /// The number of frames counted, over all epochs.

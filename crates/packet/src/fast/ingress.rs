@@ -14,7 +14,7 @@ use super::border::Border;
 use super::keys::Opened;
 use super::message::{LEAST_PROBE, phase_in};
 use crate::checksum::Checksum;
-use crate::control::{EpochId, LinkId, SessionReport};
+use crate::control::{CountedEpoch, EpochId, LinkId, SessionReport};
 use crate::counters::DropReason;
 use crate::echo;
 use crate::ecn::Seen;
@@ -184,7 +184,7 @@ impl<T: Transmit> SessionIngress<'_, T> {
                     // reports are not about them.
                     if current {
                         run.newest |= opened.newest;
-                        let arrived = arrival(keys.number(), &header, frame, seen);
+                        let arrived = arrival(keys.counted(), &header, frame, seen);
                         session.meter.receive(now, arrived);
                     }
                     if unproven || opened.new_phase || !matches!(header.kind, Kind::Ipv6 | Kind::Full) {
@@ -327,9 +327,9 @@ impl<T: Transmit> SessionIngress<'_, T> {
                 return Ok(());
             }
             _ => {
-                let number = session.fast.get_mut(id).ok_or(DropReason::NoKeys)?.number();
+                let counted = session.fast.get_mut(id).ok_or(DropReason::NoKeys)?.counted();
                 let peer = session.peer;
-                let report = tables.session_message(self.now, peer, EpochId(id), number, msg_type, body)?;
+                let report = tables.session_message(self.now, peer, EpochId(id), counted, msg_type, body)?;
                 self.lane.out.report(report);
                 return Ok(());
             }
@@ -343,7 +343,7 @@ impl<T: Transmit> SessionIngress<'_, T> {
 
 /// Returns what an opened frame shows about its path.
 #[inline]
-fn arrival(epoch: u32, header: &fast::Header, frame: &[u8], seen: Seen) -> Arrival {
+fn arrival(epoch: CountedEpoch, header: &fast::Header, frame: &[u8], seen: Seen) -> Arrival {
     let clock = frame.get(fast::Header::LEN..).and_then(<[u8]>::first_chunk);
     Arrival {
         epoch,

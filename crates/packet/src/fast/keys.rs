@@ -11,8 +11,7 @@ use weft_noise::fast::{FastCipher, Secret, Suite};
 use weft_noise::replay::ReplayWindow;
 use weft_wire::fast;
 
-use super::FAST_BIT;
-use crate::control::FastKeys;
+use crate::control::{CountedEpoch, FastKeys};
 use crate::fips::OpenFailure;
 
 /// How long the previous key still opens late frames, in ms (L5).
@@ -145,9 +144,9 @@ impl FastEpoch {
         }
     }
 
-    /// Returns the number by which measurements identify these keys.
-    pub(crate) fn number(&self) -> u32 {
-        self.id | FAST_BIT
+    /// Returns the epoch that frames under these keys are counted for.
+    pub(crate) fn counted(&self) -> CountedEpoch {
+        CountedEpoch::fast(self.id)
     }
 
     /// Returns the number of frames sealed so far.

@@ -8,7 +8,7 @@ use weft_noise::Key;
 use weft_noise::aead::{Cipher, TAG_LEN};
 use weft_noise::replay::ReplayWindow;
 
-use crate::control::EpochUse;
+use crate::control::{CountedEpoch, EpochUse};
 use crate::counters::DropReason;
 
 /// More epochs than a rekey can leave behind. A further one displaces the oldest that does not
@@ -102,6 +102,11 @@ impl Epoch {
         } else if bit == self.spin {
             self.spin = !bit;
         }
+    }
+
+    /// Returns the epoch that frames under these keys are counted for.
+    pub(crate) fn counted(&self) -> CountedEpoch {
+        CountedEpoch::fips(self.id)
     }
 
     /// Returns the number of frames sealed so far.
@@ -226,9 +231,9 @@ impl Epochs {
         self.current == Some(id)
     }
 
-    /// Returns an epoch by its number.
-    pub(crate) fn get(&self, id: u32) -> Option<&Epoch> {
-        self.list.iter().find(|e| e.id == id)
+    /// Returns the epoch whose frames are counted so.
+    pub(crate) fn counted(&self, epoch: CountedEpoch) -> Option<&Epoch> {
+        self.list.iter().find(|e| e.counted() == epoch)
     }
 
     /// Returns an epoch by its number, or the one that seals.

@@ -7,7 +7,7 @@ use weft_wire::fmp;
 use weft_wire::link::{LinkMessageType, PROBE, PROBE_ANSWER};
 
 use super::{FipsIngress, OpenFailure, Proof};
-use crate::control::{Layer, LinkReport, ReceiverIndex, Report};
+use crate::control::{CountedEpoch, Layer, LinkReport, ReceiverIndex, Report};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
 use crate::inbound::Inbound;
@@ -142,9 +142,10 @@ impl<T: Transmit> FipsIngress<'_, T> {
         let link = self.lane.tables.links.get_mut(key).ok_or(DropReason::NoKeys)?;
         let id = link.id;
         link.received_payload(u64::from(calls_for_answer(inner.msg_type)));
+        let epoch = CountedEpoch::fips(header.receiver_idx);
         if link.epochs.seals_with(header.receiver_idx) {
             let arrival = Arrival {
-                epoch: header.receiver_idx,
+                epoch,
                 counter: header.counter,
                 timestamp: inner.timestamp,
                 bytes: datagram.len(),
@@ -156,7 +157,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
             Some(LinkMessageType::Heartbeat) if at.is_empty() => Ok(Inbound::Done),
             Some(LinkMessageType::ReceiverReport) => {
                 let on = Layer::Link(id);
-                let report = self.lane.tables.measured(self.now, on, header.receiver_idx, body)?;
+                let report = self.lane.tables.measured(self.now, on, epoch, body)?;
                 self.lane.out.report(report);
                 Ok(Inbound::Done)
             }

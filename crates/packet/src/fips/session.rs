@@ -11,7 +11,7 @@ use weft_wire::{NodeAddr, fsp, shim};
 use super::{FipsIngress, OpenFailure, Proof};
 use crate::checksum::Checksum;
 use crate::clear::{self, Clear, Parties};
-use crate::control::{EpochId, LinkId, LinkReport, SessionReport};
+use crate::control::{CountedEpoch, EpochId, LinkId, LinkReport, SessionReport};
 use crate::counters::DropReason;
 use crate::ecn::{self, Seen};
 use crate::inbound::Inbound;
@@ -143,7 +143,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
         }
         if session.epochs.seals_with(id) {
             let arrival = Arrival {
-                epoch: id,
+                epoch: CountedEpoch::fips(id),
                 counter: header.counter,
                 timestamp: inner.timestamp,
                 bytes: plain.len(),
@@ -158,7 +158,8 @@ impl<T: Transmit> FipsIngress<'_, T> {
         }
         session.received_message(self.now);
         let tables = &self.lane.tables;
-        let report = tables.session_message(self.now, frame.src, EpochId(id), id, inner.msg_type, body)?;
+        let counted = CountedEpoch::fips(id);
+        let report = tables.session_message(self.now, frame.src, EpochId(id), counted, inner.msg_type, body)?;
         self.lane.out.report(report);
         Ok(Inbound::Done)
     }

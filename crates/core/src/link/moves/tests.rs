@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
 use weft_noise::{Identity, SecretKey};
-use weft_packet::{Command, LinkCommand, LinkId, Measured, ReceiverIndex};
+use weft_packet::{Command, CountedEpoch, LinkCommand, LinkId, Measured, ReceiverIndex};
 use weft_wire::mmp::ReceiverReport;
 
 use super::super::Epoch;
@@ -126,7 +126,7 @@ fn a_long_round_trip_is_waited_for_twice_and_never_more_than_a_second() {
             ..ReceiverReport::default()
         };
         let measured = Measured {
-            epoch: 0,
+            epoch: CountedEpoch::default(),
             sent: 10,
             clock: 1 + rtt,
             report,
