@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use weft_wire::NodeAddr;
 
-use crate::lanes::{Audience, lane_of};
+use crate::lanes::Audience;
 
 mod activity;
 mod keys;
@@ -57,24 +57,11 @@ impl Command {
     /// Returns the lanes that the command is for.
     #[must_use]
     pub fn audience(&self) -> Audience {
-        use {LinkCommand as Link, SendCommand as Send, SessionCommand as Session, TableCommand as Table};
         match self {
-            Self::Session(_, Session::InstallFast { keys }) => Audience::One(lane_of(keys.our_index.0)),
-            Self::Table(Table::ExpectEcho { .. }) => Audience::Others,
-            Self::Link(_, Link::Place { .. } | Link::Remove)
-            | Self::Session(
-                _,
-                Session::RetireEpoch { .. }
-                | Session::ConfirmFast { .. }
-                | Session::Suspend
-                | Session::Remove
-                | Session::Bind { .. }
-                | Session::Limit { .. }
-                | Session::SizePath { .. },
-            )
-            | Self::Table(Table::AllowPeer { .. } | Table::DenyPeer { .. } | Table::SetNetworks { .. })
-            | Self::Send(Send::ReportOnSession { .. }) => Audience::All,
-            Self::Link(..) | Self::Session(..) | Self::Table(_) | Self::Send(_) => Audience::First,
+            Self::Link(_, command) => command.audience(),
+            Self::Session(_, command) => command.audience(),
+            Self::Table(command) => command.audience(),
+            Self::Send(command) => command.audience(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use weft_wire::NodeAddr;
 
 use super::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex};
+use crate::lanes::Audience;
 
 /// The number of a link. The core assigns it, and never reuses it in the life of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,6 +140,29 @@ pub enum LinkCommand {
         /// Whether they are marked from now on.
         on: bool,
     },
+}
+
+impl LinkCommand {
+    /// Returns the lanes that the command is for.
+    pub(super) fn audience(&self) -> Audience {
+        match self {
+            Self::Place { .. } | Self::Remove => Audience::All,
+            Self::ArmIndex { .. }
+            | Self::DisarmIndex { .. }
+            | Self::Install { .. }
+            | Self::DoubtPath { .. }
+            | Self::Probe { .. }
+            | Self::RetireEpoch { .. }
+            | Self::SelectEpoch { .. }
+            | Self::Demote { .. }
+            | Self::InstallHop { .. }
+            | Self::ConfirmHop { .. }
+            | Self::RetireHop { .. }
+            | Self::SetLabel { .. }
+            | Self::RemoveLabel { .. }
+            | Self::MarkCongestion { .. } => Audience::First,
+        }
+    }
 }
 
 /// A report of a link.

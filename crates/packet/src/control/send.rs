@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use weft_wire::NodeAddr;
 
 use super::{EpochId, LinkId, ReceiverIndex};
+use crate::lanes::Audience;
 
 /// One of the two reports of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +89,19 @@ pub enum SendCommand {
 }
 
 impl SendCommand {
+    /// Returns the lanes that the command is for.
+    pub(super) fn audience(&self) -> Audience {
+        match self {
+            Self::ReportOnSession { .. } => Audience::All,
+            Self::OnLink { .. }
+            | Self::OnSession { .. }
+            | Self::ReportOnLink { .. }
+            | Self::Warm { .. }
+            | Self::Echo { .. }
+            | Self::Transmit { .. } => Audience::First,
+        }
+    }
+
     /// Returns the bytes behind the command's own if it may be dropped.
     pub(super) fn loss_tolerant_bytes(&self) -> Option<usize> {
         match self {

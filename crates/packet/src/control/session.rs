@@ -1,6 +1,7 @@
 //! Commands to the session with a peer, and its reports.
 
 use super::{EpochId, EpochUse, FastKeys, Label, LinkId, SessionKeys};
+use crate::lanes::{Audience, lane_of};
 
 /// The relayed path of a session's fast frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +101,28 @@ pub enum SessionCommand {
     /// Drops the packets that wait for a session that will not be made, and sends ICMPv6 errors to
     /// their senders.
     DropQueue,
+}
+
+impl SessionCommand {
+    /// Returns the lanes that the command is for.
+    pub(super) fn audience(&self) -> Audience {
+        match self {
+            Self::InstallFast { keys } => Audience::One(lane_of(keys.our_index.0)),
+            Self::RetireEpoch { .. }
+            | Self::ConfirmFast { .. }
+            | Self::Suspend
+            | Self::Remove
+            | Self::Bind { .. }
+            | Self::Limit { .. }
+            | Self::SizePath { .. } => Audience::All,
+            Self::Install { .. }
+            | Self::SelectEpoch { .. }
+            | Self::RequireFast
+            | Self::Relay { .. }
+            | Self::ProbePath { .. }
+            | Self::DropQueue => Audience::First,
+        }
+    }
 }
 
 /// A report of a session.

@@ -6,6 +6,7 @@ use weft_noise::tag::TagKey;
 use weft_wire::{Network, NodeAddr};
 
 use super::LinkId;
+use crate::lanes::Audience;
 
 /// What identifies the handshake messages of a node before anything of them is authenticated.
 #[derive(Clone, Debug)]
@@ -93,4 +94,19 @@ pub enum TableCommand {
         /// The token of that command.
         token: u64,
     },
+}
+
+impl TableCommand {
+    /// Returns the lanes that the command is for.
+    pub(super) fn audience(&self) -> Audience {
+        match self {
+            Self::ExpectEcho { .. } => Audience::Others,
+            Self::AllowPeer { .. } | Self::DenyPeer { .. } | Self::SetNetworks { .. } => Audience::All,
+            Self::SetRoute { .. }
+            | Self::RemoveRoute { .. }
+            | Self::SealWhole
+            | Self::Expect(_)
+            | Self::Unexpect { .. } => Audience::First,
+        }
+    }
 }
