@@ -223,7 +223,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             rights,
         };
         let facts = status_builder::Facts::new(key, &interface, (&sockets, &more), &config, services, fast);
-        let ends = std::iter::once((interface.into_tun(), sockets)).chain(more.ends);
+        let (tun, _borrowed) = interface.into_parts();
+        let ends = std::iter::once((tun, sockets)).chain(more.ends);
         let setup = |(place, (tun, sockets)): (Place, _)| {
             let reports = reports.clone();
             LaneSetup {

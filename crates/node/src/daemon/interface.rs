@@ -73,17 +73,52 @@ pub(super) struct Interface {
     tun: Tun,
     pub(super) mtu: u32,
     withheld: Withheld,
+    borrowed: Option<Borrowed>,
+}
+
+/// An interface that existed before the daemon (`ip tuntap add`), so it does not disappear with it.
+/// It is down and without addresses once this value is dropped, so that no route leads to it.
+pub(super) struct Borrowed {
+    index: u32,
+}
+
+impl Borrowed {
+    /// Takes the interface over, without what a daemon has left that was killed.
+    fn take(index: u32) -> Result<Self, NetlinkError> {
+        let borrowed = Self { index };
+        borrowed.clear()?;
+        Ok(borrowed)
+    }
+
+    fn clear(&self) -> Result<(), NetlinkError> {
+        let mut netlink = Netlink::open()?;
+        netlink.flush_addresses(self.index)?;
+        netlink.set_down(self.index)
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if let Err(error) = self.clear() {
+            tracing::warn!(%error, "the interface keeps its addresses");
+        }
+    }
 }
 
 impl Interface {
-    /// Creates the interface and configures it. It exists as long as this value.
+    /// Creates the interface, unless it exists, and configures it. It exists as long as this value.
     pub(super) fn create(config: &Config, me: NodeAddr) -> Result<Self, InterfaceError> {
+        let existed = Netlink::open().is_ok_and(|mut netlink| netlink.interface(&config.tun.name).is_ok());
         let tun = attach(config)?;
         let mtu = u32::from(config.tun_mtu());
         let failed = |source| InterfaceError::SetUp {
             name: tun.name().to_owned(),
             source,
         };
+        let borrowed = existed
+            .then(|| Borrowed::take(tun.index()))
+            .transpose()
+            .map_err(failed)?;
         enable_ipv6(tun.name()).map_err(|source| InterfaceError::NoIpv6 {
             name: tun.name().to_owned(),
             source,
@@ -99,7 +134,12 @@ impl Interface {
         for (network, obstacle) in &withheld {
             tracing::warn!(%network, "the network gets no route: {obstacle}");
         }
-        Ok(Self { tun, mtu, withheld })
+        Ok(Self {
+            tun,
+            mtu,
+            withheld,
+            borrowed,
+        })
     }
 
     /// Creates the interface and removes it again, to check that this process has the right.
@@ -140,8 +180,9 @@ impl Interface {
         self.tun.add_queue()
     }
 
-    pub(super) fn into_tun(self) -> Tun {
-        self.tun
+    /// Separates the queue for packets from what ends with the daemon.
+    pub(super) fn into_parts(self) -> (Tun, Option<Borrowed>) {
+        (self.tun, self.borrowed)
     }
 }
 

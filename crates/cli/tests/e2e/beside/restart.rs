@@ -1,8 +1,16 @@
 //! One node is killed and comes back: payload passes again within five seconds of its return.
 
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{Pair, Underlay, assert_pings, assert_transfer, beside, reached_within};
+use weft_lab::daemon::Daemon;
+use weft_lab::host::Host;
+use weft_lab::world::World;
+use weft_os::netlink::Netlink;
+use weft_os::tun::{Tun, TunOptions};
+
+use crate::common::{Pair, Underlay, WEFT, assert_pings, assert_transfer, beside, identity, reached_within};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -61,6 +69,51 @@ fn a_clean_stop_shows_at_once_and_a_restart_links_again() {
         reached_within(LIMIT, &pair.a, &pair.b);
         check(pair);
     });
+}
+
+/// An interface that has another owner stays, without addresses, and is used again after a kill.
+#[test]
+fn an_interface_that_was_there_before_is_left_as_it_was() {
+    beside(|| {
+        let world = World::new().unwrap();
+        let host = world.host("a").unwrap();
+        let id = identity(&world, "a");
+        let options = TunOptions {
+            offloads: true,
+            multi_queue: true,
+        };
+        let held = host.run(|| Tun::create("weft0", options)).unwrap().unwrap();
+        let before = state(&host, held.index());
+        assert_eq!(before, (false, Vec::new()));
+        let mut spec = Underlay::V4.listener();
+        spec.settings.push(("lanes".to_owned(), 2.into()));
+        let mut daemon = Daemon::start(&host, Path::new(WEFT), &id, &spec).unwrap();
+        for _ in 0..2 {
+            daemon.wait_ready(LIMIT).unwrap();
+            let (up, addresses) = state(&host, held.index());
+            assert!(up && addresses.contains(&id.address.into()), "{addresses:?}");
+            daemon.kill().unwrap();
+            assert_eq!(state(&host, held.index()), (up, addresses));
+            daemon.restart().unwrap();
+        }
+        daemon.wait_ready(LIMIT).unwrap();
+        assert_eq!(daemon.stop().unwrap().code(), Some(0));
+        assert_eq!(state(&host, held.index()), before);
+        let warnings = daemon.warnings().unwrap();
+        assert!(warnings.is_empty(), "{warnings:#?}");
+    });
+}
+
+/// Whether an interface is up, and its addresses.
+fn state(host: &Host, index: u32) -> (bool, Vec<IpAddr>) {
+    let look = || {
+        let mut netlink = Netlink::open().unwrap();
+        let interfaces = netlink.interfaces().unwrap();
+        let up = interfaces.iter().find(|found| found.index == index).unwrap().up;
+        let addresses = netlink.addresses(index).unwrap();
+        (up, addresses.into_iter().map(|found| found.address).collect())
+    };
+    host.run(look).unwrap()
 }
 
 fn check(mut pair: Pair) {
