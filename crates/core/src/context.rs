@@ -9,7 +9,7 @@ use weft_noise::tag::TAG_MASK;
 use weft_packet::{Command, LANE_MASK, LinkCommand, LinkId, ReceiverIndex, SessionCommand};
 use weft_wire::NodeAddr;
 
-use crate::link::FirstMessages;
+use crate::link::{Dials, FirstMessages};
 use crate::unproven::{Arrival, Unproven};
 use crate::{Config, Event};
 
@@ -50,6 +50,8 @@ pub(crate) struct Context {
     pub(crate) unproven: Unproven,
     /// First handshake messages of links that were answered.
     pub(crate) first_messages: FirstMessages,
+    /// When handshakes with peers may begin.
+    pub(crate) dials: Dials,
     outputs: VecDeque<Output>,
 }
 
@@ -69,6 +71,7 @@ impl Context {
             fast_indices: BTreeSet::new(),
             path_counters: PathCounters::default(),
             first_messages: FirstMessages::default(),
+            dials: Dials::default(),
             outputs: VecDeque::new(),
         }
     }

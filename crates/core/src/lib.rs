@@ -39,6 +39,7 @@ mod path_mtu;
 mod pmtu_search;
 mod progress;
 mod reports;
+mod rounds;
 mod session;
 mod status;
 mod turned_away;

@@ -5,6 +5,7 @@
 //! holds the keys, so the initiator seals with them at once. Old epochs stay open until they have
 //! drained.
 
+mod dials;
 mod first_messages;
 mod handshake;
 mod health;
@@ -24,6 +25,7 @@ use weft_wire::link::{
     Disconnect, DisconnectReason, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE, PROBE_ANSWER,
 };
 
+pub(crate) use self::dials::Dials;
 use self::first_messages::Mark;
 pub(crate) use self::first_messages::{First, FirstMessages};
 use self::handshake::Attempt;
@@ -131,6 +133,8 @@ pub(crate) struct Link {
     /// First messages of the peer that make no keys any more.
     spent: VecDeque<Mark>,
     next_dial: u64,
+    /// Whether that is a place among those of all peers ([`Dials`]).
+    has_place: bool,
     /// Attempts since the peer last answered.
     pub(crate) failures: u32,
     rekey_due: u64,
@@ -183,6 +187,7 @@ impl Link {
             tags: None,
             spent: VecDeque::new(),
             next_dial: now + spread,
+            has_place: false,
             failures: 0,
             rekey_due: u64::MAX,
             rekeys: 0,
@@ -561,7 +566,9 @@ impl Link {
         self.drive_attempt(ctx, now);
         if now >= self.dial_at() {
             let rekey = self.is_up() && now < self.unanswered_at();
-            self.start_attempt(ctx, now, rekey);
+            if rekey || self.may_dial(ctx, now) {
+                self.start_attempt(ctx, now, rekey);
+            }
         }
         if now >= self.report_at(ctx) {
             self.send_reports(ctx, now);
@@ -579,6 +586,19 @@ impl Link {
         {
             self.send(ctx, PROBE, number.to_le_bytes().to_vec());
         }
+    }
+
+    /// Whether a dial that is due may begin. Otherwise it is postponed to the place that it gets
+    /// among those of all peers.
+    fn may_dial(&mut self, ctx: &mut Context, now: u64) -> bool {
+        if !std::mem::take(&mut self.has_place) {
+            let at = ctx.dials.take(now);
+            if at > now {
+                (self.next_dial, self.has_place) = (at, true);
+                return false;
+            }
+        }
+        true
     }
 
     fn retire(&mut self, ctx: &mut Context, now: u64) {

@@ -18,7 +18,7 @@ mod provenance;
 mod suspects;
 mod tree;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use weft_noise::{Identity, PublicKey};
 use weft_wire::filter::FilterAnnounce;
@@ -88,6 +88,8 @@ pub(crate) struct Mesh {
     transit: bool,
     neighbours: BTreeMap<NodeAddr, PublicKey>,
     tree: Tree,
+    /// The parent in the tree, as the filters have it.
+    parent: Option<NodeAddr>,
     filters: Filters,
     coords: CoordCache,
     lookups: Lookups,
@@ -106,6 +108,7 @@ impl Mesh {
             transit: ctx.config.transit,
             neighbours: BTreeMap::new(),
             tree: Tree::new(ctx.me, now, jitter, ctx.config.mtu),
+            parent: None,
             filters: Filters::new(ctx.me),
             coords: CoordCache::new(MAX_COORDS),
             lookups: Lookups::new(Limits::default()),
@@ -145,7 +148,7 @@ impl Mesh {
         self.neighbours.insert(addr, key);
         self.tree.peer_up(now, addr);
         self.filters.peer_up(now, addr);
-        self.tree_changed(now, true);
+        self.tree_changed(now, addr, true);
     }
 
     pub(crate) fn neighbour_down(&mut self, now: u64, addr: NodeAddr) {
@@ -157,7 +160,7 @@ impl Mesh {
         self.next_hops.forget_through(&addr);
         self.doubts.set_silent(addr, false);
         self.costs.forget(&addr);
-        self.tree_changed(now, change.coords_changed);
+        self.tree_changed(now, addr, change.coords_changed);
     }
 
     /// Sets the measured cost of the link to a neighbour, in thousandths of a perfect link. Returns
@@ -198,7 +201,7 @@ impl Mesh {
             LinkMessageType::TreeAnnounce => {
                 let announce = TreeAnnounce::parse(body)?;
                 match self.tree.handle_announce(now, from, &key, &announce) {
-                    Ok(change) => self.tree_changed(now, change.coords_changed),
+                    Ok(change) => self.tree_changed(now, from, change.coords_changed),
                     // Every node repeats its last announcement, in case it was lost.
                     Err(AnnounceError::Repeated) => {}
                     Err(_) => return Err(Refused::Announcement),
@@ -386,7 +389,7 @@ impl Mesh {
     pub(crate) fn handle_timeout(&mut self, now: u64, unix: u64, ctx: &mut Context) {
         let change = self.tree.handle_timeout(now);
         if change.coords_changed || change.parent_changed {
-            self.tree_changed(now, change.coords_changed);
+            self.tree_changed(now, self.me, change.coords_changed);
         }
         let (lookups, view) = self.split(now);
         lookups.handle_timeout(now, &view, &mut *ctx.rng);
@@ -428,21 +431,22 @@ impl Mesh {
         self.filters.bytes() + self.coords.bytes() + self.lookups.bytes() + self.next_hops.bytes()
     }
 
-    fn tree_changed(&mut self, now: u64, coords_changed: bool) {
+    /// Follows a change of the tree that the neighbour `by` has caused.
+    fn tree_changed(&mut self, now: u64, by: NodeAddr, coords_changed: bool) {
         if coords_changed {
             // Coordinates through this node, or with another root than the present one, were
             // relative to the earlier tree.
             self.coords.remove_below(&self.me);
             self.coords.remove_other_roots(&self.tree.root());
         }
-        let tree_peers: BTreeSet<NodeAddr> = self
-            .neighbours
-            .keys()
-            .copied()
+        let parents = [self.parent, self.tree.parent()];
+        self.parent = self.tree.parent();
+        for peer in parents.into_iter().flatten().chain([by]) {
             // A node that does not forward leads nowhere.
-            .filter(|peer| self.transit && self.tree.is_tree_peer(*peer))
-            .collect();
-        self.filters.set_tree_peers(now, tree_peers.into_iter());
+            let known = self.transit && self.neighbours.contains_key(&peer);
+            let in_tree = known && self.tree.is_tree_peer(peer);
+            self.filters.set_tree_peer(now, peer, in_tree);
+        }
         self.outputs.push_back(MeshOutput::Changed);
     }
 

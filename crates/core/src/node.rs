@@ -70,6 +70,9 @@ pub struct Node {
     mesh: Mesh,
     /// Routes for messages of other nodes, as the lanes have them.
     routes: Routes,
+    /// When the paths of all sessions are chosen again, because routes may have changed; `u64::MAX`
+    /// if they have not.
+    reroute_at: u64,
     /// Routes that have to prove that they work.
     held: BTreeMap<NodeAddr, Held>,
     /// The budgets of error signals.
@@ -102,6 +105,7 @@ impl Node {
             allowed: BTreeSet::new(),
             denied: BTreeSet::new(),
             routes: Routes::default(),
+            reroute_at: u64::MAX,
             held: BTreeMap::new(),
             signals: Signals::default(),
             labels: Labels::default(),
@@ -202,6 +206,10 @@ impl Node {
         }
         self.drive_progress(now);
         self.forget_strangers();
+        if self.reroute_at <= now {
+            self.reroute(now);
+            self.run_mesh(now);
+        }
         if self.ctx.config.mesh && self.mesh.deadline().0 <= now {
             let unix = self.unix(now);
             self.mesh.handle_timeout(now, unix, &mut self.ctx);
@@ -249,7 +257,8 @@ impl Node {
         let peers = self.peers.next(&self.ctx);
         let mesh = self.ctx.config.mesh.then(|| self.mesh.deadline());
         let labels = Some((self.labels.deadline(), "labels"));
-        [peers, mesh, labels]
+        let routes = Some((self.reroute_at, "routes"));
+        [peers, mesh, labels, routes]
             .into_iter()
             .flatten()
             .filter(|(at, _)| *at != u64::MAX)

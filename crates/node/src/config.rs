@@ -50,8 +50,8 @@ pub const LARGEST_PROBED: u16 = 1472;
 /// The minimum MTU of an interface with IPv6, in bytes.
 const LEAST_TUN_MTU: u16 = 1280;
 
-/// The longest configuration file, in bytes.
-pub const MAX_LEN: usize = 1 << 20;
+/// The longest configuration file, in bytes. Ten thousand peers, each with one address, take 1.3 MB.
+pub const MAX_LEN: usize = 8 << 20;
 
 /// All settings, with defaults for those that are not set.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use weft_core::{Admit, Config, Path, PathReason};
-use weft_sim::{Fate, HostId, World};
+use weft_sim::{Fate, HostId, Kind, World};
 
 fn meshed() -> Config {
     Config {
@@ -198,4 +198,34 @@ fn a_stranger_that_goes_while_it_is_dialled_leaves_nothing_behind() {
         world.run(120_000);
         assert_eq!(world.host(host).node.link_with(&world.host(stranger).node_addr()), None);
     }
+}
+
+/// Its handshakes begin one after the other, as its answers may not be more than can wait.
+#[test]
+fn a_node_with_a_thousand_peers_dials_them_in_turn() {
+    const PEERS: u64 = 1_000;
+    let mut world = World::new(1);
+    world.check_every = 1_000;
+    let config = Config {
+        mesh: true,
+        ..Config::default()
+    };
+    let hub = world.add_host(config);
+    for _ in 0..PEERS {
+        let peer = world.add_host(config);
+        world.add_peer(hub, peer, true);
+        world.add_peer(peer, hub, false);
+    }
+    let begun = |world: &World| world.by_kind().get(&Kind::LinkMsg1).map_or(0, |(count, _)| *count);
+    world.run(200);
+    assert!((256..256 + 150).contains(&begun(&world)), "{}", begun(&world));
+    world.run(2_800);
+    let linked = world.host(hub).node.peer_status(world.now());
+    assert_eq!(linked.filter(|peer| peer.link_age.is_some()).count() as u64, PEERS);
+    assert_eq!(begun(&world), PEERS, "none had to be repeated");
+    world.run(5_000);
+    // Each of a thousand changes concerns a thousand filters. They are announced in rounds.
+    let (filters, _) = world.by_kind()[&Kind::Filter];
+    assert!(filters < 40 * PEERS, "{filters}");
+    world.check_all().unwrap();
 }

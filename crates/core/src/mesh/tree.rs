@@ -34,7 +34,7 @@ mod select;
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weft_noise::{Identity, PublicKey};
 use weft_wire::NodeAddr;
@@ -71,6 +71,10 @@ pub(crate) struct Tree {
     /// The path to the root: this node, the parent, and so on.
     coords: Vec<NodeAddr>,
     peers: BTreeMap<NodeAddr, Peer>,
+    /// The neighbours, by when the next announcement to each is due.
+    queue: BTreeSet<(u64, NodeAddr)>,
+    /// The neighbours that can be the parent, the best first.
+    ranks: BTreeSet<Rank>,
     parent_holddown: ParentHolddown,
     reevaluate_at: u64,
     declaration: Declaration,
@@ -86,6 +90,8 @@ struct Peer {
     heard: Option<u64>,
     /// Cost of the link in thousandths, if measured.
     cost: Option<u32>,
+    /// Its rank as a parent; `None` if it cannot be one.
+    rank: Option<Rank>,
     quota: Quota,
     outbox: Outbox,
 }
@@ -96,6 +102,7 @@ impl Peer {
             place: None,
             heard: None,
             cost: None,
+            rank: None,
             quota: Quota::new(),
             outbox: Outbox::new(now),
         }
@@ -115,6 +122,8 @@ impl Tree {
             longest: entries.max(1),
             coords: vec![me],
             peers: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            ranks: BTreeSet::new(),
             parent_holddown: ParentHolddown::default(),
             reevaluate_at: now.saturating_add(REEVALUATE / 2 + jitter % (REEVALUATE / 2)),
             declaration: Declaration::default(),
@@ -202,20 +211,45 @@ impl Tree {
         match announce::admit(now, from, peer.heard, &mut peer.quota, announce) {
             Ok(()) => {}
             Err(repeated @ AnnounceError::Repeated) => {
-                peer.remind(now, &self.coords);
+                self.remind(now, &from);
                 return Err(repeated);
             }
             Err(error) => return Err(error),
         }
         announce::verify(key, announce)?;
-        peer.place = Some(Place::read(announce, self.longest)?);
-        peer.heard = Some(announce.sequence);
-
+        let place = Place::read(announce, self.longest)?;
+        self.change_peer(&from, |peer| {
+            peer.place = Some(place);
+            peer.heard = Some(announce.sequence);
+        });
         let change = self.reselect(now);
-        if let Some(peer) = self.peers.get_mut(&from) {
-            peer.remind(now, &self.coords);
-        }
+        self.remind(now, &from);
         Ok(change)
+    }
+
+    /// Handles a sign that a neighbour has just sent: if it does not know the present path, the
+    /// announcement is repeated soon.
+    fn remind(&mut self, now: u64, to: &NodeAddr) {
+        if self.peers.get(to).is_some_and(|peer| !peer.has_heard(&self.coords)) {
+            self.change_peer(to, |peer| peer.outbox.hasten(now));
+        }
+    }
+
+    /// Changes a neighbour, and keeps its places in the queue and among the ranks.
+    fn change_peer(&mut self, addr: &NodeAddr, change: impl FnOnce(&mut Peer)) {
+        let Some(peer) = self.peers.get_mut(addr) else { return };
+        let before = (peer.outbox.due(), peer.rank);
+        change(peer);
+        peer.rank = peer.rank(*addr, self.me, self.longest);
+        let (due, rank) = (peer.outbox.due(), peer.rank);
+        if due != before.0 {
+            self.queue.remove(&(before.0, *addr));
+        }
+        self.queue.insert((due, *addr));
+        if rank != before.1 {
+            before.1.map(|rank| self.ranks.remove(&rank));
+            self.ranks.extend(rank);
+        }
     }
 
     /// Handles a link that came up: the peer receives an announcement at once.
@@ -226,17 +260,21 @@ impl Tree {
         if peer == self.me {
             return;
         }
-        let peer = self.peers.entry(peer).or_insert_with(|| Peer::new(now));
-        peer.heard = None;
-        peer.outbox.renew(now);
+        self.peers.entry(peer).or_insert_with(|| Peer::new(now));
+        self.change_peer(&peer, |peer| {
+            peer.heard = None;
+            peer.outbox.renew(now);
+        });
     }
 
     /// Handles a lost link: all knowledge of its peer is removed.
     #[must_use]
     pub(crate) fn peer_down(&mut self, now: u64, peer: NodeAddr) -> Change {
-        if self.peers.remove(&peer).is_none() {
+        let Some(known) = self.peers.remove(&peer) else {
             return Change::default();
-        }
+        };
+        self.queue.remove(&(known.outbox.due(), peer));
+        known.rank.map(|rank| self.ranks.remove(&rank));
         self.reselect(now)
     }
 
@@ -245,11 +283,11 @@ impl Tree {
     /// After the first measurement the parent is reconsidered at the next [`Tree::handle_timeout`],
     /// which is due at once.
     pub(crate) fn set_cost(&mut self, now: u64, peer: NodeAddr, cost: u32) {
-        if let Some(peer) = self.peers.get_mut(&peer)
-            && peer.cost.replace(cost).is_none()
-        {
+        let Some(known) = self.peers.get(&peer) else { return };
+        if known.cost.is_none() {
             self.reevaluate_at = self.reevaluate_at.min(now);
         }
+        self.change_peer(&peer, |peer| peer.cost = Some(cost));
     }
 
     /// Returns the next due announcement: its destination, and the body of a
@@ -258,13 +296,15 @@ impl Tree {
     /// The caller repeats the call until there is none. `unix` is the wall clock in seconds;
     /// `identity` is that of this node.
     pub(crate) fn poll_announce(&mut self, now: u64, unix: u64, identity: &Identity) -> Option<(NodeAddr, Vec<u8>)> {
-        let (&to, peer) = self.peers.iter_mut().find(|(_, peer)| peer.outbox.due() <= now)?;
+        let (_, to) = self.queue.first().copied().filter(|(due, _)| *due <= now)?;
+        let peer = self.peers.get(&to)?;
         // A FIPS daemon answers a better or worse root, but only to an announcement that is new to
         // it.
         if peer.heard.is_none() && peer.outbox.repeats() {
             self.declaration.outdate();
         }
-        peer.outbox.sent(now, peer.has_heard(&self.coords));
+        let heard = peer.has_heard(&self.coords);
+        self.change_peer(&to, |peer| peer.outbox.sent(now, heard));
         let parent = self.parent().and_then(|parent| self.peers.get(&parent));
         let ancestors = parent.and_then(|peer| peer.place.as_ref()).map(Place::entries);
         let body = self
@@ -276,8 +316,8 @@ impl Tree {
     /// Returns when [`Tree::poll_announce`] or [`Tree::handle_timeout`] is next due; `u64::MAX` if
     /// never.
     pub(crate) fn deadline(&self) -> u64 {
-        let announcements = self.peers.values().map(|peer| peer.outbox.due()).min();
-        announcements.map_or(u64::MAX, |due| due.min(self.reevaluate_at))
+        let first = self.queue.first();
+        first.map_or(u64::MAX, |(due, _)| (*due).min(self.reevaluate_at))
     }
 
     /// Reconsiders the parent if that is due.
@@ -302,7 +342,9 @@ impl Tree {
         self.coords.truncate(1);
         self.coords.extend_from_slice(above);
         self.declaration.outdate();
-        self.peers.values_mut().for_each(|peer| peer.outbox.renew(now));
+        let all: Vec<NodeAddr> = self.peers.keys().copied().collect();
+        all.iter()
+            .for_each(|addr| self.change_peer(addr, |peer| peer.outbox.renew(now)));
         let parent_changed = parent != next;
         if parent_changed && next.is_some() {
             self.parent_holddown.switched(now);
@@ -316,8 +358,9 @@ impl Tree {
 
     /// Returns the parent from now on, or `None` if this node is the root.
     fn choose(&mut self, now: u64) -> Option<NodeAddr> {
-        let best = self.peers.keys().filter_map(|peer| self.rank(*peer)).min()?;
-        let Some(present) = self.parent().and_then(|parent| self.rank(parent)) else {
+        let best = *self.ranks.first()?;
+        let present = self.parent().and_then(|parent| self.peers.get(&parent)?.rank);
+        let Some(present) = present else {
             return Some(best.peer);
         };
         if best.root != present.root {
@@ -331,15 +374,6 @@ impl Tree {
             return Some(present.peer);
         }
         Some(best.peer)
-    }
-
-    /// Returns the rank of `peer` as a parent; `None` if it cannot be one.
-    fn rank(&self, peer: NodeAddr) -> Option<Rank> {
-        let known = self.peers.get(&peer)?;
-        let path = &known.place.as_ref()?.path;
-        let fits = path.len() < self.longest && !path.contains(&self.me);
-        let rank = Rank::new(peer, path, known.cost)?;
-        (fits && rank.root < self.me).then_some(rank)
     }
 
     /// Checks the invariants that hold after every event: the path of this node is that of a
@@ -362,6 +396,13 @@ impl Tree {
                 place.check(*addr, self.longest)?;
             }
             peer.outbox.check()?;
+            if peer.rank != peer.rank(*addr, self.me, self.longest) {
+                return Err(format!("the rank of {addr} is not that of its place"));
+            }
+        }
+        let due = self.peers.iter().map(|(addr, peer)| (peer.outbox.due(), *addr));
+        if self.queue != due.collect() || self.ranks != self.peers.values().filter_map(|peer| peer.rank).collect() {
+            return Err("queue and ranks are not those of the neighbours".into());
         }
         self.declaration.check(&self.coords)
     }
@@ -378,12 +419,13 @@ impl Peer {
         self.place.as_ref().is_some_and(|place| place.agrees_with(coords))
     }
 
-    /// Handles a sign that it has just sent: if it does not know the present path, the announcement
-    /// is repeated soon.
-    fn remind(&mut self, now: u64, coords: &[NodeAddr]) {
-        if !self.has_heard(coords) {
-            self.outbox.hasten(now);
-        }
+    /// Returns the rank of this neighbour, `addr`, as a parent of `me`; `None` if it cannot be one,
+    /// as a path has at most `longest` nodes.
+    fn rank(&self, addr: NodeAddr, me: NodeAddr, longest: usize) -> Option<Rank> {
+        let path = &self.place.as_ref()?.path;
+        let fits = path.len() < longest && !path.contains(&me);
+        let rank = Rank::new(addr, path, self.cost)?;
+        (fits && rank.root < me).then_some(rank)
     }
 }
 

@@ -35,7 +35,7 @@ impl Node {
             if silent {
                 self.lose_next_hop(now, link);
             }
-            self.reroute(now);
+            self.reroute_soon(now);
             self.run_mesh(now);
         } else if silent {
             // Nodes that still send through it receive another error signal.

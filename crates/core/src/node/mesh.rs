@@ -16,6 +16,7 @@ use crate::link::Link;
 use crate::mesh::{MeshOutput, Refused, Was};
 use crate::path::PathHistory;
 use crate::progress::Progress;
+use crate::rounds::Rounds;
 use crate::session::Session;
 use crate::{Admit, Event, MeshStatus, Stranger};
 
@@ -245,13 +246,18 @@ impl Node {
             }
         }
         if changed {
-            self.reroute(now);
+            self.reroute_soon(now);
         }
     }
 
     /// Handles a changed filter of a neighbour: only the routes of nodes for which the filter's
-    /// answer changed are chosen again.
+    /// answer changed are chosen again. With many peers, the next round does that.
     fn follow_filter(&mut self, now: u64, neighbour: NodeAddr, was: &Was) {
+        let round = Rounds::of(self.peers.len()).next(now);
+        if round > now {
+            self.reroute_at = self.reroute_at.min(round);
+            return;
+        }
         let differs = |dest: &NodeAddr| self.mesh.filter_differs(&neighbour, was, dest);
         let next_hops: Vec<NodeAddr> = self.routes.dests().filter(|dest| differs(dest)).collect();
         let configured = self.peers.iter().filter(|(_, p)| p.configured);

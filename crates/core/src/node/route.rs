@@ -9,6 +9,7 @@ use weft_wire::session::PathMtuNotification;
 use super::signals::Why;
 use super::{Node, PATIENCE};
 use crate::path::Standing;
+use crate::rounds::Rounds;
 use crate::{Event, Path};
 
 /// A path counts as healthy for this long after frames were received on it, in ms.
@@ -18,8 +19,18 @@ const HEALTHY: u64 = 2_000;
 const TOLD: u64 = 3_000;
 
 impl Node {
+    /// Chooses the path of every session again, in the next round of a node with many peers.
+    pub(super) fn reroute_soon(&mut self, now: u64) {
+        let at = Rounds::of(self.peers.len()).next(now);
+        self.reroute_at = self.reroute_at.min(at);
+        if at <= now {
+            self.reroute(now);
+        }
+    }
+
     /// Chooses the path of every session again: a session outlives its paths.
     pub(super) fn reroute(&mut self, now: u64) {
+        self.reroute_at = u64::MAX;
         self.withdraw_routes(now);
         let addrs: Vec<NodeAddr> = self
             .peers

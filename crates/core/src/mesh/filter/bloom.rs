@@ -66,6 +66,16 @@ impl Bloom {
         self.0.iter_mut().zip(other.0.iter()).for_each(|(a, b)| *a |= b);
     }
 
+    /// Adds all addresses of `other`, unless the union would be too full. Returns whether it did.
+    pub(crate) fn merge_if_it_fits(&mut self, other: &Self) -> bool {
+        let union = self.0.iter().zip(other.0.iter()).map(|(a, b)| (a | b).count_ones());
+        let fits = union.sum::<u32>() <= MAX_ONES;
+        if fits {
+            self.merge(other);
+        }
+        fits
+    }
+
     /// Returns the number of ones.
     pub(crate) fn ones(&self) -> u32 {
         self.0.iter().map(|byte| byte.count_ones()).sum()
@@ -81,6 +91,11 @@ impl Bloom {
     /// Whether the FIPS daemon would refuse the filter.
     pub(crate) fn is_too_full(&self) -> bool {
         self.ones() > MAX_ONES
+    }
+
+    /// Whether the filter takes a part of an announcement that others could use.
+    pub(crate) fn is_considerable(&self) -> bool {
+        self.ones() * 32 > MAX_ONES
     }
 
     /// Whether an absent node may have been left out.
@@ -149,6 +164,11 @@ impl Tally {
             }
         }
         Self { any, more }
+    }
+
+    /// Returns the union of all but `one`, if that is given. It must be one of them.
+    pub(crate) fn except(&self, one: Option<&Bloom>) -> Bloom {
+        one.map_or_else(|| self.all(), |one| self.without(one))
     }
 
     /// Returns the union of all.
