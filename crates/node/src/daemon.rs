@@ -24,6 +24,7 @@ mod unproven;
 mod watch;
 mod why;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use weft_core::{Admit, Node, PeerConfig};
@@ -183,7 +184,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         );
     }
     let mut addresses = LastAddresses::load(&state.paths().last_addresses());
-    addresses.retain(|key| config.peers.iter().any(|peer| peer.key == *key));
+    let keys: BTreeSet<_> = config.peers.iter().map(|peer| peer.key).collect();
+    addresses.retain(|key| keys.contains(key));
     for (key, address) in addresses.iter() {
         node.hint(now, &key, address);
     }

@@ -1,7 +1,7 @@
 //! The settings of each table: their keys, in the order in which messages list them, their types
 //! and their bounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -210,8 +210,8 @@ impl Config {
                 line: npub.line,
             });
         }
-        let inside = |ip: &IpAddr| keys.keys().any(|key| IpAddr::V6(key.node_addr().to_ipv6()) == *ip);
-        match dialled.iter().find(|(ip, _)| inside(ip)) {
+        let inside: BTreeSet<IpAddr> = keys.keys().map(|key| key.node_addr().to_ipv6().into()).collect();
+        match dialled.iter().find(|(ip, _)| inside.contains(ip)) {
             Some((_, item)) => item.map(|found| Err(Problem::mesh_address(found))),
             None => Ok(()),
         }
