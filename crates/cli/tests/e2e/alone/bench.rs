@@ -37,7 +37,7 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
             "--arms",
             arms,
             "--cases",
-            "tcp,pps64,quic-back",
+            "tcp,quic-back",
             "--rounds",
             "2",
             "--seconds",
@@ -49,7 +49,7 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
         String::from_utf8_lossy(&output.stderr),
     );
     assert_eq!(output.status.code(), Some(3), "{said}\n{complained}");
-    assert!(said.contains("18 runs, 0 void, 1 arms missing"), "{said}\n{complained}");
+    assert!(said.contains("12 runs, 0 void, 1 arms missing"), "{said}\n{complained}");
     let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
     let report = read("report.md");
     for arm in ["direct", "null", "weft"] {
@@ -59,14 +59,14 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
         report.contains("**gone did not run: /nowhere/nebula is missing.**"),
         "{report}"
     );
-    assert_eq!(read("runs.jsonl").lines().count(), 18);
-    assert_eq!(read("runs.csv").lines().count(), 19);
+    assert_eq!(read("runs.jsonl").lines().count(), 12);
+    assert_eq!(read("runs.csv").lines().count(), 13);
     let quic: Vec<_> = said.lines().filter(|line| line.contains(" quic-back ")).collect();
     assert!(
         quic.len() == 6 && quic.iter().all(|line| line.contains("% lost")),
         "{said}"
     );
-    assert!(read("tcp.svg").starts_with("<svg") && read("pps64-time.svg").ends_with("</svg>\n"));
+    assert!(read("tcp.svg").starts_with("<svg") && read("quic-back-time.svg").ends_with("</svg>\n"));
     // The second round ran in reverse order.
     let order: Vec<_> = said
         .lines()
@@ -83,7 +83,7 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
         .unwrap();
     let rows = String::from_utf8_lossy(&compared.stdout).into_owned();
     assert_eq!(compared.status.code(), Some(0), "{rows}");
-    assert_eq!(rows.matches("too few runs").count(), 9, "{rows}");
+    assert_eq!(rows.matches("too few runs").count(), 6, "{rows}");
     let strict = ["lab", "compare", "--expect-same"];
     let compared = Command::new(WEFT).args(strict).args(twins).output().unwrap();
     assert_eq!(compared.status.code(), Some(1), "two runs are no interval");
@@ -97,7 +97,7 @@ fn a_bench_measures_its_arms_and_says_who_is_missing() {
 
 #[test]
 fn a_record_is_begun_once() {
-    let _turn = turn();
+    let _turn = shared_turn();
     let project = tempfile::tempdir().unwrap();
     let bench = |out: &str| {
         let mut command = Command::new(WEFT);
@@ -168,7 +168,7 @@ fn a_congestion_control_that_is_not_there_is_refused_before_anything_runs() {
 
 #[test]
 fn an_interrupted_bench_leaves_nothing_behind() {
-    let _turn = turn();
+    let _turn = shared_turn();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(WEFT);
     command.args([
@@ -218,7 +218,7 @@ fn a_path_that_changes_during_a_run_voids_it() {
         let case = CASES.into_iter().find(|case| case.name == "udp500").unwrap();
         measure(&stage, &tunnel, &case, &case.plan(1, "cubic")).unwrap();
         std::thread::scope(|scope| {
-            let run = scope.spawn(|| measure(&stage, &tunnel, &case, &case.plan(10, "cubic")));
+            let run = scope.spawn(|| measure(&stage, &tunnel, &case, &case.plan(6, "cubic")));
             std::thread::sleep(Duration::from_secs(3));
             let Cable::Plain(link) = &stage.cables[0].cable else {
                 panic!()

@@ -44,7 +44,7 @@ fn asking_for_status_fifty_times_a_second_holds_up_no_packet() {
             let mut slow = [0_usize; 2];
             for round in 0..6 {
                 asking.store(round % 2 == 1, Ordering::Relaxed);
-                for _ in 0..40 {
+                for _ in 0..25 {
                     let report = run();
                     assert!(report.lost.is_empty(), "round {round}: {report:?}");
                     slow[round % 2] += usize::from(report.max_ms.is_none_or(|ms| ms > SLOW));
@@ -54,8 +54,8 @@ fn asking_for_status_fifty_times_a_second_holds_up_no_packet() {
             assert!(asked.load(Ordering::Relaxed) >= 100, "asked {asked:?} times");
             // A burst of 100 to 400 ms at one answer in ten would slow down nearly all.
             assert!(
-                slow[1] <= slow[0] + 12,
-                "{slow:?} of 120 trains have a ping above {SLOW} ms, the latter while asked"
+                slow[1] <= slow[0] + 8,
+                "{slow:?} of 75 trains have a ping above {SLOW} ms, the latter while asked"
             );
         });
         pair.finish();
