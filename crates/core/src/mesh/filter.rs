@@ -212,7 +212,7 @@ impl Filters {
         extra.chain([self.me]).for_each(|addr| local.insert(&addr));
         if self.local != local {
             self.local = local;
-            self.review(now);
+            self.recount_all(now);
         }
     }
 
