@@ -21,6 +21,7 @@ use crate::labels::Labels;
 use crate::lanes::Lanes;
 use crate::link::Effect;
 use crate::mesh::Mesh;
+use crate::rounds::Rounds;
 use crate::status::PeerStatus;
 use crate::turned_away::{TurnedAway, TurnedAwayNodes};
 use crate::{Config, PeerConfig};
@@ -254,7 +255,8 @@ impl Node {
     /// Returns when [`Node::handle_timeout`] should be called, and for what, if nothing else
     /// happens before.
     pub fn poll_timeout(&mut self) -> Option<(u64, &'static str)> {
-        let peers = self.peers.next(&self.ctx);
+        let rounds = Rounds::of_timers(self.peers.len());
+        let peers = self.peers.next(&self.ctx).map(|(at, what)| (rounds.next(at), what));
         let mesh = self.ctx.config.mesh.then(|| self.mesh.deadline());
         let labels = Some((self.labels.deadline(), "labels"));
         let routes = Some((self.reroute_at, "routes"));

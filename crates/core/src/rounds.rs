@@ -2,6 +2,8 @@
 
 /// The number of peers for which work may be done each millisecond.
 const PEERS_PER_MS: usize = 8;
+/// The longest time that a timer of a peer waits for those of others, in ms.
+const MAX_SLACK: u64 = 50;
 
 /// Rounds of work that concerns all peers.
 ///
@@ -22,6 +24,16 @@ impl Rounds {
         Self { every }
     }
 
+    /// Returns the rounds for the timers of so many peers. Each wake of a thread takes longer than
+    /// what most timers ask for, such as a heartbeat, so timers of many peers share one. With 800
+    /// peers or more, that is every 50 ms.
+    pub(crate) fn of_timers(peers: usize) -> Self {
+        let Self { every } = Self::of(peers / 2);
+        Self {
+            every: every.min(MAX_SLACK),
+        }
+    }
+
     /// Returns the first round at `at` or later, in ms.
     pub(crate) fn next(self, at: u64) -> u64 {
         at.checked_next_multiple_of(self.every).unwrap_or(at)
@@ -38,5 +50,9 @@ mod tests {
         assert_eq!([1_001, 1_124, 1_125].map(|at| Rounds::of(1_000).next(at)), [1_125; 3]);
         assert_eq!(Rounds::of(10_000).next(1), 1_250);
         assert_eq!(Rounds::of(10_000).next(u64::MAX), u64::MAX);
+        assert_eq!(
+            [31, 160, 10_000].map(|peers| Rounds::of_timers(peers).next(1_001)),
+            [1_001, 1_010, 1_050]
+        );
     }
 }

@@ -44,7 +44,12 @@ const CPU_OF_A_PEER: f64 = 0.0005;
 
 /// The cost of a node in this time: resident memory at the end, and CPU time.
 fn rest(hub: &Daemon, crowd: &Crowd, time: Duration, what: &str) -> u64 {
-    std::thread::sleep(Duration::from_secs(setting("WEFT_IDLE_SETTLE", 0)));
+    let settle = if crowd.members.is_empty() {
+        0
+    } else {
+        setting("WEFT_IDLE_SETTLE", 0)
+    };
+    std::thread::sleep(Duration::from_secs(settle));
     let (before, datagrams, start) = (hub.usage().unwrap(), crowd.datagrams(), Instant::now());
     std::thread::sleep(time);
     let (after, now, seconds) = (hub.usage().unwrap(), crowd.datagrams(), start.elapsed().as_secs_f64());
@@ -110,10 +115,10 @@ fn measure(peers: u16, time: Duration) -> u64 {
     for name in ["link_open_failed", "session_open_failed", "fast_open_failed"] {
         assert_eq!(counters[name], 0, "{name}");
     }
-    // Of a thousand that link at once, more reports come than may wait. Each is repeated.
+    // Of thousands that link at once, more reports come than may wait. Each is repeated.
     let dropped = counters["reports_dropped"].as_u64().unwrap();
     eprintln!("{peers} peers: {dropped} reports dropped");
-    assert!(dropped == 0 || peers > 100, "{dropped} reports dropped");
+    assert!(dropped == 0 || peers > 1_000, "{dropped} reports dropped");
     assert_eq!(hub.stop().unwrap().code(), Some(0));
     assert!(hub.warnings().unwrap().is_empty());
     resident
@@ -124,7 +129,8 @@ fn idle_peers_link_and_stay() {
     alone(|| {
         let peers = setting("WEFT_IDLE_PEERS", 50) as u16;
         let time = Duration::from_secs(setting("WEFT_IDLE_SECONDS", 2));
-        let [alone, among] = [0, peers].map(|peers| measure(peers, time));
+        let alone = measure(0, time.min(Duration::from_secs(2)));
+        let among = measure(peers, time);
         let each = among.saturating_sub(alone) / u64::from(peers);
         eprintln!("{each} bytes of resident memory for a linked peer");
         assert!(each <= MEMORY_OF_A_PEER, "{each} bytes for a linked peer");
