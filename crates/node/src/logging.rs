@@ -117,6 +117,26 @@ pub struct LoggingError;
 mod tests {
     use super::*;
 
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Told {
+        text: &'static str,
+        #[source]
+        cause: io::Error,
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let told = |text| {
+            causes(&Told {
+                text,
+                cause: io::Error::other("no room"),
+            })
+        };
+        assert_eq!(told("it cannot be written"), "it cannot be written: no room");
+        assert_eq!(told("it cannot be written (no room)"), "it cannot be written (no room)");
+    }
+
     #[test]
     fn levels_and_directives() {
         for text in ["off", "info", "WARN", "info,weft_node=debug", "weft_plane=trace"] {

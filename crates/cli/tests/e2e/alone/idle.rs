@@ -89,7 +89,7 @@ fn measure(peers: u16, time: Duration) -> u64 {
         hub.wait_ready(PATIENCE).unwrap();
     }
     // The status of many peers would take memory that stays, so it is not requested before the end.
-    wait_until(5 * MINUTE, "all links", || crowd.linked() == all);
+    wait_until(2 * MINUTE, "all links", || crowd.linked() == all);
     eprintln!(
         "{peers} peers: all linked within {:.1} s",
         start.elapsed().as_secs_f64()
@@ -99,7 +99,7 @@ fn measure(peers: u16, time: Duration) -> u64 {
     if setting("WEFT_IDLE_SESSIONS", 1) != 0 {
         crowd.speak();
         let start = Instant::now();
-        wait_until(5 * MINUTE, "all sessions", || crowd.in_session() == all);
+        wait_until(MINUTE, "all sessions", || crowd.in_session() == all);
         eprintln!(
             "{peers} peers: all in session within {:.1} s",
             start.elapsed().as_secs_f64()
