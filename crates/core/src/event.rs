@@ -162,6 +162,8 @@ pub enum LinkDown {
     KeysTooOld,
     /// The peer is not configured, and all places for such peers are taken.
     NoRoom,
+    /// The peer was removed from the configuration.
+    Removed,
 }
 
 /// The reason why a session ended.
@@ -173,6 +175,8 @@ pub enum SessionDown {
     PeerRestarted,
     /// The peer never proved that it holds the keys.
     Unconfirmed,
+    /// The peer was removed from the configuration.
+    Removed,
     /// The keys reached their maximum age, because the ends could not agree on new ones.
     KeysTooOld,
 }

@@ -249,8 +249,16 @@ impl Link {
         self.next_dial = self.next_dial.min(now);
     }
 
-    pub(crate) fn set_addresses(&mut self, addresses: Vec<SocketAddr>) {
+    /// Replaces the configured addresses. A peer without a link is dialled there soon.
+    pub(crate) fn set_addresses(&mut self, now: u64, addresses: Vec<SocketAddr>) {
+        if self.addresses == addresses {
+            return;
+        }
         self.addresses = addresses;
+        if !self.is_up() {
+            self.next_dial = self.next_dial.min(now);
+            self.hurry(now);
+        }
     }
 
     fn current(&self) -> Option<&Epoch> {
@@ -659,6 +667,17 @@ impl Link {
             ctx.free_index(epoch.index);
         }
         ctx.change_link(self.id, LinkCommand::Remove);
+    }
+
+    /// Ends the link with a peer that is no longer configured, and every attempt at one.
+    pub(crate) fn remove(&mut self, ctx: &mut Context, now: u64) {
+        if self.is_up() {
+            self.disconnect(ctx, DisconnectReason::ConfigurationChange);
+            self.take_down(ctx, now, LinkDown::Removed);
+        } else {
+            self.abandon_attempt(ctx);
+            self.give_up(ctx);
+        }
     }
 
     /// Removes the first messages of a node that is forgotten.

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use rand_core::CryptoRng;
-use weft_noise::{Identity, PublicKey};
+use weft_noise::Identity;
 use weft_packet::{Expected, LinkId, TableCommand};
+use weft_wire::NodeAddr;
 use weft_wire::link::DisconnectReason;
-use weft_wire::{Network, NodeAddr};
 
 pub use self::counters::NodeCounters;
 use self::forwarding::Held;
@@ -16,6 +16,7 @@ use self::peers::Peers;
 use self::routes::Routes;
 use self::signals::Signals;
 pub use self::twin::Twin;
+use crate::Config;
 use crate::context::{Context, Output};
 use crate::labels::Labels;
 use crate::lanes::Lanes;
@@ -24,9 +25,9 @@ use crate::mesh::Mesh;
 use crate::rounds::Rounds;
 use crate::status::PeerStatus;
 use crate::turned_away::{TurnedAway, TurnedAwayNodes};
-use crate::{Config, PeerConfig};
 
 mod check;
+mod configure;
 mod counters;
 mod doubt;
 mod forwarding;
@@ -122,57 +123,10 @@ impl Node {
         self.ctx.me
     }
 
-    /// Adds a peer, or changes the addresses of a known one. The node's own key is ignored.
-    pub fn add_peer(&mut self, now: u64, peer: PeerConfig) {
-        let addr = peer.key.node_addr();
-        if addr == self.ctx.me {
-            return;
-        }
-        if let Some(known) = self.peers.get_mut(&addr) {
-            known.link.set_addresses(peer.addresses);
-            known.configured = true;
-        } else {
-            self.insert_peer(now, peer.key, peer.addresses, true);
-        }
-        self.turned_away.forget(&peer.key);
-        self.ctx.lane(TableCommand::AllowPeer { peer: addr });
-        self.expect(addr);
-    }
-
     /// Returns the nodes that asked to link lately and are not configured, the last one first.
     /// Their number is bounded.
     pub fn turned_away(&self, now: u64) -> impl Iterator<Item = TurnedAway> {
         self.turned_away.list(now)
-    }
-
-    /// Restricts data for this peer to fast frames. While the peer has not agreed on any, or the
-    /// path to it takes none, data waits and is dropped in the end. A key that belongs to no peer
-    /// is ignored.
-    pub fn require_fast(&mut self, peer: &PublicKey) {
-        self.with_peer(peer.node_addr(), |ctx, p| p.session.require_fast(ctx));
-    }
-
-    /// Sets the networks behind this node and behind peers; see [`TableCommand::SetNetworks`].
-    /// Networks of keys that belong to no peer have no effect.
-    pub fn set_networks(&mut self, ours: Vec<Network>, theirs: Vec<(Network, PublicKey)>) {
-        let theirs = theirs.into_iter().map(|(network, key)| (network, key.node_addr()));
-        let theirs = theirs.collect();
-        self.ctx.lane(TableCommand::SetNetworks { ours, theirs });
-    }
-
-    /// Records that data with this peer went in fast frames before this process began. The first
-    /// agreement that fails is then an [`Event::FramesChanged`](crate::Event::FramesChanged).
-    pub fn remember_fast(&mut self, peer: &PublicKey) {
-        self.with_peer(peer.node_addr(), |_, p| p.session.remember_fast());
-    }
-
-    /// Records an address at which a peer was last seen, so that it is dialled there too.
-    pub fn hint(&mut self, now: u64, peer: &PublicKey, addr: SocketAddr) {
-        let node = peer.node_addr();
-        if let Some(peer) = self.peers.get_mut(&node) {
-            peer.link.hint(now, addr);
-            self.expect(node);
-        }
     }
 
     /// Handles a change of this node's own addresses or routes: peers have to learn its new
@@ -383,10 +337,13 @@ impl Node {
 mod tests {
     use rand_chacha::ChaCha20Rng;
     use rand_core::SeedableRng as _;
-    use weft_noise::SecretKey;
+    use std::net::SocketAddr;
+
+    use weft_noise::{PublicKey, SecretKey};
     use weft_packet::Command;
 
     use super::*;
+    use crate::PeerConfig;
 
     /// Returns the number of commands about expected handshakes since the last call, and of the
     /// hosts in them.

@@ -244,6 +244,7 @@ impl Tables {
     /// Removes the session with a node. No IP packets go to the node or come from it any longer.
     pub(crate) fn deny(&mut self, peer: NodeAddr) {
         self.routes.deny(peer);
+        self.fast_only.remove(&peer);
         if let Some((_, session)) = self.sessions.remove(&peer) {
             for index in session.fast.indices() {
                 self.fast_indices.remove(&index);

@@ -289,7 +289,7 @@ fn capabilities_that_are_lost_are_told_again() {
 /// `a` sends data to `b` only in fast frames.
 fn require_fast(world: &mut World, a: HostId, b: HostId) {
     let key = world.host(b).identity().public();
-    world.host_mut(a).node.require_fast(&key);
+    world.host_mut(a).node.require_fast(&key, true);
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn the_admission_of_strangers_is_a_setting() {
             Admit::Configured => (named, None),
         };
         let node = &mut world.host_mut(host).node;
-        node.set_admission(allowed.into_iter().collect(), denied.into_iter().collect());
+        node.set_admission(admit, allowed.into_iter().collect(), denied.into_iter().collect());
         world.add_peer(stranger, host, true);
         world.run(3_000);
         let status = world.host(stranger).node.peer_status(world.now()).next().unwrap();

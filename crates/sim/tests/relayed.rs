@@ -115,7 +115,7 @@ fn data_moves_to_relayed_frames_within_seconds_and_stays() {
 fn what_waits_for_required_fast_frames_through_others_is_counted() {
     let (mut world, h) = line(9, 3);
     let key = world.host(h[2]).key;
-    world.host_mut(h[0]).node.require_fast(&key);
+    world.host_mut(h[0]).node.require_fast(&key, true);
     world.run(5_000);
     for seq in 0..10 {
         world.send(h[0], h[2], seq, 200);

@@ -29,9 +29,11 @@ const MAX_UNPROVEN: usize = 256;
 const UNPROVEN_GRACE: u64 = 2_000;
 
 impl Node {
-    /// Sets the nodes that may link while the mesh is closed, and those that may not while it is
-    /// open. Configured peers always may. Links that are up stay.
-    pub fn set_admission(&mut self, allowed: BTreeSet<NodeAddr>, denied: BTreeSet<NodeAddr>) {
+    /// Sets whether nodes that are not configured may link, those that may although they otherwise
+    /// may not, and those that may not although they otherwise may. Configured peers always may.
+    /// Links that are up stay.
+    pub fn set_admission(&mut self, admit: Admit, allowed: BTreeSet<NodeAddr>, denied: BTreeSet<NodeAddr>) {
+        self.ctx.config.admit = admit;
         (self.allowed, self.denied) = (allowed, denied);
     }
 

@@ -183,9 +183,11 @@ impl Session {
     }
 
     /// Makes data wait from now on if there are no fast frames for it.
-    pub(crate) fn require_fast(&mut self, ctx: &mut Context) {
-        self.require_fast = true;
-        ctx.change_session(self.peer.node_addr(), SessionCommand::RequireFast);
+    pub(crate) fn require_fast(&mut self, ctx: &mut Context, required: bool) {
+        if self.require_fast != required {
+            self.require_fast = required;
+            ctx.change_session(self.peer.node_addr(), SessionCommand::RequireFast { required });
+        }
     }
 
     /// Records that data with the peer went in fast frames before this process began, so that their

@@ -57,8 +57,12 @@ pub enum SessionCommand {
         /// The number of the keys.
         id: EpochId,
     },
-    /// Sends data to the peer in fast frames only: packets wait while there are no keys for them.
-    RequireFast,
+    /// Decides whether data to the peer goes in fast frames only: packets wait while there are no
+    /// keys for them.
+    RequireFast {
+        /// `false` ends the restriction.
+        required: bool,
+    },
     /// Sets the relayed path of the session's fast frames while the session is bound to the link of
     /// that path. With `None` they have no such path.
     Relay {
@@ -117,7 +121,7 @@ impl SessionCommand {
             | Self::SizePath { .. } => Audience::All,
             Self::Install { .. }
             | Self::SelectEpoch { .. }
-            | Self::RequireFast
+            | Self::RequireFast { .. }
             | Self::Relay { .. }
             | Self::ProbePath { .. }
             | Self::DropQueue => Audience::First,

@@ -101,8 +101,13 @@ impl Lane {
                     sender.fast_message(key, Some(id.0), fast::CONFIRM, &[fast::CONFIRM_ASKS]);
                 }
             }
-            SessionCommand::RequireFast => {
+            SessionCommand::RequireFast { required: true } => {
                 self.tables.fast_only.insert(peer);
+            }
+            SessionCommand::RequireFast { required: false } => {
+                self.tables.fast_only.remove(&peer);
+                let key = self.tables.session_with(peer);
+                self.sender(now, train).flush_queue(key);
             }
             SessionCommand::Relay { relay } => self.tables.with_known(peer, |session| session.relay = relay),
             SessionCommand::Suspend => self.tables.with_known(peer, Session::suspend),

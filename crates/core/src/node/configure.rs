@@ -1,0 +1,88 @@
+//! The peers that are configured: they are added, changed and removed while the node runs.
+
+use std::net::SocketAddr;
+
+use weft_noise::PublicKey;
+use weft_packet::TableCommand;
+use weft_wire::{Network, NodeAddr};
+
+use super::Node;
+use crate::{PeerConfig, SessionDown};
+
+impl Node {
+    /// Adds a peer, or changes the addresses of a known one. The node's own key is ignored.
+    pub fn add_peer(&mut self, now: u64, peer: PeerConfig) {
+        let addr = peer.key.node_addr();
+        if addr == self.ctx.me {
+            return;
+        }
+        if let Some(known) = self.peers.get_mut(&addr) {
+            known.link.set_addresses(now, peer.addresses);
+            known.configured = true;
+        } else {
+            self.insert_peer(now, peer.key, peer.addresses, true);
+        }
+        self.turned_away.forget(&peer.key);
+        self.ctx.lane(TableCommand::AllowPeer { peer: addr });
+        self.expect(addr);
+        self.adopt(now, addr);
+    }
+
+    /// Handles a neighbour that has become a peer: its session may use the link at once.
+    fn adopt(&mut self, now: u64, addr: NodeAddr) {
+        if self.peers.get(&addr).is_some_and(|peer| peer.link.is_up()) {
+            self.reroute_one(now, addr);
+            self.note_progress(now, addr);
+        }
+    }
+
+    /// Removes a peer: its session and its link end, and no IP packet passes any longer. The peer
+    /// receives a disconnect. Where the mesh admits nodes that are not configured, it may link
+    /// again as one of them. Returns `false` if the key belongs to no configured peer.
+    pub fn remove_peer(&mut self, now: u64, key: &PublicKey) -> bool {
+        let addr = key.node_addr();
+        let Some(peer) = self.peers.get_mut(&addr).filter(|peer| peer.configured) else {
+            return false;
+        };
+        let was_up = peer.link.is_up();
+        peer.configured = false;
+        peer.session.take_down(&mut self.ctx, SessionDown::Removed);
+        peer.link.remove(&mut self.ctx, now);
+        self.ctx.lane(TableCommand::DenyPeer { peer: addr });
+        if was_up {
+            self.neighbour_down(now, addr);
+        }
+        self.forget_strangers();
+        true
+    }
+
+    /// Restricts data for this peer to fast frames, or allows other frames again. While a
+    /// restricted peer has not agreed on fast frames, or the path to it takes none, data waits and
+    /// is dropped in the end. A key that belongs to no peer is ignored.
+    pub fn require_fast(&mut self, peer: &PublicKey, required: bool) {
+        self.with_peer(peer.node_addr(), |ctx, p| p.session.require_fast(ctx, required));
+    }
+
+    /// Sets the networks behind this node and behind peers; see [`TableCommand::SetNetworks`].
+    /// Networks of keys that belong to no peer have no effect.
+    pub fn set_networks(&mut self, ours: Vec<Network>, theirs: Vec<(Network, PublicKey)>) {
+        let theirs = theirs.into_iter().map(|(network, key)| (network, key.node_addr()));
+        let theirs = theirs.collect();
+        self.ctx.lane(TableCommand::SetNetworks { ours, theirs });
+    }
+
+    /// Records that data with this peer went in fast frames before this process began. The first
+    /// agreement that fails is then an [`Event::FramesChanged`](crate::Event::FramesChanged).
+    pub fn remember_fast(&mut self, peer: &PublicKey) {
+        self.with_peer(peer.node_addr(), |_, p| p.session.remember_fast());
+    }
+
+    /// Records an address at which a peer was last seen, so that it is dialled there too.
+    pub fn hint(&mut self, now: u64, peer: &PublicKey, addr: SocketAddr) {
+        let node = peer.node_addr();
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.link.hint(now, addr);
+            self.expect(node);
+        }
+    }
+}
