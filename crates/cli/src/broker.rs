@@ -1,6 +1,8 @@
 //! `weft broker`: the part of the daemon with root's rights. The daemon starts it, with a socket as
 //! standard input.
 
+use std::path::PathBuf;
+
 use weft_node::broker::{self, Options};
 use weft_noise::PublicKey;
 
@@ -14,12 +16,16 @@ pub(crate) struct Args {
     /// The public key of the daemon
     #[arg(long, value_name = "NPUB")]
     key: PublicKey,
+    /// The configuration of the daemon
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
     broker::serve(Options {
         interface: args.interface,
         key: args.key,
+        config: args.config,
     })?;
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use weft_node::broker::BrokerError;
 use weft_node::config::ConfigError;
+use weft_node::config::edit::EditError;
 use weft_node::control::ControlError;
 use weft_node::daemon::DaemonError;
 use weft_node::keyfile::{BadSecret, KeyFileError};
@@ -31,6 +32,10 @@ pub(crate) enum Failure {
     Usage(String),
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error("there is no configuration yet: {}; `weft up` makes one when it first starts, or name another with --config", .0.display())]
+    NoConfig(PathBuf),
+    #[error("{}: {error}", .path.display())]
+    Edit { path: PathBuf, error: EditError },
     #[error(transparent)]
     State(#[from] StateError),
     #[error(transparent)]
@@ -81,7 +86,9 @@ impl Failure {
         match self {
             // The disk is full or closed; the user's input is valid.
             Self::Config(ConfigError::Unwritable { .. }) => ExitCode::FAILURE,
-            Self::Usage(_) | Self::Helped | Self::Config(_) => ExitCode::from(2),
+            Self::Usage(_) | Self::Helped | Self::Config(_) | Self::NoConfig(_) | Self::Edit { .. } => {
+                ExitCode::from(2)
+            }
             Self::Invalid => ExitCode::from(3),
             Self::Daemon(error) => ExitCode::from(error.exit_code()),
             #[cfg(feature = "lab")]

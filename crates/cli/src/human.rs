@@ -77,8 +77,20 @@ fn node_lines(status: &Status) -> Vec<String> {
     let tests = node.perf.iter().map(|perf| format!("perf: {}", perf.why));
     let rights = node.rights.as_ref().and_then(missing_guards);
     let clones = node.clones.as_ref().map(clones);
+    let config = node
+        .config
+        .as_ref()
+        .map(|path| format!("configuration: {}", path.display()));
+    let at_start = (!node.at_start.is_empty())
+        .then(|| format!("               waits for the next start: {}", node.at_start.join(", ")));
+    let confirm = node.confirm_s.map(|seconds| {
+        let left = duration(seconds);
+        format!("               the last change is taken back in {left} unless `weft confirm` comes")
+    });
+    let waits = at_start.iter().chain(&confirm).next().is_some();
+    let config = config.filter(|_| waits).into_iter().chain(at_start).chain(confirm);
     let all = lines.into_iter().chain(clones).chain(lanes).chain(offload).chain(mesh);
-    all.chain(names).chain(tests).chain(rights).collect()
+    all.chain(names).chain(tests).chain(rights).chain(config).collect()
 }
 
 /// One line about the threads that move packets; `None` if one runs as configured.
@@ -164,7 +176,7 @@ pub(crate) fn peers(peers: &Peers, width: usize) -> String {
 /// Two lines for each peer: figures, then path and reason.
 fn put_peers(page: &mut Page, peers: &[PeerStatus], strangers: &[StrangerStatus]) {
     if peers.is_empty() {
-        page.line(0, "No peers. Add one under [[peer]] in the configuration.");
+        page.line(0, "No peers. `weft peer add` adds one.");
     }
     if !peers.is_empty() || !strangers.is_empty() {
         page.line(0, &row(["PEER", "STATE", "SINCE", "RTT", "IN", "OUT"]));
@@ -234,14 +246,7 @@ fn put_turned_away(page: &mut Page, status: &Status) {
             &format!("    at {from} asked to link {ago} ago ({times} {plural})"),
         );
     }
-    let file = status.node.config.as_ref().map(|path| path.display().to_string());
-    let file = file.unwrap_or_else(|| "the configuration".to_owned());
-    page.line(
-        2,
-        &format!("To let one in, add this to {file} with its npub, and start weft again:"),
-    );
-    page.line(0, "  [[peer]]");
-    page.line(0, "  npub = \"npub1...\"");
+    page.line(2, "`weft peer add` with its npub lets one in.");
 }
 
 /// Everything about one peer.

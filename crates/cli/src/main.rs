@@ -6,6 +6,7 @@
 //! what, where, what to do.
 
 mod broker;
+mod configure;
 mod down;
 mod failure;
 mod human;
@@ -52,6 +53,18 @@ enum Command {
     Status(status::Args),
     /// List the peers, or show one in detail
     Peers(peers::Args),
+    /// Add or remove a peer
+    #[command(subcommand)]
+    Peer(configure::PeerAction),
+    /// Change a setting of the configuration
+    Set(configure::SetArgs),
+    /// Read the configuration again
+    Reload,
+    /// Keep a change that was made with --confirm
+    Confirm,
+    /// Show or check the configuration
+    #[command(subcommand)]
+    Config(configure::ConfigAction),
     /// Send echoes to a peer and show the path they take
     Ping(ping::Args),
     /// Measure throughput and round trips to a peer, and name the bottleneck
@@ -99,11 +112,16 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Down => down::run(&daemon()?),
         Command::Status(args) => status::run(&daemon()?, &args),
         Command::Peers(args) => peers::run(&daemon()?, args),
+        Command::Peer(action) => configure::peer(&daemon()?, action),
+        Command::Set(args) => configure::set(&daemon()?, &args),
+        Command::Reload => configure::reload(&daemon()?),
+        Command::Confirm => configure::confirm(&daemon()?),
+        Command::Config(action) => configure::config(&daemon()?, action),
         Command::Ping(args) => ping::run(&daemon()?, &args),
         Command::Perf(args) => perf::run(&daemon()?, &args),
         Command::Trace(args) => trace::run(&daemon()?, &args),
         Command::PerfServe(args) => perf::serve::run(&paths()?, &args),
-        Command::Broker(args) => broker::run(&args),
+        Command::Broker(args) => broker::run(args),
         Command::Identity(action @ identity::Action::Show { .. }) => identity::run(daemon()?, action),
         Command::Identity(action) => identity::run(paths()?, action),
         Command::Version(args) => version::run(&args),

@@ -1,9 +1,10 @@
 //! `weft up`: the daemon in the foreground.
 
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use weft_node::Identity;
-use weft_node::config::{Config, ConfigError};
+use weft_node::config::{Config, ConfigError, Pending};
 use weft_node::daemon;
 use weft_node::keyfile::{self, KeyFileError};
 use weft_node::logging::{self, LogFilter};
@@ -28,6 +29,8 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
     forbid_core_dumps()?;
     // Read before any file is created, so that a wrong configuration leaves nothing behind.
     let path = args.config.clone().unwrap_or_else(|| paths.config());
+    // A change that was not confirmed must not outlive a crash.
+    let (pending, taken_back) = Pending::settle(&path, unix_now())?;
     let (mut config, new_config) = match Config::load(&path) {
         Err(ConfigError::NotFound { .. }) if args.config.is_none() => (Config::default(), true),
         config => (config?, false),
@@ -62,13 +65,16 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
     if new_config || new_key {
         Out::new().text(&welcome(&identity, &path))?;
     }
-    logging::init(args.log.as_ref().unwrap_or(&config.log.filter), config.log.format)?;
+    let log = logging::init(args.log.as_ref().unwrap_or(&config.log.filter), config.log.format)?;
     daemon::run(daemon::Options {
         state,
         config,
         identity,
         // The system's own link: the file may have been replaced by the time it is needed.
         program: PathBuf::from("/proc/self/exe"),
+        log: args.log.is_none().then_some(log),
+        confirm: pending.and_then(|pending| pending.left(unix_now())),
+        taken_back,
     })?;
     Ok(())
 }
@@ -77,13 +83,18 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
 fn welcome(identity: &Identity, config: &Path) -> String {
     format!(
         "This node is new. Its public key, and its address in the mesh:\n\n  {}\n  {}\n\n\
-         To add a peer, add this to {}, then press Ctrl-C and start `weft up` again:\n\n  \
-         [[peer]]\n  \
-         npub = \"npub1...\"                # the peer's, from `weft identity show` there\n  \
-         addresses = [\"192.0.2.2:2121\"]  # where it listens; leave out if it dials this node\n\n\
-         The peer needs the same with this node's public key. `weft status` shows the state of each peer.\n",
+         To add a peer, run this in another terminal, and the same with this node's public key at the peer:\n\n  \
+         weft peer add npub1... --address 192.0.2.2:2121\n\n\
+         The npub is from `weft identity show` there. Leave --address out if the peer dials this node.\n\
+         `weft status` shows the state of each peer, Ctrl-C stops this node, and its configuration is\n{}\n",
         identity.public(),
         identity.node_addr().to_ipv6(),
         config.display()
     )
+}
+
+/// Seconds since 1970 (UTC).
+fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }

@@ -285,7 +285,10 @@ impl Double {
                             request.reply.ok(&json!({"schema": "weft.peers/1", "peers": [bob()]}));
                         }
                         ControlCommand::Status {} => request.reply.ok(&status()),
-                        ControlCommand::Version {} | ControlCommand::Trace { .. } => drop(request),
+                        ControlCommand::Version {}
+                        | ControlCommand::Trace { .. }
+                        | ControlCommand::Reload { .. }
+                        | ControlCommand::Confirm {} => drop(request),
                         ControlCommand::Down {} => {
                             request.reply.ok(&Stopping::this_process());
                             break;

@@ -1,6 +1,6 @@
 //! The fuzz target of the broker's messages: any bytes as a request, and as a reply.
 
-use weft_node::broker::{MAX_MESSAGE, Reply, Request};
+use weft_node::broker::{MAX_REPLY, Reply, Request};
 
 /// Reads `bytes` as both kinds of message.
 ///
@@ -10,12 +10,12 @@ use weft_node::broker::{MAX_MESSAGE, Reply, Request};
 pub fn broker(bytes: &[u8]) {
     if let Ok(request) = Request::decode(bytes) {
         let written = request.encode();
-        assert_eq!(written.get(2..), Some(bytes), "one request, one encoding");
+        assert_eq!(written.get(4..), Some(bytes), "one request, one encoding");
     }
     if let Ok(reply) = Reply::decode(bytes) {
-        assert!(bytes.len() <= MAX_MESSAGE);
+        assert!(bytes.len() <= MAX_REPLY);
         let written = reply.encode();
-        let again = Reply::decode(written.get(2..).unwrap_or_default());
+        let again = Reply::decode(written.get(4..).unwrap_or_default());
         assert_eq!(again, Ok(reply));
     }
 }

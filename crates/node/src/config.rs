@@ -1,12 +1,15 @@
-//! The configuration: one TOML file, read once at start.
+//! The configuration: one TOML file, read at start and when it has changed.
 //!
 //! Every key and value is checked when it is read; the values in [`Config`] need no further check.
 //! Errors name the file, the line and the setting, and say what to write instead.
 
 mod advice;
+mod changes;
+pub mod edit;
 mod error;
 mod file;
 mod lanes;
+mod pending;
 mod reader;
 mod settings;
 mod starter;
@@ -28,7 +31,9 @@ use weft_wire::Network;
 use weft_wire::fast::IPV6_OVERHEAD;
 use weft_wire::network::{self, BadNetwork};
 
+pub use changes::Changes;
 pub use error::{ConfigError, Problem};
+pub use pending::Pending;
 use reader::{Fault, Lines};
 
 use crate::logging::{LogFilter, LogFormat};
@@ -264,6 +269,28 @@ pub struct PeerConfig {
     pub line: usize,
 }
 
+/// Reads the text of the file `path`, which only this user and root may write.
+///
+/// # Errors
+/// [`ConfigError`], one line with the place and the problem.
+pub fn read_text(path: &Path) -> Result<String, ConfigError> {
+    String::from_utf8(file::read(path)?).map_err(|error| ConfigError::NotText {
+        path: path.to_owned(),
+        line: Lines::of(error.as_bytes()).line(error.utf8_error().valid_up_to()),
+    })
+}
+
+/// Replaces the file `path` as a whole or not at all, and syncs it to the disk. The text must be a
+/// valid configuration.
+///
+/// # Errors
+/// [`ConfigError`]; the file is unchanged then.
+pub fn write_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
+    let config = Config::parse(text, path)?;
+    file::replace(path, text)?;
+    Ok(config)
+}
+
 impl FromStr for InterfaceAddress {
     type Err = BadNetwork;
 
@@ -368,12 +395,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], one line with the place and the problem.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let bytes = file::read(path)?;
-        let text = std::str::from_utf8(&bytes).map_err(|error| ConfigError::NotText {
-            path: path.to_owned(),
-            line: Lines::of(&bytes).line(error.valid_up_to()),
-        })?;
-        Self::parse(text, path)
+        Self::parse(&read_text(path)?, path)
     }
 
     /// Reads `text`; `path` is only for messages and [`Config::path`].

@@ -60,6 +60,16 @@ pub enum ControlCommand {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         for_ms: Option<u32>,
     },
+    /// Reads the configuration again, and lets what can take effect do so:
+    /// [`crate::status::Reloaded`].
+    Reload {
+        /// Takes the change back after this many seconds unless it is confirmed. The caller has
+        /// kept the text before it ([`Pending`](crate::config::Pending)).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        confirm_s: Option<u32>,
+    },
+    /// Confirms the last change of the configuration: [`crate::status::Reloaded`].
+    Confirm {},
     /// Stops the daemon: [`crate::status::Stopping`].
     Down {},
     /// Version and commit of the daemon: [`crate::status::Version`].
@@ -156,6 +166,10 @@ pub enum ErrorCode {
     Forbidden,
     /// The peer is not configured.
     UnknownPeer,
+    /// The configuration cannot be read, or is not valid. The daemon keeps the one that it has.
+    BadConfig,
+    /// No change of the configuration waits for a confirmation.
+    NothingToConfirm,
     /// The daemon is about to end, or too busy to answer.
     Unavailable,
     /// A code that this version does not know.

@@ -4,14 +4,17 @@
 //! slow. It passes reports to the core and commands to the lanes, keeps the core's time, answers
 //! the control socket, and writes the state that must outlive the daemon.
 
+mod configuration;
 mod echo;
 mod inquiries;
 mod interface;
 mod lanes;
+mod members;
 mod moves;
 mod names;
 mod networks;
 mod perf;
+mod reconfigure;
 mod reports;
 mod rights;
 mod routes;
@@ -26,8 +29,9 @@ mod why;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use weft_core::{Admit, Node, PeerConfig};
+use weft_core::{Admit, Node};
 use weft_noise::{Identity, PublicKey};
 use weft_os::clock::ContinuityWatch;
 use weft_os::clock::boottime_ms;
@@ -36,15 +40,19 @@ use weft_os::random::{SystemRng, random_bytes};
 use weft_os::udp::{self, BindOptions, UdpSocket};
 use weft_packet::{HandshakeLimits, Lane, LaneConfig, Place};
 use weft_plane::{LANE_NICE, LaneSetup, Lanes, StartError};
+use weft_wire::NodeAddr;
 
 use crate::broker::{self, Broker};
 use crate::config::Config;
 use crate::control;
 use crate::fast_peers::FastPeers;
 use crate::last_addresses::LastAddresses;
+use crate::logging::LogControl;
 use crate::state::{StateDir, StateError};
+use configuration::Configuration;
 use interface::{Interface, InterfaceError};
 use lanes::MoreLanes;
+use members::Members;
 
 /// The parameters of a daemon.
 #[derive(Debug)]
@@ -57,6 +65,12 @@ pub struct Options {
     pub identity: Identity,
     /// The program whose command `perf-serve` serves tests, usually this one.
     pub program: PathBuf,
+    /// Changes the filter of the log with the configuration, unless another one was given.
+    pub log: Option<LogControl>,
+    /// Time until the last change of the configuration is taken back unless it is confirmed.
+    pub confirm: Option<Duration>,
+    /// The last change of the configuration was not confirmed, and was taken back before this start.
+    pub taken_back: bool,
 }
 
 /// The reason why the daemon did not start, or stopped by itself. Each is one line that says what
@@ -128,12 +142,19 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         config,
         identity,
         program,
+        log,
+        confirm,
+        taken_back,
     } = options;
+    if taken_back {
+        tracing::info!("the last change of the configuration was not confirmed and is taken back");
+    }
+    let members = Members::of(&config);
     // A confined process cannot open the files that these read.
     let continuity = ContinuityWatch::new();
     let outlives_terminal = signals::outlives_terminal();
     let mut sockets = bind(&config)?;
-    let interface = Interface::create(&config, identity.node_addr())?;
+    let interface = Interface::create(&config, &members, identity.node_addr())?;
     interface.limit_trains(config.udp.largest());
     let more = MoreLanes::open(config.lanes(), &interface, &mut sockets, bind_options(&config));
     let names = names::bind(&config);
@@ -146,6 +167,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         &broker::Options {
             interface: interface.index(),
             key: identity.public(),
+            config: config.path.clone(),
         },
     );
     let (state, mut rights) = rights::give_up(state, keeps_nice)?;
@@ -170,22 +192,12 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         identity,
         Box::new(SystemRng),
     );
-    let [allowed, denied] =
-        [&config.mesh.allow, &config.mesh.deny].map(|keys| keys.iter().map(PublicKey::node_addr).collect());
-    node.set_admission(allowed, denied);
+    let (admit, allowed, denied) = admission(&config);
+    node.set_admission(admit, allowed, denied);
     let now = boottime_ms();
-    for peer in &config.peers {
-        node.add_peer(
-            now,
-            PeerConfig {
-                key: peer.key,
-                addresses: peer.addresses.clone(),
-            },
-        );
-    }
+    members.apply(&Members::default(), &mut node, now);
     let mut addresses = LastAddresses::load(&state.paths().last_addresses());
-    let keys: BTreeSet<_> = config.peers.iter().map(|peer| peer.key).collect();
-    addresses.retain(|key| keys.contains(key));
+    addresses.retain(|key| members.contains(key));
     for (key, address) in addresses.iter() {
         node.hint(now, &key, address);
     }
@@ -193,10 +205,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     for key in fast.iter() {
         node.remember_fast(key);
     }
-    for peer in config.peers.iter().filter(|peer| peer.require_fast) {
-        node.require_fast(&peer.key);
-    }
-    networks::tell(&mut node, &config);
+    networks::tell(&mut node, config.own_networks(), &members);
 
     // The runtime and its sockets are dropped with this function, on every return path.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -208,7 +217,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         let control = control::ControlServer::bind(&state.paths().control()).await?;
         let reports = reports::Reports::new();
         let names = names
-            .map(|bound| names::start(bound, &config, key, &mut broker))
+            .map(|bound| names::start(bound, &members, key, &broker))
             .transpose();
         let names = names.map_err(DaemonError::Runtime)?;
         let launch = perf::Launch {
@@ -224,8 +233,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             perf,
             rights,
         };
-        let facts = status_builder::Facts::new(key, &interface, (&sockets, &more), &config, services, fast);
-        let (tun, _borrowed) = interface.into_parts();
+        let facts = status_builder::Facts::new(key, &interface, (&sockets, &more), (&config, &members), services, fast);
+        let (tun, routes, _borrowed) = interface.into_parts();
         let ends = std::iter::once((tun, sockets)).chain(more.ends);
         let setup = |(place, (tun, sockets)): (Place, _)| {
             let reports = reports.clone();
@@ -243,9 +252,20 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         if keeps_nice {
             give_up_nice()?;
         }
-        run::Daemon::new(node, lanes, facts, state, addresses, continuity)
-            .serve(control, reports, stop)
-            .await
+        let configuration = Configuration::start(config, &broker, confirm);
+        let parts = run::Parts {
+            node,
+            lanes,
+            facts,
+            state,
+            addresses,
+            configuration,
+            members,
+            routes,
+            log,
+            continuity,
+        };
+        run::Daemon::new(parts).serve(control, reports, stop).await
     })
 }
 
@@ -284,6 +304,15 @@ fn bind_options(config: &Config) -> BindOptions {
     }
 }
 
+/// Which nodes may link without being configured: all or none, and the exceptions, first those that
+/// may.
+fn admission(config: &Config) -> (Admit, BTreeSet<NodeAddr>, BTreeSet<NodeAddr>) {
+    let mesh = &config.mesh;
+    let admit = if mesh.open { Admit::Everyone } else { Admit::Configured };
+    let [allowed, denied] = [&mesh.allow, &mesh.deny].map(|keys| keys.iter().map(PublicKey::node_addr).collect());
+    (admit, allowed, denied)
+}
+
 fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_core::Config {
     let unix = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -308,11 +337,7 @@ fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_cor
         transit: config.mesh.transit,
         link_reports: config.reports.link,
         session_reports: config.reports.session,
-        admit: if config.mesh.open {
-            Admit::Everyone
-        } else {
-            Admit::Configured
-        },
+        admit: admission(config).0,
         unix_at_zero: unix.saturating_sub(boottime_ms() / 1000),
     }
 }

@@ -87,11 +87,27 @@ pub enum LogFormat {
     Json,
 }
 
+/// Changes the filter of a running log.
+pub struct LogControl(Box<dyn Fn(EnvFilter) -> bool + Send>);
+
+impl LogControl {
+    /// Logs by this filter from now on. Returns whether it does.
+    pub fn set(&self, filter: &LogFilter) -> bool {
+        EnvFilter::try_new(filter.as_str()).is_ok_and(&self.0)
+    }
+}
+
+impl fmt::Debug for LogControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogControl")
+    }
+}
+
 /// Starts logging to standard error, for the whole process.
 ///
 /// # Errors
 /// [`LoggingError`] if it was started before.
-pub fn init(filter: &LogFilter, format: LogFormat) -> Result<(), LoggingError> {
+pub fn init(filter: &LogFilter, format: LogFormat) -> Result<LogControl, LoggingError> {
     let modules = filter.names_modules();
     let filter = EnvFilter::try_new(filter.as_str()).map_err(|_| LoggingError)?;
     let logs = tracing_subscriber::fmt()
@@ -100,12 +116,21 @@ pub fn init(filter: &LogFilter, format: LogFormat) -> Result<(), LoggingError> {
     match format {
         LogFormat::Text => {
             let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-            let logs = logs.with_target(modules);
-            logs.with_ansi(!plain && io::stderr().is_terminal()).try_init()
+            let logs = logs
+                .with_target(modules)
+                .with_ansi(!plain && io::stderr().is_terminal());
+            let logs = logs.with_filter_reloading();
+            let filter = logs.reload_handle();
+            logs.try_init().map_err(|_| LoggingError)?;
+            Ok(LogControl(Box::new(move |new| filter.reload(new).is_ok())))
         }
-        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+        LogFormat::Json => {
+            let logs = logs.json().flatten_event(true).with_filter_reloading();
+            let filter = logs.reload_handle();
+            logs.try_init().map_err(|_| LoggingError)?;
+            Ok(LogControl(Box::new(move |new| filter.reload(new).is_ok())))
+        }
     }
-    .map_err(|_| LoggingError)
 }
 
 /// Logging was started before.

@@ -56,6 +56,7 @@ documents! {
     Pong => "weft.ping/1",
     Version => "weft.version/1",
     Stopping => "weft.down/1",
+    Reloaded => "weft.reload/1",
     crate::trace::TraceDocument => "weft.trace/1",
 }
 
@@ -155,6 +156,23 @@ impl Stopping {
             pid: std::process::id(),
         }
     }
+}
+
+/// The answer to `reload` and `confirm`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// [`Document::SCHEMA`]
+    pub schema: String,
+    /// The settings that differed and are in effect now, by name.
+    pub live: Vec<String>,
+    /// The settings of the file that take effect when the daemon starts again.
+    pub at_start: Vec<String>,
+    /// What the system refused, as text for the user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+    /// Seconds until the change is taken back unless it is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_s: Option<u64>,
 }
 
 #[cfg(test)]

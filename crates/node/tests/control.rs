@@ -39,7 +39,10 @@ impl Daemon {
                             break;
                         }
                         ControlCommand::Peers { .. } => request.reply.ok(&Version::of_this_build()),
-                        ControlCommand::Status {} | ControlCommand::Trace { .. } => drop(request),
+                        ControlCommand::Status {}
+                        | ControlCommand::Trace { .. }
+                        | ControlCommand::Reload { .. }
+                        | ControlCommand::Confirm {} => drop(request),
                     }
                 }
                 server.close().await;

@@ -31,6 +31,7 @@ mod alone {
 }
 
 mod beside {
+    mod configure;
     mod detour;
     mod errors;
     mod fast;

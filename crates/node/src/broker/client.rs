@@ -6,15 +6,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::asynchronous;
-use super::message::{MAX_MESSAGE, Reply, Request};
+use super::message::{MAX_REPLY, Reply, Request};
 use super::server::Options;
 
 /// Time limit of a request: longer than those of the calls that it makes.
@@ -26,7 +28,7 @@ const ENDING: [Duration; 50] = [Duration::from_millis(10); 50];
 #[derive(Debug)]
 pub struct Broker {
     child: Child,
-    requests: Option<StdStream>,
+    requests: Client,
     life: Option<StdStream>,
 }
 
@@ -45,6 +47,9 @@ impl Broker {
             .arg("--interface")
             .arg(options.interface.to_string());
         command.arg("--key").arg(options.key.to_string());
+        if let Some(config) = &options.config {
+            command.arg("--config").arg(config);
+        }
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
         command.stdout(Stdio::from(OwnedFd::from(their_life)));
         // No environment variable of the user affects a process that runs with root's rights.
@@ -52,7 +57,9 @@ impl Broker {
         let child = command.spawn()?;
         Ok(Self {
             child,
-            requests: Some(requests),
+            requests: Client {
+                stream: Arc::new(Mutex::new(requests)),
+            },
             life: Some(life),
         })
     }
@@ -63,9 +70,11 @@ impl Broker {
         self.child.id()
     }
 
-    /// Returns the client that sends requests; `None` after the first call.
-    pub fn take_client(&mut self) -> Option<Client> {
-        self.requests.take().map(|stream| Client { stream })
+    /// Returns a client that sends requests. All clients of a broker share one stream, and wait for
+    /// each other.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.requests.clone()
     }
 
     /// Returns the value that reports the end of the broker; `None` after the first call. Must be
@@ -81,7 +90,6 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.requests = None;
         self.life = None;
         // The broker ends by itself; an unprivileged user cannot end a process of root.
         for pause in ENDING {
@@ -108,9 +116,9 @@ impl Alive {
 }
 
 /// Sends requests, one at a time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Client {
-    stream: StdStream,
+    stream: Arc<Mutex<StdStream>>,
 }
 
 impl Client {
@@ -119,22 +127,61 @@ impl Client {
     /// # Errors
     /// One line for the user.
     pub async fn set_resolver(&self, port: NonZeroU16) -> Result<(), String> {
-        match timeout(PATIENCE, self.ask(&Request::SetResolver { port })).await {
-            Ok(Ok(Reply::Done)) => Ok(()),
+        self.order(&Request::SetResolver { port }).await
+    }
+
+    /// Sends [`Request::ReadConfig`], and returns the file.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn read_config(&self) -> Result<String, String> {
+        match self.ask(&Request::ReadConfig).await? {
+            Reply::Text(text) => Ok(text),
+            Reply::Done | Reply::Failed(_) | Reply::Refused => Err("the broker did not answer the request".to_owned()),
+        }
+    }
+
+    /// Sends [`Request::RestoreConfig`].
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn restore_config(&self) -> Result<(), String> {
+        self.order(&Request::RestoreConfig).await
+    }
+
+    /// Sends [`Request::ConfirmConfig`].
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn confirm_config(&self) -> Result<(), String> {
+        self.order(&Request::ConfirmConfig).await
+    }
+
+    /// Sends a request whose reply has no content.
+    async fn order(&self, request: &Request) -> Result<(), String> {
+        self.ask(request).await.map(drop)
+    }
+
+    async fn ask(&self, request: &Request) -> Result<Reply, String> {
+        match timeout(PATIENCE, self.exchange(request)).await {
             Ok(Ok(Reply::Failed(why))) => Err(why),
             Ok(Ok(Reply::Refused)) => Err("the broker refused the request".to_owned()),
+            Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => Err(format!("the broker does not answer ({error}); start weft again")),
             Err(_) => Err("the broker does not answer in time; start weft again".to_owned()),
         }
     }
 
-    async fn ask(&self, request: &Request) -> io::Result<Reply> {
-        let mut stream = asynchronous(self.stream.try_clone()?)?;
+    async fn exchange(&self, request: &Request) -> io::Result<Reply> {
+        let stream = self.stream.lock().await;
+        let mut stream = asynchronous(stream.try_clone()?)?;
         stream.write_all(&request.encode()).await?;
-        let len = usize::from(stream.read_u16().await?);
-        let mut message = [0; MAX_MESSAGE];
-        let message = message.get_mut(..len).ok_or(io::ErrorKind::InvalidData)?;
-        stream.read_exact(message).await?;
-        Reply::decode(message).map_err(io::Error::other)
+        let len = stream.read_u32().await? as usize;
+        if len > MAX_REPLY {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut message = vec![0; len];
+        stream.read_exact(&mut message).await?;
+        Reply::decode(&message).map_err(io::Error::other)
     }
 }

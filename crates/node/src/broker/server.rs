@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -12,7 +12,8 @@ use weft_noise::PublicKey;
 use weft_os::process::{Access, PrivilegeError, Rights, ignore_stop_signals};
 
 use super::asynchronous;
-use super::message::{MAX_MESSAGE, Reply, Request};
+use super::message::{MAX_REQUEST, Reply, Request};
+use crate::config::{self, Pending};
 use crate::dns::Resolved;
 use crate::dns::zone::DOMAIN;
 
@@ -31,6 +32,8 @@ pub struct Options {
     pub interface: u32,
     /// The public key of the daemon's node.
     pub key: PublicKey,
+    /// The configuration file, absolute, if there is one.
+    pub config: Option<PathBuf>,
 }
 
 /// The reason why a broker did not start, or ended before its daemon.
@@ -55,7 +58,7 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
     // A terminal and a service manager signal the whole process group; the broker runs until its
     // daemon has ended.
     ignore_stop_signals()?;
-    give_up_rights()?;
+    give_up_rights(options.config.as_deref())?;
     let requests = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let life = StdStream::from(io::stdout().as_fd().try_clone_to_owned()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -72,12 +75,14 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
     Ok(())
 }
 
-/// Keeps the rights that the requests on the list need: at present only uid 0, by which the
-/// system's services recognise the caller. Files can be read and programs run; no file can be
-/// written.
-fn give_up_rights() -> Result<(), PrivilegeError> {
+/// Keeps the rights that the requests on the list need: uid 0, by which the system's services
+/// recognise the caller and which owns the configuration. Files can be read and programs run. Only
+/// files beside the configuration can be written.
+fn give_up_rights(config: Option<&Path>) -> Result<(), PrivilegeError> {
+    let mut files = vec![(Path::new("/"), Access::Run)];
+    files.extend(config.and_then(Path::parent).map(|directory| (directory, Access::Keep)));
     let rights = Rights {
-        files: Some(&[(Path::new("/"), Access::Run)]),
+        files: Some(&files),
         filter: true,
         ..Rights::default()
     };
@@ -91,10 +96,10 @@ struct Broker {
 impl Broker {
     /// Answers requests one after the other, until the stream ends.
     async fn answer_all(&self, stream: &mut UnixStream) -> io::Result<()> {
-        let mut message = [0; MAX_MESSAGE];
+        let mut message = [0; MAX_REQUEST];
         loop {
-            let len = match stream.read_u16().await {
-                Ok(len) => usize::from(len),
+            let len = match stream.read_u32().await {
+                Ok(len) => len as usize,
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -112,7 +117,7 @@ impl Broker {
     async fn carry_out(&self, request: &Request) -> Reply {
         match request {
             Request::SetResolver { port } => {
-                let Options { interface, key } = &self.options;
+                let Options { interface, key, .. } = &self.options;
                 let server = SocketAddr::new(IpAddr::V6(key.node_addr().to_ipv6()), port.get());
                 let installed = RESOLVECTL.into_iter().find(|path| Path::new(path).exists());
                 let Some(resolvectl) = installed else {
@@ -124,6 +129,16 @@ impl Broker {
                     Err(error) => Reply::Failed(error.to_string()),
                 }
             }
+            Request::ReadConfig => self.with_config(|path| config::read_text(path).map(Reply::Text)),
+            Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
+            Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),
+        }
+    }
+
+    fn with_config(&self, carry_out: impl FnOnce(&Path) -> Result<Reply, config::ConfigError>) -> Reply {
+        match &self.options.config {
+            Some(path) => carry_out(path).unwrap_or_else(|error| Reply::Failed(error.to_string())),
+            None => Reply::Failed("the daemon has no configuration file".to_owned()),
         }
     }
 }
@@ -135,7 +150,11 @@ mod tests {
     fn broker() -> Broker {
         let key = weft_noise::SecretKey::from_bytes(&[7; 32]).unwrap().public();
         Broker {
-            options: Options { interface: 1, key },
+            options: Options {
+                interface: 1,
+                key,
+                config: None,
+            },
         }
     }
 
@@ -161,7 +180,7 @@ mod tests {
     #[test]
     fn an_unknown_request_is_refused_and_the_next_one_read() {
         let refused = Reply::Refused.encode();
-        let (ended, replies) = exchange(&[0, 2, 1, 99, 0, 4, 1, 1, 0, 0]);
+        let (ended, replies) = exchange(&[0, 0, 0, 2, 2, 99, 0, 0, 0, 4, 2, 1, 0, 0]);
         assert!(ended.is_ok());
         assert_eq!(replies, [refused.clone(), refused].concat());
     }

@@ -2,11 +2,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
 use super::{Config, ConfigError, MAX_LEN};
 use crate::keyfile::effective_uid;
+use crate::statefile::with_suffix;
 
 /// Reads the file `path`, which only this user and root may write.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
@@ -42,6 +43,38 @@ fn check_access(path: &Path, metadata: &fs::Metadata, own: u32) -> Result<(), Co
         return Err(ConfigError::Mode { path, mode });
     }
     Ok(())
+}
+
+/// Replaces the file `path` as a whole or not at all, and syncs it to the disk. Mode and owner stay;
+/// a new file has mode 0600.
+pub(super) fn replace(path: &Path, text: &str) -> Result<(), ConfigError> {
+    let unwritable = |source| ConfigError::Unwritable {
+        path: path.to_owned(),
+        source,
+    };
+    // A configuration may be a link to a file elsewhere, which is the one to replace.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let new = with_suffix(&target, ".new");
+    let write = || {
+        // A file left by a crash would keep its mode.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        if let Ok(before) = fs::metadata(&target) {
+            fchown(&file, Some(before.uid()), Some(before.gid()))?;
+            file.set_permissions(fs::Permissions::from_mode(before.mode() & 0o777))?;
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &target)?;
+        match target.parent() {
+            Some(directory) => File::open(directory)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&new))).map_err(unwritable)
 }
 
 /// Writes the first configuration to the new file `path` and syncs it to the disk.

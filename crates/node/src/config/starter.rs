@@ -3,7 +3,7 @@
 /// `#key = value` is a setting that is commented out, `# text` is a comment.
 pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begin with # are comments; a setting that is commented
 # out shows its default. To change it, remove the # before it and before the [table] above it, or add
-# both at the end of the file. Changes take effect at the next `weft up`.
+# both at the end of the file, then run `weft reload`. `weft set` and `weft peer add` do both.
 
 # Threads that move packets, 1 to 16. "auto" takes one for two processors, up to 8.
 #lanes = "auto"

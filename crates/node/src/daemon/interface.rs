@@ -9,7 +9,8 @@ use weft_os::tun::{Offloads, Tun, TunError, TunOptions};
 use weft_packet::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS};
 use weft_wire::{FIPS_PREFIX, NodeAddr};
 
-use super::routes::{self, RouteError, Withheld};
+use super::members::Members;
+use super::routes::{PeerRoutes, RouteError};
 use crate::config::Config;
 
 /// All mesh addresses: `fd00::/8`.
@@ -72,7 +73,7 @@ pub enum InterfaceError {
 pub(super) struct Interface {
     tun: Tun,
     pub(super) mtu: u32,
-    withheld: Withheld,
+    routes: PeerRoutes,
     borrowed: Option<Borrowed>,
 }
 
@@ -107,7 +108,7 @@ impl Drop for Borrowed {
 
 impl Interface {
     /// Creates the interface, unless it exists, and configures it. It exists as long as this value.
-    pub(super) fn create(config: &Config, me: NodeAddr) -> Result<Self, InterfaceError> {
+    pub(super) fn create(config: &Config, members: &Members, me: NodeAddr) -> Result<Self, InterfaceError> {
         let existed = Netlink::open().is_ok_and(|mut netlink| netlink.interface(&config.tun.name).is_ok());
         let tun = attach(config)?;
         let mtu = u32::from(config.tun_mtu());
@@ -127,17 +128,17 @@ impl Interface {
         set_up(&mut netlink, &tun, mtu, me).map_err(failed)?;
         add_mesh_route(&mut netlink, &tun)?;
         add_addresses(&mut netlink, tun.index(), config).map_err(failed)?;
-        let withheld = routes::install(&mut netlink, tun.index(), config).map_err(|source| InterfaceError::Route {
-            name: tun.name().to_owned(),
-            source,
-        })?;
-        for (network, obstacle) in &withheld {
-            tracing::warn!(%network, "the network gets no route: {obstacle}");
-        }
+        let mut routes = PeerRoutes::new(tun.index(), config);
+        routes
+            .set(&mut netlink, members)
+            .map_err(|source| InterfaceError::Route {
+                name: tun.name().to_owned(),
+                source,
+            })?;
         Ok(Self {
             tun,
             mtu,
-            withheld,
+            routes,
             borrowed,
         })
     }
@@ -147,9 +148,9 @@ impl Interface {
         attach(config).map(drop)
     }
 
-    /// Networks behind peers that have no route.
-    pub(super) fn withheld(&self) -> &Withheld {
-        &self.withheld
+    /// The routes to networks behind peers.
+    pub(super) fn routes(&self) -> &PeerRoutes {
+        &self.routes
     }
 
     pub(super) fn name(&self) -> &str {
@@ -180,9 +181,9 @@ impl Interface {
         self.tun.add_queue()
     }
 
-    /// Separates the queue for packets from what ends with the daemon.
-    pub(super) fn into_parts(self) -> (Tun, Option<Borrowed>) {
-        (self.tun, self.borrowed)
+    /// Separates the queue for packets, the routes, and what ends with the daemon.
+    pub(super) fn into_parts(self) -> (Tun, PeerRoutes, Option<Borrowed>) {
+        (self.tun, self.routes, self.borrowed)
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use weft_noise::PublicKey;
 use weft_os::netns;
 
+use super::members::Members;
 use crate::broker::Broker;
 use crate::config::Config;
 use crate::dns::{Endpoint, RegisterError, Responder, Setup, Zone};
@@ -64,24 +65,25 @@ fn system(config: &Config) -> Result<(), RegisterError> {
 /// resolver.
 pub(super) fn start(
     bound: Bound,
-    config: &Config,
+    members: &Members,
     me: PublicKey,
-    broker: &mut io::Result<Broker>,
+    broker: &io::Result<Broker>,
 ) -> io::Result<Responder> {
-    let system = bound.system.and_then(|()| {
-        let client = broker.as_mut().map(Broker::take_client);
-        match client {
-            Ok(client) => client.ok_or_else(|| RegisterError::Broker("the broker is taken".to_owned())),
-            Err(error) => Err(RegisterError::Broker(format!("the broker did not start: {error}"))),
-        }
+    let system = bound.system.and_then(|()| match broker {
+        Ok(broker) => Ok(broker.client()),
+        Err(error) => Err(RegisterError::Broker(format!("the broker did not start: {error}"))),
     });
-    let names = config.peers.iter();
-    let zone = Zone::new(names.filter_map(|peer| Some((peer.name.as_ref()?, peer.key))));
     Responder::start(Setup {
-        zone,
+        zone: zone(members),
         endpoints: bound.endpoints,
         failed: bound.failed,
         me,
         system,
     })
+}
+
+/// The names of these members.
+pub(super) fn zone(members: &Members) -> Zone {
+    let names = members.names();
+    Zone::new(names.iter().map(|(key, name)| (name, *key)))
 }

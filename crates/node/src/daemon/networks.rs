@@ -6,37 +6,29 @@ use weft_core::{Frames, Node, PeerStatus as CorePeer};
 use weft_noise::PublicKey;
 use weft_wire::Network;
 
-use super::routes::{Obstacle, Withheld};
+use super::members::Members;
+use super::routes::Obstacle;
 use super::why::why_frames;
-use crate::config::Config;
 use crate::status::NetworksStatus;
 
 /// Passes the networks behind this node and behind its peers to the core.
-pub(super) fn tell(node: &mut Node, config: &Config) {
-    let of = |peer: &crate::config::PeerConfig| {
-        let key = peer.key;
-        let networks = peer.networks.clone().into_iter();
-        networks.map(move |network| (network, key))
-    };
-    let theirs: Vec<_> = config.peers.iter().flat_map(of).collect();
-    let ours = config.own_networks();
-    if !ours.is_empty() || !theirs.is_empty() {
-        node.set_networks(ours, theirs);
-    }
+pub(super) fn tell(node: &mut Node, ours: Vec<Network>, members: &Members) {
+    node.set_networks(ours, members.networks().collect());
 }
 
-/// The part that does not change while the daemon runs.
+/// The networks behind peers, and those of them that have no route.
+#[derive(Default)]
 pub(super) struct Networks {
     peers: BTreeMap<PublicKey, Vec<Network>>,
     withheld: BTreeMap<Network, Obstacle>,
 }
 
 impl Networks {
-    pub(super) fn new(config: &Config, withheld: &Withheld) -> Self {
-        let peers = config.peers.iter().filter(|peer| !peer.networks.is_empty());
+    pub(super) fn new(members: &Members, withheld: &BTreeMap<Network, Obstacle>) -> Self {
+        let peers = members.iter().filter(|(_, row)| !row.networks.is_empty());
         Self {
-            peers: peers.map(|peer| (peer.key, peer.networks.clone())).collect(),
-            withheld: withheld.iter().copied().collect(),
+            peers: peers.map(|(key, row)| (*key, row.networks.clone())).collect(),
+            withheld: withheld.clone(),
         }
     }
 

@@ -13,16 +13,20 @@ use weft_plane::Lanes;
 use weft_wire::fast::LEAST_PAYLOAD;
 
 use super::DaemonError;
+use super::configuration::{Configuration, Order};
 use super::echo::{Echoes, Waiting};
+use super::members::Members;
 use super::moves::MoveLog;
 use super::reports::Reports;
+use super::routes::PeerRoutes;
 use super::signals::StopSignals;
 use super::status_builder::{self, Facts};
 use super::trace_timeout::TraceTimeout;
 use super::watch::NetworkWatch;
 use super::why;
-use crate::control::{ControlCommand, ControlRequest, ControlServer, Refusal};
+use crate::control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
 use crate::last_addresses::LastAddresses;
+use crate::logging::LogControl;
 use crate::peer::PeerRef;
 use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
@@ -44,11 +48,16 @@ const SAVE_EVERY: Duration = Duration::from_secs(5);
 const REPORTS_AT_ONCE: usize = 32;
 
 pub(super) struct Daemon {
-    node: Node,
+    pub(super) node: Node,
     lanes: Lanes,
-    facts: Facts,
+    pub(super) facts: Facts,
     state: StateDir,
-    addresses: LastAddresses,
+    pub(super) addresses: LastAddresses,
+    pub(super) configuration: Configuration,
+    pub(super) members: Members,
+    pub(super) routes: PeerRoutes,
+    /// Changes the filter of the log, unless the command line has set it.
+    pub(super) log: Option<LogControl>,
     echoes: Echoes,
     /// When changed addresses and frames are to be written.
     save_at: Option<Instant>,
@@ -62,15 +71,34 @@ pub(super) struct Daemon {
     stopping: bool,
 }
 
+/// The parts of a daemon at its start.
+pub(super) struct Parts {
+    pub(super) node: Node,
+    pub(super) lanes: Lanes,
+    pub(super) facts: Facts,
+    pub(super) state: StateDir,
+    pub(super) addresses: LastAddresses,
+    pub(super) configuration: Configuration,
+    pub(super) members: Members,
+    pub(super) routes: PeerRoutes,
+    pub(super) log: Option<LogControl>,
+    pub(super) continuity: ContinuityWatch,
+}
+
 impl Daemon {
-    pub(super) fn new(
-        node: Node,
-        lanes: Lanes,
-        facts: Facts,
-        state: StateDir,
-        addresses: LastAddresses,
-        continuity: ContinuityWatch,
-    ) -> Self {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts {
+            node,
+            lanes,
+            facts,
+            state,
+            addresses,
+            configuration,
+            members,
+            routes,
+            log,
+            continuity,
+        } = parts;
         let mut token = [0; 8];
         // Without randomness there would be no key either; a constant token would only be
         // guessable.
@@ -82,6 +110,10 @@ impl Daemon {
             facts,
             state,
             addresses,
+            configuration,
+            members,
+            routes,
+            log,
             echoes,
             save_at: None,
             network_changed_at: None,
@@ -103,6 +135,7 @@ impl Daemon {
         tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
         while !self.stopping {
             self.drain_outputs();
+            let time_left = self.time_left();
             tokio::select! {
                 () = reports.arrived() => {
                     // A few at a time: between them the lanes get the resulting commands, and
@@ -112,7 +145,8 @@ impl Daemon {
                     }
                 }
                 Some(request) = control.next() => self.answer(request),
-                () = sleep(self.time_left()) => self.on_time(),
+                Some(done) = self.configuration.next() => self.reconfigure(done),
+                () = sleep(time_left) => self.on_time(),
                 // Changes come in bursts; one reaction covers those of one interval.
                 () = watch.changed() => drop(self.network_changed_at.get_or_insert(Instant::now() + SETTLE)),
                 () = stop.received() => self.stopping = true,
@@ -167,6 +201,7 @@ impl Daemon {
             self.save_at,
             self.network_changed_at,
             self.traced.ends(),
+            self.configuration.deadline(),
         ];
         let others = others.into_iter().flatten().map(|at| at.saturating_duration_since(now));
         node.into_iter()
@@ -187,6 +222,7 @@ impl Daemon {
         while let Some(waiting) = self.echoes.expired(now) {
             self.pong(waiting, false);
         }
+        self.configuration.drive(now);
         if self.save_at.is_some_and(|at| at <= now) {
             self.save();
         }
@@ -280,7 +316,7 @@ impl Daemon {
                 npub = %key,
                 %from,
                 "a node that is not configured here asked to link; {}",
-                self.facts.how_to_let_in()
+                "`weft peer add` with this npub lets it in"
             ),
             Event::KeyInTwo {
                 peer,
@@ -321,7 +357,7 @@ impl Daemon {
     }
 
     /// Schedules a write of the changes shortly, but not soon after the last one.
-    fn save_soon(&mut self) {
+    pub(super) fn save_soon(&mut self) {
         let soon = Instant::now() + SAVE_DELAY;
         let at = self.saved_at.map_or(soon, |saved| soon.max(saved + SAVE_EVERY));
         self.save_at.get_or_insert(at);
@@ -347,7 +383,8 @@ impl Daemon {
         match command {
             ControlCommand::Status {} => {
                 let traced = self.traced.is_on(Instant::now());
-                reply.ok(&self.facts.status(&self.node, &self.lanes.snapshots(), traced, now));
+                let lanes = self.lanes.snapshots();
+                reply.ok(&self.facts.status(&self.node, &lanes, &self.configuration, traced, now));
             }
             ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, None)),
             ControlCommand::Peers { peer: Some(only) } => match self.find(&only) {
@@ -367,6 +404,15 @@ impl Daemon {
             ControlCommand::Trace { for_ms } => {
                 reply.ok(&self.trace(for_ms.map(|ms| Duration::from_millis(ms.into()))));
             }
+            ControlCommand::Reload { confirm_s } => {
+                let confirm = confirm_s.map(|seconds| Duration::from_secs(seconds.into()));
+                self.configuration.ask(Order::Reload { confirm }, Some(reply));
+            }
+            ControlCommand::Confirm {} if self.configuration.deadline().is_none() => {
+                let message = "no change of the configuration waits for a confirmation";
+                reply.refuse(Refusal::new(ErrorCode::NothingToConfirm, message));
+            }
+            ControlCommand::Confirm {} => self.configuration.ask(Order::Confirm, Some(reply)),
             ControlCommand::Down {} => {
                 reply.ok(&Stopping::this_process());
                 self.stopping = true;

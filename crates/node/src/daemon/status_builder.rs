@@ -17,12 +17,16 @@ use weft_packet::{IPV6_OVERHEAD, Totals};
 use weft_plane::Snapshot;
 use weft_wire::fast;
 
+use super::configuration::Configuration;
 use super::inquiries::Inquiries;
 use super::interface::Interface;
 use super::lanes::MoreLanes;
+use super::members::Members;
+use super::names;
 use super::networks::Networks;
 use super::perf::PerfServer;
 use super::rights::DaemonRights;
+use super::routes::PeerRoutes;
 use super::why::{why, why_frames, why_path};
 use crate::config::Config;
 use crate::dns::{self, Responder};
@@ -49,12 +53,12 @@ pub(super) struct Facts {
     /// The reasons why dialled peers do not answer.
     pub(super) inquiries: Inquiries,
     /// Answers queries for names, unless names are disabled.
-    dns: Option<Responder>,
+    pub(super) dns: Option<Responder>,
     /// Accepts tests.
     perf: PerfServer,
     /// The rights of the daemon.
     rights: DaemonRights,
-    networks: Networks,
+    pub(super) networks: Networks,
     /// The peers that have ever used fast frames.
     pub(super) fast: FastPeers,
     /// The largest UDP payload of FIPS frames.
@@ -78,7 +82,7 @@ impl Facts {
         key: PublicKey,
         interface: &Interface,
         (sockets, more): (&[UdpSocket], &MoreLanes),
-        config: &Config,
+        (config, members): (&Config, &Members),
         Services { dns, perf, rights }: Services,
         fast: FastPeers,
     ) -> Self {
@@ -95,10 +99,9 @@ impl Facts {
             ("tcp", offloads.tcp),
             ("udp", offloads.udp),
         ];
-        let named = |peer: &crate::config::PeerConfig| Some((peer.key, peer.name.clone()?));
         Self {
             key,
-            names: config.peers.iter().filter_map(named).collect(),
+            names: members.names(),
             tun: TunStatus {
                 name: interface.name().to_owned(),
                 mtu: interface.mtu,
@@ -124,7 +127,7 @@ impl Facts {
             dns,
             perf,
             rights,
-            networks: Networks::new(config, interface.withheld()),
+            networks: Networks::new(members, interface.routes().withheld()),
             fast,
             payload: config.udp.payload(),
             started: Instant::now(),
@@ -139,7 +142,14 @@ impl Facts {
             .map_or_else(|| key.to_string(), |name| name.as_str().to_owned())
     }
 
-    pub(super) fn status(&self, node: &Node, lanes: &[Snapshot], traced: bool, now: u64) -> Status {
+    pub(super) fn status(
+        &self,
+        node: &Node,
+        lanes: &[Snapshot],
+        configuration: &Configuration,
+        traced: bool,
+        now: u64,
+    ) -> Status {
         let usage = process::usage().ok();
         Status {
             schema: Status::SCHEMA.to_owned(),
@@ -169,6 +179,8 @@ impl Facts {
                     ..self.lanes.clone()
                 }),
                 config: self.config.clone(),
+                at_start: configuration.at_start.iter().map(|name| (*name).to_owned()).collect(),
+                confirm_s: configuration.left().map(|left| left.as_secs()),
                 listen: self.listen.clone(),
                 mesh: node.mesh_status().as_ref().map(mesh),
                 dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
@@ -213,13 +225,14 @@ impl Facts {
         }
     }
 
-    /// What the user does to admit a node that was refused.
-    pub(super) fn how_to_let_in(&self) -> String {
-        let file = self.config.as_ref().map_or_else(
-            || "the configuration".to_owned(),
-            |path| format!("{}", path.display()).escape_debug().to_string(),
-        );
-        format!("to let it in, add a [[peer]] with this npub to {file} and start weft again")
+    /// Follows a change of the members.
+    pub(super) fn set_members(&mut self, config: &Config, members: &Members, routes: &PeerRoutes) {
+        self.names = members.names();
+        self.networks = Networks::new(members, routes.withheld());
+        self.tun.networks = config.tun.networks.iter().map(ToString::to_string).collect();
+        if let Some(dns) = &self.dns {
+            dns.set_zone(names::zone(members));
+        }
     }
 
     /// A path, with the relay's name if it has one.

@@ -202,6 +202,7 @@ pub(super) fn ended(reason: SessionDown) -> &'static str {
         SessionDown::Idle => "no packet passed for a while",
         SessionDown::PeerRestarted => "the peer restarted",
         SessionDown::Unconfirmed => "the peer never proved that it has the keys",
+        SessionDown::Removed => "the peer was removed from the configuration",
         SessionDown::KeysTooOld => "its keys reached their last age, as the peer answered no handshake for new ones",
     }
 }
@@ -212,8 +213,10 @@ pub(super) fn left(reason: LinkDown) -> String {
         LinkDown::Silent => "it went silent".to_owned(),
         LinkDown::Disconnected(0) => "it shut down".to_owned(),
         LinkDown::Disconnected(1) => "it restarted".to_owned(),
+        LinkDown::Disconnected(6) => "this node was removed from its configuration".to_owned(),
         LinkDown::Disconnected(code) => format!("it disconnected with reason {code}"),
         LinkDown::OutOfStep => "keys were out of step".to_owned(),
+        LinkDown::Removed => "it was removed from the configuration".to_owned(),
         LinkDown::NoRoom => "it came when all places for nodes that are not configured were taken".to_owned(),
         LinkDown::KeysTooOld => "its keys reached their last age, as it answered no handshake for new ones".to_owned(),
     }

@@ -120,6 +120,11 @@ impl Responder {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Replaces the names that it answers.
+    pub fn set_zone(&self, zone: Zone) {
+        self.shared.set_zone(zone);
+    }
+
     /// Results of queries since the start, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.shared.counters.named().into_iter()

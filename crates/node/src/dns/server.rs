@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -87,20 +87,26 @@ impl Endpoint {
 /// The state that all sockets share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    zone: Zone,
+    zone: RwLock<Zone>,
     pub(super) counters: Counters,
 }
 
 impl Shared {
     pub(super) fn new(zone: Zone) -> Self {
         Self {
-            zone,
+            zone: RwLock::new(zone),
             counters: Counters::default(),
         }
     }
 
+    /// Replaces the names.
+    pub(super) fn set_zone(&self, zone: Zone) {
+        *self.zone.write().unwrap_or_else(PoisonError::into_inner) = zone;
+    }
+
     fn respond(&self, request: &[u8], response: &mut Vec<u8>) {
-        let counter = match self.zone.respond(request, response) {
+        let zone = self.zone.read().unwrap_or_else(PoisonError::into_inner);
+        let counter = match zone.respond(request, response) {
             Outcome::Answered => &self.counters.answered,
             Outcome::NoSuchName => &self.counters.no_such_name,
             Outcome::Refused => &self.counters.refused,

@@ -39,6 +39,12 @@ pub struct NodeStatus {
     /// The configuration file; `None` from a daemon that does not report it.
     #[serde(default)]
     pub config: Option<PathBuf>,
+    /// Settings of that file that take effect when the daemon starts again, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_start: Vec<String>,
+    /// Seconds until the last change of that file is taken back unless it is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_s: Option<u64>,
     /// The addresses in use for UDP, with the ports that the system chose.
     pub listen: Vec<SocketAddr>,
     /// Its part in the mesh; `None` if `[mesh] enabled` is off.

@@ -1,0 +1,136 @@
+//! One change of the configuration: the file first, then the daemon.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weft_node::config::edit::EditError;
+use weft_node::config::{self, Config, ConfigError, Pending};
+use weft_node::control::{self, ControlCommand, ControlError};
+use weft_node::state::StatePaths;
+use weft_node::status::{Reloaded, Status};
+
+use super::Options;
+use crate::failure::Failure;
+
+/// The configuration that a command addresses: the given one, or that of the running daemon, or that
+/// of the state directory.
+pub(super) fn place(paths: &StatePaths, given: Option<&Path>) -> PathBuf {
+    if let Some(given) = given {
+        return given.to_owned();
+    }
+    let status = control::call::<Status>(&paths.control(), &ControlCommand::Status {});
+    let running = status.ok().and_then(|status| status.node.config);
+    running.unwrap_or_else(|| paths.config())
+}
+
+/// A change that is about to be made. No other command changes the file meanwhile.
+pub(super) struct Change<'a> {
+    paths: &'a StatePaths,
+    path: PathBuf,
+    text: String,
+    config: Config,
+    confirm: Option<Duration>,
+    _lock: File,
+}
+
+impl<'a> Change<'a> {
+    /// Reads the present configuration.
+    pub(super) fn open(paths: &'a StatePaths, options: &Options) -> Result<Self, Failure> {
+        let path = place(paths, options.config.as_deref());
+        let lock = lock(&path)?;
+        let text = config::read_text(&path).map_err(|error| match error {
+            ConfigError::NotFound(path) => Failure::NoConfig(path),
+            error => error.into(),
+        })?;
+        let config = Config::parse(&text, &path)?;
+        Ok(Self {
+            paths,
+            path,
+            text,
+            config,
+            confirm: options.confirm,
+            _lock: lock,
+        })
+    }
+
+    /// The present configuration.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Makes the change, and lets a running daemon read it. If the daemon refuses it, the file is
+    /// as before. Returns the answer of the daemon, if one runs.
+    pub(super) fn make(
+        self,
+        edit: impl FnOnce(&str) -> Result<String, EditError>,
+    ) -> Result<Option<Reloaded>, Failure> {
+        let new = edit(&self.text).map_err(|error| Failure::Edit {
+            path: self.path.clone(),
+            error,
+        })?;
+        Config::parse(&new, &self.path).map_err(without_line)?;
+        if self.confirm.is_some() {
+            let running = control::call::<Status>(&self.paths.control(), &ControlCommand::Status {});
+            running.map_err(|error| match error {
+                ControlError::NotRunning(_) => Failure::Usage(
+                    "--confirm needs a running daemon, which takes the change back; leave it out, or start weft"
+                        .to_owned(),
+                ),
+                error => error.into(),
+            })?;
+        }
+        let kept = match self.confirm {
+            Some(limit) => Pending::begin(&self.path, unix_now(), limit)?,
+            None => false,
+        };
+        let written = config::write_text(&self.path, &new).map_err(Failure::from);
+        let reloaded = written.and_then(|_| self.reload());
+        if reloaded.is_err() {
+            config::write_text(&self.path, &self.text)?;
+            // A change that waited before this one still does.
+            if kept {
+                Pending::confirm(&self.path)?;
+            }
+        }
+        reloaded
+    }
+
+    fn reload(&self) -> Result<Option<Reloaded>, Failure> {
+        let confirm_s = self.confirm.map(|limit| limit.as_secs() as u32);
+        match control::call(&self.paths.control(), &ControlCommand::Reload { confirm_s }) {
+            Ok(done) => Ok(Some(done)),
+            Err(ControlError::NotRunning(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A fault of the new text is one of the change: the line is not in the file yet.
+fn without_line(error: ConfigError) -> Failure {
+    match error {
+        ConfigError::Setting { key, problem, .. } => Failure::Usage(format!("{key}: {problem}")),
+        error => error.into(),
+    }
+}
+
+/// Locks the directory of the configuration, so that two commands do not overwrite each other's
+/// change.
+fn lock(path: &Path) -> Result<File, Failure> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    let locked = File::open(directory).and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => Failure::NoConfig(path.to_owned()),
+        _ => ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        }
+        .into(),
+    })
+}
+
+fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

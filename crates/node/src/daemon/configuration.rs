@@ -1,0 +1,139 @@
+//! The configuration while the daemon runs: it is read again, and what can take effect does.
+//!
+//! The daemon may not read the file itself any longer, so the broker does. Requests are served one
+//! after the other by a task, and their results come back to the daemon's loop.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use crate::broker::{Broker, Client};
+use crate::config::Config;
+use crate::control::{ErrorCode, Refusal, Reply};
+
+/// Maximum number of requests that wait; a further one is refused.
+const MAX_WAITING: usize = 8;
+
+/// What is done with the file before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Nothing. With a time limit, the change waits for a confirmation.
+    Reload {
+        /// The time limit.
+        confirm: Option<Duration>,
+    },
+    /// The change is confirmed.
+    Confirm,
+    /// The change is taken back, because its time is over.
+    TakeBack,
+}
+
+/// A request, and the client that waits for its result, if one does.
+#[derive(Debug)]
+struct Job {
+    order: Order,
+    reply: Option<Reply>,
+}
+
+/// A served request.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) order: Order,
+    /// The text of the file, or the reason in one line.
+    pub(super) text: Result<String, String>,
+    pub(super) reply: Option<Reply>,
+}
+
+/// The configuration in effect, and the requests about its file.
+#[derive(Debug)]
+pub(super) struct Configuration {
+    /// The settings in effect.
+    pub(super) config: Config,
+    /// The settings of the file that take effect at the next start.
+    pub(super) at_start: Vec<&'static str>,
+    /// When the last change is taken back.
+    ends: Option<Instant>,
+    jobs: mpsc::Sender<Job>,
+    done: mpsc::Receiver<Done>,
+}
+
+impl Configuration {
+    /// Starts the task, on the runtime on which it is called. `confirm` is the time that a change
+    /// before this start still has to be confirmed.
+    pub(super) fn start(config: Config, broker: &std::io::Result<Broker>, confirm: Option<Duration>) -> Self {
+        let (jobs, waiting) = mpsc::channel(MAX_WAITING);
+        let (served, done) = mpsc::channel(MAX_WAITING);
+        let broker = broker.as_ref().map(Broker::client).map_err(ToString::to_string);
+        tokio::spawn(serve(broker, waiting, served));
+        Self {
+            config,
+            at_start: Vec::new(),
+            ends: confirm.map(|left| Instant::now() + left),
+            jobs,
+            done,
+        }
+    }
+
+    /// Asks for `order`; the client is answered when its result has taken effect.
+    pub(super) fn ask(&mut self, order: Order, reply: Option<Reply>) {
+        if let Err(error) = self.jobs.try_send(Job { order, reply })
+            && let Some(reply) = error.into_inner().reply
+        {
+            let message = "other changes of the configuration are under way; try again";
+            reply.refuse(Refusal::new(ErrorCode::Busy, message));
+        }
+    }
+
+    /// Returns the next served request; never `None` while this value lives. Safe to cancel.
+    pub(super) async fn next(&mut self) -> Option<Done> {
+        self.done.recv().await
+    }
+
+    /// Records the result of a served request.
+    pub(super) fn note(&mut self, order: Order) {
+        self.ends = match order {
+            Order::Reload { confirm: Some(limit) } => Some(Instant::now() + limit),
+            Order::Reload { confirm: None } => self.ends,
+            Order::Confirm | Order::TakeBack => None,
+        };
+    }
+
+    /// Returns when the last change is taken back.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.ends
+    }
+
+    /// Takes the last change back if its time is over.
+    pub(super) fn drive(&mut self, now: Instant) {
+        if self.ends.take_if(|ends| *ends <= now).is_some() {
+            tracing::info!("the change of the configuration was not confirmed and is taken back");
+            self.ask(Order::TakeBack, None);
+        }
+    }
+
+    /// Returns how long the last change still has to be confirmed.
+    pub(super) fn left(&self) -> Option<Duration> {
+        Some(self.ends?.saturating_duration_since(Instant::now()))
+    }
+}
+
+async fn serve(broker: Result<Client, String>, mut jobs: mpsc::Receiver<Job>, served: mpsc::Sender<Done>) {
+    while let Some(Job { order, reply }) = jobs.recv().await {
+        let text = match &broker {
+            Ok(broker) => carry_out(broker, order).await,
+            Err(why) => Err(format!("the broker did not start: {why}")),
+        };
+        if served.send(Done { order, text, reply }).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn carry_out(broker: &Client, order: Order) -> Result<String, String> {
+    match order {
+        Order::Reload { .. } => {}
+        Order::Confirm => broker.confirm_config().await?,
+        Order::TakeBack => broker.restore_config().await?,
+    }
+    broker.read_config().await
+}
