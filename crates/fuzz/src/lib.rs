@@ -16,6 +16,8 @@
 //! - [`mesh`]: up to eight nodes that relay for each other, some of which send forged messages.
 //! - [`handshake`]: two nodes and an attacker that forges, replays, spoofs and floods, and drops
 //!   nothing.
+//! - [`stream`]: two ends that send documents to each other over a link that the bytes control, and a
+//!   peer that follows no rule.
 //! - [`dns`]: any request to the DNS responder, and the properties of its response.
 //! - [`broker`]: any request to the process that keeps root's rights, and any reply.
 //!
@@ -42,6 +44,7 @@ mod lane;
 mod mesh;
 mod model;
 mod split;
+mod stream;
 mod wire;
 
 #[cfg(feature = "node")]
@@ -55,6 +58,7 @@ pub use handshake::handshake;
 pub use lane::lane;
 pub use mesh::mesh;
 pub use split::split;
+pub use stream::stream;
 pub use wire::wire;
 
 /// One target.
@@ -70,6 +74,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("core", core),
     ("mesh", mesh),
     ("handshake", handshake),
+    ("stream", stream),
     #[cfg(feature = "node")]
     ("dns", dns),
     #[cfg(feature = "node")]
