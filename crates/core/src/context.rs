@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use rand_core::{CryptoRng, Rng};
-use weft_noise::Identity;
 use weft_noise::tag::TAG_MASK;
+use weft_noise::{Identity, PublicKey};
 use weft_packet::{Command, LANE_MASK, LinkCommand, LinkId, ReceiverIndex, SessionCommand};
 use weft_wire::NodeAddr;
+use weft_wire::session::DataPorts;
 
 use crate::link::{Dials, FirstMessages};
 use crate::unproven::{Arrival, Unproven};
@@ -20,6 +21,15 @@ pub enum Output {
     Lane(Command),
     /// An event for the daemon or its user.
     Event(Event),
+    /// A message of a peer for a service of this node.
+    Service {
+        /// The peer. Its session authenticates the message.
+        peer: PublicKey,
+        /// The ports of sender and service.
+        ports: DataPorts,
+        /// What is behind the ports.
+        bytes: Vec<u8>,
+    },
 }
 
 /// Counters of path probes.
@@ -96,6 +106,10 @@ impl Context {
 
     pub(crate) fn event(&mut self, event: Event) {
         self.outputs.push_back(Output::Event(event));
+    }
+
+    pub(crate) fn service(&mut self, peer: PublicKey, ports: DataPorts, bytes: Vec<u8>) {
+        self.outputs.push_back(Output::Service { peer, ports, bytes });
     }
 
     pub(crate) fn next_output(&mut self) -> Option<Output> {

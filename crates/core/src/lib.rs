@@ -49,7 +49,7 @@ pub use config::{Admit, Config, PeerConfig, ReportMode, SuiteCosts};
 pub use context::Output;
 pub use event::{Event, LinkDown, SessionDown};
 pub use metrics::Quality;
-pub use node::{Node, NodeCounters, Twin};
+pub use node::{Node, NodeCounters, ServiceError, Twin};
 pub use path::{Path, PathChange, PathReason};
 pub use progress::Trouble;
 pub use status::{Frames, KnownSize, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};

@@ -14,6 +14,7 @@ use self::forwarding::Held;
 pub(crate) use self::peer::Peer;
 use self::peers::Peers;
 use self::routes::Routes;
+pub use self::services::ServiceError;
 use self::signals::Signals;
 pub use self::twin::Twin;
 use crate::Config;
@@ -40,6 +41,7 @@ mod progress;
 mod reports;
 mod route;
 mod routes;
+mod services;
 mod signals;
 mod twin;
 

@@ -12,6 +12,7 @@ mod handshake;
 mod next_hop;
 mod pace;
 mod reports;
+mod service;
 mod size;
 
 use weft_noise::{PublicKey, xk};
@@ -26,6 +27,7 @@ use self::half_open::HalfOpen;
 pub(crate) use self::handshake::HANDSHAKE_LIFE;
 use self::handshake::{Finishing, Initiating, Lost};
 use self::pace::Pace;
+use self::service::Waiting;
 use self::size::Probing;
 use crate::context::Context;
 use crate::liveness::Liveness;
@@ -105,6 +107,8 @@ pub(crate) struct Session {
     watch: PathWatch,
     /// The search for the size of the direct path.
     probing: Option<Probing>,
+    /// Messages of services that wait for the session.
+    services: Option<Box<Waiting>>,
     pub(crate) last_data: u64,
     last_data_tx: u64,
     last_large_tx: u64,
@@ -163,6 +167,7 @@ impl Session {
             mtu: None,
             watch: PathWatch::default(),
             probing: None,
+            services: None,
             last_data: 0,
             last_data_tx: 0,
             last_large_tx: 0,
@@ -212,6 +217,7 @@ impl Session {
         } else if let Some(initiating) = &mut self.initiating {
             initiating.repeat.hurry(now);
         }
+        self.flush_services(ctx, now);
     }
 
     /// Whether data goes in fast frames, direct or relayed.

@@ -251,6 +251,10 @@ counters! {
         PathUnproven => "path_unproven",
         /// Handshake datagrams dropped because too many waited for the core.
         HandshakeQueue => "handshakes_dropped",
+        /// Data of a session behind a port at which this node has no service.
+        NoService => "no_service",
+        /// Messages for services over the rate of their peer.
+        ServiceRate => "services_refused",
         /// What belongs to a link or session that has ended, or that has no keys to seal with.
         NoKeys => "no_keys",
     }

@@ -22,6 +22,7 @@
 //! - [`bounds`]: bounds of every queue and store. [`Shares`], [`ReportQueue`]: the share of each
 //!   party, and the order of reports to the core.
 //! - [`Bucket`]: a token bucket.
+//! - `service`: messages of sessions for services of the node.
 //! - `echo`: echo requests that the node itself sends. `gate`: how many handshakes a second reach
 //!   the core. [`Counters`]: every other outcome.
 //!
@@ -57,6 +58,7 @@ mod received;
 mod reports;
 mod routed;
 mod sender;
+mod service;
 mod session;
 mod shares;
 pub mod split;
@@ -76,6 +78,7 @@ pub use lane::{Inspection, Lane, LaneConfig};
 pub use lanes::{Audience, LANE_MASK, MAX_LANES, Outbound, Place, lane_of};
 pub use paths::PATH_PROBE_LEN;
 pub use reports::{Cause, ReportQueue};
+pub use service::MAX_SERVICE;
 pub use shares::{Load, Shares};
 pub use train::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Train, Transmit};
 /// Bytes of room that a datagram needs before its start when it is passed to [`Lane::inbound`].

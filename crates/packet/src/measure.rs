@@ -165,6 +165,10 @@ impl Tables {
         if msg_type == SessionMessageType::ReceiverReport.to_byte() {
             return self.measured(now, Layer::Session(peer), epoch, body);
         }
+        if msg_type == SessionMessageType::Data.to_byte() {
+            // Packets have kinds of their own in fast frames, and services FIPS frames.
+            return Err(DropReason::NoService);
+        }
         if body.len() > MAX_CONTROL {
             return Err(DropReason::ControlTooLong);
         }

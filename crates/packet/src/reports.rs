@@ -20,6 +20,9 @@ pub enum Cause {
     Link(LinkId),
     /// The peer of a session, whose keys opened what is reported.
     Peer(NodeAddr),
+    /// The same peer, by messages for services. They have a share of their own, so that they keep no
+    /// other report of the peer out.
+    Service(NodeAddr),
     /// This node and its host.
     Own,
 }
@@ -53,6 +56,7 @@ impl Report {
             Self::Link(link, _)
             | Self::Session(_, SessionReport::Arrives { link })
             | Self::Measured(Layer::Link(link), _) => Cause::Link(*link),
+            Self::Session(peer, SessionReport::Service { .. }) => Cause::Service(*peer),
             Self::Session(peer, _) | Self::Measured(Layer::Session(peer), _) => Cause::Peer(*peer),
         }
     }
@@ -63,7 +67,9 @@ impl Report {
         let more = match self {
             Self::Handshake { datagram, .. } => datagram.len(),
             Self::Link(_, LinkReport::Message { body, .. } | LinkReport::Transit { body })
-            | Self::Session(_, SessionReport::Message { body, .. }) => body.len(),
+            | Self::Session(_, SessionReport::Message { body, .. } | SessionReport::Service { bytes: body, .. }) => {
+                body.len()
+            }
             Self::Activity { links, sessions } => {
                 size_of_val::<[LinkActivity]>(links) + size_of_val::<[SessionActivity]>(sessions)
             }

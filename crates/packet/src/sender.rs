@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 
 use weft_wire::link::{LinkMessageType, PROBE};
+use weft_wire::session::{DataPorts, SessionMessageType};
 use weft_wire::{NodeAddr, fmp};
 
 use crate::counters::{Counters, DropReason};
@@ -160,6 +161,13 @@ impl<T: Transmit> Sender<'_, T> {
             return;
         }
         let done = self.fips_message(key, epoch, msg_type, body);
+        self.out.counters.note(done);
+    }
+
+    /// Seals a message of a service to the peer of a session, in a FIPS frame.
+    pub(crate) fn service_message(&mut self, key: SessionKey, ports: DataPorts, bytes: &[u8]) {
+        let body = [&ports.to_bytes()[..], bytes].concat();
+        let done = self.fips_message(key, None, SessionMessageType::Data.to_byte(), &body);
         self.out.counters.note(done);
     }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
+use crate::bucket::Bucket;
 use crate::control::{LinkId, PathSize, Relay, Totals};
 use crate::fast::{Fast, Reassembly};
 use crate::fips::{Epochs, OpenFailure};
@@ -60,6 +61,8 @@ pub(crate) struct Session {
     pub(crate) reassembly: Reassembly,
     /// The path MTU that the last frame from the peer reports.
     pub(crate) path_mtu: Option<u16>,
+    /// What is left of the rate of messages for services, once there was one.
+    pub(crate) services: Option<Bucket>,
     /// When a packet was last left to the first lane, if this is another one.
     pub(crate) yielded: Option<u64>,
 }
@@ -91,6 +94,7 @@ impl Session {
             last_large_tx: 0,
             reassembly: Reassembly::default(),
             path_mtu: None,
+            services: None,
             yielded: None,
         }
     }

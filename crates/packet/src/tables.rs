@@ -64,6 +64,8 @@ pub(crate) struct Tables {
     pub(crate) fast_only: BTreeSet<NodeAddr>,
     /// Whether relayed frames are sealed whole at each hop.
     pub(crate) whole: bool,
+    /// The ports of this node's services.
+    pub(crate) services: Vec<u16>,
     version: u64,
 }
 
@@ -80,6 +82,7 @@ impl Tables {
             next_hops: BTreeMap::new(),
             fast_only: BTreeSet::new(),
             whole: false,
+            services: Vec::new(),
             version: 0,
         }
     }

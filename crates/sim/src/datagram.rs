@@ -79,7 +79,7 @@ impl Kind {
                 (Self::LinkMsg1, false)
             }
             Command::Send(SendCommand::Transmit { .. }) => (Self::LinkMsg2, false),
-            Command::Send(SendCommand::OnSession { .. }) | Command::Send(SendCommand::Warm { .. }) => {
+            Command::Send(SendCommand::OnSession { .. } | SendCommand::Service { .. } | SendCommand::Warm { .. }) => {
                 (Self::SessionControl, false)
             }
             Command::Send(SendCommand::OnLink { msg_type, body, .. }) => match LinkMessageType::from_byte(*msg_type) {

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
-use weft_core::{Config, Event, Node, Output, PeerConfig};
+use weft_core::{Config, Event, Node, Output, PeerConfig, ServiceError};
 use weft_noise::{Identity, PublicKey, SecretKey};
 use weft_packet::{Command, Lane, LaneConfig, Place, Report, ReportQueue, SendCommand, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
+use weft_wire::session::DataPorts;
 
 use crate::HostId;
 use crate::datagram::{Datagram, Kind};
@@ -77,6 +78,8 @@ pub struct Host {
     pub garbled: u64,
     /// The node's events, with the time in ms.
     pub events: Vec<(u64, Event)>,
+    /// Messages of peers for services that the node listens for, until a test takes them.
+    pub services: Vec<(PublicKey, DataPorts, Vec<u8>)>,
     /// Whether the process runs. A host that is down receives and sends nothing.
     pub running: bool,
     /// Delay from a lane's report to the core, ms: they run on different threads.
@@ -88,6 +91,8 @@ pub struct Host {
     /// Reports on their way to the core: when they arrive, and the lane they are from.
     pending: ReportQueue<(u64, u8)>,
     peers: Vec<PeerConfig>,
+    /// The ports that the node listens at.
+    ports: Vec<u16>,
     /// Peers by their IPv6 address.
     sources: BTreeMap<[u8; 16], NodeAddr>,
     /// When the core next receives the lane's activity; `u64::MAX` if there was none.
@@ -124,12 +129,14 @@ impl Host {
             received: Vec::new(),
             garbled: 0,
             events: Vec::new(),
+            services: Vec::new(),
             running: true,
             core_delay: 0,
             core_pace: 0,
             taken: (0, 0),
             pending: ReportQueue::new(usize::MAX),
             peers: Vec::new(),
+            ports: Vec::new(),
             sources: BTreeMap::new(),
             sample_at: u64::MAX,
             carrying: Vec::new(),
@@ -191,6 +198,30 @@ impl Host {
         self.settle(now);
     }
 
+    /// Takes messages of peers at these service ports, which the node listens at again after a
+    /// restart, into [`Host::services`].
+    pub fn listen(&mut self, now: u64, ports: &[u16]) {
+        self.ports = ports.to_vec();
+        self.node.listen(self.ports.clone());
+        self.settle(now);
+    }
+
+    /// Sends a message of a service to a peer.
+    ///
+    /// # Errors
+    /// As [`Node::send_service`].
+    pub fn send_service(
+        &mut self,
+        now: u64,
+        peer: &PublicKey,
+        ports: DataPorts,
+        bytes: &[u8],
+    ) -> Result<(), ServiceError> {
+        let sent = self.node.send_service(now, peer, ports, bytes);
+        self.settle(now);
+        sent
+    }
+
     /// Restarts the process, with the same key and configuration and no other state.
     pub fn restart(&mut self, now: u64) {
         self.starts += 1;
@@ -198,6 +229,8 @@ impl Host {
         self.running = true;
         self.pending = ReportQueue::new(usize::MAX);
         self.sample_at = u64::MAX;
+        self.services.clear();
+        self.node.listen(self.ports.clone());
         for peer in self.peers.clone() {
             self.node.add_peer(now, peer);
         }
@@ -341,6 +374,7 @@ impl Host {
                 quiet = false;
                 match output {
                     Output::Event(event) => self.events.push((now, event)),
+                    Output::Service { peer, ports, bytes } => self.services.push((peer, ports, bytes)),
                     Output::Lane(mut command) => {
                         if let (Some(hand), Command::Send(SendCommand::OnLink { msg_type, body, .. })) =
                             (&mut self.hand, &mut command)

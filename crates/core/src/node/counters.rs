@@ -36,6 +36,9 @@ pub struct NodeCounters {
     pub labels_refused: u64,
     /// Labels that a neighbour did not bind again in time.
     pub labels_expired: u64,
+    /// Messages of this node's services that found no room among those that wait for the session,
+    /// or waited in vain.
+    pub services_dropped: u64,
 }
 
 impl NodeCounters {
@@ -56,6 +59,7 @@ impl NodeCounters {
             ("signals_refused", self.signals_refused),
             ("labels_refused", self.labels_refused),
             ("labels_expired", self.labels_expired),
+            ("services_dropped", self.services_dropped),
         ]
         .into_iter()
     }

@@ -101,6 +101,7 @@ impl Node {
                     None => self.counters.messages_unknown += 1,
                 },
             },
+            SessionReport::Service { ports, bytes } => self.handle_service(now, peer, ports, bytes),
             SessionReport::Wanted => self.handle_wanted(now, peer),
             SessionReport::Arrives { link } => self.handle_arrival(now, peer, link),
             // The reply is for the caller that asked the lane.

@@ -157,6 +157,7 @@ impl Node {
         let waited = peer.session.wanted.map_or(0, |since| now.saturating_sub(since));
         if peer.session.next_hop().is_none() && waited >= PATIENCE && !self.mesh.is_looking_for(addr) {
             peer.session.wanted = None;
+            self.counters.services_dropped += peer.session.drop_services();
             self.ctx.change_session(addr, SessionCommand::DropQueue);
         }
     }
@@ -166,6 +167,7 @@ impl Node {
             return;
         };
         if peer.session.next_hop().is_none() && peer.session.wanted.take().is_some() {
+            self.counters.services_dropped += peer.session.drop_services();
             self.ctx.change_session(target, SessionCommand::DropQueue);
         }
     }

@@ -104,6 +104,7 @@ impl Session {
             self.last_data = self.last_data.max(now);
             ctx.event(Event::SessionUp { peer: self.peer });
         }
+        self.flush_services(ctx, now);
     }
 
     /// Lets these keys open frames for a while, but seal none.

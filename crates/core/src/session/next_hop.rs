@@ -22,6 +22,7 @@ impl Session {
         } else if let Some(initiating) = &mut self.initiating {
             initiating.repeat.hurry(now);
         }
+        self.flush_services(ctx, now);
     }
 
     /// Handles the report that frames arrive over this link now.

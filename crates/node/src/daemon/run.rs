@@ -185,6 +185,8 @@ impl Daemon {
             match output {
                 Output::Lane(command) => commands.push(command),
                 Output::Event(event) => self.event(&event),
+                // The daemon has no service yet, so it listens at no port.
+                Output::Service { .. } => {}
             }
         }
         self.lanes.send(commands);

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use weft_wire::NodeAddr;
+use weft_wire::session::DataPorts;
 
 use super::{EpochId, LinkId, ReceiverIndex};
 use crate::lanes::Audience;
@@ -41,6 +42,16 @@ pub enum SendCommand {
         msg_type: u8,
         /// The body behind the inner header.
         body: Vec<u8>,
+    },
+    /// Seals one message of a service, in order with the data. It goes in a FIPS frame, whatever
+    /// frames data goes in, under the present epoch.
+    Service {
+        /// The receiver of the message.
+        peer: NodeAddr,
+        /// The ports of sender and service.
+        ports: DataPorts,
+        /// What is behind the ports.
+        bytes: Vec<u8>,
     },
     /// Sends a neighbour the report on what was sent to it, or on what was received from it. If
     /// nothing was received, a heartbeat takes the place of the latter.
@@ -95,6 +106,7 @@ impl SendCommand {
             Self::ReportOnSession { .. } => Audience::All,
             Self::OnLink { .. }
             | Self::OnSession { .. }
+            | Self::Service { .. }
             | Self::ReportOnLink { .. }
             | Self::Warm { .. }
             | Self::Echo { .. }
@@ -106,6 +118,7 @@ impl SendCommand {
     pub(super) fn loss_tolerant_bytes(&self) -> Option<usize> {
         match self {
             Self::OnLink { body, .. } | Self::OnSession { body, .. } => Some(body.len()),
+            Self::Service { bytes, .. } => Some(bytes.len()),
             Self::Transmit { datagram, .. } => Some(datagram.len()),
             Self::Warm { src, dest, .. } => Some((src.len() + dest.len()) * size_of::<NodeAddr>()),
             Self::ReportOnLink { .. } | Self::ReportOnSession { .. } | Self::Echo { .. } => None,

@@ -1,5 +1,7 @@
 //! Commands to the session with a peer, and its reports.
 
+use weft_wire::session::DataPorts;
+
 use super::{EpochId, EpochUse, FastKeys, Label, LinkId, SessionKeys};
 use crate::lanes::{Audience, lane_of};
 
@@ -161,6 +163,14 @@ pub enum SessionReport {
         msg_type: u8,
         /// The body behind the inner header.
         body: Vec<u8>,
+    },
+    /// A message for a service of this node ([`TableCommand::Listen`](super::TableCommand::Listen)),
+    /// in a FIPS frame.
+    Service {
+        /// The ports of sender and service.
+        ports: DataPorts,
+        /// What is behind the ports.
+        bytes: Vec<u8>,
     },
     /// The newest frame of the session arrived over another link than those before: the peer has
     /// changed its path. The session's keys authenticate the frame, so a relay cannot forge it.

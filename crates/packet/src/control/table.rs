@@ -88,6 +88,12 @@ pub enum TableCommand {
         /// The address of the node.
         peer: NodeAddr,
     },
+    /// Sets the service ports at which messages of sessions go to the core from now on
+    /// ([`SessionReport::Service`](super::SessionReport::Service)). Replaces earlier ones.
+    Listen {
+        /// The ports.
+        ports: Vec<u16>,
+    },
     /// Announces that any lane may receive the answer to a
     /// [`SendCommand::Echo`](super::SendCommand::Echo) with this token.
     ExpectEcho {
@@ -105,6 +111,7 @@ impl TableCommand {
             Self::SetRoute { .. }
             | Self::RemoveRoute { .. }
             | Self::SealWhole
+            | Self::Listen { .. }
             | Self::Expect(_)
             | Self::Unexpect { .. } => Audience::First,
         }

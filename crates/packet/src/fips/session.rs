@@ -157,6 +157,11 @@ impl<T: Transmit> FipsIngress<'_, T> {
             return self.ip_packet(key, datagram, shim_at, at.end - TAG_LEN);
         }
         session.received_message(self.now);
+        if inner.msg_type == SessionMessageType::Data.to_byte() {
+            let report = self.lane.tables.service_message(self.now, key, body)?;
+            self.lane.out.report(report);
+            return Ok(Inbound::Done);
+        }
         let tables = &self.lane.tables;
         let counted = CountedEpoch::fips(id);
         let report = tables.session_message(self.now, frame.src, EpochId(id), counted, inner.msg_type, body)?;

@@ -151,6 +151,7 @@ impl Lane {
             TableCommand::Unexpect { peer } => {
                 self.gate.forget(peer);
             }
+            TableCommand::Listen { ports } => self.tables.services = ports,
             TableCommand::ExpectEcho { token } => self.echo_token = Some(token),
         }
     }
@@ -178,6 +179,10 @@ impl Lane {
                     let epoch = epoch.map(|id| id.0);
                     self.sender(now, train).session_message(key, epoch, msg_type, &body);
                 }
+                None => self.out.count(DropReason::NoKeys),
+            },
+            SendCommand::Service { peer, ports, bytes } => match self.tables.sessions.key(&peer) {
+                Some(key) => self.sender(now, train).service_message(key, ports, &bytes),
                 None => self.out.count(DropReason::NoKeys),
             },
             SendCommand::ReportOnLink { link, kind } => {

@@ -1,5 +1,7 @@
 use std::net::SocketAddr;
 
+use weft_wire::session::DataPorts;
+
 use super::*;
 use crate::control::{EpochId, ReceiverIndex, SessionReport};
 
@@ -135,4 +137,28 @@ fn a_proof_of_a_link_takes_the_place_of_earlier_moves() {
     );
     assert!(matches!(order.last(), Some(Report::Link(_, LinkReport::Roamed { .. }))));
     assert_eq!((queue.load(), queue.check()), (Load::default(), Ok(())));
+}
+
+/// A peer that floods a service keeps neither its own other reports out nor those of other peers.
+#[test]
+fn messages_for_services_have_a_share_of_their_own() {
+    let (flooding, other) = (NodeAddr::new([1; 16]), NodeAddr::new([2; 16]));
+    let service = |peer| {
+        let ports = DataPorts { src: 7_371, dst: 7_371 };
+        let bytes = vec![0; 1_000];
+        Report::Session(peer, SessionReport::Service { ports, bytes })
+    };
+    let message = |peer| {
+        let (id, body) = (EpochId(0), vec![0; 100]);
+        let msg_type = 0xf0;
+        Report::Session(peer, SessionReport::Message { id, msg_type, body })
+    };
+    let mut queue = ReportQueue::new(bounds::PROOFS);
+    fill(&mut queue, || service(flooding));
+    let flood = queue.load().bytes;
+    assert!(flood <= bounds::REPORTS.bytes / 5 + 2_000, "{flood}");
+    for report in [message(flooding), message(other), service(other)] {
+        assert!(queue.push((), report).is_empty());
+    }
+    assert_eq!(queue.check(), Ok(()));
 }
