@@ -1,0 +1,149 @@
+//! Which keys are administrators, and of which rank.
+//!
+//! The founder has rank 0, and so has the successor that the founder's own `network` record names.
+//! The other ranks follow one by one. Among the records about an undecided key that administrators
+//! of the present rank signed, the one of the highest precedence decides: the key is an
+//! administrator of the next rank, or none. Records of later ranks about a decided key mean nothing,
+//! so seniority goes before version, and no record can act on its signer's seniors or equals.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use weft_noise::PublicKey;
+
+use crate::key::RecordKey;
+use crate::record::{Body, Network, Record};
+use crate::set::Slots;
+
+/// Administrators of a network, at most.
+pub const MAX_ADMINS: usize = 64;
+
+/// The place of an administrator: 0 for founder and successor, otherwise one more than the rank of
+/// the administrator that made it one. Lower is more senior.
+pub type Rank = u8;
+
+/// An administrator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    /// The rank.
+    pub rank: Rank,
+    /// The record that made the key an administrator; `None` for founder and successor.
+    pub grant: Option<Arc<Record>>,
+}
+
+/// The administrators of a network.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Admins {
+    /// The founder; `None` as long as no record proves it. There are no administrators until then.
+    pub founder: Option<PublicKey>,
+    /// All administrators.
+    pub of: BTreeMap<PublicKey, Admin>,
+    /// The keys that resigned by a record of their own.
+    pub resigned: BTreeSet<PublicKey>,
+    /// The keys that a record makes administrators beyond [`MAX_ADMINS`].
+    pub refused: BTreeSet<PublicKey>,
+}
+
+/// A change that has not been made: `admin` is none any more, and `by` has signed its grants again.
+#[derive(Clone, Copy)]
+pub(crate) struct Revocation<'a> {
+    pub(crate) admin: &'a PublicKey,
+    pub(crate) by: &'a PublicKey,
+}
+
+impl Admins {
+    /// The administrators that records make.
+    pub(crate) fn settle(slots: &Slots, revoked: Option<Revocation<'_>>) -> Self {
+        let mut admins = Self::default();
+        let Some((founder, network)) = founding(slots) else {
+            return admins;
+        };
+        admins.founder = Some(founder);
+        let revoked_key = revoked.map(|revoked| *revoked.admin);
+        let first = BTreeSet::from_iter([founder].into_iter().chain(network.successor));
+        let mut layer: Vec<PublicKey> = first.into_iter().filter(|key| Some(*key) != revoked_key).collect();
+        for key in &layer {
+            admins.of.insert(*key, Admin { rank: 0, grant: None });
+        }
+        let mut open = undecided(slots);
+        for key in layer.iter().chain(&revoked_key) {
+            open.remove(key);
+        }
+        let mut rank = 0;
+        while !layer.is_empty() && !open.is_empty() {
+            rank += 1;
+            layer = admins.next_layer(rank, &layer, &mut open, revoked);
+        }
+        admins
+    }
+
+    /// Decides what records of `layer` are about, and returns the administrators that they make.
+    fn next_layer(
+        &mut self,
+        rank: Rank,
+        layer: &[PublicKey],
+        open: &mut Undecided<'_>,
+        revoked: Option<Revocation<'_>>,
+    ) -> Vec<PublicKey> {
+        let mut signers: BTreeSet<&PublicKey> = layer.iter().collect();
+        // What the revoked one granted counts as if `by` had granted it.
+        signers.extend(
+            revoked
+                .filter(|revoked| layer.contains(revoked.by))
+                .map(|revoked| revoked.admin),
+        );
+        let mut next = Vec::new();
+        open.retain(|subject, records| {
+            let of_layer = records.iter().filter(|(signer, _)| signers.contains(signer));
+            let Some(decisive) = of_layer
+                .map(|(_, record)| *record)
+                .max_by_key(|record| record.precedence())
+            else {
+                return true;
+            };
+            let own = records.get(subject).filter(|own| own.removed());
+            if decisive.removed() {
+                // The subject is no administrator.
+            } else if own.is_some_and(|own| own.version() > decisive.version()) {
+                self.resigned.insert(*subject);
+            } else if self.of.len() == MAX_ADMINS {
+                self.refused.insert(*subject);
+            } else {
+                let grant = Some(Arc::clone(decisive));
+                self.of.insert(*subject, Admin { rank, grant });
+                next.push(*subject);
+            }
+            false
+        });
+        next
+    }
+
+    /// The rank of a key; `None` if it is no administrator.
+    #[must_use]
+    pub fn rank(&self, key: &PublicKey) -> Option<Rank> {
+        self.of.get(key).map(|admin| admin.rank)
+    }
+}
+
+/// Records about keys that may be administrators: subject, signer, record.
+type Undecided<'a> = BTreeMap<PublicKey, BTreeMap<PublicKey, &'a Arc<Record>>>;
+
+fn undecided(slots: &Slots) -> Undecided<'_> {
+    let mut open = Undecided::new();
+    for (key, slot) in slots {
+        if let RecordKey::Admin(subject) = key {
+            let records = slot.iter().map(|(signer, kept)| (*signer, &kept.best));
+            open.insert(*subject, records.collect());
+        }
+    }
+    open
+}
+
+/// The founder and its record. Of several keys, which takes a collision of 128 bits, the lowest.
+fn founding(slots: &Slots) -> Option<(PublicKey, &Network)> {
+    let records = slots.get(&RecordKey::Network)?;
+    records.iter().find_map(|(signer, kept)| match kept.best.body() {
+        Body::Network(network) if network.founder.is_some() => Some((*signer, network)),
+        _ => None,
+    })
+}

@@ -1,0 +1,155 @@
+//! What has to be signed for a change: the version of a record, and the records that would fall
+//! with an administrator.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+use weft_noise::PublicKey;
+
+use crate::admins::{Admin, Admins, Rank, Revocation};
+use crate::key::RecordKey;
+use crate::record::Record;
+use crate::set::RecordSet;
+use crate::state::Winners;
+
+/// A record to sign again, as [`Draft::again`](crate::record::Draft::again) does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Again {
+    /// The record that is in force.
+    pub record: Arc<Record>,
+    /// The version with which it stays in force.
+    pub version: u64,
+}
+
+/// The reason why a change cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ChangeError {
+    /// The signer is no administrator.
+    #[error("{0} is not an administrator of the network")]
+    NotAdmin(PublicKey),
+    /// The signer is not more senior than the administrator.
+    #[error("only a more senior administrator can change {0}")]
+    NotSenior(PublicKey),
+    /// A record has the highest version that there is, so none can be higher.
+    #[error("{0} has signed a record with the highest version there is: remove this administrator first")]
+    Exhausted(PublicKey),
+}
+
+impl RecordSet {
+    /// The version with which a record about `key` that `signer` signs now comes into force: one
+    /// more than the highest of those that could prevent it.
+    ///
+    /// Records of signers that are no administrators do not count, nor do, about administrators,
+    /// those of juniors of `signer`, so a version of 2^64 - 1 blocks a key only until its signer is
+    /// removed.
+    ///
+    /// # Errors
+    /// [`ChangeError::NotAdmin`]; [`ChangeError::NotSenior`] for a record about a more senior
+    /// administrator, or one of the same rank; [`ChangeError::Exhausted`].
+    pub fn next_version(&self, key: &RecordKey, signer: &PublicKey) -> Result<u64, ChangeError> {
+        self.version_under(self.admins(), key, signer)
+    }
+
+    fn version_under(&self, admins: &Admins, key: &RecordKey, signer: &PublicKey) -> Result<u64, ChangeError> {
+        let own = admins.rank(signer).ok_or(ChangeError::NotAdmin(*signer))?;
+        let subject = match key {
+            RecordKey::Admin(subject) => Some(subject),
+            key => key.subject(),
+        };
+        let ranked = subject.and_then(|subject| Some((subject, admins.rank(subject)?)));
+        if let Some((subject, rank)) = ranked
+            && rank <= own
+            && subject != signer
+        {
+            return Err(ChangeError::NotSenior(*subject));
+        }
+        // Seniority decides about administrators before the version does.
+        let by_rank = ranked.is_some() || matches!(key, RecordKey::Admin(_));
+        let rivals = |rank: Rank| !by_rank || rank <= own;
+        let slot = self.slots().get(key);
+        let counted = slot
+            .into_iter()
+            .flatten()
+            .filter(|(other, _)| admins.rank(other).is_some_and(rivals));
+        let highest = counted
+            .map(|(_, kept)| &kept.best)
+            .max_by_key(|record| record.version());
+        let next = match highest {
+            None => 1,
+            Some(record) => record
+                .version()
+                .checked_add(1)
+                .ok_or(ChangeError::Exhausted(*record.signer()))?,
+        };
+        // A grant has to be above the resignation that it is to undo. If that has the highest
+        // version, an equal one is enough.
+        let resignation = match key {
+            RecordKey::Admin(subject) => slot.and_then(|slot| slot.get(subject)),
+            _ => None,
+        };
+        let resignation = resignation.filter(|kept| kept.best.removed());
+        let resigned = resignation.map_or(0, |kept| kept.best.version().saturating_add(1));
+        Ok(next.max(resigned))
+    }
+
+    /// The records that `by` signs again before it removes the administrator `admin`, so that
+    /// nothing else changes: grants first, then all other records that would no longer be in force.
+    /// Removals are among them.
+    ///
+    /// # Errors
+    /// [`ChangeError`], as for [`next_version`](Self::next_version).
+    pub fn resign_list(&self, admin: &PublicKey, by: &PublicKey) -> Result<Vec<Again>, ChangeError> {
+        self.next_version(&RecordKey::Admin(*admin), by)?;
+        let after = Admins::settle(self.slots(), Some(Revocation { admin, by }));
+        let mut list = Vec::new();
+        for (key, slot) in self.slots() {
+            let (RecordKey::Admin(subject), Some(kept)) = (key, slot.get(admin)) else {
+                continue;
+            };
+            let record = &kept.best;
+            let granted = after.of.get(subject).and_then(|admin| admin.grant.as_ref());
+            let decided = granted.is_some_and(|grant| grant.id() == record.id());
+            let denied = record.removed() && !after.of.contains_key(subject) && subject != admin;
+            if decided || denied {
+                list.push(self.again(&after, record, by)?);
+            }
+        }
+        self.add_changed(&after, by, &mut list)?;
+        Ok(list)
+    }
+
+    /// The records about `subject` that `by` signs again when it makes `subject` an administrator:
+    /// those of signers that are not senior enough to make statements about it then.
+    ///
+    /// # Errors
+    /// [`ChangeError`], as for [`next_version`](Self::next_version).
+    pub fn grant_list(&self, subject: &PublicKey, by: &PublicKey) -> Result<Vec<Again>, ChangeError> {
+        self.next_version(&RecordKey::Admin(*subject), by)?;
+        let mut after = self.admins().clone();
+        let rank = after.rank(by).map_or(0, |rank| rank.saturating_add(1));
+        let grant = None;
+        after.of.insert(*subject, Admin { rank, grant });
+        let mut list = Vec::new();
+        self.add_changed(&after, by, &mut list)?;
+        Ok(list)
+    }
+
+    /// Adds the records in force now that are not with the administrators `after`.
+    fn add_changed(&self, after: &Admins, by: &PublicKey, list: &mut Vec<Again>) -> Result<(), ChangeError> {
+        let (now, then) = (Winners::of(self, self.admins()), Winners::of(self, after));
+        for (key, record) in now.0 {
+            let stays = then.0.get(key).is_some_and(|then| then.id() == record.id());
+            if !stays && !matches!(key, RecordKey::Admin(_)) {
+                list.push(self.again(after, record, by)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn again(&self, after: &Admins, record: &Arc<Record>, by: &PublicKey) -> Result<Again, ChangeError> {
+        Ok(Again {
+            record: Arc::clone(record),
+            version: self.version_under(after, record.key(), by)?,
+        })
+    }
+}

@@ -1,0 +1,365 @@
+//! Records: signed statements of an administrator about one key.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use thiserror::Error;
+use weft_noise::{Identity, PublicKey};
+
+use crate::event::{Event, EventError, Tags, Unsigned, Unverified};
+use crate::key::{RecordKey, RecordKeyError};
+use crate::network_id::{NetworkId, NetworkIdError};
+
+mod body;
+
+pub use body::{Body, Guest, Invite, MAX_USES, Member, Network, RuleList, TagError};
+
+/// The kind of the events that records are: addressable (NIP-01), and not among those that the NIPs
+/// list.
+pub const KIND: u16 = 36417;
+
+/// Length of the longest record in bytes of JSON.
+pub const MAX_RECORD: usize = 8_192;
+
+/// Length of the longest `rules` record in bytes of JSON.
+pub const MAX_RULES_RECORD: usize = 65_536;
+
+/// A statement about one key, with a valid signature. Whether the signer may make it depends on all
+/// the other records.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Record {
+    event: Event,
+    network: NetworkId,
+    key: RecordKey,
+    version: u64,
+    removed: bool,
+    body: Body,
+    len: usize,
+}
+
+/// The reason why bytes are not a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum RecordError {
+    /// Not a valid event.
+    #[error(transparent)]
+    Event(#[from] EventError),
+    /// An event of another kind.
+    #[error("an event of kind {0} is not a record")]
+    Kind(u16),
+    /// More bytes than the key allows.
+    #[error("the record has {len} bytes; at most {most} are allowed for its key")]
+    TooLong {
+        /// Length in bytes of JSON.
+        len: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// The tag `d` does not begin with a network id and a slash.
+    #[error("the tag `d` of the record: {0}")]
+    Network(#[from] NetworkIdError),
+    /// The record is of another network than the one that it was read for.
+    #[error("the record is of the network {0}")]
+    OtherNetwork(NetworkId),
+    /// The rest of the tag `d` is not a record key.
+    #[error("the tag `d` of the record: {0}")]
+    Key(#[from] RecordKeyError),
+    /// A tag is missing, occurs twice, or has no value that its key allows.
+    #[error(transparent)]
+    Tag(#[from] TagError),
+    /// The record `network` removes itself, which would leave no founder.
+    #[error("the record `network` cannot be removed")]
+    NotRemovable,
+    /// The nonce of a `network` record does not make its signer the founder.
+    #[error("the signer of the record did not found this network")]
+    Founder,
+}
+
+/// The order of two records of one signer about one key; the greater one is kept.
+///
+/// A record that proves its signer to be the founder goes first, so that no later one can leave the
+/// network without a founder.
+pub type Precedence<'a> = (bool, u64, bool, Reverse<&'a [u8; 32]>);
+
+impl Record {
+    /// Reads a record of any network and verifies its signature, after all checks that cost less.
+    ///
+    /// # Errors
+    /// The first of [`RecordError`] that applies.
+    pub fn parse(json: &[u8]) -> Result<Self, RecordError> {
+        Self::parse_if(json, |_| Ok(()))
+    }
+
+    /// [`parse`](Self::parse), which refuses another network than `network` before it verifies the
+    /// signature.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse), and [`RecordError::OtherNetwork`].
+    pub fn parse_of(network: NetworkId, json: &[u8]) -> Result<Self, RecordError> {
+        Self::parse_if(json, |of| match of {
+            of if of == network => Ok(()),
+            of => Err(RecordError::OtherNetwork(of)),
+        })
+    }
+
+    fn parse_if(json: &[u8], wanted: impl FnOnce(NetworkId) -> Result<(), RecordError>) -> Result<Self, RecordError> {
+        let unverified = Unverified::read(json)?;
+        let checked = Checked::new(unverified.body(), unverified.json_len())?;
+        wanted(checked.network)?;
+        Self::new(unverified.verify()?, checked)
+    }
+
+    fn new(event: Event, checked: Checked) -> Result<Self, RecordError> {
+        let Checked {
+            network,
+            key,
+            version,
+            removed,
+            mut body,
+            len,
+        } = checked;
+        match &mut body {
+            Body::Network(content) => {
+                let founds = |nonce| NetworkId::new(event.signer(), nonce) == network;
+                if !content.founder.as_ref().is_none_or(founds) {
+                    return Err(RecordError::Founder);
+                }
+            }
+            Body::Member(member) => {
+                if let (Some(proof), RecordKey::Member(subject)) = (&member.proof, &key) {
+                    proof.verify(subject, network).map_err(|_| TagError::Value("invite"))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(Self {
+            event,
+            network,
+            key,
+            version,
+            removed,
+            body,
+            len,
+        })
+    }
+
+    /// The event that the record is.
+    #[must_use]
+    pub const fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// The identifier of the event.
+    #[must_use]
+    pub const fn id(&self) -> &[u8; 32] {
+        self.event.id()
+    }
+
+    /// The key that signed.
+    #[must_use]
+    pub const fn signer(&self) -> &PublicKey {
+        self.event.signer()
+    }
+
+    /// The network that the record is of.
+    #[must_use]
+    pub const fn network(&self) -> NetworkId {
+        self.network
+    }
+
+    /// What the record is about.
+    #[must_use]
+    pub const fn key(&self) -> &RecordKey {
+        &self.key
+    }
+
+    /// The version: among records with equal rights the highest is in force.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether the record removes what earlier versions added.
+    #[must_use]
+    pub const fn removed(&self) -> bool {
+        self.removed
+    }
+
+    /// What the record says.
+    #[must_use]
+    pub const fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// Length in bytes of JSON.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the record has no bytes, which is never the case.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the record proves its signer to be the founder of the network.
+    #[must_use]
+    pub const fn founds(&self) -> bool {
+        matches!(&self.body, Body::Network(Network { founder: Some(_), .. }))
+    }
+
+    /// Whether this version of Weft understands all that the record says. Only rules can contain
+    /// what it does not.
+    #[must_use]
+    pub const fn understood(&self) -> bool {
+        !matches!(&self.body, Body::Rules(RuleList::NotUnderstood))
+    }
+
+    /// The place of this record among those of its signer about its key.
+    #[must_use]
+    pub const fn precedence(&self) -> Precedence<'_> {
+        (self.founds(), self.version, self.removed, Reverse(self.event.id()))
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.removed { "-" } else { "+" };
+        write!(f, "Record({sign}{} v{} by {})", self.key, self.version, self.signer())
+    }
+}
+
+/// What can be read from an event without a look at its signature.
+struct Checked {
+    network: NetworkId,
+    key: RecordKey,
+    version: u64,
+    removed: bool,
+    body: Body,
+    len: usize,
+}
+
+impl Checked {
+    fn new(event: &Unsigned, len: usize) -> Result<Self, RecordError> {
+        if event.kind != KIND {
+            return Err(RecordError::Kind(event.kind));
+        }
+        let tags = &event.tags;
+        let address = body::required(tags, "d")?;
+        let (network, key) = address.split_once('/').ok_or(NetworkIdError)?;
+        let network = network.parse()?;
+        // Before the key, whose points of the curve cost more.
+        let most = if key == "rules" { MAX_RULES_RECORD } else { MAX_RECORD };
+        if len > most {
+            return Err(RecordError::TooLong { len, most });
+        }
+        let version = body::decimal(body::required(tags, "v")?).ok_or(TagError::Value("v"))?;
+        let removed = body::flag(tags, "removed")?;
+        let key: RecordKey = key.parse()?;
+        if removed && key == RecordKey::Network {
+            return Err(RecordError::NotRemovable);
+        }
+        Ok(Self {
+            network,
+            body: Body::read(&key, tags)?,
+            key,
+            version,
+            removed,
+            len,
+        })
+    }
+}
+
+/// A record that nothing has signed yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    /// The tags behind `d`, `v` and `removed`.
+    tags: Tags,
+    content: String,
+    network: NetworkId,
+    key: RecordKey,
+    version: u64,
+    removed: bool,
+}
+
+impl Draft {
+    /// A record of `network` about `key` that says `body`.
+    #[must_use]
+    pub fn new(network: NetworkId, key: RecordKey, version: u64, body: &Body) -> Self {
+        Self {
+            tags: body.tags(),
+            content: String::new(),
+            network,
+            key,
+            version,
+            removed: false,
+        }
+    }
+
+    /// What `record` says, with another version: to be signed by another administrator. Tags that
+    /// this version of Weft does not know stay.
+    #[must_use]
+    pub fn again(record: &Record, version: u64) -> Self {
+        let event = record.event.body();
+        let set_here = |tag: &Vec<String>| matches!(tag.first().map(String::as_str), Some("d" | "v" | "removed"));
+        Self {
+            tags: event.tags.iter().filter(|tag| !set_here(tag)).cloned().collect(),
+            content: event.content.clone(),
+            network: record.network,
+            key: record.key.clone(),
+            version,
+            removed: record.removed,
+        }
+    }
+
+    /// `record` with another body, for instance another name. Tags that this version of Weft does
+    /// not know stay.
+    #[must_use]
+    pub fn changed(record: &Record, version: u64, body: &Body) -> Self {
+        let mut draft = Self::again(record, version);
+        let known = body::known_tags(&record.key);
+        draft
+            .tags
+            .retain(|tag| tag.first().is_none_or(|name| !known.contains(&&**name)));
+        let unknown = std::mem::replace(&mut draft.tags, body.tags());
+        draft.tags.extend(unknown);
+        draft.removed = false;
+        draft
+    }
+
+    /// The same record as a removal. What it says stays: the proof of a member and the uses of an
+    /// invite count beyond the removal.
+    #[must_use]
+    pub fn removal(mut self) -> Self {
+        self.removed = true;
+        self
+    }
+
+    /// Signs the record. `created_at` is in seconds since 1970 and decides nothing.
+    ///
+    /// # Errors
+    /// [`RecordError`], as for a record that is read.
+    pub fn sign(self, signer: &Identity, created_at: u64) -> Result<Record, RecordError> {
+        let text = |text: &str| text.to_owned();
+        let mut tags = vec![
+            vec![text("d"), format!("{}/{}", self.network, self.key)],
+            vec![text("v"), self.version.to_string()],
+        ];
+        if self.removed {
+            tags.push(vec![text("removed")]);
+        }
+        tags.extend(self.tags);
+        let unsigned = Unsigned {
+            created_at,
+            kind: KIND,
+            tags,
+            content: self.content,
+        };
+        let event = Event::sign(signer, unsigned)?;
+        let checked = Checked::new(event.body(), event.to_json().len())?;
+        Record::new(event, checked)
+    }
+}
+
+#[cfg(test)]
+mod tests;

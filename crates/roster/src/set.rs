@@ -1,0 +1,286 @@
+//! The records of one network that a node keeps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use thiserror::Error;
+use weft_noise::PublicKey;
+
+use crate::admins::Admins;
+use crate::key::RecordKey;
+use crate::network_id::NetworkId;
+use crate::record::Record;
+
+/// Bytes of JSON of all records of a set, at most.
+pub const MAX_SET: usize = 16 << 20;
+
+/// The records of one network: of each signer the best one about each key.
+///
+/// The order in which records arrive makes no difference, as long as all of them together are
+/// within [`MAX_SET`].
+#[derive(Debug, Clone)]
+pub struct RecordSet {
+    network: NetworkId,
+    slots: Slots,
+    admins: Admins,
+    /// Records whose signer is no administrator, the highest identifier last.
+    void: BTreeSet<Void>,
+    bytes: usize,
+    max_bytes: usize,
+    refusals: Refusals,
+}
+
+/// Key, signer, and what is kept of this signer about this key.
+pub(crate) type Slots = BTreeMap<RecordKey, BTreeMap<PublicKey, Kept>>;
+
+/// The records of one signer about one key.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    /// The one of the highest precedence.
+    pub(crate) best: Arc<Record>,
+    /// If this version of Weft does not understand it: the best one that it does understand.
+    pub(crate) understood: Option<Arc<Record>>,
+}
+
+/// Identifier, key and signer of a record.
+type Void = ([u8; 32], RecordKey, PublicKey);
+
+/// What became of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Insertion {
+    /// It is kept.
+    Kept,
+    /// It was there.
+    Known,
+    /// A better one of its signer about its key is there.
+    Older,
+    /// It is not kept, and counted.
+    Refused(Refusal),
+}
+
+/// The reason why a set does not take a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Error)]
+pub enum Refusal {
+    /// It is of another network.
+    #[error("the record is of another network")]
+    OtherNetwork,
+    /// The set is full.
+    #[error("the records of the network are too many: {MAX_SET} bytes are the limit")]
+    Full,
+}
+
+/// How many records were refused or removed, by cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Refusals {
+    /// Records of another network.
+    pub other_network: u64,
+    /// Records that found no room.
+    pub full: u64,
+    /// Records of signers that are no administrators, removed to make room.
+    pub evicted: u64,
+}
+
+impl RecordSet {
+    /// The empty set of a network.
+    #[must_use]
+    pub fn new(network: NetworkId) -> Self {
+        Self::with_room(network, MAX_SET)
+    }
+
+    /// An empty set of at most `max_bytes`.
+    #[must_use]
+    pub fn with_room(network: NetworkId, max_bytes: usize) -> Self {
+        Self {
+            network,
+            slots: Slots::new(),
+            admins: Admins::default(),
+            void: BTreeSet::new(),
+            bytes: 0,
+            max_bytes,
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// The network.
+    #[must_use]
+    pub const fn network(&self) -> NetworkId {
+        self.network
+    }
+
+    /// The administrators that the records make.
+    #[must_use]
+    pub const fn admins(&self) -> &Admins {
+        &self.admins
+    }
+
+    /// Bytes of JSON of all records.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What was refused so far.
+    #[must_use]
+    pub const fn refusals(&self) -> Refusals {
+        self.refusals
+    }
+
+    pub(crate) const fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// All records that are kept.
+    pub fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
+        let kept = self.slots.values().flat_map(BTreeMap::values);
+        kept.flat_map(|kept| [&kept.best].into_iter().chain(&kept.understood))
+    }
+
+    /// The records that count: those of administrators, and the resignations of former ones. Two
+    /// sets in which these are equal have equal states, whatever else is in them.
+    pub fn live(&self) -> impl Iterator<Item = &Arc<Record>> {
+        let kept = self.slots.values().flat_map(BTreeMap::values);
+        kept.map(|kept| &kept.best).filter(|record| self.is_live(record))
+    }
+
+    /// Whether a record counts.
+    #[must_use]
+    pub fn is_live(&self, record: &Record) -> bool {
+        let signer = record.signer();
+        let resigns = || self.admins.resigned.contains(signer) && *record.key() == RecordKey::Admin(*signer);
+        self.admins.rank(signer).is_some() || resigns()
+    }
+
+    /// Takes a record.
+    pub fn insert(&mut self, record: &Arc<Record>) -> Insertion {
+        if record.network() != self.network {
+            self.refusals.other_network += 1;
+            return Insertion::Refused(Refusal::OtherNetwork);
+        }
+        let kept = self.kept(record);
+        let Some((kept, replaced)) = kept.map_or(Ok((Kept::first(record), 0)), |kept| kept.with(record)).ok() else {
+            let known = self.records_of(record).any(|kept| kept.id() == record.id());
+            return if known { Insertion::Known } else { Insertion::Older };
+        };
+        if !self.make_room(record, replaced) {
+            self.refusals.full += 1;
+            return Insertion::Refused(Refusal::Full);
+        }
+        self.put(record.key().clone(), *record.signer(), kept);
+        if self.decides_admins(record) {
+            self.settle();
+        }
+        Insertion::Kept
+    }
+
+    fn kept(&self, record: &Record) -> Option<&Kept> {
+        self.slots.get(record.key())?.get(record.signer())
+    }
+
+    fn records_of(&self, record: &Record) -> impl Iterator<Item = &Arc<Record>> {
+        let kept = self.kept(record).into_iter();
+        kept.flat_map(|kept| [&kept.best].into_iter().chain(&kept.understood))
+    }
+
+    /// Whether a record can change who is an administrator.
+    fn decides_admins(&self, record: &Record) -> bool {
+        match record.key() {
+            RecordKey::Network => record.founds(),
+            RecordKey::Admin(subject) => self.admins.rank(record.signer()).is_some() || subject == record.signer(),
+            _ => false,
+        }
+    }
+
+    fn settle(&mut self) {
+        let admins = Admins::settle(&self.slots, None);
+        if admins == self.admins {
+            return;
+        }
+        self.admins = admins;
+        let all = self.slots.values().flat_map(BTreeMap::values);
+        let void: BTreeSet<Void> = all.filter(|kept| !self.is_live(&kept.best)).map(Kept::void).collect();
+        self.void = void;
+    }
+
+    fn put(&mut self, key: RecordKey, signer: PublicKey, kept: Kept) {
+        self.take_out(&key, &signer);
+        self.bytes += kept.len();
+        if !self.is_live(&kept.best) {
+            self.void.insert(kept.void());
+        }
+        self.slots.entry(key).or_default().insert(signer, kept);
+    }
+
+    fn take_out(&mut self, key: &RecordKey, signer: &PublicKey) {
+        let Some(of_key) = self.slots.get_mut(key) else { return };
+        if let Some(old) = of_key.remove(signer) {
+            self.bytes -= old.len();
+            self.void.remove(&old.void());
+        }
+        if of_key.is_empty() {
+            self.slots.remove(key);
+        }
+    }
+
+    /// Makes room for a record that takes the place of `replaced` bytes; whether there is. Void
+    /// records go first, those of the highest identifiers before others, so that the ones that stay
+    /// do not depend on the order of arrival.
+    fn make_room(&mut self, record: &Record, replaced: usize) -> bool {
+        let may_count = self.is_live(record) || self.decides_admins(record);
+        while self.bytes - replaced + record.len() > self.max_bytes {
+            let Some((id, key, signer)) = self.void.last().cloned() else {
+                return false;
+            };
+            let same = key == *record.key() && signer == *record.signer();
+            if same || (!may_count && id < *record.id()) {
+                return false;
+            }
+            self.take_out(&key, &signer);
+            self.refusals.evicted += 1;
+        }
+        true
+    }
+}
+
+impl Kept {
+    fn first(record: &Arc<Record>) -> Self {
+        Self {
+            best: Arc::clone(record),
+            understood: None,
+        }
+    }
+
+    /// This with another record of the same signer and key, and the bytes that leave; the error
+    /// means that the record is not better than what is kept.
+    fn with(&self, record: &Arc<Record>) -> Result<(Self, usize), ()> {
+        let understood = self
+            .understood
+            .as_ref()
+            .or(Some(&self.best))
+            .filter(|kept| kept.understood());
+        if record.precedence() > self.best.precedence() {
+            let kept = Self {
+                best: Arc::clone(record),
+                understood: understood.filter(|_| !record.understood()).cloned(),
+            };
+            let leaving = self.len() + record.len() - kept.len();
+            return Ok((kept, leaving));
+        }
+        let better = understood.is_none_or(|kept| record.precedence() > kept.precedence());
+        if self.best.understood() || !record.understood() || !better {
+            return Err(());
+        }
+        let kept = Self {
+            best: Arc::clone(&self.best),
+            understood: Some(Arc::clone(record)),
+        };
+        Ok((kept, self.understood.as_ref().map_or(0, |old| old.len())))
+    }
+
+    fn len(&self) -> usize {
+        self.best.len() + self.understood.as_ref().map_or(0, |record| record.len())
+    }
+
+    fn void(&self) -> Void {
+        (*self.best.id(), self.best.key().clone(), *self.best.signer())
+    }
+}

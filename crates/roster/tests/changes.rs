@@ -1,0 +1,159 @@
+//! Versions of new records, and what is signed again before an administrator goes.
+
+#![allow(clippy::unwrap_used, reason = "test helpers")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use weft_noise::PublicKey;
+use weft_roster::changes::{Again, ChangeError};
+use weft_roster::key::RecordKey;
+use weft_roster::record::{Draft, Record};
+use weft_roster::state::State;
+
+fn number(key: &PublicKey) -> u8 {
+    (1..60).find(|n| common::key(*n) == *key).unwrap()
+}
+
+/// The records of a list, signed by `by`.
+fn signed(list: &[Again], by: u8) -> Vec<Arc<Record>> {
+    let sign = |again: &Again| {
+        Draft::again(&again.record, again.version)
+            .sign(&identity(by), 1)
+            .unwrap()
+    };
+    list.iter().map(sign).map(Arc::new).collect()
+}
+
+/// Members with their names, administrators, and how many nodes are removed.
+type Facts = (Vec<(u8, Option<String>)>, Vec<u8>, usize);
+
+/// Members and ranks, which a revocation is not to change but for the one revoked.
+fn facts(state: &State) -> Facts {
+    let members = state.members.iter().map(|(key, member)| {
+        let name = member.name.as_ref().map(ToString::to_string);
+        (number(key), name)
+    });
+    (
+        members.collect(),
+        state.admins.of.keys().map(number).collect(),
+        state.removed.len(),
+    )
+}
+
+#[test]
+fn a_version_is_one_more_than_the_highest_that_counts() {
+    let records = [
+        founding(4, None),
+        grant(1, 2, 3),
+        member(2, 7, 5),
+        member(1, 7, 2),
+        member(9, 7, 80),
+    ];
+    let set = set(&records);
+    let member = RecordKey::Member(key(7));
+    assert_eq!(set.next_version(&member, &key(1)), Ok(6));
+    assert_eq!(set.next_version(&RecordKey::Network, &key(1)), Ok(5));
+    assert_eq!(set.next_version(&RecordKey::Rules, &key(2)), Ok(1));
+    assert_eq!(set.next_version(&member, &key(9)), Err(ChangeError::NotAdmin(key(9))));
+    assert_eq!(
+        set.next_version(&RecordKey::Admin(key(1)), &key(2)),
+        Err(ChangeError::NotSenior(key(1)))
+    );
+    assert_eq!(
+        set.next_version(&RecordKey::Member(key(1)), &key(2)),
+        Err(ChangeError::NotSenior(key(1)))
+    );
+    assert_eq!(set.next_version(&RecordKey::Admin(key(2)), &key(2)), Ok(4));
+}
+
+#[test]
+fn the_highest_version_names_its_signer() {
+    let records = [
+        founding(1, None),
+        grant(1, 2, 1),
+        member(2, 7, u64::MAX),
+        grant(2, 2, u64::MAX),
+        grant(2, 3, u64::MAX),
+    ];
+    let mut set = set(&records);
+    let member = RecordKey::Member(key(7));
+    assert_eq!(set.next_version(&member, &key(1)), Err(ChangeError::Exhausted(key(2))));
+    // Records of the junior do not keep the founder from removing it, or what it granted.
+    assert_eq!(set.next_version(&RecordKey::Admin(key(3)), &key(1)), Ok(1));
+    let list = set.resign_list(&key(2), &key(1)).unwrap();
+    for record in signed(&list, 1) {
+        set.insert(&record);
+    }
+    let version = set.next_version(&RecordKey::Admin(key(2)), &key(1)).unwrap();
+    set.insert(&revoke(1, 2, version.max(2)));
+    let state = State::of(&set);
+    assert_eq!(state.admins.rank(&key(2)), None);
+    assert_eq!(state.admins.rank(&key(3)), Some(1));
+    assert_eq!(named(&state, 7).unwrap().len(), 23);
+    assert!(set.next_version(&member, &key(1)).is_ok());
+}
+
+#[test]
+fn a_revocation_changes_nothing_else() {
+    let records = [
+        founding(1, None),
+        grant(1, 2, 1),
+        grant(1, 3, 1),
+        grant(2, 4, 1),
+        revoke(2, 5, 1),
+        grant(4, 5, 1),
+        member(2, 2, 1),
+        member(2, 7, 3),
+        member(1, 7, 2),
+        unmember(2, 8, 2),
+        member(3, 8, 1),
+        joined(2, 9, 1, 50, false),
+        invite(2, 50, 1, 1, false),
+        rules(2, 3),
+        member(4, 10, 1),
+    ];
+    let mut set = set(&records);
+    let before = State::of(&set);
+    let list = set.resign_list(&key(2), &key(1)).unwrap();
+    for record in signed(&list, 1) {
+        set.insert(&record);
+    }
+    let between = State::of(&set);
+    assert_eq!(facts(&between), facts(&before), "signing again changes nothing");
+    let version = set.next_version(&RecordKey::Admin(key(2)), &key(1)).unwrap();
+    set.insert(&revoke(1, 2, version));
+    let after = State::of(&set);
+    let (members, admins, removed) = facts(&before);
+    let admins: Vec<u8> = admins.into_iter().filter(|n| *n != 2).collect();
+    assert_eq!(facts(&after), (members, admins, removed));
+    assert_eq!(after.table, before.table);
+    assert_eq!(after.over_used, before.over_used);
+    let uses = |state: &State| state.invites[&invite_key(50)].remaining;
+    assert_eq!((uses(&after), uses(&before)), (0, 0));
+
+    // Without the list, much falls.
+    let mut bare = common::set(&records);
+    bare.insert(&revoke(1, 2, 2));
+    assert_ne!(facts(&State::of(&bare)), facts(&after));
+}
+
+#[test]
+fn a_grant_leaves_what_is_known_of_the_new_admin() {
+    // An equal of the new administrator may say nothing about it.
+    let records = [founding(1, None), grant(1, 2, 1), member(2, 7, 1)];
+    let mut set = set(&records);
+    let list = set.grant_list(&key(7), &key(1)).unwrap();
+    assert_eq!(list.len(), 1);
+    let mut without = set.clone();
+    without.insert(&grant(1, 7, 1));
+    assert_eq!(named(&State::of(&without), 7), None);
+    for record in signed(&list, 1) {
+        set.insert(&record);
+    }
+    set.insert(&grant(1, 7, 1));
+    assert_eq!(named(&State::of(&set), 7), Some("n2-1"));
+    assert_eq!(set.grant_list(&key(1), &key(2)), Err(ChangeError::NotSenior(key(1))));
+}

@@ -1,0 +1,337 @@
+//! Random histories: every order of arrival gives one state, which is that of a slow model.
+//!
+//! The model keeps all records, and looks through all of them for each question. It shares no code
+//! with the crate but the parsing of records.
+
+#![allow(clippy::unwrap_used, reason = "test helpers")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use common::*;
+use rand_chacha::ChaCha20Rng;
+use rand_core::{Rng, SeedableRng};
+use sha2::{Digest, Sha256};
+use weft_noise::PublicKey;
+use weft_roster::event::Event;
+use weft_roster::key::RecordKey;
+use weft_roster::record::{Body, Member, Record, RuleList};
+use weft_roster::rules::Rule;
+use weft_roster::state::State;
+
+/// Histories of each run.
+const HISTORIES: u64 = 10_000;
+
+/// Keys that sign. The first is the founder.
+const SIGNERS: std::ops::RangeInclusive<u8> = 1..=6;
+
+/// Every record that a history may contain.
+fn pool() -> Vec<Arc<Record>> {
+    let mut pool = Vec::new();
+    let unknown = |by, version| {
+        let mut event = rules(by, version).event().body().clone();
+        event.tags.push(vec!["default".to_owned(), "ask".to_owned()]);
+        let event = Event::sign(&identity(by), event).unwrap();
+        Arc::new(Record::parse(event.to_json().as_bytes()).unwrap())
+    };
+    for by in SIGNERS {
+        for version in [1, 2, 3, u64::MAX] {
+            for subject in SIGNERS {
+                pool.extend([grant(by, subject, version), revoke(by, subject, version)]);
+            }
+            for subject in 1..=8 {
+                pool.extend([member(by, subject, version), unmember(by, subject, version)]);
+            }
+            for subject in 6..=9 {
+                for code in 50..=51 {
+                    pool.push(joined(by, subject, version, code, version == 3));
+                }
+            }
+            for code in 50..=51 {
+                let (uses, revoked) = (1 + u32::from(version == 2), version > 2);
+                pool.push(invite(by, code, version, uses, revoked));
+            }
+            let prefix = "10.9.0.0/16".parse().unwrap();
+            for subject in 1..=8 {
+                let key = RecordKey::Route(key(subject), prefix);
+                pool.push(record(by, key, version, version == 2, &Body::Plain));
+            }
+            pool.extend([rules(by, version % 60_000), unknown(by, version % 60_000)]);
+        }
+    }
+    for version in 1..4 {
+        pool.push(founding(version, Some(3 + version as u8)));
+    }
+    pool
+}
+
+fn below(rng: &mut ChaCha20Rng, n: usize) -> usize {
+    rng.next_u32() as usize % n
+}
+
+/// A history: mostly about few administrators, so that they have a say.
+fn history(rng: &mut ChaCha20Rng, pool: &[Arc<Record>]) -> Vec<Arc<Record>> {
+    let mut records = Vec::new();
+    if below(rng, 20) > 0 {
+        records.push(founding(1 + below(rng, 2) as u64, Some(4)));
+    }
+    for subject in 2..=5 {
+        if below(rng, 2) == 0 {
+            records.push(grant(1 + below(rng, subject as usize) as u8, subject, 1));
+        }
+    }
+    let count = below(rng, 60);
+    records.extend((0..count).map(|_| Arc::clone(&pool[below(rng, pool.len())])));
+    shuffle(rng, &mut records);
+    records
+}
+
+fn shuffle<T>(rng: &mut ChaCha20Rng, items: &mut [T]) {
+    for at in (1..items.len()).rev() {
+        items.swap(at, below(rng, at + 1));
+    }
+}
+
+/// What is compared.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    ranks: BTreeMap<PublicKey, u32>,
+    members: BTreeMap<PublicKey, Member>,
+    removed: BTreeMap<PublicKey, [u8; 32]>,
+    over_used: BTreeMap<PublicKey, [u8; 32]>,
+    remaining: BTreeMap<[u8; 32], (u32, bool)>,
+    routes: BTreeSet<PublicKey>,
+    rules: Option<Vec<Rule>>,
+}
+
+impl Outcome {
+    fn of(state: &State) -> Self {
+        let ranks = state.admins.of.iter().map(|(key, admin)| (*key, admin.rank.into()));
+        let invites = state.invites.iter();
+        Self {
+            ranks: ranks.collect(),
+            members: state.members.clone(),
+            removed: state.removed.iter().map(|(key, record)| (*key, *record.id())).collect(),
+            over_used: state.over_used.clone(),
+            remaining: invites
+                .map(|(key, open)| (*key, (open.remaining, open.revoked)))
+                .collect(),
+            routes: state.routes.values().flatten().copied().collect(),
+            rules: state.table.rules.clone(),
+        }
+    }
+}
+
+/// The slow model.
+struct Model<'a> {
+    records: &'a [Arc<Record>],
+    ranks: BTreeMap<PublicKey, u32>,
+}
+
+/// Whether `a` goes before `b`, both by signers of one rank.
+fn beats(a: &Record, b: &Record) -> bool {
+    if a.version() != b.version() {
+        return a.version() > b.version();
+    }
+    if a.removed() != b.removed() {
+        return a.removed();
+    }
+    a.id() < b.id()
+}
+
+impl<'a> Model<'a> {
+    fn new(records: &'a [Arc<Record>]) -> Self {
+        let mut model = Self {
+            records,
+            ranks: BTreeMap::new(),
+        };
+        let founder = key(FOUNDER);
+        let Some(first) = model.best(|r| *r.key() == RecordKey::Network && *r.signer() == founder, beats) else {
+            return model;
+        };
+        let Body::Network(network) = first.body() else {
+            unreachable!()
+        };
+        model.ranks.insert(founder, 0);
+        model.ranks.extend(network.successor.map(|key| (key, 0)));
+        let mut decided: BTreeSet<PublicKey> = model.ranks.keys().copied().collect();
+        for rank in 0..10 {
+            let signs: Vec<PublicKey> = model
+                .ranks
+                .iter()
+                .filter(|(_, r)| **r == rank)
+                .map(|(k, _)| *k)
+                .collect();
+            for subject in (1..=9).map(key) {
+                let about = RecordKey::Admin(subject);
+                let says = |r: &Record| *r.key() == about && signs.contains(r.signer());
+                let Some(decisive) = model.best(says, beats) else {
+                    continue;
+                };
+                if !decided.insert(subject) {
+                    continue;
+                }
+                let own = model.best(|r| *r.key() == about && *r.signer() == subject, beats);
+                let resigned = own.is_some_and(|own| own.removed() && own.version() > decisive.version());
+                if !decisive.removed() && !resigned {
+                    model.ranks.insert(subject, rank + 1);
+                }
+            }
+        }
+        model
+    }
+
+    /// The record that `beats` all others of those that are wanted.
+    fn best(&self, wanted: impl Fn(&Record) -> bool, beats: impl Fn(&Record, &Record) -> bool) -> Option<&'a Record> {
+        let mut best: Option<&Record> = None;
+        for record in self.records {
+            if wanted(record) && best.is_none_or(|best| beats(record, best)) {
+                best = Some(record);
+            }
+        }
+        best
+    }
+
+    /// The record in force for a key.
+    fn in_force(
+        &self,
+        about: &RecordKey,
+        subject: Option<PublicKey>,
+        wanted: impl Fn(&Record) -> bool,
+    ) -> Option<&'a Record> {
+        let rank = |record: &Record| self.ranks.get(record.signer()).copied();
+        let own = subject.and_then(|subject| self.ranks.get(&subject).copied());
+        let counts = |record: &Record| {
+            let Some(rank) = rank(record) else { return false };
+            let senior = own.is_none_or(|own| rank < own || Some(*record.signer()) == subject);
+            record.key() == about && senior && wanted(record)
+        };
+        let goes_first = |a: &Record, b: &Record| {
+            if own.is_some() && rank(a) != rank(b) {
+                return rank(a) < rank(b);
+            }
+            if (a.version(), a.removed()) == (b.version(), b.removed()) && rank(a) != rank(b) {
+                return rank(a) < rank(b);
+            }
+            beats(a, b)
+        };
+        self.best(counts, goes_first)
+    }
+
+    fn outcome(&self) -> Outcome {
+        let mut outcome = Outcome {
+            ranks: self.ranks.clone(),
+            members: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            over_used: BTreeMap::new(),
+            remaining: BTreeMap::new(),
+            routes: BTreeSet::new(),
+            rules: self.rules(),
+        };
+        let mut users: BTreeMap<[u8; 32], Vec<([u8; 32], PublicKey)>> = BTreeMap::new();
+        for subject in (1..=9).map(key) {
+            let Some(record) = self.in_force(&RecordKey::Member(subject), Some(subject), |_| true) else {
+                continue;
+            };
+            let Body::Member(member) = record.body() else {
+                unreachable!()
+            };
+            if record.removed() {
+                outcome.removed.insert(subject, *record.id());
+            } else {
+                outcome.members.insert(subject, member.clone());
+            }
+            if let Some(proof) = &member.proof {
+                let place = Sha256::digest([proof.invite, *subject.as_bytes()].concat()).into();
+                users.entry(proof.invite).or_default().push((place, subject));
+            }
+        }
+        for code in 50..=51 {
+            let code = invite_key(code);
+            let about = RecordKey::Invite(code);
+            let Some(record) = self.in_force(&about, None, |_| true) else {
+                continue;
+            };
+            let Body::Invite(invite) = record.body() else {
+                unreachable!()
+            };
+            let mut users = users.remove(&code).unwrap_or_default();
+            users.sort_unstable();
+            let mut remaining = invite.uses;
+            for (_, user) in users {
+                if remaining > 0 {
+                    remaining -= 1;
+                } else if outcome.members.remove(&user).is_some() {
+                    outcome.over_used.insert(user, code);
+                }
+            }
+            outcome.remaining.insert(code, (remaining, record.removed()));
+        }
+        let prefix = "10.9.0.0/16".parse().unwrap();
+        for subject in (1..=9).map(key) {
+            let record = self.in_force(&RecordKey::Route(subject, prefix), Some(subject), |_| true);
+            if record.is_some_and(|record| !record.removed()) && outcome.members.contains_key(&subject) {
+                outcome.routes.insert(subject);
+            }
+        }
+        outcome
+    }
+
+    fn rules(&self) -> Option<Vec<Rule>> {
+        let understood = |record: &Record| matches!(record.body(), Body::Rules(RuleList::Understood(_)));
+        let Some(mut record) = self.in_force(&RecordKey::Rules, None, |_| true) else {
+            return Some(Vec::new());
+        };
+        if !understood(record) {
+            record = self.in_force(&RecordKey::Rules, None, understood)?;
+        }
+        match record.body() {
+            Body::Rules(RuleList::Understood(rules)) => Some(rules.clone()),
+            _ => unreachable!(),
+        }
+    }
+}
+
+#[test]
+fn random_histories_have_the_state_of_the_model_in_every_order() {
+    let pool = pool();
+    let mut seen = [0; 6];
+    for seed in 0..HISTORIES {
+        let mut rng = ChaCha20Rng::seed_from_u64(seed);
+        let mut records = history(&mut rng, &pool);
+        let first = set(&records);
+        let state = State::of(&first);
+        assert_eq!(
+            Outcome::of(&state),
+            Model::new(&records).outcome(),
+            "seed {seed}: {records:?}"
+        );
+
+        shuffle(&mut rng, &mut records);
+        assert_eq!(common::state(&records), state, "seed {seed}: another order");
+        // What is passed on to others has the same state, but for rules kept for want of better ones.
+        let live: Vec<_> = first.live().cloned().collect();
+        let passed_on = common::state(&live);
+        assert_eq!(
+            (&passed_on.members, &passed_on.admins),
+            (&state.members, &state.admins),
+            "seed {seed}"
+        );
+
+        // A test of nothing would pass: count what the histories bring about.
+        let happened = [
+            state.admins.of.len() > 2,
+            state.admins.of.values().any(|admin| admin.rank > 1),
+            !state.admins.resigned.is_empty(),
+            !state.over_used.is_empty(),
+            !state.removed.is_empty(),
+            state.table.rules.is_none(),
+        ];
+        for (count, happened) in seen.iter_mut().zip(happened) {
+            *count += u32::from(happened);
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 200), "{seen:?}");
+}
