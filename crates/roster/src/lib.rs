@@ -11,6 +11,7 @@
 //! - [`invite`]: invite codes, their key pairs, and proofs.
 //! - [`names`], [`addresses`]: labels and IPv4 addresses of members, and their collisions.
 //! - [`rules`]: rules as text, and what they say about a flow.
+//! - [`sync`]: how members agree on their records.
 //!
 //! Two nodes that have the same records have the same state, in whatever order they came: nothing
 //! here looks at a clock, and of any two records one goes first. Times are arguments, in seconds
@@ -31,3 +32,4 @@ pub mod record;
 pub mod rules;
 pub mod set;
 pub mod state;
+pub mod sync;
