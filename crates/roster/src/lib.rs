@@ -12,6 +12,7 @@
 //! - [`names`], [`addresses`]: labels and IPv4 addresses of members, and their collisions.
 //! - [`rules`]: rules as text, and what they say about a flow.
 //! - [`sync`]: how members agree on their records.
+//! - [`membership`]: the state as nvpn's event.
 //!
 //! Two nodes that have the same records have the same state, in whatever order they came: nothing
 //! here looks at a clock, and of any two records one goes first. Times are arguments, in seconds
@@ -26,6 +27,7 @@ pub mod changes;
 pub mod event;
 pub mod invite;
 pub mod key;
+pub mod membership;
 pub mod names;
 pub mod network_id;
 pub mod record;
