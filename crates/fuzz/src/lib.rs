@@ -18,6 +18,7 @@
 //!   nothing.
 //! - [`stream`]: two ends that send documents to each other over a link that the bytes control, and a
 //!   peer that follows no rule.
+//! - [`roster`]: every parser of weft-roster, and random records in two orders.
 //! - [`dns`]: any request to the DNS responder, and the properties of its response.
 //! - [`broker`]: any request to the process that keeps root's rights, and any reply.
 //!
@@ -43,6 +44,7 @@ mod input;
 mod lane;
 mod mesh;
 mod model;
+mod roster;
 mod split;
 mod stream;
 mod wire;
@@ -57,6 +59,7 @@ pub use fast::fast;
 pub use handshake::handshake;
 pub use lane::lane;
 pub use mesh::mesh;
+pub use roster::roster;
 pub use split::split;
 pub use stream::stream;
 pub use wire::wire;
@@ -75,6 +78,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("mesh", mesh),
     ("handshake", handshake),
     ("stream", stream),
+    ("roster", roster),
     #[cfg(feature = "node")]
     ("dns", dns),
     #[cfg(feature = "node")]
