@@ -125,6 +125,11 @@ pub enum Event {
         /// The source address of its handshake message. The node need not be there.
         from: SocketAddr,
     },
+    /// A node that is not configured has come as a guest, to ask for membership.
+    GuestUp {
+        /// The node.
+        key: PublicKey,
+    },
     /// Two running nodes have the key of this peer.
     KeyInTwo {
         /// The peer.

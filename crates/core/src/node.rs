@@ -32,6 +32,7 @@ mod configure;
 mod counters;
 mod doubt;
 mod forwarding;
+mod guests;
 mod labels;
 mod mesh;
 mod messages;
@@ -71,6 +72,8 @@ pub struct Node {
     allowed: BTreeSet<NodeAddr>,
     /// Nodes that may not link unless they are configured.
     denied: BTreeSet<NodeAddr>,
+    /// Nodes that are not configured may come as guests.
+    guests_welcome: bool,
     mesh: Mesh,
     /// Routes for messages of other nodes, as the lanes have them.
     routes: Routes,
@@ -108,6 +111,7 @@ impl Node {
             next_link: 1,
             allowed: BTreeSet::new(),
             denied: BTreeSet::new(),
+            guests_welcome: false,
             routes: Routes::default(),
             reroute_at: u64::MAX,
             held: BTreeMap::new(),
@@ -180,7 +184,8 @@ impl Node {
         let peer = self.peers.get_mut(&addr)?;
         let (link, session) = (&mut peer.link, &mut peer.session);
         let link_due = link.deadline(&self.ctx).0 <= now;
-        if !link_due && session.deadline(&self.ctx).0 > now {
+        let stays = peer.guest.is_none_or(|guest| guest.until > now);
+        if stays && !link_due && session.deadline(&self.ctx).0 > now {
             return None;
         }
         let mut end = Timeout {
@@ -200,6 +205,7 @@ impl Node {
         if session.deadline(&self.ctx).0 <= now {
             session.handle_timeout(&mut self.ctx, now);
         }
+        end.lost |= self.end_stay(now, addr);
         Some(end)
     }
 
@@ -274,7 +280,8 @@ impl Node {
             if let Some(link) = self.peers.get(&addr).map(|peer| peer.link.id) {
                 self.forget_labels(now, link);
             }
-            if let Some(peer) = self.peers.get_mut(&addr).filter(|peer| peer.configured) {
+            self.welcome_guest(now, addr);
+            if let Some(peer) = self.peers.get_mut(&addr).filter(|peer| peer.speaks()) {
                 peer.session.handle_link_up(&mut self.ctx, now, peer.link.id, restarted);
             }
             self.note_path(now, addr);

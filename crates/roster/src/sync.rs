@@ -388,9 +388,7 @@ fn take(
 
 fn root(set: &RecordSet) -> [u8; 32] {
     let ids = live_ids(set, &[0xff; 32]).into_iter();
-    ids.fold(Sha256::new(), Sha256::chain_update)
-        .finalize()
-        .into()
+    ids.fold(Sha256::new(), Sha256::chain_update).finalize().into()
 }
 
 fn digests(set: &RecordSet) -> Box<[[u8; 8]; BUCKETS]> {

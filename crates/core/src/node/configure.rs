@@ -12,6 +12,16 @@ use crate::{PeerConfig, SessionDown};
 impl Node {
     /// Adds a peer, or changes the addresses of a known one. The node's own key is ignored.
     pub fn add_peer(&mut self, now: u64, peer: PeerConfig) {
+        self.add(now, peer, true);
+    }
+
+    /// Adds a node that is linked and has a session for messages of services, and with which no IP
+    /// packets pass. A peer stays a peer.
+    pub fn add_contact(&mut self, now: u64, contact: PeerConfig) {
+        self.add(now, contact, false);
+    }
+
+    fn add(&mut self, now: u64, peer: PeerConfig, packets: bool) {
         let addr = peer.key.node_addr();
         if addr == self.ctx.me {
             return;
@@ -23,8 +33,17 @@ impl Node {
             self.insert_peer(now, peer.key, peer.addresses, true);
         }
         self.turned_away.forget(&peer.key);
-        self.ctx.lane(TableCommand::AllowPeer { peer: addr });
+        let guest = self.peers.get_mut(&addr).and_then(|peer| {
+            peer.packets |= packets;
+            peer.guest.take()
+        });
+        if packets {
+            self.ctx.lane(TableCommand::AllowPeer { peer: addr });
+        }
         self.expect(addr);
+        if guest.is_some_and(|guest| guest.apart) {
+            self.neighbour_up(now, addr);
+        }
         self.adopt(now, addr);
     }
 

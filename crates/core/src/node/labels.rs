@@ -53,7 +53,7 @@ impl Node {
             self.counters.messages_malformed += 1;
             return;
         };
-        if !self.ctx.config.mesh || !self.ctx.config.fast {
+        if !self.ctx.config.mesh || !self.ctx.config.fast || self.is_apart(link) {
             return;
         }
         let (label, until) = (Label(label), now + LIFE);

@@ -75,13 +75,18 @@ impl Node {
     /// are admitted and there is room.
     pub(super) fn admit_stranger(&mut self, now: u64, key: PublicKey) -> bool {
         let addr = key.node_addr();
-        let everyone = self.ctx.config.admit == Admit::Everyone && !self.denied.contains(&addr);
-        let welcome = self.ctx.config.mesh && (everyone || self.allowed.contains(&addr));
+        let welcome = self.is_welcome(&addr) || self.admits_guest(&addr);
         if !welcome || addr == self.ctx.me || self.strangers() >= MAX_STRANGERS || !self.make_room_for_unproven(now) {
             return false;
         }
         self.insert_peer(now, key, Vec::new(), false);
         true
+    }
+
+    /// Whether the mesh admits a node that is not configured.
+    pub(super) fn is_welcome(&self, addr: &NodeAddr) -> bool {
+        let everyone = self.ctx.config.admit == Admit::Everyone && !self.denied.contains(addr);
+        self.ctx.config.mesh && (everyone || self.allowed.contains(addr))
     }
 
     /// Records a node that is not configured, asked to link and gets no answer. A denied node is
@@ -159,6 +164,8 @@ impl Node {
                 progress: Progress::new(now),
                 expected: None,
                 configured,
+                packets: false,
+                guest: None,
                 queued: u64::MAX,
             },
         );
@@ -185,7 +192,8 @@ impl Node {
     }
 
     pub(super) fn neighbour_up(&mut self, now: u64, addr: NodeAddr) {
-        let Some(peer) = self.peers.get(&addr).filter(|_| self.ctx.config.mesh) else {
+        let in_mesh = |peer: &&Peer| self.ctx.config.mesh && !peer.guest.is_some_and(|guest| guest.apart);
+        let Some(peer) = self.peers.get(&addr).filter(in_mesh) else {
             return;
         };
         self.mesh.neighbour_up(now, addr, peer.key);
@@ -221,7 +229,8 @@ impl Node {
 
     /// Handles gossip or a look-up of the neighbour on `link`.
     pub(super) fn handle_mesh_message(&mut self, now: u64, link: LinkId, kind: LinkMessageType, body: &[u8]) {
-        let Some(from) = self.by_link.get(&link).copied().filter(|_| self.ctx.config.mesh) else {
+        let in_mesh = self.ctx.config.mesh && !self.is_apart(link);
+        let Some(from) = self.by_link.get(&link).copied().filter(|_| in_mesh) else {
             return;
         };
         let (peers, identity) = (&self.peers, &self.ctx.identity);
@@ -290,6 +299,9 @@ impl Node {
     /// Forwards a message of another node for which the lane has no route, or which contains
     /// coordinates.
     pub(super) fn handle_transit(&mut self, now: u64, link: LinkId, mut body: Vec<u8>) {
+        if self.is_apart(link) {
+            return;
+        }
         let Some(from) = self.by_link.get(&link).copied() else {
             return;
         };

@@ -12,7 +12,7 @@ use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::signal::Signal;
 use weft_wire::{fmp, fsp};
 
-use super::Node;
+use super::{Node, Peer};
 use crate::link::First;
 
 impl Node {
@@ -149,12 +149,16 @@ impl Node {
         let Some(from) = self.by_link.get(&link).copied() else {
             return;
         };
-        if from != src && !self.ctx.config.mesh {
+        if from != src && (!self.ctx.config.mesh || self.is_apart(link)) {
             return;
         }
-        self.learn_from(now, datagram, from);
-        self.reroute_one(now, src);
-        let Some(peer) = self.peers.get_mut(&src).filter(|p| p.configured) else {
+        if !self.is_apart(link) {
+            self.learn_from(now, datagram, from);
+            self.reroute_one(now, src);
+        }
+        // A guest speaks for itself alone, over its own link.
+        let speaks = |p: &&mut Peer| p.configured || p.guest.is_some() && from == src;
+        let Some(peer) = self.peers.get_mut(&src).filter(speaks) else {
             return;
         };
         let (ctx, session) = (&mut self.ctx, &mut peer.session);

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weft_noise::PublicKey;
 
+use super::guests::Guest;
 use crate::Quality;
 use crate::context::Context;
 use crate::link::Link;
@@ -25,6 +26,10 @@ pub(crate) struct Peer {
     /// The configuration names this peer, so IP packets may pass. Other nodes are neighbours only
     /// while they are linked.
     pub(crate) configured: bool,
+    /// IP packets pass, if it is configured.
+    pub(crate) packets: bool,
+    /// The stay of a guest.
+    pub(crate) guest: Option<Guest>,
     /// When the peer is due, as the queue of [`Peers`] has it; `u64::MAX` if it is not in the
     /// queue.
     pub(crate) queued: u64,
@@ -34,12 +39,19 @@ impl Peer {
     /// Returns when the peer next needs attention, and for what.
     pub(super) fn due(&self, ctx: &Context) -> (u64, &'static str) {
         let look = if self.configured { self.progress.next } else { u64::MAX };
+        let stay = self.guest.map_or(u64::MAX, |guest| guest.until);
         let times = [
             self.link.deadline(ctx),
             self.session.deadline(ctx),
+            (stay, "stay of a guest"),
             (look, "state of a peer"),
         ];
         times.into_iter().min_by_key(|(at, _)| *at).unwrap_or((u64::MAX, ""))
+    }
+
+    /// Whether messages of services pass: it is configured, or a guest.
+    pub(super) fn speaks(&self) -> bool {
+        self.configured || self.guest.is_some()
     }
 
     /// Returns the hosts where the peer may be, in order.

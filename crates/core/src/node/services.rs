@@ -45,7 +45,7 @@ impl Node {
             return Err(ServiceError::TooLong(bytes.len()));
         }
         let addr = peer.node_addr();
-        let known = self.peers.get_mut(&addr).filter(|known| known.configured);
+        let known = self.peers.get_mut(&addr).filter(|known| known.speaks());
         let known = known.ok_or(ServiceError::NoPeer)?;
         if known.session.send_service(&mut self.ctx, now, ports, bytes) {
             return Ok(());
@@ -59,7 +59,7 @@ impl Node {
     /// Handles a message of a peer for a service.
     pub(super) fn handle_service(&mut self, now: u64, peer: NodeAddr, ports: DataPorts, bytes: Vec<u8>) {
         self.with_peer(peer, |ctx, p| {
-            if p.configured {
+            if p.speaks() {
                 p.session.note_service(now);
                 ctx.service(p.key, ports, bytes);
             }

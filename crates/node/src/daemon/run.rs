@@ -320,6 +320,7 @@ impl Daemon {
                 "a node that is not configured here asked to link; {}",
                 "`weft peer add` with this npub lets it in"
             ),
+            Event::GuestUp { key } => tracing::info!(npub = %key, "a node came to ask for membership"),
             Event::KeyInTwo {
                 peer,
                 seen: [here, there],
