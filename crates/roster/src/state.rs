@@ -95,6 +95,9 @@ pub enum InviteClosed {
     /// It has expired.
     #[error("the invite has expired")]
     Expired,
+    /// The node was removed from the network.
+    #[error("the node was removed from the network; an administrator can admit it again without an invite")]
+    Removed,
     /// All uses are taken.
     #[error("the invite was used as often as it may be")]
     Used,
@@ -143,6 +146,19 @@ impl State {
             invites,
             refused,
         }
+    }
+
+    /// Whether an administrator may admit `member` by an invite at the time `now`, in seconds since
+    /// 1970. A node that was removed needs an administrator that admits it without an invite: its
+    /// code may still have uses, and it still has the code.
+    ///
+    /// # Errors
+    /// [`InviteClosed`].
+    pub fn may_join(&self, member: &PublicKey, invite: &[u8; 32], now: u64) -> Result<&Invite, InviteClosed> {
+        if self.removed.contains_key(member) {
+            return Err(InviteClosed::Removed);
+        }
+        self.open_invite(invite, now)
     }
 
     /// Whether an administrator may admit a node by an invite at the time `now`, in seconds since

@@ -28,7 +28,7 @@ use crate::state::State;
 mod budget;
 mod message;
 
-use budget::Budget;
+use budget::{Budget, EACH};
 use message::has;
 pub use message::{BUCKETS, MAX_MESSAGE, Message, MessageError};
 
@@ -162,7 +162,7 @@ impl Sync {
         now: u64,
     ) -> Result<Vec<Arc<Record>>, SyncError> {
         let peer = self.peers.get_mut(from).ok_or(SyncError::Unconnected)?;
-        if !peer.receive.take(bytes.len(), now) {
+        if !peer.receive.take(bytes.len() + EACH, now) {
             return Err(SyncError::Budget);
         }
         let member = entitled(state, from);

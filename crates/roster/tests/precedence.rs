@@ -206,9 +206,26 @@ fn only_the_founder_names_a_successor() {
         founder: None,
         successor,
     };
-    let by_admin = record(2, RecordKey::Network, 9, false, &Body::Network(body(Some(key(2)))));
-    let state = in_all_orders(&[founding(1, Some(3)), founding(2, Some(4)), grant(1, 2, 1), by_admin]);
-    assert_eq!(ranks(&state), [(1, 0), (2, 1), (4, 0)]);
+    // Of an administrator whose key is lower than the founder's, and of one whose key is not.
+    let lower = (2..=250).find(|n| key(*n) < key(FOUNDER)).unwrap();
+    let by = |n: u8| record(n, RecordKey::Network, 9, false, &Body::Network(body(Some(key(n)))));
+    let state = in_all_orders(&[
+        founding(1, Some(3)),
+        founding(2, Some(4)),
+        grant(1, 2, 1),
+        grant(1, lower, 1),
+        by(2),
+        by(lower),
+    ]);
+    assert_eq!(state.admins.founder, Some(key(FOUNDER)));
+    assert_eq!(
+        (state.admins.rank(&key(2)), state.admins.rank(&key(lower))),
+        (Some(1), Some(1))
+    );
+    assert_eq!(
+        (state.admins.rank(&key(3)), state.admins.rank(&key(4))),
+        (None, Some(0))
+    );
     // Name and policy are those of the highest version.
     assert_eq!(state.name, Some(name("taken")));
     assert_eq!(state.table.inside, Policy::Deny);
@@ -263,6 +280,13 @@ fn invites_close_for_their_reasons() {
     assert!(state.open_invite(&invite_key(50), 1_000).is_ok());
     assert_eq!(state.open_invite(&invite_key(50), 1_001), Err(InviteClosed::Expired));
     assert_eq!(state.open_invite(&invite_key(51), 0), Err(InviteClosed::Unknown));
+    let removed = [founding(1, None), invite(1, 50, 1, 9, false), unmember(1, 7, 2)];
+    let removed = in_all_orders(&removed);
+    assert_eq!(
+        removed.may_join(&key(7), &invite_key(50), 0),
+        Err(InviteClosed::Removed)
+    );
+    assert!(removed.may_join(&key(8), &invite_key(50), 0).is_ok());
 }
 
 #[test]

@@ -3,6 +3,9 @@
 /// The most bytes at once: a network of 2,000 members, with room to spare.
 pub(super) const BURST: u64 = 4 << 20;
 
+/// Bytes that a message costs beside its own: each one takes a look at all identifiers.
+pub(super) const EACH: usize = 8_192;
+
 /// Bytes that are added each millisecond, up to [`BURST`].
 const REFILL: u64 = 64;
 

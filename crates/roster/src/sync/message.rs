@@ -27,7 +27,7 @@ pub enum Message {
     },
     /// Type 4: records, and identifiers of others that the sender has not.
     Records {
-        /// How many there are is a `u16` in front of them.
+        /// At most 65,535: how many there are is a `u16` in front of them.
         want: Vec<[u8; 32]>,
         /// Each is its length as a `u32`, and JSON.
         records: Vec<String>,
