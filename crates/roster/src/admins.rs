@@ -3,8 +3,9 @@
 //! The founder has rank 0, and so has the successor that the founder's own `network` record names.
 //! The other ranks follow one by one. Among the records about an undecided key that administrators
 //! of the present rank signed, the one of the highest precedence decides: the key is an
-//! administrator of the next rank, or none. Records of later ranks about a decided key mean nothing,
-//! so seniority goes before version, and no record can act on its signer's seniors or equals.
+//! administrator of the next rank, or none. Records of later ranks about a decided key mean
+//! nothing, so seniority goes before version, and no record can act on its signer's seniors or
+//! equals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

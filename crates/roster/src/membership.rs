@@ -1,8 +1,8 @@
 //! The membership event of nvpn, made from a state.
 //!
 //! nvpn's devices read the members of a network from one event of kind 30388 (`SharedRoster` of
-//! nostr-vpn-core). It is an output: between weft nodes the records decide, and nothing here is read
-//! back.
+//! nostr-vpn-core). It is an output: between weft nodes the records decide, and nothing here is
+//! read back.
 
 use data_encoding::HEXLOWER;
 use thiserror::Error;

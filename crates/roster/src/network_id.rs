@@ -14,8 +14,8 @@ const DOMAIN: &[u8] = b"weft network 1";
 /// The random bytes that a founder adds, so that one key may found many networks.
 pub type Nonce = [u8; 16];
 
-/// The identifier of a network: the first 16 bytes of SHA-256(`"weft network 1"` || founder's key ||
-/// nonce).
+/// The identifier of a network: the first 16 bytes of SHA-256(`"weft network 1"` || founder's key
+/// || nonce).
 ///
 /// Founder and nonce are in the founder's `network` record, so every node can verify which key
 /// founded the network, whatever node the record came from.

@@ -311,7 +311,7 @@ fn random_histories_have_the_state_of_the_model_in_every_order() {
 
         shuffle(&mut rng, &mut records);
         assert_eq!(common::state(&records), state, "seed {seed}: another order");
-        // What is passed on to others has the same state, but for rules kept for want of better ones.
+        // What is passed on has the same state, but for rules kept for want of better ones.
         let live: Vec<_> = first.live().cloned().collect();
         let passed_on = common::state(&live);
         assert_eq!(

@@ -246,7 +246,7 @@ fn two_admins_that_enrol_on_one_use() {
     assert_eq!(state.over_used.values().next(), Some(&invite_key(50)));
     assert_eq!(state.open_invite(&invite_key(50), 0), Err(InviteClosed::Used));
 
-    // A removed member has used the invite; a revoked invite keeps its uses; renaming changes nothing.
+    // A removed member has used the invite, and a revoked invite keeps its uses.
     let removed = in_all_orders(&[&base[..], &[joined(1, 7, 2, 50, true)]].concat());
     assert_eq!(removed.open_invite(&invite_key(50), 0), Err(InviteClosed::Used));
     let revoked = [&base[..], &both, &[invite(2, 50, 2, 1, true)]].concat();
