@@ -44,6 +44,12 @@ pub(crate) enum Failure {
     Import { from: String, problem: BadSecret },
     #[error("the key cannot be read ({source}): {}; check the path", .path.display())]
     ImportFile { path: PathBuf, source: io::Error },
+    #[error("the code cannot be read ({source}): {}", .path.display())]
+    CodeFile { path: PathBuf, source: io::Error },
+    #[error("not joined: {0}")]
+    Refused(String),
+    #[error("not a member yet: {0}; the node goes on asking, and `weft networks` shows how far it is")]
+    Join(String),
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error(transparent)]

@@ -12,6 +12,7 @@ mod failure;
 mod human;
 mod identity;
 mod interrupt;
+mod network;
 mod output;
 mod peers;
 mod perf;
@@ -53,6 +54,26 @@ enum Command {
     Status(status::Args),
     /// List the peers, or show one in detail
     Peers(peers::Args),
+    /// Make a private network, with this machine as its first member
+    Create(network::CreateArgs),
+    /// Print a code by which another machine joins the network
+    Invite(network::InviteArgs),
+    /// Join a network with the code of an invite
+    Join(network::JoinArgs),
+    /// List the networks of this node
+    Networks(network::ListArgs),
+    /// List the members of the networks
+    Members(network::ListArgs),
+    /// Remove or rename a member of a network
+    #[command(subcommand)]
+    Member(network::MemberAction),
+    /// Let a member invite and remove others, or no longer
+    #[command(subcommand)]
+    Admin(network::AdminAction),
+    /// List or revoke open invites
+    Invites(network::InvitesArgs),
+    /// Leave a network
+    Leave(network::Of),
     /// Add or remove a peer
     #[command(subcommand)]
     Peer(configure::PeerAction),
@@ -112,6 +133,15 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Down => down::run(&daemon()?),
         Command::Status(args) => status::run(&daemon()?, &args),
         Command::Peers(args) => peers::run(&daemon()?, args),
+        Command::Create(args) => network::create(&daemon()?, args),
+        Command::Invite(args) => network::invite(&daemon()?, args),
+        Command::Join(args) => network::join(&daemon()?, args),
+        Command::Networks(args) => network::networks(&daemon()?, &args),
+        Command::Members(args) => network::members(&daemon()?, &args),
+        Command::Member(action) => network::member(&daemon()?, action),
+        Command::Admin(action) => network::admin(&daemon()?, action),
+        Command::Invites(args) => network::invites(&daemon()?, args),
+        Command::Leave(of) => network::leave(&daemon()?, of),
         Command::Peer(action) => configure::peer(&daemon()?, action),
         Command::Set(args) => configure::set(&daemon()?, &args),
         Command::Reload => configure::reload(&daemon()?),

@@ -288,6 +288,7 @@ impl Double {
                         ControlCommand::Version {}
                         | ControlCommand::Trace { .. }
                         | ControlCommand::Reload { .. }
+                        | ControlCommand::Network(_)
                         | ControlCommand::Confirm {} => drop(request),
                         ControlCommand::Down {} => {
                             request.reply.ok(&Stopping::this_process());

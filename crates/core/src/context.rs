@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use rand_core::{CryptoRng, Rng};
 use weft_noise::tag::TAG_MASK;
@@ -45,7 +46,7 @@ pub(crate) struct PathCounters {
 /// The state that all peers share: configuration, identity, randomness, and the effects so far.
 pub(crate) struct Context {
     pub(crate) config: Config,
-    pub(crate) identity: Identity,
+    pub(crate) identity: Arc<Identity>,
     /// The node's own address, so that it is derived only once.
     pub(crate) me: NodeAddr,
     /// The random number that distinguishes this start of the node from its others.
@@ -66,7 +67,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(config: Config, identity: Identity, mut rng: Box<dyn CryptoRng + Send>) -> Self {
+    pub(crate) fn new(config: Config, identity: Arc<Identity>, mut rng: Box<dyn CryptoRng + Send>) -> Self {
         let mut epoch = [0; 8];
         rng.fill_bytes(&mut epoch);
         let me = identity.public().node_addr();

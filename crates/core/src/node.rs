@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use rand_core::CryptoRng;
 use weft_noise::Identity;
@@ -98,8 +99,8 @@ pub struct Node {
 impl Node {
     /// Creates a node without peers. `rng` is the source of all randomness: with the same seed and
     /// events a node behaves the same.
-    pub fn new(config: Config, identity: Identity, rng: Box<dyn CryptoRng + Send>) -> Self {
-        let mut ctx = Context::new(config, identity, rng);
+    pub fn new(config: Config, identity: impl Into<Arc<Identity>>, rng: Box<dyn CryptoRng + Send>) -> Self {
+        let mut ctx = Context::new(config, identity.into(), rng);
         if config.seal_whole {
             ctx.lane(TableCommand::SealWhole);
         }

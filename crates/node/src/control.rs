@@ -8,6 +8,8 @@
 mod client;
 mod server;
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -70,10 +72,97 @@ pub enum ControlCommand {
     },
     /// Confirms the last change of the configuration: [`crate::status::Reloaded`].
     Confirm {},
+    /// Private networks. In JSON `action` names the command, and its fields stand beside `action`.
+    Network(NetworkCommand),
     /// Stops the daemon: [`crate::status::Stopping`].
     Down {},
     /// Version and commit of the daemon: [`crate::status::Version`].
     Version {},
+}
+
+/// A command about private networks. `network` names one by name or identifier; it can be left out
+/// if the node is in one network only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum NetworkCommand {
+    /// All networks of the node: [`crate::status::NetworkList`].
+    List {},
+    /// Founds a network: [`crate::status::NetworkList`].
+    Create {
+        /// Its name.
+        name: String,
+        /// The name of this node in it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
+    },
+    /// Makes an invite: [`crate::status::Invited`].
+    Invite {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+        /// The name of the member that it brings.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// The tags that members get.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<String>,
+        /// How many members it may bring.
+        uses: u32,
+        /// Seconds until it ends.
+        expires_s: u32,
+        /// Addresses of this node for the code; if empty, those of its interfaces.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        addresses: Vec<SocketAddr>,
+    },
+    /// Begins to join a network: [`crate::status::NetworkList`], which says how far it is.
+    Join {
+        /// The code.
+        code: String,
+        /// The name that this node would like in the network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
+    },
+    /// Forgets a network: [`crate::status::NetworkList`].
+    Leave {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+    },
+    /// Changes a member: [`crate::status::NetworkList`].
+    Member {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+        /// Its name or npub.
+        member: String,
+        /// The change.
+        change: MemberChange,
+        /// Its new name, for [`MemberChange::Rename`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    },
+    /// Revokes an open invite: [`crate::status::NetworkList`].
+    Revoke {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+        /// The beginning of its key.
+        invite: String,
+    },
+}
+
+/// A change of a member of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemberChange {
+    /// It is removed.
+    Remove,
+    /// It gets another name.
+    Rename,
+    /// It becomes an administrator.
+    MakeAdmin,
+    /// It is an administrator no longer.
+    RevokeAdmin,
 }
 
 impl ControlCommand {
@@ -168,6 +257,8 @@ pub enum ErrorCode {
     UnknownPeer,
     /// The configuration cannot be read, or is not valid. The daemon keeps the one that it has.
     BadConfig,
+    /// The command about a network cannot be carried out.
+    Network,
     /// No change of the configuration waits for a confirmation.
     NothingToConfirm,
     /// The daemon is about to end, or too busy to answer.
@@ -236,6 +327,12 @@ mod tests {
             (
                 ControlCommand::Trace { for_ms: Some(0) },
                 r#"{"schema":"weft.control/1","cmd":"trace","for_ms":0}"#,
+            ),
+            (
+                ControlCommand::Network(NetworkCommand::Leave {
+                    network: Some("home".to_owned()),
+                }),
+                r#"{"schema":"weft.control/1","cmd":"network","action":"leave","network":"home"}"#,
             ),
             (ControlCommand::Down {}, r#"{"schema":"weft.control/1","cmd":"down"}"#),
             (

@@ -12,6 +12,7 @@ mod lanes;
 mod members;
 mod moves;
 mod names;
+mod network_commands;
 mod networks;
 mod perf;
 mod reconfigure;
@@ -21,6 +22,7 @@ mod routes;
 mod run;
 mod signals;
 mod status_builder;
+mod subnets;
 mod suites;
 mod trace_timeout;
 mod unproven;
@@ -29,6 +31,7 @@ mod why;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_core::{Admit, Node};
@@ -40,6 +43,7 @@ use weft_os::random::{SystemRng, random_bytes};
 use weft_os::udp::{self, BindOptions, UdpSocket};
 use weft_packet::{HandshakeLimits, Lane, LaneConfig, Place};
 use weft_plane::{LANE_NICE, LaneSetup, Lanes, StartError};
+use weft_stream::Documents;
 use weft_wire::NodeAddr;
 
 use crate::broker::{self, Broker};
@@ -48,6 +52,7 @@ use crate::control;
 use crate::fast_peers::FastPeers;
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
+use crate::networks::{Networks, store};
 use crate::state::{StateDir, StateError};
 use configuration::Configuration;
 use interface::{Interface, InterfaceError};
@@ -149,7 +154,12 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     if taken_back {
         tracing::info!("the last change of the configuration was not confirmed and is taken back");
     }
-    let members = Members::of(&config);
+    let identity = Arc::new(identity);
+    let networks = Networks::new(
+        Arc::clone(&identity),
+        store::load(state.paths().directory(), &identity.public()),
+    );
+    let members = Members::of(&config, &networks);
     // A confined process cannot open the files that these read.
     let continuity = ContinuityWatch::new();
     let outlives_terminal = signals::outlives_terminal();
@@ -172,8 +182,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     );
     let (state, mut rights) = rights::give_up(state, keeps_nice)?;
     // After this the generator does not fail.
-    let mut gate_key = [0; 16];
+    let (mut gate_key, mut seed) = ([0; 16], [0; 16]);
     random_bytes(&mut gate_key).map_err(DaemonError::Random)?;
+    random_bytes(&mut seed).map_err(DaemonError::Random)?;
     let unproven_per_second = unproven::diffie_hellmans_per_second(&identity);
     let lane_config = LaneConfig {
         me: identity.node_addr(),
@@ -196,6 +207,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     node.set_admission(admit, allowed, denied);
     let now = boottime_ms();
     members.apply(&Members::default(), &mut node, now);
+    node.listen(vec![weft_stream::PORT]);
     let mut addresses = LastAddresses::load(&state.paths().last_addresses());
     addresses.retain(|key| members.contains(key));
     for (key, address) in addresses.iter() {
@@ -205,7 +217,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     for key in fast.iter() {
         node.remember_fast(key);
     }
-    networks::tell(&mut node, config.own_networks(), &members);
+    subnets::tell(&mut node, &config, &networks, &members);
 
     // The runtime and its sockets are dropped with this function, on every return path.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -261,6 +273,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             addresses,
             configuration,
             members,
+            networks,
+            documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
             routes,
             log,
             continuity,

@@ -13,6 +13,7 @@
 //! | [`control`] | the control socket, client and server |
 //! | [`status`] | the documents that the control socket returns |
 //! | [`trace`] | the time of each stage of the packet path, while a client requests it |
+//! | [`networks`] | private networks: their records, and the documents about them |
 //! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
 //!
@@ -28,6 +29,7 @@ pub mod fast_peers;
 pub mod keyfile;
 pub mod last_addresses;
 pub mod logging;
+pub mod networks;
 pub mod peer;
 pub mod state;
 mod statefile;

@@ -55,6 +55,15 @@ pub(crate) fn save<T: Serialize>(path: &Path, schema: &str, peers: &BTreeMap<Pub
     };
     let mut text = serde_json::to_string_pretty(&document).map_err(io::Error::from)?;
     text.push('\n');
+    write(path, &text, false)
+}
+
+/// Writes `path` as a whole or not at all, with mode 0600; if `sync`, to the disk before it replaces
+/// the file there.
+///
+/// # Errors
+/// The error of the system; the old file stays.
+pub(crate) fn write(path: &Path, text: &str, sync: bool) -> io::Result<()> {
     let new = with_suffix(path, ".new");
     // A file left by a crash would keep its mode.
     match fs::remove_file(&new) {
@@ -63,6 +72,7 @@ pub(crate) fn save<T: Serialize>(path: &Path, schema: &str, peers: &BTreeMap<Pub
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(text.as_bytes())
+        .and_then(|()| if sync { file.sync_all() } else { Ok(()) })
         .and_then(|()| fs::rename(&new, path))
         .inspect_err(|_| drop(fs::remove_file(&new)))
 }

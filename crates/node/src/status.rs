@@ -6,6 +6,7 @@
 //! bytes, unless the name says otherwise. Ages and totals count from the start of what they
 //! describe and are whole numbers.
 
+mod networks;
 mod node;
 mod peer;
 mod rights;
@@ -16,6 +17,7 @@ use std::net::Ipv6Addr;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use self::networks::{InviteStatus, Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus};
 pub use self::node::{
     DnsState, DnsStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PerfState, PerfStatus, TunStatus,
 };
@@ -57,6 +59,8 @@ documents! {
     Version => "weft.version/1",
     Stopping => "weft.down/1",
     Reloaded => "weft.reload/1",
+    NetworkList => "weft.networks/1",
+    Invited => "weft.invite/1",
     crate::trace::TraceDocument => "weft.trace/1",
 }
 

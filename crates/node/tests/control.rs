@@ -42,6 +42,7 @@ impl Daemon {
                         ControlCommand::Status {}
                         | ControlCommand::Trace { .. }
                         | ControlCommand::Reload { .. }
+                        | ControlCommand::Network(_)
                         | ControlCommand::Confirm {} => drop(request),
                     }
                 }

@@ -36,6 +36,7 @@ mod beside {
     mod errors;
     mod fast;
     mod first_steps;
+    mod join;
     mod lab;
     mod lab_ends;
     mod meet;

@@ -4,13 +4,14 @@
 //! from.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use weft_core::{Node, PeerConfig};
 use weft_noise::PublicKey;
 use weft_wire::Network;
 
 use crate::config::Config;
+use crate::networks::Networks;
 use crate::peer::PeerName;
 
 /// A node with which IP packets pass.
@@ -24,6 +25,8 @@ pub(super) struct Member {
     pub(super) require_fast: bool,
     /// The networks behind it.
     pub(super) networks: Vec<Network>,
+    /// Whether IP packets pass. Without, it is a contact, by which this node joins a network.
+    pub(super) packets: bool,
 }
 
 /// All rows, by public key.
@@ -40,14 +43,42 @@ pub(super) struct Difference {
 }
 
 impl Members {
-    /// The peers of the configuration.
-    pub(super) fn of(config: &Config) -> Self {
+    /// The peers of the configuration, and the nodes of the networks. What the configuration says of
+    /// a node goes first.
+    pub(super) fn of(config: &Config, networks: &Networks) -> Self {
+        let mut members = Self::configured(config);
+        for row in networks.rows() {
+            let name = row.name.and_then(|name| name.as_str().parse().ok());
+            let member = members.0.entry(row.key).or_insert_with(|| Member {
+                name: None,
+                addresses: Vec::new(),
+                require_fast: config.fast.require,
+                networks: Vec::new(),
+                packets: false,
+            });
+            member.packets |= row.member;
+            if member.name.is_none() {
+                member.name = name;
+            }
+            for address in row.addresses {
+                if !member.addresses.contains(&address) {
+                    member.addresses.push(address);
+                }
+            }
+            let ipv4 = row.ipv4.filter(|_| row.member).map(|ip| Network::host(IpAddr::V4(ip)));
+            member.networks.extend(ipv4);
+        }
+        members
+    }
+
+    fn configured(config: &Config) -> Self {
         let rows = config.peers.iter().map(|peer| {
             let row = Member {
                 name: peer.name.clone(),
                 addresses: peer.addresses.clone(),
                 require_fast: peer.require_fast,
                 networks: peer.networks.clone(),
+                packets: true,
             };
             (peer.key, row)
         });
@@ -95,13 +126,19 @@ impl Members {
             node.remove_peer(now, key);
         }
         for (key, row) in self.iter().filter(|(key, row)| before.0.get(key) != Some(row)) {
-            node.add_peer(
-                now,
-                PeerConfig {
-                    key: *key,
-                    addresses: row.addresses.clone(),
-                },
-            );
+            let peer = PeerConfig {
+                key: *key,
+                addresses: row.addresses.clone(),
+            };
+            if row.packets {
+                node.add_peer(now, peer);
+            } else {
+                // A member that was removed, or a contact.
+                if before.0.get(key).is_some_and(|before| before.packets) {
+                    node.remove_peer(now, key);
+                }
+                node.add_contact(now, peer);
+            }
             node.require_fast(key, row.require_fast);
         }
         difference
@@ -122,7 +159,7 @@ mod tests {
     }
 
     fn members(text: &str) -> Members {
-        Members::of(&Config::parse(text, Path::new("weft.toml")).unwrap())
+        Members::configured(&Config::parse(text, Path::new("weft.toml")).unwrap())
     }
 
     fn peer(byte: u8, rest: &str) -> String {

@@ -1,65 +1,136 @@
-//! Networks behind nodes: the networks that the lanes get, and the status of each peer's networks.
+//! Private networks in the daemon: documents to and from sessions, and what follows from a change of
+//! members.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
 
-use weft_core::{Frames, Node, PeerStatus as CorePeer};
 use weft_noise::PublicKey;
-use weft_wire::Network;
+use weft_os::clock::boottime_ms;
+use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError};
+use weft_stream::Output;
+use weft_wire::session::DataPorts;
 
-use super::members::Members;
-use super::routes::Obstacle;
-use super::why::why_frames;
-use crate::status::NetworksStatus;
+use super::run::{Daemon, unix_now};
+use crate::networks::store;
 
-/// Passes the networks behind this node and behind its peers to the core.
-pub(super) fn tell(node: &mut Node, ours: Vec<Network>, members: &Members) {
-    node.set_networks(ours, members.networks().collect());
-}
+/// The interval between two counts of the nodes that can be reached.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
 
-/// The networks behind peers, and those of them that have no route.
-#[derive(Default)]
-pub(super) struct Networks {
-    peers: BTreeMap<PublicKey, Vec<Network>>,
-    withheld: BTreeMap<Network, Obstacle>,
-}
-
-impl Networks {
-    pub(super) fn new(members: &Members, withheld: &BTreeMap<Network, Obstacle>) -> Self {
-        let peers = members.iter().filter(|(_, row)| !row.networks.is_empty());
-        Self {
-            peers: peers.map(|(key, row)| (*key, row.networks.clone())).collect(),
-            withheld: withheld.clone(),
+impl Daemon {
+    /// Handles a message of a peer for the service port.
+    pub(super) fn handle_segment(&mut self, peer: PublicKey, ports: DataPorts, bytes: &[u8]) {
+        if ports.dst == weft_stream::PORT {
+            self.documents.handle_segment(boottime_ms(), peer, bytes);
         }
     }
 
-    /// The status of the networks behind a peer; `None` if it has none.
-    pub(super) fn status(&self, peer: &CorePeer) -> Option<NetworksStatus> {
-        let networks = self.peers.get(&peer.key)?;
-        let withheld = |network: &&Network| self.withheld.contains_key(network);
-        let fast = peer.fast && matches!(peer.frames, Frames::Fast(_) | Frames::Relayed(_));
-        let routed = networks.iter().any(|network| !withheld(&network));
-        Some(NetworksStatus {
-            list: networks.iter().map(ToString::to_string).collect(),
-            pass: fast && peer.reads_full && routed,
-            why: self.why(peer, fast, networks.iter().find(withheld)),
-            unrouted: networks.iter().filter(withheld).map(ToString::to_string).collect(),
-        })
+    /// Moves documents between networks and sessions, and follows changes of members. Returns
+    /// whether the core has something to do because of it.
+    pub(super) fn drive_networks(&mut self) -> bool {
+        let now = boottime_ms();
+        if self.count_at.is_none_or(|at| at <= Instant::now()) {
+            self.count_reachable(now);
+        }
+        self.documents.handle_timeout(now);
+        let mut active = self.drain_documents(now);
+        self.networks.handle_timeout(now);
+        for (to, document) in self.networks.take_documents() {
+            active = true;
+            if let Err(error) = self.documents.send(now, to, document) {
+                tracing::debug!(peer = self.facts.name(&to), %error, "a document about a network is not sent");
+            }
+        }
+        active |= self.drain_documents(now);
+        self.save_networks();
+        if self.networks.take_change() {
+            active = true;
+            self.follow_addresses();
+            self.follow_members();
+            self.count_at = None;
+        }
+        active
     }
 
-    fn why(&self, peer: &CorePeer, fast: bool, withheld: Option<&Network>) -> String {
-        if peer.session_age.is_none() {
-            return "no session with the peer; the first packet asks for one".to_owned();
+    fn drain_documents(&mut self, now: u64) -> bool {
+        let mut active = false;
+        while let Some(output) = self.documents.poll_output() {
+            active = true;
+            match output {
+                Output::Segment { peer, bytes } => {
+                    let ports = DataPorts {
+                        src: weft_stream::PORT,
+                        dst: weft_stream::PORT,
+                    };
+                    // What is not taken is lost, and sent again.
+                    let _ = self.node.send_service(now, &peer, ports, &bytes);
+                }
+                Output::Received { peer, document } => {
+                    if let Err(error) = self.networks.handle_document(peer, &document, now, unix_now()) {
+                        tracing::debug!(peer = self.facts.name(&peer), %error, "a document is ignored");
+                    }
+                }
+                Output::Failed { peer, cause, .. } => {
+                    tracing::debug!(peer = self.facts.name(&peer), %cause, "a document did not arrive");
+                }
+                Output::Sent { .. } | Output::Incomplete { .. } => {}
+            }
         }
-        if !fast {
-            return format!("only fast frames carry them: {}", why_frames(peer.frames));
+        active
+    }
+
+    /// Tells the networks which nodes can be reached, and the core whether guests are welcome.
+    fn count_reachable(&mut self, now: u64) {
+        if self.networks.iter().next().is_none() {
+            self.count_at = Some(Instant::now() + Duration::from_secs(3600));
+            return;
         }
-        if !peer.reads_full {
-            return "the peer does not read such packets; a later version of weft does".to_owned();
+        self.count_at = Some(Instant::now() + COUNT_EVERY);
+        let peers = self.node.peer_status(now);
+        let up = peers.filter(|peer| peer.link_age.is_some() || peer.session_age.is_some());
+        let strangers = self.node.stranger_status(now).map(|stranger| stranger.key);
+        let reachable: BTreeSet<PublicKey> = up.map(|peer| peer.key).chain(strangers).collect();
+        self.networks.set_reachable(reachable, now);
+        self.node.set_guests(self.networks.welcomes_guests(unix_now()));
+    }
+
+    fn save_networks(&mut self) {
+        let directory = self.state.paths().directory().to_owned();
+        for network in self.networks.take_unsaved() {
+            if let Err(error) = store::save(&directory, network) {
+                tracing::warn!(%error, network = %network.id(), "the records of a network are not saved");
+            }
         }
-        let obstacle = withheld.and_then(|network| Some((network, self.withheld.get(network)?)));
-        match obstacle {
-            Some((network, obstacle)) => format!("no route to {network}: {obstacle}"),
-            None => "packets pass".to_owned(),
+    }
+
+    /// Gives the interface the IPv4 addresses of this node in its networks.
+    fn follow_addresses(&mut self) {
+        let wanted: BTreeSet<Ipv4Addr> = self.networks.own_ipv4().collect();
+        if wanted == self.own_ipv4 {
+            return;
         }
+        let index = self.routes.index();
+        let of = |address: &Ipv4Addr| InterfaceAddress {
+            index,
+            address: IpAddr::V4(*address),
+            prefix_len: 32,
+        };
+        let change = || -> Result<(), NetlinkError> {
+            let mut netlink = Netlink::open()?;
+            for address in self.own_ipv4.difference(&wanted) {
+                netlink.delete_address(of(address))?;
+            }
+            for address in wanted.difference(&self.own_ipv4) {
+                match netlink.add_address(of(address)) {
+                    Err(NetlinkError::Exists { .. }) => {}
+                    added => added?,
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = change() {
+            tracing::warn!(%error, "the interface does not have its addresses of the networks");
+        }
+        self.own_ipv4 = wanted;
     }
 }

@@ -6,9 +6,8 @@ use weft_os::netlink::Netlink;
 
 use super::configuration::{Done, Order};
 use super::members::Members;
-use super::networks;
 use super::run::Daemon;
-use super::{admission, status_builder::Facts};
+use super::{admission, status_builder::Facts, subnets};
 use crate::config::{Changes, Config};
 use crate::control::{ErrorCode, Refusal};
 use crate::status::{Document as _, Reloaded};
@@ -64,23 +63,24 @@ impl Daemon {
                 None => refused.push("log.level: `weft up --log` has set another level".to_owned()),
             }
         }
-        let members = Members::of(&config);
-        let own = config.own_networks() != self.configuration.config.own_networks();
         self.configuration.config = config;
-        if members != self.members || own {
-            refused.extend(self.set_members(members));
-        }
+        refused.extend(self.follow_members());
         refused
     }
 
-    /// Replaces the table of members, and everything that follows from it.
-    fn set_members(&mut self, members: Members) -> Option<String> {
+    /// Makes the table of members anew, with everything that follows from it. Returns what the
+    /// system refused.
+    pub(super) fn follow_members(&mut self) -> Option<String> {
+        let members = Members::of(&self.configuration.config, &self.networks);
         let now = boottime_ms();
         let difference = members.apply(&self.members, &mut self.node, now);
+        for key in &difference.removed {
+            self.documents.remove_peer(*key);
+        }
         for key in &difference.added {
             self.recall(now, key);
         }
-        networks::tell(&mut self.node, self.configuration.config.own_networks(), &members);
+        subnets::tell(&mut self.node, &self.configuration.config, &self.networks, &members);
         let routed = Netlink::open()
             .map_err(|error| error.to_string())
             .and_then(|mut netlink| {

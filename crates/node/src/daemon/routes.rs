@@ -73,6 +73,11 @@ impl PeerRoutes {
         }
     }
 
+    /// The index of the interface.
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
     /// The networks that have no route into the interface, each with the reason.
     pub(super) fn withheld(&self) -> &BTreeMap<Network, Obstacle> {
         &self.withheld
@@ -89,7 +94,7 @@ impl PeerRoutes {
         for network in gone {
             self.remove(netlink, network)?;
         }
-        self.withheld.clear();
+        let before = std::mem::take(&mut self.withheld);
         let Some(first) = networks.first() else {
             return Ok(());
         };
@@ -104,8 +109,7 @@ impl PeerRoutes {
             match netlink.add_route(self.route(network)) {
                 // The conflict of one peer's network does not stop the node.
                 Err(NetlinkError::Exists { .. }) => {
-                    tracing::warn!(%network, "the network gets no route: {}", Obstacle::Taken);
-                    self.withheld.insert(network, Obstacle::Taken);
+                    self.withhold(network, Obstacle::Taken, &before);
                 }
                 Err(source) => return Err(RouteError { network, source }),
                 Ok(()) => {
@@ -120,12 +124,18 @@ impl PeerRoutes {
                     break;
                 }
                 self.remove(netlink, network)?;
-                let obstacle = Obstacle::PeerInside(address);
-                tracing::warn!(%network, "the network gets no route: {obstacle}");
-                self.withheld.insert(network, obstacle);
+                self.withhold(network, Obstacle::PeerInside(address), &before);
             }
         }
         Ok(())
+    }
+
+    /// Records why a network has no route, and logs it if that is new.
+    fn withhold(&mut self, network: Network, obstacle: Obstacle, before: &BTreeMap<Network, Obstacle>) {
+        if before.get(&network) != Some(&obstacle) {
+            tracing::warn!(%network, "the network gets no route: {obstacle}");
+        }
+        self.withheld.insert(network, obstacle);
     }
 
     fn remove(&mut self, netlink: &mut Netlink, network: Network) -> Result<(), RouteError> {

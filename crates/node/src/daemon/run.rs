@@ -1,6 +1,7 @@
 //! The daemon's loop.
 
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::time::sleep;
@@ -10,6 +11,7 @@ use weft_os::clock::{ContinuityWatch, boottime_ms};
 use weft_os::random::random_bytes;
 use weft_packet::{Command, Report, SessionReport, TableCommand};
 use weft_plane::Lanes;
+use weft_stream::Documents;
 use weft_wire::fast::LEAST_PAYLOAD;
 
 use super::DaemonError;
@@ -27,6 +29,7 @@ use super::why;
 use crate::control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
+use crate::networks::Networks;
 use crate::peer::PeerRef;
 use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
@@ -51,10 +54,16 @@ pub(super) struct Daemon {
     pub(super) node: Node,
     lanes: Lanes,
     pub(super) facts: Facts,
-    state: StateDir,
+    pub(super) state: StateDir,
     pub(super) addresses: LastAddresses,
     pub(super) configuration: Configuration,
     pub(super) members: Members,
+    pub(super) networks: Networks,
+    pub(super) documents: Documents<PublicKey>,
+    /// When the nodes that can be reached are next counted.
+    pub(super) count_at: Option<Instant>,
+    /// The IPv4 addresses that networks have given to the interface.
+    pub(super) own_ipv4: BTreeSet<Ipv4Addr>,
     pub(super) routes: PeerRoutes,
     /// Changes the filter of the log, unless the command line has set it.
     pub(super) log: Option<LogControl>,
@@ -80,6 +89,8 @@ pub(super) struct Parts {
     pub(super) addresses: LastAddresses,
     pub(super) configuration: Configuration,
     pub(super) members: Members,
+    pub(super) networks: Networks,
+    pub(super) documents: Documents<PublicKey>,
     pub(super) routes: PeerRoutes,
     pub(super) log: Option<LogControl>,
     pub(super) continuity: ContinuityWatch,
@@ -95,6 +106,8 @@ impl Daemon {
             addresses,
             configuration,
             members,
+            networks,
+            documents,
             routes,
             log,
             continuity,
@@ -112,6 +125,10 @@ impl Daemon {
             addresses,
             configuration,
             members,
+            networks,
+            documents,
+            count_at: None,
+            own_ipv4: BTreeSet::new(),
             routes,
             log,
             echoes,
@@ -181,12 +198,16 @@ impl Daemon {
 
     fn drain_outputs(&mut self) {
         let mut commands = Vec::new();
-        while let Some(output) = self.node.poll_output() {
-            match output {
-                Output::Lane(command) => commands.push(command),
-                Output::Event(event) => self.event(&event),
-                // The daemon has no service yet, so it listens at no port.
-                Output::Service { .. } => {}
+        loop {
+            while let Some(output) = self.node.poll_output() {
+                match output {
+                    Output::Lane(command) => commands.push(command),
+                    Output::Event(event) => self.event(&event),
+                    Output::Service { peer, ports, bytes } => self.handle_segment(peer, ports, &bytes),
+                }
+            }
+            if !self.drive_networks() {
+                break;
             }
         }
         self.lanes.send(commands);
@@ -198,8 +219,12 @@ impl Daemon {
             .poll_timeout()
             .map(|(at, _)| Duration::from_millis(at.saturating_sub(boottime_ms())));
         let now = Instant::now();
+        let networks = [self.networks.timeout(), self.documents.poll_timeout()];
+        let networks = networks.into_iter().flatten();
+        let networks = networks.map(|at| Duration::from_millis(at.saturating_sub(boottime_ms())));
         let others = [
             self.echoes.deadline(),
+            self.count_at,
             self.save_at,
             self.network_changed_at,
             self.traced.ends(),
@@ -207,6 +232,7 @@ impl Daemon {
         ];
         let others = others.into_iter().flatten().map(|at| at.saturating_duration_since(now));
         node.into_iter()
+            .chain(networks)
             .chain(others)
             .min()
             .unwrap_or(HOUSEKEEPING)
@@ -416,6 +442,7 @@ impl Daemon {
                 reply.refuse(Refusal::new(ErrorCode::NothingToConfirm, message));
             }
             ControlCommand::Confirm {} => self.configuration.ask(Order::Confirm, Some(reply)),
+            ControlCommand::Network(command) => self.answer_network(command, reply),
             ControlCommand::Down {} => {
                 reply.ok(&Stopping::this_process());
                 self.stopping = true;
@@ -463,7 +490,7 @@ impl Daemon {
 }
 
 /// Seconds since 1970 (UTC).
-fn unix_now() -> u64 {
+pub(super) fn unix_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }

@@ -23,10 +23,10 @@ use super::interface::Interface;
 use super::lanes::MoreLanes;
 use super::members::Members;
 use super::names;
-use super::networks::Networks;
 use super::perf::PerfServer;
 use super::rights::DaemonRights;
 use super::routes::PeerRoutes;
+use super::subnets::Subnets;
 use super::why::{why, why_frames, why_path};
 use crate::config::Config;
 use crate::dns::{self, Responder};
@@ -58,7 +58,7 @@ pub(super) struct Facts {
     perf: PerfServer,
     /// The rights of the daemon.
     rights: DaemonRights,
-    pub(super) networks: Networks,
+    pub(super) subnets: Subnets,
     /// The peers that have ever used fast frames.
     pub(super) fast: FastPeers,
     /// The largest UDP payload of FIPS frames.
@@ -127,7 +127,7 @@ impl Facts {
             dns,
             perf,
             rights,
-            networks: Networks::new(members, interface.routes().withheld()),
+            subnets: Subnets::new(members, interface.routes().withheld()),
             fast,
             payload: config.udp.payload(),
             started: Instant::now(),
@@ -228,7 +228,7 @@ impl Facts {
     /// Follows a change of the members.
     pub(super) fn set_members(&mut self, config: &Config, members: &Members, routes: &PeerRoutes) {
         self.names = members.names();
-        self.networks = Networks::new(members, routes.withheld());
+        self.subnets = Subnets::new(members, routes.withheld());
         self.tun.networks = config.tun.networks.iter().map(ToString::to_string).collect();
         if let Some(dns) = &self.dns {
             dns.set_zone(names::zone(members));
@@ -336,7 +336,7 @@ impl Facts {
                 path_mtu_out: peer.path_mtu_out,
                 path_mtu_in: peer.path_mtu_in,
             }),
-            networks: self.networks.status(peer),
+            networks: self.subnets.status(peer),
         }
     }
 }

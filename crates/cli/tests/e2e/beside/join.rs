@@ -1,0 +1,217 @@
+//! Private networks with the real binary: made with one command, joined with one.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
+use serde_json::Value;
+use weft_lab::daemon::{Daemon, DaemonError};
+use weft_lab::host::Host;
+use weft_lab::world::{Switch, World};
+
+/// Hosts on one switch, each with a running node that knows no other.
+struct Net {
+    _world: World,
+    _switch: Switch,
+    nodes: Vec<Daemon>,
+}
+
+impl Net {
+    fn start(names: &[&'static str]) -> Self {
+        let world = World::new().unwrap();
+        let switch = world.switch("net").unwrap();
+        let start = |(number, name): (usize, &&'static str)| {
+            let host: Host = world.host(name).unwrap();
+            switch.connect(&host, &[&format!("192.0.2.{}/24", number + 1)]).unwrap();
+            let id = identity(&world, name);
+            let mut node = Daemon::start(&host, Path::new(WEFT), &id, &Underlay::V4.listener()).unwrap();
+            node.wait_ready(PATIENCE).unwrap();
+            node
+        };
+        let nodes = names.iter().enumerate().map(start).collect();
+        Self {
+            _world: world,
+            _switch: switch,
+            nodes,
+        }
+    }
+
+    fn finish(self) {
+        for mut node in self.nodes {
+            assert_eq!(node.stop().unwrap().code(), Some(0));
+            assert!(node.warnings().unwrap().is_empty(), "{:?}", node.warnings());
+        }
+    }
+}
+
+fn done(node: &Daemon, arguments: &[&str]) -> String {
+    let output = node
+        .command(arguments)
+        .unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The one line of a command that fails with 1.
+fn failed(node: &Daemon, arguments: &[&str]) -> String {
+    match node.command(arguments) {
+        Err(DaemonError::Command { status, stderr, .. }) => {
+            assert_eq!(status.code(), Some(1), "{arguments:?}: {stderr}");
+            assert_eq!(stderr.trim().lines().count(), 1, "{stderr}");
+            stderr
+        }
+        other => panic!("{arguments:?}: {other:?}"),
+    }
+}
+
+fn code(node: &Daemon, arguments: &[&str]) -> String {
+    let invited: Value = serde_json::from_str(&done(node, &[&["invite", "--json"], arguments].concat())).unwrap();
+    invited["code"].as_str().unwrap().to_owned()
+}
+
+fn network(node: &Daemon) -> Value {
+    let list: Value = serde_json::from_str(&done(node, &["networks", "--json"])).unwrap();
+    list["networks"][0].clone()
+}
+
+fn members(node: &Daemon) -> Vec<String> {
+    let network = network(node);
+    let members = network["members"].as_array().cloned().unwrap_or_default();
+    members
+        .iter()
+        .filter_map(|member| Some(member["name"].as_str()?.to_owned()))
+        .collect()
+}
+
+fn ipv4(node: &Daemon) -> Ipv4Addr {
+    network(node)["ipv4"].as_str().unwrap().parse().unwrap()
+}
+
+fn pings(from: &Daemon, to: &str) -> bool {
+    from.command(&["ping", to, "--count", "1", "--timeout", "5"]).is_ok()
+}
+
+/// Whether one ICMP echo of the system over IPv4 is answered.
+fn pings_ipv4(from: &Daemon, to: Ipv4Addr) -> bool {
+    let mut command = std::process::Command::new("ping");
+    command.args(["-c", "1", "-W", "5", &to.to_string()]);
+    let output = from.host().command(command, MINUTE).unwrap();
+    output.status.success()
+}
+
+#[test]
+fn three_machines_become_a_network_with_one_command_each() {
+    beside(|| {
+        let net = Net::start(&["a", "b", "c"]);
+        let [a, b, c] = &net.nodes[..] else { panic!() };
+        let made = done(a, &["create", "home", "--host", "desk"]);
+        assert!(
+            made.contains("home created") && made.contains("only administrator"),
+            "{made}"
+        );
+        let codes = [code(a, &["--name", "laptop"]), code(a, &[])];
+        assert!(codes.iter().all(|code| code.len() <= 195), "{codes:?}");
+        let begun = Instant::now();
+        let joined = done(b, &["join", &codes[0]]);
+        assert!(joined.contains("home joined; this machine is laptop"), "{joined}");
+        done(c, &["join", &codes[1].to_lowercase(), "--host", "nas"]);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        for node in [a, b, c] {
+            wait_until(PATIENCE, "all know all members", || {
+                members(node) == ["desk", "laptop", "nas"]
+            });
+        }
+        for (node, peers) in [(a, ["laptop", "nas"]), (b, ["desk", "nas"]), (c, ["desk", "laptop"])] {
+            for peer in peers {
+                wait_until(PATIENCE, "a member is reached by its name", || pings(node, peer));
+            }
+        }
+        wait_until(PATIENCE, "IPv4 passes", || pings_ipv4(b, ipv4(a)));
+        wait_until(PATIENCE, "IPv4 passes through another member", || {
+            pings_ipv4(b, ipv4(c))
+        });
+        net.finish();
+    });
+}
+
+#[test]
+fn codes_that_do_not_hold_bring_no_member() {
+    beside(|| {
+        let net = Net::start(&["a", "b", "c"]);
+        let [a, b, _] = &net.nodes[..] else { panic!() };
+        done(a, &["create", "home", "--host", "desk"]);
+        let good = code(a, &[]);
+        // Faults that are found before anything is sent.
+        let mistyped = format!("{}{}", if good.starts_with('A') { 'B' } else { 'A' }, &good[1..]);
+        for (wrong, words) in [
+            (&good[..good.len() - 9], "incomplete"),
+            (&mistyped, "mistyped"),
+            ("0189", "letters A to Z"),
+        ] {
+            let line = failed(b, &["join", wrong]);
+            assert!(line.contains(words), "{wrong}: {line}");
+        }
+        assert_eq!(network(b), Value::Null);
+        // A revoked one: the administrator says so.
+        let revoked = code(a, &["--name", "other"]);
+        let keys = network(a)["invites"].as_array().unwrap().clone();
+        let key = keys.iter().find(|invite| invite["name"] == "other").unwrap()["key"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        done(a, &["invites", "revoke", &key[..12]]);
+        let line = failed(b, &["join", &revoked]);
+        assert!(line.contains("not joined: the invite was revoked"), "{line}");
+        assert_eq!((members(a), network(b)), (vec!["desk".to_owned()], Value::Null));
+        // The good one still holds, once.
+        done(b, &["join", &good, "--host", "laptop"]);
+        wait_until(PATIENCE, "it is a member", || members(a) == ["desk", "laptop"]);
+        assert!(network(a)["invites"].as_array().unwrap().is_empty(), "{}", network(a));
+        let c = &net.nodes[2];
+        let line = failed(c, &["join", &good]);
+        assert!(line.contains("not joined: the invite was used already"), "{line}");
+        assert_eq!(members(a), ["desk", "laptop"]);
+        net.finish();
+    });
+}
+
+#[test]
+fn a_removed_member_is_out_at_once_and_a_network_outlives_restarts() {
+    beside(|| {
+        let mut net = Net::start(&["a", "b", "c"]);
+        let [a, b, c] = &net.nodes[..] else { panic!() };
+        done(a, &["create", "home", "--host", "desk"]);
+        let code = code(a, &["--uses", "2"]);
+        done(b, &["join", &code, "--host", "laptop"]);
+        done(c, &["join", &code, "--host", "nas"]);
+        wait_until(PATIENCE, "b knows c", || members(b).len() == 3);
+        wait_until(PATIENCE, "b reaches c", || pings(b, "nas"));
+        let nas = ipv4(c);
+        done(a, &["member", "remove", "nas"]);
+        for node in [a, b] {
+            wait_until(PATIENCE, "the removal arrives", || members(node) == ["desk", "laptop"]);
+            assert!(failed(node, &["ping", "nas", "--count", "1"]).contains("no peer named nas"));
+        }
+        assert!(!pings_ipv4(b, nas));
+        wait_until(PATIENCE, "the removed node learns it", || {
+            network(c)["state"] == "removed"
+        });
+        let line = failed(c, &["join", &code]);
+        assert!(line.contains("not joined: the network has removed this node"), "{line}");
+        // Everything is on the disk.
+        for node in &mut net.nodes[..2] {
+            node.restart().unwrap();
+            node.wait_ready(PATIENCE).unwrap();
+        }
+        let [a, b, _] = &net.nodes[..] else { panic!() };
+        assert_eq!(members(b), ["desk", "laptop"]);
+        wait_until(MINUTE, "members find each other again", || pings(b, "desk"));
+        done(a, &["member", "rename", "laptop", "book"]);
+        wait_until(PATIENCE, "the new name arrives", || members(b) == ["book", "desk"]);
+        let line = failed(b, &["invite"]);
+        assert!(line.contains("no administrator") && line.contains("desk"), "{line}");
+        done(a, &["admin", "add", "book"]);
+        wait_until(PATIENCE, "it may invite", || b.command(&["invite"]).is_ok());
+        net.finish();
+    });
+}

@@ -1,0 +1,170 @@
+//! The files that keep networks between two runs: one for each, `network-ID.json`.
+//!
+//! The founder's file may be the only place where the records are, so a file is synced to the disk
+//! before it replaces the one before.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use weft_noise::PublicKey;
+use weft_roster::invite::Proof;
+use weft_roster::names::Name;
+use weft_roster::network_id::NetworkId;
+use weft_roster::record::Record;
+use weft_roster::set::{MAX_SET, RecordSet};
+
+use super::Network;
+use crate::statefile;
+
+/// The `schema` of a file.
+pub const SCHEMA: &str = "weft.network/1";
+/// The longest file that is read, in bytes: the records, their escapes, and the rest.
+const MAX_LEN: u64 = 3 * MAX_SET as u64;
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    schema: String,
+    network: String,
+    /// Each is the JSON of an event.
+    records: Vec<String>,
+    contacts: BTreeMap<String, Vec<SocketAddr>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    joining: Option<Asked>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Asked {
+    invite: String,
+    proof: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+}
+
+/// Reads all networks of the state directory. A file that cannot be used is renamed (`.bad` behind
+/// its name) and reported at WARN.
+#[must_use]
+pub fn load(directory: &Path, own: &PublicKey) -> Vec<Network> {
+    let mut networks = Vec::new();
+    for path in files(directory) {
+        match read(&path, own) {
+            Ok(network) => networks.push(network),
+            Err(error) => {
+                let aside = statefile::with_suffix(&path, ".bad");
+                let kept = fs::rename(&path, &aside).is_ok();
+                tracing::warn!(
+                    path = %path.display(), %error, kept_as = kept.then(|| aside.display().to_string()),
+                    "the records of a network are unusable; join it again"
+                );
+            }
+        }
+    }
+    networks
+}
+
+/// Writes a network as a whole or not at all.
+///
+/// # Errors
+/// The error of the system; the old file stays.
+pub fn save(directory: &Path, network: &Network) -> io::Result<()> {
+    let content = Content {
+        schema: SCHEMA.to_owned(),
+        network: network.id().to_string(),
+        records: network.set().records().map(|record| record.event().to_json()).collect(),
+        contacts: network
+            .contacts()
+            .iter()
+            .map(|(key, addresses)| (key.to_string(), addresses.clone()))
+            .collect(),
+        joining: network.joining().map(|joining| Asked {
+            invite: hex(&joining.proof.invite),
+            proof: hex(&joining.proof.signature),
+            name: joining.name.as_ref().map(ToString::to_string),
+        }),
+    };
+    let text = serde_json::to_string(&content).map_err(io::Error::from)?;
+    statefile::write(&path(directory, network.id()), &text, true)
+}
+
+/// Removes the file of a network.
+///
+/// # Errors
+/// The error of the system.
+pub fn remove(directory: &Path, network: NetworkId) -> io::Result<()> {
+    match fs::remove_file(path(directory, network)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The files of networks in a state directory.
+pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let id = name.and_then(|name| name.strip_prefix("network-")?.strip_suffix(".json"));
+        id.is_some_and(|id| id.parse::<NetworkId>().is_ok())
+    };
+    let mut files: Vec<PathBuf> = paths.filter(ours).collect();
+    files.sort();
+    files
+}
+
+fn path(directory: &Path, network: NetworkId) -> PathBuf {
+    directory.join(format!("network-{network}.json"))
+}
+
+fn read(path: &Path, own: &PublicKey) -> io::Result<Network> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_LEN).read_to_string(&mut text)?;
+    let content: Content = serde_json::from_str(&text).map_err(io::Error::from)?;
+    if content.schema != SCHEMA {
+        return Err(invalid(format!("its schema is not {SCHEMA}")));
+    }
+    let id = content.network.parse().map_err(invalid)?;
+    let mut set = RecordSet::new(id);
+    for json in &content.records {
+        let record = Record::parse_of(id, json.as_bytes()).map_err(invalid)?;
+        set.insert(&Arc::new(record));
+    }
+    let contacts = content.contacts.into_iter();
+    let contacts = contacts.map(|(key, addresses)| Ok((key.parse().map_err(invalid)?, addresses)));
+    let joining = content.joining.map(|asked| {
+        let proof = Proof {
+            invite: unhex(&asked.invite).ok_or_else(|| invalid("its invite is no key"))?,
+            signature: unhex(&asked.proof).ok_or_else(|| invalid("its proof is no signature"))?,
+        };
+        let name = asked.name.map(|name| Name::host(&name).map_err(invalid)).transpose()?;
+        Ok::<_, io::Error>((proof, name))
+    });
+    Ok(Network::kept(
+        own,
+        set,
+        contacts.collect::<io::Result<_>>()?,
+        joining.transpose()?,
+    ))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if text.len() != 2 * N || !text.is_ascii() {
+        return None;
+    }
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
