@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use serde_json::Value;
-use weft_stream::Limits;
 use weft_stream::segment::{Flags, Segment, SegmentError};
+use weft_stream::{Limits, PORT};
 
 #[test]
 fn the_vectors_of_version_1() {
@@ -99,6 +99,7 @@ fn the_page_has_the_vectors_and_the_limits() {
         mss: _,
     } = Limits::default();
     for row in [
+        format!("| service port (`weft_stream::PORT`) | {PORT} |"),
         format!("| largest document | {} MiB |", document >> 20),
         format!("| connections of a peer, in each direction | {peer_connections} |"),
         format!("| connections in all, in each direction | {connections} |"),
