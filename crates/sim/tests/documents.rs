@@ -389,6 +389,17 @@ fn messages_that_wait_for_a_session_are_bounded_and_dropped() {
         }]
     ));
     assert!(service.world.by_kind()[&Kind::Setup].0 > 10, "the rule dropped some");
+    // What waits for a peer that is removed is dropped at once.
+    let (dropped, now) = (
+        service.world.host(0).node.counters().services_dropped,
+        service.world.now(),
+    );
+    let host = service.world.host_mut(0);
+    host.send_service(now, &key, PORTS, &[0]).unwrap();
+    assert!(host.node.remove_peer(now, &key));
+    assert!(host.node.counters().services_dropped > dropped);
+    let refused = host.send_service(now, &key, PORTS, &[0]);
+    assert_eq!(refused, Err(weft_core::ServiceError::NoPeer));
     let stranger = service.world.add_host(Config::default());
     let key = service.world.host(stranger).key;
     let refused = service.world.host_mut(0).send_service(now, &key, PORTS, &[0]);

@@ -66,6 +66,7 @@ impl Node {
         let was_up = peer.link.is_up();
         peer.configured = false;
         peer.session.take_down(&mut self.ctx, SessionDown::Removed);
+        self.counters.services_dropped += peer.session.drop_services();
         peer.link.remove(&mut self.ctx, now);
         self.ctx.lane(TableCommand::DenyPeer { peer: addr });
         if was_up {
