@@ -1,7 +1,9 @@
 //! Documents as text for the user, at the width of the terminal.
 
+mod public;
 mod words;
 
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weft_node::status::{
@@ -10,6 +12,7 @@ use weft_node::status::{
     StrangerStatus, Traffic, TurnedAwayStatus, Word,
 };
 
+pub(crate) use public::{public_peers, public_status};
 pub(crate) use words::width;
 use words::{Page, bytes, clip, duration, milliseconds};
 
@@ -31,11 +34,11 @@ pub(crate) fn status(status: &Status, width: usize) -> String {
 }
 
 /// The counters that are not zero.
-pub(crate) fn counters(status: &Status, width: usize) -> String {
+pub(crate) fn counters(counters: &BTreeMap<String, u64>, width: usize) -> String {
     let mut page = Page::new(width);
     page.empty_line();
     page.line(0, "Counters:");
-    let counters = status.counters.iter().filter(|(_, value)| **value > 0);
+    let counters = counters.iter().filter(|(_, value)| **value > 0);
     let all: String = counters.map(|(name, value)| format!("  {name}\u{a0}{value}")).collect();
     page.line(2, if all.is_empty() { "  all are zero" } else { &all });
     page.into_text().replace('\u{a0}', " ")
@@ -461,7 +464,7 @@ mod tests {
         for long in [false, true] {
             let sample = sample(long);
             for width in [60, 100, 200] {
-                let all = status(&sample, width) + &counters(&sample, width) + &peer(&sample.peers[0], width);
+                let all = status(&sample, width) + &counters(&sample.counters, width) + &peer(&sample.peers[0], width);
                 for line in all.lines() {
                     assert!(line.chars().count() <= width, "{line}");
                     assert_eq!(line, line.trim_end());
@@ -489,7 +492,7 @@ mod tests {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");
         }
         assert!(!text.contains("counter_number"), "only on request");
-        let text = counters(&sample(false), 100);
+        let text = counters(&sample(false).counters, 100);
         assert!(text.contains("counter_number_7 7000000"), "{text}");
         assert!(!text.contains("counter_number_0 "), "zero is not shown");
     }

@@ -150,7 +150,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Ping(args) => ping::run(&daemon()?, &args),
         Command::Perf(args) => perf::run(&daemon()?, &args),
         Command::Trace(args) => trace::run(&daemon()?, &args),
-        Command::PerfServe(args) => perf::serve::run(&paths()?, &args),
+        Command::PerfServe(args) => perf::serve::run(&args),
         Command::Broker(args) => broker::run(args),
         Command::Identity(action @ identity::Action::Show { .. }) => identity::run(daemon()?, action),
         Command::Identity(action) => identity::run(paths()?, action),

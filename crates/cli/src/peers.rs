@@ -1,9 +1,9 @@
 //! `weft peers`: the peers and the neighbours that are not configured, or one peer in detail.
 
-use weft_node::control::{self, ControlCommand};
+use weft_node::control::{self, ControlCommand, Visible};
 use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
-use weft_node::status::Peers;
+use weft_node::status::{Peers, PublicPeers};
 
 use crate::failure::Failure;
 use crate::human;
@@ -13,7 +13,7 @@ use crate::output::Out;
 pub(crate) struct Args {
     /// One peer: its npub, name, NAME.fips or fd00 address
     peer: Option<PeerRef>,
-    /// Print the document weft.peers/1
+    /// Print the document weft.peers/1, or weft.public-peers/1 for users that do not own the node
     #[arg(long)]
     json: bool,
 }
@@ -25,9 +25,12 @@ pub(crate) fn run(paths: &StatePaths, args: Args) -> Result<(), Failure> {
     if args.json {
         return out.json(&control::call_raw(&paths.control(), &command)?);
     }
-    let peers: Peers = control::call(&paths.control(), &command)?;
-    match &peers.peers[..] {
-        [peer] if one => out.text(&human::peer(peer, human::width())),
-        _ => out.text(&human::peers(&peers, human::width())),
+    let width = human::width();
+    match control::call_visible(&paths.control(), &command)? {
+        Visible::Full::<Peers, PublicPeers>(peers) => match &peers.peers[..] {
+            [peer] if one => out.text(&human::peer(peer, width)),
+            _ => out.text(&human::peers(&peers, width)),
+        },
+        Visible::Public(peers) => out.text(&human::public_peers(&peers, width)),
     }
 }

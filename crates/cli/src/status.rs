@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use weft_node::control::{self, ControlCommand, ControlError};
+use weft_node::control::{self, ControlCommand, ControlError, Visible};
 use weft_node::state::StatePaths;
-use weft_node::status::Status;
+use weft_node::status::{PublicStatus, Status};
 
 use crate::failure::Failure;
 use crate::human;
@@ -16,7 +16,7 @@ const REDRAW: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print the document weft.status/1
+    /// Print the document weft.status/1, or weft.public-status/1 for users that do not own the node
     #[arg(long)]
     json: bool,
     /// Show it anew each second until Ctrl-C; with --json, one document a line
@@ -57,11 +57,13 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
 }
 
 fn table(paths: &StatePaths, args: &Args) -> Result<String, ControlError> {
-    let status: Status = control::call(&paths.control(), &ControlCommand::Status {})?;
     let width = human::width();
-    let mut text = human::status(&status, width);
+    let (mut text, counters) = match control::call_visible(&paths.control(), &ControlCommand::Status {})? {
+        Visible::Full::<Status, PublicStatus>(status) => (human::status(&status, width), status.counters),
+        Visible::Public(status) => (human::public_status(&status, width), status.counters),
+    };
     if args.counters {
-        text += &human::counters(&status, width);
+        text += &human::counters(&counters, width);
     }
     Ok(text)
 }

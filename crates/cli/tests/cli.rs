@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
-use weft_node::control::{ControlCommand, ControlServer, Refusal};
+use weft_node::control::{Access, ControlCommand, ControlServer, Refusal};
 use weft_node::status::Stopping;
 
 const WEFT: &str = env!("CARGO_BIN_EXE_weft");
@@ -268,23 +268,23 @@ impl Double {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let mut server = ControlServer::bind(&path).await.unwrap();
+                let mut server = ControlServer::bind(&path, Access::default()).await.unwrap();
                 ready.send(()).unwrap();
                 let mut pings = 0;
                 while let Some(request) = server.next().await {
                     match request.command {
                         ControlCommand::Ping { peer, .. } if peer.to_string() == "bob" => {
                             pings += 1;
-                            request.reply.ok(&pong(pings));
+                            request.reply.json(pong(pings));
                         }
                         ControlCommand::Ping { peer, .. } if peer.to_string() == "silent" => {
-                            request.reply.ok(&pong(2));
+                            request.reply.json(pong(2));
                         }
                         ControlCommand::Ping { peer, .. } => request.reply.refuse(Refusal::unknown_peer(&peer)),
                         ControlCommand::Peers { .. } => {
-                            request.reply.ok(&json!({"schema": "weft.peers/1", "peers": [bob()]}));
+                            request.reply.json(json!({"schema": "weft.peers/1", "peers": [bob()]}));
                         }
-                        ControlCommand::Status {} => request.reply.ok(&status()),
+                        ControlCommand::Status {} => request.reply.json(status()),
                         ControlCommand::Version {}
                         | ControlCommand::Trace { .. }
                         | ControlCommand::Reload { .. }

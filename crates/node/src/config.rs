@@ -91,6 +91,8 @@ pub struct Config {
     pub reports: ReportsConfig,
     /// `[perf]`
     pub perf: PerfConfig,
+    /// `[control]`
+    pub control: ControlConfig,
     /// `[log]`
     pub log: LogConfig,
     /// `[[peer]]`, in the order of the file; keys and names are unique.
@@ -241,6 +243,22 @@ pub struct LinkConfig {
     pub dead_after: Duration,
 }
 
+/// The control socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControlConfig {
+    /// The user who owns the daemon beside root (`operator`).
+    pub operator: Option<Operator>,
+}
+
+/// A user of this host who may request everything of root's daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operator {
+    /// As the configuration names the user.
+    pub name: String,
+    /// The user's number when the configuration was read.
+    pub uid: u32,
+}
+
 /// Settings of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogConfig {
@@ -383,6 +401,7 @@ impl Default for Config {
                 limits: Limits::default(),
                 hourly: 600,
             },
+            control: ControlConfig::default(),
             log: LogConfig::default(),
             peers: Vec::new(),
         }

@@ -1,11 +1,12 @@
-//! The control socket: JSON lines over a Unix socket in the state directory.
+//! The control socket: JSON lines over a Unix socket.
 //!
 //! A request is one line, `{"schema":"weft.control/1","cmd":"status"}`; the answer is one line,
 //! `{"ok":true,"data":{...}}` or `{"ok":false,"error":{"code":"unknown-peer","message":"..."}}`.
 //! `data` is one of the documents of [`crate::status`]. A connection takes any number of requests,
-//! one after the other. Only the user that runs the daemon, and root, may connect.
+//! one after the other. [`Audience`] says which users may request what.
 
 mod client;
+mod clients;
 mod server;
 
 use std::net::SocketAddr;
@@ -13,8 +14,9 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use client::{ControlError, call, call_and_wait, call_raw};
-pub use server::{BindError, ControlRequest, ControlServer, Reply};
+pub use client::{ControlError, Visible, call, call_and_wait, call_raw, call_visible};
+pub use clients::{Audience, OWNERS_GROUP, Owners};
+pub use server::{Access, BindError, ControlRequest, ControlServer, Reply};
 
 use crate::peer::PeerRef;
 
@@ -229,6 +231,16 @@ impl Refusal {
         }
     }
 
+    /// The request is for owners of the daemon only.
+    #[must_use]
+    pub fn owners_only() -> Self {
+        Self::new(
+            ErrorCode::Forbidden,
+            "only root, the operator and the group weft may do this; use sudo, or become the operator with \
+             `sudo weft set control.operator USER`",
+        )
+    }
+
     /// No peer of this name, key or address is configured.
     #[must_use]
     pub fn unknown_peer(peer: &PeerRef) -> Self {
@@ -249,10 +261,12 @@ pub enum ErrorCode {
     WrongSchema,
     /// The request has more than [`MAX_REQUEST`] bytes; the connection is closed.
     TooLong,
-    /// There are more than [`MAX_CONNECTIONS`] connections; this one is closed.
+    /// There is no connection left for this user, of [`MAX_CONNECTIONS`]; this one is closed.
     Busy,
-    /// The client runs as another user; the connection is closed.
+    /// The user of the client may not request this.
     Forbidden,
+    /// The user of the client requests this too often.
+    TooOften,
     /// The peer is not configured.
     UnknownPeer,
     /// The configuration cannot be read, or is not valid. The daemon keeps the one that it has.

@@ -38,7 +38,7 @@ use weft_core::{Admit, Node};
 use weft_noise::{Identity, PublicKey};
 use weft_os::clock::ContinuityWatch;
 use weft_os::clock::boottime_ms;
-use weft_os::process::{PrivilegeError, give_up_nice, permit_nice};
+use weft_os::process::{PrivilegeError, give_up_nice, group_id, permit_nice};
 use weft_os::random::{SystemRng, random_bytes};
 use weft_os::udp::{self, BindOptions, UdpSocket};
 use weft_packet::{HandshakeLimits, Lane, LaneConfig, Place};
@@ -180,6 +180,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             config: config.path.clone(),
         },
     );
+    let access = control_access(&config, &state);
     let (state, mut rights) = rights::give_up(state, keeps_nice)?;
     // After this the generator does not fail.
     let (mut gate_key, mut seed) = ([0; 16], [0; 16]);
@@ -226,7 +227,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         .map_err(DaemonError::Runtime)?;
     runtime.block_on(async {
         let stop = signals::StopSignals::new(outlives_terminal).map_err(DaemonError::Runtime)?;
-        let control = control::ControlServer::bind(&state.paths().control()).await?;
+        let control = control::ControlServer::bind(&state.paths().control(), access).await?;
         let reports = reports::Reports::new();
         let names = names
             .map(|bound| names::start(bound, &members, key, &broker))
@@ -234,7 +235,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         let names = names.map_err(DaemonError::Runtime)?;
         let launch = perf::Launch {
             program,
-            state: state.paths().directory().to_owned(),
+            control: state.paths().control(),
             device: interface.name().to_owned(),
             limits: config.perf.limits,
         };
@@ -281,6 +282,22 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         };
         run::Daemon::new(parts).serve(control, reports, stop).await
     })
+}
+
+/// The users that may connect to the control socket, and the owners among them. All users reach
+/// only the socket of a directory of its own.
+fn control_access(config: &Config, state: &StateDir) -> control::Access {
+    let group = group_id(control::OWNERS_GROUP).unwrap_or_else(|error| {
+        tracing::info!(%error, "groups cannot be read, so none owns the daemon");
+        None
+    });
+    control::Access {
+        owners: control::Owners {
+            operator: config.control.operator.as_ref().map(|operator| operator.uid),
+            group,
+        },
+        all_users: state.paths().control_directory().is_some(),
+    }
 }
 
 /// Binds every configured address. Of the default pair, one may fail if its IP version is not

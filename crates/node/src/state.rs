@@ -1,8 +1,9 @@
-//! The state directory: the data that one node keeps between runs.
+//! The state directory: the data that one node keeps between runs, and the place of its control
+//! socket.
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown, lchown};
 use std::path::{Path, PathBuf};
 
 use weft_os::lock::{FileLock, LockError};
@@ -14,23 +15,38 @@ use crate::keyfile::effective_uid;
 /// The state directory of root's daemon.
 const SYSTEM: &str = "/var/lib/weft";
 
+/// The directory of the control socket of root's daemon, which all users can reach.
+const RUN: &str = "/run/weft";
+
 /// The paths of the files of a state directory. The directory need not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatePaths {
     directory: PathBuf,
+    /// The directory of the control socket, if that is another one.
+    control: Option<PathBuf>,
 }
 
 impl StatePaths {
-    /// The files under `directory`.
+    /// The files under `directory`, the control socket among them.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
+            control: None,
         }
     }
 
-    /// The files in the default directory: `/var/lib/weft` for root; for other users
-    /// `$XDG_STATE_HOME/weft`, or `~/.local/state/weft`.
+    /// The files of root's daemon: in `/var/lib/weft`, but the control socket in `/run/weft`.
+    #[must_use]
+    pub fn system() -> Self {
+        Self {
+            directory: SYSTEM.into(),
+            control: Some(RUN.into()),
+        }
+    }
+
+    /// The files in the default directory: [`StatePaths::system`] for root; for other users those
+    /// in `$XDG_STATE_HOME/weft`, or `~/.local/state/weft`.
     ///
     /// # Errors
     /// [`StateError::NoHome`] if the environment has no home directory.
@@ -41,7 +57,7 @@ impl StatePaths {
                 .filter(|path| path.is_absolute())
         };
         if effective_uid().is_ok_and(|uid| uid == 0) {
-            return Ok(Self::new(SYSTEM));
+            return Ok(Self::system());
         }
         absolute("XDG_STATE_HOME")
             .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
@@ -49,24 +65,37 @@ impl StatePaths {
             .ok_or(StateError::NoHome)
     }
 
-    /// The files of the daemon that a command without a directory addresses: those in the default
-    /// directory if a daemon has a socket there, otherwise those of root's daemon if there is one.
+    /// The files of the daemon that a command without a directory addresses: the first of these
+    /// that has a socket.
+    ///
+    /// 1. The user's own daemon, in the default directory.
+    /// 2. Root's daemon, in `/run/weft`. For root this is the first.
+    /// 3. A daemon that root started with `--state /var/lib/weft`, or of a version that had its
+    ///    socket there.
+    ///
+    /// If none has, root's daemon if it has run here, otherwise the user's own.
     ///
     /// # Errors
     /// [`StateError::NoHome`], as [`StatePaths::default_place`].
     pub fn of_daemon() -> Result<Self, StateError> {
-        Ok(Self::default_place()?.or_system(Self::new(SYSTEM)))
+        Ok(Self::default_place()?.or_first_of([Self::system(), Self::new(SYSTEM)]))
     }
 
-    /// Returns these paths, or `system` if only there a daemon has, or may have, its socket.
-    fn or_system(self, system: Self) -> Self {
-        let of = |paths: &Self| fs::symlink_metadata(paths.control()).map_err(|error| error.kind());
-        match (of(&self), of(&system)) {
-            (Ok(_), _) => self,
-            // A directory that this user cannot read may have a socket; a request there returns an
-            // error that says what to do.
-            (Err(_), Ok(_) | Err(io::ErrorKind::PermissionDenied)) => system,
-            (Err(_), Err(_)) => self,
+    /// Returns the first of these paths and `others` that has a socket; otherwise those of root's
+    /// daemon, the first of `others`, if only that has a directory.
+    fn or_first_of(self, others: [Self; 2]) -> Self {
+        let has_socket = |paths: &&Self| fs::symlink_metadata(paths.control()).is_ok();
+        if has_socket(&&self) {
+            return self;
+        }
+        if let Some(found) = others.iter().find(has_socket) {
+            return found.clone();
+        }
+        let [system, _] = others;
+        // The directory stays when root's daemon stops.
+        match !self.directory.exists() && system.directory.exists() {
+            true => system,
+            false => self,
         }
     }
 
@@ -88,10 +117,17 @@ impl StatePaths {
         self.directory.join(&config.key_file)
     }
 
-    /// The control socket: `control.sock`.
+    /// The control socket: `control.sock`, in this directory or, for root's daemon, in `/run/weft`.
     #[must_use]
     pub fn control(&self) -> PathBuf {
-        self.directory.join("control.sock")
+        self.control.as_ref().unwrap_or(&self.directory).join("control.sock")
+    }
+
+    /// The directory of the control socket, if it is not the state directory. All users can reach
+    /// the socket there.
+    #[must_use]
+    pub fn control_directory(&self) -> Option<&Path> {
+        self.control.as_deref()
     }
 
     /// The last known addresses of the peers: `peers.json`.
@@ -112,7 +148,7 @@ impl StatePaths {
         let names = documents
             .into_iter()
             .flat_map(|path| ["", ".new", ".bad"].map(|suffix| crate::statefile::with_suffix(&path, suffix)));
-        names.chain([self.control()])
+        names.chain([self.directory.join("control.sock")])
     }
 
     /// The lock: `lock`.
@@ -180,6 +216,38 @@ impl StateDir {
         Ok(())
     }
 
+    /// Creates the directory of the control socket if it is not the state directory: mode 0755, of
+    /// the user of the daemon, who creates the socket there and removes it at the end.
+    ///
+    /// # Errors
+    /// [`StateError::ControlDirectory`]; also if another user has put something there.
+    pub fn open_control(&self, ids: Option<Ids>) -> Result<(), StateError> {
+        let Some(directory) = self.paths.control_directory() else {
+            return Ok(());
+        };
+        let failed = |source| StateError::ControlDirectory {
+            path: directory.to_owned(),
+            source,
+        };
+        match DirBuilder::new().mode(0o755).create(directory) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => created.map_err(failed)?,
+        }
+        // Of the directory itself, not of a link. Only root can replace it after this check.
+        let found = fs::symlink_metadata(directory).map_err(failed)?;
+        let own = effective_uid().map_err(failed)?;
+        let daemon = ids.map_or(own, |ids| ids.uid);
+        if !found.is_dir() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        if ![0, own, daemon].contains(&found.uid()) {
+            return Err(failed(io::Error::other(format!("it belongs to uid {}", found.uid()))));
+        }
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
+            .and_then(|()| lchown(directory, Some(daemon), ids.map(|ids| ids.gid)))
+            .map_err(failed)
+    }
+
     /// Makes the directory the process's working directory and uses relative paths from then on.
     /// After that the files can be reached even if the directories above are closed to the user
     /// that the process becomes.
@@ -189,8 +257,12 @@ impl StateDir {
     pub fn enter(self) -> Result<Self, StateError> {
         let directory = self.paths.directory();
         std::env::set_current_dir(directory).map_err(|source| StateError::unusable(directory, source))?;
+        let control = self.paths.control.clone();
         Ok(Self {
-            paths: StatePaths::new("."),
+            paths: StatePaths {
+                control,
+                ..StatePaths::new(".")
+            },
             ..self
         })
     }
@@ -241,6 +313,14 @@ pub enum StateError {
         /// Its permission bits.
         mode: u32,
     },
+    /// The directory of the control socket cannot be used.
+    #[error("the directory of the control socket cannot be used ({source}): {}; remove it, or choose another place with --state", .path.display())]
+    ControlDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
     /// It cannot be created, read or locked.
     #[error("the state directory cannot be used ({source}): {}; choose another with --state", .path.display())]
     Directory {
@@ -265,16 +345,50 @@ mod tests {
     #[test]
     fn a_command_finds_its_own_daemon_first_and_then_root_s() {
         let base = tempfile::tempdir().unwrap();
-        let [own, system] = ["own", "system"].map(|name| StatePaths::new(base.path().join(name)));
-        let find = || own.clone().or_system(system.clone());
+        let place = |name: &str| base.path().join(name);
+        let own = StatePaths::new(place("own"));
+        let system = StatePaths {
+            directory: place("system"),
+            control: Some(place("run")),
+        };
+        let earlier = StatePaths::new(place("system"));
+        let find = || own.clone().or_first_of([system.clone(), earlier.clone()]);
         assert_eq!(find(), own, "no daemon anywhere");
         fs::create_dir(system.directory()).unwrap();
-        assert_eq!(find(), own, "root's daemon has stopped");
+        assert_eq!(find(), system, "root's daemon has stopped");
+        fs::write(earlier.control(), "").unwrap();
+        assert_eq!(find(), earlier, "with --state");
+        fs::create_dir(place("run")).unwrap();
         fs::write(system.control(), "").unwrap();
         assert_eq!(find(), system);
         fs::create_dir(own.directory()).unwrap();
         assert_eq!(find(), system);
         fs::write(own.control(), "").unwrap();
         assert_eq!(find(), own);
+    }
+
+    #[test]
+    fn the_directory_of_the_socket_is_made_and_no_link_is_followed() {
+        let base = tempfile::tempdir().unwrap();
+        let run = base.path().join("run");
+        let open = || {
+            let paths = StatePaths {
+                directory: base.path().join("state"),
+                control: Some(run.clone()),
+            };
+            StateDir::open(paths).unwrap().open_control(None)
+        };
+        open().unwrap();
+        assert_eq!(fs::metadata(&run).unwrap().mode() & 0o7777, 0o755);
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
+        open().unwrap();
+        assert_eq!(fs::metadata(&run).unwrap().mode() & 0o7777, 0o755);
+        fs::remove_dir(&run).unwrap();
+        let elsewhere = base.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o700)).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &run).unwrap();
+        assert!(matches!(open(), Err(StateError::ControlDirectory { .. })));
+        assert_eq!(fs::metadata(&elsewhere).unwrap().mode() & 0o7777, 0o700);
     }
 }

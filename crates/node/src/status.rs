@@ -9,6 +9,7 @@
 mod networks;
 mod node;
 mod peer;
+mod public;
 mod rights;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use std::net::Ipv6Addr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use self::networks::{InviteStatus, Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus};
 pub use self::node::{
@@ -25,6 +27,7 @@ pub use self::peer::{
     ClonesStatus, FramesKind, FramesStatus, LinkStatus, NetworksStatus, PathChangeStatus, PathSizeStatus, PathStatus,
     PeerStatus, QualityStatus, SessionStatus, StrangerStatus, Traffic, TroubleStatus, TurnedAwayStatus,
 };
+pub use self::public::{PublicNode, PublicPath, PublicPeer, PublicPeers, PublicStatus, is_public};
 pub use self::rights::{GuardStatus, RightsStatus};
 pub use weft_core::{PeerState, SizeSource, Standing, Trouble};
 
@@ -32,6 +35,12 @@ pub use weft_core::{PeerState, SizeSource, Standing, Trouble};
 pub trait Document: Serialize + DeserializeOwned {
     /// Its `schema` field, such as `weft.status/1`.
     const SCHEMA: &'static str;
+
+    /// The document in the form that all users of the host may read; `None` if it is for owners of
+    /// the daemon only.
+    fn for_all_users(&self) -> Option<Value> {
+        None
+    }
 }
 
 /// A word of a list that later versions may extend.
@@ -44,24 +53,30 @@ pub enum Word<T> {
     Other(String),
 }
 
+/// Each document, its schema, and its form for all users if it has one.
 macro_rules! documents {
-    ($($document:ty => $schema:literal),* $(,)?) => {
+    ($($document:ty => $schema:literal $(, public: $public:expr)?;)*) => {
         $(impl Document for $document {
             const SCHEMA: &'static str = $schema;
+            $(fn for_all_users(&self) -> Option<Value> {
+                serde_json::to_value($public(self)).ok()
+            })?
         })*
     };
 }
 
 documents! {
-    Status => "weft.status/1",
-    Peers => "weft.peers/1",
-    Pong => "weft.ping/1",
-    Version => "weft.version/1",
-    Stopping => "weft.down/1",
-    Reloaded => "weft.reload/1",
-    NetworkList => "weft.networks/1",
-    Invited => "weft.invite/1",
-    crate::trace::TraceDocument => "weft.trace/1",
+    Status => "weft.status/1", public: PublicStatus::from;
+    Peers => "weft.peers/1", public: PublicPeers::from;
+    PublicStatus => "weft.public-status/1";
+    PublicPeers => "weft.public-peers/1";
+    Pong => "weft.ping/1", public: public::pong;
+    Version => "weft.version/1", public: public::version;
+    Stopping => "weft.down/1";
+    Reloaded => "weft.reload/1";
+    NetworkList => "weft.networks/1";
+    Invited => "weft.invite/1";
+    crate::trace::TraceDocument => "weft.trace/1";
 }
 
 /// The answer to `status`.
@@ -107,9 +122,10 @@ pub struct Pong {
     pub address: Ipv6Addr,
     /// Round-trip time in milliseconds; `None` if no answer arrived in time.
     pub rtt_ms: Option<f64>,
-    /// The path of the echo.
+    /// The path of the echo; `None` for users that do not own the daemon.
     pub path: Option<PathStatus>,
-    /// The reason why no answer arrived, as text for the user.
+    /// The reason why no answer arrived, as text for the user; `None` for users that do not own the
+    /// daemon.
     pub why: Option<String>,
 }
 
@@ -181,6 +197,8 @@ pub struct Reloaded {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use serde_json::json;
 
@@ -217,10 +235,8 @@ mod tests {
         })
     }
 
-    /// Scripts rely on the names and forms in the JSON: this test fails if one changes.
-    #[test]
-    fn status_as_documented() {
-        let document = json!({
+    fn everything() -> serde_json::Value {
+        json!({
             "schema": "weft.status/1",
             "node": {
                 "npub": "npub1x", "node_addr": "00", "address": "fd00::2", "version": "0.1.0",
@@ -256,9 +272,88 @@ mod tests {
             ],
             "turned_away": [{"npub": "npub1w", "from": "192.0.2.9:2121", "ago_s": 3, "times": 4}],
             "counters": {"rx_unknown": 5}
-        });
+        })
+    }
+
+    /// Scripts rely on the names and forms in the JSON: this test fails if one changes.
+    #[test]
+    fn status_as_documented() {
+        let document = everything();
         let status: Status = serde_json::from_value(document.clone()).unwrap();
         assert_eq!(serde_json::to_value(&status).unwrap(), document);
+    }
+
+    /// The keys of a document with all that contain them, an index as `[]`.
+    fn keys(document: &Value, at: &str, into: &mut BTreeSet<String>) {
+        match document {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let at = format!("{at}.{name}");
+                    keys(value, &at, into);
+                    into.insert(at);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| keys(item, &format!("{at}[]"), into)),
+            _ => {}
+        }
+    }
+
+    /// Every local user reads these: a key that is not in this list must be considered first.
+    #[test]
+    fn what_all_users_may_read() {
+        let peer = "npub name address state since_s standing standing_s path frames rtt_ms rx tx \
+                    rx.packets rx.bytes tx.packets tx.bytes";
+        let node = "npub address version commit started_unix uptime_s interface mtu neighbours rss_bytes cpu_s";
+        let below =
+            |at: &'static str, names: &'static str| names.split_whitespace().map(move |name| format!("{at}.{name}"));
+        let peers: BTreeSet<String> = below("", "schema peers").chain(below(".peers[]", peer)).collect();
+        let mut all = peers.clone();
+        all.extend(below("", "node counters counters.rx_unknown").chain(below(".node", node)));
+        let status: Status = serde_json::from_value(everything()).unwrap();
+        let full = Peers {
+            schema: Peers::SCHEMA.to_owned(),
+            peers: status.peers.clone(),
+            strangers: Vec::new(),
+        };
+        let pong = Pong {
+            schema: Pong::SCHEMA.to_owned(),
+            npub: "npub1x".to_owned(),
+            name: None,
+            address: Ipv6Addr::LOCALHOST,
+            rtt_ms: None,
+            path: status.peers[0].path.clone(),
+            why: Some("no answer from 192.0.2.2:2121".to_owned()),
+        };
+        for (document, wanted) in [
+            (status.for_all_users(), all),
+            (full.for_all_users(), peers),
+            (
+                pong.for_all_users(),
+                below("", "schema npub name address rtt_ms path why").collect(),
+            ),
+            (
+                Version::of_this_build().for_all_users(),
+                below("", "schema version commit os arch").collect(),
+            ),
+        ] {
+            let document = document.unwrap();
+            let mut found = BTreeSet::new();
+            keys(&document, "", &mut found);
+            assert_eq!(found, wanted);
+            let text = document.to_string();
+            for secret in ["192.0.2", "2121", "npub1z", "npub1w", "/var/lib", "payload 2 s ago"] {
+                assert!(!text.contains(secret), "{secret} in {text}");
+            }
+        }
+        assert_eq!(Stopping::this_process().for_all_users(), None);
+    }
+
+    #[test]
+    fn what_all_users_read_can_be_read_back() {
+        let status: Status = serde_json::from_value(everything()).unwrap();
+        let public: PublicStatus = serde_json::from_value(status.for_all_users().unwrap()).unwrap();
+        assert_eq!(public, PublicStatus::from(&status));
+        assert!(is_public(PublicStatus::SCHEMA) && is_public(PublicPeers::SCHEMA) && !is_public(Status::SCHEMA));
     }
 
     #[test]

@@ -65,6 +65,8 @@ fn everything_set() {
         [reports]
         link = "lightweight"
         session = "minimal"
+        [control]
+        operator = "1000"
         [log]
         level = "info,weft_core=trace"
         format = "json"
@@ -116,6 +118,10 @@ fn everything_set() {
     assert_eq!(config.perf, PerfConfig { allow, limits, hourly });
     assert_eq!(config.reports.link, ReportMode::Lightweight);
     assert_eq!(config.reports.session, ReportMode::Minimal);
+    assert_eq!(
+        config.control.operator.as_ref().map(|operator| operator.uid),
+        Some(1000)
+    );
     assert_eq!(config.log.filter.as_str(), "info,weft_core=trace");
     assert_eq!(config.log.format, LogFormat::Json);
     let [bob, carol] = &config.peers[..] else {
@@ -229,7 +235,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 58, "every setting, every table, and [[peer]]");
+    assert_eq!(settings, 60, "every setting, every table, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -251,14 +257,14 @@ fn each_fault_is_one_exact_line() {
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
-            "2: peers: unknown key; did you mean peer?; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer",
+            "2: peers: unknown key; did you mean peer?; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, control, log, peer",
         ),
         (
             "[mesh]\nallow = [\"me\"]",
             "2: mesh.allow[0]: this is not a public key: expected npub1... or 64 hexadecimal digits; copy it from the peer's `weft identity show`",
         ),
         ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload, addresses, networks"),
-        ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer"),
+        ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, control, log, peer"),
         ("lanes = 0", "1: lanes: 0 is out of range; write 1 to 16 (lanes)"),
         ("prefer_lanes = 1", "1: prefer_lanes: a whole number where true or false is expected"),
         ("lanes = \"many\"", "1: lanes: a string where a whole number is expected"),
@@ -330,6 +336,15 @@ fn each_fault_is_one_exact_line() {
             "[dns]\nlisten = [\"::1\"]",
             "2: dns.listen[0]: '::1' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\"",
         ),
+        (
+            "[control]\noperator = \"no-such-user\"",
+            "2: control.operator: 'no-such-user' is no user of /etc/passwd; write the name or the number of a user, as \"alice\" or \"1000\"",
+        ),
+        (
+            "[control]\noperator = \"65534\"",
+            "2: control.operator: '65534' stands for all users that this system does not know; write the name or the number of a user, as \"alice\" or \"1000\"",
+        ),
+        ("[control]\noperator = 1000", "2: control.operator: a whole number where a string: \"...\" is expected"),
         ("[dns]\nport = 53", "2: dns.port: unknown key; the ones here are enabled, listen, register"),
         (
             "[tun]\nname = \"a-very-long-name\"",
@@ -357,7 +372,7 @@ fn each_fault_is_one_exact_line() {
         ("[log]\nlevel = \"info", "2: level: a quotation mark is missing; write level = \"...\""),
         ("[log]\nlevel =", "2: level: the value is missing"),
         ("the peers", "1: 'the peers' is neither a setting nor a comment; begin a comment with #"),
-        ("open = true", "1: open: unknown key; it belongs below a line [mesh]; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, log, peer"),
+        ("open = true", "1: open: unknown key; it belongs below a line [mesh]; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, control, log, peer"),
     ]
     .map(|(text, line)| (text.to_owned(), line.to_owned()))
     .into_iter()

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
 use weft_node::control::{
-    self, BindError, ControlCommand, ControlError, ControlServer, ErrorCode, MAX_CONNECTIONS, MAX_REQUEST, Refusal,
+    self, Access, BindError, ControlCommand, ControlError, ControlServer, ErrorCode, MAX_CONNECTIONS, MAX_REQUEST,
+    Refusal,
 };
 use weft_node::status::{Peers, Stopping, Version};
 
@@ -26,7 +27,7 @@ impl Daemon {
         let (ready, bound) = std::sync::mpsc::channel();
         let thread = thread::spawn(move || {
             runtime().block_on(async {
-                let mut server = ControlServer::bind(&path).await.unwrap();
+                let mut server = ControlServer::bind(&path, Access::default()).await.unwrap();
                 ready.send(()).unwrap();
                 while let Some(request) = server.next().await {
                     match request.command {
@@ -108,7 +109,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn bind(path: &Path) -> Result<(), BindError> {
-    runtime().block_on(async { ControlServer::bind(path).await.map(drop) })
+    runtime().block_on(async { ControlServer::bind(path, Access::default()).await.map(drop) })
 }
 
 fn ping() -> ControlCommand {
@@ -137,6 +138,30 @@ fn round_trip() {
     assert!(!path.exists());
     let gone = control::call_raw(&path, &ControlCommand::Version {});
     assert!(matches!(gone, Err(ControlError::NotRunning { .. })));
+}
+
+#[test]
+fn a_socket_for_all_users_has_the_mode_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let access = Access {
+        all_users: true,
+        ..Access::default()
+    };
+    runtime().block_on(async {
+        let _server = ControlServer::bind(&path, access).await.unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
+    });
+}
+
+#[test]
+fn a_document_for_all_users_in_place_of_the_whole_one_says_what_to_do() {
+    let error = answered_with(b"{\"ok\":true,\"data\":{\"schema\":\"weft.public-status/1\"}}\n");
+    assert!(
+        matches!(&error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Forbidden),
+        "{error}"
+    );
+    assert!(error.to_string().contains("sudo"), "{error}");
 }
 
 #[test]
@@ -243,9 +268,9 @@ fn a_later_servers_socket_is_not_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     runtime().block_on(async {
-        let first = ControlServer::bind(&path).await.unwrap();
+        let first = ControlServer::bind(&path, Access::default()).await.unwrap();
         fs::remove_file(&path).unwrap();
-        let _second = ControlServer::bind(&path).await.unwrap();
+        let _second = ControlServer::bind(&path, Access::default()).await.unwrap();
         drop(first);
         assert!(path.exists());
     });

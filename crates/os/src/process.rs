@@ -4,6 +4,7 @@ mod capabilities;
 mod heap;
 mod landlock;
 mod memory;
+mod peer;
 mod priority;
 mod privileges;
 mod seccomp;
@@ -18,13 +19,14 @@ pub use self::capabilities::{give_up_nice, has_net_admin};
 pub use self::heap::heap_in_use;
 pub use self::landlock::{Access, RulesetError};
 pub use self::memory::{LockMemoryError, forbid_core_dumps, ignore_stop_signals, lock_memory};
+pub use self::peer::peer_groups;
 pub use self::priority::{Scheduling, permit_nice, set_thread_scheduling, thread_scheduling};
 pub use self::privileges::{
     Confinement, Part, PrivilegeError, Rights, drop_all_privileges, drop_privileges_to_net_admin,
     drop_privileges_to_net_admin_and_nice,
 };
 pub use self::threads::{ThreadUsage, threads_of};
-pub use self::user::{Ids, UserChange, give_file, is_service_group, service_user};
+pub use self::user::{Ids, OVERFLOW_ID, UserChange, give_file, group_id, is_service_group, service_user, user_id};
 use crate::clock;
 
 /// The resource use of a process.

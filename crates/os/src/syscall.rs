@@ -33,12 +33,13 @@ pub(crate) fn set_option(fd: BorrowedFd<'_>, level: c_int, option: c_int, value:
     set_option_bytes(fd, level, option, &value.to_ne_bytes())
 }
 
-/// Reads a socket option that the kernel only writes to. Bytes that it does not write stay.
-pub(crate) fn option_bytes(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<()> {
+/// Reads a socket option that the kernel only writes to. Bytes that it does not write stay. Returns
+/// how many it wrote.
+pub(crate) fn option_bytes(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<usize> {
     let mut len = value.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, all of them into `value`.
     check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, value.as_mut_ptr().cast(), &raw mut len) })?;
-    Ok(())
+    Ok(value.len().min(len as usize))
 }
 
 /// Reads a socket option whose value is an `int`.

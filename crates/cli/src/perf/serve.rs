@@ -4,9 +4,9 @@
 use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 
 use weft_node::peer::PeerRef;
-use weft_node::state::StatePaths;
 use weft_os::process::drop_all_privileges;
 use weft_perf::limits::Limits;
 use weft_perf::server::{self, Server, ServerError};
@@ -18,6 +18,9 @@ use crate::failure::Failure;
 pub(crate) struct Args {
     /// The mesh address of the client
     peer: IpAddr,
+    /// The control socket of the daemon
+    #[arg(long, value_name = "SOCKET")]
+    control: PathBuf,
     /// The interface of the tunnel
     #[arg(long, value_name = "NAME")]
     device: String,
@@ -35,14 +38,14 @@ pub(crate) struct Args {
     max_rate: u64,
 }
 
-pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // It answers other nodes and needs no rights for that.
     drop_all_privileges()?;
     let control = io::stdin().as_fd().try_clone_to_owned();
     let control = TcpStream::from(control.map_err(ServerError::Flow)?);
     let daemon = std::os::unix::process::parent_id();
     let view = match args.peer {
-        IpAddr::V6(address) => View::new(paths.control(), PeerRef::Address(address), Some(daemon)),
+        IpAddr::V6(address) => View::new(args.control.clone(), PeerRef::Address(address), Some(daemon)),
         IpAddr::V4(_) => return Err(Failure::Usage("a mesh address is an IPv6 address".to_owned())),
     };
     match server::serve(Server {

@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, unreachable_pub)]
 
 pub mod lab;
+pub mod machine;
 pub mod net;
 pub mod spoof;
 pub mod turn;

@@ -39,6 +39,7 @@ mod beside {
     mod join;
     mod lab;
     mod lab_ends;
+    mod local_users;
     mod meet;
     mod mtu;
     pub(crate) mod names;

@@ -63,6 +63,7 @@ impl Config {
                 ("perf.max_streams", self.perf.limits.streams != new.perf.limits.streams),
                 ("perf.max_mbit_s", self.perf.limits.rate != new.perf.limits.rate),
                 ("perf.hourly_s", self.perf.hourly != new.perf.hourly),
+                ("control.operator", self.control != new.control),
                 ("log.format", self.log.format != new.log.format),
             ]),
         }
@@ -142,6 +143,7 @@ mod tests {
         ("perf.max_streams", "9"),
         ("perf.max_mbit_s", "9"),
         ("perf.hourly_s", "9"),
+        ("control.operator", "\"1000\""),
         ("log.level", "\"debug\""),
         ("log.format", "\"json\""),
     ];

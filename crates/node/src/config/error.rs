@@ -178,6 +178,14 @@ pub enum Problem {
         /// A valid name that resembles it.
         instead: String,
     },
+    /// Not a user that may own the daemon.
+    #[error("'{found}' {why}; write the name or the number of a user, as \"alice\" or \"1000\"")]
+    BadOperator {
+        /// The text in the file.
+        found: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// Not a log level or filter.
     #[error("{0}")]
     BadFilter(BadFilter),

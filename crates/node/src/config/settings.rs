@@ -35,6 +35,7 @@ impl Config {
         self.read_fast(root.section("fast")?)?;
         self.read_reports(root.section("reports")?)?;
         self.read_perf(root.section("perf")?)?;
+        self.read_control(root.section("control")?)?;
         self.read_log(root.section("log")?)?;
         self.read_peers(root.sections("peer")?, &mut networks)?;
         root.finish()
@@ -166,6 +167,11 @@ impl Config {
         section.number("max_mbit_s", &mut mbit_s, 1..=(plan::MAX_RATE / MBIT) as u32, "Mbit/s")?;
         limits.rate = mbit_s * MBIT;
         section.number("hourly_s", &mut self.perf.hourly, 1..=plan::MAX_SECONDS, "seconds")?;
+        section.finish()
+    }
+
+    fn read_control(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        section.parsed("operator", &mut self.control.operator, values::operator)?;
         section.finish()
     }
 

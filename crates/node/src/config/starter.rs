@@ -122,6 +122,12 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # Seconds of tests that one peer may run within an hour.
 #hourly_s = 600
 
+#[control]
+# A user of this host, by name or number, who may do with root's daemon all that root may: stop it,
+# change it, see the addresses of peers. Members of the group weft may as well. Other users see
+# names, states and counters, and send echoes. "" is none.
+#operator = ""
+
 #[log]
 # error, warn, info, debug, trace, or directives such as "info,weft_node=debug".
 #level = "info"

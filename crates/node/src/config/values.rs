@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use weft_noise::PublicKey;
+use weft_os::process::{OVERFLOW_ID, user_id};
 use weft_wire::network::BadNetwork;
 use weft_wire::{FIPS_PREFIX, Network};
 
 use super::error::Problem;
 use super::reader::printable;
-use super::{DEFAULT_PORT, InterfaceAddress};
+use super::{DEFAULT_PORT, InterfaceAddress, Operator};
 use crate::peer::PeerName;
 
 pub(super) fn public_key(text: &str) -> Result<PublicKey, Problem> {
@@ -49,6 +50,36 @@ pub(super) fn peer_address(text: &str) -> Result<SocketAddr, Problem> {
         return Err(Problem::NotDialable(printable(text)));
     }
     Ok(address)
+}
+
+/// A user of this host, by name or number; none if the text is empty.
+pub(super) fn operator(text: &str) -> Result<Option<Operator>, Problem> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let refused = |why| Problem::BadOperator {
+        found: printable(text),
+        why,
+    };
+    let number = || {
+        text.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| text.parse().ok())
+            .flatten()
+    };
+    let uid = match user_id(text) {
+        Ok(Some(uid)) => uid,
+        // A user of a directory service is not in the file, so a number is taken as it is.
+        Ok(None) => number().ok_or_else(|| refused("is no user of /etc/passwd"))?,
+        Err(_) => number().ok_or_else(|| refused("cannot be looked up: /etc/passwd cannot be read"))?,
+    };
+    if uid == OVERFLOW_ID {
+        return Err(refused("stands for all users that this system does not know"));
+    }
+    Ok(Some(Operator {
+        name: text.to_owned(),
+        uid,
+    }))
 }
 
 /// An address that only this host can reach.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::server::MAX_PATH;
 use super::{Answer, ControlCommand, MAX_ANSWER, Refusal};
-use crate::status::Document;
+use crate::status::{Document, is_public};
 
 /// Time limit of an answer that needs no peer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -23,6 +23,30 @@ const STOP: Duration = Duration::from_secs(20);
 /// [`ControlError`], one line that says what to do.
 pub fn call<T: Document>(path: &Path, command: &ControlCommand) -> Result<T, ControlError> {
     typed(path, call_raw(path, command)?)
+}
+
+/// A document in one of its two forms.
+#[derive(Clone, Debug)]
+pub enum Visible<T, P> {
+    /// That for owners of the daemon.
+    Full(T),
+    /// That for all users.
+    Public(P),
+}
+
+/// As [`call`], for a document that has a form for all users.
+///
+/// # Errors
+/// [`ControlError`]
+pub fn call_visible<T: Document, P: Document>(
+    path: &Path,
+    command: &ControlCommand,
+) -> Result<Visible<T, P>, ControlError> {
+    let document = call_raw(path, command)?;
+    match schema(&document) == Some(P::SCHEMA) {
+        true => typed(path, document).map(Visible::Public),
+        false => typed(path, document).map(Visible::Full),
+    }
 }
 
 /// As [`call`], but returns the document as it is received.
@@ -166,13 +190,18 @@ impl<'a> Call<'a> {
 }
 
 fn typed<T: Document>(path: &Path, document: Value) -> Result<T, ControlError> {
-    match document.get("schema").and_then(Value::as_str) {
+    match schema(&document) {
+        Some(schema) if is_public(schema) && !is_public(T::SCHEMA) => Err(Refusal::owners_only().into()),
         Some(schema) if schema == T::SCHEMA => serde_json::from_value(document).map_err(|error| bad(path, error)),
         schema => Err(bad(
             path,
             format!("{} where {} is expected", schema.unwrap_or("no schema"), T::SCHEMA),
         )),
     }
+}
+
+fn schema(document: &Value) -> Option<&str> {
+    document.get("schema").and_then(Value::as_str)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "takes errors and texts alike")]

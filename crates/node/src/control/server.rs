@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -14,7 +14,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
+use super::clients::{Audience, Client, Clients, Owners};
 use super::{ControlCommand, ErrorCode, MAX_CONNECTIONS, MAX_REQUEST, Refusal, answer_line};
+use crate::status::Document;
 
 /// The longest path of a Unix socket, in bytes (`sun_path` without its terminating zero).
 pub(super) const MAX_PATH: usize = 107;
@@ -32,6 +34,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long [`ControlServer::close`] waits for clients.
 const CLOSE: Duration = Duration::from_secs(1);
 
+/// The users that may connect, and the owners among them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Access {
+    /// The owners besides root and the user of the daemon.
+    pub owners: Owners,
+    /// Whether all users may connect (mode 0666): [`Audience`] then limits what each may request.
+    /// Otherwise only root and the user of the daemon may (mode 0600).
+    pub all_users: bool,
+}
+
 /// The socket, and the tasks that serve it. They run on the runtime on which [`bind`](Self::bind)
 /// ran.
 ///
@@ -46,12 +58,12 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens at `path`, mode 0600. A socket of a daemon that no longer runs is replaced: the
+    /// Listens at `path` for the users that `access` permits. A socket of a daemon that no longer runs is replaced: the
     /// caller holds the lock of the state directory, so no other process does the same meanwhile.
     ///
     /// # Errors
     /// [`BindError`]; a socket at which a process answers is left unchanged.
-    pub async fn bind(path: &Path) -> Result<Self, BindError> {
+    pub async fn bind(path: &Path, access: Access) -> Result<Self, BindError> {
         if path.as_os_str().len() > MAX_PATH {
             return Err(BindError::PathTooLong(path.to_owned()));
         }
@@ -62,11 +74,12 @@ impl ControlServer {
         };
         let listener = UnixListener::bind(path).map_err(failed)?;
         let socket = SocketFile::new(path).map_err(failed)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let mode = if access.all_users { 0o666 } else { 0o600 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed)?;
         let (sender, requests) = mpsc::channel(MAX_CONNECTIONS);
         let (stop, stopped) = watch::channel(false);
-        let owner = socket.owner;
-        let accept = tokio::spawn(accept(listener, owner, sender, stopped));
+        let clients = Clients::new(access.owners, socket.owner);
+        let accept = tokio::spawn(accept(listener, clients, sender, stopped));
         Ok(Self {
             requests,
             accept,
@@ -110,19 +123,35 @@ pub struct ControlRequest {
 
 /// Accepts the answer to one request.
 #[derive(Debug)]
-pub struct Reply(oneshot::Sender<Result<Value, Refusal>>);
+pub struct Reply {
+    to: oneshot::Sender<Result<Value, Refusal>>,
+    audience: Audience,
+}
 
 impl Reply {
-    /// Answers with a document. A client that has disconnected is ignored.
-    pub fn ok(self, document: &impl Serialize) {
-        let answer = serde_json::to_value(document)
-            .map_err(|error| Refusal::new(ErrorCode::Other, format!("the answer cannot be written: {error}")));
-        let _ = self.0.send(answer);
+    /// Answers with a document, in the form that the client may read. A client that has disconnected
+    /// is ignored.
+    pub fn ok(self, document: &impl Document) {
+        let answer = match self.audience {
+            Audience::Owners => serde_json::to_value(document)
+                .map_err(|error| Refusal::new(ErrorCode::Other, format!("the answer cannot be written: {error}"))),
+            Audience::AllUsers => document.for_all_users().ok_or_else(Refusal::owners_only),
+        };
+        let _ = self.to.send(answer);
+    }
+
+    /// Answers with a document that is JSON already, and that only owners may read.
+    pub fn json(self, document: Value) {
+        let answer = match self.audience {
+            Audience::Owners => Ok(document),
+            Audience::AllUsers => Err(Refusal::owners_only()),
+        };
+        let _ = self.to.send(answer);
     }
 
     /// Answers that the request cannot be carried out.
     pub fn refuse(self, refusal: Refusal) {
-        let _ = self.0.send(Err(refusal));
+        let _ = self.to.send(Err(refusal));
     }
 }
 
@@ -153,7 +182,7 @@ pub enum BindError {
 struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
-    /// The user that created it, and that may connect.
+    /// The user that created it.
     owner: u32,
 }
 
@@ -200,7 +229,7 @@ async fn remove_stale(path: &Path) -> Result<(), BindError> {
 
 async fn accept(
     listener: UnixListener,
-    owner: u32,
+    clients: Arc<Clients>,
     requests: mpsc::Sender<ControlRequest>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -220,36 +249,23 @@ async fn accept(
             }
         };
         while connections.try_join_next().is_some() {}
-        if let Some(refusal) = turned_away(&stream, owner, connections.len()) {
+        match clients.admit(&stream) {
+            Ok(client) => drop(connections.spawn(serve(stream, client, requests.clone(), stopped.clone()))),
             // Only what fits into the socket's buffer is sent; the server does not wait for this
             // client.
-            let _ = stream.try_write(answer_line(Err(refusal)).as_bytes());
-            continue;
+            Err(refusal) => drop(stream.try_write(answer_line(Err(refusal)).as_bytes())),
         }
-        connections.spawn(serve(stream, requests.clone(), stopped.clone()));
     }
     while connections.join_next().await.is_some() {}
 }
 
-/// The reason why the connection is not served, if there is one.
-fn turned_away(stream: &UnixStream, owner: u32, connections: usize) -> Option<Refusal> {
-    let uid = stream.peer_cred().map(|peer| peer.uid());
-    if !uid.is_ok_and(|uid| uid == 0 || uid == owner) {
-        return Some(Refusal::new(
-            ErrorCode::Forbidden,
-            "only the daemon's own user and root may ask",
-        ));
-    }
-    (connections >= MAX_CONNECTIONS).then(|| {
-        Refusal::new(
-            ErrorCode::Busy,
-            format!("{MAX_CONNECTIONS} clients are connected already; try again"),
-        )
-    })
-}
-
 /// Answers one client until it disconnects, exceeds the idle time, or breaks a rule.
-async fn serve(stream: UnixStream, requests: mpsc::Sender<ControlRequest>, mut stopped: watch::Receiver<bool>) {
+async fn serve(
+    stream: UnixStream,
+    client: Client,
+    requests: mpsc::Sender<ControlRequest>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     let mut line = Vec::new();
@@ -272,7 +288,7 @@ async fn serve(stream: UnixStream, requests: mpsc::Sender<ControlRequest>, mut s
                 format!("a request has at most {MAX_REQUEST} bytes"),
             ))
         } else {
-            answer(&line, &requests).await
+            answer(&line, &client, &requests).await
         };
         let written = timeout(WRITE, write.write_all(answer_line(answer).as_bytes())).await;
         if too_long || !matches!(written, Ok(Ok(()))) {
@@ -282,13 +298,17 @@ async fn serve(stream: UnixStream, requests: mpsc::Sender<ControlRequest>, mut s
 }
 
 /// Passes one request to the daemon and waits for its answer.
-async fn answer(line: &[u8], requests: &mpsc::Sender<ControlRequest>) -> Result<Value, Refusal> {
+async fn answer(line: &[u8], client: &Client, requests: &mpsc::Sender<ControlRequest>) -> Result<Value, Refusal> {
     let command = ControlCommand::from_request(line)?;
+    client.permit(&command, Instant::now())?;
     let gone = || Refusal::new(ErrorCode::Unavailable, "the daemon is about to end");
     let (reply, answer) = oneshot::channel();
     let request = ControlRequest {
         command,
-        reply: Reply(reply),
+        reply: Reply {
+            to: reply,
+            audience: client.audience(),
+        },
     };
     requests.send(request).await.map_err(|_| gone())?;
     match timeout(ANSWER, answer).await {

@@ -64,8 +64,8 @@ pub(super) fn bind(config: &Config, me: Ipv6Addr, device: &str) -> Bound {
 pub(super) struct Launch {
     /// The program that has the command `perf-serve`.
     pub(super) program: PathBuf,
-    /// The state directory of this daemon.
-    pub(super) state: PathBuf,
+    /// The control socket of this daemon.
+    pub(super) control: PathBuf,
     /// The interface.
     pub(super) device: String,
     /// Limits of one test.
@@ -374,7 +374,7 @@ fn start(stream: TcpStream, peer: IpAddr, launch: &Launch) -> io::Result<Child> 
     let stream = stream.into_std()?;
     stream.set_nonblocking(false)?;
     let mut command = Command::new(&launch.program);
-    command.arg("perf-serve").arg("--state").arg(&launch.state);
+    command.arg("perf-serve").arg("--control").arg(&launch.control);
     command.arg("--device").arg(&launch.device).args(limits(&launch.limits));
     command.arg(peer.to_string());
     command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null());

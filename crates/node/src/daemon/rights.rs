@@ -41,12 +41,19 @@ pub(super) fn give_up(state: StateDir, nice: bool) -> Result<(StateDir, DaemonRi
     if let Some(ids) = user.ids() {
         state.hand_over(ids)?;
     }
+    state.open_control(user.ids())?;
     let state = state.enter()?;
+    let paths = state.paths();
+    let kept: Vec<_> = [paths.directory()]
+        .into_iter()
+        .chain(paths.control_directory())
+        .map(|directory| (directory, Access::Keep))
+        .collect();
     let rights = Rights {
         net_admin: true,
         nice,
         user: user.ids(),
-        files: Some(&[(state.paths().directory(), Access::Keep)]),
+        files: Some(&kept),
         filter: true,
     };
     let confinement = rights.confine()?;

@@ -24,6 +24,10 @@ const SERVICE_USER: &str = "weft";
 /// container with 65,536 users has it, too.
 const FALLBACK_ID: u32 = 65_530;
 
+/// The number that stands for every user, or group, that a user namespace lacks (`overflowuid` of
+/// user_namespaces(7), unless the system changed it). Many users may hide behind it.
+pub const OVERFLOW_ID: u32 = 65_534;
+
 /// A user and its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
@@ -88,6 +92,22 @@ pub fn service_user() -> io::Result<UserChange> {
         return impossible("the user namespace forbids to change groups");
     }
     Ok(UserChange::To(wanted))
+}
+
+/// The number of the user `name` in `/etc/passwd`; `None` if it has no such user.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn user_id(name: &str) -> io::Result<Option<u32>> {
+    Ok(id_of(&fs::read_to_string("/etc/passwd")?, name))
+}
+
+/// The number of the group `name` in `/etc/group`; `None` if it has no such group.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn group_id(name: &str) -> io::Result<Option<u32>> {
+    Ok(id_of(&fs::read_to_string("/etc/group")?, name))
 }
 
 /// Whether root's daemon has this group, or had it before the system got a user for it.
@@ -171,6 +191,13 @@ fn of_passwd(text: &str) -> Option<Ids> {
     (ids.uid != 0 && ids.gid != 0).then_some(ids)
 }
 
+/// The number of the entry `name` of a text in the format of passwd(5) or group(5).
+fn id_of(text: &str, name: &str) -> Option<u32> {
+    let mut entries = text.lines().map(|line| line.split(':'));
+    let mut fields = entries.find(|fields| fields.clone().next() == Some(name))?;
+    fields.nth(2)?.parse().ok()
+}
+
 /// Whether a map in the format of user_namespaces(7) contains the id: first inside, first outside,
 /// count.
 fn is_mapped(map: &str, id: u32) -> bool {
@@ -197,6 +224,17 @@ mod tests {
             "weft",
         ] {
             assert_eq!(of_passwd(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn ids_by_name() {
+        let users = "root:x:0:0:root:/root:/bin/bash\nweft:x:961:962:weft:/:/usr/sbin/nologin\n";
+        assert_eq!(id_of(users, "weft"), Some(961));
+        let groups = "root:x:0:\nwefty:x:7:\nweft:x:962:alice,bob\nbroken:x\nodd:x:-1:\n";
+        assert_eq!(id_of(groups, "weft"), Some(962));
+        for name in ["", "alice", "broken", "odd", "root:x"] {
+            assert_eq!(id_of(groups, name), None, "{name}");
         }
     }
 

@@ -1,0 +1,63 @@
+//! The documents for all users as text.
+
+use weft_node::status::{PublicPath, PublicPeer, PublicPeers, PublicStatus, Traffic};
+
+use super::words::{Page, bytes, duration, milliseconds};
+use super::{BELOW, name, row};
+
+/// The line below what users see who do not own the daemon.
+const HINT: &str = "Addresses and reasons are for the owners of the node: sudo, or its operator (control.operator).";
+
+/// The node, and a table of its peers.
+pub(crate) fn public_status(status: &PublicStatus, width: usize) -> String {
+    let mut page = Page::new(width);
+    let node = &status.node;
+    for line in [
+        format!(
+            "weft {} ({}), up {}, memory {}, processor {:.1} s",
+            node.version,
+            node.commit,
+            duration(node.uptime_s),
+            bytes(node.rss_bytes),
+            node.cpu_s
+        ),
+        node.npub.clone(),
+        format!("{} on {}, MTU {}", node.address, node.interface, node.mtu),
+    ] {
+        page.line(7, &line);
+    }
+    page.empty_line();
+    put_peers(&mut page, &status.peers);
+    page.into_text()
+}
+
+/// The peers.
+pub(crate) fn public_peers(peers: &PublicPeers, width: usize) -> String {
+    let mut page = Page::new(width);
+    put_peers(&mut page, &peers.peers);
+    page.into_text()
+}
+
+/// A line for each peer, and what is not shown.
+fn put_peers(page: &mut Page, peers: &[PublicPeer]) {
+    if peers.is_empty() {
+        page.line(0, "No peers.");
+    } else {
+        page.line(0, &row(["PEER", "STATE", "SINCE", "RTT", "IN", "OUT"]));
+    }
+    let amount = |traffic: Option<Traffic>| traffic.map_or_else(|| "-".to_owned(), |traffic| bytes(traffic.bytes));
+    for peer in peers {
+        let columns = row([
+            &name(peer.name.as_deref(), &peer.npub),
+            peer.standing.name(),
+            &duration(peer.standing_s),
+            &peer.rtt_ms.map_or_else(|| "-".to_owned(), milliseconds),
+            &amount(peer.rx),
+            &amount(peer.tx),
+        ]);
+        page.line(BELOW, &columns);
+        page.line(BELOW, &format!("    {}", peer.path.map_or("no path", PublicPath::name)));
+    }
+    page.empty_line();
+    page.line(0, HINT);
+}

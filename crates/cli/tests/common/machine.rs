@@ -1,0 +1,331 @@
+//! A host with files of its own where root's daemon and its service have theirs: `/run`, `/var/lib`
+//! and, for the service, the directories of units and programs. And other users of it.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use serde_json::Value;
+use weft_lab::child::LoggedChild;
+use weft_lab::host::Host;
+use weft_lab::world::World;
+use weft_os::process::{UserChange, service_user};
+use weft_os::test_support::skip;
+
+use super::{MINUTE, PATIENCE, WEFT, wait_until};
+
+/// The program on the machine, where every user can run it.
+pub const PROGRAM: &str = "/run/test/weft";
+/// A directory of programs that comes before the system's.
+pub const FAKES: &str = "/run/test/bin";
+/// The number of the group `weft` on the machine.
+pub const GROUP: u32 = 4962;
+
+/// Hides the machine's files from this system.
+const PREPARE: &str = r#"
+set -e
+for directory in /run /var/lib /usr/local/bin; do mount -t tmpfs -o mode=755 none $directory; done
+mkdir -p /run/test/bin
+if [ -d /etc/systemd/system ]; then mount -t tmpfs -o mode=755 none /etc/systemd/system; fi
+printf 'root:x:0:\nweft:x:4962:\n' > /run/test/group
+mount --bind /run/test/group /etc/group
+touch /run/test/weft
+mount --bind "$0" /run/test/weft
+"#;
+
+/// Holds the files.
+const HOLD: &str = "touch /run/test/ready; exec sleep 600";
+
+/// Starts systemd with the few units that a service needs. `$1` is the cgroup of the machine, whose
+/// hierarchy is the only one that its systemd sees.
+const BOOT: &str = r#"
+mount -t proc proc /proc
+units=/usr/lib/systemd/system
+for directory in $units /usr/lib/systemd/system-generators /tmp; do mount -t tmpfs -o mode=755 none $directory; done
+for name in sysinit basic shutdown multi-user network; do
+    printf '[Unit]\nDescription=%s\nDefaultDependencies=no\nAllowIsolate=yes\n' $name > $units/$name.target
+done
+if test -d /sys/fs/cgroup/unified; then
+    umount -R /sys/fs/cgroup
+    mount -t tmpfs -o mode=755 none /sys/fs/cgroup
+    mkdir /sys/fs/cgroup/systemd /sys/fs/cgroup/unified
+    mount -t cgroup -o none,name=systemd none /sys/fs/cgroup/systemd
+    mount -t cgroup2 none /sys/fs/cgroup/unified
+else
+    umount -R /sys/fs/cgroup
+    mount -t cgroup2 none /sys/fs/cgroup
+fi
+touch /run/test/ready
+exec env container=test /usr/lib/systemd/systemd --system --unit=multi-user.target --log-target=console
+"#;
+
+/// Moves this shell into a cgroup of its own, and starts the rest in namespaces that end with it.
+const CGROUP: &str = r#"
+set -e
+for root in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified /sys/fs/cgroup; do
+    if test -e $root/cgroup.procs; then mkdir -p $root/$2; echo $$ > $root/$2/cgroup.procs; fi
+done
+exec unshare --mount --pid --fork --kill-child --cgroup --uts sh -c "$0" "$1"
+"#;
+
+/// A user of the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct User {
+    pub uid: u32,
+    /// A further group.
+    pub group: Option<u32>,
+}
+
+/// Root.
+pub const ROOT: User = User { uid: 0, group: None };
+
+/// A user without a group beside its own.
+pub const fn user(uid: u32) -> User {
+    User { uid, group: None }
+}
+
+pub struct Machine {
+    pub host: Host,
+    world: World,
+    holder: LoggedChild,
+    /// A process in the machine's namespaces.
+    pid: u32,
+    /// Those that it has beside that of mounts.
+    namespaces: &'static [&'static str],
+    /// The name of its cgroup.
+    cgroup: Option<String>,
+}
+
+impl Machine {
+    pub fn new() -> Self {
+        let world = World::new().unwrap();
+        let host = world.host("a").unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &format!("{PREPARE}{HOLD}"), WEFT]);
+        let holder = LoggedChild::start(&host, command, &world.directory().join("files.log")).unwrap();
+        let machine = Self {
+            host,
+            world,
+            pid: holder.pid(),
+            holder,
+            namespaces: &[],
+            cgroup: None,
+        };
+        wait_until(PATIENCE, "the machine has its files", || {
+            machine.path("/run/test/ready").exists()
+        });
+        machine
+    }
+
+    /// A machine with systemd as its init; `None`, with a skip, if it does not start here.
+    pub fn booted() -> Option<Self> {
+        if !Path::new("/usr/lib/systemd/systemd").exists() {
+            skip("systemd is not installed");
+            return None;
+        }
+        let world = World::new().unwrap();
+        let host = world.host("a").unwrap();
+        let cgroup = format!("weft-test-{}", std::process::id());
+        let mut command = Command::new("sh");
+        command.args(["-c", CGROUP, &format!("{PREPARE}{BOOT}"), WEFT, &cgroup]);
+        let log = world.directory().join("boot.log");
+        let holder = LoggedChild::start(&host, command, &log).unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", holder.pid());
+        let end = Instant::now() + PATIENCE;
+        let mut machine = Self {
+            host,
+            world,
+            pid: 0,
+            namespaces: &["--pid", "--cgroup"],
+            cgroup: Some(cgroup),
+            holder,
+        };
+        loop {
+            let text = fs::read_to_string(&children).unwrap_or_default();
+            machine.pid = text.trim().parse().unwrap_or_default();
+            if machine.pid != 0 && machine.path("/run/systemd/private").exists() {
+                let state = machine.run(ROOT, &["systemctl", "is-system-running"]);
+                if matches!(&*String::from_utf8_lossy(&state.stdout), "running\n" | "degraded\n") {
+                    return Some(machine);
+                }
+            }
+            if Instant::now() > end {
+                let log = fs::read_to_string(&log).unwrap_or_default();
+                skip(format!(
+                    "systemd does not start in namespaces: {}",
+                    log.lines().last().unwrap_or("no reason")
+                ));
+                return None;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A path of the machine, as this process reaches it.
+    pub fn path(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.pid))
+    }
+
+    /// Writes a file of the machine, and the directories above it.
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A command of a user of the machine.
+    pub fn command(&self, user: User, arguments: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--mount", "--target", &self.pid.to_string()])
+            .args(self.namespaces);
+        command.arg("--");
+        if user.uid != 0 {
+            let User { uid, group } = user;
+            command.args(["setpriv", &format!("--reuid={uid}"), &format!("--regid={uid}")]);
+            command.arg(group.map_or_else(|| "--clear-groups".to_owned(), |group| format!("--groups={group}")));
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        command
+            .args(arguments)
+            .env_remove("WEFT_STATE")
+            .env_remove("XDG_STATE_HOME");
+        command
+            .env("HOME", format!("/run/home/{}", user.uid))
+            .env("PATH", format!("{FAKES}:{path}"));
+        command
+    }
+
+    /// Runs `weft` as a user.
+    pub fn weft(&self, user: User, arguments: &[&str]) -> Output {
+        self.run(user, &[&[PROGRAM], arguments].concat())
+    }
+
+    /// Runs a command as a user.
+    pub fn run(&self, user: User, arguments: &[&str]) -> Output {
+        self.host.command(self.command(user, arguments), MINUTE).unwrap()
+    }
+
+    /// Starts `weft up` as root and waits until it answers commands that name no directory.
+    pub fn up(&self, arguments: &[&str]) -> LoggedChild {
+        let command = self.command(ROOT, &[&[PROGRAM, "up"], arguments].concat());
+        let daemon = LoggedChild::start(&self.host, command, &self.world.directory().join("up.log")).unwrap();
+        wait_until(PATIENCE, "the daemon answers", || {
+            self.weft(ROOT, &["status"]).status.success()
+        });
+        daemon
+    }
+
+    /// The state of a daemon with this configuration, before its first start.
+    pub fn configure(&self, text: &str) {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let state = self.path("/var/lib/weft");
+        fs::DirBuilder::new().mode(0o700).create(&state).unwrap();
+        fs::write(state.join("weft.toml"), text).unwrap();
+        let made = self.weft(ROOT, &["identity", "new"]);
+        assert!(made.status.success(), "{made:?}");
+    }
+
+    /// Runs `work` on a thread of this user, which can connect to the sockets of `directory`.
+    pub fn as_user<T: Send>(&self, user: User, directory: &str, work: impl FnOnce(&Sockets) -> T + Send) -> T {
+        let sockets = Sockets(fs::File::open(self.path(directory)).unwrap());
+        thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                let groups: Vec<_> = user.group.into_iter().map(Gid::from_raw).collect();
+                set_thread_groups(&groups).unwrap();
+                let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.uid));
+                set_thread_res_gid(gid, gid, gid).unwrap();
+                set_thread_res_uid(uid, uid, uid).unwrap();
+                work(&sockets)
+            });
+            thread.join().unwrap()
+        })
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let Some(cgroup) = &self.cgroup else { return };
+        // Its processes end with the holder.
+        let _ = self.holder.kill();
+        for root in ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"] {
+            remove_cgroup(&Path::new(root).join(cgroup));
+        }
+    }
+}
+
+/// Removes a cgroup and those below it, as soon as their processes have ended.
+fn remove_cgroup(path: &Path) {
+    let below = fs::read_dir(path).into_iter().flatten().flatten();
+    for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        remove_cgroup(&entry.path());
+    }
+    for _ in 0..100 {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => thread::sleep(Duration::from_millis(20)),
+            _ => break,
+        }
+    }
+}
+
+/// A directory with sockets.
+pub struct Sockets(fs::File);
+
+impl Sockets {
+    pub fn connect(&self) -> std::io::Result<Connection> {
+        let path = format!("/proc/self/fd/{}/control.sock", self.0.as_raw_fd());
+        Ok(Connection(BufReader::new(UnixStream::connect(Path::new(&path))?)))
+    }
+}
+
+/// A connection to a control socket.
+#[derive(Debug)]
+pub struct Connection(BufReader<UnixStream>);
+
+impl Connection {
+    /// Sends one request, such as `"cmd":"status"`, and reads the answer.
+    pub fn ask(&mut self, fields: &str) -> Value {
+        let request = format!("{{\"schema\":\"weft.control/1\",{fields}}}\n");
+        // The server may have closed the connection; its reason can still be read.
+        let _ = self.0.get_mut().write_all(request.as_bytes());
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+}
+
+/// Whether processes can be those of other users here. If not, it reports that as a skip.
+pub fn has_other_users() -> bool {
+    match service_user().unwrap() {
+        UserChange::To(_) => true,
+        UserChange::NotRoot(_) => {
+            skip("other users of the host: the test does not run as root");
+            false
+        }
+        UserChange::Impossible(why) => {
+            skip(format!("other users of the host: {why}"));
+            false
+        }
+    }
+}
+
+/// Standard output of a command that succeeded.
+pub fn done(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one line of a command that failed with exit status 1.
+pub fn failed(output: &Output) -> String {
+    let line = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(line.lines().count(), 1, "{output:?}");
+    line
+}

@@ -1,0 +1,54 @@
+//! The groups of the process at the other end of a Unix socket.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::syscall;
+
+/// Room for the groups of nearly every process.
+const USUAL: usize = 64;
+/// The largest number of groups that a process has: `NGROUPS_MAX` (`linux/limits.h`).
+const MOST: usize = 65_536;
+
+/// The supplementary groups that the process at the other end of a connected Unix socket had when
+/// it connected (`SO_PEERGROUPS`, Linux 4.13). Its effective group is not among them unless it is
+/// listed there, too. A group that the user namespace of this process lacks is the overflow id.
+///
+/// # Errors
+/// If the socket is not a connected Unix socket.
+pub fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
+    let groups = |room: usize| -> io::Result<Vec<u32>> {
+        let mut bytes = vec![0; room * size_of::<u32>()];
+        let len = syscall::option_bytes(socket.as_fd(), libc::SOL_SOCKET, libc::SO_PEERGROUPS, &mut bytes)?;
+        bytes.truncate(len);
+        let (ids, _) = bytes.as_chunks();
+        Ok(ids.iter().copied().map(u32::from_ne_bytes).collect())
+    };
+    match groups(USUAL) {
+        Err(error) if error.raw_os_error() == Some(libc::ERANGE) => groups(MOST),
+        groups => groups,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rustix::fs::Gid;
+    use rustix::process::getgroups;
+
+    use super::*;
+
+    #[test]
+    fn the_groups_of_this_process() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let own: Vec<u32> = getgroups().unwrap().into_iter().map(Gid::as_raw).collect();
+        assert_eq!(peer_groups(near).unwrap(), own);
+    }
+
+    #[test]
+    fn a_socket_of_another_kind_has_none() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(peer_groups(socket).unwrap_or_default().is_empty());
+    }
+}
