@@ -16,6 +16,8 @@ use weft_os::process::PrivilegeError;
 use weft_perf::client::ClientError;
 use weft_perf::server::ServerError;
 
+use crate::service::ServiceError;
+
 /// The text of each is one line, except for the first three.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -56,6 +58,8 @@ pub(crate) enum Failure {
     Broker(#[from] BrokerError),
     #[error(transparent)]
     Daemon(#[from] DaemonError),
+    #[error(transparent)]
+    Service(#[from] ServiceError),
     #[error("{peer} {error}")]
     Perf { peer: String, error: ClientError },
     #[error("the test cannot be served ({0}); it is the daemon that starts this command")]

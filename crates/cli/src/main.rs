@@ -17,6 +17,7 @@ mod output;
 mod peers;
 mod perf;
 mod ping;
+mod service;
 mod status;
 #[cfg(feature = "lab")]
 mod tools;
@@ -98,6 +99,9 @@ enum Command {
     /// Do for the daemon what takes root's rights; the daemon starts this by itself
     #[command(hide = true)]
     Broker(broker::Args),
+    /// Run the node as a service of systemd: from boot on, and without a terminal
+    #[command(subcommand)]
+    Service(service::Action),
     /// Make, show or import the node's key
     #[command(subcommand)]
     Identity(identity::Action),
@@ -120,6 +124,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<(), Failure> {
+    let has_state = args.state.is_some();
     let named = args.state.or_else(|| std::env::var_os("WEFT_STATE").map(PathBuf::from));
     let place = |unnamed: fn() -> Result<StatePaths, StateError>| match &named {
         Some(directory) => Ok(StatePaths::new(directory)),
@@ -154,6 +159,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Broker(args) => broker::run(args),
         Command::Identity(action @ identity::Action::Show { .. }) => identity::run(daemon()?, action),
         Command::Identity(action) => identity::run(paths()?, action),
+        Command::Service(action) => service::run(&action, has_state),
         Command::Version(args) => version::run(&args),
         #[cfg(feature = "lab")]
         Command::Tools(command) => tools::run(command),

@@ -53,5 +53,6 @@ mod beside {
     mod restart;
     mod returned;
     mod rights;
+    mod service;
     mod states;
 }

@@ -1,0 +1,266 @@
+//! `weft service`: the daemon as a service of systemd.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `unit` | the text of the unit, and what it records about the installation |
+//! | `program` | the program at a place that stays: the copy, and what may be replaced |
+//! | `systemd` | calls of `systemctl` |
+//! | `error` | why a step was not done |
+
+mod error;
+mod program;
+mod systemd;
+mod unit;
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::geteuid;
+use serde_json::{Value, json};
+use weft_node::control::{self, ControlCommand, ControlError};
+use weft_node::state::StatePaths;
+use weft_node::status::Version;
+
+pub(crate) use error::ServiceError;
+use program::Program;
+use unit::Unit;
+
+use crate::failure::Failure;
+use crate::output::Out;
+
+/// The unit that `install` writes.
+const UNIT: &str = "/etc/systemd/system/weft.service";
+/// Units of packages, which have precedence over no other.
+const PACKAGED: [&str; 2] = [
+    "/usr/lib/systemd/system/weft.service",
+    "/lib/systemd/system/weft.service",
+];
+/// The directory of the program, unless it runs from a directory of the system already.
+const DIRECTORY: &str = "/usr/local/bin";
+
+/// Time limit of the first answer of a daemon that was started.
+const START: Duration = Duration::from_secs(10);
+/// The interval between two questions whether it answers.
+const POLL: Duration = Duration::from_millis(100);
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Action {
+    /// Copy this program to /usr/local/bin, write a unit for systemd, enable and start it
+    Install,
+    /// Show whether the service is installed, enabled and running, and in which version
+    Status {
+        /// Print the document weft.service/1
+        #[arg(long)]
+        json: bool,
+    },
+    /// Restart the service, with the program that is installed now
+    Restart,
+    /// Stop the service and remove what `install` wrote; key and configuration stay
+    Uninstall,
+}
+
+/// `has_state`: the command line names a state directory.
+pub(crate) fn run(action: &Action, has_state: bool) -> Result<(), Failure> {
+    if has_state {
+        return Err(Failure::Usage(
+            "the service has its state in /var/lib/weft; leave out --state".to_owned(),
+        ));
+    }
+    if !systemd::runs() {
+        return Err(ServiceError::NoSystemd(program::running()).into());
+    }
+    match action {
+        Action::Install => need_root("install").and_then(|()| install()),
+        Action::Status { json } => status(*json),
+        Action::Restart => need_root("restart").and_then(|()| restart()),
+        Action::Uninstall => need_root("uninstall").and_then(|()| uninstall()),
+    }
+}
+
+fn need_root(action: &'static str) -> Result<(), Failure> {
+    match geteuid().is_root() {
+        true => Ok(()),
+        false => Err(ServiceError::NotRoot(action).into()),
+    }
+}
+
+fn install() -> Result<(), Failure> {
+    let before = read_unit()?;
+    if let Some(packaged) = PACKAGED.iter().find(|path| Path::new(path).exists()) {
+        return Err(ServiceError::Packaged(packaged.into()).into());
+    }
+    // Everything that can be refused is refused before the first change.
+    let active = before.is_some() && systemd::is_active();
+    let paths = StatePaths::system();
+    if !active {
+        refuse_another_daemon(&StatePaths::of_daemon()?)?;
+    }
+    let program = Program::find(Path::new(DIRECTORY), before.as_ref())?;
+    let mut out = Out::new();
+    let unit = match program {
+        Program::InPlace(unit) => {
+            out.text(&format!("program   {} stays where it is\n", unit.program.display()))?;
+            unit
+        }
+        Program::ToCopy(copy) => {
+            let unit = copy.make()?;
+            out.text(&format!(
+                "program   {} copied to {}\n",
+                copy.from.display(),
+                unit.program.display()
+            ))?;
+            unit
+        }
+    };
+    if make_state(paths.directory())? {
+        out.text(&format!("state     {} made\n", paths.directory().display()))?;
+    }
+    program::write(Path::new(UNIT), 0o644, &mut unit.text().as_bytes())
+        .map_err(|source| ServiceError::file("written", UNIT, source))?;
+    out.text(&format!("unit      {UNIT} written\n"))?;
+    systemd::call(&["daemon-reload"])?;
+    systemd::call(&["enable", "--now", systemd::NAME])?;
+    out.text("service   enabled and started\n")?;
+    let running = wait_for_answer(&paths)?;
+    out.text(&format!("running   weft {}\n", line(&running)))?;
+    if active {
+        return out
+            .text("The daemon was not restarted: `weft service restart` starts the program that was installed.\n");
+    }
+    out.text("`weft status` shows the node, `weft service uninstall` removes the service.\n")
+}
+
+fn status(as_json: bool) -> Result<(), Failure> {
+    let unit = read_unit()?;
+    let enabled = systemd::state("is-enabled")?;
+    let active = systemd::state("is-active")?;
+    let installed = unit.as_ref().and_then(|unit| installed_version(&unit.program));
+    let running = version(&StatePaths::system()).ok();
+    let differ = matches!((&installed, &running), (Some(a), Some(b)) if a != b);
+    let mut out = Out::new();
+    if as_json {
+        out.json(&json!({
+            "schema": "weft.service/1",
+            "installed": unit.is_some(),
+            "enabled": enabled,
+            "active": active,
+            "program": unit.as_ref().map(|unit| &unit.program),
+            "program_version": installed,
+            "running_version": running,
+        }))?;
+    } else {
+        let of = |version: Option<&Version>| version.map_or_else(|| "unknown version".to_owned(), line);
+        let program = unit.as_ref().map_or_else(
+            || "-".to_owned(),
+            |unit| format!("{}, {}", unit.program.display(), of(installed.as_ref())),
+        );
+        let installed = if unit.is_some() { UNIT } else { "not installed" };
+        let running = running.as_ref().map_or_else(|| "no daemon answers".to_owned(), line);
+        out.text(&format!(
+            "unit      {installed}\nenabled   {enabled}\nactive    {active}\nprogram   {program}\nrunning   {running}\n"
+        ))?;
+        if differ {
+            out.text("The daemon runs another version than the installed program: `sudo weft service restart`.\n")?;
+        }
+    }
+    match unit.is_some() && active == "active" && running.is_some() {
+        true => Ok(()),
+        false => Err(Failure::Told),
+    }
+}
+
+fn restart() -> Result<(), Failure> {
+    read_unit()?.ok_or(ServiceError::NotInstalled)?;
+    systemd::call(&["restart", systemd::NAME])?;
+    let running = wait_for_answer(&StatePaths::system())?;
+    Out::new().text(&format!("restarted, running weft {}\n", line(&running)))
+}
+
+fn uninstall() -> Result<(), Failure> {
+    let unit = read_unit()?.ok_or(ServiceError::NotInstalled)?;
+    let mut out = Out::new();
+    systemd::call(&["disable", "--now", systemd::NAME])?;
+    out.text("service   stopped and disabled\n")?;
+    fs::remove_file(UNIT).map_err(|source| ServiceError::file("removed", UNIT, source))?;
+    systemd::call(&["daemon-reload"])?;
+    out.text(&format!("unit      {UNIT} removed\n"))?;
+    let program = unit.program.display();
+    out.text(&match unit.remove_copy()? {
+        true => format!("program   {program} removed\n"),
+        false => format!("program   {program} kept: it is not the file that `weft service install` copied\n"),
+    })?;
+    let state = StatePaths::system();
+    let state = state.directory().display();
+    out.text(&format!(
+        "kept      {state}: the node's key and configuration; without the key this node does not come back\n"
+    ))
+}
+
+/// Returns the installed unit; `None` if there is none.
+fn read_unit() -> Result<Option<Unit>, ServiceError> {
+    // A link is the administrator's: `systemctl mask` makes one.
+    let found = match fs::symlink_metadata(UNIT) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        found => found.map_err(|source| ServiceError::file("read", UNIT, source))?,
+    };
+    let text = match found.is_file() {
+        true => fs::read_to_string(UNIT).map_err(|source| ServiceError::file("read", UNIT, source))?,
+        false => String::new(),
+    };
+    Unit::parse(&text).map(Some).ok_or(ServiceError::Foreign(UNIT.into()))
+}
+
+/// Refuses to install beside a daemon that is not the service: it has the key, the ports and the
+/// interface.
+fn refuse_another_daemon(paths: &StatePaths) -> Result<(), ServiceError> {
+    match version(paths) {
+        Err(ControlError::NotRunning(_)) => Ok(()),
+        _ => Err(ServiceError::Running(paths.control())),
+    }
+}
+
+/// Creates the state directory; false if it exists. systemd needs it before the daemon starts.
+fn make_state(directory: &Path) -> Result<bool, ServiceError> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(source) => Err(ServiceError::file("made", directory, source)),
+    }
+}
+
+/// The version of the daemon that answers.
+fn version(paths: &StatePaths) -> Result<Version, ControlError> {
+    control::call(&paths.control(), &ControlCommand::Version {})
+}
+
+fn wait_for_answer(paths: &StatePaths) -> Result<Version, ServiceError> {
+    let end = Instant::now() + START;
+    loop {
+        match version(paths) {
+            Ok(version) => return Ok(version),
+            // One that ended for a wrong configuration is not started again.
+            Err(_) if systemd::state("is-failed")? == "failed" => return Err(ServiceError::Ended),
+            Err(_) if Instant::now() >= end => return Err(ServiceError::Silent),
+            Err(_) => sleep(POLL),
+        }
+    }
+}
+
+/// What the program at `path` says of itself.
+fn installed_version(path: &Path) -> Option<Version> {
+    let output = std::process::Command::new(path)
+        .args(["version", "--json"])
+        .output()
+        .ok()?;
+    let document: Value = serde_json::from_slice(&output.stdout).ok()?;
+    serde_json::from_value(document).ok()
+}
+
+/// Version and commit, as `weft version` shows them.
+fn line(version: &Version) -> String {
+    format!("{} ({})", version.version, version.commit)
+}
