@@ -487,7 +487,7 @@ mod tests {
             "active      2 d 7 h     10000.4 ms      1.0 GB     18.4 EB\n",
             "    direct [2001:db8:1234:5678:9abc:def0:1234:5678]:65535; packets 2 s ago\n",
             "\nTurned away, because not configured here:\n  npub1w\n    at 192.0.2.9:2121 asked to link 3 s ago (4 handshakes)\n",
-            "add this to /etc/weft.toml with its npub",
+            "`weft peer add` with its npub lets one in.",
         ] {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");
         }
