@@ -67,9 +67,10 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(config: Config, identity: Arc<Identity>, mut rng: Box<dyn CryptoRng + Send>) -> Self {
+    pub(crate) fn new(config: Config, identity: impl Into<Arc<Identity>>, mut rng: Box<dyn CryptoRng + Send>) -> Self {
         let mut epoch = [0; 8];
         rng.fill_bytes(&mut epoch);
+        let identity = identity.into();
         let me = identity.public().node_addr();
         Self {
             unproven: Unproven::new(config.unproven_per_second),

@@ -100,7 +100,7 @@ impl Node {
     /// Creates a node without peers. `rng` is the source of all randomness: with the same seed and
     /// events a node behaves the same.
     pub fn new(config: Config, identity: impl Into<Arc<Identity>>, rng: Box<dyn CryptoRng + Send>) -> Self {
-        let mut ctx = Context::new(config, identity.into(), rng);
+        let mut ctx = Context::new(config, identity, rng);
         if config.seal_whole {
             ctx.lane(TableCommand::SealWhole);
         }
