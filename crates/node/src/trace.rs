@@ -20,7 +20,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Counters of drops outside of the lanes: by sockets, the interface, queues between threads, and
 /// the core. Those of the lanes are [`DropReason::ALL`].
-const DROPS: [&str; 19] = [
+const DROPS: [&str; 20] = [
     "udp_queue_dropped",
     "handshakes_forged",
     "handshakes_replayed",
@@ -38,6 +38,7 @@ const DROPS: [&str; 19] = [
     "messages_malformed",
     "messages_unknown",
     "announcements_refused",
+    "services_dropped",
     "sizes_refused",
     "labels_refused",
 ];
