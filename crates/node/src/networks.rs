@@ -422,3 +422,6 @@ pub enum MemberChange {
     /// It is an administrator no longer. Records of its own that stay are signed again.
     RevokeAdmin,
 }
+
+#[cfg(test)]
+mod tests;
