@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use weft_wire::NodeAddr;
 
 use crate::clear::ClearQuota;
-use crate::control::{Carry, EpochUse, LinkId, LinkKeys, Totals};
+use crate::control::{EpochUse, LabelRoute, LinkId, LinkKeys, Totals};
 use crate::fast::Fast;
 use crate::fips::{Epoch, Epochs};
 use crate::measure::SenderInterval;
@@ -40,7 +40,7 @@ pub(crate) struct Link {
     /// The keys under which relayed fast frames go over the link.
     pub(crate) hop: Fast,
     /// Where relayed frames from this neighbour go, by the label in them.
-    pub(crate) labels: BTreeMap<u32, Carry>,
+    pub(crate) labels: BTreeMap<u32, LabelRoute>,
     /// When [`LinkReport::LabelFailed`](crate::LinkReport::LabelFailed) was last sent for this
     /// link, in ms.
     pub(crate) last_failed_label: u64,
@@ -165,7 +165,7 @@ impl Link {
     }
 
     /// Records that the answer to a candidate's handshake was also sent to another address.
-    pub(crate) fn doubt_path(&mut self, index: u32) {
+    pub(crate) fn suspect_path(&mut self, index: u32) {
         if let Some((.., proven)) = self.answered.iter_mut().find(|(known, ..)| *known == index) {
             *proven = false;
         }

@@ -12,9 +12,9 @@ use proptest::prelude::*;
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Carry, Command, DropReason, EpochId, EpochUse, FastKeys, Label, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    LinkReport, ReceiverIndex, Relay, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, Train,
-    Transmit,
+    Command, DropReason, EpochId, EpochUse, FastKeys, Label, LabelRoute, Lane, LaneConfig, LinkCommand, LinkId,
+    LinkKeys, LinkReport, ReceiverIndex, Relay, Report, SessionCommand, SessionKeys, SessionReport, TableCommand,
+    Train, Transmit,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
@@ -161,7 +161,7 @@ impl Host {
             link(R),
             LinkCommand::SetLabel {
                 label: Label(SECOND),
-                to: Carry::Here,
+                to: LabelRoute::Here,
             },
         ));
     }
@@ -214,7 +214,7 @@ impl Line {
                 link(from),
                 LinkCommand::SetLabel {
                     label: Label(FIRST),
-                    to: Carry::On {
+                    to: LabelRoute::On {
                         link: link(to),
                         label: Label(SECOND),
                     },
@@ -510,7 +510,7 @@ fn a_circle_ends() {
         link(A),
         LinkCommand::SetLabel {
             label: Label(FIRST),
-            to: Carry::On {
+            to: LabelRoute::On {
                 link: link(A),
                 label: Label(20),
             },
@@ -520,7 +520,7 @@ fn a_circle_ends() {
         link(R),
         LinkCommand::SetLabel {
             label: Label(20),
-            to: Carry::On {
+            to: LabelRoute::On {
                 link: link(R),
                 label: Label(FIRST),
             },

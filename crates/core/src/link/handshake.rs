@@ -101,7 +101,7 @@ impl Link {
         });
         let Some((index, answered)) = known else { return false };
         if answered.to != from && !std::mem::replace(&mut answered.elsewhere, true) {
-            ctx.change_link(self.id, LinkCommand::DoubtPath { index });
+            ctx.change_link(self.id, LinkCommand::SuspectPath { index });
         }
         ctx.lane(SendCommand::Transmit {
             to: from,

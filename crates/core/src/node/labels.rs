@@ -5,7 +5,7 @@
 //! itself or its next hop has accepted one. Until then, and when any part of the path is lost, data
 //! goes in FIPS frames, which have routes of their own. docs/protocol/fast.md, "Labels".
 
-use weft_packet::{Carry, EpochId, Label, LinkCommand, LinkId, Relay};
+use weft_packet::{EpochId, Label, LabelRoute, LinkCommand, LinkId, Relay};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{Bind, Bound, LEAST_PAYLOAD, Refusal, Unbind, UnbindBy};
 use weft_wire::link::{BIND, BOUND, UNBIND};
@@ -217,7 +217,7 @@ impl Node {
             return;
         };
         if incoming.dest == self.ctx.me {
-            self.carry(link, label, None, Carry::Here);
+            self.carry(link, label, None, LabelRoute::Here);
             self.answer_bind(link, label, Ok(self.ctx.config.mtu));
             return;
         }
@@ -232,7 +232,7 @@ impl Node {
         }
         let refused = |outgoing: &crate::labels::Outgoing| outgoing.stage == Stage::Refused;
         if let Some((next, mtu)) = self.labels.bound(to, incoming.dest) {
-            self.carry(link, label, Some(to), Carry::On { link: to, label: next });
+            self.carry(link, label, Some(to), LabelRoute::On { link: to, label: next });
             self.answer_bind(link, label, Ok(mtu.min(self.ctx.config.mtu)));
         } else if self.labels.outgoing.get(&(to, incoming.dest)).is_some_and(refused) {
             self.refuse(link, label, Refusal::NoWay);
@@ -286,7 +286,7 @@ impl Node {
         admitted
     }
 
-    fn carry(&mut self, link: LinkId, label: Label, to: Option<LinkId>, carry: Carry) {
+    fn carry(&mut self, link: LinkId, label: Label, to: Option<LinkId>, carry: LabelRoute) {
         if let Some(incoming) = self.labels.incoming.get_mut(&(link, label)) {
             (incoming.to, incoming.told) = (to, true);
             self.ctx.change_link(link, LinkCommand::SetLabel { label, to: carry });

@@ -1,7 +1,7 @@
 //! Frames that the lane under test relays for a hostile neighbour, which has the keys of the hop.
 
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
-use weft_packet::{Carry, Command, Counters, DropReason, EpochId, FastKeys, Label, LinkCommand, ReceiverIndex};
+use weft_packet::{Command, Counters, DropReason, EpochId, FastKeys, Label, LabelRoute, LinkCommand, ReceiverIndex};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, RelayHeader, SEALED_HEADER};
 
@@ -90,17 +90,17 @@ impl Trio {
             let link = link_to(peer);
             self.apply(me, Command::Link(link, LinkCommand::ConfirmHop { id }));
         }
-        self.set_label(HONEST, ME, AT_HONEST, Carry::Here);
+        self.set_label(HONEST, ME, AT_HONEST, LabelRoute::Here);
     }
 
     /// Installs a hop with the hostile neighbour, and its labels.
     pub(super) fn install_hostile_hop(&mut self, suite: Suite) -> HostileHop {
         self.install_hop(ME, HOSTILE, suite);
-        let on = |to: NodeAddr, label: u32| Carry::On {
+        let on = |to: NodeAddr, label: u32| LabelRoute::On {
             link: link_to(to),
             label: Label(label),
         };
-        self.set_label(ME, HOSTILE, HERE, Carry::Here);
+        self.set_label(ME, HOSTILE, HERE, LabelRoute::Here);
         self.set_label(ME, HOSTILE, ONWARD, on(HONEST, AT_HONEST));
         self.set_label(ME, HOSTILE, BACK, on(HOSTILE, HERE));
         let first = Secret::from_key(&self.key(4, HOSTILE, ME));
@@ -114,7 +114,7 @@ impl Trio {
         }
     }
 
-    fn set_label(&mut self, me: NodeAddr, with: NodeAddr, label: u32, to: Carry) {
+    fn set_label(&mut self, me: NodeAddr, with: NodeAddr, label: u32, to: LabelRoute) {
         let link = link_to(with);
         self.apply(
             me,

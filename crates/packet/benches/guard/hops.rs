@@ -5,7 +5,8 @@ use std::hint::black_box;
 use weft_noise::Key;
 use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Carry, Command, EpochId, FastKeys, HEADROOM, Label, Lane, LaneConfig, LinkCommand, LinkId, ReceiverIndex, Train,
+    Command, EpochId, FastKeys, HEADROOM, Label, LabelRoute, Lane, LaneConfig, LinkCommand, LinkId, ReceiverIndex,
+    Train,
 };
 use weft_wire::fast::{self, Kind, RelayHeader};
 
@@ -107,7 +108,7 @@ pub(super) fn fast_relay(count: usize) {
     }
     let mut from = Neighbour::agree(&mut lane, &mut train, 1);
     Neighbour::agree(&mut lane, &mut train, 2);
-    let to = Carry::On {
+    let to = LabelRoute::On {
         link: LinkId(2),
         label: Label(LABEL),
     };

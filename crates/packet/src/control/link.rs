@@ -18,7 +18,7 @@ pub struct Label(pub u32);
 
 /// Where relayed frames with a label go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carry {
+pub enum LabelRoute {
     /// This node is their last hop.
     Here,
     /// To the next hop, over this link and with this label.
@@ -73,7 +73,7 @@ pub enum LinkCommand {
     },
     /// The answer to the handshake of this candidate was also sent to another address, so its proof
     /// does not show where the peer is.
-    DoubtPath {
+    SuspectPath {
         /// The receiver index of the epoch at this node.
         index: ReceiverIndex,
     },
@@ -127,7 +127,7 @@ pub enum LinkCommand {
         /// The label in the neighbour's frames.
         label: Label,
         /// Where the frames go.
-        to: Carry,
+        to: LabelRoute,
     },
     /// Removes a label: frames with it are no longer forwarded.
     RemoveLabel {
@@ -150,7 +150,7 @@ impl LinkCommand {
             Self::ArmIndex { .. }
             | Self::DisarmIndex { .. }
             | Self::Install { .. }
-            | Self::DoubtPath { .. }
+            | Self::SuspectPath { .. }
             | Self::Probe { .. }
             | Self::RetireEpoch { .. }
             | Self::SelectEpoch { .. }

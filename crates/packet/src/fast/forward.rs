@@ -16,7 +16,7 @@ use super::ingress::{SessionIngress, Source, Via, asks, frame_content};
 use super::keys::Opened;
 use super::message::phase_in;
 use crate::checksum::Checksum;
-use crate::control::{Carry, EpochId, Label, LinkReport};
+use crate::control::{EpochId, Label, LabelRoute, LinkReport};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
 use crate::fips::OpenFailure;
@@ -241,8 +241,8 @@ impl<T: Transmit> HopIngress<'_, T> {
                 self.label_failed(relay.label);
                 Err(DropReason::LabelUnknown)
             }
-            Some(Carry::On { .. }) if relay.ttl <= 1 => Err(DropReason::RelayTtl),
-            Some(Carry::On { .. }) => {
+            Some(LabelRoute::On { .. }) if relay.ttl <= 1 => Err(DropReason::RelayTtl),
+            Some(LabelRoute::On { .. }) => {
                 let bytes = received.head().map_or(0, |head| head.len());
                 let Some(run) = self.lane.tables.next_run(self.key, relay.label, bytes) else {
                     self.label_failed(relay.label);
@@ -254,7 +254,7 @@ impl<T: Transmit> HopIngress<'_, T> {
                 self.forward(Run { bytes, ..run }, whole, received);
                 Ok(())
             }
-            Some(Carry::Here) => {
+            Some(LabelRoute::Here) => {
                 let marked = relay.marks & FLAG_CE != 0 || self.lane.outer == Seen::Ce;
                 self.arrived(Via { link: id, marked }, received, deliver)
             }
@@ -333,7 +333,7 @@ impl Tables {
     /// Returns an empty run to the next hop of this label of a neighbour, if frames of `len` bytes
     /// can be forwarded there.
     fn next_run(&self, key: LinkKey, label: u32, len: usize) -> Option<Run> {
-        let Carry::On {
+        let LabelRoute::On {
             link: next,
             label: Label(next_label),
         } = *self.links.get(key)?.labels.get(&label)?

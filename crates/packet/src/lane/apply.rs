@@ -55,7 +55,7 @@ impl Lane {
                 self.tables.with_link(id, |link| link.paths.place(path, left));
             }
             LinkCommand::RetireEpoch { index } => self.tables.retire_link_epoch(id, index.0),
-            LinkCommand::DoubtPath { index } => self.tables.with_link(id, |link| link.doubt_path(index.0)),
+            LinkCommand::SuspectPath { index } => self.tables.with_link(id, |link| link.suspect_path(index.0)),
             LinkCommand::SelectEpoch { index } => self.tables.with_link(id, |link| link.epochs.select(index.0)),
             LinkCommand::Demote { index } => self.tables.with_link(id, |link| link.epochs.demote(index.0)),
             LinkCommand::MarkCongestion { on } => self.tables.with_link(id, |link| link.congested = on),

@@ -4,8 +4,8 @@
 use weft_noise::fast::{Seed, Suite};
 use weft_noise::{Established, Role, ik, xk};
 use weft_packet::{
-    Carry, Command, EpochId, EpochUse, FastKeys, Label, LinkCommand, LinkId, LinkReport, ReceiverIndex, Relay, Report,
-    SessionCommand, SessionReport, TableCommand,
+    Command, EpochId, EpochUse, FastKeys, Label, LabelRoute, LinkCommand, LinkId, LinkReport, ReceiverIndex, Relay,
+    Report, SessionCommand, SessionReport, TableCommand,
 };
 use weft_wire::fast::{CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities, READS_FULL};
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK};
@@ -280,7 +280,7 @@ fn session(book: &mut Book, a: &mut Node, b: &mut Node, c: &mut Node) -> Pair {
 }
 
 fn set_label(link: LinkId, label: u32, on: Option<(LinkId, u32)>) -> Command {
-    let to = on.map_or(Carry::Here, |(link, label)| Carry::On {
+    let to = on.map_or(LabelRoute::Here, |(link, label)| LabelRoute::On {
         link,
         label: Label(label),
     });

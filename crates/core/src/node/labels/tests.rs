@@ -32,7 +32,7 @@ enum Did {
     /// Ended a label with a neighbour.
     Unbind(usize, u32, UnbindBy),
     /// Sent the lane the route of a neighbour's frames.
-    Set(usize, u32, Carry),
+    Set(usize, u32, LabelRoute),
     /// Removed that route from the lane.
     Remove(usize, u32),
     /// Sent the lane the label of a session's frames.
@@ -164,9 +164,9 @@ impl Bench {
         (bench, ours)
     }
 
-    fn on(&self, who: usize, label: u32) -> Carry {
+    fn on(&self, who: usize, label: u32) -> LabelRoute {
         let link = self.link(who);
-        Carry::On {
+        LabelRoute::On {
             link,
             label: Label(label),
         }
@@ -202,7 +202,7 @@ fn ended(who: usize, label: u32) -> Did {
 fn frames_for_us_are_taken_at_once() {
     let mut bench = Bench::meshed();
     let me = bench.node.addr();
-    let taken = [Set(FROM, 7, Carry::Here), Did::Bound(FROM, 7, Ok(1_400))];
+    let taken = [Set(FROM, 7, LabelRoute::Here), Did::Bound(FROM, 7, Ok(1_400))];
     assert_eq!(bench.bind(NOW, FROM, 7, me), taken);
     assert_eq!(bench.bind(NOW + 1, FROM, 7, me), taken, "an answer may be lost");
     assert_eq!(
@@ -216,7 +216,7 @@ fn a_label_that_is_bound_to_another_destination_no_longer_leads_to_the_first() {
     let (mut bench, ours) = Bench::carrying();
     let me = bench.node.addr();
     let did = bench.bind(NOW, FROM, 7, me);
-    assert_eq!(did[..2], [Remove(FROM, 7), Set(FROM, 7, Carry::Here)]);
+    assert_eq!(did[..2], [Remove(FROM, 7), Set(FROM, 7, LabelRoute::Here)]);
     assert_eq!(bench.drive(NOW + REFRESH), [Did::Unbind(HOP, ours, UnbindBy::Upstream)]);
 }
 
