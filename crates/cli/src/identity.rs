@@ -111,9 +111,13 @@ fn import(file: &Path) -> Result<Identity, Failure> {
 
 fn text(identity: &Identity) -> String {
     format!(
-        "npub     {}\naddress  {}\nnode     {}\n",
-        identity.public(),
+        "npub     {npub}\naddress  {}\nnode     {}\n\n\
+         For the configuration of a peer, where no network is wanted:\n\n  \
+         [[peer]]\n  \
+         npub = \"{npub}\"\n  \
+         addresses = [\"192.0.2.1:2121\"]  # where this node listens; leave out if it dials the peer\n",
         identity.node_addr().to_ipv6(),
-        identity.node_addr()
+        identity.node_addr(),
+        npub = identity.public(),
     )
 }
