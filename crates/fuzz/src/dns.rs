@@ -1,26 +1,41 @@
 //! The fuzz target of the DNS responder: any request, and the properties of its response.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weft_node::dns::Zone;
 use weft_node::dns::message::MAX_RESPONSE;
-use weft_node::dns::zone::Outcome;
+use weft_node::dns::zone::{MemberAddresses, Outcome};
 use weft_noise::{PublicKey, SecretKey};
 
 /// The configured name of every run.
 const NAME: &str = "bob";
+
+/// The network of every run.
+const NETWORK: &str = "home";
+/// The IPv4 address of [`NAME`] in it.
+const IPV4: Ipv4Addr = Ipv4Addr::new(10, 44, 1, 2);
 
 /// The key of [`NAME`].
 fn key() -> PublicKey {
     SecretKey::from_bytes(&[7; 32]).unwrap().public()
 }
 
-/// Answers the request `bytes` for a zone of one name.
+/// One name, and a network with two members, one without an IPv4 address.
+fn zone() -> Zone {
+    let mut zone = Zone::new([(&NAME.parse().unwrap(), key())]);
+    let ipv6 = key().node_addr().to_ipv6();
+    let ipv4 = Some(IPV4);
+    zone.add_member(NETWORK, NAME, MemberAddresses { ipv6, ipv4 });
+    zone.add_member(NETWORK, "six", MemberAddresses { ipv6, ipv4: None });
+    zone
+}
+
+/// Answers the request `bytes` for a zone of a few names.
 ///
 /// # Panics
 /// If the response is not one that the request permits.
 pub fn dns(bytes: &[u8]) {
-    let zone = Zone::new([(&NAME.parse().unwrap(), key())]);
+    let zone = zone();
     let mut out = vec![0xaa; 3];
     let outcome = zone.respond(bytes, &mut out);
     let silent = bytes.len() < 12 || bytes[2] & 0x80 != 0;
@@ -64,18 +79,26 @@ pub fn dns(bytes: &[u8]) {
         (Outcome::Malformed, _) => assert!(rcode == 0 && rest.is_empty() && edns(&response) == 1, "BADVERS"),
         (Outcome::NoSuchName, Expected::Nothing) => assert!(rcode == 3 && rest[0].rtype == 6),
         (Outcome::Answered, Expected::Domain) => assert!(rcode == 0 && rest[0].rtype == 6),
-        (Outcome::Answered, Expected::Address(address)) if matches!(rtype, 28 | 255) => {
-            assert_eq!((rcode, rest.len(), rest[0].rtype, &rest[0].name), (0, 1, 28, name));
-            assert_eq!(rest[0].data, address.octets());
+        (Outcome::Answered, Expected::Addresses(ipv6, ipv4)) => {
+            let ipv6 = ipv6.map(|ip| (28, ip.octets().to_vec()));
+            let ipv4 = ipv4.map(|ip| (1, ip.octets().to_vec()));
+            let wanted = |(of, _): &(u16, Vec<u8>)| of == rtype || *rtype == 255;
+            let records: Vec<_> = ipv6.into_iter().chain(ipv4).filter(wanted).collect();
+            if records.is_empty() {
+                assert!(rcode == 0 && rest[0].rtype == 6);
+            } else {
+                assert!(rcode == 0 && rest.iter().all(|record| record.name == *name));
+                let found: Vec<_> = rest.iter().map(|record| (record.rtype, record.data.clone())).collect();
+                assert_eq!(found, records);
+            }
         }
-        (Outcome::Answered, Expected::Address(_)) => assert!(rcode == 0 && rest[0].rtype == 6),
         (outcome, _) => panic!("{outcome:?} for {name:?}"),
     }
 }
 
 enum Expected {
     Domain,
-    Address(Ipv6Addr),
+    Addresses(Option<Ipv6Addr>, Option<Ipv4Addr>),
     Nothing,
     Elsewhere,
 }
@@ -92,12 +115,21 @@ fn expected(name: &[u8], class: u16) -> Expected {
     match labels[..] {
         [.., "fips"] if class != 1 => Expected::Elsewhere,
         ["fips"] => Expected::Domain,
-        [NAME, "fips"] => Expected::Address(key().node_addr().to_ipv6()),
+        [NAME, "fips"] => Expected::Addresses(Some(key().node_addr().to_ipv6()), None),
         [npub, "fips"] if npub.starts_with("npub1") => {
             let key = npub.parse::<PublicKey>();
-            key.map_or(Expected::Nothing, |key| Expected::Address(key.node_addr().to_ipv6()))
+            key.map_or(Expected::Nothing, |key| {
+                Expected::Addresses(Some(key.node_addr().to_ipv6()), None)
+            })
+        }
+        ["weft"] if class == 1 => Expected::Domain,
+        [NETWORK, "weft"] if class == 1 => Expected::Addresses(None, None),
+        [name, NETWORK, "weft"] if class == 1 && [NAME, "six"].contains(&name) => {
+            let ipv6 = key().node_addr().to_ipv6();
+            Expected::Addresses(Some(ipv6), (name == NAME).then_some(IPV4))
         }
         [.., "fips"] => Expected::Nothing,
+        [.., "weft"] if class == 1 => Expected::Nothing,
         _ => Expected::Elsewhere,
     }
 }

@@ -230,7 +230,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         let control = control::ControlServer::bind(&state.paths().control(), access).await?;
         let reports = reports::Reports::new();
         let names = names
-            .map(|bound| names::start(bound, &members, key, &broker))
+            .map(|bound| names::start(bound, (&members, &networks), key, &broker))
             .transpose();
         let names = names.map_err(DaemonError::Runtime)?;
         let launch = perf::Launch {

@@ -8,7 +8,9 @@ use weft_os::netns;
 use super::members::Members;
 use crate::broker::Broker;
 use crate::config::Config;
+use crate::dns::zone::MemberAddresses;
 use crate::dns::{Endpoint, RegisterError, Responder, Setup, Zone};
+use crate::networks::Networks;
 
 /// The sockets, bound while the process may still bind any port, and the other results that must be
 /// obtained before it drops privileges.
@@ -61,11 +63,11 @@ fn system(config: &Config) -> Result<(), RegisterError> {
     }
 }
 
-/// Starts to answer for the configured peers and for every key. The broker configures the system's
+/// Starts to answer for peers, members of networks, and every key. The broker configures the system's
 /// resolver.
 pub(super) fn start(
     bound: Bound,
-    members: &Members,
+    (members, networks): (&Members, &Networks),
     me: PublicKey,
     broker: &io::Result<Broker>,
 ) -> io::Result<Responder> {
@@ -74,7 +76,7 @@ pub(super) fn start(
         Err(error) => Err(RegisterError::Broker(format!("the broker did not start: {error}"))),
     });
     Responder::start(Setup {
-        zone: zone(members),
+        zone: zone(members, networks),
         endpoints: bound.endpoints,
         failed: bound.failed,
         me,
@@ -82,8 +84,21 @@ pub(super) fn start(
     })
 }
 
-/// The names of these members.
-pub(super) fn zone(members: &Members) -> Zone {
+/// The names of these members, and those of the members of networks.
+pub(super) fn zone(members: &Members, networks: &Networks) -> Zone {
     let names = members.names();
-    Zone::new(names.iter().map(|(key, name)| (name, *key)))
+    let mut zone = Zone::new(names.iter().map(|(key, name)| (name, *key)));
+    let own = networks.own();
+    for network in networks.iter().filter(|network| network.is_member(own)) {
+        let Some(of) = network.name() else { continue };
+        zone.add_network(of.as_str());
+        for (key, name) in &network.state().names {
+            let addresses = MemberAddresses {
+                ipv6: key.node_addr().to_ipv6(),
+                ipv4: network.ipv4(key),
+            };
+            zone.add_member(of.as_str(), name.as_str(), addresses);
+        }
+    }
+    zone
 }

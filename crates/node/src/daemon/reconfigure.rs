@@ -92,7 +92,7 @@ impl Daemon {
             tracing::warn!(why, "routes to networks behind peers are not complete");
         }
         self.facts
-            .set_members(&self.configuration.config, &members, &self.routes);
+            .set_members(&self.configuration.config, (&members, &self.networks), &self.routes);
         self.addresses.retain(|key| members.contains(key));
         self.members = members;
         self.save_soon();

@@ -31,6 +31,7 @@ use super::why::{why, why_frames, why_path};
 use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::fast_peers::FastPeers;
+use crate::networks::Networks;
 use crate::peer::PeerName;
 use crate::status::{
     ClonesStatus, Document as _, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, NodeStatus, Offload,
@@ -226,12 +227,17 @@ impl Facts {
     }
 
     /// Follows a change of the members.
-    pub(super) fn set_members(&mut self, config: &Config, members: &Members, routes: &PeerRoutes) {
+    pub(super) fn set_members(
+        &mut self,
+        config: &Config,
+        (members, networks): (&Members, &Networks),
+        routes: &PeerRoutes,
+    ) {
         self.names = members.names();
         self.subnets = Subnets::new(members, routes.withheld());
         self.tun.networks = config.tun.networks.iter().map(ToString::to_string).collect();
         if let Some(dns) = &self.dns {
-            dns.set_zone(names::zone(members));
+            dns.set_zone(names::zone(members, networks));
         }
     }
 

@@ -4,7 +4,7 @@
 //! Pure; reading does not allocate. All numbers are big-endian. The question is kept as its bytes
 //! and sent back unchanged, because resolvers encode randomness in the case of its letters.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The longest response, in bytes: the longest question, a record and an OPT record. It is below
 /// the 512 bytes that every resolver accepts over UDP (RFC 1035, 4.2.1), so no response is ever
@@ -24,6 +24,8 @@ pub const NEGATIVE_TTL: u32 = 10;
 
 /// Record types, of RFC 1035 if no other source is named.
 pub mod rtype {
+    /// IPv4 address.
+    pub const A: u16 = 1;
     /// Start of authority.
     pub const SOA: u16 = 6;
     /// IPv6 address (RFC 3596).
@@ -185,13 +187,18 @@ impl<'a> Query<'a> {
         self.emit(out, rcode, false, [0, 0], |_| {});
     }
 
-    /// Writes the response with one address.
-    pub fn emit_address(&self, out: &mut Vec<u8>, address: Ipv6Addr) {
-        self.emit(out, Rcode::NoError, true, [1, 0], |out| {
-            // The name is that of the question, which follows the header.
-            record(out, HEADER_LEN as u16, rtype::AAAA, TTL, |out| {
-                out.extend(address.octets());
-            });
+    /// Writes the response with an address of either IP version, or of both.
+    pub fn emit_addresses(&self, out: &mut Vec<u8>, ipv6: Option<Ipv6Addr>, ipv4: Option<Ipv4Addr>) {
+        let answers = u16::from(ipv6.is_some()) + u16::from(ipv4.is_some());
+        // The name is that of the question, which follows the header.
+        let name = HEADER_LEN as u16;
+        self.emit(out, Rcode::NoError, true, [answers, 0], |out| {
+            if let Some(address) = ipv6 {
+                record(out, name, rtype::AAAA, TTL, |out| out.extend(address.octets()));
+            }
+            if let Some(address) = ipv4 {
+                record(out, name, rtype::A, TTL, |out| out.extend(address.octets()));
+            }
         });
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::zone::DOMAIN;
+use super::zone::{DOMAIN, NETWORKS};
 
 /// Where systemd-resolved keeps its run-time state.
 const RUN_DIRECTORY: &str = "/run/systemd/resolve";
@@ -107,12 +107,12 @@ impl Resolved {
 
     async fn try_register(&self, server: SocketAddr, probe: &str) -> Result<(), RegisterError> {
         let interface = self.interface.to_string();
-        let domain = format!("~{DOMAIN}");
+        let [fips, networks] = [DOMAIN, NETWORKS].map(|domain| format!("~{domain}"));
         // The server is set last: before it nothing is sent, and then only queries of the domain.
-        // Names below .fips cannot be signed, so validation would refuse every answer; and the path
+        // Names below .fips and .weft cannot be signed, so validation would refuse every answer; and the path
         // to the server stays on this host.
+        self.call(&["domain", &interface, &fips, &networks]).await?;
         for setting in [
-            ["domain", &interface, &domain],
             ["default-route", &interface, "no"],
             ["dnssec", &interface, "no"],
             ["dnsovertls", &interface, "no"],

@@ -1,7 +1,7 @@
-//! The names below `fips`, and the answers for all others.
+//! The names below `fips` and `weft`, and the answers for all others.
 
-use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weft_noise::PublicKey;
 
@@ -11,10 +11,25 @@ use crate::peer::PeerName;
 /// The domain that this node answers for. FIPS uses it; no other party has registered it.
 pub const DOMAIN: &str = "fips";
 
-/// The names and keys below [`DOMAIN`].
+/// The domain of private networks: the members of the network `home` are below `home.weft`.
+pub const NETWORKS: &str = "weft";
+
+/// The names and keys below [`DOMAIN`], and the members of networks below [`NETWORKS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Zone {
     names: BTreeMap<String, Ipv6Addr>,
+    networks: BTreeSet<String>,
+    /// By network and name.
+    members: BTreeMap<(String, String), MemberAddresses>,
+}
+
+/// The addresses of a member of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberAddresses {
+    /// Its address in the mesh.
+    pub ipv6: Ipv6Addr,
+    /// Its address in the network.
+    pub ipv4: Option<Ipv4Addr>,
 }
 
 /// The result of a request, for counters.
@@ -40,7 +55,19 @@ impl Zone {
             names: names
                 .map(|(name, key)| (name.as_str().to_owned(), key.node_addr().to_ipv6()))
                 .collect(),
+            ..Self::default()
         }
+    }
+
+    /// Adds a network. Its name is a label of DNS in lower case.
+    pub fn add_network(&mut self, network: &str) {
+        self.networks.insert(network.to_owned());
+    }
+
+    /// Adds a member of a network. Both names are labels of DNS in lower case.
+    pub fn add_member(&mut self, network: &str, name: &str, addresses: MemberAddresses) {
+        self.add_network(network);
+        self.members.insert((network.to_owned(), name.to_owned()), addresses);
     }
 
     /// Writes the response to `request` into `out`, at most
@@ -60,27 +87,53 @@ impl Zone {
             return Outcome::Malformed;
         }
         let labels: Vec<&[u8]> = query.labels().collect();
-        let ours = labels.last().is_some_and(|label| is_domain(label)) && query.is_internet();
+        let domain = labels
+            .last()
+            .and_then(|label| domain(label))
+            .filter(|_| query.is_internet());
         // A transfer would list all names at once; a client that queries one name knows it already.
-        if !ours || matches!(query.rtype(), rtype::AXFR | rtype::IXFR) {
+        let transfer = matches!(query.rtype(), rtype::AXFR | rtype::IXFR);
+        let Some(domain) = domain.filter(|_| !transfer) else {
             query.emit_code(out, Rcode::Refused);
             return Outcome::Refused;
-        }
-        match *labels {
-            [_] => query.emit_soa(out, Rcode::NoError, matches!(query.rtype(), rtype::SOA | rtype::ANY)),
-            [label, _] => match (self.address(label), query.rtype()) {
-                (Some(address), rtype::AAAA | rtype::ANY) => query.emit_address(out, address),
-                (Some(_), _) => query.emit_soa(out, Rcode::NoError, false),
-                (None, _) => return no_such_name(&query, out),
-            },
-            _ => return no_such_name(&query, out),
+        };
+        let found = match (&*labels, domain) {
+            ([_], _) => {
+                query.emit_soa(out, Rcode::NoError, matches!(query.rtype(), rtype::SOA | rtype::ANY));
+                return Outcome::Answered;
+            }
+            ([label, _], DOMAIN) => self.address(label).map(|ipv6| (Some(ipv6), None)),
+            // A network has members below it, and nothing itself (RFC 8020).
+            ([network, _], NETWORKS) => self.has_network(network).then_some((None, None)),
+            ([name, network, _], NETWORKS) => self
+                .member(name, network)
+                .map(|member| (Some(member.ipv6), member.ipv4)),
+            _ => None,
+        };
+        let Some((ipv6, ipv4)) = found else {
+            return no_such_name(&query, out);
+        };
+        let wants = |rtype: u16| query.rtype() == rtype || query.rtype() == rtype::ANY;
+        let (ipv6, ipv4) = (ipv6.filter(|_| wants(rtype::AAAA)), ipv4.filter(|_| wants(rtype::A)));
+        if ipv6.is_some() || ipv4.is_some() {
+            query.emit_addresses(out, ipv6, ipv4);
+        } else {
+            query.emit_soa(out, Rcode::NoError, false);
         }
         Outcome::Answered
     }
 
+    fn has_network(&self, label: &[u8]) -> bool {
+        lower(label).is_some_and(|network| self.networks.contains(&network))
+    }
+
+    fn member(&self, name: &[u8], network: &[u8]) -> Option<&MemberAddresses> {
+        self.members.get(&(lower(network)?, lower(name)?))
+    }
+
     /// The address of the name or npub `label`, in upper or lower case.
     fn address(&self, label: &[u8]) -> Option<Ipv6Addr> {
-        let label = std::str::from_utf8(label).ok()?.to_ascii_lowercase();
+        let label = lower(label)?;
         if let Some(address) = self.names.get(&label) {
             return Some(*address);
         }
@@ -90,8 +143,17 @@ impl Zone {
     }
 }
 
-fn is_domain(label: &[u8]) -> bool {
-    label.eq_ignore_ascii_case(DOMAIN.as_bytes())
+/// The domain with this label, if it is one of ours.
+fn domain(label: &[u8]) -> Option<&'static str> {
+    let domains = [DOMAIN, NETWORKS].into_iter();
+    domains
+        .into_iter()
+        .find(|domain| label.eq_ignore_ascii_case(domain.as_bytes()))
+}
+
+/// The text of a label, in lower case.
+fn lower(label: &[u8]) -> Option<String> {
+    Some(std::str::from_utf8(label).ok()?.to_ascii_lowercase())
 }
 
 fn no_such_name(query: &Query<'_>, out: &mut Vec<u8>) -> Outcome {

@@ -5,10 +5,11 @@ mod messages;
 mod sockets;
 mod system;
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use simple_dns::{CLASS, Name, OPCODE, Packet, PacketFlag, QTYPE, Question, TYPE, rdata::OPT};
 use weft_node::dns::Zone;
+use weft_node::dns::zone::MemberAddresses;
 use weft_noise::{PublicKey, SecretKey};
 
 fn key(byte: u8) -> PublicKey {
@@ -19,10 +20,22 @@ fn address(byte: u8) -> Ipv6Addr {
     key(byte).node_addr().to_ipv6()
 }
 
-/// `bob` is key 1, `x-2` is key 2.
+/// `bob` is key 1, `x-2` is key 2. The network `home` has a member with an IPv4 address, and one
+/// without.
 fn zone() -> Zone {
-    Zone::new([(&"Bob".parse().unwrap(), key(1)), (&"x-2".parse().unwrap(), key(2))])
+    let mut zone = Zone::new([(&"Bob".parse().unwrap(), key(1)), (&"x-2".parse().unwrap(), key(2))]);
+    let member = |byte, ipv4| MemberAddresses {
+        ipv6: address(byte),
+        ipv4,
+    };
+    zone.add_member("home", "nas", member(3, Some(NAS)));
+    zone.add_member("home", "six", member(4, None));
+    zone.add_network("empty");
+    zone
 }
+
+/// The IPv4 address of `nas`.
+const NAS: Ipv4Addr = Ipv4Addr::new(10, 44, 3, 3);
 
 /// A query in the form of a resolver.
 fn query(name: &str, qtype: TYPE) -> Packet<'static> {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use simple_dns::rdata::RData;
-use simple_dns::{OPCODE, Packet, PacketFlag, RCODE, TYPE};
+use simple_dns::{OPCODE, Packet, PacketFlag, QTYPE, RCODE, TYPE};
 use weft_node::dns::message::{MAX_RESPONSE, NEGATIVE_TTL, TTL, UDP_PAYLOAD};
 use weft_node::dns::zone::Outcome;
 
@@ -47,6 +47,49 @@ fn names_and_keys_have_an_address() {
     }
 }
 
+#[test]
+fn members_of_networks_have_addresses_of_both_versions() {
+    let (six, four) = (address(3), super::NAS);
+    let both = QTYPE::ANY;
+    for (name, qtype, ipv6, ipv4) in [
+        ("nas.home.weft", QTYPE::TYPE(TYPE::AAAA), Some(six), None),
+        ("NAS.Home.WEFT", QTYPE::TYPE(TYPE::A), None, Some(four)),
+        ("nas.home.weft", both, Some(six), Some(four)),
+        ("six.home.weft", both, Some(address(4)), None),
+    ] {
+        let mut request = query(name, TYPE::AAAA);
+        request.questions[0].qtype = qtype;
+        let (outcome, bytes) = respond(&request);
+        assert_eq!(outcome, Outcome::Answered, "{name}");
+        assert!(bytes.len() <= MAX_RESPONSE);
+        let response = Packet::parse(&bytes).unwrap();
+        assert_eq!(response.rcode(), RCODE::NoError, "{name}");
+        let (mut found6, mut found4) = (None, None);
+        for answer in &response.answers {
+            assert_eq!(answer.name.to_string(), name);
+            match &answer.rdata {
+                RData::AAAA(aaaa) => found6 = Some(std::net::Ipv6Addr::from(aaaa.address)),
+                RData::A(a) => found4 = Some(std::net::Ipv4Addr::from(a.address)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((found6, found4), (ipv6, ipv4), "{name}");
+    }
+    // A network has no address itself, and a member without IPv4 has none.
+    assert_negative("home.weft", TYPE::AAAA, RCODE::NoError, true);
+    assert_negative("empty.weft", TYPE::A, RCODE::NoError, true);
+    assert_negative("six.home.weft", TYPE::A, RCODE::NoError, true);
+    for name in [
+        "nas.weft",
+        "bob.home.weft",
+        "nas.empty.weft",
+        "nas.fips",
+        "a.nas.home.weft",
+    ] {
+        assert_negative(name, TYPE::AAAA, RCODE::NameError, true);
+    }
+}
+
 /// Asserts a response without an answer: the code, and whether the SOA record limits its validity.
 fn assert_negative(name: &str, qtype: TYPE, rcode: RCODE, with_soa: bool) {
     let (_, bytes) = respond(&query(name, qtype));
@@ -61,12 +104,13 @@ fn assert_negative(name: &str, qtype: TYPE, rcode: RCODE, with_soa: bool) {
         [] => assert!(!with_soa, "{name} {qtype:?}"),
         [soa] => {
             assert!(with_soa, "{name} {qtype:?}");
-            assert_eq!(soa.name.to_string().to_lowercase(), "fips");
+            let domain = name.rsplit('.').next().unwrap().to_ascii_lowercase();
+            assert_eq!(soa.name.to_string().to_lowercase(), domain);
             let RData::SOA(data) = &soa.rdata else {
                 panic!("{soa:?}");
             };
             assert_eq!((data.minimum, soa.ttl), (NEGATIVE_TTL, NEGATIVE_TTL));
-            assert_eq!(data.mname.to_string().to_lowercase(), "fips");
+            assert_eq!(data.mname.to_string().to_lowercase(), domain);
             assert_eq!(data.rname.to_string(), "nobody.invalid");
         }
         more => panic!("{more:?}"),

@@ -40,7 +40,7 @@ fn what_is_asked_of_it() {
     assert_eq!(
         calls(directory.path()),
         [
-            "domain 7 ~fips",
+            "domain 7 ~fips ~weft",
             "default-route 7 no",
             "dnssec 7 no",
             "dnsovertls 7 no",
@@ -70,7 +70,10 @@ fn one_that_hangs_is_given_up() {
     let directory = tempfile::tempdir().unwrap();
     let script = "[ \"$1\" != domain ] || exec sleep 1000";
     let error = register(&program(directory.path(), script)).unwrap_err();
-    assert_eq!(error.to_string(), "`resolvectl domain 7 ~fips` took more than 10 s");
+    assert_eq!(
+        error.to_string(),
+        "`resolvectl domain 7 ~fips ~weft` took more than 10 s"
+    );
     assert_eq!(calls(directory.path()).last().unwrap(), "revert 7");
 }
 

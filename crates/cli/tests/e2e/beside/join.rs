@@ -4,8 +4,10 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
+use super::names::ask;
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, address, beside, identity, wait_until};
 use serde_json::Value;
+use simple_dns::{RCODE, TYPE};
 use weft_lab::daemon::{Daemon, DaemonError};
 use weft_lab::host::Host;
 use weft_lab::world::{Switch, World};
@@ -121,6 +123,10 @@ fn three_machines_become_a_network_with_one_command_each() {
                 members(node) == ["desk", "laptop", "nas"]
             });
         }
+        let nas = ask(b, "nas.home.weft", TYPE::A);
+        assert_eq!(nas, (RCODE::NoError, Some(ipv4(c).into())));
+        assert_eq!(ask(c, "desk.home.weft", TYPE::AAAA), (RCODE::NoError, Some(address(a))));
+        assert_eq!(ask(c, "other.home.weft", TYPE::AAAA).0, RCODE::NameError);
         for (node, peers) in [(a, ["laptop", "nas"]), (b, ["desk", "nas"]), (c, ["desk", "laptop"])] {
             for peer in peers {
                 wait_until(PATIENCE, "a member is reached by its name", || pings(node, peer));

@@ -1,7 +1,7 @@
 //! Names, queried from the real daemon.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 
 use serde_json::Value;
@@ -31,6 +31,7 @@ fn read(response: &[u8]) -> Answer {
     assert_eq!(response.id(), 4711);
     let mut addresses = response.answers.iter().map(|answer| match &answer.rdata {
         RData::AAAA(aaaa) => IpAddr::V6(Ipv6Addr::from(aaaa.address)),
+        RData::A(a) => IpAddr::V4(Ipv4Addr::from(a.address)),
         other => panic!("{other:?}"),
     });
     let address = addresses.next();
